@@ -1,0 +1,84 @@
+"""The exceptions that Neutrino raises: one tree, with the facts on the exception."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class NeutrinoError(Exception):
+    """Root of everything that Neutrino raises on purpose."""
+
+
+class FormatError(NeutrinoError):
+    """A file or an image does not have the form that it claims.
+
+    file: what was read, as the user would name it. offset: byte offset in it.
+    field: the field being read. found, expected: in words.
+    """
+
+    def __init__(self, file: str, offset: int, field: str, found: str, expected: str) -> None:
+        super().__init__(f"{file}: at {offset:#x}: {field} is {found}, expected {expected}")
+        self.file = file
+        self.offset = offset
+        self.field = field
+        self.found = found
+        self.expected = expected
+
+
+class ToolError(NeutrinoError):
+    """An external tool could not be run or refused its input. status: None when it did not start."""
+
+    def __init__(self, argv: list[str], status: int | None, stderr: str) -> None:
+        tool = Path(argv[0]).name
+        what = "could not be started" if status is None else f"exit status {status}"
+        super().__init__(f"{tool}: {what}: {stderr.strip().splitlines()[0] if stderr.strip() else 'no message'}")
+        self.argv = argv
+        self.status = status
+        self.stderr = stderr
+
+
+class ToolMissingError(ToolError):
+    """An external tool is not on this machine; the message says how to get it."""
+
+    def __init__(self, tool: str, hint: str) -> None:
+        super().__init__([tool], None, f"not found; {hint}")
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One fault in a probe file. line and column count from 1; source is the line itself."""
+
+    file: str
+    line: int
+    column: int
+    source: str
+    message: str
+    hint: str = ""
+    severity: str = "error"
+
+    def __str__(self) -> str:
+        hint = f"; hint: {self.hint}" if self.hint else ""
+        return f"{self.file}:{self.line}:{self.column}: {self.severity}: {self.message}{hint}"
+
+
+class ProbeError(NeutrinoError):
+    """A probe file is wrong. diagnostics: every fault found, in file order, never empty."""
+
+    def __init__(self, diagnostics: list[Diagnostic]) -> None:
+        super().__init__("\n".join(str(diagnostic) for diagnostic in diagnostics))
+        self.diagnostics = diagnostics
+
+
+class PtxError(NeutrinoError):
+    """PTX text that cannot be probed. line: in the text, from 1. source: the statement."""
+
+    def __init__(self, line: int, source: str, message: str) -> None:
+        super().__init__(f"PTX line {line}: {message}: {source.strip()!r}")
+        self.line = line
+        self.source = source
+
+
+class TraceError(NeutrinoError):
+    """A trace directory that cannot be read."""
