@@ -1,7 +1,7 @@
 """The one definition of every layout that C, assembly and Python share.
 
-The C header (``c_header``), the NumPy types of the reader and the offsets in the stores that ``ptx`` writes all come
-from here. All integers are little endian; every structure has C alignment and no hidden padding.
+The C header (``c_header``), the NumPy types of the reader and the offsets in the stores that ``ptx`` writes
+all come from here. All integers are little endian; every structure has C alignment and no hidden padding.
 
 Probe block, passed by value as the twin's last parameter, 8-byte aligned::
 
@@ -17,8 +17,8 @@ Region of map m of a launch with W = blocks · warps_per_block warps (``region_l
     array, warp level     records [W][cap],     counts u32 [W]     when cap > 1
     sum                   records [SUM_COPIES], each padded to SUM_STRIDE; the reader adds the copies
 
-The warp index is block · warps_per_block + warp, block the linear index of the block in the grid (x fastest), warp
-and lane those of the linear thread index in the block (x fastest).
+The warp index is block · warps_per_block + warp, block the linear index of the block in the grid (x fastest),
+warp and lane those of the linear thread index in the block (x fastest).
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from neutrino.probing.model import Field, Level, Map, MapKind, ScalarType
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LANES = 32
 BLOCK_HEADER = 8
@@ -129,6 +131,9 @@ class Struct:
     @property
     def dtype(self) -> np.dtype[np.void]:
         """The structure as a NumPy type."""
+        # Here, because reading a probe file needs this module but must not wait for NumPy.
+        import numpy as np
+
         return np.dtype(
             [
                 (member.name, _NUMPY[member.type], (member.count,))
@@ -144,9 +149,14 @@ class Struct:
         return self.dtype.itemsize
 
 
-_NUMPY = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "s32": "<i4", "u64": "<u8", "s64": "<i8", "f32": "<f4", "f64": "<f8"}
-_C = {"u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "s32": "int32_t", "u64": "uint64_t", "s64": "int64_t",
-      "char": "char"}  # fmt: skip
+_NUMPY = {
+    "u8": "<u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "f32": "<f4",
+    "s8": "<i1", "s16": "<i2", "s32": "<i4", "s64": "<i8", "f64": "<f8",
+}  # fmt: skip
+_C = {
+    "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "s32": "int32_t", "u64": "uint64_t", "s64": "int64_t",
+    "char": "char",
+}  # fmt: skip
 
 MAX_KERNELS = 4096
 """Rows of the counter table of ``launches.bin``; kernels beyond share the last row."""
@@ -172,7 +182,7 @@ LAUNCHES_HEADER = Struct(
         Member("pid", "u32"),
         Member("ended", "u32", note="1 once the process drained at its end"),
     ),
-    "Start of launches.bin; the counter table u64 [MAX_KERNELS][REASON_SLOTS] follows at LAUNCHES_HEADER_SIZE.",
+    "Start of launches.bin; the counter table u64 [MAX_KERNELS][REASON_SLOTS] is at LAUNCHES_HEADER_SIZE.",
 )
 
 LAUNCH = Struct(
@@ -258,7 +268,7 @@ TWIN_IMAGE = Struct(
         Member("offset", "u64"),
         Member("size", "u64"),
     ),
-    "An image of a cache entry, 64-byte aligned, ready for cuModuleLoadData: 0 the twins, 1 those under a register cap.",
+    "An image of a cache entry, 64-byte aligned, ready for cuModuleLoadData: 0 the twins, 1 under a register cap.",
 )
 
 TWIN_KERNEL = Struct(
@@ -306,7 +316,7 @@ def align_up(value: int, alignment: int) -> int:
 
 
 def lay_out_fields(fields: Sequence[tuple[str, ScalarType]]) -> tuple[tuple[Field, ...], int, int]:
-    """Place fields by C alignment. Returns the fields, the record's size in bytes, and how much of it is padding."""
+    """Place fields by C alignment. Returns the fields, the record's size in bytes, and how many are padding."""
     offset = 0
     alignment = 1
     placed = []
@@ -321,11 +331,12 @@ def lay_out_fields(fields: Sequence[tuple[str, ScalarType]]) -> tuple[tuple[Fiel
 
 def record_dtype(fields: Sequence[Field], size: int) -> np.dtype[np.void]:
     """The NumPy type of one record of size bytes."""
+    import numpy as np
+
     return np.dtype(
         {
             "names": [field.name for field in fields],
-            "formats": [_NUMPY[field.type.value] if field.type.size > 1 else f"<{field.type.value[0].replace('s', 'i')}1"
-                        for field in fields],  # fmt: skip
+            "formats": [_NUMPY[field.type.value] for field in fields],
             "offsets": [field.offset for field in fields],
             "itemsize": size,
         }
@@ -339,7 +350,7 @@ def sum_stride(record_size: int) -> int:
 
 @dataclass(frozen=True)
 class Region:
-    """Where one map's data lie in a launch's regions, in bytes from their start. counts: None without counts."""
+    """Where one map's data lie in a launch's regions, in bytes from their start. counts: None without."""
 
     records: int
     records_size: int
@@ -348,7 +359,7 @@ class Region:
 
 
 def region_layout(maps: Sequence[Map], warps: int) -> tuple[tuple[Region, ...], int]:
-    """Regions of a launch of that many warps, and the bytes of all of them together (``neutrino_region_layout`` in C)."""
+    """Regions of a launch of that many warps, and the bytes of all together (``neutrino_region_layout`` in C)."""
     offset = 0
     regions = []
     for entry in maps:
@@ -373,7 +384,7 @@ def block_size(maps: int, variables: int) -> int:
 
 
 def c_header() -> str:
-    """``neutrino_layout.h``: constants, enumerations and structures, with static assertions of every size and offset."""
+    """``neutrino_layout.h``: constants, enumerations, structures, and static assertions of sizes and offsets."""
     lines = [
         "/* Generated by neutrino/probing/layout.py: change it there. */",
         "#ifndef NEUTRINO_LAYOUT_H",
@@ -410,11 +421,12 @@ def c_header() -> str:
             note = f" /* {member.note} */" if member.note else ""
             lines.append(f"    {_C[member.type]} {member.name}{suffix};{note}")
         lines.append("};")
-        lines.append(f"static_assert(sizeof(struct neutrino_{struct.name}) == {struct.size}, \"{struct.name}\");")
+        name = f"struct neutrino_{struct.name}"
+        lines.append(f'static_assert(sizeof({name}) == {struct.size}, "{struct.name}");')
+        fields = struct.dtype.fields or {}
         for member in struct.members:
-            fields = struct.dtype.fields
-            offset = fields[member.name][1] if fields else 0
-            lines.append(f"static_assert(offsetof(struct neutrino_{struct.name}, {member.name}) == {offset}, \"{member.name}\");")
+            offset = fields[member.name][1]
+            lines.append(f'static_assert(offsetof({name}, {member.name}) == {offset}, "{member.name}");')
         lines.append("")
     lines += ["#endif", ""]
     return "\n".join(lines)

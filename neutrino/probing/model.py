@@ -1,12 +1,16 @@
-"""What a probe file means once it is read and found valid: plain values, the same from TOML and from Python."""
+"""What a probe file means once it is read and found valid: plain values, from TOML and from Python alike."""
 
 from __future__ import annotations
 
 import enum
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+STATE_SPACES = frozenset({"const", "global", "local", "param", "shared"})
+"""State spaces that a modifier can name, without their ``::`` sub-qualifier (PTX ISA 5.1)."""
 
 
 class Level(enum.Enum):
@@ -114,16 +118,38 @@ class Snippet:
 class Tracepoint:
     """Where a probe goes. opcode: the pattern's dotted parts (``("ld", "global")``), empty for ``kernel``.
 
-    text: as the user wrote it.
+    text: as the user wrote it. without: modifiers that an instruction must not have, written ``!tensor`` after
+    the pattern; without them ``cp.async.bulk.shared.global`` could not be told from its tensor form.
     """
 
     text: str
     opcode: tuple[str, ...]
+    without: tuple[str, ...] = ()
 
     @property
     def is_kernel(self) -> bool:
         """Entry and ends of the kernel rather than an instruction."""
         return not self.opcode
+
+    def matches(self, instruction: Sequence[str]) -> bool:
+        """Whether the pattern matches an instruction, given as the dotted parts of its opcode.
+
+        The first part must be equal, the others must occur in this order among the modifiers. ``shared`` also
+        stands for ``shared::cta`` and ``shared::cluster``; ``generic`` for the absence of a state space.
+        """
+        if not self.opcode or not instruction or self.opcode[0] != instruction[0]:
+            return False
+        modifiers = instruction[1:]
+        if any(_is_modifier(modifier, part) for part in self.without for modifier in modifiers):
+            return False
+        rest = iter(modifiers)
+        for part in self.opcode[1:]:
+            if part == "generic":
+                if any(modifier.partition("::")[0] in STATE_SPACES for modifier in modifiers):
+                    return False
+            elif not any(_is_modifier(modifier, part) for modifier in rest):
+                return False
+        return True
 
 
 @dataclass(frozen=True)
@@ -140,7 +166,10 @@ class Probe:
 
 @dataclass(frozen=True)
 class ProbeSet:
-    """Everything that one or more ``-p`` named, validated. Probes run in the order of this tuple."""
+    """Everything that one or more ``-p`` named, validated. Probes run in the order of this tuple.
+
+    parts: the sets of the single files, where this one was merged from several; spans count in their own file.
+    """
 
     file: str
     source: str
@@ -148,6 +177,7 @@ class ProbeSet:
     registers: tuple[Register, ...]
     probes: tuple[Probe, ...]
     warnings: tuple[str, ...] = ()
+    parts: tuple[ProbeSet, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -161,7 +191,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if hasattr(value, "__dataclass_fields__"):
-        skipped = {"span", "file", "source", "warnings"}
+        skipped = {"span", "file", "source", "warnings", "parts"}
         names = [name for name in value.__dataclass_fields__ if name not in skipped]
         return {"": type(value).__name__, **{name: _plain(getattr(value, name)) for name in names}}
     return value
+
+
+def _is_modifier(modifier: str, part: str) -> bool:
+    return modifier == part or modifier.partition("::")[0] == part
