@@ -118,8 +118,8 @@ class Snippet:
 class Tracepoint:
     """Where a probe goes. opcode: the pattern's dotted parts (``("ld", "global")``), empty for ``kernel``.
 
-    text: as the user wrote it. without: modifiers that an instruction must not have, written ``!tensor`` after
-    the pattern; without them ``cp.async.bulk.shared.global`` could not be told from its tensor form.
+    text: as the user wrote it. without: modifiers that an instruction must not have, written ``!tensor``
+    after the pattern; without them ``cp.async.bulk.shared.global`` could not be told from its tensor form.
     """
 
     text: str
@@ -168,7 +168,7 @@ class Probe:
 class ProbeSet:
     """Everything that one or more ``-p`` named, validated. Probes run in the order of this tuple.
 
-    parts: the sets of the single files, where this one was merged from several; spans count in their own file.
+    parts: the sets of the single files, where this one was merged from several; spans count in their file.
     """
 
     file: str
