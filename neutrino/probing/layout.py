@@ -166,6 +166,8 @@ LAUNCHES_MAGIC = b"NTLAUNCH"
 RESULT_MAGIC = b"NTRESULT"
 FRAME_MAGIC = b"NTFRAME\0"
 TWINS_MAGIC = b"NTTWINS\0"
+REQUEST_MAGIC = b"NTASK\0\0\0"
+REPLY_MAGIC = b"NTREPLY\0"
 FORMAT_VERSION = 1
 
 LAUNCHES_HEADER = Struct(
@@ -304,9 +306,35 @@ TWIN_FILE = Struct(
     "A file of kernel/<id>/, written as it is.",
 )
 
+REQUEST = Struct(
+    "request",
+    (
+        Member("magic", "char", 8),
+        Member("kind", "u32", note="1: this process uses twins; 2: make twins, the image follows"),
+        Member("pid", "u32"),
+        Member("key", "u8", 32, note="cache key of the entry asked for"),
+        Member("arch", "char", 16, note="of the device, such as sm_90"),
+        Member("driver_version", "u32", note="as cuDriverGetVersion gives it"),
+        Member("reserved", "u32"),
+        Member("size", "u64", note="bytes of the image"),
+    ),
+    "What a hooked process sends to the listener.",
+)
+
+REPLY = Struct(
+    "reply",
+    (
+        Member("magic", "char", 8),
+        Member("status", "u32", note="0: the entry follows; 1: a message follows, why there is none"),
+        Member("reserved", "u32"),
+        Member("size", "u64", note="bytes that follow"),
+    ),
+    "What the listener answers to a request of kind 2.",
+)
+
 STRUCTS = (
     LAUNCHES_HEADER, LAUNCH, RESULT_HEADER, MAP_DESCRIPTOR, FRAME,
-    TWINS_HEADER, TWIN_IMAGE, TWIN_KERNEL, TWIN_PARAMETER, TWIN_FILE,
+    TWINS_HEADER, TWIN_IMAGE, TWIN_KERNEL, TWIN_PARAMETER, TWIN_FILE, REQUEST, REPLY,
 )  # fmt: skip
 
 
@@ -401,7 +429,8 @@ def c_header() -> str:
         "LAUNCHES_HEADER_SIZE": LAUNCHES_HEADER_SIZE, "FORMAT_VERSION": FORMAT_VERSION,
     }  # fmt: skip
     lines += [f"#define NEUTRINO_{name} {value}" for name, value in constants.items()]
-    magics = {"LAUNCHES": LAUNCHES_MAGIC, "RESULT": RESULT_MAGIC, "FRAME": FRAME_MAGIC, "TWINS": TWINS_MAGIC}
+    magics = {"LAUNCHES": LAUNCHES_MAGIC, "RESULT": RESULT_MAGIC, "FRAME": FRAME_MAGIC, "TWINS": TWINS_MAGIC,
+              "REQUEST": REQUEST_MAGIC, "REPLY": REPLY_MAGIC}  # fmt: skip
     for name, magic in magics.items():
         text = magic.decode().replace("\0", "\\0")
         lines.append(f'#define NEUTRINO_{name}_MAGIC "{text}"')
