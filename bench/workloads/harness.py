@@ -1,0 +1,98 @@
+"""What a Python workload owes the runner: the same report as ``harness.cuh`` describes."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class Event(Protocol):
+    """A recorded device event."""
+
+    def record(self) -> Any: ...
+
+
+class Run:
+    """One workload's run. event() makes an event, elapsed(a, b) gives milliseconds between two that have happened."""
+
+    def __init__(self, workload: str, event: Callable[[], Event], elapsed: Callable[[Any, Any], float]) -> None:
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--seeds", type=int, default=20)
+        parser.add_argument("--out", type=Path, required=True)
+        arguments = parser.parse_args()
+        self.seeds: int = arguments.seeds
+        self._out: Path = arguments.out
+        self._workload = workload
+        self._event = event
+        self._elapsed = elapsed
+        self._digest = hashlib.sha256()
+        self._outputs: list[str] = []
+        self._launches: list[list[Any]] = []
+        self._pending: list[tuple[Event, Event]] = []
+        self._failure = ""
+
+    def launch(
+        self,
+        kernel: str,
+        grid: Sequence[int] | None,
+        block: Sequence[int] | None,
+        bytes_asked: Sequence[int | None],
+        submit: Callable[[], object],
+    ) -> None:
+        """Record one launch that submit() makes. kernel: exact name, or a prefix with ``*`` behind it.
+
+        grid, block: None where a framework chooses. bytes_asked: load, store, atomic, async.
+        """
+        before, after = self._event(), self._event()
+        before.record()
+        submit()
+        after.record()
+        self._pending.append((before, after))
+        self._launches.append([kernel, _three(grid), _three(block), 0.0, list(bytes_asked)])
+
+    def output(self, values: np.ndarray[Any, Any]) -> None:
+        """Add an array's bytes to the current seed's digest."""
+        self._digest.update(np.ascontiguousarray(values).tobytes())
+
+    def near(
+        self, what: str, got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], absolute: float, relative: float
+    ) -> None:
+        """Keep the first difference; NaN never passes."""
+        good = np.abs(got.astype(np.float64) - want) <= absolute + relative * np.abs(want)
+        if not self._failure and (got.shape != want.shape or not good.all()):
+            where = np.unravel_index(int(np.argmin(good)), good.shape)
+            self._failure = f"{what}{[int(i) for i in where]} is {got[where]}, expected {want[where]}"
+
+    def end_seed(self) -> None:
+        """Call when the device is idle: reads the events and closes the seed's digest."""
+        first = len(self._launches) - len(self._pending)
+        for launch, (before, after) in zip(self._launches[first:], self._pending, strict=True):
+            launch[3] = round(self._elapsed(before, after), 6)
+        self._pending.clear()
+        self._outputs.append(self._digest.hexdigest())
+        self._digest = hashlib.sha256()
+
+    def finish(self) -> int:
+        """Write the report, which leaves the device to the nvcc programs; returns the exit status."""
+        report = {
+            "workload": self._workload,
+            "checks": self._failure or "ok",
+            "outputs": self._outputs,
+            "launches": self._launches,
+            "extra": {},
+        }
+        self._out.write_text(json.dumps(report))
+        print(f"{self._workload}: {len(self._outputs)} seeds, {len(self._launches)} launches: {report['checks']}")
+        sys.stdout.flush()
+        return 1 if self._failure else 0
+
+
+def _three(size: Sequence[int] | None) -> list[int] | None:
+    return None if size is None else [*size, 1, 1][:3]
