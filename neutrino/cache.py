@@ -1,0 +1,127 @@
+"""The content-addressed store of twins, in a folder that belongs to the user alone.
+
+An entry is ``twins/<first two hex digits>/<64 hex digits>.twins`` under the root. The hook reads these files
+itself, so a name, once there, always holds a whole entry: it is written aside, synchronised and renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from neutrino.errors import FormatError
+
+_FOLDER_MODE = 0o700
+
+
+def run_key(probes: str, selection: str, assembler: str, version: str) -> bytes:
+    """The 32 bytes that stand for a run's settings: two digests, the assembler's identity, Neutrino's version."""
+    parts = ("neutrino", version, probes, selection, assembler)
+    return hashlib.sha256(
+        b"".join(len(part.encode()).to_bytes(8, "little") + part.encode() for part in parts)
+    ).digest()
+
+
+def image_key(run: bytes, arch: str, image: bytes) -> bytes:
+    """The 32-byte key of an image's entry: SHA-256 over the run's key, the device's ``sm_90``, the image."""
+    digest = hashlib.sha256(run)
+    digest.update(arch.encode())
+    digest.update(image)
+    return digest.digest()
+
+
+def private_folder(path: Path) -> Path:
+    """Make path and what is missing above it, 0700, and return it.
+
+    Raises PermissionError when path is not a folder of this user, is a link, or others may write into it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=_FOLDER_MODE)
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode) and status.st_uid == os.getuid():
+        status = path.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise PermissionError(f"{path} is not a folder; remove it or set XDG_CACHE_HOME")
+    if status.st_uid != os.getuid():
+        raise PermissionError(
+            f"{path} belongs to user {status.st_uid}; set XDG_CACHE_HOME to a folder of your own"
+        )
+    if status.st_mode & 0o022:
+        raise PermissionError(
+            f"{path} can be written by others (mode {status.st_mode & 0o777:o}); chmod 700 it"
+        )
+    return path
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write data to path, 0600, so that path holds all of it or what it held before. Raises OSError."""
+    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(aside).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(aside).unlink()
+        raise
+
+
+def read_private(path: Path) -> bytes | None:
+    """What write_private wrote, or None when there is nothing. Raises PermissionError when another user made
+    it.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if os.fstat(descriptor).st_uid != os.getuid():
+            raise PermissionError(f"{path} belongs to another user; remove it or set XDG_CACHE_HOME")
+        return file.read()
+
+
+class Cache:
+    """Entries by key under a root folder, which is made at the first write."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def entry_path(self, key: bytes) -> Path:
+        """Where the entry of a 32-byte key lies, whether it is there or not."""
+        name = key.hex()
+        return self.root / "twins" / name[:2] / f"{name}.twins"
+
+    def write(self, key: bytes, entry: bytes) -> Path:
+        """Store an entry and return its path. Raises OSError: nothing is left behind then."""
+        path = self.entry_path(key)
+        for folder in (self.root, self.root / "twins", path.parent):
+            private_folder(folder)
+        write_private(path, entry)
+        return path
+
+    def read(self, key: bytes) -> bytes | None:
+        """A verified entry, or None when there is none. One that is damaged is removed and counts as none.
+
+        Raises OSError when the folder cannot be read or is not this user's.
+        """
+        from neutrino.entry import read_entry
+
+        path = self.entry_path(key)
+        data = read_private(path)
+        if data is None:
+            return None
+        try:
+            if read_entry(data, str(path)).key == key:
+                return data
+        except FormatError:
+            pass
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        return None

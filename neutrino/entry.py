@@ -1,0 +1,288 @@
+"""A cache entry: the twins of one image, what the hook must know of each kernel, and the files for its trace
+folder.
+
+The format is ``TWINS_HEADER`` and what it points at, in ``probing/layout.py``. The hook reads it in place, so
+the writer aligns tables to 8 bytes and images to 64, and ends every string with NUL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from neutrino.errors import FormatError, NeutrinoError
+from neutrino.probing.layout import (
+    FORMAT_VERSION,
+    MAP_DESCRIPTOR,
+    TWIN_FILE,
+    TWIN_IMAGE,
+    TWIN_KERNEL,
+    TWIN_PARAMETER,
+    TWINS_HEADER,
+    TWINS_MAGIC,
+    Reason,
+    Struct,
+    align_up,
+)  # fmt: skip
+from neutrino.probing.model import Level, Map, MapKind
+
+_TABLE_ALIGN = 8
+_IMAGE_ALIGN = 64
+
+
+def _digested_from() -> int:
+    fields = TWINS_HEADER.dtype.fields
+    if fields is None:
+        raise NeutrinoError("the header of a cache entry has no members")
+    return int(fields["digest"][1]) + 32
+
+
+DIGESTED_FROM = _digested_from()
+"""Offset of the first byte that the header's digest covers."""
+
+
+@dataclass(frozen=True)
+class KernelEntry:
+    """One kernel of an entry. twin: its name, "" without one. parameters: (offset, size) in bytes, the
+    program's own.
+
+    block_offset, block_size: of the probe block in the twin's parameter space. files: what goes into
+    ``kernel/<id>/``.
+    """
+
+    name: str
+    reason: Reason
+    detail: str = ""
+    twin: str = ""
+    parameters: tuple[tuple[int, int], ...] = ()
+    variables: tuple[str, ...] = ()
+    block_offset: int = 0
+    block_size: int = 0
+    capped: bool = False
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MapEntry:
+    """What the hook knows of a map. record_size: bytes; cap: records a slot."""
+
+    name: str
+    kind: MapKind
+    level: Level
+    record_size: int
+    cap: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry as read back. key: the 32 bytes it was made for. images: the twins, then those under a
+    register cap.
+    """
+
+    key: bytes
+    maps: tuple[MapEntry, ...]
+    kernels: tuple[KernelEntry, ...]
+    images: tuple[bytes, ...]
+
+
+_KINDS = (MapKind.ARRAY, MapKind.SUM)
+_LEVELS = (Level.THREAD, Level.WARP)
+
+
+class _Writer:
+    def __init__(self, size: int) -> None:
+        self.data = bytearray(size)
+        self._texts: dict[bytes, int] = {}
+
+    def align(self, alignment: int) -> int:
+        self.data += bytes(align_up(len(self.data), alignment) - len(self.data))
+        return len(self.data)
+
+    def append(self, data: bytes, alignment: int) -> int:
+        offset = self.align(alignment)
+        self.data += data
+        return offset
+
+    def text(self, text: str) -> int:
+        """Offset of text, NUL-terminated; equal texts share one place."""
+        data = text.encode("utf-8", "surrogateescape") + b"\0"
+        if data not in self._texts:
+            self._texts[data] = self.append(data, 1)
+        return self._texts[data]
+
+    def table(self, struct: Struct, rows: Sequence[Mapping[str, Any]]) -> int:
+        table = np.zeros(len(rows), struct.dtype)
+        for row, values in zip(table, rows, strict=True):
+            for name, value in values.items():
+                row[name] = value
+        return self.append(table.tobytes(), _TABLE_ALIGN)
+
+
+def write_entry(
+    key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry], images: Sequence[bytes]
+) -> bytes:
+    """The bytes of an entry. key: 32 bytes. Raises NeutrinoError for a map whose name has more than 63
+    bytes.
+    """
+    writer = _Writer(TWINS_HEADER.size)
+    map_rows = []
+    for entry in maps:
+        name = entry.name.encode()
+        if len(name) > 63:
+            raise NeutrinoError(
+                f"map {entry.name}: the name has {len(name)} bytes, the trace format holds 63"
+            )
+        map_rows.append({
+            "name": name, "kind": _KINDS.index(entry.kind), "level": _LEVELS.index(entry.level),
+            "record_size": entry.size, "cap": entry.cap,
+        })  # fmt: skip
+    maps_offset = writer.table(MAP_DESCRIPTOR, map_rows)
+    kernels_offset = writer.table(TWIN_KERNEL, [_kernel_row(writer, kernel) for kernel in kernels])
+    images_offset = writer.append(bytes(TWIN_IMAGE.size * len(images)), _TABLE_ALIGN)
+    image_rows = np.zeros(len(images), TWIN_IMAGE.dtype)
+    for index, image in enumerate(images):
+        image_rows[index] = (writer.append(image, _IMAGE_ALIGN), len(image))
+    writer.data[images_offset : images_offset + image_rows.nbytes] = image_rows.tobytes()
+
+    header = np.zeros((), TWINS_HEADER.dtype)
+    header["magic"] = TWINS_MAGIC
+    header["version"] = FORMAT_VERSION
+    header["maps"] = len(maps)
+    header["size"] = len(writer.data)
+    header["key"] = np.frombuffer(key, np.uint8)
+    header["maps_offset"] = maps_offset
+    header["kernels_offset"] = kernels_offset
+    header["kernels"] = len(kernels)
+    header["images"] = len(images)
+    header["images_offset"] = images_offset
+    writer.data[: TWINS_HEADER.size] = header.tobytes()
+    digest = hashlib.sha256(memoryview(writer.data)[DIGESTED_FROM:]).digest()
+    writer.data[DIGESTED_FROM - 32 : DIGESTED_FROM] = digest
+    return bytes(writer.data)
+
+
+def _kernel_row(writer: _Writer, kernel: KernelEntry) -> dict[str, int]:
+    names = {name: writer.text(name) for name in kernel.files}
+    files = [
+        {"name_offset": names[name], "offset": writer.append(data, _TABLE_ALIGN), "size": len(data)}
+        for name, data in kernel.files.items()
+    ]
+    variables = np.array([writer.text(name) for name in kernel.variables], "<u8")
+    return {
+        "name_offset": writer.text(kernel.name),
+        "twin_offset": writer.text(kernel.twin) if kernel.twin else 0,
+        "detail_offset": writer.text(kernel.detail) if kernel.detail else 0,
+        "files_offset": writer.table(TWIN_FILE, files),
+        "parameters_offset": writer.table(
+            TWIN_PARAMETER, [{"offset": offset, "size": size} for offset, size in kernel.parameters]
+        ),
+        "variables_offset": writer.append(variables.tobytes(), _TABLE_ALIGN),
+        "reason": int(kernel.reason),
+        "files": len(files),
+        "parameters": len(kernel.parameters),
+        "variables": len(kernel.variables),
+        "block_offset": kernel.block_offset,
+        "block_size": kernel.block_size,
+        "capped": int(kernel.capped),
+    }
+
+
+class _Reader:
+    def __init__(self, data: bytes, name: str) -> None:
+        self.data = data
+        self.name = name
+
+    def span(self, offset: int, size: int, what: str) -> bytes:
+        if offset < 0 or size < 0 or offset + size > len(self.data):
+            raise FormatError(self.name, offset, what, f"{size} bytes", f"to end by {len(self.data):#x}")
+        return self.data[offset : offset + size]
+
+    def table(self, struct: Struct, offset: int, rows: int, what: str) -> np.ndarray[Any, np.dtype[np.void]]:
+        return np.frombuffer(self.span(offset, rows * struct.size, what), struct.dtype)
+
+    def text(self, offset: int, what: str) -> str:
+        end = self.data.find(b"\0", offset)
+        if end < 0 or offset >= len(self.data):
+            raise FormatError(self.name, offset, what, "not ended", "a NUL-terminated text")
+        return self.data[offset:end].decode("utf-8", "surrogateescape")
+
+
+def read_entry(data: bytes, name: str) -> Entry:
+    """Read an entry back, checking digest and every bound. name: the file, for messages. Raises
+    FormatError.
+    """
+    reader = _Reader(data, name)
+    header = reader.table(TWINS_HEADER, 0, 1, "header")[0]
+    if bytes(header["magic"]).ljust(8, b"\0") != TWINS_MAGIC:
+        raise FormatError(name, 0, "magic", repr(bytes(header["magic"])), repr(TWINS_MAGIC))
+    if int(header["version"]) != FORMAT_VERSION:
+        raise FormatError(name, 8, "version", str(int(header["version"])), str(FORMAT_VERSION))
+    if int(header["size"]) != len(data):
+        raise FormatError(name, DIGESTED_FROM, "size", str(int(header["size"])), f"the file's {len(data)}")
+    if hashlib.sha256(memoryview(data)[DIGESTED_FROM:]).digest() != header["digest"].tobytes():
+        raise FormatError(
+            name, DIGESTED_FROM - 32, "digest", "not that of the content", "SHA-256 of what follows"
+        )
+    maps = []
+    for row in reader.table(
+        MAP_DESCRIPTOR, int(header["maps_offset"]), int(header["maps"]), "map descriptors"
+    ):
+        kind, level = int(row["kind"]), int(row["level"])
+        if kind >= len(_KINDS) or level >= len(_LEVELS):
+            raise FormatError(
+                name, int(header["maps_offset"]), "map kind, level", f"{kind}, {level}", "0 or 1"
+            )
+        maps.append(
+            MapEntry(
+                bytes(row["name"]).decode(),
+                _KINDS[kind],
+                _LEVELS[level],
+                int(row["record_size"]),
+                int(row["cap"]),
+            )
+        )
+    rows = reader.table(TWIN_KERNEL, int(header["kernels_offset"]), int(header["kernels"]), "kernels")
+    images = reader.table(TWIN_IMAGE, int(header["images_offset"]), int(header["images"]), "images")
+    return Entry(
+        header["key"].tobytes(),
+        tuple(maps),
+        tuple(_kernel(reader, row) for row in rows),
+        tuple(reader.span(int(row["offset"]), int(row["size"]), "image") for row in images),
+    )
+
+
+def _kernel(reader: _Reader, row: np.void) -> KernelEntry:
+    def text(member: str) -> str:
+        offset = int(row[member])
+        return reader.text(offset, member) if offset else ""
+
+    if int(row["reason"]) not in Reason._value2member_map_:
+        raise FormatError(reader.name, 0, "reason", str(int(row["reason"])), f"at most {max(Reason)}")
+    files = reader.table(TWIN_FILE, int(row["files_offset"]), int(row["files"]), "files")
+    parameters = reader.table(
+        TWIN_PARAMETER, int(row["parameters_offset"]), int(row["parameters"]), "parameters"
+    )
+    variables = np.frombuffer(
+        reader.span(int(row["variables_offset"]), 8 * int(row["variables"]), "variables"), "<u8"
+    )
+    return KernelEntry(
+        name=text("name_offset"),
+        reason=Reason(int(row["reason"])),
+        detail=text("detail_offset"),
+        twin=text("twin_offset"),
+        parameters=tuple((int(parameter["offset"]), int(parameter["size"])) for parameter in parameters),
+        variables=tuple(reader.text(int(offset), "variable") for offset in variables),
+        block_offset=int(row["block_offset"]),
+        block_size=int(row["block_size"]),
+        capped=bool(row["capped"]),
+        files={
+            reader.text(int(file["name_offset"]), "file name"): reader.span(
+                int(file["offset"]), int(file["size"]), "file"
+            )
+            for file in files
+        },
+    )

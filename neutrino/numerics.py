@@ -1,0 +1,135 @@
+"""How much floating-point arithmetic a kernel's machine code holds, and whether a twin's is still the
+original's.
+
+The assembler fuses an unrounded ``mul`` with its ``add`` only where nothing stands in between, so a probe can
+undo a fusion and thereby change the low bits of a result. The counts of fused and unfused instructions show
+it.
+
+Since sm_70 every instruction is 128 bits: bits 0..8 the operation, 9..11 which operand slots are registers,
+immediates or constants, 16..23 the destination, 24..31 register A, 32..63 register or immediate B, 64..71
+register C. The figures below were learned by ``bench/learn_opcodes.py``: it has ``ptxas`` 13.0 assemble every
+form of the instructions for eight architectures from sm_75 to sm_120a and sets the words against what
+``nvdisasm`` 13.5 prints. Where an operation stands for another, it counts as what it computes, because
+``ptxas`` picks either form to balance the pipes, differently in twin and original:
+
+    HFMA2 a, b, -RZ        a product, exactly:  HMUL2
+    HFMA2 a, 1, 1, c       a sum, exactly:      HADD2
+    HFMA2 RZ, RZ, …        a constant or a copy: not arithmetic
+    FADD, DADD, HADD2 with an operand -RZ, without .FTZ and .SAT: a copy, negation or conversion, not
+    arithmetic FHADD, FHFMA           FADD and FFMA with f16 or bf16 operands: FADD, FFMA
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from neutrino.errors import FormatError
+
+INSTRUCTION_SIZE = 16
+FIRST_ARCHITECTURE = 75
+"""The oldest that was checked; before Volta, three 64-bit instructions shared one control word."""
+
+_FADD, _FFMA, _FMUL = 0x021, 0x023, 0x020
+_DADD, _DFMA, _DMUL = 0x029, 0x02B, 0x028
+_HADD2, _HFMA2, _HFMA2_MMA, _HMUL2 = 0x030, 0x031, 0x035, 0x032
+_FADD2, _FFMA2, _FMUL2 = 0x04B, 0x049, 0x04A
+
+_MNEMONICS = {
+    _FADD: "FADD", _FFMA: "FFMA", _FMUL: "FMUL", _DADD: "DADD", _DFMA: "DFMA", _DMUL: "DMUL",
+    _HADD2: "HADD2", _HFMA2: "HFMA2", _HFMA2_MMA: "HFMA2", _HMUL2: "HMUL2",
+    _FADD2: "FADD2", _FFMA2: "FFMA2", _FMUL2: "FMUL2",
+}  # fmt: skip
+PRODUCTS = frozenset({"FMUL", "DMUL", "HMUL2", "FMUL2"})
+_BLACKWELL = 100
+# Blackwell gave the word of HFMA2.MMA to IADD.64; the paired f32 instructions are new with it.
+_ABSENT_FROM_BLACKWELL = frozenset({_HFMA2_MMA})
+_ABSENT_BEFORE_BLACKWELL = frozenset({_FADD2, _FFMA2, _FMUL2})
+
+_OPERATION = np.uint64(0x1FF)
+_FORM_REGISTER_B = 1
+_FORM_IMMEDIATE_C = 2
+_FORM_IMMEDIATE_B = 4
+_RZ = np.uint64(255)
+_BYTE = np.uint64(255)
+# Bit numbers of the 128-bit instruction.
+_NEGATE_A, _SATURATE, _FLUSH, _NEGATE_C, _BFLOAT, _NEGATE_B = 72, 77, 80, 84, 85, 63
+_ONE_F16X2 = np.uint64(0x3C003C00)
+_ONE_BF16X2 = np.uint64(0x3F803F80)
+
+_Words = npt.NDArray[np.uint64]
+_Mask = npt.NDArray[np.bool_]
+
+
+def _bit(words: _Words, number: int) -> _Mask:
+    mask: _Mask = (words >> np.uint64(number % 64)) & np.uint64(1) == 1
+    return mask
+
+
+def count_arithmetic(code: bytes, arch: str) -> dict[str, int]:
+    """Counts, by mnemonic, of the additions, products and fused forms in a kernel's machine code; zeros are
+    left out.
+
+    code: the bytes of ``.text.<kernel>``. arch: ``sm_90a``; sm_75 and later.
+    Raises FormatError when code is no whole number of instructions or arch has another encoding.
+    """
+    number = int("".join(character for character in arch if character.isdigit()) or 0)
+    if number < FIRST_ARCHITECTURE:
+        raise FormatError(
+            f"machine code for {arch}", 0, "instruction encoding", arch or "unknown", "sm_75 or later"
+        )
+    if len(code) % INSTRUCTION_SIZE:
+        raise FormatError(f"machine code for {arch}", 0, "size", f"{len(code)} bytes", "a multiple of 16")
+    words = np.frombuffer(code, "<u8").reshape(-1, 2)
+    operation = words[:, 0] & _OPERATION
+    absent = _ABSENT_FROM_BLACKWELL if number >= _BLACKWELL else _ABSENT_BEFORE_BLACKWELL
+    chosen = np.isin(operation, np.array(sorted(_MNEMONICS.keys() - absent), np.uint64))
+    low, high, operation = words[chosen, 0], words[chosen, 1], operation[chosen]
+    form = (low >> np.uint64(9)) & np.uint64(7)
+    register_a = (low >> np.uint64(24)) & _BYTE
+    register_b = (low >> np.uint64(32)) & _BYTE
+    immediate = low >> np.uint64(32)
+    register_c = high & _BYTE
+
+    half_fma = (operation == _HFMA2) | (operation == _HFMA2_MMA)
+    zero_factor_b = np.where(
+        form == _FORM_IMMEDIATE_C, register_c == _RZ, (form == _FORM_REGISTER_B) & (register_b == _RZ)
+    )
+    constant = half_fma & (register_a == _RZ) & zero_factor_b
+    addend_is_register = np.isin(form, np.array([1, 4, 5, 6], np.uint64))
+    product = half_fma & addend_is_register & (register_c == _RZ) & _bit(high, _NEGATE_C) & ~constant
+    one = np.where(_bit(high, _BFLOAT), _ONE_BF16X2, _ONE_F16X2)
+    half_sum = half_fma & (form == _FORM_IMMEDIATE_B) & (immediate == one) & ~product
+
+    addition = (operation == _FADD) | (operation == _DADD) | (operation == _HADD2)
+    zero_a = (register_a == _RZ) & _bit(high, _NEGATE_A)
+    zero_b = (form == _FORM_REGISTER_B) & (register_b == _RZ) & _bit(low, _NEGATE_B)
+    identity = addition & (zero_a | zero_b) & ~_bit(high, _SATURATE) & ~_bit(high, _FLUSH)
+
+    operation = np.where(product, np.uint64(_HMUL2), np.where(half_sum, np.uint64(_HADD2), operation))
+    counted, counts = np.unique(operation[~(constant | identity)], return_counts=True)
+    total: dict[str, int] = {}
+    for code_point, count in zip(counted.tolist(), counts.tolist(), strict=True):
+        mnemonic = _MNEMONICS[code_point]
+        total[mnemonic] = total.get(mnemonic, 0) + count
+    return total
+
+
+def compare(original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[str, int]) -> str | None:
+    """None when the twin computes as the original does, else the counts that differ, for people.
+
+    own: what the probe's private copies of products add. The assembler may fold a copy into a product that is
+    there anyway, so for products any count from the original's to the original's plus own is accepted. That
+    hides nothing: undoing a fusion also adds a sum and removes a fused instruction, and those counts must
+    agree exactly.
+    """
+    differing = []
+    for mnemonic in sorted({*original, *twin, *own}):
+        before, after, added = original.get(mnemonic, 0), twin.get(mnemonic, 0), own.get(mnemonic, 0)
+        least = before if mnemonic in PRODUCTS else before + added
+        if not least <= after <= before + added:
+            of_which = f" ({added} of them the probe's)" if added else ""
+            differing.append(f"{mnemonic} {before} → {after}{of_which}")
+    return ", ".join(differing) or None

@@ -1,0 +1,366 @@
+"""The external tools: where they are, how they are run, and what ``ptxas`` says about its work.
+
+Every tool runs through ``run_tool``. Importing this module imports nothing heavy and starts nothing: a run
+whose twins are all cached asks for ``assembler_identity`` only, which answers from a file once a ``ptxas``
+has been seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import json
+import os
+import re
+import shlex
+import struct
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from neutrino.cache import private_folder, read_private, write_private
+from neutrino.errors import ToolError, ToolMissingError
+
+ASSEMBLER_HINT = 'pip install "neutrino-gpu[cuda]", or name one in NEUTRINO_PTXAS'
+ASSEMBLE_TIMEOUT = 600.0
+"""Seconds that one ``ptxas`` may take; a 4.8 MB module of 201 kernels takes 5."""
+
+# CUDA release -> PTX ISA version: the table "PTX Release History" of the PTX ISA manual, "Release Notes".
+# 12.6 came with 8.5. A release newer than the table accepts at least the last line's.
+_PTX_RELEASES: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = (
+    ((11, 0), (7, 0)), ((11, 1), (7, 1)), ((11, 2), (7, 2)), ((11, 3), (7, 3)), ((11, 4), (7, 4)),
+    ((11, 5), (7, 5)), ((11, 6), (7, 6)), ((11, 7), (7, 7)), ((11, 8), (7, 8)), ((12, 0), (8, 0)),
+    ((12, 1), (8, 1)), ((12, 2), (8, 2)), ((12, 3), (8, 3)), ((12, 4), (8, 4)), ((12, 5), (8, 5)),
+    ((12, 7), (8, 6)), ((12, 8), (8, 7)), ((12, 9), (8, 8)), ((13, 0), (9, 0)), ((13, 1), (9, 1)),
+)  # fmt: skip
+
+_CRASHES = (-4, -6, -8, -11)  # SIGILL, SIGABRT, SIGFPE, SIGSEGV
+_REFUSAL = re.compile(r"^ptxas (?:error|fatal)\s*:|^ptxas .*, line \d+; (?:error|fatal)\s*:", re.MULTILINE)
+_ENVIRONMENT = re.compile(
+    r"could not be (?:opened|read|written|created)|[Mm]emory allocation|No space left|out of memory"
+)
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """A tool's run that ended with status 0."""
+
+    argv: list[str]
+    stdout: bytes
+    stderr: str
+
+
+class AssemblyError(ToolError):
+    """The assembler read the text and refused it: a verdict about the text, unlike any other ToolError."""
+
+    @property
+    def reason(self) -> str:
+        """The first line that says what is wrong, without the path of the temporary file."""
+        for line in self.stderr.splitlines():
+            if _REFUSAL.search(line):
+                return (
+                    re.sub(r"^ptxas .*?, line (\d+); ", r"line \1: ", line).replace("ptxas ", "", 1).strip()
+                )
+        return str(self)
+
+
+def run_tool(argv: Sequence[str | Path], *, input: bytes | None = None, timeout: float) -> ToolResult:
+    """Run a tool to its end, without a shell. timeout: seconds.
+
+    Raises ToolError when it cannot be started, ends with another status than 0 (a signal is negative) or runs
+    past the timeout (status None); ToolMissingError when argv[0] does not exist.
+    """
+    words = [str(word) for word in argv]
+    try:
+        done = subprocess.run(
+            words, input=input, capture_output=True, timeout=timeout, check=False, close_fds=True
+        )
+    except FileNotFoundError as error:
+        raise ToolMissingError(words[0], "the file does not exist") from error
+    except OSError as error:
+        raise ToolError(words, None, str(error)) from error
+    except subprocess.TimeoutExpired as error:
+        raise ToolError(words, None, f"no result within {timeout:g} s") from error
+    stderr = done.stderr.decode("utf-8", "replace")
+    if done.returncode:
+        raise ToolError(words, done.returncode, stderr or done.stdout.decode("utf-8", "replace"))
+    return ToolResult(words, done.stdout, stderr)
+
+
+def cache_root() -> Path:
+    """Neutrino's folder under XDG_CACHE_HOME; it need not exist."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "neutrino"
+
+
+def _chosen_tool(name: str) -> Path | None:
+    variable = "NEUTRINO_" + name.upper().replace("-", "_")
+    value = os.environ.get(variable)
+    if not value:
+        return None
+    path = Path(value)
+    if not (path.is_file() and os.access(path, os.X_OK)):
+        raise ToolMissingError(name, f"{variable} names {value}, which is no executable file")
+    return path
+
+
+def _tool_candidates(name: str) -> Iterator[Path]:
+    """Places of a CUDA tool in the order in which they are asked; existing executables only, each once."""
+    folders = [Path(folder) for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder]
+    folders += [Path(os.environ[name]) / "bin" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    folders.append(Path("/usr/local/cuda/bin"))
+    for scheme in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
+        site = Path(scheme)
+        folders += sorted((site / "nvidia").glob("cu*/bin"), reverse=True)
+        folders += [site / "nvidia" / "cuda_nvcc" / "bin", site / "triton" / "backends" / "nvidia" / "bin"]
+    names = [name, "ptxas-blackwell"] if name == "ptxas" else [name]
+    seen: set[Path] = set()
+    for folder in folders:
+        for file in names:
+            path = folder / file
+            if path.is_file() and os.access(path, os.X_OK) and path.resolve() not in seen:
+                seen.add(path.resolve())
+                yield path
+
+
+def find_tool(name: str, hint: str = "install the CUDA toolkit, or put it on PATH") -> Path:
+    """The path of a tool: NEUTRINO_<NAME>, PATH, CUDA_HOME, CUDA_PATH, /usr/local/cuda, pip wheels, Triton's.
+
+    Raises ToolMissingError with hint when it is nowhere, or when the variable names no executable.
+    """
+    chosen = _chosen_tool(name)
+    if chosen is not None:
+        return chosen
+    for path in _tool_candidates(name):
+        return path
+    raise ToolMissingError(name, hint)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What ``ptxas -v`` says of one kernel. Stack frame and spills in bytes per thread, called functions not
+    included.
+    """
+
+    registers: int
+    frame: int
+    spill_stores: int
+    spill_loads: int
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """A cubin, and what ``ptxas`` said. resources: by kernel. warnings: the warning and advisory lines, in
+    order.
+    """
+
+    cubin: bytes
+    resources: dict[str, Resources]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Assembler:
+    """A ``ptxas``. version: (13, 0, 88). identity: what tells two builds of it apart, for the cache key."""
+
+    path: Path
+    version: tuple[int, int, int]
+    identity: str = field(compare=False)
+
+    @property
+    def name(self) -> str:
+        """``ptxas 13.0.88``."""
+        return "ptxas " + ".".join(map(str, self.version))
+
+    @property
+    def ptx_version(self) -> tuple[int, int]:
+        """The highest PTX ISA ``.version`` that it is known to accept."""
+        accepted = (6, 5)
+        for release, ptx in _PTX_RELEASES:
+            if release <= self.version[:2]:
+                accepted = ptx
+        return accepted
+
+    def assemble(
+        self,
+        text: str | bytes,
+        arch: str,
+        options: Sequence[str] | str = (),
+        *,
+        timeout: float = ASSEMBLE_TIMEOUT,
+    ) -> Assembled:
+        """Assemble PTX for arch (``sm_90a``) with further ptxas options. Text counts as latin-1; timeout in
+        seconds.
+
+        Raises AssemblyError when the text is refused or crashes the assembler; ToolError or OSError when the
+        machine is at fault (no such file, killed, disk full), so that nothing was learned about the text.
+        """
+        words = shlex.split(options) if isinstance(options, str) else list(options)
+        with tempfile.TemporaryDirectory(prefix="neutrino-") as folder:
+            source, result = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
+            source.write_bytes(text.encode("latin-1") if isinstance(text, str) else text)
+            argv: list[str | Path] = [self.path, f"-arch={arch}", "-v", *words, source, "-o", result]
+            try:
+                done = run_tool(argv, timeout=timeout)
+            except ToolError as error:
+                raise _classified(error) from error
+            cubin = result.read_bytes()
+        # ptxas 13.0 ends with status 0 when the disk filled up while it wrote.
+        if not _is_whole_elf(cubin):
+            raise OSError(
+                errno.ENOSPC,
+                f"ptxas wrote a truncated cubin of {len(cubin)} bytes; is the disk full?",
+                folder,
+            )
+        # Triton's ptxas and those before 11 print some of it on stdout.
+        printed = done.stderr + done.stdout.decode("utf-8", "replace")
+        return Assembled(cubin, _parse_resources(printed), _parse_warnings(printed))
+
+
+def _classified(error: ToolError) -> ToolError:
+    refused = error.status is not None and error.status > 0 and _REFUSAL.search(error.stderr)
+    if refused and not _ENVIRONMENT.search(error.stderr):
+        return AssemblyError(error.argv, error.status, error.stderr)
+    return error
+
+
+def is_crash(error: ToolError) -> bool:
+    """Whether the tool ended by a signal of its own making: the text may be to blame, or a lack of memory."""
+    return error.status in _CRASHES
+
+
+def _is_whole_elf(data: bytes) -> bool:
+    if len(data) < 64 or data[:4] != b"\x7fELF":
+        return False
+    programs, sections = struct.unpack_from("<QQ", data, 0x20)
+    program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, 0x36)
+    end = max(programs + program_size * program_count, sections + section_size * section_count)
+    return bool(end <= len(data))
+
+
+_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
+_PROPERTIES = re.compile(r"Function properties for (\S+)")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+
+
+def _parse_resources(printed: str) -> dict[str, Resources]:
+    """The kernels' lines of ``ptxas -v``; those of functions that kernels call are passed over."""
+    found: dict[str, Resources] = {}
+    entry = function = ""
+    stack = (0, 0, 0)
+    for line in printed.splitlines():
+        if match := _ENTRY.search(line):
+            entry, stack = match[1], (0, 0, 0)
+        elif match := _PROPERTIES.search(line):
+            function = match[1]
+        elif (match := _STACK.search(line)) and function == entry:
+            stack = (int(match[1]), int(match[2]), int(match[3]))
+        elif (match := _REGISTERS.search(line)) and entry:
+            found[entry] = Resources(int(match[1]), *stack)
+            entry = ""
+    return found
+
+
+_WARNING = re.compile(r"^ptxas (?:.*?, line \d+; )?(?:warning|advisory|info)\s*:\s*(.*)")
+_CODE = re.compile(r"\(C\d{4}\)")
+
+
+def _parse_warnings(printed: str) -> tuple[str, ...]:
+    """Warnings, and the lines with a code such as (C7508), which some releases print as information."""
+    found = []
+    for line in printed.splitlines():
+        match = _WARNING.search(line)
+        if match and ("warning" in line.split(":")[0] or _CODE.search(match[1])):
+            found.append(match[1].strip())
+    return tuple(found)
+
+
+_VERSION = re.compile(r"V(\d+\.\d+\.\d+)\b")
+_RELEASE = re.compile(r"\d+\.\d+\.\d+")
+_BUILD = re.compile(r"^Build (\S+)", re.MULTILINE)
+_VERSIONS_FILE = "assemblers.json"
+
+
+@functools.lru_cache(maxsize=64)
+def _assembler_at(path: Path) -> Assembler | None:
+    """The assembler at path, None when it cannot say its version. What it said is kept by path, size and
+    time.
+    """
+    status = path.stat()
+    stamp = f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}"
+    known = _known_versions()
+    if stamp not in known:
+        try:
+            text = run_tool([path, "--version"], timeout=60).stdout.decode("utf-8", "replace")
+        except ToolError:
+            return None
+        version, build = _VERSION.search(text), _BUILD.search(text)
+        if not version:
+            return None
+        known[stamp] = (version[1], build[1] if build else "unknown")
+        # Without a cache folder the next run asks again: slower, never wrong.
+        with contextlib.suppress(OSError):
+            write_private(private_folder(cache_root()) / _VERSIONS_FILE, json.dumps(known).encode())
+    release, build_name = known[stamp]
+    major, minor, patch = map(int, release.split("."))
+    return Assembler(path, (major, minor, patch), f"ptxas {release} {build_name}")
+
+
+def _known_versions() -> dict[str, tuple[str, str]]:
+    try:
+        data = read_private(cache_root() / _VERSIONS_FILE)
+        known = json.loads(data) if data else {}
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(known, dict):
+        return {}
+    return {
+        stamp: (entry[0], entry[1])
+        for stamp, entry in known.items()
+        if isinstance(entry, list) and len(entry) == 2 and _RELEASE.fullmatch(str(entry[0]))
+    }
+
+
+def find_assembler(driver_version: int | None = None) -> Assembler:
+    """The ``ptxas`` to use: NEUTRINO_PTXAS, else the highest release not newer than the driver's.
+
+    driver_version: as ``cuDriverGetVersion`` gives it (13000); None: no driver, the highest release.
+    When all are newer, the lowest of the driver's major release: within one, newer cubins load on older
+    drivers ("CUDA Compatibility", minor version compatibility). Raises ToolMissingError, with what was found.
+    """
+    chosen = _chosen_tool("ptxas")
+    if chosen is not None:
+        assembler = _assembler_at(chosen)
+        if assembler is None:
+            raise ToolMissingError("ptxas", f"NEUTRINO_PTXAS names {chosen}, which does not say its version")
+        return assembler
+    found = [entry for path in _tool_candidates("ptxas") if (entry := _assembler_at(path)) is not None]
+    if not found:
+        raise ToolMissingError("ptxas", ASSEMBLER_HINT)
+    if driver_version is None:
+        return max(found, key=lambda entry: entry.version)
+    release = (driver_version // 1000, driver_version % 1000 // 10)
+    fitting = [entry for entry in found if entry.version[:2] <= release]
+    if fitting:
+        return max(fitting, key=lambda entry: entry.version)
+    compatible = [entry for entry in found if entry.version[0] == release[0]]
+    if compatible:
+        return min(compatible, key=lambda entry: entry.version)
+    newer = ", ".join(sorted({entry.name for entry in found}))
+    raise ToolMissingError(
+        "ptxas",
+        f"the driver is CUDA {release[0]}.{release[1]} and only newer is here ({newer}); {ASSEMBLER_HINT}",
+    )
+
+
+def assembler_identity(driver_version: int | None = None) -> str:
+    """The identity of the assembler that find_assembler would return; starts no process once it is known.
+
+    Raises ToolMissingError as find_assembler does.
+    """
+    return find_assembler(driver_version).identity
