@@ -1,0 +1,56 @@
+"""Compile the hook: three shared libraries under ``neutrino/loader/lib``. Needs a C compiler and nothing else.
+
+``libcuda.so.1``           the hook, under the driver's SONAME, so that later look-ups by that name find it
+``libcuda.so``             the same for programs that ask for the name without a version
+``libneutrino_driver.so``  empty; its DT_AUXILIARY names the real driver. The path in it is a placeholder that
+                           ``install`` replaces, so that one build serves every machine
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+SOURCES = ("driver.c", "entry.c", "handles.c", "hook.c", "image.c", "launch.c", "pool.c", "registry.c", "sha256.c",
+           "trace.c", "twins.c")  # fmt: skip
+WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
+PLACEHOLDER = "/neutrino-driver-placeholder" + "/" * 996
+"""Room for a path of 1023 bytes. As it stands it names a file that does not exist, which the loader ignores."""
+
+_HERE = Path(__file__).resolve().parent
+
+
+def compiler() -> list[str]:
+    """The C compiler: ``$CC``, else the one that Python was built with if it is here, else ``cc``."""
+    named = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    command = shlex.split(named)
+    if "CC" not in os.environ and subprocess.run(["which", command[0]], capture_output=True, check=False).returncode:
+        return ["cc"]
+    return [part for part in command if not part.startswith("-")]
+
+
+def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[str, ...] = WARNINGS) -> None:
+    """Compile into the folder target. flags: optimisation, sanitizers. CalledProcessError when the compiler refuses."""
+    source = _HERE / "csrc"
+    target.mkdir(parents=True, exist_ok=True)
+    common = [*compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-g", "-fPIC", "-shared", "-fvisibility=hidden", *flags,
+              *warnings, f"-ffile-prefix-map={source}=csrc", "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack"]  # fmt: skip
+    empty = str(source / "empty.c")
+
+    def run(*arguments: str) -> None:
+        subprocess.run([*common, *arguments], check=True)
+
+    run(empty, "-o", str(target / "libneutrino_driver.so"), "-Wl,-soname,libneutrino_driver.so",
+        f"-Wl,-f,{PLACEHOLDER}")  # fmt: skip
+    run(*(str(source / name) for name in SOURCES), "-o", str(target / "libcuda.so.1"), "-Wl,-soname,libcuda.so.1",
+        f"-L{target}", "-Wl,--no-as-needed", "-lneutrino_driver", "-Wl,-rpath,$ORIGIN", "-ldl", "-lpthread")  # fmt: skip
+    run(empty, "-o", str(target / "libcuda.so"), "-Wl,-soname,libcuda.so", "-Wl,--no-as-needed", f"-L{target}",
+        "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN", f"-Wl,-rpath-link,{target}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]) if len(sys.argv) > 1 else _HERE / "lib")

@@ -1,0 +1,42 @@
+/* A cache entry (struct neutrino_twins_header and what follows), read in place and checked before use. */
+#ifndef NEUTRINO_ENTRY_H
+#define NEUTRINO_ENTRY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "neutrino_layout.h"
+
+struct nt_entry {
+	const uint8_t *data;
+	size_t size;
+	const struct neutrino_twins_header *header;
+	const struct neutrino_map *maps;
+	const struct neutrino_twin_kernel *kernels;
+	const struct neutrino_twin_image *images;
+};
+
+/* Check size, digest, key and every offset. data must be 8-byte aligned and stay as it is while ret is used. */
+bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct nt_entry *ret);
+
+/* The kernel of that mangled name, or NULL. */
+const struct neutrino_twin_kernel *nt_entry_find(const struct nt_entry *entry, const char *name);
+
+/* A NUL-terminated string of the entry; NULL for offset 0. */
+const char *nt_entry_string(const struct nt_entry *entry, uint64_t offset);
+
+struct nt_region {
+	uint64_t records;
+	uint64_t records_size;
+	uint64_t counts; /* valid when counts_size is not 0 */
+	uint64_t counts_size;
+};
+
+/* Region of one map for that many warps, starting at offset; returns the offset behind it, UINT64_MAX on overflow. */
+uint64_t nt_region_of(const struct neutrino_map *map, uint64_t warps, uint64_t offset, struct nt_region *ret);
+
+/* Bytes of all maps' regions, UINT64_MAX on overflow (`region_layout` in Python). */
+uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, uint64_t warps);
+
+#endif

@@ -1,0 +1,146 @@
+#include "image.h"
+
+#include <elf.h>
+#include <string.h>
+
+#define FATBIN_WRAPPER_MAGIC 0x466243b1u
+#define FATBIN_MAGIC 0xba55ed50u
+#define FATBIN_KIND_PTX 1
+#define FATBIN_KIND_ELF 2
+#define FATBIN_FLAG_COMPRESSED (0x2000u | 0x8000u)
+#define EM_CUDA 190
+
+static uint16_t load16(const uint8_t *data)
+{
+	uint16_t value;
+	memcpy(&value, data, sizeof(value));
+	return value;
+}
+
+static uint32_t load32(const uint8_t *data)
+{
+	uint32_t value;
+	memcpy(&value, data, sizeof(value));
+	return value;
+}
+
+static uint64_t load64(const uint8_t *data)
+{
+	uint64_t value;
+	memcpy(&value, data, sizeof(value));
+	return value;
+}
+
+/* The name that ptxas -lineinfo gives the section with the PTX in it. */
+static bool has_debug_ptx(const uint8_t *data, size_t size)
+{
+	static const char name[] = ".nv_debug_ptx_txt";
+	return memmem(data, size, name, sizeof(name)) != NULL;
+}
+
+static bool measure_elf(const uint8_t *data, size_t limit, struct nt_image_bytes *ret)
+{
+	Elf64_Ehdr header;
+
+	if (limit < sizeof(header))
+		return false;
+	memcpy(&header, data, sizeof(header));
+	if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != EM_CUDA)
+		return false;
+
+	uint64_t end = sizeof(header);
+	uint64_t table = header.e_shoff + (uint64_t)header.e_shnum * sizeof(Elf64_Shdr);
+	if (header.e_phnum && header.e_phoff + (uint64_t)header.e_phnum * sizeof(Elf64_Phdr) > end)
+		end = header.e_phoff + (uint64_t)header.e_phnum * sizeof(Elf64_Phdr);
+	if (header.e_shnum) {
+		if (table < header.e_shoff || table > limit || header.e_shentsize != sizeof(Elf64_Shdr))
+			return false;
+		if (table > end)
+			end = table;
+		for (unsigned i = 0; i < header.e_shnum; i++) {
+			Elf64_Shdr section;
+			memcpy(&section, data + header.e_shoff + i * sizeof(section), sizeof(section));
+			uint64_t section_end = section.sh_offset + section.sh_size;
+			if (section.sh_type != SHT_NOBITS && section_end > end)
+				end = section_end;
+			if (section_end < section.sh_offset)
+				return false;
+		}
+	}
+	if (end > limit)
+		return false;
+	*ret = (struct nt_image_bytes){data, end, NT_IMAGE_CUBIN, has_debug_ptx(data, end)};
+	return true;
+}
+
+static bool measure_fatbin(const uint8_t *data, size_t limit, struct nt_image_bytes *ret)
+{
+	if (limit < 16)
+		return false;
+	uint64_t header_size = load16(data + 6), size = load64(data + 8);
+	if (header_size < 16 || size > limit - header_size)
+		return false;
+
+	bool has_ptx = false;
+	size_t end = header_size + size;
+	for (size_t at = header_size; at + 0x40 <= end;) {
+		const uint8_t *entry = data + at;
+		uint64_t entry_header = load32(entry + 4), payload = load64(entry + 8);
+		if (entry_header < 0x40 || entry_header > end - at || payload > end - at - entry_header)
+			break;
+		unsigned kind = load16(entry);
+		if (kind == FATBIN_KIND_PTX)
+			has_ptx = true;
+		/* A compressed cubin may hold PTX: only the patcher can tell, so it is asked. */
+		if (kind == FATBIN_KIND_ELF)
+			has_ptx |= (load64(entry + 0x28) & FATBIN_FLAG_COMPRESSED) != 0 ||
+				   has_debug_ptx(entry + entry_header, payload);
+		at += entry_header + payload;
+	}
+	*ret = (struct nt_image_bytes){data, end, NT_IMAGE_FATBIN, has_ptx};
+	return true;
+}
+
+static bool measure_ptx(const uint8_t *data, size_t limit, struct nt_image_bytes *ret)
+{
+	size_t size = limit == SIZE_MAX ? strlen((const char *)data) : strnlen((const char *)data, limit);
+
+	if (!size || !memmem(data, size, ".version", 8))
+		return false;
+	*ret = (struct nt_image_bytes){data, size, NT_IMAGE_PTX, true};
+	return true;
+}
+
+bool nt_image_measure(const void *image, size_t limit, struct nt_image_bytes *ret)
+{
+	const uint8_t *data = image;
+
+	if (limit < 4)
+		return false;
+	if (memcmp(data, ELFMAG, SELFMAG) == 0)
+		return measure_elf(data, limit, ret);
+	if (load32(data) == FATBIN_WRAPPER_MAGIC && limit == SIZE_MAX) {
+		const uint8_t *container = (const uint8_t *)(uintptr_t)load64(data + 8);
+		if (!container || load32(container) != FATBIN_MAGIC)
+			return false;
+		return measure_fatbin(container, limit, ret);
+	}
+	if (load32(data) == FATBIN_MAGIC)
+		return measure_fatbin(data, limit, ret);
+	return measure_ptx(data, limit, ret);
+}
+
+const char *nt_image_kind_word(enum nt_image_kind kind)
+{
+	switch (kind) {
+	case NT_IMAGE_FATBIN:
+		return "fatbin";
+	case NT_IMAGE_CUBIN:
+		return "cubin";
+	case NT_IMAGE_PTX:
+		return "ptx";
+	case NT_IMAGE_UNKNOWN:
+		break;
+	}
+	return "unknown";
+}

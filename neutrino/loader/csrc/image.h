@@ -1,0 +1,32 @@
+/* What a program hands to the driver: where an image's bytes end, and whether it can hold PTX at all. */
+#ifndef NEUTRINO_IMAGE_H
+#define NEUTRINO_IMAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum nt_image_kind {
+	NT_IMAGE_UNKNOWN,
+	NT_IMAGE_FATBIN,
+	NT_IMAGE_CUBIN,
+	NT_IMAGE_PTX,
+};
+
+struct nt_image_bytes {
+	const uint8_t *data; /* of the container itself, behind a fatbin wrapper */
+	size_t size;
+	enum nt_image_kind kind;
+	bool has_ptx;
+};
+
+/*
+ * Measure an image that the driver has accepted. limit: bytes that may be read from image (SIZE_MAX when only the
+ * image's own headers tell). Returns false when the form is unknown.
+ */
+bool nt_image_measure(const void *image, size_t limit, struct nt_image_bytes *ret);
+
+/* "fatbin", "cubin", "ptx" or "unknown". */
+const char *nt_image_kind_word(enum nt_image_kind kind);
+
+#endif

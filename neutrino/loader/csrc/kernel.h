@@ -1,0 +1,24 @@
+/* A kernel as the trace knows it: one id for each (image, name), however often the image is loaded. */
+#ifndef NEUTRINO_KERNEL_H
+#define NEUTRINO_KERNEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "neutrino_layout.h"
+
+struct nt_kernel {
+	uint32_t id;
+	unsigned reason; /* NEUTRINO_REASON_PROBED: there is a twin */
+	char *name;
+	const struct neutrino_map *maps;
+	uint32_t map_count;
+	const struct neutrino_twin_parameter *parameters;
+	uint32_t parameter_count;
+	uint32_t block_offset;
+	uint32_t block_size;
+	uint32_t variable_count;
+	bool result_started; /* the drain thread's own */
+};
+
+#endif

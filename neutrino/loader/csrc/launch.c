@@ -1,0 +1,306 @@
+#include "launch.h"
+
+#include <alloca.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "entry.h"
+#include "pool.h"
+#include "trace.h"
+
+static int ended;
+
+void nt_launch_end(void)
+{
+	__atomic_store_n(&ended, 1, __ATOMIC_RELEASE);
+}
+
+void nt_launch_unknown(void)
+{
+	static int logged;
+
+	nt_trace_count(0, NEUTRINO_REASON_LAUNCH_FORM);
+	if (__atomic_load_n(&logged, __ATOMIC_RELAXED) || !nt_trace_path()[0] ||
+	    __atomic_exchange_n(&logged, 1, __ATOMIC_ACQ_REL))
+		return;
+	struct nt_event event;
+	nt_event_begin(&event, "kernel");
+	nt_event_number(&event, "id", 0);
+	nt_event_number(&event, "image", 0);
+	nt_event_string(&event, "name", "(functions that the hook never saw obtained)");
+	nt_event_string(&event, "reason", "launch-form");
+	nt_event_string(&event, "detail", "");
+	nt_event_end(&event);
+}
+
+static CUresult run_original(const struct nt_function *function, const struct nt_launch *launch, unsigned reason)
+{
+	nt_trace_count(function->kernel->id, reason);
+	return launch->submit(launch, function->handle.handle, launch->parameters, launch->extra);
+}
+
+static bool is_capturing(const struct nt_launch *launch)
+{
+	int status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result = launch->per_thread && nt_driver.cuStreamIsCapturing_ptsz
+				  ? nt_driver.cuStreamIsCapturing_ptsz(launch->stream, &status)
+				  : nt_driver.cuStreamIsCapturing(launch->stream, &status);
+
+	return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static const struct nt_addresses *addresses_in(struct nt_function *function, CUcontext context)
+{
+	for (int i = 0; i < NT_FUNCTION_CONTEXTS; i++) {
+		const struct nt_addresses *addresses = __atomic_load_n(&function->addresses[i], __ATOMIC_ACQUIRE);
+		if (!addresses)
+			return NULL;
+		if (__atomic_load_n(&addresses->context, __ATOMIC_ACQUIRE) == context)
+			return addresses;
+	}
+	return NULL;
+}
+
+static void *prepare(void *context)
+{
+	CUcontext popped;
+
+	if (nt_driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
+		nt_registry_prepare_context(context);
+		nt_driver.cuCtxPopCurrent_v2(&popped);
+	}
+	return NULL;
+}
+
+/*
+ * The first launch in a context that nobody announced: get it ready beside the program, once. Making a pool here could
+ * wait for work that waits for the program.
+ */
+static void prepare_aside(CUcontext context)
+{
+	static CUcontext seen[64];
+	sigset_t all, before;
+	pthread_attr_t attributes;
+	pthread_t thread;
+
+	for (int i = 0; i < 64; i++) {
+		CUcontext none = NULL;
+		if (__atomic_compare_exchange_n(&seen[i], &none, context, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			break;
+		if (none == context || i == 63)
+			return;
+	}
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	if (pthread_create(&thread, &attributes, prepare, context) != 0)
+		nt_trace_note("context %p could not be prepared: its kernels run unprobed", context);
+	pthread_attr_destroy(&attributes);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/*
+ * Verdicts on occupancy, one word each: threads in bits 0-15, dynamic shared memory in 16-47, verdict in 48-51. Rows
+ * are only added; when all are taken, the verdict is asked for at each launch.
+ */
+enum shape_verdict {
+	SHAPE_TWIN = 1,
+	SHAPE_CAPPED,
+	SHAPE_ORIGINAL,
+};
+
+static enum shape_verdict judge_shape(const struct nt_function *function, int threads, unsigned shared)
+{
+	int original = 0, twin = 0, capped = 0;
+
+	if (nt_driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&original, function->handle.handle, threads, shared) !=
+	    CUDA_SUCCESS)
+		return SHAPE_ORIGINAL;
+	if (nt_driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&twin, function->twin, threads, shared) ==
+		    CUDA_SUCCESS &&
+	    twin >= original)
+		return SHAPE_TWIN;
+	if (function->capped &&
+	    nt_driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&capped, function->capped, threads, shared) ==
+		    CUDA_SUCCESS &&
+	    capped >= original)
+		return SHAPE_CAPPED;
+	return SHAPE_ORIGINAL;
+}
+
+static enum shape_verdict shape_of(struct nt_function *function, uint64_t threads, unsigned shared)
+{
+	uint64_t shape = (threads & 0xffff) | (uint64_t)shared << 16;
+
+	for (int i = 0; i < NT_FUNCTION_SHAPES; i++) {
+		uint64_t row = __atomic_load_n(&function->shapes[i], __ATOMIC_ACQUIRE);
+		if (row && (row & ((UINT64_C(1) << 48) - 1)) == shape)
+			return (enum shape_verdict)(row >> 48);
+		if (row)
+			continue;
+		enum shape_verdict verdict = judge_shape(function, (int)threads, shared);
+		uint64_t none = 0;
+		__atomic_compare_exchange_n(&function->shapes[i], &none, shape | (uint64_t)verdict << 48, false,
+					    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+		return verdict;
+	}
+	return judge_shape(function, (int)threads, shared);
+}
+
+static uint32_t thread_id(void)
+{
+	static __thread __attribute__((tls_model("initial-exec"))) uint32_t id;
+
+	if (!id)
+		id = (uint32_t)syscall(SYS_gettid);
+	return id;
+}
+
+/* The default stream's own name, so that its segments can be told from other threads'. */
+static CUstream explicit_stream(const struct nt_launch *launch)
+{
+	if (launch->stream)
+		return launch->stream;
+	return launch->per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+
+static void fill_block(uint8_t *block, const struct nt_kernel *kernel, uint32_t warps_per_block, uint32_t warps,
+		       CUdeviceptr base, const struct nt_addresses *addresses)
+{
+	uint64_t offset = 0;
+	uint32_t header[2] = {warps_per_block, warps};
+
+	memcpy(block, header, sizeof(header));
+	block += NEUTRINO_BLOCK_HEADER;
+	for (uint32_t i = 0; i < kernel->map_count; i++) {
+		struct nt_region region;
+		offset = nt_region_of(&kernel->maps[i], warps, offset, &region);
+		uint64_t row[2] = {base + region.records, region.counts_size ? base + region.counts : 0};
+		memcpy(block, row, sizeof(row));
+		block += sizeof(row);
+	}
+	memcpy(block, addresses->values, kernel->variable_count * sizeof(addresses->values[0]));
+}
+
+/* Submit with the probe block behind the program's parameters, in the form that the program used. */
+static CUresult submit_twin(const struct nt_launch *launch, const struct nt_kernel *kernel, CUfunction twin, void *block)
+{
+	if (launch->extra) {
+		const void *buffer = NULL;
+		size_t size = 0, twin_size = kernel->block_offset + kernel->block_size;
+		for (void **key = launch->extra; *key != CU_LAUNCH_PARAM_END; key += 2) {
+			if (*key == CU_LAUNCH_PARAM_BUFFER_POINTER)
+				buffer = key[1];
+			else if (*key == CU_LAUNCH_PARAM_BUFFER_SIZE)
+				size = *(size_t *)key[1];
+		}
+		if (!buffer && size)
+			return CUDA_ERROR_INVALID_VALUE;
+		uint8_t *packed = alloca(twin_size);
+		memset(packed, 0, twin_size);
+		memcpy(packed, buffer, size < kernel->block_offset ? size : kernel->block_offset);
+		memcpy(packed + kernel->block_offset, block, kernel->block_size);
+		void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &twin_size,
+				 CU_LAUNCH_PARAM_END};
+		return launch->submit(launch, twin, NULL, extra);
+	}
+	if (kernel->parameter_count && !launch->parameters)
+		return CUDA_ERROR_INVALID_VALUE;
+	void **parameters = alloca((kernel->parameter_count + 1) * sizeof(*parameters));
+	if (kernel->parameter_count)
+		memcpy(parameters, launch->parameters, kernel->parameter_count * sizeof(*parameters));
+	parameters[kernel->parameter_count] = block;
+	return launch->submit(launch, twin, parameters, NULL);
+}
+
+/* Errors that can be the twin's fault: then the original has its own try. Any other belongs to the program. */
+static bool is_twins_fault(CUresult result)
+{
+	return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES ||
+	       result == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+}
+
+CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
+{
+	struct nt_kernel *kernel = function->kernel;
+	CUcontext context = NULL;
+
+	if (__atomic_load_n(&ended, __ATOMIC_ACQUIRE))
+		return run_original(function, launch, NEUTRINO_REASON_ENDING);
+	if (function->reason != NEUTRINO_REASON_PROBED)
+		return run_original(function, launch, function->reason);
+	if (is_capturing(launch))
+		return run_original(function, launch, NEUTRINO_REASON_GRAPH);
+
+	uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
+	uint64_t warps_per_block = (threads + NEUTRINO_LANES - 1) / NEUTRINO_LANES;
+	uint64_t blocks, warps;
+	/* A launch that the driver will refuse has nothing to probe. */
+	if (threads == 0 || threads > 65535)
+		return run_original(function, launch, NEUTRINO_REASON_REFUSED);
+	if (__builtin_mul_overflow((uint64_t)launch->grid[0] * launch->grid[1], (uint64_t)launch->grid[2], &blocks) ||
+	    __builtin_mul_overflow(blocks, warps_per_block, &warps) || warps > UINT32_MAX)
+		return run_original(function, launch, NEUTRINO_REASON_MAP_SIZE);
+	if (blocks == 0)
+		return run_original(function, launch, NEUTRINO_REASON_REFUSED);
+
+	nt_driver.cuCtxGetCurrent(&context);
+	struct nt_pool *pool = nt_pool_find(context);
+	const struct nt_addresses *addresses = addresses_in(function, context);
+	if (!pool || !addresses) {
+		prepare_aside(context);
+		return run_original(function, launch, NEUTRINO_REASON_CONTEXT);
+	}
+	enum shape_verdict verdict = shape_of(function, threads, launch->shared);
+	if (verdict == SHAPE_ORIGINAL)
+		return run_original(function, launch, NEUTRINO_REASON_OCCUPANCY);
+
+	uint64_t size = nt_regions_size(kernel->maps, kernel->map_count, warps);
+	struct nt_room room;
+	switch (nt_pool_take(pool, explicit_stream(launch), size, &room)) {
+	case NT_ROOM:
+		break;
+	case NT_ROOM_TOO_LARGE:
+		return run_original(function, launch, NEUTRINO_REASON_MAP_SIZE);
+	case NT_ROOM_FULL:
+	case NT_ROOM_NO_POOL:
+		return run_original(function, launch, NEUTRINO_REASON_POOL_FULL);
+	}
+	uint64_t index;
+	struct neutrino_launch *record = nt_trace_launch(&index);
+	if (!record) {
+		nt_pool_submitted(&room, kernel, 0, size, false);
+		return run_original(function, launch, NEUTRINO_REASON_TABLE_FULL);
+	}
+	record->kernel = kernel->id;
+	record->context = (uint64_t)(uintptr_t)context;
+	record->stream = (uint64_t)(uintptr_t)launch->stream;
+	record->submit_ns = nt_now_ns();
+	memcpy(record->grid, launch->grid, sizeof(record->grid));
+	memcpy(record->block, launch->block, sizeof(record->block));
+	record->shared = launch->shared;
+	record->thread = thread_id();
+	record->variant = verdict == SHAPE_CAPPED;
+	__atomic_store_n(&record->state, NEUTRINO_LAUNCH_SUBMITTED, __ATOMIC_RELEASE);
+
+	uint8_t *block = alloca(kernel->block_size);
+	fill_block(block, kernel, (uint32_t)warps_per_block, (uint32_t)warps, room.address, addresses);
+	CUresult result =
+		submit_twin(launch, kernel, verdict == SHAPE_CAPPED ? function->capped : function->twin, block);
+	if (result == CUDA_SUCCESS) {
+		nt_pool_submitted(&room, kernel, index, size, true);
+		nt_trace_count(kernel->id, NEUTRINO_REASON_PROBED);
+		return result;
+	}
+	__atomic_store_n(&record->state, NEUTRINO_LAUNCH_FALLBACK, __ATOMIC_RELEASE);
+	nt_pool_submitted(&room, kernel, index, size, false);
+	if (!is_twins_fault(result)) {
+		nt_trace_count(kernel->id, NEUTRINO_REASON_REFUSED);
+		return result;
+	}
+	return run_original(function, launch, NEUTRINO_REASON_REFUSED);
+}

@@ -1,0 +1,695 @@
+#include "registry.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "pool.h"
+#include "sha256.h"
+#include "trace.h"
+#include "twins.h"
+
+enum resolve_state {
+	UNRESOLVED,
+	RESOLVING,
+	RESOLVED,
+};
+
+struct image {
+	uint32_t id;
+	enum nt_image_kind kind;
+	size_t size;
+	char *source;
+	uint8_t key[32];
+	char arch[16];
+	unsigned reason; /* PROBED: the entry tells kernel by kernel */
+	char *detail;
+	int state;
+	void *copy; /* of the image's bytes, until resolved */
+	struct nt_entry entry;
+	struct kernel_row *kernels;
+	struct image *next;
+};
+
+struct kernel_row {
+	struct nt_kernel kernel;
+	const struct neutrino_twin_kernel *twin;
+	struct kernel_row *next;
+};
+
+/* A module or a library of the program. */
+struct nt_owner {
+	struct nt_handle handle;
+	bool is_library;
+	struct image *image;
+	CUcontext context;	/* that a module belongs to */
+	struct nt_owner *alias; /* a module made of this library */
+	int twins_state;	/* enum resolve_state */
+	void *twins;		/* CUmodule or CUlibrary of ours; NULL: would not load */
+	void *capped;
+	struct nt_function *functions;
+	struct nt_owner *next;
+};
+
+/* Guards everything below but lookups in the tables. Never held across a driver call or a request. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct image *images;
+static uint32_t image_count, kernel_count;
+static struct nt_owner *owners;
+static struct nt_handles owner_table, function_table;
+static int has_twins;
+
+/* Libraries whose licence forbids changing them: listed, never rewritten. */
+static const char *const vendor_libraries[] = {
+	"libcublas", "libcudnn", "libcufft", "libcusparse", "libcusolver", "libcurand", "libcutensor", "libcudss",
+	"libnvjpeg", "libnpp",	 "libnvrtc", "libnvJitLink", "libnvinfer", "libcuda.so",
+};
+
+static const char *library_of(const void *address)
+{
+	Dl_info info;
+
+	return address && dladdr(address, &info) && info.dli_fname ? info.dli_fname : NULL;
+}
+
+static bool is_vendor_library(const char *path)
+{
+	if (!path)
+		return false;
+	const char *slash = strrchr(path, '/');
+	const char *name = slash ? slash + 1 : path;
+	for (size_t i = 0; i < sizeof(vendor_libraries) / sizeof(vendor_libraries[0]); i++)
+		if (strncmp(name, vendor_libraries[i], strlen(vendor_libraries[i])) == 0)
+			return true;
+	return false;
+}
+
+static void pause_us(long microseconds)
+{
+	struct timespec pause = {.tv_nsec = microseconds * 1000};
+
+	nanosleep(&pause, NULL);
+}
+
+/* "sm_90" of the current context's device, or of device 0. */
+static bool device_arch(char ret[16], CUdevice *device)
+{
+	int major, minor;
+
+	if (nt_driver.cuCtxGetDevice(device) != CUDA_SUCCESS && nt_driver.cuDeviceGet(device, 0) != CUDA_SUCCESS)
+		return false;
+	if (nt_driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, *device) !=
+		    CUDA_SUCCESS ||
+	    nt_driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, *device) !=
+		    CUDA_SUCCESS)
+		return false;
+	snprintf(ret, 16, "sm_%d%d", major, minor);
+	return true;
+}
+
+static void log_device(CUdevice device, const char *arch)
+{
+	static int logged[64];
+	char name[256] = "";
+	struct nt_event event;
+
+	if (device < 0 || device >= 64 || __atomic_exchange_n(&logged[device], 1, __ATOMIC_ACQ_REL))
+		return;
+	nt_driver.cuDeviceGetName(name, sizeof(name), device);
+	nt_event_begin(&event, "device");
+	nt_event_number(&event, "ordinal", (uint64_t)device);
+	nt_event_string(&event, "name", name);
+	nt_event_string(&event, "arch", arch);
+	nt_event_end(&event);
+}
+
+/* An image that is not hashed whole still needs an identity: its size and its beginning. */
+static void identity_of(const struct nt_image_bytes *bytes, uint8_t ret[32])
+{
+	struct nt_sha256 hash;
+	uint64_t size = bytes->size;
+
+	nt_sha256_init(&hash);
+	nt_sha256_add(&hash, &size, sizeof(size));
+	nt_sha256_add(&hash, bytes->data, bytes->size < 65536 ? bytes->size : 65536);
+	nt_sha256_finish(&hash, ret);
+}
+
+static struct image *find_image(const uint8_t key[32])
+{
+	for (struct image *image = images; image; image = image->next)
+		if (memcmp(image->key, key, 32) == 0)
+			return image;
+	return NULL;
+}
+
+/* The image of these bytes, made when it is new; NULL without memory. */
+static struct image *image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller)
+{
+	const char *library = source ? NULL : library_of(bytes->data);
+	const char *asker = source ? NULL : library_of(caller);
+	const char *detail = NULL;
+	uint8_t key[32];
+	char arch[16] = "";
+	CUdevice device;
+	unsigned reason = NEUTRINO_REASON_PROBED;
+
+	if (device_arch(arch, &device))
+		log_device(device, arch);
+	if (is_vendor_library(source ? source : library) || is_vendor_library(asker))
+		reason = NEUTRINO_REASON_VENDOR;
+	else if (!bytes->has_ptx)
+		reason = NEUTRINO_REASON_NO_PTX;
+	else if (!nt_twins_key(arch, bytes->data, bytes->size, key)) {
+		reason = NEUTRINO_REASON_HELPER;
+		detail = "NEUTRINO_KEY is not a run's key";
+	}
+	if (reason != NEUTRINO_REASON_PROBED)
+		identity_of(bytes, key);
+
+	pthread_mutex_lock(&mutex);
+	struct image *image = find_image(key);
+	pthread_mutex_unlock(&mutex);
+	if (image)
+		return image;
+
+	image = calloc(1, sizeof(*image));
+	if (!image)
+		return NULL;
+	image->kind = bytes->kind;
+	image->size = bytes->size;
+	image->source = strdup(source ? source : library ? library : asker ? asker : "");
+	image->reason = reason;
+	image->detail = detail ? strdup(detail) : NULL;
+	memcpy(image->key, key, sizeof(key));
+	memcpy(image->arch, arch, sizeof(arch));
+	if (reason == NEUTRINO_REASON_PROBED) {
+		/* The program may free its bytes once the driver has them; the request comes later, if at all. */
+		image->copy = malloc(bytes->size);
+		if (image->copy)
+			memcpy(image->copy, bytes->data, bytes->size);
+	}
+	pthread_mutex_lock(&mutex);
+	struct image *other = find_image(key);
+	if (!other) {
+		image->id = ++image_count;
+		image->next = images;
+		images = image;
+	}
+	pthread_mutex_unlock(&mutex);
+	if (other) {
+		free(image->copy);
+		free(image->source);
+		free(image->detail);
+		free(image);
+		return other;
+	}
+	return image;
+}
+
+static void log_image(const struct image *image, bool cached, double ready_ms)
+{
+	struct nt_event event;
+
+	nt_event_begin(&event, "image");
+	nt_event_number(&event, "id", image->id);
+	nt_event_string(&event, "kind", nt_image_kind_word(image->kind));
+	nt_event_number(&event, "size", image->size);
+	nt_event_string(&event, "source", image->source ? image->source : "");
+	if (image->reason == NEUTRINO_REASON_PROBED) {
+		nt_event_number(&event, "cached", cached);
+		nt_event_real(&event, "ready_ms", ready_ms);
+	}
+	nt_event_end(&event);
+}
+
+/* Bring an image's entry in, once; other threads wait for the one that is at it. */
+static void resolve_image(struct image *image)
+{
+	int unresolved = UNRESOLVED, version = 0;
+	uint64_t begin = nt_now_ns();
+	char error[512] = "";
+	bool cached = true;
+
+	if (!__atomic_compare_exchange_n(&image->state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
+					 __ATOMIC_ACQUIRE)) {
+		while (__atomic_load_n(&image->state, __ATOMIC_ACQUIRE) == RESOLVING)
+			pause_us(500);
+		return;
+	}
+	if (image->reason == NEUTRINO_REASON_PROBED && !nt_twins_read(image->key, &image->entry)) {
+		cached = false;
+		nt_driver.cuDriverGetVersion(&version);
+		if (!image->copy ||
+		    !nt_twins_request(image->key, image->arch, version, image->copy, image->size, &image->entry, error,
+				      sizeof(error))) {
+			image->reason = NEUTRINO_REASON_HELPER;
+			image->detail = strdup(error);
+		}
+	}
+	free(image->copy);
+	image->copy = NULL;
+	log_image(image, cached, (double)(nt_now_ns() - begin) / 1e6);
+	__atomic_store_n(&image->state, RESOLVED, __ATOMIC_RELEASE);
+}
+
+static void write_kernel_files(const struct image *image, const struct kernel_row *row)
+{
+	const struct neutrino_twin_file *files = (const void *)(image->entry.data + row->twin->files_offset);
+	char name[512];
+
+	snprintf(name, sizeof(name), "kernel/%u", row->kernel.id);
+	if (!nt_trace_mkdir(name))
+		return;
+	for (uint32_t i = 0; i < row->twin->files; i++) {
+		const char *file = nt_entry_string(&image->entry, files[i].name_offset);
+		if (snprintf(name, sizeof(name), "kernel/%u/%s", row->kernel.id, file) < (int)sizeof(name))
+			nt_trace_file(name, image->entry.data + files[i].offset, files[i].size);
+	}
+}
+
+static void log_kernel(const struct image *image, const struct kernel_row *row, const char *detail)
+{
+	static const char *const words[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_WORDS};
+	static const char *const texts[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_TEXTS};
+	struct nt_event event;
+	unsigned reason = row->kernel.reason;
+
+	nt_event_begin(&event, "kernel");
+	nt_event_number(&event, "id", row->kernel.id);
+	nt_event_number(&event, "image", image->id);
+	nt_event_string(&event, "name", row->kernel.name);
+	nt_event_string(&event, "reason", words[reason] ? words[reason] : "unknown");
+	nt_event_string(&event, "detail", detail ? detail : "");
+	nt_event_end(&event);
+	if (reason == NEUTRINO_REASON_PROBED)
+		nt_trace_log("kernel %u %s: probed", row->kernel.id, row->kernel.name);
+	else
+		nt_trace_log("kernel %u %s: not probed: %s%s%s", row->kernel.id, row->kernel.name,
+			     texts[reason] ? texts[reason] : "", detail && *detail ? ": " : "", detail ? detail : "");
+}
+
+static struct kernel_row *find_kernel(const struct image *image, const char *name)
+{
+	for (struct kernel_row *row = image->kernels; row; row = row->next)
+		if (strcmp(row->kernel.name, name) == 0)
+			return row;
+	return NULL;
+}
+
+static struct kernel_row *kernel_of(struct image *image, const char *name)
+{
+	const char *detail = image->detail;
+
+	pthread_mutex_lock(&mutex);
+	struct kernel_row *row = find_kernel(image, name);
+	pthread_mutex_unlock(&mutex);
+	if (row)
+		return row;
+	row = calloc(1, sizeof(*row));
+	if (!row)
+		return NULL;
+	row->kernel.name = strdup(name);
+	row->kernel.reason = image->reason;
+	if (image->reason == NEUTRINO_REASON_PROBED) {
+		row->twin = nt_entry_find(&image->entry, name);
+		row->kernel.reason = row->twin ? row->twin->reason : NEUTRINO_REASON_NO_PTX;
+		detail = row->twin ? nt_entry_string(&image->entry, row->twin->detail_offset)
+				   : "the image's PTX has no kernel of this name";
+	}
+	if (row->kernel.reason == NEUTRINO_REASON_PROBED) {
+		row->kernel.maps = image->entry.maps;
+		row->kernel.map_count = image->entry.header->maps;
+		row->kernel.parameters = (const void *)(image->entry.data + row->twin->parameters_offset);
+		row->kernel.parameter_count = row->twin->parameters;
+		row->kernel.block_offset = row->twin->block_offset;
+		row->kernel.block_size = row->twin->block_size;
+		row->kernel.variable_count = row->twin->variables;
+	}
+	pthread_mutex_lock(&mutex);
+	struct kernel_row *other = row->kernel.name ? find_kernel(image, name) : NULL;
+	if (!other && row->kernel.name) {
+		row->kernel.id = ++kernel_count;
+		row->next = image->kernels;
+		image->kernels = row;
+	}
+	pthread_mutex_unlock(&mutex);
+	if (other || !row->kernel.name) {
+		free(row->kernel.name);
+		free(row);
+		return other;
+	}
+	if (row->kernel.reason == NEUTRINO_REASON_PROBED)
+		write_kernel_files(image, row);
+	log_kernel(image, row, detail);
+	return row;
+}
+
+/* Load the twins' images beside the original, once for each module or library. */
+static void load_twins(struct nt_owner *owner)
+{
+	const struct image *image = owner->image;
+	int unresolved = UNRESOLVED;
+
+	if (!__atomic_compare_exchange_n(&owner->twins_state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
+					 __ATOMIC_ACQUIRE)) {
+		while (__atomic_load_n(&owner->twins_state, __ATOMIC_ACQUIRE) == RESOLVING)
+			pause_us(200);
+		return;
+	}
+	void *loaded[2] = {NULL, NULL};
+	CUresult status = CUDA_SUCCESS;
+	for (uint32_t i = 0; i < image->entry.header->images && i < 2; i++) {
+		const void *data = image->entry.data + image->entry.images[i].offset;
+		CUresult result = owner->is_library
+					  ? nt_driver.cuLibraryLoadData(&loaded[i], data, NULL, NULL, 0, NULL, NULL, 0)
+					  : nt_driver.cuModuleLoadData(&loaded[i], data);
+		if (result != CUDA_SUCCESS)
+			loaded[i] = NULL;
+		if (i == 0)
+			status = result;
+	}
+	if (status != CUDA_SUCCESS)
+		nt_trace_note("the driver would not load the twins of image %u: error %d", image->id, status);
+	owner->twins = loaded[0];
+	owner->capped = loaded[1];
+	__atomic_store_n(&owner->twins_state, RESOLVED, __ATOMIC_RELEASE);
+}
+
+static void *twin_function(const struct nt_owner *owner, void *twins, const char *name)
+{
+	void *handle = NULL;
+
+	if (!twins)
+		return NULL;
+	CUresult result = owner->is_library ? nt_driver.cuLibraryGetKernel(&handle, twins, name)
+					    : nt_driver.cuModuleGetFunction(&handle, twins, name);
+	return result == CUDA_SUCCESS ? handle : NULL;
+}
+
+/* Addresses of the variables in the current context; false when the driver has none for one of them. */
+static bool add_addresses(struct nt_function *function, const struct nt_owner *owner, CUcontext context)
+{
+	uint32_t count = function->kernel->variable_count;
+	unsigned slot = 0;
+
+	while (slot < NT_FUNCTION_CONTEXTS && function->addresses[slot]) {
+		if (function->addresses[slot]->context == context)
+			return true;
+		slot++;
+	}
+	if (slot == NT_FUNCTION_CONTEXTS)
+		return false;
+	struct nt_addresses *addresses = malloc(sizeof(*addresses) + count * sizeof(addresses->values[0]));
+	if (!addresses)
+		return false;
+	addresses->context = context;
+	const struct image *image = owner->image;
+	const struct kernel_row *row = (const struct kernel_row *)function->kernel;
+	const uint64_t *names = (const void *)(image->entry.data + row->twin->variables_offset);
+	for (uint32_t i = 0; i < count; i++) {
+		const char *name = nt_entry_string(&image->entry, names[i]);
+		size_t size;
+		CUresult result =
+			owner->is_library
+				? nt_driver.cuLibraryGetGlobal(&addresses->values[i], &size, owner->handle.handle, name)
+				: nt_driver.cuModuleGetGlobal_v2(&addresses->values[i], &size, owner->handle.handle,
+								 name);
+		if (result != CUDA_SUCCESS) {
+			nt_trace_note("kernel %u %s: the driver has no address of variable %s (error %d)", row->kernel.id,
+				      row->kernel.name, name, result);
+			free(addresses);
+			return false;
+		}
+	}
+	struct nt_addresses *expected = NULL;
+	if (!__atomic_compare_exchange_n(&function->addresses[slot], &expected, addresses, false, __ATOMIC_ACQ_REL,
+					 __ATOMIC_ACQUIRE)) {
+		free(addresses);
+		return add_addresses(function, owner, context);
+	}
+	return true;
+}
+
+static struct nt_owner *library_behind(struct nt_owner *owner)
+{
+	return owner->alias ? owner->alias : owner;
+}
+
+/* Give a function its twin, or the reason why it has none. */
+static void pair(struct nt_function *function)
+{
+	struct nt_owner *owner = library_behind(function->owner);
+	const struct kernel_row *row = (const struct kernel_row *)function->kernel;
+	const struct nt_entry *entry = &owner->image->entry;
+	CUcontext context = NULL;
+
+	function->reason = function->kernel->reason;
+	if (function->reason != NEUTRINO_REASON_PROBED)
+		return;
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	load_twins(owner);
+	const char *name = nt_entry_string(entry, row->twin->twin_offset);
+	void *twin = twin_function(owner, owner->twins, name);
+	void *capped = row->twin->capped ? twin_function(owner, owner->capped, name) : NULL;
+	nt_driver.cuCtxGetCurrent(&context);
+	if (twin && owner->is_library && context) {
+		/* Loads the code into this context now: at a launch that could synchronise. */
+		CUfunction in_context, capped_in_context;
+		if (nt_driver.cuKernelGetFunction(&in_context, twin) != CUDA_SUCCESS)
+			in_context = NULL;
+		if (!capped || nt_driver.cuKernelGetFunction(&capped_in_context, capped) != CUDA_SUCCESS)
+			capped_in_context = NULL;
+		if (!function->is_kernel) {
+			twin = in_context;
+			capped = capped_in_context;
+		}
+	}
+	bool addressed = twin && (!context || add_addresses(function, owner, context));
+	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	if (!twin || !addressed) {
+		function->reason = NEUTRINO_REASON_LOAD;
+		return;
+	}
+	function->capped = capped;
+	function->twin = twin;
+	__atomic_store_n(&has_twins, 1, __ATOMIC_RELEASE);
+	nt_pool_prepare(context);
+}
+
+static void add_function(struct nt_owner *owner, void *handle, struct kernel_row *row, bool is_kernel)
+{
+	struct nt_function *function = calloc(1, sizeof(*function));
+
+	if (!function)
+		return;
+	function->handle.handle = handle;
+	function->owner = owner;
+	function->kernel = &row->kernel;
+	function->is_kernel = is_kernel;
+	if (!is_kernel)
+		nt_driver.cuCtxGetCurrent(&function->context);
+	pair(function);
+	pthread_mutex_lock(&mutex);
+	struct nt_function *other = nt_handles_find(&function_table, handle);
+	if (!other || other->owner != owner) {
+		if (nt_handles_put(&function_table, &function->handle)) {
+			function->next = owner->functions;
+			owner->functions = function;
+		}
+	}
+	pthread_mutex_unlock(&mutex);
+}
+
+static struct nt_owner *find_owner(void *handle, bool is_library)
+{
+	struct nt_owner *owner = handle ? nt_handles_find(&owner_table, handle) : NULL;
+
+	return owner && owner->is_library == is_library ? owner : NULL;
+}
+
+static void add_owner(void *handle, bool is_library, struct image *image, struct nt_owner *alias)
+{
+	struct nt_owner *owner = calloc(1, sizeof(*owner));
+
+	if (!owner)
+		return;
+	owner->handle.handle = handle;
+	owner->is_library = is_library;
+	owner->image = image;
+	owner->alias = alias;
+	if (!is_library)
+		nt_driver.cuCtxGetCurrent(&owner->context);
+	pthread_mutex_lock(&mutex);
+	if (nt_handles_put(&owner_table, &owner->handle)) {
+		owner->next = owners;
+		owners = owner;
+	}
+	pthread_mutex_unlock(&mutex);
+}
+
+void nt_registry_loaded(void *handle, bool is_library, const struct nt_image_bytes *bytes, const char *source,
+			const void *caller)
+{
+	struct image *image = image_of(bytes, source, caller);
+
+	if (image)
+		add_owner(handle, is_library, image, NULL);
+}
+
+void nt_registry_alias(CUmodule module, CUlibrary library)
+{
+	struct nt_owner *owner = find_owner(library, true);
+
+	if (owner && !find_owner(module, false))
+		add_owner(module, false, owner->image, owner);
+}
+
+void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, const char *name)
+{
+	struct nt_owner *owner = find_owner(owner_handle, is_library);
+
+	if (!owner || !handle)
+		return;
+	struct nt_function *function = nt_handles_find(&function_table, handle);
+	if (function && library_behind(function->owner) == library_behind(owner))
+		return;
+	if (!name && (is_library ? !nt_driver.cuKernelGetName || nt_driver.cuKernelGetName(&name, handle)
+				 : !nt_driver.cuFuncGetName || nt_driver.cuFuncGetName(&name, handle)))
+		return;
+	resolve_image(owner->image);
+	struct kernel_row *row = kernel_of(owner->image, name);
+	if (row)
+		add_function(owner, handle, row, is_library);
+}
+
+void nt_registry_function_of(CUkernel kernel, CUfunction handle)
+{
+	struct nt_function *origin = nt_registry_find(kernel);
+	struct nt_function *known = nt_registry_find(handle);
+
+	if (!origin || !origin->is_kernel || (known && known->kernel == origin->kernel))
+		return;
+	add_function(origin->owner, handle, (struct kernel_row *)origin->kernel, false);
+}
+
+struct nt_function *nt_registry_find(const void *handle)
+{
+	return handle ? nt_handles_find(&function_table, handle) : NULL;
+}
+
+/* Takes the owner and the modules made of it out of the lists; returns them linked by next. Under the lock. */
+static struct nt_owner *take_owner(struct nt_owner *gone)
+{
+	struct nt_owner *taken = NULL;
+
+	for (struct nt_owner **link = &owners; *link;) {
+		struct nt_owner *owner = *link;
+		if (owner != gone && owner->alias != gone) {
+			link = &owner->next;
+			continue;
+		}
+		*link = owner->next;
+		owner->next = taken;
+		taken = owner;
+		nt_handles_remove(&owner_table, &owner->handle);
+		for (struct nt_function *function = owner->functions; function; function = function->next)
+			nt_handles_remove(&function_table, &function->handle);
+	}
+	return taken;
+}
+
+static void unload_twins(const struct nt_owner *owner)
+{
+	void *const loaded[] = {owner->twins, owner->capped};
+
+	for (int i = 0; i < 2; i++) {
+		if (!loaded[i])
+			continue;
+		if (owner->is_library)
+			nt_driver.cuLibraryUnload(loaded[i]);
+		else
+			nt_driver.cuModuleUnload(loaded[i]);
+	}
+}
+
+void nt_registry_unloading(void *handle, bool is_library)
+{
+	struct nt_owner *owner = find_owner(handle, is_library);
+
+	if (!owner)
+		return;
+	pthread_mutex_lock(&mutex);
+	take_owner(owner);
+	pthread_mutex_unlock(&mutex);
+	unload_twins(owner);
+}
+
+void nt_registry_forget_context(CUcontext context)
+{
+	pthread_mutex_lock(&mutex);
+	for (struct nt_owner *owner = owners; owner;) {
+		/* The modules, and our twins among them, go with the context. */
+		if (!owner->is_library && owner->context == context) {
+			take_owner(owner);
+			owner = owners;
+			continue;
+		}
+		for (struct nt_function *function = owner->functions; function; function = function->next) {
+			if (!function->is_kernel && function->context == context)
+				nt_handles_remove(&function_table, &function->handle);
+			for (int i = 0; i < NT_FUNCTION_CONTEXTS; i++) {
+				struct nt_addresses *addresses = function->addresses[i];
+				/* Readers may be at it: what is left is never matched again. */
+				if (addresses && addresses->context == context)
+					__atomic_store_n(&addresses->context, NULL, __ATOMIC_RELEASE);
+			}
+		}
+		owner = owner->next;
+	}
+	pthread_mutex_unlock(&mutex);
+}
+
+void nt_registry_prepare_context(CUcontext context)
+{
+	struct nt_function **list = NULL;
+	size_t count = 0, room = 0;
+
+	/* Collected under the lock, served outside it. */
+	pthread_mutex_lock(&mutex);
+	for (struct nt_owner *owner = owners; owner; owner = owner->next)
+		for (struct nt_function *function = owner->functions; function; function = function->next) {
+			if (!function->is_kernel || !function->twin)
+				continue;
+			if (count == room) {
+				size_t larger = room ? 2 * room : 64;
+				struct nt_function **moved = realloc(list, larger * sizeof(*list));
+				if (!moved)
+					break;
+				list = moved;
+				room = larger;
+			}
+			list[count++] = function;
+		}
+	pthread_mutex_unlock(&mutex);
+
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	for (size_t i = 0; i < count; i++) {
+		CUfunction in_context;
+		if (nt_driver.cuKernelGetFunction(&in_context, list[i]->twin) == CUDA_SUCCESS)
+			add_addresses(list[i], library_behind(list[i]->owner), context);
+	}
+	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	free(list);
+	nt_pool_prepare(context);
+}
+
+bool nt_registry_has_twins(void)
+{
+	return __atomic_load_n(&has_twins, __ATOMIC_ACQUIRE);
+}

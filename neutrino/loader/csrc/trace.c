@@ -1,0 +1,449 @@
+#include "trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FIRST_RECORDS 32768u
+#define MOST_RECORDS (UINT64_C(1) << 24)
+#define RECORDS_OFFSET                                                                                                 \
+	((uint64_t)NEUTRINO_LAUNCHES_HEADER_SIZE + (uint64_t)NEUTRINO_MAX_KERNELS * NEUTRINO_REASON_SLOTS * 8)
+
+_Static_assert(sizeof(struct neutrino_launch) == 128, "records of 128 bytes tile a page");
+
+static struct {
+	char path[PATH_MAX];
+	struct neutrino_launches_header *header; /* NULL until the trace has started */
+	uint64_t *counters;
+	struct neutrino_launch *records;
+	uint64_t capacity; /* records mapped; grows only */
+} trace;
+
+static uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t nt_now_ns(void)
+{
+	return clock_ns(CLOCK_MONOTONIC);
+}
+
+const char *nt_trace_path(void)
+{
+	return trace.path;
+}
+
+static bool in_trace(char *ret, size_t size, const char *name)
+{
+	int length = snprintf(ret, size, "%s/%s", trace.path, name);
+	return length > 0 && (size_t)length < size;
+}
+
+static bool write_all(int fd, const void *data, size_t size)
+{
+	const char *bytes = data;
+
+	while (size) {
+		ssize_t written = write(fd, bytes, size);
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written <= 0)
+			return false;
+		bytes += written;
+		size -= (size_t)written;
+	}
+	return true;
+}
+
+/* Descriptors 0 to 2 mean something to the program even when it has closed them. */
+static int open_above_stdio(const char *path, int flags)
+{
+	int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (fd < 0 || fd > 2)
+		return fd;
+	int moved = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	close(fd);
+	return moved;
+}
+
+bool nt_trace_file(const char *name, const void *data, size_t size)
+{
+	char path[PATH_MAX], aside[PATH_MAX];
+
+	if (!in_trace(path, sizeof(path), name) || snprintf(aside, sizeof(aside), "%s~", path) >= (int)sizeof(aside))
+		return false;
+	int fd = open_above_stdio(aside, O_WRONLY | O_CREAT | O_TRUNC);
+	if (fd < 0)
+		return false;
+	bool written = write_all(fd, data, size);
+	written &= close(fd) == 0;
+	if (written && rename(aside, path) == 0)
+		return true;
+	unlink(aside);
+	return false;
+}
+
+bool nt_trace_mkdir(const char *name)
+{
+	char path[PATH_MAX];
+
+	return in_trace(path, sizeof(path), name) && (mkdir(path, 0700) == 0 || errno == EEXIST);
+}
+
+bool nt_trace_append(const char *name, const struct iovec *parts, int count, uint64_t *offset)
+{
+	char path[PATH_MAX];
+	struct stat before;
+
+	if (!in_trace(path, sizeof(path), name))
+		return false;
+	int fd = open_above_stdio(path, O_WRONLY | O_CREAT | O_APPEND);
+	if (fd < 0)
+		return false;
+	bool written = fstat(fd, &before) == 0;
+	for (int i = 0; i < count && written; i++)
+		written = write_all(fd, parts[i].iov_base, parts[i].iov_len);
+	if (written)
+		*offset = (uint64_t)before.st_size;
+	else if (ftruncate(fd, before.st_size) != 0)
+		nt_trace_log("%s could not be cut back to %lld bytes", name, (long long)before.st_size);
+	close(fd);
+	return written;
+}
+
+void nt_trace_log(const char *format, ...)
+{
+	char path[PATH_MAX], line[2048];
+	va_list arguments;
+	time_t now = time(NULL);
+	struct tm local;
+
+	if (!trace.path[0] || !in_trace(path, sizeof(path), "event.log") || !localtime_r(&now, &local))
+		return;
+	size_t used = strftime(line, sizeof(line), "%H:%M:%S ", &local);
+	va_start(arguments, format);
+	int length = vsnprintf(line + used, sizeof(line) - used - 1, format, arguments);
+	va_end(arguments);
+	if (length < 0)
+		return;
+	used += (size_t)length < sizeof(line) - used - 1 ? (size_t)length : sizeof(line) - used - 2;
+	line[used++] = '\n';
+	int fd = open_above_stdio(path, O_WRONLY | O_CREAT | O_APPEND);
+	if (fd < 0)
+		return;
+	write_all(fd, line, used);
+	close(fd);
+}
+
+static void event_add(struct nt_event *event, const char *text, size_t size)
+{
+	/* Room is kept for the closing brace and the newline. */
+	if (event->cut || size > sizeof(event->text) - event->used - 2) {
+		event->cut = true;
+		return;
+	}
+	memcpy(event->text + event->used, text, size);
+	event->used += size;
+}
+
+/* A JSON string. Bytes that are not ASCII are taken as Latin-1: names and paths have no declared encoding. */
+static void event_add_quoted(struct nt_event *event, const char *value)
+{
+	event_add(event, "\"", 1);
+	for (const unsigned char *byte = (const unsigned char *)value; *byte; byte++) {
+		char escaped[8];
+		if (*byte == '"' || *byte == '\\')
+			event_add(event, escaped, (size_t)snprintf(escaped, sizeof(escaped), "\\%c", *byte));
+		else if (*byte < 0x20 || *byte > 0x7e)
+			event_add(event, escaped, (size_t)snprintf(escaped, sizeof(escaped), "\\u%04x", *byte));
+		else
+			event_add(event, (const char *)byte, 1);
+	}
+	event_add(event, "\"", 1);
+}
+
+static void event_add_key(struct nt_event *event, const char *key)
+{
+	if (event->used > 1)
+		event_add(event, ",", 1);
+	event_add_quoted(event, key);
+	event_add(event, ":", 1);
+}
+
+void nt_event_begin(struct nt_event *event, const char *kind)
+{
+	event->used = 0;
+	event->cut = false;
+	event_add(event, "{", 1);
+	nt_event_string(event, "event", kind);
+	nt_event_number(event, "time_ns", clock_ns(CLOCK_REALTIME));
+}
+
+/* What does not fit is left out whole: a member is there entirely or not at all. */
+static void event_member_end(struct nt_event *event, size_t before)
+{
+	if (event->cut)
+		event->used = before;
+	event->cut = false;
+}
+
+void nt_event_string(struct nt_event *event, const char *key, const char *value)
+{
+	size_t before = event->used;
+
+	event_add_key(event, key);
+	event_add_quoted(event, value);
+	event_member_end(event, before);
+}
+
+void nt_event_number(struct nt_event *event, const char *key, uint64_t value)
+{
+	char text[24];
+	size_t before = event->used;
+
+	event_add_key(event, key);
+	event_add(event, text, (size_t)snprintf(text, sizeof(text), "%llu", (unsigned long long)value));
+	event_member_end(event, before);
+}
+
+void nt_event_real(struct nt_event *event, const char *key, double value)
+{
+	/* Whole thousandths, without the locale's decimal sign. */
+	char text[40];
+	size_t before = event->used;
+	unsigned long long thousandths = value > 0 ? (unsigned long long)(value * 1000 + 0.5) : 0;
+
+	event_add_key(event, key);
+	event_add(event, text,
+		  (size_t)snprintf(text, sizeof(text), "%llu.%03llu", thousandths / 1000, thousandths % 1000));
+	event_member_end(event, before);
+}
+
+void nt_event_strings(struct nt_event *event, const char *key, char *const *values, size_t count)
+{
+	size_t before = event->used;
+
+	event_add_key(event, key);
+	event_add(event, "[", 1);
+	for (size_t i = 0; i < count; i++) {
+		if (i)
+			event_add(event, ",", 1);
+		event_add_quoted(event, values[i]);
+	}
+	event_add(event, "]", 1);
+	event_member_end(event, before);
+}
+
+void nt_event_end(struct nt_event *event)
+{
+	char path[PATH_MAX];
+
+	event->text[event->used++] = '}';
+	event->text[event->used++] = '\n';
+	if (!trace.path[0] || !in_trace(path, sizeof(path), "events.jsonl"))
+		return;
+	int fd = open_above_stdio(path, O_WRONLY | O_CREAT | O_APPEND);
+	if (fd < 0)
+		return;
+	write_all(fd, event->text, event->used);
+	close(fd);
+}
+
+void nt_trace_note(const char *format, ...)
+{
+	char text[1024];
+	va_list arguments;
+	struct nt_event event;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	nt_event_begin(&event, "note");
+	nt_event_string(&event, "text", text);
+	nt_event_end(&event);
+	nt_trace_log("%s", text);
+}
+
+/* Allocate on disk before mapping: a store into a hole of a full disk would be a SIGBUS in the program. */
+static bool extend(int fd, uint64_t from, uint64_t to)
+{
+	int error;
+
+	do
+		error = posix_fallocate(fd, (off_t)from, (off_t)(to - from));
+	while (error == EINTR);
+	return error == 0;
+}
+
+static bool make_launches(const char *path)
+{
+	uint64_t size = RECORDS_OFFSET + FIRST_RECORDS * sizeof(struct neutrino_launch);
+	uint64_t reserved = RECORDS_OFFSET + MOST_RECORDS * sizeof(struct neutrino_launch);
+	int fd = open_above_stdio(path, O_RDWR | O_CREAT | O_EXCL);
+
+	if (fd < 0)
+		return false;
+	/* The whole range is reserved first, so that records never move. */
+	void *base = extend(fd, 0, size) ? mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+					 : MAP_FAILED;
+	if (base == MAP_FAILED || mmap(base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+		if (base != MAP_FAILED)
+			munmap(base, reserved);
+		close(fd);
+		unlink(path);
+		return false;
+	}
+	close(fd);
+
+	struct neutrino_launches_header *header = base;
+	*header = (struct neutrino_launches_header){
+		.version = NEUTRINO_FORMAT_VERSION,
+		.record_size = sizeof(struct neutrino_launch),
+		.records_offset = RECORDS_OFFSET,
+		.records_capacity = FIRST_RECORDS,
+		.monotonic_ns = clock_ns(CLOCK_MONOTONIC),
+		.realtime_ns = clock_ns(CLOCK_REALTIME),
+		.pid = (uint32_t)getpid(),
+	};
+	memcpy(header->magic, NEUTRINO_LAUNCHES_MAGIC, sizeof(header->magic));
+	trace.counters = (uint64_t *)((char *)base + NEUTRINO_LAUNCHES_HEADER_SIZE);
+	trace.records = (struct neutrino_launch *)((char *)base + RECORDS_OFFSET);
+	__atomic_store_n(&trace.capacity, FIRST_RECORDS, __ATOMIC_RELEASE);
+	__atomic_store_n(&trace.header, header, __ATOMIC_RELEASE);
+	return true;
+}
+
+bool nt_trace_start(void)
+{
+	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+	static enum { UNTRIED, STARTED, FAILED } state;
+	char parent[PATH_MAX - 64], path[PATH_MAX], stamp[64];
+	const char *wanted = getenv("NEUTRINO_TRACEDIR");
+	time_t now = time(NULL);
+	struct tm local;
+
+	pthread_mutex_lock(&mutex);
+	if (state == UNTRIED) {
+		state = FAILED;
+		/* The parent's path is absolute: the program may change its folder. */
+		if (wanted && *wanted == '/' && strlen(wanted) < sizeof(parent) && localtime_r(&now, &local)) {
+			/* Not strftime's %b: it follows the program's locale. */
+			snprintf(stamp, sizeof(stamp), "%.3s%02d_%02d%02d%02d",
+				 &"JanFebMarAprMayJunJulAugSepOctNovDec"[3 * local.tm_mon], local.tm_mday,
+				 local.tm_hour, local.tm_min, local.tm_sec);
+			strcpy(parent, wanted);
+			mkdir(parent, 0777);
+			for (int attempt = 0; attempt < 100 && state == FAILED; attempt++) {
+				int length = attempt ? snprintf(path, sizeof(path), "%s/%s_%d.%d", parent, stamp,
+								(int)getpid(), attempt)
+						     : snprintf(path, sizeof(path), "%s/%s_%d", parent, stamp,
+								(int)getpid());
+				if (length < (int)sizeof(path) && mkdir(path, 0700) == 0)
+					state = STARTED;
+				else if (errno != EEXIST)
+					break;
+			}
+		}
+		if (state == STARTED) {
+			char launches[PATH_MAX + 16];
+			snprintf(launches, sizeof(launches), "%s/launches.bin", path);
+			if (make_launches(launches)) {
+				strcpy(trace.path, path);
+			} else {
+				rmdir(path);
+				state = FAILED;
+			}
+		}
+		if (state == STARTED && !(nt_trace_mkdir("kernel") && nt_trace_mkdir("result")))
+			nt_trace_log("the folders kernel and result could not be made: %s", strerror(errno));
+	}
+	pthread_mutex_unlock(&mutex);
+	return state == STARTED;
+}
+
+struct neutrino_launch *nt_trace_launch(uint64_t *index)
+{
+	struct neutrino_launches_header *header = __atomic_load_n(&trace.header, __ATOMIC_ACQUIRE);
+
+	if (!header)
+		return NULL;
+	uint64_t capacity = __atomic_load_n(&trace.capacity, __ATOMIC_ACQUIRE);
+	uint64_t used = __atomic_load_n(&header->records_used, __ATOMIC_RELAXED);
+	do {
+		if (used >= capacity)
+			return NULL;
+	} while (!__atomic_compare_exchange_n(&header->records_used, &used, used + 1, true, __ATOMIC_RELAXED,
+					      __ATOMIC_RELAXED));
+	*index = used;
+	return &trace.records[used];
+}
+
+struct neutrino_launch *nt_trace_launch_at(uint64_t index)
+{
+	return &trace.records[index];
+}
+
+static uint64_t *counter_of(uint32_t kernel, unsigned reason)
+{
+	if (kernel >= NEUTRINO_MAX_KERNELS)
+		kernel = NEUTRINO_MAX_KERNELS - 1;
+	return &trace.counters[(uint64_t)kernel * NEUTRINO_REASON_SLOTS + reason];
+}
+
+void nt_trace_count(uint32_t kernel, unsigned reason)
+{
+	if (__atomic_load_n(&trace.header, __ATOMIC_ACQUIRE))
+		__atomic_fetch_add(counter_of(kernel, reason), 1, __ATOMIC_RELAXED);
+}
+
+uint64_t nt_trace_counted(uint32_t kernel, unsigned reason)
+{
+	if (!__atomic_load_n(&trace.header, __ATOMIC_ACQUIRE))
+		return 0;
+	return __atomic_load_n(counter_of(kernel, reason), __ATOMIC_RELAXED);
+}
+
+void nt_trace_grow(void)
+{
+	struct neutrino_launches_header *header = __atomic_load_n(&trace.header, __ATOMIC_ACQUIRE);
+	char path[PATH_MAX];
+
+	if (!header || !in_trace(path, sizeof(path), "launches.bin"))
+		return;
+	uint64_t capacity = trace.capacity;
+	if (__atomic_load_n(&header->records_used, __ATOMIC_RELAXED) < capacity / 2 || capacity >= MOST_RECORDS)
+		return;
+	uint64_t from = RECORDS_OFFSET + capacity * sizeof(struct neutrino_launch);
+	uint64_t to = RECORDS_OFFSET + 2 * capacity * sizeof(struct neutrino_launch);
+	int fd = open_above_stdio(path, O_RDWR);
+	if (fd < 0)
+		return;
+	if (extend(fd, from, to) && mmap((char *)header + from, to - from, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+					 fd, (off_t)from) != MAP_FAILED) {
+		header->records_capacity = 2 * capacity;
+		__atomic_store_n(&trace.capacity, 2 * capacity, __ATOMIC_RELEASE);
+	}
+	close(fd);
+}
+
+void nt_trace_ended(void)
+{
+	struct neutrino_launches_header *header = __atomic_load_n(&trace.header, __ATOMIC_ACQUIRE);
+
+	if (header)
+		__atomic_store_n(&header->ended, 1, __ATOMIC_RELEASE);
+}

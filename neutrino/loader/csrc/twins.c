@@ -1,0 +1,201 @@
+#include "twins.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "sha256.h"
+#include "trace.h"
+
+#define DEFAULT_TIMEOUT_S 120
+#define LARGEST_ENTRY (UINT64_C(1) << 32)
+
+static int nibble(char digit)
+{
+	if (digit >= '0' && digit <= '9')
+		return digit - '0';
+	if (digit >= 'a' && digit <= 'f')
+		return digit - 'a' + 10;
+	return -1;
+}
+
+bool nt_twins_key(const char *arch, const void *image, size_t size, uint8_t ret[32])
+{
+	const char *text = getenv("NEUTRINO_KEY");
+	uint8_t run[32];
+	struct nt_sha256 hash;
+
+	if (!text || strlen(text) != 64)
+		return false;
+	for (int i = 0; i < 32; i++) {
+		int high = nibble(text[2 * i]), low = nibble(text[2 * i + 1]);
+		if (high < 0 || low < 0)
+			return false;
+		run[i] = (uint8_t)(high << 4 | low);
+	}
+	nt_sha256_init(&hash);
+	nt_sha256_add(&hash, run, sizeof(run));
+	nt_sha256_add(&hash, arch, strlen(arch));
+	nt_sha256_add(&hash, image, size);
+	nt_sha256_finish(&hash, ret);
+	return true;
+}
+
+static bool read_all(int fd, void *data, size_t size)
+{
+	uint8_t *bytes = data;
+
+	while (size) {
+		ssize_t got = read(fd, bytes, size);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return false;
+		bytes += got;
+		size -= (size_t)got;
+	}
+	return true;
+}
+
+bool nt_twins_read(const uint8_t key[32], struct nt_entry *ret)
+{
+	const char *cache = getenv("NEUTRINO_CACHE");
+	char path[PATH_MAX], hex[65];
+	struct stat status;
+	void *data = NULL;
+
+	for (int i = 0; i < 32; i++)
+		snprintf(hex + 2 * i, 3, "%02x", key[i]);
+	if (!cache || snprintf(path, sizeof(path), "%s/twins/%.2s/%s.twins", cache, hex, hex) >= (int)sizeof(path))
+		return false;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return false;
+	/* Read, not mapped: a file cut short under a mapping would be a SIGBUS in the program. */
+	bool sound = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+		     status.st_size > 0 && (uint64_t)status.st_size < LARGEST_ENTRY &&
+		     (data = malloc((size_t)status.st_size)) && read_all(fd, data, (size_t)status.st_size) &&
+		     nt_entry_open(data, (size_t)status.st_size, key, ret);
+	close(fd);
+	if (!sound)
+		free(data);
+	return sound;
+}
+
+static int connect_listener(void)
+{
+	const char *path = getenv("NEUTRINO_SOCKET");
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+	if (!path || !*path || strlen(path) >= sizeof(address.sun_path))
+		return -1;
+	strcpy(address.sun_path, path);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/* Move size bytes before the moment until (nt_now_ns). sending: out of data, else into it. */
+static bool transfer(int fd, void *data, size_t size, bool sending, uint64_t until)
+{
+	uint8_t *bytes = data;
+
+	while (size) {
+		uint64_t now = nt_now_ns();
+		if (now >= until)
+			return false;
+		struct pollfd ready = {.fd = fd, .events = sending ? POLLOUT : POLLIN};
+		int count = poll(&ready, 1, (int)((until - now) / 1000000 + 1));
+		if (count < 0 && errno != EINTR)
+			return false;
+		if (count <= 0)
+			continue;
+		ssize_t moved = sending ? send(fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT)
+					: recv(fd, bytes, size, MSG_DONTWAIT);
+		if (moved < 0 && (errno == EINTR || errno == EAGAIN))
+			continue;
+		if (moved <= 0)
+			return false;
+		bytes += moved;
+		size -= (size_t)moved;
+	}
+	return true;
+}
+
+static struct neutrino_request request_of(uint32_t kind)
+{
+	struct neutrino_request request = {.kind = kind, .pid = (uint32_t)getpid()};
+
+	memcpy(request.magic, NEUTRINO_REQUEST_MAGIC, sizeof(request.magic));
+	return request;
+}
+
+static uint64_t deadline(void)
+{
+	const char *given = getenv("NEUTRINO_TIMEOUT");
+	unsigned long seconds = given ? strtoul(given, NULL, 10) : 0;
+
+	return nt_now_ns() + (seconds && seconds < 86400 ? seconds : DEFAULT_TIMEOUT_S) * UINT64_C(1000000000);
+}
+
+bool nt_twins_request(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size,
+		      struct nt_entry *ret, char *error, size_t error_size)
+{
+	struct neutrino_request request = request_of(2);
+	struct neutrino_reply reply;
+	uint64_t until = deadline();
+	uint8_t *data = NULL;
+	bool sound = false;
+
+	memcpy(request.key, key, sizeof(request.key));
+	snprintf(request.arch, sizeof(request.arch), "%s", arch);
+	request.driver_version = (uint32_t)driver_version;
+	request.size = size;
+	int fd = connect_listener();
+	if (fd < 0) {
+		snprintf(error, error_size, "the helper is not running");
+		return false;
+	}
+	if (!transfer(fd, &request, sizeof(request), true, until) ||
+	    !transfer(fd, (void *)(uintptr_t)image, size, true, until) ||
+	    !transfer(fd, &reply, sizeof(reply), false, until)) {
+		snprintf(error, error_size, nt_now_ns() >= until ? "the helper took too long" : "the helper went away");
+	} else if (memcmp(reply.magic, NEUTRINO_REPLY_MAGIC, sizeof(reply.magic)) != 0 || reply.size >= LARGEST_ENTRY ||
+		   !(data = malloc(reply.size + 1)) || !transfer(fd, data, reply.size, false, until)) {
+		snprintf(error, error_size, "the helper's answer broke off");
+	} else if (reply.status != 0) {
+		data[reply.size] = 0;
+		snprintf(error, error_size, "%s", (char *)data);
+	} else {
+		sound = nt_entry_open(data, reply.size, key, ret);
+		if (!sound)
+			snprintf(error, error_size, "the helper's answer is not sound");
+	}
+	close(fd);
+	if (!sound)
+		free(data);
+	return sound;
+}
+
+void nt_twins_hello(void)
+{
+	struct neutrino_request request = request_of(1);
+	int fd = connect_listener();
+
+	if (fd < 0)
+		return;
+	transfer(fd, &request, sizeof(request), true, nt_now_ns() + UINT64_C(1000000000));
+	close(fd);
+}
