@@ -38,6 +38,7 @@ _PTX_RELEASES: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = (
     ((12, 7), (8, 6)), ((12, 8), (8, 7)), ((12, 9), (8, 8)), ((13, 0), (9, 0)), ((13, 1), (9, 1)),
 )  # fmt: skip
 
+_TOOLKIT = Path("/usr/local/cuda")
 _CRASHES = (-4, -6, -8, -11)  # SIGILL, SIGABRT, SIGFPE, SIGSEGV
 _REFUSAL = re.compile(r"^ptxas (?:error|fatal)\s*:|^ptxas .*, line \d+; (?:error|fatal)\s*:", re.MULTILINE)
 _ENVIRONMENT = re.compile(
@@ -112,7 +113,7 @@ def _tool_candidates(name: str) -> Iterator[Path]:
     """Places of a CUDA tool in the order in which they are asked; existing executables only, each once."""
     folders = [Path(folder) for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder]
     folders += [Path(os.environ[name]) / "bin" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    folders.append(Path("/usr/local/cuda/bin"))
+    folders.append(_TOOLKIT / "bin")
     for scheme in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
         site = Path(scheme)
         folders += sorted((site / "nvidia").glob("cu*/bin"), reverse=True)

@@ -1,0 +1,134 @@
+"""Cache entries: what is written is read back, and a damaged entry is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sysconfig
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neutrino.entry import DIGESTED_FROM, Entry, KernelEntry, MapEntry, read_entry, write_entry
+from neutrino.errors import FormatError, NeutrinoError
+from neutrino.probing.layout import TWIN_KERNEL, TWINS_HEADER, Reason, c_header
+from neutrino.probing.model import Level, Map, MapKind, Span
+
+NAMES = st.text(
+    st.characters(codec="ascii", exclude_characters="\0", categories=["L", "N", "P"]), min_size=1, max_size=20
+)
+KERNELS = st.builds(
+    KernelEntry,
+    name=NAMES,
+    reason=st.sampled_from(Reason),
+    detail=st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40),
+    twin=st.one_of(st.just(""), NAMES),
+    parameters=st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)), max_size=4).map(
+        tuple
+    ),
+    variables=st.lists(NAMES, max_size=4).map(tuple),
+    block_offset=st.integers(0, 2**32 - 1),
+    block_size=st.integers(0, 2**32 - 1),
+    capped=st.booleans(),
+    files=st.dictionaries(NAMES, st.binary(max_size=60), max_size=3),
+)
+MAPS = st.builds(
+    Map, NAMES, st.sampled_from(MapKind), st.sampled_from(Level), st.integers(1, 999), st.integers(1, 99),
+    st.just(()), st.just(Span(1, 1)),
+)  # fmt: skip
+ENTRIES = st.tuples(
+    st.binary(min_size=32, max_size=32), st.lists(MAPS, max_size=3), st.lists(KERNELS, max_size=4),
+    st.lists(st.binary(max_size=200), max_size=2),
+)  # fmt: skip
+
+
+@given(ENTRIES)
+def test_round_trip(parts):
+    key, maps, kernels, images = parts
+    entry = read_entry(write_entry(key, maps, kernels, images), "test")
+    described = tuple(MapEntry(item.name, item.kind, item.level, item.size, item.cap) for item in maps)
+    assert entry == Entry(key, described, tuple(kernels), tuple(images))
+
+
+@settings(max_examples=60)
+@given(ENTRIES, st.data())
+def test_no_damage_passes(parts, data):
+    whole = write_entry(*parts)
+    position = data.draw(st.integers(0, len(whole) - 1))
+    flipped = bytearray(whole)
+    flipped[position] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(FormatError):
+        read_entry(bytes(flipped), "test")
+    with pytest.raises(FormatError):
+        read_entry(whole[:position], "test")
+
+
+@given(st.binary(max_size=300))
+def test_a_right_digest_does_not_excuse_wrong_bounds(tail):
+    import hashlib
+
+    kernel = KernelEntry("k", Reason.PROBED, twin="k__neutrino", files={"a": b"b"})
+    whole = bytearray(write_entry(bytes(32), [], [kernel], [b"image"]))
+    start = TWINS_HEADER.size
+    whole[start : start + len(tail)] = tail[: len(whole) - start]
+    whole[DIGESTED_FROM - 32 : DIGESTED_FROM] = hashlib.sha256(whole[DIGESTED_FROM:]).digest()
+    try:
+        read_entry(bytes(whole), "test")
+    except FormatError as error:
+        assert error.file == "test"
+
+
+def test_images_are_aligned_for_the_driver():
+    whole = write_entry(
+        bytes(32), [], [KernelEntry("k", Reason.NO_PTX)], [b"\x7fELF" + b"a" * 61, b"\x7fELFb"]
+    )
+    assert whole.index(b"\x7fELFa") % 64 == 0
+    assert whole.index(b"\x7fELFb") % 64 == 0
+
+
+def test_a_long_map_name_is_an_error():
+    entry = Map("m" * 64, MapKind.SUM, Level.THREAD, 8, 1, (), Span(1, 1))
+    with pytest.raises(NeutrinoError, match="64 bytes"):
+        write_entry(bytes(32), [entry], [], [])
+
+
+def test_c_reads_what_python_writes(tmp_path):
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    (tmp_path / "neutrino_layout.h").write_text(c_header())
+    (tmp_path / "read.c").write_text(
+        """
+        #include <stdio.h>
+        #include "neutrino_layout.h"
+        static char data[1 << 16];
+        int main(int argc, char **argv) {
+            FILE *file = fopen(argv[argc - 1], "rb");
+            size_t size = fread(data, 1, sizeof data, file);
+            struct neutrino_twins_header *header = (void *)data;
+            struct neutrino_twin_kernel *kernel = (void *)(data + header->kernels_offset);
+            struct neutrino_twin_parameter *parameter = (void *)(data + kernel[1].parameters_offset);
+            uint64_t *variable = (void *)(data + kernel[1].variables_offset);
+            struct neutrino_twin_file *row = (void *)(data + kernel[1].files_offset);
+            printf("%d %u %s %u %s %s %u %u %s %s %.*s", size == header->size, header->kernels,
+                   data + kernel[0].name_offset, kernel[0].reason, data + kernel[0].detail_offset,
+                   data + kernel[1].twin_offset, parameter[1].offset, kernel[1].capped, data + variable[1],
+                   data + row[0].name_offset, (int)row[0].size, data + row[0].offset);
+        }
+        """
+    )
+    build = [compiler, "-std=c11", "-Wall", "-Werror", "-o", tmp_path / "read", tmp_path / "read.c"]
+    try:
+        subprocess.run(build, check=True, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("no C compiler")
+    kernels = [
+        KernelEntry("a", Reason.NO_PTX, "no"),
+        KernelEntry(
+            "b", Reason.PROBED, "", "b__neutrino", ((0, 8), (8, 4)), ("v", "w"), 16, 8, True, {"f": b"text"}
+        ),
+    ]
+    (tmp_path / "entry").write_bytes(write_entry(bytes(32), [], kernels, [b"image"]))
+    printed = subprocess.run(
+        [tmp_path / "read", tmp_path / "entry"], check=True, capture_output=True, text=True
+    ).stdout
+    assert printed == "1 2 a 1 no b__neutrino 8 1 w f text"
+    assert TWIN_KERNEL.size % 8 == 0
