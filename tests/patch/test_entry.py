@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sysconfig
 
@@ -72,10 +73,9 @@ def test_a_right_digest_does_not_excuse_wrong_bounds(tail):
     start = TWINS_HEADER.size
     whole[start : start + len(tail)] = tail[: len(whole) - start]
     whole[DIGESTED_FROM - 32 : DIGESTED_FROM] = hashlib.sha256(whole[DIGESTED_FROM:]).digest()
-    try:
+    # Any other exception fails the test.
+    with contextlib.suppress(FormatError):
         read_entry(bytes(whole), "test")
-    except FormatError as error:
-        assert error.file == "test"
 
 
 def test_images_are_aligned_for_the_driver():

@@ -54,7 +54,7 @@ ret;
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
-@pytest.mark.parametrize(("kind", "register", "load"), [("f32", "%f", "f32"), ("f16x2", "%h", "b32")])
+@pytest.mark.parametrize("operands", [("f32", "%f", "f32"), ("f16x2", "%h", "b32")], ids=lambda item: item[0])
 @pytest.mark.parametrize(
     ("between", "fused"),
     [
@@ -64,7 +64,9 @@ ret;
         ("setp.ne.u64 %p, %a, 64; @%p st.global.{load} [%a+16], {r}2;", False),
     ],
 )
-def test_a_fusion_undone_is_seen(arch, kind, register, load, between, fused, assembler):
+def test_a_fusion_undone_is_seen(arch, operands, between, fused, assembler):
+    kind, register, load = operands
+
     def counts(text_between: str) -> dict[str, int]:
         inserted = text_between.format(load=load, r=register)
         text = PAIR.format(arch=arch, load=load, r=register, type=kind, between=inserted)

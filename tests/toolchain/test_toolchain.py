@@ -233,7 +233,7 @@ def test_the_real_assembler_takes_its_ptx_version_and_not_the_next(assembler):
 
 
 def test_assemble_tells_registers_spills_and_frame_per_kernel(assembler):
-    heavy = KERNEL.split(".visible")[0] + "\n".join(
+    heavy = KERNEL.split(".visible", maxsplit=1)[0] + "\n".join(
         [
             ".visible .entry heavy(.param .u64 p) .maxntid 1024, 1, 1 .minnctapersm 1",
             "{ .reg .u64 %a; .reg .f64 %d<96>; .local .align 8 .b8 frame[32]; .reg .u64 %l;",
@@ -259,8 +259,8 @@ def test_assemble_tells_registers_spills_and_frame_per_kernel(assembler):
 def test_options_reach_the_assembler(assembler):
     text = KERNEL.replace(".reg .u32 %r;", ".reg .u32 %r; .reg .f32 %f<4>;").replace(
         "ret;",
-        "ld.global.f32 %f0, [%a]; mul.f32 %f1, %f0, %f0; add.f32 %f1, %f1, %f0; st.global.f32 [%a],
-        %f1;\nret;",
+        "ld.global.f32 %f0, [%a]; mul.f32 %f1, %f0, %f0; add.f32 %f1, %f1, %f0; "
+        "st.global.f32 [%a], %f1;\nret;",
     )
     assert assembler.assemble(text, "sm_75", "--fmad=false").cubin != assembler.assemble(text, "sm_75").cubin
 
