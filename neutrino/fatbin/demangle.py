@@ -1,0 +1,44 @@
+"""C++ names, readable: the demangler of the machine's C++ library."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+
+
+def demangle(name: str) -> str:
+    """The C++ declaration that an Itanium-mangled name stands for; the name itself where it stands for none.
+
+    Without libstdc++ on the machine every name is returned as it is.
+    """
+    # __cxa_demangle also reads bare types: the kernel "f" would come out as "float".
+    if not name.startswith("_Z") or not name.isascii() or "\0" in name:
+        return name
+    return _demangler()(name)
+
+
+@functools.cache
+def _demangler() -> Callable[[str], str]:
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+        process = ctypes.CDLL(None)
+        cxa_demangle, free = library.__cxa_demangle, process.free
+    except (OSError, AttributeError):
+        return str
+    cxa_demangle.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
+    cxa_demangle.restype = ctypes.c_void_p
+    free.argtypes = [ctypes.c_void_p]
+    free.restype = None
+
+    def through_library(name: str) -> str:
+        status = ctypes.c_int()
+        text = cxa_demangle(name.encode("ascii"), None, None, ctypes.byref(status))
+        if not text:
+            return name
+        try:
+            return ctypes.string_at(text).decode("utf-8", "replace")
+        finally:
+            free(text)
+
+    return through_library

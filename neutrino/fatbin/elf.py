@@ -1,0 +1,224 @@
+"""ELF64, little endian: header, sections, segments, symbols. Read where they lie, checked where they are
+used.
+
+Only what this package needs, and tolerant of what it does not: a section with a wrong offset does no harm
+until its contents are asked for. Constants are those of the System V gABI.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from neutrino.fatbin.cursor import Cursor
+
+MAGIC = b"\x7fELF"
+EM_CUDA = 190
+EM_AMDGPU = 224
+PT_LOAD = 1
+PT_DYNAMIC = 2
+PF_W = 2
+SHT_SYMTAB = 2
+SHT_NOBITS = 8
+SHT_SYMTAB_SHNDX = 18
+SHN_XINDEX = 0xFFFF
+STT_FUNC = 2
+DT_RELA = 7
+DT_RELASZ = 8
+
+_ELFCLASS64_LSB = b"\x02\x01"
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_DYNAMIC = struct.Struct("<QQ")
+_RELA = struct.Struct("<QQq")
+_PN_XNUM = 0xFFFF
+
+
+@dataclass(frozen=True)
+class Section:
+    """A row of the section header table; fields as in the gABI (``sh_type`` …)."""
+
+    index: int
+    name: str
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A row of the program header table; fields as in the gABI (``p_type`` …)."""
+
+    type: int
+    flags: int
+    offset: int
+    address: int
+    file_size: int
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A row of ``.symtab``. section: index, with SHN_XINDEX resolved."""
+
+    index: int
+    name: str
+    type: int
+    other: int
+    section: int
+    value: int
+    size: int
+
+
+class Elf:
+    """An ELF file in memory.
+
+    data: the file from its first byte on. file, base: name and offset for error messages. Raises FormatError
+    for what is not ELF64 little endian and for header tables that leave the data.
+    """
+
+    def __init__(self, data: memoryview, file: str, base: int = 0) -> None:
+        self.data = data
+        self.file = file
+        self.base = base
+        cursor = self._cursor()
+        (ident, self.type, self.machine, self.version, _, phoff, shoff, self.flags, _, phentsize, phnum,
+         shentsize, shnum, shstrndx) = cursor.unpack(_HEADER, "ELF header")  # fmt: skip
+        if ident[:4] != MAGIC:
+            raise cursor.error("ELF magic", ident[:4].hex(" "), MAGIC.hex(" "), at=0)
+        if ident[4:6] != _ELFCLASS64_LSB:
+            raise cursor.error("EI_CLASS, EI_DATA", ident[4:6].hex(" "), "02 01: ELF64, little endian", at=4)
+        self.os_abi: int = ident[7]
+        self.abi_version: int = ident[8]
+        rows: list[tuple[int, ...]] = []
+        if shoff:
+            if shentsize != _SECTION.size:
+                raise cursor.error("e_shentsize", str(shentsize), str(_SECTION.size), at=0x3A)
+            cursor.seek(shoff, "e_shoff")
+            first = cursor.unpack(_SECTION, "section header 0")
+            # What does not fit the ELF header is in section header 0 (gABI, "Section header index zero").
+            shnum = shnum or first[5]
+            shstrndx = first[6] if shstrndx == SHN_XINDEX else shstrndx
+            phnum = first[7] if phnum == _PN_XNUM else phnum
+            cursor.seek(shoff, "e_shoff")
+            rows = list(_SECTION.iter_unpack(cursor.take(shnum * _SECTION.size, "section header table")))
+        self._rows = rows
+        self._shstrndx: int = shstrndx
+        self.segments: tuple[Segment, ...] = ()
+        if phnum and phoff:
+            if phentsize != _SEGMENT.size:
+                raise cursor.error("e_phentsize", str(phentsize), str(_SEGMENT.size), at=0x36)
+            cursor.seek(phoff, "e_phoff")
+            table = cursor.take(phnum * _SEGMENT.size, "program header table")
+            self.segments = tuple(
+                Segment(type_, flags, offset, address, file_size)
+                for type_, flags, offset, address, _, file_size, _, _ in _SEGMENT.iter_unpack(table)
+            )
+
+    @functools.cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """All sections, in the order of their table. Raises FormatError when a name lies outside the name
+        table."""
+        if not self._rows:
+            return ()
+        if self._shstrndx >= len(self._rows):
+            raise self._cursor().error("e_shstrndx", str(self._shstrndx), f"below {len(self._rows)}", at=0x3E)
+        row = self._rows[self._shstrndx]
+        names = bytes(self._range(row[4], row[5], "section name table"))
+        return tuple(
+            Section(
+                index, self._string(names, name, "sh_name"), type_, flags, address, offset, size, link, info
+            )
+            for index, (name, type_, flags, address, offset, size, link, info, _, _) in enumerate(self._rows)
+        )
+
+    def section(self, name: str) -> Section | None:
+        """The first section of that name."""
+        return self._by_name.get(name)
+
+    def contents(self, section: Section) -> memoryview:
+        """The section's bytes, not copied; none for SHT_NOBITS. Raises FormatError when they leave the
+        file."""
+        if section.type == SHT_NOBITS:
+            return self.data[:0]
+        return self._range(section.offset, section.size, f"section {section.name}")
+
+    def symbols(self) -> Iterator[Symbol]:
+        """The rows of ``.symtab``; none when the file is stripped."""
+        table = next((section for section in self.sections if section.type == SHT_SYMTAB), None)
+        if table is None:
+            return
+        if table.link >= len(self.sections):
+            raise self._cursor().error(
+                f"sh_link of {table.name}", str(table.link), f"below {len(self.sections)}", at=0
+            )
+        names = bytes(self.contents(self.sections[table.link]))
+        rows = self.contents(table)
+        if len(rows) % _SYMBOL.size:
+            raise self._cursor().error(
+                f"size of {table.name}", str(len(rows)), f"a multiple of {_SYMBOL.size}", at=0
+            )
+        wide = self._wide_indices(table.index)
+        for index, (name, info, other, section, value, size) in enumerate(_SYMBOL.iter_unpack(rows)):
+            if section == SHN_XINDEX:
+                if index >= len(wide):
+                    raise self._cursor().error(f"symbol {index}", "without SHT_SYMTAB_SHNDX row", "one", at=0)
+                section = wide[index]
+            yield Symbol(index, self._string(names, name, "st_name"), info & 0xF, other, section, value, size)
+
+    def file_range(self, address: int) -> tuple[int, int] | None:
+        """File offsets (begin, end) of the PT_LOAD's bytes from a virtual address on; None when it is not in
+        the file."""
+        for segment in self.segments:
+            offset = address - segment.address
+            if segment.type == PT_LOAD and 0 <= offset < segment.file_size:
+                begin, end = segment.offset + offset, segment.offset + segment.file_size
+                return (begin, end) if end <= len(self.data) else None
+        return None
+
+    def relocations(self) -> Iterator[tuple[int, int]]:
+        """(address, addend) of every dynamic RELA entry, found through PT_DYNAMIC and thus without section
+        headers."""
+        for segment in self.segments:
+            if segment.type == PT_DYNAMIC:
+                table = self._range(
+                    segment.offset, segment.file_size - segment.file_size % _DYNAMIC.size, "PT_DYNAMIC"
+                )
+                tags = dict(_DYNAMIC.iter_unpack(table))
+                place = self.file_range(tags.get(DT_RELA, 0))
+                if place and DT_RELASZ in tags:
+                    size = tags[DT_RELASZ] - tags[DT_RELASZ] % _RELA.size
+                    for address, _, addend in _RELA.iter_unpack(self._range(place[0], size, "DT_RELA")):
+                        yield address, addend
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Section]:
+        return {section.name: section for section in reversed(self.sections)}
+
+    def _wide_indices(self, symbol_table: int) -> tuple[int, ...]:
+        for section in self.sections:
+            if section.type == SHT_SYMTAB_SHNDX and section.link == symbol_table:
+                rows = self.contents(section)
+                return struct.unpack_from(f"<{len(rows) // 4}I", rows)
+        return ()
+
+    def _cursor(self) -> Cursor:
+        return Cursor(self.data, self.file, base=self.base)
+
+    def _range(self, offset: int, size: int, field: str) -> memoryview:
+        cursor = self._cursor()
+        cursor.seek(offset, f"offset of {field}")
+        return cursor.take(size, field)
+
+    def _string(self, table: bytes, offset: int, field: str) -> str:
+        end = table.find(b"\0", offset)
+        if end < 0:
+            raise self._cursor().error(field, f"{offset:#x}", f"a string within {len(table):#x} bytes", at=0)
+        return table[offset:end].decode("latin-1")

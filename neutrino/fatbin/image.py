@@ -1,0 +1,81 @@
+"""One image: a kernel program in one form for one architecture, as it is stored in a file."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from neutrino.fatbin.compression import Compression, decompress
+from neutrino.fatbin.cursor import Cursor
+
+
+class ImageKind(enum.Enum):
+    """What an image is, by the words of ``neutrino-extract --json``."""
+
+    PTX = "ptx"
+    CUBIN = "cubin"
+    NVVM = "nvvm"
+    CODE_OBJECT = "code-object"
+    BITCODE = "bitcode"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image and the bytes that it is made of.
+
+    index: in its container. arch: as ``sm_90a``, empty if unknown. offset: of the entry in the file, in
+    bytes. stored_size: bytes of the payload as it is stored, compressed or not. options: the ``ptxas``
+    command line that is stored with PTX, as it is, empty if there is none. version: of the PTX ISA for PTX;
+    (0, 0) for an image without an entry. identifier: the source file's name where the compiler stored it.
+    obfuscated: LTO IR that only NVIDIA's tools can decode; its ``data`` are the stored bytes.
+
+    header and payload are the entry's own bytes, padding included; writing an image back writes these two.
+    """
+
+    index: int
+    kind: ImageKind
+    arch: str
+    compression: Compression
+    offset: int
+    stored_size: int
+    options: str
+    version: tuple[int, int]
+    flags: int
+    identifier: str
+    obfuscated: bool
+    file: str
+    header: bytes = field(repr=False)
+    payload: memoryview = field(repr=False)
+    encoded_size: int | None = field(repr=False)
+    """Bytes of payload that are compressed data; None when nothing is compressed."""
+    decoded_size: int = field(repr=False)
+    """Size after decoding as the entry states it; for PTX with the NUL that ends the text."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the decoded image, without the padding of PTX text. Raises FormatError as ``data`` does
+        for PTX."""
+        return len(self.data) if self.kind is ImageKind.PTX else self.decoded_size
+
+    @property
+    def data(self) -> bytes:
+        """The decoded image, byte for byte what ``cuobjdump -xptx`` or ``-xelf`` writes.
+
+        Decoded anew at each access: keep the result. Raises FormatError when the payload is damaged.
+        """
+        decoded = self._decoded()
+        return decoded.rstrip(b"\0") if self.kind is ImageKind.PTX else decoded
+
+    def _decoded(self) -> bytes:
+        if self.encoded_size is None:
+            return bytes(self.payload)
+        if self.obfuscated:
+            return bytes(self.payload[: self.encoded_size])
+        base = self.offset + len(self.header)
+        cursor = Cursor(self.payload, self.file, end=self.encoded_size, base=base)
+        if self.compression is Compression.NONE:
+            raise cursor.error(
+                "flags", f"{self.flags:#x} with a compressed size", "LZ4 (0x2000) or ZSTD (0x8000)"
+            )
+        return decompress(cursor, self.decoded_size, self.compression)
