@@ -127,6 +127,8 @@ def build_entry(
         version = (1, 65)
     else:
         payload = payload.rstrip(b"\0") + b"\0"
+        if payload.count(b"\0") > 1:
+            raise ValueError("PTX text with a NUL in it, which would end it there")
     if len(payload) > MAX_DECODED:
         raise ValueError(f"a payload of {len(payload)} bytes, more than the {MAX_DECODED} that are read back")
 

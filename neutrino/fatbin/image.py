@@ -65,7 +65,8 @@ class Image:
         Decoded anew at each access: keep the result. Raises FormatError when the payload is damaged.
         """
         decoded = self._decoded()
-        return decoded.rstrip(b"\0") if self.kind is ImageKind.PTX else decoded
+        # PTX is a C string: NUL ends it, and what pads it counts no more than for cuobjdump.
+        return decoded.partition(b"\0")[0] if self.kind is ImageKind.PTX else decoded
 
     def _decoded(self) -> bytes:
         if self.encoded_size is None:
