@@ -1,1 +1,1 @@
-"""(to be written)"""
+"""The commands: words and tables around the Python interface."""

@@ -1,1 +1,1 @@
-"""(to be written)"""
+"""From a command line to a process with the hook in front of its driver, and a listener beside it that makes twins."""

@@ -1,0 +1,94 @@
+"""``neutrino``: run a command with probes in its GPU kernels."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from neutrino import __version__
+from neutrino.errors import NeutrinoError
+from neutrino.loader.start import Request, start
+from neutrino.probing.selection import Selection
+from neutrino.probing.toml import load_probes
+from neutrino.ptx.snippet import check_snippets
+from neutrino.resources import shipped_probes
+
+OWN_FAILURE = 125
+"""Exit status when Neutrino itself fails before COMMAND starts, as env(1) has it."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(OWN_FAILURE, f"neutrino: {message}; see neutrino --help\n")
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper().removesuffix("IB").removesuffix("B"))
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512M or 2G")
+    size = int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
+    if size < 4 << 20:
+        raise argparse.ArgumentTypeError(f"{text!r} is below the least, 4M")
+    return size
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="neutrino",
+        usage="neutrino -p PROBE [options] COMMAND [ARGUMENT ...]",
+        description="Run COMMAND with probes in its GPU kernels. Its results, output and exit status stay its own; "
+        "a trace directory appears for each process that uses the GPU. Read it with neutrino-report.",
+        epilog=f"Probes that ship with Neutrino: {', '.join(shipped_probes())}.",
+    )
+    parser.add_argument("-p", "--probe", action="append", required=True, metavar="PROBE",
+                        help="a shipped probe's name, or the path of a .toml file; repeatable")  # fmt: skip
+    parser.add_argument("-k", "--kernel", action="append", default=[], metavar="NAME",
+                        help="probe only kernels whose mangled or demangled name contains NAME; with *?[ a glob over "
+                        "the whole name, /re/ a regular expression, a:b a list; repeatable")  # fmt: skip
+    parser.add_argument("--filter", action="append", default=[], metavar="NAME",
+                        help="leave these kernels alone; wins over -k; repeatable")  # fmt: skip
+    parser.add_argument("--tracedir", type=Path, default=Path("trace"), metavar="DIR",
+                        help="parent folder of the trace directories (default: ./trace)")  # fmt: skip
+    parser.add_argument("--driver", type=Path, metavar="PATH", help="another CUDA driver library than the machine's")
+    parser.add_argument("--pool", type=_size, metavar="SIZE",
+                        help="device memory for maps, for each context (default: 1/64 of the device's, at most 1G)")  # fmt: skip
+    parser.add_argument("--timeout", type=int, metavar="SECONDS",
+                        help="how long a module load may wait for its twins to be made (default: 120)")  # fmt: skip
+    parser.add_argument("--save-temps", type=Path, metavar="DIR",
+                        help="keep what each stage made: original, sites, probed text, images, tool output")  # fmt: skip
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not say on stderr where the trace is")
+    parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Parse, check, and become COMMAND; exits with 125 when something of ours is wrong before that."""
+    options = _parser().parse_args(arguments)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        _parser().error("no COMMAND to run")
+    try:
+        probes = load_probes(options.probe)
+        check_snippets(probes)
+        for warning in probes.warnings:
+            print(f"neutrino: {warning}", file=sys.stderr)
+        save_temps = options.save_temps.absolute() if options.save_temps else None
+        request = Request(
+            command, probes, tuple(options.probe), Selection(tuple(options.kernel), tuple(options.filter)),
+            tracedir=options.tracedir, driver=options.driver, pool=options.pool, timeout=options.timeout,
+            save_temps=save_temps, quiet=options.quiet,
+        )  # fmt: skip
+        start(request)
+    except (NeutrinoError, OSError) as error:
+        for line in str(error).splitlines():
+            print(f"neutrino: {line}", file=sys.stderr)
+        raise SystemExit(OWN_FAILURE) from None
+
+
+if __name__ == "__main__":
+    main()

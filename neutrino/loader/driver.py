@@ -1,0 +1,91 @@
+"""Which CUDA driver a command will load, and its version."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import struct
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from neutrino.cache import private_folder, read_private, write_private
+
+NAME = "libcuda.so.1"
+_USUAL = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/lib/wsl/lib",
+          "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/run/opengl-driver/lib")  # fmt: skip
+_ELF_CLASS_64 = b"\x7fELF\x02"
+
+
+def find_driver(environment: Mapping[str, str]) -> Path | None:
+    """The driver library that a program started with this environment would load; None when there is none.
+
+    The order is the dynamic loader's: LD_LIBRARY_PATH, its cache, its default folders; then places where containers
+    keep drivers.
+    """
+    folders = [folder for folder in re.split("[:;]", environment.get("LD_LIBRARY_PATH", "")) if folder]
+    for candidate in (*(Path(folder) / NAME for folder in folders), *_cached(), *(Path(f) / NAME for f in _USUAL)):
+        if is_library(candidate):
+            return candidate.absolute()
+    return None
+
+
+def is_library(path: Path) -> bool:
+    """Whether path is a 64-bit ELF file that can be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_ELF_CLASS_64)) == _ELF_CLASS_64
+    except OSError:
+        return False
+
+
+def _cached() -> list[Path]:
+    for command in ("/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig"):
+        try:
+            listing = subprocess.run([command, "-p"], capture_output=True, check=False, timeout=10).stdout
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        found = re.findall(rb"^\s*libcuda\.so\.1 \([^)]*x86-64[^)]*\) => (\S+)$", listing, re.MULTILINE)
+        found += re.findall(rb"^\s*libcuda\.so\.1 \([^)]*AArch64[^)]*\) => (\S+)$", listing, re.MULTILINE)
+        return [Path(os.fsdecode(path)) for path in found]
+    return []
+
+
+def driver_version(driver: Path, cache: Path) -> int | None:
+    """``cuDriverGetVersion`` of that library (13000 for 13.0), None when it will not say.
+
+    Asked in a child process, once for each file: the answer is kept under the folder cache.
+    """
+    status = driver.stat()
+    identity = f"{driver.resolve()}\0{status.st_size}\0{status.st_mtime_ns}\0".encode()
+    note = cache / "driver-version"
+    with contextlib.suppress(OSError):
+        kept = read_private(note)
+        if kept is not None and kept.startswith(identity) and kept[len(identity) :].isdigit():
+            return int(kept[len(identity) :])
+    version = _ask_version(driver)
+    if version is not None:
+        with contextlib.suppress(OSError):
+            private_folder(cache)
+            write_private(note, identity + str(version).encode())
+    return version
+
+
+def _ask_version(driver: Path) -> int | None:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # Nothing of this process runs on in the child: it answers and is gone.
+        try:
+            value = ctypes.c_int()
+            if ctypes.CDLL(str(driver)).cuDriverGetVersion(ctypes.byref(value)) == 0:
+                os.write(writing, struct.pack("<i", value.value))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answers:
+        answer = answers.read(4)
+    os.waitpid(child, 0)
+    return int(struct.unpack("<i", answer)[0]) if len(answer) == 4 else None

@@ -1,0 +1,62 @@
+"""Put the hook, tied to this machine's driver, where COMMAND's dynamic loader finds it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from pathlib import Path
+
+from neutrino.cache import private_folder, read_private, write_private
+from neutrino.errors import NeutrinoError
+from neutrino.loader.build import PLACEHOLDER
+
+_BUILT = Path(__file__).resolve().parent / "lib"
+LIBRARIES = ("libneutrino_driver.so", "libcuda.so.1", "libcuda.so")
+
+
+def install_hook(driver: Path, cache: Path) -> Path:
+    """The folder with the hook's libraries for that driver, made under cache when it is not there.
+
+    Raises NeutrinoError when the hook was not built, or a path cannot be preloaded; OSError when cache is not writable.
+    """
+    libraries = {name: _read(name) for name in LIBRARIES}
+    libraries["libneutrino_driver.so"] = _tie(libraries["libneutrino_driver.so"], driver)
+    digest = hashlib.sha256(b"".join(libraries[name] for name in LIBRARIES)).hexdigest()
+    folder = cache / "hook" / digest[:32]
+    if any(character in str(folder) for character in " :$"):
+        raise NeutrinoError(
+            f"{folder}: LD_PRELOAD cannot name a path with a space, a colon or a dollar sign; set XDG_CACHE_HOME to another"
+        )
+    for parent in (cache, cache / "hook", folder):
+        private_folder(parent)
+    for name, data in libraries.items():
+        # Compared, not trusted: whoever could change these files would run in the user's programs.
+        with contextlib.suppress(OSError):
+            if read_private(folder / name) == data:
+                continue
+        write_private(folder / name, data)
+    return folder
+
+
+def preload(folder: Path, before: str) -> str:
+    """The value of LD_PRELOAD that puts the hook first and keeps what was there."""
+    return ":".join([str(folder / "libcuda.so.1"), str(folder / "libcuda.so"), *([before] if before else [])])
+
+
+def _read(name: str) -> bytes:
+    try:
+        return (_BUILT / name).read_bytes()
+    except FileNotFoundError:
+        raise NeutrinoError(
+            f"{_BUILT / name} is missing: the hook was not built; install Neutrino again with a C compiler present"
+        ) from None
+
+
+def _tie(library: bytes, driver: Path) -> bytes:
+    placeholder = PLACEHOLDER.encode() + b"\0"
+    path = str(driver).encode()
+    if library.count(placeholder) != 1:
+        raise NeutrinoError("libneutrino_driver.so is not as it was built; install Neutrino again")
+    if len(path) >= len(placeholder):
+        raise NeutrinoError(f"{driver}: the path of the driver is longer than {len(placeholder) - 1} bytes")
+    return library.replace(placeholder, path.ljust(len(placeholder), b"\0"))

@@ -1,0 +1,198 @@
+"""The listener: an idle process beside COMMAND that forks a worker when a hooked process asks for twins.
+
+It is started before COMMAND, as a grandchild, and COMMAND then takes over the pid. It imports no patcher itself; the
+workers do. It ends when COMMAND and every process that has talked to it have ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from neutrino.cache import Cache, image_key, private_folder
+from neutrino.errors import NeutrinoError
+from neutrino.probing.model import ProbeSet
+from neutrino.probing.selection import Selection
+
+_REQUEST = struct.Struct("<8sII32s16sIIQ")
+_REPLY = struct.Struct("<8sIIQ")
+_REQUEST_MAGIC = b"NTASK\0\0\0"
+_REPLY_MAGIC = b"NTREPLY\0"
+_MAKE = 2
+_LARGEST_IMAGE = 1 << 33
+_WORKER_LIMIT_S = 600
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a worker needs: the run's probes and selection, its 32-byte key, the cache, where to dump stages."""
+
+    probes: ProbeSet
+    selection: Selection
+    run_key: bytes
+    cache: Cache
+    save_temps: Path | None
+
+
+def start_listener(settings: Settings) -> Path:
+    """Start it for this process, which is to become COMMAND. Returns the path of its socket. Raises OSError."""
+    folder = Path(tempfile.mkdtemp(prefix="neutrino-", dir=_runtime_folder()))
+    path = folder / "s"
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(str(path))
+    listening.listen(64)
+    command = os.pidfd_open(os.getpid())
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setsid()
+            if os.fork() == 0:
+                _detach({listening.fileno(), command})
+                _listen(listening, command, settings)
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    listening.close()
+    os.close(command)
+    return path
+
+
+def _runtime_folder() -> str | None:
+    # A socket's path has at most 107 bytes, so a long TMPDIR will not do.
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    return runtime if runtime and len(runtime) < 64 and os.access(runtime, os.W_OK) else "/tmp"
+
+
+def _detach(kept: set[int]) -> None:
+    """Hold none of COMMAND's files: a pipe that we kept open would never end for its reader."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(null, descriptor)
+    highest = max(kept) + 1
+    for descriptor in range(3, highest):
+        if descriptor not in kept:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+    os.closerange(highest, os.sysconf("SC_OPEN_MAX"))
+    os.chdir("/")
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _listen(listening: socket.socket, command: int, settings: Settings) -> None:
+    watched = {command}
+    workers: set[int] = set()
+    while watched or workers:
+        ready, _, _ = select.select([listening, *watched], [], [], 0.5 if workers else None)
+        for number in [pid for pid in workers if os.waitpid(pid, os.WNOHANG)[0]]:
+            workers.discard(number)
+        for descriptor in ready:
+            if isinstance(descriptor, int):
+                watched.discard(descriptor)
+                os.close(descriptor)
+                continue
+            connection, _ = listening.accept()
+            with connection:
+                pid, user, _ = struct.unpack("iii", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+                if user != os.getuid():
+                    continue
+                with contextlib.suppress(OSError):
+                    watched.add(os.pidfd_open(pid))
+                worker = os.fork()
+                if worker == 0:
+                    try:
+                        listening.close()
+                        signal.alarm(_WORKER_LIMIT_S)
+                        serve(connection, settings)
+                    finally:
+                        os._exit(0)
+                workers.add(worker)
+
+
+def serve(connection: socket.socket, settings: Settings) -> None:
+    """Answer one request: send the entry, or why there is none."""
+    header = _receive(connection, _REQUEST.size)
+    if header is None:
+        return
+    magic, kind, _pid, key, arch, driver_version, _reserved, size = _REQUEST.unpack(header)
+    if magic != _REQUEST_MAGIC or kind != _MAKE or size > _LARGEST_IMAGE:
+        return
+    image = _receive(connection, size)
+    if image is None:
+        return
+    device = arch.rstrip(b"\0").decode("ascii", "replace")
+    try:
+        if image_key(settings.run_key, device, image) != key:
+            raise NeutrinoError("the key does not fit the image")
+        entry = make_entry(image, device, driver_version or None, key, settings)
+    except (NeutrinoError, OSError, MemoryError) as error:
+        message = str(error).splitlines()[0].encode() if str(error) else type(error).__name__.encode()
+        connection.sendall(_REPLY.pack(_REPLY_MAGIC, 1, 0, len(message)) + message)
+        return
+    connection.sendall(_REPLY.pack(_REPLY_MAGIC, 0, 0, len(entry)) + entry)
+
+
+def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, settings: Settings) -> bytes:
+    """The cache entry of an image: from the cache, or made and stored. Raises NeutrinoError, OSError.
+
+    Requests for one key, of this run or another, wait for each other, so that it is made once. A cache that cannot be
+    written costs only the next run's time.
+    """
+    with _locked(settings.cache.root, key):
+        try:
+            entry = settings.cache.read(key)
+        except OSError:
+            entry = None
+        if entry is not None:
+            return entry
+        # Imported by workers alone: a run whose twins are cached starts none.
+        from neutrino.patch import patch_image
+        from neutrino.toolchain import find_assembler
+
+        entry = patch_image(
+            image, settings.probes, arch, selection=settings.selection, assembler=find_assembler(driver_version),
+            key=key, save_temps=settings.save_temps,
+        )  # fmt: skip
+        with contextlib.suppress(OSError):
+            settings.cache.write(key, entry)
+        return entry
+
+
+@contextlib.contextmanager
+def _locked(root: Path, key: bytes) -> Iterator[None]:
+    try:
+        private_folder(root)
+        folder = private_folder(root / "locks")
+        descriptor = os.open(folder / key.hex(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        yield
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+        with contextlib.suppress(OSError):
+            (folder / key.hex()).unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _receive(connection: socket.socket, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        piece = connection.recv(min(size - len(data), 1 << 20))
+        if not piece:
+            return None
+        data += piece
+    return bytes(data)
+

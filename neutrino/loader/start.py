@@ -1,0 +1,130 @@
+"""Everything between the command line and COMMAND: checks, keys, the listener, the environment, and exec."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+from neutrino import __version__
+from neutrino.cache import Cache, private_folder, run_key, write_private
+from neutrino.errors import NeutrinoError, ToolError
+from neutrino.loader.driver import driver_version, find_driver, is_library
+from neutrino.loader.install import install_hook, preload
+from neutrino.loader.listener import Settings, start_listener
+from neutrino.probing.model import ProbeSet
+from neutrino.probing.selection import Selection
+from neutrino.resources import tool_path
+from neutrino.toolchain import assembler_identity, cache_root
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for. pool: bytes of device memory for maps, None for the default."""
+
+    command: list[str]
+    probes: ProbeSet
+    probe_names: tuple[str, ...]
+    selection: Selection
+    tracedir: Path = field(default_factory=lambda: Path("trace"))
+    driver: Path | None = None
+    pool: int | None = None
+    timeout: int | None = None
+    save_temps: Path | None = None
+    quiet: bool = False
+
+
+def prepare(request: Request) -> dict[str, str]:
+    """The environment to start COMMAND with; the listener is running then.
+
+    Without a driver the environment is this process's own, and a line on stderr says so. Raises NeutrinoError, OSError.
+    """
+    environment = dict(os.environ)
+    driver = request.driver or find_driver(environment)
+    if driver is None:
+        print("neutrino: no CUDA driver (libcuda.so.1) on this machine: COMMAND runs without probes", file=sys.stderr)
+        return environment
+    if not is_library(driver):
+        raise NeutrinoError(f"--driver {driver}: not a 64-bit ELF library that can be read")
+    tracedir = request.tracedir.absolute()
+    _check_writable(tracedir)
+    cache = private_folder(cache_root())
+    version = driver_version(driver, cache)
+    try:
+        assembler = assembler_identity(version)
+    except ToolError as error:
+        print(f"neutrino: {error}: kernels that are not in the cache run without probes", file=sys.stderr)
+        assembler = "none"
+    key = run_key(request.probes.digest, request.selection.digest, assembler, __version__)
+    folder = install_hook(driver.absolute(), cache)
+    probe_file = _keep_probes(cache, request.probes)
+    socket = start_listener(Settings(request.probes, request.selection, key, Cache(cache), request.save_temps))
+    environment |= {
+        "LD_PRELOAD": preload(folder, environment.get("LD_PRELOAD", "")),
+        "NEUTRINO_DRIVER": str(driver.absolute()),
+        "NEUTRINO_KEY": key.hex(),
+        "NEUTRINO_CACHE": str(cache),
+        "NEUTRINO_SOCKET": str(socket),
+        "NEUTRINO_TRACEDIR": str(tracedir),
+        "NEUTRINO_PROBE_FILE": str(probe_file),
+        "NEUTRINO_PROBES": " ".join(request.probe_names),
+        "NEUTRINO_READER": str(tool_path("read.py")),
+        "NEUTRINO_VERSION": __version__,
+    }
+    for name, value in {"POOL": request.pool, "TIMEOUT": request.timeout, "QUIET": int(request.quiet) or None}.items():
+        if value is not None:
+            environment[f"NEUTRINO_{name}"] = str(value)
+    return environment
+
+
+def start(request: Request) -> NoReturn:
+    """Become COMMAND. Exits with 127 when it is not found and 126 when it cannot be run, as env(1) does."""
+    # Looked up first: a command that cannot run needs no listener.
+    program = _find_program(request.command[0])
+    environment = prepare(request)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execve(program, request.command, environment)
+    except OSError as error:
+        print(f"neutrino: {request.command[0]}: {error.strerror}", file=sys.stderr)
+        raise SystemExit(126) from None
+
+
+def _find_program(name: str) -> str:
+    folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
+    found = False
+    for folder in folders:
+        path = Path(folder or ".") / name if "/" not in name else Path(name)
+        try:
+            mode = path.stat().st_mode
+        except OSError:
+            continue
+        found = found or stat.S_ISREG(mode)
+        if stat.S_ISREG(mode) and os.access(path, os.X_OK):
+            return str(path)
+    print(f"neutrino: {name}: {'cannot be executed' if found else 'command not found'}", file=sys.stderr)
+    raise SystemExit(126 if found else 127)
+
+
+def _check_writable(tracedir: Path) -> None:
+    """Raise NeutrinoError when no folder can be made in tracedir, or where it is to be made."""
+    nearest = tracedir
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    try:
+        with tempfile.TemporaryDirectory(prefix=".neutrino-", dir=nearest):
+            pass
+    except OSError as error:
+        raise NeutrinoError(f"--tracedir {tracedir}: no trace can be written there: {error.strerror}") from error
+
+
+def _keep_probes(cache: Path, probes: ProbeSet) -> Path:
+    """The probes' source as a file that outlives this process: hooked processes copy it into their traces."""
+    path = private_folder(cache / "probes") / f"{probes.digest}.toml"
+    write_private(path, probes.source.encode())
+    return path

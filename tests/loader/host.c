@@ -1,0 +1,177 @@
+/*
+ * A program of the driver API for the tests: `host SCENARIO`. It finds the driver as CUDA programs do, by dlopen, and
+ * prints what its kernels computed.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cuda_abi.h"
+
+#define CALL(name, type) ((CUresult(*) type)dlsym(driver, #name))
+#define CHECK(expression)                                                                                              \
+	do {                                                                                                           \
+		CUresult check_result = (expression);                                                                  \
+		if (check_result) {                                                                                    \
+			printf("line %d: error %d\n", __LINE__, check_result);                                         \
+			exit(9);                                                                                       \
+		}                                                                                                      \
+	} while (0)
+
+static void *driver;
+static char image[65536];
+static CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
+			  void **, void **);
+
+static CUcontext begin(const char *name)
+{
+	CUcontext context;
+	FILE *file = fopen(getenv("HOST_IMAGE"), "rb");
+
+	if (!file || !fread(image, 1, sizeof(image) - 1, file))
+		exit(8);
+	fclose(file);
+	driver = dlopen(name, RTLD_NOW);
+	if (!driver) {
+		printf("no driver\n");
+		exit(7);
+	}
+	CHECK(CALL(cuInit, (unsigned))(0));
+	CHECK(CALL(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))(&context, 0));
+	CHECK(CALL(cuCtxSetCurrent, (CUcontext))(context));
+	CHECK(CALL(cuGetProcAddress_v2, (const char *, void **, int, uint64_t, int *))("cuLaunchKernel", (void **)&launch,
+										       13000, 0, NULL));
+	return context;
+}
+
+static CUmodule load(void)
+{
+	CUmodule module;
+
+	CHECK(CALL(cuModuleLoadData, (CUmodule *, const void *))(&module, image));
+	return module;
+}
+
+static CUfunction obtain(CUmodule module, const char *name)
+{
+	CUfunction function;
+
+	CHECK(CALL(cuModuleGetFunction, (CUfunction *, CUmodule, const char *))(&function, module, name));
+	return function;
+}
+
+static uint64_t counter;
+
+static CUresult count(CUfunction function, unsigned blocks, unsigned threads, CUstream stream)
+{
+	uint64_t *pointer = &counter;
+	uint32_t unused = 5;
+	void *parameters[] = {&pointer, &unused};
+
+	return launch(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, NULL);
+}
+
+static void *many(void *argument)
+{
+	CUstream stream;
+	CUcontext context = ((void **)argument)[1];
+
+	CALL(cuCtxSetCurrent, (CUcontext))(context);
+	CALL(cuStreamCreate, (CUstream *, unsigned))(&stream, 0);
+	for (int i = 0; i < 3000; i++)
+		count(((void **)argument)[0], 1 + i % 7, 33 + i % 64, i % 3 ? stream : NULL);
+	CALL(cuStreamDestroy_v2, (CUstream))(stream);
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	const char *scenario = argc > 1 ? argv[1] : "plain";
+	CUstream stream;
+	CUcontext context = begin(strcmp(scenario, "unversioned") ? "libcuda.so.1" : "libcuda.so");
+	CUmodule module = load();
+	CUfunction function = obtain(module, "count_p2");
+	int status = 0;
+
+	CHECK(CALL(cuStreamCreate, (CUstream *, unsigned))(&stream, 0));
+	if (!strcmp(scenario, "plain") || !strcmp(scenario, "unversioned")) {
+		for (int i = 0; i < 20; i++)
+			CHECK(count(function, 3, 48, stream));
+	} else if (!strcmp(scenario, "extra")) {
+		struct {
+			uint64_t *pointer;
+			uint64_t unused;
+		} packed = {&counter, 5};
+		size_t size = sizeof(packed);
+		void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+				 CU_LAUNCH_PARAM_END};
+		for (int i = 0; i < 20; i++)
+			CHECK(launch(function, 3, 1, 1, 48, 1, 1, 0, stream, NULL, extra));
+	} else if (!strcmp(scenario, "threads")) {
+		pthread_t threads[4];
+		void *argument[] = {function, context};
+		for (int i = 0; i < 4; i++)
+			pthread_create(&threads[i], NULL, many, argument);
+		for (int i = 0; i < 4; i++)
+			pthread_join(threads[i], NULL);
+	} else if (!strcmp(scenario, "large")) {
+		for (int i = 0; i < 6; i++)
+			CHECK(count(function, 20000, 64, stream));
+		CHECK(count(function, 4000000, 1024, stream));
+	} else if (!strcmp(scenario, "spin")) {
+		static uint32_t flag;
+		uint32_t *pointer = &flag;
+		void *parameters[] = {&pointer};
+		CHECK(launch(obtain(module, "spin_p1"), 1, 1, 1, 32, 1, 1, 0, stream, parameters, NULL));
+		CUstream others[8];
+		for (int i = 0; i < 8; i++)
+			CHECK(CALL(cuStreamCreate, (CUstream *, unsigned))(&others[i], 0));
+		for (int i = 0; i < 200; i++)
+			CHECK(count(function, 64, 1024, others[i % 8]));
+		__atomic_store_n(&flag, 1, __ATOMIC_RELEASE);
+		CHECK(CALL(cuStreamSynchronize, (CUstream))(stream));
+	} else if (!strcmp(scenario, "capture")) {
+		void *graph;
+		CHECK(count(function, 1, 32, stream));
+		CHECK(CALL(cuStreamBeginCapture_v2, (CUstream, int))(stream, 0));
+		CHECK(count(function, 1, 32, stream));
+		CHECK(CALL(cuStreamEndCapture, (CUstream, void **))(stream, &graph));
+	} else if (!strcmp(scenario, "reload")) {
+		for (int i = 0; i < 50; i++) {
+			CHECK(count(function, 1, 32, stream));
+			CHECK(CALL(cuStreamSynchronize, (CUstream))(stream));
+			CHECK(CALL(cuModuleUnload, (CUmodule))(module));
+			image[4000] ^= (char)(i % 2);
+			module = load();
+			function = obtain(module, "count_p2");
+		}
+	} else if (!strcmp(scenario, "fork")) {
+		CHECK(count(function, 1, 32, stream));
+		pid_t child = fork();
+		if (child == 0)
+			exit(3);
+		waitpid(child, &status, 0);
+		status = WEXITSTATUS(status);
+	} else if (!strcmp(scenario, "kill")) {
+		for (int i = 0; i < 100; i++)
+			CHECK(count(function, 1, 32, stream));
+		CHECK(CALL(cuStreamSynchronize, (CUstream))(stream));
+		usleep(200000);
+		raise(9);
+	} else if (!strcmp(scenario, "refused")) {
+		status = count(function, 0, 32, stream);
+	} else if (!strcmp(scenario, "destroy")) {
+		for (int i = 0; i < 30; i++)
+			CHECK(count(function, 2, 32, stream));
+		CHECK(CALL(cuCtxDestroy_v2, (CUcontext))(context));
+	}
+	if (strcmp(scenario, "destroy"))
+		CHECK(CALL(cuCtxSynchronize, (void))());
+	printf("%llu\n", (unsigned long long)counter);
+	return status;
+}
