@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+Array = np.ndarray[Any, Any]
+
 
 class Event(Protocol):
     """A recorded device event."""
@@ -20,9 +22,14 @@ class Event(Protocol):
 
 
 class Run:
-    """One workload's run. event() makes an event, elapsed(a, b) gives milliseconds between two that have happened."""
+    """One workload's run.
 
-    def __init__(self, workload: str, event: Callable[[], Event], elapsed: Callable[[Any, Any], float]) -> None:
+    event() makes an event; elapsed(a, b) gives the milliseconds between two that have happened.
+    """
+
+    def __init__(
+        self, workload: str, event: Callable[[], Event], elapsed: Callable[[Any, Any], float]
+    ) -> None:
         parser = argparse.ArgumentParser()
         parser.add_argument("--seeds", type=int, default=20)
         parser.add_argument("--out", type=Path, required=True)
@@ -57,13 +64,11 @@ class Run:
         self._pending.append((before, after))
         self._launches.append([kernel, _three(grid), _three(block), 0.0, list(bytes_asked)])
 
-    def output(self, values: np.ndarray[Any, Any]) -> None:
+    def output(self, values: Array) -> None:
         """Add an array's bytes to the current seed's digest."""
         self._digest.update(np.ascontiguousarray(values).tobytes())
 
-    def near(
-        self, what: str, got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], absolute: float, relative: float
-    ) -> None:
+    def near(self, what: str, got: Array, want: Array, absolute: float, relative: float) -> None:
         """Keep the first difference; NaN never passes."""
         good = np.abs(got.astype(np.float64) - want) <= absolute + relative * np.abs(want)
         if not self._failure and (got.shape != want.shape or not good.all()):
@@ -89,7 +94,8 @@ class Run:
             "extra": {},
         }
         self._out.write_text(json.dumps(report))
-        print(f"{self._workload}: {len(self._outputs)} seeds, {len(self._launches)} launches: {report['checks']}")
+        counts = f"{len(self._outputs)} seeds, {len(self._launches)} launches"
+        print(f"{self._workload}: {counts}: {report['checks']}")
         sys.stdout.flush()
         return 1 if self._failure else 0
 

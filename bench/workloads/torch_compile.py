@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ def fused(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def main() -> int:
-    run = Run("torch_compile", lambda: torch.cuda.Event(enable_timing=True), lambda a, b: a.elapsed_time(b))
+    run = Run("torch_compile", partial(torch.cuda.Event, enable_timing=True), torch.cuda.Event.elapsed_time)
     compiled = torch.compile(fused)
     warm = torch.zeros(COUNT, device="cuda")
     # Compilation and the launches that it makes come before what is counted.

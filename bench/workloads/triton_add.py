@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,14 +15,14 @@ COUNT, BLOCK, WARPS = 1_000_000, 1024, 4
 
 
 @triton.jit
-def add_kernel(a, b, c, count, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+def add_kernel(a, b, c, count, block: tl.constexpr):
+    offsets = tl.program_id(0) * block + tl.arange(0, block)
     mask = offsets < count
     tl.store(c + offsets, tl.load(a + offsets, mask=mask) + tl.load(b + offsets, mask=mask), mask=mask)
 
 
 def main() -> int:
-    run = Run("triton_add", lambda: torch.cuda.Event(enable_timing=True), lambda a, b: a.elapsed_time(b))
+    run = Run("triton_add", partial(torch.cuda.Event, enable_timing=True), torch.cuda.Event.elapsed_time)
     grid = (-(-COUNT // BLOCK),)
     for seed in range(run.seeds):
         random = np.random.default_rng(seed)
@@ -29,11 +30,11 @@ def main() -> int:
         a, b = torch.from_numpy(left).cuda(), torch.from_numpy(right).cuda()
         c = torch.from_numpy(np.full(COUNT, np.nan, dtype=np.float32)).cuda()
         if seed == 0:
-            add_kernel.warmup(a, b, c, COUNT, BLOCK=BLOCK, num_warps=WARPS, grid=grid)
+            add_kernel.warmup(a, b, c, COUNT, block=BLOCK, num_warps=WARPS, grid=grid)
         # 4 B of a and of b loaded, 4 B stored, for each element.
         run.launch(
             "add_kernel", grid, (32 * WARPS,), (8 * COUNT, 4 * COUNT, 0, 0),
-            lambda a=a, b=b, c=c: add_kernel[grid](a, b, c, COUNT, BLOCK=BLOCK, num_warps=WARPS),
+            lambda a=a, b=b, c=c: add_kernel[grid](a, b, c, COUNT, block=BLOCK, num_warps=WARPS),
         )  # fmt: skip
         result = c.cpu().numpy()
         run.near("c", result, left + right, 0.0, 0.0)

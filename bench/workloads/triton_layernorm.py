@@ -1,8 +1,9 @@
-"""Layer normalisation of each row with weight and bias; mean and reciprocal deviation are kept, as for training."""
+"""Layer normalisation of each row; mean and reciprocal deviation are kept, as for training."""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,9 +15,9 @@ ROWS, COLUMNS, BLOCK, WARPS, EPSILON = 1024, 2048, 2048, 8, 1e-5
 
 
 @triton.jit
-def layernorm_kernel(x, weight, bias, y, means, deviations, columns, epsilon, BLOCK: tl.constexpr):
+def layernorm_kernel(x, weight, bias, y, means, deviations, columns, epsilon, block: tl.constexpr):  # noqa: PLR0917
     row = tl.program_id(0)
-    offsets = tl.arange(0, BLOCK)
+    offsets = tl.arange(0, block)
     mask = offsets < columns
     values = tl.load(x + row * columns + offsets, mask=mask, other=0.0)
     mean = tl.sum(values, axis=0) / columns
@@ -30,8 +31,11 @@ def layernorm_kernel(x, weight, bias, y, means, deviations, columns, epsilon, BL
 
 
 def main() -> int:
-    run = Run("triton_layernorm", lambda: torch.cuda.Event(enable_timing=True), lambda a, b: a.elapsed_time(b))
-    # Every program loads its row, the weights and the biases, and stores its row, a mean and a deviation; 4 B each.
+    run = Run(
+        "triton_layernorm", partial(torch.cuda.Event, enable_timing=True), torch.cuda.Event.elapsed_time
+    )
+    # Every program loads its row, the weights and the biases, and stores its row, a mean and a deviation, of
+    # 4 B an element.
     loads = 4 * ROWS * 3 * COLUMNS
     stores = 4 * ROWS * (COLUMNS + 2)
     for seed in range(run.seeds):
@@ -41,13 +45,14 @@ def main() -> int:
         shift = random.standard_normal(COLUMNS, dtype=np.float32)
         x, weight, bias = (torch.from_numpy(array).cuda() for array in (values, scale, shift))
         y = torch.from_numpy(np.full((ROWS, COLUMNS), np.nan, dtype=np.float32)).cuda()
-        means, deviations = (torch.from_numpy(np.full(ROWS, np.nan, dtype=np.float32)).cuda() for _ in range(2))
+        unwritten = np.full(ROWS, np.nan, dtype=np.float32)
+        means, deviations = (torch.from_numpy(unwritten).cuda() for _ in range(2))
         arguments = (x, weight, bias, y, means, deviations, COLUMNS, EPSILON)
         if seed == 0:
-            layernorm_kernel.warmup(*arguments, BLOCK=BLOCK, num_warps=WARPS, grid=(ROWS,))
+            layernorm_kernel.warmup(*arguments, block=BLOCK, num_warps=WARPS, grid=(ROWS,))
         run.launch(
             "layernorm_kernel", (ROWS,), (32 * WARPS,), (loads, stores, 0, 0),
-            lambda arguments=arguments: layernorm_kernel[(ROWS,)](*arguments, BLOCK=BLOCK, num_warps=WARPS),
+            lambda arguments=arguments: layernorm_kernel[(ROWS,)](*arguments, block=BLOCK, num_warps=WARPS),
         )  # fmt: skip
         results = [array.cpu().numpy() for array in (y, means, deviations)]
         wide = values.astype(np.float64)

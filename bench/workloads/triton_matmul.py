@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,26 +16,27 @@ TILE_M, TILE_N, TILE_K, WARPS, STAGES = 128, 128, 64, 4, 3
 
 
 @triton.jit
-def matmul_kernel(a, b, c, m, n, k, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr):
-    rows = tl.program_id(0) * TILE_M + tl.arange(0, TILE_M)
-    columns = tl.program_id(1) * TILE_N + tl.arange(0, TILE_N)
-    inner = tl.arange(0, TILE_K)
+def matmul_kernel(a, b, c, m, n, k, tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: tl.constexpr):  # noqa: PLR0917
+    rows = tl.program_id(0) * tile_m + tl.arange(0, tile_m)
+    columns = tl.program_id(1) * tile_n + tl.arange(0, tile_n)
+    inner = tl.arange(0, tile_k)
     left = a + rows[:, None] * k + inner[None, :]
     right = b + inner[:, None] * n + columns[None, :]
-    total = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
-    for _ in range(0, k, TILE_K):
+    total = tl.zeros((tile_m, tile_n), dtype=tl.float32)
+    for _ in range(0, k, tile_k):
         total = tl.dot(tl.load(left), tl.load(right), total)
-        left += TILE_K
-        right += TILE_K * n
+        left += tile_k
+        right += tile_k * n
     result = total.to(c.dtype.element_ty)
     tl.store(c + rows[:, None] * n + columns[None, :], result)
 
 
 def main() -> int:
-    run = Run("triton_matmul", lambda: torch.cuda.Event(enable_timing=True), lambda a, b: a.elapsed_time(b))
+    run = Run("triton_matmul", partial(torch.cuda.Event, enable_timing=True), torch.cuda.Event.elapsed_time)
     grid = (M // TILE_M, N // TILE_N)
-    # Of 2 B each: every program copies TILE_M rows of A and TILE_N columns of B, asynchronously, and stores its tile.
-    # The pipeline's last steps have nothing left to copy: their copies ask for 0 B or do not run.
+    # Of 2 B an element: every program copies TILE_M rows of A and TILE_N columns of B, asynchronously, and
+    # stores its tile. The pipeline's last steps have nothing left to copy: their copies ask for 0 B or do not
+    # run.
     copied = 2 * grid[0] * grid[1] * K * (TILE_M + TILE_N)
     stored = 2 * M * N
     for seed in range(run.seeds):
@@ -46,7 +48,8 @@ def main() -> int:
             b = torch.from_numpy(right).to(dtype).cuda()
             c = torch.from_numpy(np.full((M, N), np.nan, dtype=np.float32)).to(dtype).cuda()
             arguments = (a, b, c, M, N, K)
-            options = {"TILE_M": TILE_M, "TILE_N": TILE_N, "TILE_K": TILE_K, "num_warps": WARPS, "num_stages": STAGES}
+            options = {"tile_m": TILE_M, "tile_n": TILE_N, "tile_k": TILE_K, "num_warps": WARPS}
+            options["num_stages"] = STAGES
             if seed == 0:
                 matmul_kernel.warmup(*arguments, **options, grid=grid)
             run.launch(

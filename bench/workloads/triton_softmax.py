@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,9 +15,9 @@ ROWS, COLUMNS, BLOCK, WARPS = 768, 4000, 4096, 4
 
 
 @triton.jit
-def softmax_kernel(x, y, columns, BLOCK: tl.constexpr):
+def softmax_kernel(x, y, columns, block: tl.constexpr):
     row = tl.program_id(0)
-    offsets = tl.arange(0, BLOCK)
+    offsets = tl.arange(0, block)
     mask = offsets < columns
     values = tl.load(x + row * columns + offsets, mask=mask, other=-float("inf"))
     values = tl.exp(values - tl.max(values, axis=0))
@@ -24,7 +25,7 @@ def softmax_kernel(x, y, columns, BLOCK: tl.constexpr):
 
 
 def main() -> int:
-    run = Run("triton_softmax", lambda: torch.cuda.Event(enable_timing=True), lambda a, b: a.elapsed_time(b))
+    run = Run("triton_softmax", partial(torch.cuda.Event, enable_timing=True), torch.cuda.Event.elapsed_time)
     # Each unmasked element is loaded and stored once, 4 B each.
     asked = 4 * ROWS * COLUMNS
     for seed in range(run.seeds):
@@ -32,10 +33,10 @@ def main() -> int:
         x = torch.from_numpy(values).cuda()
         y = torch.from_numpy(np.full((ROWS, COLUMNS), np.nan, dtype=np.float32)).cuda()
         if seed == 0:
-            softmax_kernel.warmup(x, y, COLUMNS, BLOCK=BLOCK, num_warps=WARPS, grid=(ROWS,))
+            softmax_kernel.warmup(x, y, COLUMNS, block=BLOCK, num_warps=WARPS, grid=(ROWS,))
         run.launch(
             "softmax_kernel", (ROWS,), (32 * WARPS,), (asked, asked, 0, 0),
-            lambda x=x, y=y: softmax_kernel[(ROWS,)](x, y, COLUMNS, BLOCK=BLOCK, num_warps=WARPS),
+            lambda x=x, y=y: softmax_kernel[(ROWS,)](x, y, COLUMNS, block=BLOCK, num_warps=WARPS),
         )  # fmt: skip
         result = y.cpu().numpy()
         exponents = np.exp(values.astype(np.float64) - values.max(axis=1, keepdims=True))

@@ -1,0 +1,271 @@
+"""Drive the road on a GPU: every workload without Neutrino and with each probe; keep what came out as raw
+numbers.
+
+    python -m bench.road --out FOLDER [--neutrino "COMMAND"] [--only NAME,NAME] [--budget SECONDS] [--jobs N]
+
+writes FOLDER/road_h200.json (what ``verdicts`` reads) and FOLDER/road_diagnostics.txt (what failing runs
+said), and prints the verdicts. Exit status: 0 when every verdict is good, 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from bench import verdicts
+from bench.cases import (
+    SUBMIT_LAUNCHES,
+    SUBMIT_MODES,
+    SUBMIT_PROCESSES,
+    SUBMIT_REPETITIONS,
+    WARM,
+    WORKLOADS,
+    Mode,
+    Workload,
+    workload,
+)
+from bench.programs import Finished, build, command, find_cuda_tool, run_program
+from bench.tree import tree_hash
+
+Json = Any
+
+ROOT = Path(__file__).resolve().parent.parent
+WATCH = ROOT / "bench" / "watch"
+RESULT = "road_h200.json"
+DIAGNOSTICS = "road_diagnostics.txt"
+LARGEST_RESULT = 900_000
+"""Bytes: results are committed, and no committed file is larger than 1 MiB."""
+DIGEST_DIGITS = 32
+COMMAND = f"{shlex.quote(sys.executable)} -m neutrino.cli.run"
+_LIMIT = 90.0
+_PYTHON_LIMIT = 150.0
+
+
+class Road:
+    """One drive. neutrino: the command in front of a program. folder: scratch. deadline: seconds from now."""
+
+    def __init__(self, neutrino: Sequence[str], folder: Path, deadline: float) -> None:
+        self.neutrino = list(neutrino)
+        self.folder = folder
+        self.result: dict[str, Json] = {}
+        self.diagnostics: list[str] = []
+        self._end = time.monotonic() + deadline
+        self._lock = threading.Lock()
+
+    def remaining(self) -> float:
+        """Seconds left of the budget."""
+        return self._end - time.monotonic()
+
+    def environment(self, log: Path, extra: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+        """What every run gets, with and without Neutrino: caches of our own, and the watches."""
+        path = [str(WATCH), str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        left_out = {"LD_PRELOAD", "NEUTRINO_TRACEDIR"}
+        return {
+            **{name: value for name, value in os.environ.items() if name not in left_out},
+            "PYTHONPATH": os.pathsep.join(path),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "TRITON_CACHE_DIR": str(self.folder / "triton"),
+            "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor"),
+            "CUPY_CACHE_DIR": str(self.folder / "cupy"),
+            "NEUTRINO_PTXAS": str(WATCH / "ptxas"),
+            "NEUTRINO_BENCH_PTXAS": str(find_cuda_tool("ptxas")),
+            "NEUTRINO_BENCH_LOG": str(log),
+            **dict(extra),
+        }
+
+    def run(self, name: str, entry: Workload, mode: Mode) -> dict[str, Json]:
+        """One workload in one mode, measured. name: of the files it leaves in the scratch folder."""
+        if self.remaining() < 5:
+            return {"not_run": "the time budget was spent"}
+        report, traces = self.folder / f"{name}.json", self.folder / f"{name}.trace"
+        log = self.folder / f"{name}.log"
+        argv = command(entry, self.folder, report)
+        if mode.probes:
+            options = [word for probe in mode.probes for word in ("-p", probe)]
+            argv = [*self.neutrino, *options, "--tracedir", str(traces), *argv]
+        limit = min(_PYTHON_LIMIT if entry.is_python else _LIMIT, max(5.0, self.remaining()))
+        finished = run_program(argv, self.environment(log, entry.variables.items()), self.folder, name, limit)
+        kept = self._kept(finished, report, log)
+        if mode.probes and report.exists():
+            kept["trace"] = self._measured(name, report, traces)
+        failed = finished.status != 0 or "trace_error" in (kept.get("trace") or {})
+        if failed or (mode.probes and "trace" not in kept):
+            self._diagnose(name, argv, finished, traces)
+        shutil.rmtree(traces, ignore_errors=True)
+        print(f"{name:32} exit {finished.status} in {finished.seconds:5.1f} s", file=sys.stderr, flush=True)
+        return kept
+
+    def _kept(self, finished: Finished, report: Path, log: Path) -> dict[str, Json]:
+        started = log.read_text().splitlines() if log.exists() else []
+        kept: dict[str, Json] = {
+            "exit": finished.status,
+            "timed_out": finished.timed_out,
+            "seconds": finished.seconds,
+            "stdout": hashlib.sha256(finished.stdout.encode()).hexdigest()[:DIGEST_DIGITS],
+            "ptxas_started": sum(line.startswith("ptxas ") for line in started),
+            "imported": sorted({line.split()[1] for line in started if line.startswith("import ")}),
+        }
+        if report.exists():
+            told = json.loads(report.read_text())
+            kept |= {
+                "checks": told["checks"],
+                "outputs": [digest[:DIGEST_DIGITS] for digest in told["outputs"]],
+                "launches": len(told["launches"]),
+                "extra": told["extra"],
+            }
+            if "device" in told:
+                device = {name: told[name] for name in ("device", "sm_count", "clock_khz", "driver")}
+                with self._lock:
+                    self.result["device"] = device
+        return kept
+
+    def _measured(self, name: str, report: Path, traces: Path) -> dict[str, Json]:
+        out = self.folder / f"{name}.measured"
+        argv = [sys.executable, "-m", "bench.measure", str(report), str(traces), str(out)]
+        environment = self.environment(self.folder / "measure.log")
+        finished = run_program(argv, environment, self.folder, f"{name}.measure", 120)
+        if finished.status == 0:
+            measured: dict[str, Json] = json.loads(out.read_text())
+            return measured
+        return {"trace_error": finished.stderr[-400:]}
+
+    def _diagnose(self, name: str, argv: Sequence[str], finished: Finished, traces: Path) -> None:
+        text = [f"=== {name}: exit {finished.status}, timed out: {finished.timed_out}", shlex.join(argv)]
+        text += ["--- stdout", finished.stdout[-1500:], "--- stderr", finished.stderr[-4000:]]
+        measure = self.folder / f"{name}.measure.err"
+        if measure.exists():
+            text += ["--- measure", measure.read_text()[-2000:]]
+        for path in [*traces.glob("*/event.log"), *traces.glob("*/events.jsonl")]:
+            text += [f"--- {path.name}", path.read_text(errors="replace")[-4000:]]
+        with self._lock:
+            self.diagnostics.append("\n".join(text))
+
+    def submit(self) -> dict[str, list[dict[str, Json]]]:
+        """The cost of a submission, in each mode by several processes, the modes taking turns."""
+        samples: dict[str, list[dict[str, Json]]] = {mode: [] for mode in SUBMIT_MODES}
+        for process in range(SUBMIT_PROCESSES):
+            for mode, options in SUBMIT_MODES.items():
+                if self.remaining() < 10:
+                    continue
+                name = f"submit_{mode}_{process}"
+                report, traces = self.folder / f"{name}.json", self.folder / f"{name}.trace"
+                argv = [str(self.folder / "submit"), "--seeds", "1", "--out", str(report)]
+                argv += ["--launches", str(SUBMIT_LAUNCHES), "--repetitions", str(SUBMIT_REPETITIONS)]
+                if options is not None:
+                    argv = [*self.neutrino, *options, "--tracedir", str(traces), *argv]
+                log = self.folder / f"{name}.log"
+                finished = run_program(argv, self.environment(log), self.folder, name, 60)
+                kept = self._kept(finished, report, log)
+                if options is not None and report.exists():
+                    measured = self._measured(name, report, traces)
+                    kept["trace"] = {key: measured.get(key) for key in ("kernels", "notes", "trace_error")}
+                if finished.status != 0:
+                    self._diagnose(name, argv, finished, traces)
+                shutil.rmtree(traces, ignore_errors=True)
+                samples[mode].append(kept)
+        return samples
+
+    def drive(self, workloads: Sequence[Workload], jobs: int) -> None:
+        """All of it, into ``result``, which is complete as far as it goes whenever this is interrupted."""
+        self.result |= {
+            "schema": 1,
+            "tree": tree_hash(ROOT),
+            "driver": _query("driver_version"),
+            "gpu": _query("name"),
+            "max_sm_mhz": _query("clocks.max.sm"),
+            "build_failures": build(self.folder, workloads),
+            "runs": {entry.name: {} for entry in workloads},
+            "warm": {},
+            "submit": {},
+        }
+        for name, said in self.result["build_failures"].items():
+            self.diagnostics.append(f"=== nvcc {name}\n{said}")
+        tasks = [(entry, mode) for mode in Mode for entry in workloads if mode in entry.modes]
+
+        def keep(task: tuple[Workload, Mode]) -> None:
+            entry, mode = task
+            kept = self.run(f"{entry.name}_{mode.value}", entry, mode)
+            with self._lock:
+                self.result["runs"][entry.name][mode.value] = kept
+
+        # Each mode's runs together: a workload's plain run comes before its probed ones, which compare with
+        # it.
+        for mode in Mode:
+            with ThreadPoolExecutor(jobs) as pool:
+                list(pool.map(keep, [task for task in tasks if task[1] is mode and not task[0].alone]))
+        for task in tasks:
+            if task[0].alone:
+                keep(task)
+        names = {entry.name for entry in workloads}
+        for name in WARM:
+            if name in names:
+                self.result["warm"][name] = self.run(f"{name}_warm", workload(name), Mode.BLOCK_SCHED)
+        self.result["submit"] = self.submit()
+
+
+def _query(field: str) -> str:
+    """One field of nvidia-smi's, empty where there is none."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", "-i", "0"],
+            capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above."""
+    parser = argparse.ArgumentParser(prog="bench.road", description="Run the GPU bench and keep raw results.")
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "bench/results")))
+    parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
+    parser.add_argument("--only", default="", help="names of workloads, with commas between; default all")
+    parser.add_argument(
+        "--budget", type=float, default=420, help="seconds after which no further run is started"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=3, help="runs at once, where they do not disturb each other"
+    )
+    options = parser.parse_args(arguments)
+    only = set(filter(None, options.only.split(",")))
+    chosen = [entry for entry in WORKLOADS if not only or entry.name in only]
+    options.out.mkdir(parents=True, exist_ok=True)
+    # A limit on the whole command ends it with SIGTERM: then, too, what there is gets written.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with tempfile.TemporaryDirectory(prefix="road_", ignore_cleanup_errors=True) as folder:
+        road = Road(shlex.split(options.neutrino), Path(folder), options.budget)
+        start = time.time()
+        try:
+            road.drive(chosen, options.jobs)
+        except KeyboardInterrupt:
+            road.result["interrupted"] = True
+        finally:
+            road.result |= {"started": int(start), "seconds": round(time.time() - start, 1)}
+            text = json.dumps(road.result, separators=(",", ":")).replace('{"exit"', '\n{"exit"')
+            (options.out / RESULT).write_text(text + "\n")
+            (options.out / DIAGNOSTICS).write_text("\n".join(road.diagnostics))
+    print(f"{options.out / RESULT}: {len(text)} bytes, {road.result['seconds']} s")
+    if len(text) > LARGEST_RESULT:
+        print(f"larger than {LARGEST_RESULT} bytes: too large to commit")
+    judged = verdicts.judge(json.loads(text))
+    print(verdicts.table(judged))
+    return 0 if all(verdict.good for verdict in judged) and len(text) <= LARGEST_RESULT else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
