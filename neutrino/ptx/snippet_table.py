@@ -1,8 +1,8 @@
 """The instructions that a probe's snippet may use, by the sections of the PTX ISA 9.0 manual.
 
 Only what reads and writes registers is here: no memory, no synchronisation, no branch, no carry flag, nothing
-that needs more than sm_75 and PTX ISA 6.5. Floating-point forms carry their rounding, since ``ptxas`` may fuse those that do
-not, and floating-point divisions are left out, since they become calls.
+newer than sm_75 and PTX ISA 6.5. Floating-point forms carry their rounding, since ``ptxas`` may fuse those
+that do not, and floating-point divisions are left out, since they become calls.
 
 A form is ``(opcode, modifiers, operands)``. Modifiers: alternatives joined by ``|``, ``?`` for those that may
 be absent. Operands, ``=`` before a destination: ``t`` and ``s`` the first and second type of the modifiers,

@@ -1,0 +1,76 @@
+"""``launches.bin``: the counters of each kernel and one fixed record a launch, mapped into memory."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neutrino.errors import TraceError
+from neutrino.probing.layout import (
+    FORMAT_VERSION,
+    LAUNCH,
+    LAUNCHES_HEADER,
+    LAUNCHES_HEADER_SIZE,
+    LAUNCHES_MAGIC,
+    MAX_KERNELS,
+    REASON_SLOTS,
+)
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Launches:
+    """records: 1-D structured array by ``LAUNCH``, the used ones. counters: u64 ``[kernel][reason]``."""
+
+    records: Array
+    counters: Array
+    ended: bool
+    monotonic_ns: int
+    realtime_ns: int
+
+
+def map_file(path: Path) -> Array:
+    """A file's bytes, mapped read-only, as uint8. Raises TraceError when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            if not size:
+                return np.empty(0, np.uint8)
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def read_launches(path: Path) -> Launches:
+    """Map ``launches.bin``. Raises TraceError for a file that is cut off, foreign, or of another version."""
+    data = map_file(path)
+    records_offset = LAUNCHES_HEADER_SIZE + MAX_KERNELS * REASON_SLOTS * 8
+    if data.size < records_offset:
+        raise TraceError(f"{path}: has {data.size} bytes, expected at least {records_offset}: it is cut off")
+    header = np.frombuffer(data, LAUNCHES_HEADER.dtype, 1)[0]
+    if bytes(data[:8]) != LAUNCHES_MAGIC:
+        raise TraceError(f"{path}: at 0x0: magic is {bytes(data[:8])!r}, expected {LAUNCHES_MAGIC!r}")
+    for name, expected in (("version", FORMAT_VERSION), ("record_size", LAUNCH.size)):
+        if header[name] != expected:
+            hint = "; read it with the Neutrino that wrote it" if name == "version" else ""
+            raise TraceError(f"{path}: {name} is {header[name]}, expected {expected}{hint}")
+    offset, used = int(header["records_offset"]), int(header["records_used"])
+    if offset < records_offset:
+        raise TraceError(f"{path}: records_offset is {offset:#x}, expected at least {records_offset:#x}")
+    room = max(data.size - offset, 0) // LAUNCH.size
+    if used > room:
+        raise TraceError(f"{path}: {used} records are used but only {room} are in the file: it is cut off")
+    counters = np.frombuffer(data, "<u8", MAX_KERNELS * REASON_SLOTS, LAUNCHES_HEADER_SIZE)
+    return Launches(
+        np.frombuffer(data, LAUNCH.dtype, used, offset) if used else np.empty(0, LAUNCH.dtype),
+        counters.reshape(MAX_KERNELS, REASON_SLOTS),
+        bool(header["ended"]),
+        int(header["monotonic_ns"]),
+        int(header["realtime_ns"]),
+    )

@@ -1,0 +1,139 @@
+"""``kernel/<id>/manifest.json``: what became of one kernel when its twin was made."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neutrino.errors import TraceError
+from neutrino.probing.model import Field, Level, Map, MapKind, ScalarType, Span
+
+
+@dataclass(frozen=True)
+class Spills:
+    """Bytes of spill stores and loads, as the assembler counts them."""
+
+    stores: int
+    loads: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One probed kernel. capped: the twin under a register cap, None without one.
+
+    registers a thread; spills and frame in bytes a thread. sites: probe, tracepoint, line and text of each
+    matched instruction. raw: the whole document.
+    """
+
+    name: str
+    demangled: str
+    twin: str
+    arch: str
+    maps: tuple[Map, ...]
+    registers_original: int
+    registers_twin: int
+    registers_capped: int | None
+    spills_original: Spills | None
+    spills_twin: Spills | None
+    spills_capped: Spills | None
+    sites: tuple[dict[str, Any], ...]
+    assembler: str
+    raw: dict[str, Any]
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest. Raises TraceError that names the member at fault."""
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise TraceError(f"{path}: not JSON: {error}") from error
+    reader = _Reader(path)
+    table = reader.table(document, "the document")
+    registers = reader.table(table.get("registers"), "registers")
+    spills = reader.table(table.get("spills"), "spills")
+    return Manifest(
+        name=reader.text(table, "name"),
+        demangled=reader.text(table, "demangled"),
+        twin=reader.text(table, "twin"),
+        arch=reader.text(table, "arch"),
+        maps=tuple(reader.map(entry) for entry in reader.rows(table, "maps")),
+        registers_original=reader.number(registers, "original"),
+        registers_twin=reader.number(registers, "twin"),
+        registers_capped=reader.optional_number(registers, "capped"),
+        spills_original=reader.spills(spills, "original"),
+        spills_twin=reader.spills(spills, "twin"),
+        spills_capped=reader.spills(spills, "capped"),
+        sites=tuple(reader.table(site, "a site") for site in reader.rows(table, "sites")),
+        assembler=reader.text(table, "assembler"),
+        raw=table,
+    )
+
+
+class _Reader:
+    """Typed access to a JSON document, with the file's name in every error."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def _fail(self, name: str, value: Any, expected: str) -> TraceError:
+        return TraceError(f"{self.path}: {name} is {value!r:.80}, expected {expected}")
+
+    def table(self, value: Any, name: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self._fail(name, value, "an object")
+        return value
+
+    def rows(self, table: dict[str, Any], name: str) -> list[Any]:
+        value = table.get(name)
+        if not isinstance(value, list):
+            raise self._fail(name, value, "a list")
+        return value
+
+    def text(self, table: dict[str, Any], name: str) -> str:
+        value = table.get(name)
+        if not isinstance(value, str):
+            raise self._fail(name, value, "a text")
+        return value
+
+    def number(self, table: dict[str, Any], name: str) -> int:
+        value = table.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise self._fail(name, value, "a number")
+        return value
+
+    def optional_number(self, table: dict[str, Any], name: str) -> int | None:
+        return None if table.get(name) is None else self.number(table, name)
+
+    def spills(self, table: dict[str, Any], name: str) -> Spills | None:
+        if table.get(name) is None:
+            return None
+        row = self.table(table[name], f"spills.{name}")
+        return Spills(self.number(row, "stores"), self.number(row, "loads"))
+
+    def map(self, value: Any) -> Map:
+        entry = self.table(value, "a map")
+        size = self.number(entry, "size")
+        fields = []
+        for row in self.rows(entry, "fields"):
+            field = self.table(row, "a field")
+            try:
+                scalar = ScalarType(field.get("type"))
+            except ValueError as error:
+                raise self._fail("a field's type", field.get("type"), "a type such as 'u64'") from error
+            offset = self.number(field, "offset")
+            if offset + scalar.size > size:
+                raise self._fail("a field's offset", offset, f"room in a record of {size} bytes")
+            fields.append(Field(self.text(field, "name"), scalar, offset))
+        if len({field.name for field in fields}) != len(fields):
+            raise self._fail("fields", [field.name for field in fields], "different names")
+        try:
+            kind = MapKind(entry.get("kind"))
+            level = Level(entry.get("level"))
+        except ValueError as error:
+            raise self._fail("a map", entry, "kind array or sum, level thread or warp") from error
+        name = self.text(entry, "name")
+        return Map(name, kind, level, size, self.number(entry, "cap"), tuple(fields), Span(0, 0))

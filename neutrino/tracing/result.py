@@ -1,0 +1,158 @@
+"""``result/<id>.bin``: the map data of one kernel's launches, in frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neutrino.errors import TraceError
+from neutrino.probing.layout import (
+    FORMAT_VERSION,
+    FRAME,
+    FRAME_MAGIC,
+    MAP_DESCRIPTOR,
+    RESULT_HEADER,
+    RESULT_MAGIC,
+    Region,
+    region_layout,
+)
+from neutrino.probing.model import Level, Map, MapKind
+from neutrino.tracing.launches import map_file
+from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
+
+Array = npt.NDArray[Any]
+_KINDS = (MapKind.ARRAY, MapKind.SUM)
+_LEVELS = (Level.THREAD, Level.WARP)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The data file of one kernel.
+
+    maps: from the kernel's manifest, checked against the file's own descriptors.
+    """
+
+    path: Path
+    kernel: int
+    maps: tuple[Map, ...]
+
+    @cached_property
+    def _data(self) -> Array:
+        """The file as uint8, its header checked."""
+        data = map_file(self.path)
+        end = RESULT_HEADER.size + len(self.maps) * MAP_DESCRIPTOR.size
+        if data.size < end:
+            raise TraceError(f"{self.path}: has {data.size} bytes, expected at least {end}: it is cut off")
+        if bytes(data[:8]) != RESULT_MAGIC:
+            raise TraceError(f"{self.path}: at 0x0: magic is {bytes(data[:8])!r}, expected {RESULT_MAGIC!r}")
+        header = np.frombuffer(data, RESULT_HEADER.dtype, 1)[0]
+        expected = {
+            "version": FORMAT_VERSION,
+            "kernel": self.kernel,
+            "maps": len(self.maps),
+            "map_size": MAP_DESCRIPTOR.size,
+        }
+        for name, value in expected.items():
+            if header[name] != value:
+                raise TraceError(f"{self.path}: {name} is {header[name]}, expected {value}")
+        rows = np.frombuffer(data, MAP_DESCRIPTOR.dtype, len(self.maps), RESULT_HEADER.size)
+        for row, entry in zip(rows, self.maps, strict=True):
+            found = (row["name"], row["kind"], row["level"], row["record_size"], row["cap"])
+            wanted = (
+                entry.name.encode(),
+                _KINDS.index(entry.kind),
+                _LEVELS.index(entry.level),
+                entry.size,
+                entry.cap,
+            )
+            if found != wanted:
+                raise TraceError(
+                    f"{self.path}: map {entry.name!r} differs from the one in the kernel's manifest.json"
+                )
+        return data
+
+    def view(self, launch: Array, index: int) -> dict[str, MapView]:
+        """Maps of one launch. launch: its record; index: its number in ``launches.bin``."""
+        geometry = _geometry(launch)
+        run = Run(geometry, int(launch["data_offset"]), 0, np.array([index]))
+        return {name: view.of(0) for name, view in self.view_run(run).items()}
+
+    def runs(self, launches: Array, indices: Array) -> Iterator[Run]:
+        """Launches grouped into runs of one geometry whose frames lie evenly apart, in the order given."""
+        if not len(launches):
+            return
+        offsets = launches["data_offset"].astype(np.int64)
+        blocks = launches["grid"].astype(np.int64).prod(axis=1)
+        threads = launches["block"].astype(np.int64).prod(axis=1)
+        steps = np.diff(offsets)
+        same = (np.diff(blocks) == 0) & (np.diff(threads) == 0) & (steps > 0)
+        start = 0
+        while start < len(launches):
+            end = start + 1
+            if end < len(launches) and same[start]:
+                breaks = np.flatnonzero(~same[start:] | (steps[start:] != steps[start]))
+                end = start + int(breaks[0]) + 1 if breaks.size else len(launches)
+            step = int(steps[start]) if end - start > 1 else 0
+            yield Run(_geometry(launches[start]), int(offsets[start]), step, indices[start:end])
+            start = end
+
+    def view_run(self, run: Run) -> dict[str, MapView]:
+        """Maps of all launches of a run, the launch the first axis. Raises TraceError for damaged frames."""
+        regions, size = self._regions(run.geometry)
+        data = self._data
+        last = run.offset + run.step * (len(run.indices) - 1)
+        if run.offset < 0 or last + FRAME.size + size > data.size:
+            raise TraceError(
+                f"{self.path}: the frame of launch {int(run.indices[-1])} at {last:#x} needs "
+                f"{FRAME.size + size} bytes, but the file ends at {data.size:#x}: it is cut off"
+            )
+        frames = np.ndarray((len(run.indices),), FRAME.dtype, data, run.offset, (run.step,))
+        grid = frames["grid"].astype(np.int64).prod(axis=1)
+        block = frames["block"].astype(np.int64).prod(axis=1)
+        checks = (
+            ("magic", frames["magic"] == FRAME_MAGIC.rstrip(b"\0")),
+            ("launch number", frames["launch"] == run.indices),
+            ("grid", grid == run.geometry.blocks),
+            ("block", block == run.geometry.threads),
+            ("size", frames["size"] >= size),
+        )
+        for name, good in checks:
+            if not good.all():
+                first = int(np.flatnonzero(~good)[0])
+                raise TraceError(
+                    f"{self.path}: at {run.offset + first * run.step:#x}: the {name} in the frame of launch "
+                    f"{int(run.indices[first])} is not what launches.bin says"
+                )
+        placed = Frames(run.geometry, run.offset + FRAME.size, run.step, len(run.indices))
+        return view_maps(data, placed, zip(self.maps, regions, strict=True))
+
+    def _regions(self, geometry: Geometry) -> tuple[Sequence[Region], int]:
+        return region_layout(self.maps, geometry.blocks * geometry.warps)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Launches of one geometry whose frames begin at offset and lie step bytes apart.
+
+    indices: their numbers.
+    """
+
+    geometry: Geometry
+    offset: int
+    step: int
+    indices: Array
+
+
+def _geometry(launch: Array) -> Geometry:
+    blocks = 1
+    threads = 1
+    for axis in range(3):
+        blocks *= int(launch["grid"][axis])
+        threads *= int(launch["block"][axis])
+    return Geometry(blocks, threads)

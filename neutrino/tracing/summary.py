@@ -1,0 +1,199 @@
+"""A trace in figures: per kernel and map the counts and the extremes of each field, and what was not
+probed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neutrino.probing.layout import REASON_TEXT, LaunchState, Reason
+from neutrino.probing.model import Level, Map, MapKind
+from neutrino.tracing.trace import Trace, TraceKernel
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class FieldSummary:
+    """One field. Of array maps over all valid records, of sum maps over the totals of each launch.
+
+    median: the lower of the two middle values, exactly. total: of sum maps the sum over all launches, else
+    None.
+    """
+
+    name: str
+    type: str
+    minimum: int | float
+    median: int | float
+    maximum: int | float
+    total: int | None
+
+
+@dataclass(frozen=True)
+class MapSummary:
+    """One map over all launches whose data are there. records: valid ones; dropped: saves beyond the cap.
+
+    fields: empty when there is no record.
+    """
+
+    name: str
+    kind: MapKind
+    level: Level
+    cap: int
+    records: int
+    dropped: int
+    fields: tuple[FieldSummary, ...]
+
+
+@dataclass(frozen=True)
+class KernelSummary:
+    """One probed kernel. Launch counts by state: submitted counts every launch of the twin, also those
+    written.
+
+    lost: data could not be copied back; pending: not there when the trace ended. unprobed: launches that
+    ran the original.
+    """
+
+    kernel: TraceKernel
+    submitted: int
+    written: int
+    lost: int
+    pending: int
+    unprobed: int
+    capped: int
+    maps: tuple[MapSummary, ...]
+
+
+@dataclass(frozen=True)
+class NotProbed:
+    """Launches of one kernel that ran the original, for one reason.
+
+    launches: 0 for a kernel never launched.
+    """
+
+    kernel: TraceKernel
+    reason: Reason
+    detail: str
+    launches: int
+
+    @property
+    def text(self) -> str:
+        """The reason as a sentence."""
+        return REASON_TEXT[self.reason]
+
+
+@dataclass(frozen=True)
+class TraceSummary:
+    """What one trace says."""
+
+    trace: Trace
+    kernels: tuple[KernelSummary, ...]
+    not_probed: tuple[NotProbed, ...]
+    notes: tuple[str, ...]
+
+
+def summarize(trace: Trace, keep: Callable[[TraceKernel], bool] = lambda _: True) -> TraceSummary:
+    """Figures of a trace. keep: which kernels count. Raises TraceError for damaged data."""
+    kernels = []
+    rows = []
+    notes = list(trace.notes)
+    for kernel in trace.kernels:
+        if not keep(kernel):
+            continue
+        if kernel.manifest is not None and kernel.reason is Reason.PROBED:
+            summary = _summarize_kernel(kernel)
+            kernels.append(summary)
+            notes += _kernel_notes(summary)
+        elif kernel.reason is Reason.PROBED:
+            notes.append(f"{kernel.name}: kernel/{kernel.id}/manifest.json is not there: its data are unread")
+        rows += _not_probed(kernel)
+    rows.sort(key=lambda row: -row.launches)
+    return TraceSummary(trace, tuple(kernels), tuple(rows), tuple(notes))
+
+
+def _summarize_kernel(kernel: TraceKernel) -> KernelSummary:
+    records = kernel.records
+    states = np.bincount(records["state"], minlength=len(LaunchState)) if len(records) else np.zeros(5, int)
+    fallback = int(states[LaunchState.FALLBACK]) + int(states[LaunchState.EMPTY])
+    return KernelSummary(
+        kernel,
+        len(records) - fallback,
+        int(states[LaunchState.WRITTEN]),
+        int(states[LaunchState.LOST]),
+        int(states[LaunchState.SUBMITTED]),
+        sum(count for reason, count in kernel.counters.items() if reason is not Reason.PROBED),
+        int(np.count_nonzero(records["variant"])),
+        _summarize_maps(kernel),
+    )
+
+
+def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
+    maps = kernel.manifest.maps if kernel.manifest else ()
+    columns: dict[str, dict[str, list[Array]]] = {
+        entry.name: {field.name: [] for field in entry.fields} for entry in maps
+    }
+    dropped = dict.fromkeys(columns, 0)
+    for stack in kernel.stacks():
+        for name, view in stack.items():
+            valid = view.valid()
+            dropped[name] += view.dropped
+            for field in view.map.fields:
+                columns[name][field.name].append(valid[field.name])
+    return tuple(_summarize_map(entry, columns[entry.name], dropped[entry.name]) for entry in maps)
+
+
+def _summarize_map(entry: Map, columns: dict[str, list[Array]], dropped: int) -> MapSummary:
+    fields = []
+    records = 0
+    for field in entry.fields:
+        pieces = columns[field.name]
+        values = np.concatenate(pieces) if pieces else np.empty(0)
+        records = len(values)
+        if not records:
+            continue
+        middle = np.partition(values, (records - 1) // 2)[(records - 1) // 2]
+        total = _exact_sum(values) if entry.kind is MapKind.SUM else None
+        fields.append(
+            FieldSummary(
+                field.name, field.type.value, values.min().item(), middle.item(), values.max().item(), total
+            )
+        )
+    return MapSummary(entry.name, entry.kind, entry.level, entry.cap, records, dropped, tuple(fields))
+
+
+def _exact_sum(values: Array) -> int:
+    """Sum of integers without wrapping around: the halves of 64-bit values apart."""
+    wide = values.astype(np.int64 if values.dtype.kind == "i" else np.uint64)
+    return (int((wide >> 32).sum()) << 32) + int((wide & 0xFFFFFFFF).sum())
+
+
+def _kernel_notes(summary: KernelSummary) -> list[str]:
+    notes = []
+    name = summary.kernel.demangled
+    for entry in summary.maps:
+        if entry.dropped:
+            notes.append(
+                f"{name}: {entry.dropped} records of map {entry.name} were dropped: "
+                f"a slot keeps {entry.cap}; raise cap"
+            )
+    if summary.lost:
+        notes.append(f"{name}: the data of {summary.lost} launches were lost on their way back")
+    if summary.pending:
+        notes.append(f"{name}: the data of {summary.pending} launches had not come back when the trace ended")
+    return notes
+
+
+def _not_probed(kernel: TraceKernel) -> list[NotProbed]:
+    rows = [
+        NotProbed(kernel, reason, kernel.detail if reason is kernel.reason else "", count)
+        for reason, count in kernel.counters.items()
+        if reason is not Reason.PROBED
+    ]
+    if not rows and kernel.reason is not Reason.PROBED:
+        rows.append(NotProbed(kernel, kernel.reason, kernel.detail, 0))
+    return rows

@@ -1,0 +1,211 @@
+"""A trace directory: the process, its kernels, their launches, and what the probes saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neutrino.errors import TraceError
+from neutrino.probing.layout import MAX_KERNELS, LaunchState, Reason
+from neutrino.tracing.events import Events, member, read_events
+from neutrino.tracing.launches import Launches, read_launches
+from neutrino.tracing.manifest import Manifest, read_manifest
+from neutrino.tracing.result import Result
+from neutrino.tracing.views import MapView
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TraceLaunch:
+    """One launch whose data are in the trace. index: its number in ``launches.bin``.
+
+    record: its record, by ``LAUNCH`` of ``probing/layout.py``. maps: name → view.
+    """
+
+    index: int
+    record: Any
+    maps: dict[str, MapView]
+
+
+@dataclass(frozen=True)
+class TraceKernel:
+    """A kernel that the program obtained.
+
+    reason: PROBED when there is a twin, else why there is none, with the detail in words. counters:
+    launches by what became of them. demangled: the mangled name where nothing was probed.
+    """
+
+    id: int
+    image: int
+    name: str
+    reason: Reason
+    detail: str
+    counters: dict[Reason, int]
+    _trace: Trace = field(repr=False, compare=False)
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """The facts of the twin; None without a twin, or where the process died before they were written."""
+        path = self._trace.path / "kernel" / str(self.id) / "manifest.json"
+        return read_manifest(path) if path.exists() else None
+
+    @property
+    def demangled(self) -> str:
+        """The name as the source has it."""
+        return self.manifest.demangled if self.manifest else self.name
+
+    @cached_property
+    def indices(self) -> Array:
+        """Numbers of this kernel's records in ``Trace.launches``, ascending."""
+        return self._trace.indices_of(self.id)
+
+    @property
+    def records(self) -> Array:
+        """This kernel's launch records, in any state, as a 1-D structured array (a copy)."""
+        return self._trace.launches[self.indices]
+
+    def launches(self) -> Iterator[TraceLaunch]:
+        """The launches whose data are in the trace, in the order of submission."""
+        records = self.records
+        written = records["state"] == LaunchState.WRITTEN
+        result = self.result
+        if not written.any() or result is None:
+            return
+        for index, record in zip(self.indices[written], records[written], strict=True):
+            yield TraceLaunch(int(index), record, result.view(record, int(index)))
+
+    def stacks(self) -> Iterator[dict[str, MapView]]:
+        """The same data in few pieces: views whose first axis is the launch, for launches of one geometry."""
+        records = self.records
+        written = records["state"] == LaunchState.WRITTEN
+        result = self.result
+        if result is None:
+            return
+        for run in result.runs(records[written], self.indices[written]):
+            yield result.view_run(run)
+
+    @cached_property
+    def result(self) -> Result | None:
+        """The kernel's data file; None without a twin."""
+        if self.manifest is None:
+            return None
+        return Result(self._trace.path / "result" / f"{self.id}.bin", self.id, self.manifest.maps)
+
+
+class Trace:
+    """A trace directory, opened. Raises TraceError that names file and place for what is damaged.
+
+    Opening reads ``events.jsonl`` and maps ``launches.bin``; the data of a kernel are mapped when they are
+    asked for.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not (self.path / "events.jsonl").is_file():
+            raise TraceError(f"{path}: not a trace directory: it has no events.jsonl")
+        self._events: Events = read_events(self.path / "events.jsonl")
+        self._launches: Launches = read_launches(self.path / "launches.bin")
+        processes = self._events.of("process")
+        self.process: dict[str, Any] = processes[0] if processes else {}
+        self.devices: tuple[dict[str, Any], ...] = self._events.of("device")
+        self.images: tuple[dict[str, Any], ...] = self._events.of("image")
+        self.kernels: tuple[TraceKernel, ...] = self._read_kernels()
+
+    @property
+    def launches(self) -> Array:
+        """All launch records, 1-D, by ``LAUNCH``; memory-mapped, only the used ones."""
+        return self._launches.records
+
+    @property
+    def complete(self) -> bool:
+        """Whether the process ended the trace itself, so that nothing is missing from it."""
+        return self._launches.ended and bool(self._events.of("end"))
+
+    @property
+    def started(self) -> float:
+        """When the trace began, in seconds since the epoch."""
+        return self._launches.realtime_ns / 1e9
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know: what the hook noted, and what the trace itself lacks."""
+        path = self.path / "events.jsonl"
+        texts = [member(row, "text", str, path) for row in self._events.of("note")]
+        if self._events.truncated:
+            texts.append("events.jsonl: its last line is cut off; it is left out")
+        if not self.complete:
+            texts.append("the process has not ended its trace: it was killed or still runs")
+        shared = sum(kernel.id >= MAX_KERNELS - 1 for kernel in self.kernels)
+        if shared > 1:
+            texts.append(f"{shared} kernels share one row of counters; their launches are not told apart")
+        return tuple(texts)
+
+    @cached_property
+    def _by_kernel(self) -> tuple[Array, Array]:
+        kernels = self.launches["kernel"]
+        order = np.argsort(kernels, kind="stable")
+        return order, kernels[order]
+
+    def indices_of(self, kernel: int) -> Array:
+        """Numbers of the records of one kernel, ascending."""
+        order, sorted_kernels = self._by_kernel
+        start, end = np.searchsorted(sorted_kernels, [kernel, kernel + 1])
+        return order[start:end]
+
+    def _read_kernels(self) -> tuple[TraceKernel, ...]:
+        path = self.path / "events.jsonl"
+        words = {reason.word: reason for reason in Reason}
+        kernels = {}
+        for row in self._events.of("kernel"):
+            identity = member(row, "id", int, path)
+            word = member(row, "reason", str, path)
+            if identity < 0:
+                raise TraceError(f"{path}: kernel id {identity}, expected a number from 0")
+            if word not in words:
+                raise TraceError(f"{path}: kernel {identity}: reason {word!r} is not one of this version")
+            # A kernel may be reported again when its verdict changes; the last word holds.
+            kernels[identity] = TraceKernel(
+                identity,
+                member(row, "image", int, path),
+                member(row, "name", str, path),
+                words[word],
+                row.get("detail") or "",
+                self._counters(identity),
+                self,
+            )
+        return tuple(kernels[identity] for identity in sorted(kernels))
+
+    def _counters(self, kernel: int) -> dict[Reason, int]:
+        row = self._launches.counters[min(kernel, MAX_KERNELS - 1)]
+        return {reason: int(row[reason]) for reason in Reason if row[reason]}
+
+
+def find_traces(path: str | Path) -> list[Path]:
+    """The trace directories at path: itself, or those right inside it, oldest first.
+
+    Raises TraceError when there are none.
+    """
+    folder = Path(path)
+    if (folder / "events.jsonl").is_file():
+        return [folder]
+    try:
+        inside = [entry for entry in folder.iterdir() if (entry / "events.jsonl").is_file()]
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if not inside:
+        raise TraceError(f"{path}: neither a trace directory nor a folder of them: there is no events.jsonl")
+    return sorted(inside, key=_age)
+
+
+def _age(folder: Path) -> tuple[int, str]:
+    try:
+        return (folder / "launches.bin").stat().st_mtime_ns, folder.name
+    except OSError:
+        return 0, folder.name

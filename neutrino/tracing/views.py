@@ -1,0 +1,150 @@
+"""What a map holds after a launch, as NumPy views of the trace's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neutrino.probing.layout import LANES, SUM_COPIES, Region, record_dtype, sum_stride
+from neutrino.probing.model import Level, Map, MapKind
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Shape of a launch. blocks in the grid, threads in a block."""
+
+    blocks: int
+    threads: int
+
+    @property
+    def warps(self) -> int:
+        """Warps of one block, a partial one counted."""
+        return -(-self.threads // LANES)
+
+
+@dataclass(frozen=True)
+class MapView:
+    """One map of one launch, or of several launches of one geometry, which then are the first axis.
+
+    records: structured array. Array maps: ``[block][warp][k]`` at warp level, ``[block][warp][k][lane]`` at
+    thread level; k counts to the map's cap. Sum maps: ``[copy]``, of which ``total`` makes one record.
+    counts: saves of each slot, ``[block][warp]`` or ``[block][warp][lane]``; None where the map has none
+    (cap 1, sums).
+    """
+
+    map: Map
+    geometry: Geometry
+    records: Array
+    counts: Array | None
+
+    @property
+    def exists(self) -> npt.NDArray[np.bool_]:
+        """Which slots belong to a thread that exists: bool ``[warp]`` or ``[warp][lane]``, alike in each block."""
+        warps = self.geometry.warps
+        if self.map.level is Level.WARP:
+            return np.ones(warps, bool)
+        return (np.arange(warps * LANES) < self.geometry.threads).reshape(warps, LANES)
+
+    def valid(self) -> Array:
+        """The records that were saved, as a 1-D structured array in the order of the axes.
+
+        With a cap of 1 there is no count: every slot of a thread (or warp) that exists is taken as saved,
+        and a record of zeros means that nothing was. Of a sum map: the one record of totals.
+        """
+        if self.map.kind is MapKind.SUM:
+            return self._sums().reshape(-1)
+        if self.counts is None:
+            if self.exists.all():
+                return self.records.reshape(-1)
+            return self.records[self._mask(self.exists)]
+        saved = np.arange(self.map.cap) < np.minimum(self.counts, self.map.cap)[..., None]
+        saved = saved & self.exists[..., None]
+        if self.map.level is Level.THREAD:
+            saved = np.moveaxis(saved, -1, -2)
+        return self.records[saved]
+
+    def _mask(self, exists: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        mask = exists[:, None, :] if self.map.level is Level.THREAD else exists[:, None]
+        return np.broadcast_to(mask, self.records.shape)
+
+    @property
+    def dropped(self) -> int:
+        """Saves beyond the cap; 0 for maps without counts."""
+        if self.counts is None:
+            return 0
+        over = self.counts[self.counts > self.map.cap].astype(np.uint64)
+        return int(over.sum()) - over.size * self.map.cap
+
+    def total(self) -> dict[str, int]:
+        """Of a sum map of one launch: field → sum over all threads, in the field's own modular arithmetic."""
+        record = self._sums().reshape(-1)
+        if record.size != 1:
+            raise ValueError(f"map {self.map.name!r}: total() is for a sum map of a single launch")
+        return {field.name: int(record[field.name][0]) for field in self.map.fields}
+
+    def _sums(self) -> Array:
+        if self.map.kind is not MapKind.SUM:
+            raise ValueError(f"map {self.map.name!r} is no sum map")
+        sums = np.zeros(self.records.shape[:-1], self.records.dtype)
+        for field in self.map.fields:
+            copies = self.records[field.name]
+            sums[field.name] = np.add.reduce(copies, axis=-1, dtype=copies.dtype)
+        return sums
+
+    def of(self, index: int) -> MapView:
+        """One launch out of several."""
+        counts = None if self.counts is None else self.counts[index]
+        return MapView(self.map, self.geometry, self.records[index], counts)
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Launches of one geometry in a file, stride bytes apart. offset: of the first one's regions."""
+
+    geometry: Geometry
+    offset: int
+    stride: int
+    launches: int
+
+
+def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -> dict[str, MapView]:
+    """Views of every map, the launch the first axis.
+
+    data: the file as uint8. The caller has checked that all of it lies inside.
+    """
+    geometry = frames.geometry
+    offset = frames.offset
+    views = {}
+    for entry, region in maps:
+        dtype = record_dtype(entry.fields, entry.size)
+        slots: tuple[int, ...] = (geometry.blocks, geometry.warps)
+        lanes = (LANES,) if entry.level is Level.THREAD else ()
+        start = offset + region.records
+        if entry.kind is MapKind.SUM:
+            shape: tuple[int, ...] = (SUM_COPIES,)
+            inner: tuple[int, ...] = (sum_stride(entry.size),)
+        else:
+            shape = (*slots, entry.cap, *lanes)
+            inner = _strides(shape, entry.size)
+        records = np.ndarray((frames.launches, *shape), dtype, data, start, (frames.stride, *inner))
+        counts = None
+        if region.counts is not None:
+            shape = (*slots, *lanes)
+            inner = (frames.stride, *_strides(shape, 4))
+            counts = np.ndarray((frames.launches, *shape), "<u4", data, offset + region.counts, inner)
+        views[entry.name] = MapView(entry, geometry, records, counts)
+    return views
+
+
+def _strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
+    strides = []
+    for size in reversed(shape):
+        strides.append(item)
+        item *= size
+    return tuple(reversed(strides))
