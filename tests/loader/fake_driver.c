@@ -139,18 +139,7 @@ static struct stream *make_stream(void)
 
 static struct stream *resolve(CUstream handle)
 {
-	if ((uintptr_t)handle > 2)
-		return handle;
-	pthread_mutex_lock(&lock);
-	struct stream *found = default_stream;
-	pthread_mutex_unlock(&lock);
-	if (found)
-		return found;
-	found = make_stream();
-	pthread_mutex_lock(&lock);
-	default_stream = found;
-	pthread_mutex_unlock(&lock);
-	return found;
+	return (uintptr_t)handle > 2 ? handle : default_stream;
 }
 
 static void submit(CUstream handle, struct work work)
@@ -178,7 +167,13 @@ static void wait_for(struct stream *stream)
 	pthread_mutex_unlock(&stream->mutex);
 }
 
-API CUresult cuInit(unsigned int flags) { (void)flags; return 0; }
+API CUresult cuInit(unsigned int flags)
+{
+	(void)flags;
+	if (!default_stream)
+		default_stream = make_stream();
+	return 0;
+}
 API CUresult cuDriverGetVersion(int *version) { *version = 13000; return 0; }
 API CUresult cuDeviceGet(CUdevice *device, int ordinal) { *device = ordinal; return ordinal ? 101 : 0; }
 API CUresult cuDeviceGetCount(int *count) { *count = 1; return 0; }
