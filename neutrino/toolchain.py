@@ -39,10 +39,10 @@ _PTX_RELEASES: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = (
 )  # fmt: skip
 
 _TOOLKIT = Path("/usr/local/cuda")
-_CRASHES = (-4, -6, -8, -11)  # SIGILL, SIGABRT, SIGFPE, SIGSEGV
+_CRASHES = {-4: "SIGILL", -6: "SIGABRT", -8: "SIGFPE", -11: "SIGSEGV"}
 _REFUSAL = re.compile(r"^ptxas (?:error|fatal)\s*:|^ptxas .*, line \d+; (?:error|fatal)\s*:", re.MULTILINE)
 _ENVIRONMENT = re.compile(
-    r"could not be (?:opened|read|written|created)|[Mm]emory allocation|No space left|out of memory"
+    r"could not be (?:opened|read|written|created)|[Mm]emory allocation|No space left|out of memory|bad_alloc"
 )
 
 
@@ -56,7 +56,9 @@ class ToolResult:
 
 
 class AssemblyError(ToolError):
-    """The assembler read the text and refused it: a verdict about the text, unlike any other ToolError."""
+    """The assembler refused the text or crashed on it: a verdict about the text, unlike any other
+    ToolError.
+    """
 
     @property
     def reason(self) -> str:
@@ -66,7 +68,7 @@ class AssemblyError(ToolError):
                 return (
                     re.sub(r"^ptxas .*?, line (\d+); ", r"line \1: ", line).replace("ptxas ", "", 1).strip()
                 )
-        return str(self)
+        return f"it crashed ({_CRASHES[self.status]})" if self.status in _CRASHES else str(self)
 
 
 def run_tool(argv: Sequence[str | Path], *, input: bytes | None = None, timeout: float) -> ToolResult:
@@ -224,14 +226,9 @@ class Assembler:
 
 def _classified(error: ToolError) -> ToolError:
     refused = error.status is not None and error.status > 0 and _REFUSAL.search(error.stderr)
-    if refused and not _ENVIRONMENT.search(error.stderr):
+    if (refused or error.status in _CRASHES) and not _ENVIRONMENT.search(error.stderr):
         return AssemblyError(error.argv, error.status, error.stderr)
     return error
-
-
-def is_crash(error: ToolError) -> bool:
-    """Whether the tool ended by a signal of its own making: the text may be to blame, or a lack of memory."""
-    return error.status in _CRASHES
 
 
 def _is_whole_elf(data: bytes) -> bool:
