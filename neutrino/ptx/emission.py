@@ -1,0 +1,605 @@
+"""What probes turn into: instructions on private registers, stores into records, sums over a warp.
+
+Inserted code never branches. It reads the probe block from the kernel's last parameter, and takes slot numbers anew
+from the special registers at each save, so that no register but the probes' own lives through the kernel.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from neutrino.probing.layout import (
+    BLOCK_HEADER,
+    BLOCK_PER_MAP,
+    BLOCK_PER_VARIABLE,
+    LANES,
+    SUM_COPIES,
+    sum_stride,
+)
+from neutrino.probing.model import Field, Level, Map, MapKind, ProbeSet, Save, ScalarType, Snippet
+from neutrino.probing.special_registers import SPECIAL_REGISTERS
+from neutrino.ptx.instruction import split_operands
+from neutrino.ptx.module import TYPE_BYTES
+
+HELPER = re.compile(r"(?<![\w%$.])(?P<name>OUT|IN[1-9]|ADDR|BYTES)(?:\.(?P<element>[xyzw]))?\b", re.ASCII)
+_REGISTER = re.compile(r"%[\w$]+", re.ASCII)
+_GUARDED = re.compile(r"\s*@\s*(?P<negated>!)?\s*(?P<register>%[\w$]+)\s+", re.ASCII)
+_OPCODE = re.compile(r"\s*(?:@\s*!?\s*%[\w$]+\s+)?(?P<opcode>[a-z]\w*(?:\.[\w:]+)*)\s*", re.ASCII)
+_SCRATCH_LETTER = {"b16": "h", "b32": "w", "b64": "d", "pred": "q"}
+
+# An accumulator is summed over the warp in parts whose sums over 32 lanes stay within 32 bits: 26 + 26 + 12 bits.
+_PART_BITS = 26
+
+_FLOATING = frozenset({"f16", "bf16", "f16x2", "bf16x2", "f32", "f64", "f32x2"})
+
+# The machine instruction that an arithmetic PTX instruction becomes, by its opcode and type.
+_MACHINE_VERB = {"add": "ADD", "sub": "ADD", "mul": "MUL", "fma": "FMA", "mad": "FMA"}
+_MACHINE_TYPE = {
+    "f32": ("F", ""),
+    "f64": ("D", ""),
+    "f16": ("H", "2"),
+    "f16x2": ("H", "2"),
+    "bf16": ("H", "2"),
+    "bf16x2": ("H", "2"),
+    "f32x2": ("F", "2"),
+}
+
+
+def machine_mnemonic(opcode: str) -> str | None:
+    """The SASS mnemonic (``FMUL``, ``HADD2`` …) of a floating-point add, multiply or fused instruction, else None."""
+    parts = opcode.split(".")
+    verb = _MACHINE_VERB.get(parts[0])
+    kind = _MACHINE_TYPE.get(parts[-1])
+    return kind[0] + verb + kind[1] if verb and kind else None
+
+
+def bits(register_type: str) -> int:
+    """Bits of a register type without its dot; 0 for ``pred`` and for what is no scalar."""
+    return TYPE_BYTES.get(register_type, 0) * 8
+
+
+class UnsupportedError(Exception):
+    """A twin cannot do what a probe asks for in this kernel; the message says what."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """An operand as PTX text. type: its register type, None for an immediate."""
+
+    text: str
+    type: str | None
+
+
+@dataclass(frozen=True)
+class Guard:
+    """The predicate register under which inserted code counts, and whether it is negated."""
+
+    register: str
+    negated: bool
+
+    @property
+    def prefix(self) -> str:
+        """``@%p `` or ``@!%p ``."""
+        return f"@{'!' if self.negated else ''}{self.register} "
+
+
+Resolver = Callable[[str, str | None], Value]
+"""(helper, element x/y/z/w or None) → its value at the site; raises UnsupportedError where it has none."""
+
+
+def _no_helpers(helper: str, element: str | None) -> Value:
+    raise UnsupportedError(f"{helper} has no meaning at the kernel's entry and ends")
+
+
+class Scratch:
+    """Names of private registers. What is taken is handed out again after ``release(mark)``."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._next = dict.fromkeys(_SCRATCH_LETTER, 0)
+        self._most = dict.fromkeys(_SCRATCH_LETTER, 0)
+
+    def take(self, kind: str) -> str:
+        """A register of type b16, b32, b64 or pred."""
+        number = self._next[kind]
+        self._next[kind] = number + 1
+        self._most[kind] = max(self._most[kind], number + 1)
+        return f"{self._prefix}{_SCRATCH_LETTER[kind]}{number}"
+
+    def mark(self) -> dict[str, int]:
+        """What is taken now."""
+        return dict(self._next)
+
+    def release(self, mark: dict[str, int]) -> None:
+        """Hand out again what was taken since the mark."""
+        self._next = dict(mark)
+
+    def declarations(self) -> list[str]:
+        """``.reg`` directives for all that was ever taken."""
+        return [
+            f".reg .{kind} {self._prefix}{_SCRATCH_LETTER[kind]}<{most}>;"
+            for kind, most in self._most.items()
+            if most
+        ]
+
+
+@dataclass
+class Code:
+    """Inserted instructions. lines: free of predicated memory accesses; stores: the predicated stores behind them."""
+
+    lines: list[str]
+    stores: list[str]
+
+    @property
+    def all(self) -> list[str]:
+        """Everything, in order."""
+        return self.lines + self.stores
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """warp, lane: 32-bit registers; inside: predicate, this thread has a slot in the launch's regions."""
+
+    warp: str
+    lane: str
+    inside: str
+
+
+class Emission:
+    """Writes the inserted code of one kernel.
+
+    prefix: starts every private register and occurs nowhere in the module. block: name of the probe block's
+    parameter. Raises UnsupportedError for what cannot be written.
+    """
+
+    def __init__(self, probes: ProbeSet, prefix: str, block: str, architecture: int) -> None:
+        self._probes = probes
+        self._prefix = prefix
+        self._block = block
+        self._architecture = architecture
+        self._index = {entry.name: index for index, entry in enumerate(probes.maps)}
+        self._types = {register.name: register.type for register in probes.registers}
+        self._used: set[str] = set()
+        self._written: set[str] = set()
+        self._sums: dict[tuple[int, int], str] = {}
+        self._counters: dict[int, str] = {}
+        self._products: list[tuple[str, str]] = []
+        self.scratch = Scratch(f"{prefix}t")
+        self.arithmetic: dict[str, int] = {}
+
+    def note_snippet(self, snippet: Snippet) -> None:
+        """Tell, before any code is written, that the kernel will hold this snippet.
+
+        A register that no snippet of the kernel writes keeps its initial value, so that a sum over it is known.
+        """
+        for statement in snippet.statements:
+            if isinstance(statement, Save):
+                continue
+            operands = split_operands(_OPCODE.sub("", statement.text, count=1))
+            self._written.update(_REGISTER.findall(operands[0]) if operands else ())
+
+    def variable(self, index: int) -> str:
+        """The register that holds the address of the index-th module variable, from entry on."""
+        return f"{self._prefix}v{index}"
+
+    def product_copy(self, kind: str) -> str:
+        """A register of its own for a copy of a product of that type."""
+        name = f"{self._prefix}m{len(self._products)}"
+        self._products.append((name, f"b{bits(kind)}"))
+        return name
+
+    def count_arithmetic(self, opcode: str) -> None:
+        """Count one floating-point instruction of ours for the comparison of machine code."""
+        mnemonic = machine_mnemonic(opcode)
+        if mnemonic is not None:
+            self.arithmetic[mnemonic] = self.arithmetic.get(mnemonic, 0) + 1
+
+    def snippet(
+        self,
+        snippet: Snippet,
+        resolve: Resolver = _no_helpers,
+        guard: Guard | None = None,
+        *,
+        waits: bool = False,
+    ) -> Code:
+        """One side of one probe at one site, for the threads for which the guard holds.
+
+        waits: the stores will be put further down, so that what they read is copied.
+        """
+        code = Code([], [])
+        slots: dict[Level, _Slot] = {}
+        for statement in snippet.statements:
+            if isinstance(statement, Save):
+                values = [self._operand(operand, resolve) for operand in statement.operands]
+                if statement.map.kind is MapKind.SUM:
+                    self._add(statement.map, values, code.lines, slots, guard, statement.operands)
+                else:
+                    self._store(statement.map, values, code, slots, guard, waits)
+            else:
+                if not waits:
+                    code.lines += code.stores
+                    code.stores.clear()
+                self._instruction(statement.text, resolve, guard, code.lines)
+        return code
+
+    def entry(self, variables: int) -> tuple[list[str], list[str]]:
+        """Declarations, and the instructions that give private registers their first values. Call it last."""
+        declarations = self.scratch.declarations()
+        declarations += [f".reg .{kind} {name};" for name, kind in self._products]
+        first = []
+        for register in self._probes.registers:
+            if register.name not in self._used:
+                continue
+            name = self._register(register.name)
+            declarations.append(f".reg .{register.type} {name};")
+            first.append(
+                f"mov.{_move_type(register.type)} {name}, {_initial(register.type, register.initial)};"
+            )
+        for (index, number), name in self._sums.items():
+            kind = _unsigned(self._probes.maps[index].fields[number])
+            declarations.append(f".reg .{kind} {name};")
+            first.append(f"mov.{kind} {name}, 0;")
+        for name in self._counters.values():
+            declarations.append(f".reg .u32 {name};")
+            first.append(f"mov.u32 {name}, 0;")
+        at = BLOCK_HEADER + BLOCK_PER_MAP * len(self._probes.maps)
+        for index in range(variables):
+            declarations.append(f".reg .u64 {self.variable(index)};")
+            first.append(
+                f"ld.param.u64 {self.variable(index)}, [{self._block}+{at + BLOCK_PER_VARIABLE * index}];"
+            )
+        return declarations, first
+
+    @property
+    def has_end(self) -> bool:
+        """Sums or counts have to be stored when a thread ends."""
+        return bool(self._sums or self._counters)
+
+    def end(self) -> list[str]:
+        """Counts and sums, to be stored where a thread ends."""
+        lines: list[str] = []
+        slots: dict[Level, _Slot] = {}
+        for index, counter in self._counters.items():
+            self._store_count(index, counter, lines, slots)
+        by_map: dict[int, list[tuple[Field, str]]] = {}
+        for (index, number), name in self._sums.items():
+            by_map.setdefault(index, []).append((self._probes.maps[index].fields[number], name))
+        warp_wide = self._architecture >= 80  # PTX ISA, "redux.sync": requires sm_80
+        if by_map and warp_wide:
+            active, leader = self._leader(lines)
+        for index, sums in by_map.items():
+            base = self._sum_base(index, lines)
+            for field, name in sums:
+                where = f"[{base}+{field.offset}]" if field.offset else f"[{base}]"
+                kind = _unsigned(field)
+                if warp_wide:
+                    total = self._warp_sum(name, kind, active, lines)
+                    lines.append(f"@{leader} red.global.add.{kind} {where}, {total};")
+                else:
+                    lines.append(f"red.global.add.{kind} {where}, {name};")
+        return lines
+
+    def _register(self, name: str) -> str:
+        return f"{self._prefix}r_{name[1:]}"
+
+    def _rename(self, text: str) -> str:
+        def renamed(match: re.Match[str]) -> str:
+            if match[0] not in self._types:
+                return match[0]
+            self._used.add(match[0])
+            return self._register(match[0])
+
+        return _REGISTER.sub(renamed, text)
+
+    def _instruction(self, text: str, resolve: Resolver, guard: Guard | None, lines: list[str]) -> None:
+        # Helpers are put in after the renaming: their registers are the program's, whatever they are called.
+        pieces = []
+        at = 0
+        for match in HELPER.finditer(text):
+            pieces += [self._rename(text[at : match.start()]), resolve(match["name"], match["element"]).text]
+            at = match.end()
+        pieces.append(self._rename(text[at:]))
+        line = "".join(pieces).strip()
+        if guard is not None:
+            own = _GUARDED.match(line)
+            if own is None:
+                line = guard.prefix + line
+            else:
+                both = self._both(own["register"], own["negated"] is not None, guard, lines)
+                line = f"@{both} " + line[own.end() :]
+        opcode = _OPCODE.match(line)
+        if opcode is not None:
+            self.count_arithmetic(opcode["opcode"])
+        lines.append(line + ";")
+
+    def _both(self, register: str, negated: bool, guard: Guard, lines: list[str]) -> str:
+        both = self.scratch.take("pred")
+        other = self._positive(guard, lines)
+        if negated:
+            lines.append(f"not.pred {both}, {register};")
+            register = both
+        lines.append(f"and.pred {both}, {register}, {other};")
+        return both
+
+    def _positive(self, guard: Guard, lines: list[str]) -> str:
+        if not guard.negated:
+            return guard.register
+        name = self.scratch.take("pred")
+        lines.append(f"not.pred {name}, {guard.register};")
+        return name
+
+    def _operand(self, operand: str, resolve: Resolver) -> Value:
+        operand = operand.strip()
+        helper = HELPER.fullmatch(operand)
+        if helper is not None:
+            return resolve(helper["name"], helper["element"])
+        if operand in self._types:
+            return Value(self._rename(operand), self._types[operand])
+        if operand in SPECIAL_REGISTERS:
+            return Value(operand, SPECIAL_REGISTERS[operand])
+        return Value(operand, None)
+
+    def _converted(self, value: Value, field: Field, lines: list[str]) -> Value:
+        """The value in a register of the field's width (at least that, for fields below 32 bits)."""
+        wanted = max(field.type.size * 8, 16)
+        if value.type is None or value.text in SPECIAL_REGISTERS:
+            kind = value.type or f"b{wanted}"
+            name = self.scratch.take(f"b{bits(kind)}")
+            lines.append(f"mov.{kind} {name}, {value.text};")
+            value = Value(name, kind)
+        elif value.type == "pred":
+            name = self.scratch.take("b32")
+            lines.append(f"selp.u32 {name}, 1, 0, {value.text};")
+            value = Value(name, "u32")
+        have = bits(value.type or "")
+        if have == wanted or (have == 32 and wanted == 16):
+            return value
+        name = self.scratch.take(f"b{wanted}")
+        if field.type is ScalarType.F32 and value.type == "f64":
+            lines.append(f"cvt.rn.f32.f64 {name}, {value.text};")
+        elif field.type is ScalarType.F64 and value.type == "f32":
+            lines.append(f"cvt.f64.f32 {name}, {value.text};")
+        elif have:
+            letter = "s" if field.type.value[0] == "s" else "u"
+            lines.append(f"cvt.{letter}{wanted}.{letter}{have} {name}, {self._as_bits(value, lines)};")
+        else:
+            raise UnsupportedError(f"a value of type .{value.type} cannot be saved as {field.type.value}")
+        return Value(name, f"b{wanted}")
+
+    def _copied(self, value: Value, lines: list[str]) -> Value:
+        kind = f"b{bits(value.type or '')}"
+        name = self.scratch.take(kind)
+        lines.append(f"mov.{kind} {name}, {value.text};")
+        return Value(name, kind)
+
+    def _as_bits(self, value: Value, lines: list[str]) -> str:
+        """The value in a register that integer instructions take: those for floating point are another class."""
+        return self._copied(value, lines).text if value.type in _FLOATING else value.text
+
+    def _slot(self, level: Level, lines: list[str], slots: dict[Level, _Slot]) -> _Slot:
+        """Warp index, lane, and whether this thread owns a slot at the level and the launch has room for it."""
+        if level in slots:
+            return slots[level]
+        warp, lane, a, b, c = (self.scratch.take("b32") for _ in range(5))
+        inside = self.scratch.take("pred")
+        lines += [
+            f"mov.u32 {a}, %tid.z;",
+            f"mov.u32 {b}, %ntid.y;",
+            f"mov.u32 {c}, %tid.y;",
+            f"mad.lo.u32 {a}, {a}, {b}, {c};",
+            f"mov.u32 {b}, %ntid.x;",
+            f"mov.u32 {c}, %tid.x;",
+            f"mad.lo.u32 {lane}, {a}, {b}, {c};",
+            f"mov.u32 {a}, %ctaid.z;",
+            f"mov.u32 {b}, %nctaid.y;",
+            f"mov.u32 {c}, %ctaid.y;",
+            f"mad.lo.u32 {a}, {a}, {b}, {c};",
+            f"mov.u32 {b}, %nctaid.x;",
+            f"mov.u32 {c}, %ctaid.x;",
+            f"mad.lo.u32 {a}, {a}, {b}, {c};",
+            f"ld.param.u32 {b}, [{self._block}];",
+            f"shr.u32 {c}, {lane}, 5;",
+            f"mad.lo.u32 {warp}, {a}, {b}, {c};",
+            f"and.b32 {lane}, {lane}, {LANES - 1};",
+            f"ld.param.u32 {b}, [{self._block}+4];",
+            f"setp.lt.u32 {inside}, {warp}, {b};",
+        ]
+        if level is Level.WARP:
+            lines.append(f"setp.eq.and.u32 {inside}, {lane}, 0, {inside};")
+        slots[level] = _Slot(warp, lane, inside)
+        return slots[level]
+
+    def _guarded(self, inside: str, guard: Guard | None, lines: list[str]) -> str:
+        if guard is None:
+            return inside
+        both = self.scratch.take("pred")
+        lines.append(f"and.pred {both}, {inside}, {self._positive(guard, lines)};")
+        return both
+
+    def _scaled(self, base: str, index: str, scale: int, lines: list[str]) -> None:
+        """base += index · scale in 64 bits."""
+        if scale < 1 << 32:
+            lines.append(f"mad.wide.u32 {base}, {index}, {scale}, {base};")
+            return
+        wide = self.scratch.take("b64")
+        lines += [f"cvt.u64.u32 {wide}, {index};", f"mad.lo.u64 {base}, {wide}, {scale}, {base};"]
+
+    def _store(
+        self,
+        target: Map,
+        values: list[Value],
+        code: Code,
+        slots: dict[Level, _Slot],
+        guard: Guard | None,
+        waits: bool,
+    ) -> None:
+        lines = code.lines
+        index = self._index[target.name]
+        slot = self._slot(target.level, lines, slots)
+        takes_part = self._guarded(slot.inside, guard, lines)
+        lanes = LANES if target.level is Level.THREAD else 1
+        base = self.scratch.take("b64")
+        lines.append(f"ld.param.u64 {base}, [{self._block}+{BLOCK_HEADER + BLOCK_PER_MAP * index}];")
+        self._scaled(base, slot.warp, target.cap * lanes * target.size, lines)
+        if lanes > 1:
+            self._scaled(base, slot.lane, target.size, lines)
+        stores = takes_part
+        if target.cap > 1:
+            counter = self._counters.setdefault(index, f"{self._prefix}k{index}")
+            stores = self.scratch.take("pred")
+            lines.append(f"setp.lt.and.u32 {stores}, {counter}, {target.cap}, {takes_part};")
+            self._scaled(base, counter, lanes * target.size, lines)
+            lines.append(f"@{takes_part} add.u32 {counter}, {counter}, 1;")
+        for where, kind, text in self._packed(target, values, lines, waits):
+            at = f"[{base}+{where}]" if where else f"[{base}]"
+            code.stores.append(f"@{stores} st.global.{kind} {at}, {text};")
+
+    def _packed(
+        self, target: Map, values: list[Value], lines: list[str], waits: bool
+    ) -> list[tuple[int, str, str]]:
+        """The record as few stores: (offset, type, operand), 32-bit fields paired to 64 bits, those to 128."""
+        single: list[tuple[int, str, str]] = []
+        for field, value in zip(target.fields, values, strict=True):
+            converted = self._converted(value, field, lines)
+            if waits:
+                converted = self._copied(converted, lines)
+            single.append((field.offset, f"b{field.type.size * 8}", converted.text))
+        paired: list[tuple[int, str, str]] = []
+        for offset, kind, text in single:
+            if (
+                kind == "b32"
+                and offset % 8 == 4
+                and target.size % 8 == 0
+                and paired
+                and paired[-1][:2] == (offset - 4, "b32")
+            ):
+                wide = self.scratch.take("b64")
+                lines.append(f"mov.b64 {wide}, {{{paired[-1][2]}, {text}}};")
+                paired[-1] = (offset - 4, "b64", wide)
+            else:
+                paired.append((offset, kind, text))
+        stores: list[tuple[int, str, str]] = []
+        for offset, kind, text in paired:
+            if (
+                kind == "b64"
+                and offset % 16 == 8
+                and target.size % 16 == 0
+                and stores
+                and stores[-1][:2] == (offset - 8, "b64")
+            ):
+                stores[-1] = (offset - 8, "v2.b64", f"{{{stores[-1][2]}, {text}}}")
+            else:
+                stores.append((offset, kind, text))
+        return stores
+
+    def _add(
+        self,
+        target: Map,
+        values: list[Value],
+        lines: list[str],
+        slots: dict[Level, _Slot],
+        guard: Guard | None,
+        operands: tuple[str, ...],
+    ) -> None:
+        index = self._index[target.name]
+        prefix = guard.prefix if guard else ""
+        if target.level is Level.WARP:
+            slot = self._slot(Level.WARP, lines, slots)
+            prefix = f"@{self._guarded(slot.inside, guard, lines)} "
+        for number, (field, value, operand) in enumerate(zip(target.fields, values, operands, strict=True)):
+            if field.type not in {ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64}:
+                raise UnsupportedError(
+                    f"map {target.name}: sums over {field.type.value} fields are not supported"
+                )
+            if self._is_zero(operand.strip()):
+                continue
+            name = self._sums.setdefault((index, number), f"{self._prefix}s{index}_{number}")
+            text = self._as_bits(self._converted(value, field, lines), lines)
+            kind = _unsigned(field)
+            lines.append(f"{prefix}add.{kind} {name}, {name}, {text};")
+
+    def _is_zero(self, operand: str) -> bool:
+        register = next((entry for entry in self._probes.registers if entry.name == operand), None)
+        return register is not None and operand not in self._written and register.initial == 0
+
+    def _store_count(self, index: int, counter: str, lines: list[str], slots: dict[Level, _Slot]) -> None:
+        target = self._probes.maps[index]
+        slot = self._slot(target.level, lines, slots)
+        base = self.scratch.take("b64")
+        lines.append(f"ld.param.u64 {base}, [{self._block}+{BLOCK_HEADER + BLOCK_PER_MAP * index + 8}];")
+        lanes = LANES if target.level is Level.THREAD else 1
+        self._scaled(base, slot.warp, 4 * lanes, lines)
+        if lanes > 1:
+            self._scaled(base, slot.lane, 4, lines)
+        lines.append(f"@{slot.inside} st.global.u32 [{base}], {counter};")
+
+    def _sum_base(self, index: int, lines: list[str]) -> str:
+        copy = self.scratch.take("b32")
+        base = self.scratch.take("b64")
+        lines += [
+            f"mov.u32 {copy}, %smid;",
+            f"and.b32 {copy}, {copy}, {SUM_COPIES - 1};",
+            f"ld.param.u64 {base}, [{self._block}+{BLOCK_HEADER + BLOCK_PER_MAP * index}];",
+        ]
+        self._scaled(base, copy, sum_stride(self._probes.maps[index].size), lines)
+        return base
+
+    def _leader(self, lines: list[str]) -> tuple[str, str]:
+        """The threads that end together here, and a predicate for the lowest of them."""
+        active, lowest, own = (self.scratch.take("b32") for _ in range(3))
+        leader = self.scratch.take("pred")
+        lines += [
+            f"activemask.b32 {active};",
+            f"neg.s32 {lowest}, {active};",
+            f"and.b32 {lowest}, {lowest}, {active};",
+            f"mov.u32 {own}, %lanemask_eq;",
+            f"setp.eq.u32 {leader}, {lowest}, {own};",
+        ]
+        return active, leader
+
+    def _warp_sum(self, name: str, kind: str, active: str, lines: list[str]) -> str:
+        if kind == "u32":
+            total = self.scratch.take("b32")
+            lines.append(f"redux.sync.add.u32 {total}, {name}, {active};")
+            return total
+        mask = (1 << _PART_BITS) - 1
+        total, shifted = self.scratch.take("b64"), self.scratch.take("b64")
+        low, middle, high = (self.scratch.take("b32") for _ in range(3))
+        lines += [
+            f"cvt.u32.u64 {low}, {name};",
+            f"and.b32 {low}, {low}, {mask};",
+            f"shr.u64 {shifted}, {name}, {_PART_BITS};",
+            f"cvt.u32.u64 {middle}, {shifted};",
+            f"and.b32 {middle}, {middle}, {mask};",
+            f"shr.u64 {shifted}, {name}, {2 * _PART_BITS};",
+            f"cvt.u32.u64 {high}, {shifted};",
+            *(f"redux.sync.add.u32 {part}, {part}, {active};" for part in (low, middle, high)),
+            f"cvt.u64.u32 {total}, {low};",
+            f"mad.wide.u32 {total}, {middle}, {1 << _PART_BITS}, {total};",
+            f"cvt.u64.u32 {shifted}, {high};",
+            f"shl.b64 {shifted}, {shifted}, {2 * _PART_BITS};",
+            f"add.u64 {total}, {total}, {shifted};",
+        ]
+        return total
+
+
+def _unsigned(field: Field) -> str:
+    return f"u{field.type.size * 8}"
+
+
+def _move_type(register_type: str) -> str:
+    """The type that ``mov`` takes for a register: it has none for 16-bit floats and packed pairs."""
+    if register_type in {"pred", "f32", "f64"}:
+        return register_type
+    return f"b{bits(register_type)}"
+
+
+def _initial(register_type: str, value: int) -> str:
+    if register_type == "f32":
+        return "0f" + struct.pack(">f", value).hex().upper()
+    if register_type == "f64":
+        return "0d" + struct.pack(">d", value).hex().upper()
+    return str(value)

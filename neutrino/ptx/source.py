@@ -1,0 +1,42 @@
+"""PTX text with everything that is not code blanked out, so that plain searches cannot be fooled.
+
+The blanked text has the length of the original: a position in one is a position in the other.
+"""
+
+from __future__ import annotations
+
+import re
+
+_NOT_CODE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
+
+# Line information ends without a semicolon, at the end of its operands (PTX ISA, "Debugging Directives: .loc").
+LOCATION = re.compile(
+    r"\.loc[ \t]+\d+[ \t]+\d+(?:[ \t]+\d+)?"
+    r"(?P<inlined>\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*\d+)?\s*,\s*inlined_at\s+\d+\s+\d+\s+\d+)?",
+    re.ASCII,
+)
+
+
+def blank(text: str) -> str:
+    """Replace comments, strings and ``.loc`` directives by spaces. The length stays."""
+    if '"' in text or "//" in text or "/*" in text:
+        text = _NOT_CODE.sub(_spaces, text)
+    if ".loc" in text:
+        text = LOCATION.sub(_spaces, text)
+    return text
+
+
+def _spaces(match: re.Match[str]) -> str:
+    return " " * (match.end() - match.start())
+
+
+def without_locations(text: str, *, keep: bool) -> str:
+    """Take ``.loc`` out, or with keep only what refers to labels of debug sections."""
+    if ".loc" not in text:
+        return text
+    if not keep:
+        return LOCATION.sub("", text)
+    return LOCATION.sub(
+        lambda match: match[0][: match.start("inlined") - match.start()] if match["inlined"] else match[0],
+        text,
+    )

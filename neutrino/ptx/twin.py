@@ -1,0 +1,627 @@
+"""From a module and a probe set to the twins' text.
+
+A twin is the kernel's own text with a list of edits: a new name, one parameter more, private registers at the entry,
+inserted code at sites and ends, and module variables replaced by registers that hold their addresses. Nothing else
+of the kernel changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from neutrino.errors import PtxError
+from neutrino.probing.layout import Reason, align_up, block_size
+from neutrino.probing.model import MapKind, Probe, ProbeSet, Save, ScalarType, Snippet
+from neutrino.ptx.contraction import PRODUCT, Contractions
+from neutrino.ptx.emission import Emission, Guard, UnsupportedError, bits
+from neutrino.ptx.instruction import Instruction, read_instruction
+from neutrino.ptx.linkage import Linkage, Needs, ObstacleError
+from neutrino.ptx.module import Function, Kind, Module, Parameter, Statement, Variable
+from neutrino.ptx.operands import SiteOperands
+from neutrino.ptx.source import without_locations
+
+SUFFIX = "__neutrino"
+BLOCK_NAME = "__neutrino_block"
+_BLOCK_ALIGN = 8
+
+# PTX ISA, "Kernel Function Parameters": bytes of parameter space, by version and architecture.
+_PARAMETERS_SMALL = 4352
+_PARAMETERS_LARGE = 32764
+_LARGE_VERSION = (8, 1)
+_LARGE_ARCHITECTURE = 70
+
+_MAXNREG = re.compile(r"\.maxnreg\s+\d+", re.ASCII)
+_LOAD_CONST = re.compile(
+    r"(?<=[;{}:\s])ld(?:\.[\w:]+)*?(?P<space>\.const)\b(?P<bank>\s*\[\d+\]\s*\.)?", re.ASCII
+)
+_TO_CONST = re.compile(r"(?<=[;{}:\s])cvta(?:\.to)?(?P<space>\.const)\b", re.ASCII)
+_TO_GENERIC = re.compile(r"(?<=[;{}:\s])cvta\.const\b", re.ASCII)
+_ASKS_CONST = re.compile(r"(?<=[;{}:\s])isspacep\.const\b", re.ASCII)
+_CONST_POINTER = re.compile(r"\.ptr\s*\.const\b", re.ASCII)
+_ENDS_BODY = re.compile(r"(?:ret|exit|trap|bra)\b", re.ASCII)
+_DECLARATIONS = re.compile(r"(?:\s*\.(?:reg|shared|local|param|pragma)\b[^;{}]*;)*", re.ASCII)
+_MOVES = ("mov.u64", "mov.b64", "mov.s64")
+_LEAVES = frozenset({"bra", "brx", "ret", "exit", "trap"})
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where a probe went. line: in the module's text, from 1. instruction: its text, in one line."""
+
+    probe: str
+    tracepoint: str
+    line: int
+    instruction: str
+
+
+@dataclass(frozen=True)
+class SkippedKernel:
+    """A kernel without a twin. detail: what exactly stood in the way."""
+
+    name: str
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True)
+class TwinKernel:
+    """One kernel's twin. Offsets and sizes are bytes of its parameter space.
+
+    variables: module variables passed by address, in the order of the probe block. own_arithmetic: floating-point
+    instructions that the probes add, by SASS mnemonic. can_cap: ``render`` may put the twin under a register cap.
+    """
+
+    name: str
+    twin_name: str
+    parameters: tuple[Parameter, ...]
+    block_offset: int
+    block_size: int
+    variables: tuple[str, ...]
+    sites: tuple[Site, ...]
+    own_arithmetic: dict[str, int]
+    original_text: str
+    probed_text: str
+    version: tuple[int, int]
+    statements: frozenset[Statement]
+    statement: Statement
+    header: int
+    can_cap: bool = True
+
+    def capped_text(self, registers: int) -> str:
+        """The twin under ``.maxnreg``. header: length of the text before the body."""
+        head, body = self.probed_text[: self.header], self.probed_text[self.header :]
+        if _MAXNREG.search(head):
+            return _MAXNREG.sub(f".maxnreg {registers}", head) + body
+        return f"{head.rstrip()}\n.maxnreg {registers}\n{body}"
+
+
+@dataclass(frozen=True)
+class TwinModule:
+    """The twins of a module's kernels, and the kernels that got none."""
+
+    module: Module
+    kernels: tuple[TwinKernel, ...]
+    skipped: tuple[SkippedKernel, ...]
+
+    def render(
+        self, names: Collection[str] | None = None, max_registers: Mapping[str, int] | None = None
+    ) -> str:
+        """A complete PTX module of the named kernels' twins (all by default).
+
+        names: the originals' names. max_registers: register cap by the original's name.
+        """
+        caps = max_registers or {}
+        chosen = [kernel for kernel in self.kernels if names is None or kernel.name in names]
+        twins = {kernel.statement: kernel for kernel in chosen}
+        copied = frozenset[Statement]().union(*(kernel.statements for kernel in chosen))
+        module = self.module
+        version = max((kernel.version for kernel in chosen), default=module.version or (0, 0))
+        pieces = [
+            f".version {version[0]}.{version[1]}\n.target {_target(module)}\n"
+            f".address_size {module.address_size}\n\n"
+        ]
+        has_files = False
+        for statement in module.statements:
+            twin = twins.get(statement)
+            if twin is not None:
+                text = twin.capped_text(caps[twin.name]) if twin.name in caps else twin.probed_text
+                pieces.append(text + "\n\n")
+            elif statement in copied or statement.kind in {Kind.FILE, Kind.PRAGMA}:
+                has_files = has_files or statement.kind is Kind.FILE
+                pieces.append(module.source(statement) + "\n")
+        return without_locations("".join(pieces), keep=has_files)
+
+
+def probe_module(
+    module: Module,
+    probes: ProbeSet,
+    *,
+    names: Collection[str] | None = None,
+    version: tuple[int, int] | None = None,
+) -> TwinModule:
+    """Write the twins of a module's kernels.
+
+    names: only these kernels, the others are left out without a word. version: the highest ``.version`` that may be
+    raised to where the probe block needs parameter space; None: the module's own. Raises PtxError when the text has
+    no ``.version`` or no ``.target sm_``.
+    """
+    return _ModuleProber(module, probes, version).run(names)
+
+
+def _target(module: Module) -> str:
+    """The target without ``debug``: ptxas wants debug sections with it, and a twin has none."""
+    return ", ".join(part for part in module.target.split(",") if part != "debug")
+
+
+class _SkipError(Exception):
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+@dataclass
+class _Edits:
+    """Replacements and insertions in the module's text, by position."""
+
+    found: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def insert(self, at: int, text: str) -> None:
+        self.found.append((at, at, text))
+
+    def replace(self, start: int, end: int, text: str) -> None:
+        self.found.append((start, end, text))
+
+    def apply(self, text: str, start: int, end: int) -> str:
+        """The text from start to end with the edits in it; those at one position keep their order."""
+        pieces = []
+        at = start
+        for begin, stop, new in sorted(self.found, key=lambda edit: edit[0]):
+            pieces += [text[at:begin], new]
+            at = stop
+        pieces.append(text[at:end])
+        return "".join(pieces)
+
+
+class _ModuleProber:
+    def __init__(self, module: Module, probes: ProbeSet, version: tuple[int, int] | None) -> None:
+        if module.version is None or module.architecture is None:
+            raise PtxError(1, module.text[:80], "no .version, or no .target sm_; not a PTX module for a GPU")
+        self.module = module
+        self.probes = probes
+        self.version = module.version
+        self.highest = max(version or module.version, module.version)
+        self.architecture = module.architecture
+        self.linkage = Linkage(module)
+        self.prefix = "%neutrino_"
+        while self.prefix in module.text:
+            self.prefix = self.prefix[:-1] + "x_"
+        self.block = BLOCK_NAME
+        while self.block in module.text:
+            self.block += "_"
+        self.label = f"$L__{self.prefix[1:]}"
+        self.opcode_probes = tuple(probe for probe in probes.probes if not probe.tracepoint.is_kernel)
+        self.kernel_before = [
+            (probe, probe.before) for probe in probes.probes if probe.tracepoint.is_kernel and probe.before
+        ]
+        self.kernel_after = [
+            (probe, probe.after) for probe in probes.probes if probe.tracepoint.is_kernel and probe.after
+        ]
+        words = {"ret", "exit"} | {probe.tracepoint.opcode[0] for probe in self.opcode_probes}
+        alternatives = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
+        self.candidate = re.compile(
+            r"[;{}:]\s*(?P<guard>@\s*!?\s*[A-Za-z_$%][\w$]*\s+)?"
+            rf"(?P<opcode>(?:{alternatives})\b[\w.:]*)(?=\s*;|\s+[^\s,}}])",
+            re.ASCII,
+        )
+        self._matching: dict[str, tuple[Probe, ...]] = {}
+        self.has_end_work = bool(self.kernel_after) or any(
+            isinstance(statement, Save) and (statement.map.kind is MapKind.SUM or statement.map.cap > 1)
+            for probe in probes.probes
+            for snippet in (probe.before, probe.after)
+            if snippet
+            for statement in snippet.statements
+        )
+
+    def run(self, names: Collection[str] | None) -> TwinModule:
+        kernels = []
+        skipped = []
+        for entry in self.module.entries:
+            if entry.body is None or (names is not None and entry.name not in names):
+                continue
+            try:
+                self.check_module()
+                kernels.append(_KernelProber(self, entry).run())
+            except _SkipError as skip:
+                skipped.append(SkippedKernel(entry.name, skip.reason, skip.detail))
+            except (ObstacleError, UnsupportedError, PtxError) as error:
+                skipped.append(SkippedKernel(entry.name, Reason.UNSUPPORTED, str(error)))
+        return TwinModule(self.module, tuple(kernels), tuple(skipped))
+
+    def check_module(self) -> None:
+        """Raise for what makes every kernel of the module impossible."""
+        if self.module.address_size != 64:
+            raise _SkipError(Reason.UNSUPPORTED, f".address_size is {self.module.address_size}, not 64")
+        for statement in self.module.statements:
+            if statement.kind in {Kind.UNKNOWN, Kind.ALIAS}:
+                line = self.module.line(statement.start)
+                source = self.module.source(statement).strip().split("\n")[0]
+                raise _SkipError(
+                    Reason.UNSUPPORTED, f"line {line}: {source!r} at module level is not supported"
+                )
+        for entry in self.probes.maps:
+            refused = [field.type.value for field in entry.fields if field.type not in _SUMMED]
+            if entry.kind is MapKind.SUM and refused:
+                raise _SkipError(
+                    Reason.UNSUPPORTED, f"map {entry.name}: sums over {refused[0]} are not supported"
+                )
+
+    def matching(self, opcode: str) -> tuple[Probe, ...]:
+        """The opcode probes that match an instruction."""
+        known = self._matching.get(opcode)
+        if known is None:
+            parts = opcode.split(".")
+            known = tuple(probe for probe in self.opcode_probes if probe.tracepoint.matches(parts))
+            self._matching[opcode] = known
+        return known
+
+
+_SUMMED = frozenset({ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64})
+
+
+class _KernelProber:
+    """Writes one twin."""
+
+    def __init__(self, owner: _ModuleProber, entry: Function) -> None:
+        self.owner = owner
+        self.module = owner.module
+        self.code = owner.module.code
+        self.entry = entry
+        self.body = owner.linkage.body(entry)
+        self.edits = _Edits()
+        self.head_edits = _Edits()
+        self.sites: list[Site] = []
+        self.emission = Emission(owner.probes, owner.prefix, owner.block, owner.architecture)
+        self.variables: dict[str, str] = {}
+        self.points_to_constants = False
+        self.copies: dict[int, str] = {}
+        self.has_calls = self.code.find("call", self.body.start, self.body.end) >= 0
+
+    @cached_property
+    def contractions(self) -> Contractions:
+        return Contractions(self.code, self.body.start, self.body.end)
+
+    def run(self) -> TwinKernel:
+        owner = self.owner
+        twin_name = self.entry.name + SUFFIX
+        if twin_name in self.module.symbols:
+            raise _SkipError(Reason.UNSUPPORTED, f"the module has a {twin_name} already")
+        needs = owner.linkage.needs(self.entry)
+        hits, ends = self._candidates()
+        if not hits and not owner.kernel_before and not owner.kernel_after:
+            raise _SkipError(
+                Reason.NO_SITE,
+                "no instruction matches "
+                + ", ".join(sorted({probe.tracepoint.text for probe in owner.probes.probes})),
+            )
+        self._check_functions(needs)
+        parameters, used = self.module.parameter_layout(self.entry)
+        size = block_size(len(owner.probes.maps), len(needs.by_address))
+        offset = align_up(used, _BLOCK_ALIGN)
+        version = self._version(offset + size)
+        self._pass_by_address(needs)
+
+        for _, snippet in (*owner.kernel_before, *owner.kernel_after):
+            self.emission.note_snippet(snippet)
+        for probe in {id(probe): probe for _, probes in hits for probe in probes}.values():
+            for side in (probe.before, probe.after):
+                if side is not None:
+                    self.emission.note_snippet(side)
+        for hit, probes in hits:
+            self._site(hit, probes)
+        self._entry_and_ends(ends, len(needs.by_address))
+        self._header(twin_name, size)
+
+        start, end = self.entry.statement.start, self.entry.statement.end
+        head = self.head_edits.apply(self.module.text, start, self.body.start)
+        probed = head + self.edits.apply(self.module.text, self.body.start, end)
+        return TwinKernel(
+            self.entry.name,
+            twin_name,
+            parameters,
+            offset,
+            size,
+            tuple(variable.name for variable in needs.by_address),
+            tuple(sorted(self.sites, key=lambda site: site.line)),
+            dict(self.emission.arithmetic),
+            self.module.text[start:end],
+            probed,
+            version,
+            frozenset(needs.statements),
+            self.entry.statement,
+            len(head),
+        )
+
+    def _candidates(self) -> tuple[list[tuple[re.Match[str], tuple[Probe, ...]]], list[re.Match[str]]]:
+        """Instructions that opcode probes match, and the ends of the kernel."""
+        hits = []
+        ends = []
+        for match in self.owner.candidate.finditer(self.code, self.body.start, self.body.end):
+            opcode = match["opcode"]
+            probes = self.owner.matching(opcode)
+            if probes:
+                hits.append((match, probes))
+            if opcode.startswith(("ret", "exit")) and opcode.split(".")[0] in {"ret", "exit"}:
+                ends.append(match)
+        return hits, ends
+
+    def _check_functions(self, needs: Needs) -> None:
+        """Sites in called functions would need the kernel's registers there."""
+        for function in needs.functions:
+            body = self.owner.linkage.body(function)
+            for match in self.owner.candidate.finditer(self.code, body.start, body.end):
+                opcode = match["opcode"]
+                leaves = opcode.split(".")[0] == "exit" and self.owner.has_end_work
+                if leaves or self.owner.matching(opcode):
+                    line = self.module.line(match.start("opcode"))
+                    raise UnsupportedError(f"line {line}: {opcode} in the called function {function.name}")
+
+    def _version(self, needed: int) -> tuple[int, int]:
+        """The lowest version not below the module's that has parameter space for that many bytes."""
+        owner = self.owner
+        large = owner.architecture >= _LARGE_ARCHITECTURE
+        if needed <= (_PARAMETERS_LARGE if large and owner.version >= _LARGE_VERSION else _PARAMETERS_SMALL):
+            return owner.version
+        if large and owner.highest >= _LARGE_VERSION and needed <= _PARAMETERS_LARGE:
+            return max(owner.version, _LARGE_VERSION)
+        limit = _PARAMETERS_LARGE if large and owner.highest >= _LARGE_VERSION else _PARAMETERS_SMALL
+        raise _SkipError(Reason.PARAMETERS, f"{needed} bytes of parameters with the probe block, {limit} fit")
+
+    def _header(self, twin_name: str, size: int) -> None:
+        """The twin's name and its last parameter."""
+        entry = self.entry
+        self.head_edits.insert(entry.name_end, twin_name[len(entry.name) :])
+        parameter = f".param .align {_BLOCK_ALIGN} .b8 {self.owner.block}[{size}]"
+        if entry.parameters is None:
+            self.head_edits.insert(entry.name_end, f"(\n\t{parameter}\n)")
+            return
+        start, end = entry.parameters
+        given = self.code[start:end].rstrip()
+        separator = ",\n\t" if given else "\n\t"
+        self.head_edits.insert(start + len(given), f"{separator}{parameter}\n")
+
+    def _pass_by_address(self, needs: Needs) -> None:
+        """Put registers in the place of module variables; what is in ``.const`` is read through global memory."""
+        for index, variable in enumerate(needs.by_address):
+            register = self.emission.variable(index)
+            self.variables[variable.name] = register
+            for start, end in self.owner.linkage.references(self.entry, variable.name):
+                self._replace_reference(variable, register, start, end)
+        if not needs.constant:
+            return
+        self.points_to_constants = _TO_GENERIC.search(self.code, self.body.start, self.body.end) is not None
+        if _ASKS_CONST.search(self.code, self.body.start, self.body.end):
+            raise UnsupportedError(
+                "it asks for the constant space (isspacep.const) and uses constant variables"
+            )
+        if self.entry.parameters and _CONST_POINTER.search(self.code, *self.entry.parameters):
+            raise UnsupportedError("it takes a pointer into the constant space and uses constant variables")
+        for pattern in (_LOAD_CONST, _TO_CONST):
+            for match in pattern.finditer(self.code, self.body.start, self.body.end):
+                if match.groupdict().get("bank"):
+                    raise UnsupportedError(
+                        f"line {self.module.line(match.start())}: it names a constant bank"
+                    )
+                self.edits.replace(*match.span("space"), ".global")
+
+    def _replace_reference(self, variable: Variable, register: str, start: int, end: int) -> None:
+        at = self.body.statement_start(start)
+        before = self.code[at:start]
+        while before.rstrip().endswith("{"):
+            at = self.body.statement_start(at - 1)
+            before = self.code[at:start]
+        behind = self.code[end : end + 32].lstrip()
+        if before.count("[") > before.count("]"):
+            self.edits.replace(start, end, register)
+            return
+        opcode = re.search(r"[a-z]\w*(?:\.[\w:]+)+", before)
+        if behind.startswith((";", ",")) and opcode and opcode[0].startswith((*_MOVES, "cvta.")):
+            self.edits.replace(start, end, register)
+            return
+        if behind.startswith("+") and opcode and opcode[0] in _MOVES:
+            plus = self.code.index("+", end)
+            self.edits.replace(at + opcode.start(), at + opcode.end(), "add.s64")
+            self.edits.replace(start, plus + 1, f"{register}, ")
+            return
+        source = " ".join(self.code[at : self.code.find(";", start)].split())
+        raise UnsupportedError(f"line {self.module.line(start)}: it uses {variable.name} in {source!r}")
+
+    def _site(self, hit: re.Match[str], probes: tuple[Probe, ...]) -> None:
+        """Insert the snippets of the matching probes around one instruction."""
+        guard_start = hit.start("guard")
+        position = hit.start("opcode")
+        start = guard_start if guard_start >= 0 else position
+        end = self.code.find(";", position) + 1
+        text = self.code[start : end - 1]
+        instruction = read_instruction(text)
+        if instruction is None or not end:
+            raise PtxError(self.module.line(position), self.code[start : start + 80], "not an instruction")
+        line = self.module.line(position)
+        shown = " ".join(text.split())
+        if self.points_to_constants and instruction.parts[0] == "ld" and not instruction.state_space:
+            raise UnsupportedError(
+                f"line {line}: {shown!r} may read a constant, which lies elsewhere for the twin"
+            )
+        if self.has_calls:
+            sequence = self.body.call_sequence(position)
+            if sequence is not None:
+                if instruction.parts[0] != "call":
+                    raise UnsupportedError(f"line {line}: {shown!r} is part of a call sequence")
+                start, end = sequence
+        mark = self.emission.scratch.mark()
+        waited = False
+        before = self._operands(instruction, position, after=False)
+        after = self._operands(instruction, position, after=True)
+        guard = Guard(instruction.predicate, instruction.negated) if instruction.predicate else None
+        after_guard = guard
+        early: list[str] = []
+        overwrites = guard is not None and guard.register in instruction.written
+        if guard is not None and overwrites and any(probe.after for probe in probes):
+            copy = self.emission.scratch.take("pred")
+            early.append(f"mov.pred {copy}, {guard.register};")
+            after_guard = Guard(copy, guard.negated)
+        first: list[str] = []
+        last: list[str] = []
+        try:
+            for probe in probes:
+                if probe.before is not None:
+                    waited |= self._snippet(probe.before, before, guard, start, first)
+                if probe.after is not None:
+                    if instruction.parts[0] in _LEAVES:
+                        raise UnsupportedError("nothing runs behind it")
+                    waited |= self._snippet(probe.after, after, after_guard, end, last)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"line {line}: {shown!r}: {error}") from None
+        early += after.early
+        if first or early:
+            self.edits.insert(start, "\n\t".join([*first, *early, ""]))
+        if last:
+            self.edits.insert(end, "\n\t" + "\n\t".join(last))
+        self._note(line, shown, probes)
+        if not waited:
+            self.emission.scratch.release(mark)
+
+    def _note(self, line: int, shown: str, probes: Iterable[Probe]) -> None:
+        self.sites += [Site(probe.name, probe.tracepoint.text, line, shown) for probe in probes]
+
+    def _operands(self, instruction: Instruction, position: int, *, after: bool) -> SiteOperands:
+        def product(name: str, is_out: bool) -> str | None:
+            if is_out:
+                found = self.contractions.at(position)
+            else:
+                found = self.contractions.open_product(name, position)
+            return self._private_product(found.start) if found else None
+
+        return SiteOperands(
+            instruction,
+            self.body,
+            position,
+            self.emission.scratch,
+            after=after,
+            module_addresses=self.variables,
+            product=product,
+        )
+
+    def _snippet(
+        self, snippet: Snippet, operands: SiteOperands, guard: Guard | None, at: int, lines: list[str]
+    ) -> bool:
+        """Append one snippet's code; True when its stores wait further down for a product to be consumed."""
+        spot = at
+        saves = [statement for statement in snippet.statements if isinstance(statement, Save)]
+        if any(save.map.kind is MapKind.ARRAY for save in saves):
+            spot = self._clear_of(at)
+        waits = spot != at
+        known = len(operands.here)
+        code = self.emission.snippet(snippet, operands, guard, waits=waits)
+        lines += operands.here[known:]
+        lines += code.lines
+        if waits:
+            self.edits.insert(spot, "\n\t" + "\n\t".join(code.stores))
+        else:
+            lines += code.stores
+        return waits
+
+    def _clear_of(self, position: int) -> int:
+        """The first place from position on for predicated stores: within no product and sum, no call sequence."""
+        if not self.contractions:
+            return position
+        while True:
+            spot = self.contractions.clear_of(position)
+            sequence = self.body.call_sequence(spot) if self.has_calls else None
+            if sequence is not None and spot > sequence[0]:
+                spot = sequence[1]
+            if spot == position:
+                return spot
+            position = spot
+
+    def _private_product(self, position: int) -> str:
+        """A register with the rounded product of the ``mul`` at a position, for probes alone."""
+        if position in self.copies:
+            return self.copies[position]
+        start = self.body.statement_start(position)
+        instruction = read_instruction(self.code[start : self.code.find(";", position)])
+        kind = PRODUCT.match(instruction.opcode) if instruction else None
+        if instruction is None or kind is None:
+            raise PtxError(self.module.line(position), self.code[start : start + 80], "not a multiplication")
+        name = self.emission.product_copy(kind["type"])
+        self.copies[position] = name
+        opcode = "mul.rn" + instruction.opcode[len("mul") :]
+        sources = ", ".join(instruction.operands[1:])
+        lines = [f"{opcode} {name}, {sources};"]
+        if instruction.predicate is not None:
+            guard = Guard(instruction.predicate, instruction.negated)
+            lines = [f"mov.b{bits(kind['type'])} {name}, {instruction.operands[0]};", guard.prefix + lines[0]]
+        self.edits.insert(start, "\n\t".join([*lines, ""]))
+        self.emission.count_arithmetic(opcode)
+        return name
+
+    def _entry_and_ends(self, ends: list[re.Match[str]], variables: int) -> None:
+        """Code at the kernel's entry and ends, declarations last: they know what was used."""
+        owner = self.owner
+        scratch = self.emission.scratch
+        mark = scratch.mark()
+        opening: list[str] = []
+        for probe, snippet in owner.kernel_before:
+            opening += self.emission.snippet(snippet).all
+            line = self.module.line(self.entry.name_end)
+            self._note(line, f".entry {self.entry.name}", [probe])
+        scratch.release(mark)
+        counted = dict(self.emission.arithmetic)
+        closing: list[str] = []
+        for _, snippet in owner.kernel_after:
+            closing += self.emission.snippet(snippet).all
+        if self.emission.has_end:
+            closing += self.emission.end()
+        places = self._ends(ends) if closing else []
+        for mnemonic, count in self.emission.arithmetic.items():
+            self.emission.arithmetic[mnemonic] += (count - counted.get(mnemonic, 0)) * (len(places) - 1)
+        for number, (at, guard, shown) in enumerate(places):
+            self._close(at, guard, closing, f"{owner.label}{number}")
+            line = self.module.line(at)
+            self._note(line, shown, [probe for probe, _ in owner.kernel_after])
+        declarations, first = self.emission.entry(variables)
+        lines = declarations + first + opening
+        if lines:
+            match = _DECLARATIONS.match(self.code, self.body.start + 1, self.body.end)
+            at = match.end() if match else self.body.start + 1
+            self.edits.found.insert(0, (at, at, "\n\t" + "\n\t".join(lines)))
+
+    def _ends(self, matches: list[re.Match[str]]) -> list[tuple[int, str | None, str]]:
+        """(position, guard, text) of every end of a thread, falling off the body included."""
+        found: list[tuple[int, str | None, str]] = []
+        for match in matches:
+            guard = match["guard"]
+            start = match.start("guard") if guard else match.start("opcode")
+            shown = " ".join(self.code[start : self.code.find(";", start)].split())
+            found.append((start, guard, shown))
+        closing = self.body.end - 1
+        text = self.code[self.body.start : closing].rstrip().rstrip("}").rstrip()
+        while text.endswith("}"):
+            text = text.rstrip("}").rstrip()
+        last = self.body.statement_start(self.body.start + len(text) - 1)
+        if not (text.endswith(";") and _ENDS_BODY.match(self.code, last)):
+            found.append((closing, None, "}"))
+        return found
+
+    def _close(self, at: int, guard: str | None, closing: list[str], label: str) -> None:
+        """Put the closing code before an end; around it a branch for the threads that do not end here."""
+        lines = closing
+        if guard:
+            predicate = guard.strip()[1:].strip()
+            other = predicate[1:].strip() if predicate.startswith("!") else f"!{predicate}"
+            lines = [f"@{other} bra {label};", *closing]
+            self.edits.insert(self.code.find(";", at) + 1, f"\n{label}:")
+        self.edits.insert(at, "\n\t".join([*lines, ""]))
