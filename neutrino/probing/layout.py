@@ -251,15 +251,17 @@ TWINS_HEADER = Struct(
     (
         Member("magic", "char", 8),
         Member("version", "u32"),
-        Member("maps", "u32", note="map descriptors, from maps_offset on"),
+        Member("reserved", "u32"),
         Member("digest", "u8", 32, note="SHA-256 of all that follows this member"),
         Member("size", "u64", note="bytes of the whole entry"),
         Member("key", "u8", 32, note="the cache key that the entry was made for"),
         Member("maps_offset", "u64"),
         Member("kernels_offset", "u64"),
+        Member("images_offset", "u64"),
+        Member("maps", "u32"),
         Member("kernels", "u32"),
         Member("images", "u32"),
-        Member("images_offset", "u64"),
+        Member("padding", "u32"),
     ),
     "Start of a cache entry: what one image's twins are. Offsets count from the start of the entry.",
 )
@@ -459,3 +461,7 @@ def c_header() -> str:
         lines.append("")
     lines += ["#endif", ""]
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(c_header(), end="")

@@ -212,28 +212,32 @@ static_assert(offsetof(struct neutrino_frame, reserved) == 48, "reserved");
 struct neutrino_twins_header {
     char magic[8];
     uint32_t version;
-    uint32_t maps; /* map descriptors, from maps_offset on */
+    uint32_t reserved;
     uint8_t digest[32]; /* SHA-256 of all that follows this member */
     uint64_t size; /* bytes of the whole entry */
     uint8_t key[32]; /* the cache key that the entry was made for */
     uint64_t maps_offset;
     uint64_t kernels_offset;
+    uint64_t images_offset;
+    uint32_t maps;
     uint32_t kernels;
     uint32_t images;
-    uint64_t images_offset;
+    uint32_t padding;
 };
-static_assert(sizeof(struct neutrino_twins_header) == 120, "twins_header");
+static_assert(sizeof(struct neutrino_twins_header) == 128, "twins_header");
 static_assert(offsetof(struct neutrino_twins_header, magic) == 0, "magic");
 static_assert(offsetof(struct neutrino_twins_header, version) == 8, "version");
-static_assert(offsetof(struct neutrino_twins_header, maps) == 12, "maps");
+static_assert(offsetof(struct neutrino_twins_header, reserved) == 12, "reserved");
 static_assert(offsetof(struct neutrino_twins_header, digest) == 16, "digest");
 static_assert(offsetof(struct neutrino_twins_header, size) == 48, "size");
 static_assert(offsetof(struct neutrino_twins_header, key) == 56, "key");
 static_assert(offsetof(struct neutrino_twins_header, maps_offset) == 88, "maps_offset");
 static_assert(offsetof(struct neutrino_twins_header, kernels_offset) == 96, "kernels_offset");
-static_assert(offsetof(struct neutrino_twins_header, kernels) == 104, "kernels");
-static_assert(offsetof(struct neutrino_twins_header, images) == 108, "images");
-static_assert(offsetof(struct neutrino_twins_header, images_offset) == 112, "images_offset");
+static_assert(offsetof(struct neutrino_twins_header, images_offset) == 104, "images_offset");
+static_assert(offsetof(struct neutrino_twins_header, maps) == 112, "maps");
+static_assert(offsetof(struct neutrino_twins_header, kernels) == 116, "kernels");
+static_assert(offsetof(struct neutrino_twins_header, images) == 120, "images");
+static_assert(offsetof(struct neutrino_twins_header, padding) == 124, "padding");
 
 /* An image of a cache entry, 64-byte aligned, for cuModuleLoadData: 0 the twins, 1 under a register cap. */
 struct neutrino_twin_image {

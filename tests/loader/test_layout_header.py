@@ -1,0 +1,116 @@
+"""The committed C header is what ``probing.layout`` defines, and C computes regions as Python does."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from cffi import FFI
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neutrino.loader import build
+from neutrino.probing.layout import c_header, region_layout
+from neutrino.probing.model import Level, Map, MapKind, Span
+
+from .conftest import CSRC, compile_c
+
+maps = st.lists(
+    st.tuples(
+        st.sampled_from(list(MapKind)), st.sampled_from(list(Level)), st.integers(1, 64), st.integers(1, 1000)
+    ),
+    max_size=8,
+)
+
+
+def test_the_header_is_generated_from_the_layout() -> None:
+    committed = (CSRC / "neutrino_layout.h").read_text()
+    assert committed == c_header(), "regenerate it: python -m neutrino.probing.layout > neutrino/loader/csrc/neutrino_layout.h"
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> tuple[FFI, object]:
+    library = tmp_path_factory.mktemp("core") / "core.so"
+    compile_c(library, "-shared", "-fPIC", *(str(CSRC / name) for name in ("entry.c", "sha256.c", "image.c")))
+    ffi = FFI()
+    ffi.cdef(
+        """
+        struct neutrino_map { char name[64]; uint32_t kind, level, record_size, cap; };
+        struct nt_region { uint64_t records, records_size, counts, counts_size; };
+        uint64_t nt_region_of(const struct neutrino_map *, uint64_t, uint64_t, struct nt_region *);
+        uint64_t nt_regions_size(const struct neutrino_map *, unsigned, uint64_t);
+        struct nt_image_bytes { const uint8_t *data; size_t size; int kind; bool has_ptx; };
+        bool nt_image_measure(const void *, size_t, struct nt_image_bytes *);
+        bool nt_entry_open(const void *, size_t, const uint8_t *, void *);
+        """
+    )
+    return ffi, ffi.dlopen(str(library))
+
+
+@settings(deadline=None)
+@given(maps, st.integers(0, 1 << 32))
+def test_regions_in_c_and_in_python(
+    core: tuple[FFI, object], rows: list[tuple[MapKind, Level, int, int]], warps: int
+) -> None:
+    ffi, library = core
+    entries = [Map(f"m{i}", kind, level, size, 1 if kind is MapKind.SUM else cap, (), Span(1, 1))
+               for i, (kind, level, size, cap) in enumerate(rows)]  # fmt: skip
+    expected, total = region_layout(entries, warps)
+    table = ffi.new("struct neutrino_map[]", max(len(rows), 1))
+    for row, entry in zip(table, entries, strict=False):
+        row.kind = int(entry.kind is MapKind.SUM)
+        row.level = int(entry.level is Level.WARP)
+        row.record_size = entry.size
+        row.cap = entry.cap
+    assert library.nt_regions_size(table, len(rows), warps) == total  # type: ignore[attr-defined]
+    offset = 0
+    region = ffi.new("struct nt_region *")
+    for index, wanted in enumerate(expected):
+        offset = library.nt_region_of(table + index, warps, offset, region)  # type: ignore[attr-defined]
+        assert (region.records, region.records_size, region.counts_size) == (
+            wanted.records, wanted.records_size, wanted.counts_size)  # fmt: skip
+        assert wanted.counts is None or region.counts == wanted.counts
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.binary(max_size=400), st.sampled_from([b"", b"\x7fELF\x02", bytes.fromhex("50ed55ba01001000")]))
+def test_measuring_any_bytes_stays_inside_them(core: tuple[FFI, object], data: bytes, start: bytes) -> None:
+    ffi, library = core
+    image = start + data
+    measured = ffi.new("struct nt_image_bytes *")
+    buffer = ffi.from_buffer(image)
+    if library.nt_image_measure(buffer, len(image), measured):  # type: ignore[attr-defined]
+        assert measured.size <= len(image)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_an_entry_with_any_byte_changed_is_refused(core: tuple[FFI, object], data: st.DataObject) -> None:
+    from .conftest import entry_for
+    from neutrino.probing.layout import Reason
+
+    ffi, library = core
+    key = bytes(range(32))
+    entry = bytearray(entry_for(key, Reason.PROBED))
+    opened = ffi.new("char[256]")
+    assert library.nt_entry_open(ffi.from_buffer(bytes(entry)), len(entry), key, opened)  # type: ignore[attr-defined]
+    place = data.draw(st.integers(0, len(entry) - 1))
+    entry[place] ^= data.draw(st.integers(1, 255))
+    changed = ffi.new("uint64_t[]", len(entry) // 8 + 1)
+    ffi.memmove(changed, bytes(entry), len(entry))
+    reserved = range(12, 16)
+    accepted = library.nt_entry_open(changed, len(entry), key, opened)  # type: ignore[attr-defined]
+    assert not accepted or place in reserved
+
+
+def test_the_hook_exports_the_drivers_names_only(tmp_path: Path) -> None:
+    build.build(tmp_path)
+    listing = subprocess.run(["nm", "-D", "--defined-only", str(tmp_path / "libcuda.so.1")],
+                             capture_output=True, text=True, check=True).stdout  # fmt: skip
+    names = [line.split()[2] for line in listing.splitlines()]
+    assert names
+    assert all(name.startswith("cu") for name in names)
+    undefined = subprocess.run(["nm", "-D", "--undefined-only", str(tmp_path / "libcuda.so.1")],
+                               capture_output=True, text=True, check=True).stdout  # fmt: skip
+    assert "Py" not in undefined
