@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from neutrino.ptx.body import Body
 from neutrino.ptx.module import Function, Module, Statement, Variable
 
-# Names in operand position: behind an opening bracket or a comma. The first operand of a call has neither.
-_NAMED = re.compile(r"(?:[\[,({]\s*|(?<=[;{}:\s])call(?:\.\w+)*\s+)([A-Za-z_$][\w$]*)", re.ASCII)
+# Names in operand position stand behind an opening bracket or a comma; the first operand of a call has neither.
+_NAMED = re.compile(r"[\[,({]\s*([A-Za-z_$][\w$]*)", re.ASCII)
 _LISTED = re.compile(r"\.(?:calltargets|branchtargets)\b([^;]*);", re.ASCII)
 _WORD = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 _INDIRECT = re.compile(r"(?<=[;{}:\s])call(?:\.\w+)*\s+(?:\([^()]*\)\s*,\s*)?%", re.ASCII)
 _DIRECT = re.compile(r"(?<=[;{}:\s])call(?:\.\w+)*\s+(?:\([^()]*\)\s*,\s*)?([A-Za-z_$][\w$]*)", re.ASCII)
 
-_LOCAL_STATIC = re.compile(r"(?<=[;{}\s])\.(?:global|const)\s", re.ASCII)
+_LOCAL_STATIC = re.compile(r"\.(?:global|const)\s", re.ASCII)
 
 # Provided by the driver to every module (CUDA C++ Programming Guide: printf, assert, device-side malloc).
 _SYSTEM_CALLS = frozenset({"vprintf", "__assertfail", "malloc", "free"})
@@ -57,7 +57,9 @@ class Linkage:
         if known is None:
             start, end = function.body or (function.statement.end, function.statement.end)
             names = set(_NAMED.findall(self._module.code, start, end))
-            if ".calltargets" in self._module.code[start:end]:
+            if self._module.code.find("call", start, end) >= 0:
+                names.update(_DIRECT.findall(self._module.code, start, end))
+            if self._module.code.find(".calltargets", start, end) >= 0:
                 for listed in _LISTED.findall(self._module.code, start, end):
                     names.update(_WORD.findall(listed))
             known = (Body(self._module.code, start, end), names)
@@ -77,7 +79,8 @@ class Linkage:
             names = names & self._module.symbols.keys()
             if names:
                 names = self._not_shadowed(function, body, names)
-            if _INDIRECT.search(self._module.code, body.start, body.end):
+            has_calls = self._module.code.find("call", body.start, body.end) >= 0
+            if has_calls and _INDIRECT.search(self._module.code, body.start, body.end):
                 indirect = True
             for name in sorted(names):
                 symbol = self._module.symbols[name]
@@ -163,7 +166,10 @@ class Linkage:
         )
 
     def _check_local_variables(self, body: Body, function: Function) -> None:
-        if not _LOCAL_STATIC.search(self._module.code, body.start, body.end):
+        if not any(
+            match.start() == body.start or self._module.code[match.start() - 1] in ";{} \t\r\n"
+            for match in _LOCAL_STATIC.finditer(self._module.code, body.start, body.end)
+        ):
             return
         for declarations in body.declarations.values():
             for declaration in declarations:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import re
-from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -169,6 +168,23 @@ class Function:
     statement: Statement
 
 
+class _LineCounter:
+    """Counts lines from the last position asked for: sites come in order, and texts have many lines."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+        self._line = 1
+
+    def line(self, position: int) -> int:
+        if position >= self._position:
+            self._line += self._text.count("\n", self._position, position)
+        else:
+            self._line -= self._text.count("\n", position, self._position)
+        self._position = position
+        return self._line
+
+
 @dataclass(frozen=True)
 class Module:
     """PTX text taken apart at module level. text: as read. code: the same with comments and strings blanked."""
@@ -192,12 +208,12 @@ class Module:
         return self.text[statement.start : statement.end]
 
     @cached_property
-    def _line_starts(self) -> list[int]:
-        return [0, *(match.end() for match in re.finditer("\n", self.text))]
+    def _lines(self) -> _LineCounter:
+        return _LineCounter(self.text)
 
     def line(self, position: int) -> int:
         """The line of a position in the text, counted from 1."""
-        return bisect_right(self._line_starts, position)
+        return self._lines.line(position)
 
     @cached_property
     def symbols(self) -> dict[str, Variable | Function]:

@@ -30,7 +30,7 @@ class SiteOperands:
     """Answers for the helpers at one side of one site.
 
     here: lines to put where the snippet goes. early: lines to put before the instruction, filled on the ``after``
-    side for values that the instruction overwrites. product: gives a private copy of a product that may be fused,
+    side for values that the instruction overwrites. reads_operands: an answer depended on more than the opcode. product: gives a private copy of a product that may be fused,
     or None. module_addresses: the registers that hold module variables' addresses. All registers come from scratch.
     """
 
@@ -53,12 +53,17 @@ class SiteOperands:
         self._module_addresses = module_addresses
         self._product = product
         self._known: dict[tuple[str, str | None], Value] = {}
+        self.reads_operands = False
         self.here: list[str] = []
         self.early: list[str] = []
 
     def __call__(self, helper: str, element: str | None) -> Value:
         """The value of a helper. Raises UnsupportedError naming the instruction and what it lacks."""
         key = (helper, element)
+        width = self._access_width() if helper == "BYTES" else None
+        if width is not None:
+            return Value(str(width), None)
+        self.reads_operands = True
         if key not in self._known:
             self._known[key] = self._resolve(helper, element)
         return self._known[key]
@@ -187,17 +192,18 @@ class SiteOperands:
         self.here.append(f"add.s64 {total}, {register}, {offset};")
         return Value(total, "b64")
 
-    def _bytes(self) -> Value:
+    def _access_width(self) -> int | None:
+        """Bytes that one thread's load, store or atomic moves, None for other instructions."""
         instruction = self._instruction
         parts = instruction.parts
-        if (
-            (parts[0] in _ACCESSES
-            and parts[1:2] != ("bulk",))
-            or (parts[0] == "multimem" and len(parts) > 1 and parts[1] in _MULTIMEM_ACCESSES)
-        ):
-            if instruction.type is None:
-                raise self._lacks("BYTES")
-            return Value(str(TYPE_BYTES[instruction.type] * instruction.elements), None)
+        plain = parts[0] in _ACCESSES and parts[1:2] != ("bulk",)
+        multimem = parts[0] == "multimem" and parts[1:2] and parts[1] in _MULTIMEM_ACCESSES
+        if not (plain or multimem) or instruction.type is None:
+            return None
+        return TYPE_BYTES[instruction.type] * instruction.elements
+
+    def _bytes(self) -> Value:
+        parts = self._instruction.parts
         if parts[:2] == ("st", "bulk"):
             return self._size(1)
         if parts[:2] == ("cp", "async") and len(parts) > 2 and parts[2] in {"ca", "cg"}:

@@ -217,6 +217,7 @@ class _ModuleProber:
             rf"(?P<opcode>(?:{alternatives})\b[\w.:]*)(?=\s*;|\s+[^\s,}}])",
             re.ASCII,
         )
+        self._plain: dict[str, bool] = {}
         self._matching: dict[str, tuple[Probe, ...]] = {}
         self.has_end_work = bool(self.kernel_after) or any(
             isinstance(statement, Save) and (statement.map.kind is MapKind.SUM or statement.map.cap > 1)
@@ -233,7 +234,8 @@ class _ModuleProber:
             if entry.body is None or (names is not None and entry.name not in names):
                 continue
             try:
-                self.check_module()
+                if self.obstacle is not None:
+                    raise _SkipError(Reason.UNSUPPORTED, self.obstacle)
                 kernels.append(_KernelProber(self, entry).run())
             except _SkipError as skip:
                 skipped.append(SkippedKernel(entry.name, skip.reason, skip.detail))
@@ -241,23 +243,30 @@ class _ModuleProber:
                 skipped.append(SkippedKernel(entry.name, Reason.UNSUPPORTED, str(error)))
         return TwinModule(self.module, tuple(kernels), tuple(skipped))
 
-    def check_module(self) -> None:
-        """Raise for what makes every kernel of the module impossible."""
+    @cached_property
+    def obstacle(self) -> str | None:
+        """What makes every kernel of the module impossible."""
         if self.module.address_size != 64:
-            raise _SkipError(Reason.UNSUPPORTED, f".address_size is {self.module.address_size}, not 64")
+            return f".address_size is {self.module.address_size}, not 64"
         for statement in self.module.statements:
             if statement.kind in {Kind.UNKNOWN, Kind.ALIAS}:
                 line = self.module.line(statement.start)
                 source = self.module.source(statement).strip().split("\n")[0]
-                raise _SkipError(
-                    Reason.UNSUPPORTED, f"line {line}: {source!r} at module level is not supported"
-                )
+                return f"line {line}: {source!r} at module level is not supported"
         for entry in self.probes.maps:
             refused = [field.type.value for field in entry.fields if field.type not in _SUMMED]
             if entry.kind is MapKind.SUM and refused:
-                raise _SkipError(
-                    Reason.UNSUPPORTED, f"map {entry.name}: sums over {refused[0]} are not supported"
-                )
+                return f"map {entry.name}: sums over {refused[0]} are not supported"
+        return None
+
+    def is_plain(self, probe: Probe) -> bool:
+        """It runs before its sites and saves nothing."""
+        known = self._plain.get(probe.name)
+        if known is None:
+            statements = probe.before.statements if probe.before and not probe.after else ()
+            known = bool(statements) and not any(isinstance(statement, Save) for statement in statements)
+            self._plain[probe.name] = known
+        return known
 
     def matching(self, opcode: str) -> tuple[Probe, ...]:
         """The opcode probes that match an instruction."""
@@ -287,6 +296,8 @@ class _KernelProber:
         self.emission = Emission(owner.probes, owner.prefix, owner.block, owner.architecture)
         self.variables: dict[str, str] = {}
         self.points_to_constants = False
+        # Code before sites that depends on nothing but the opcode and the guard.
+        self.repeated: dict[tuple[str, str | None], str] = {}
         self.copies: dict[int, str] = {}
         self.has_calls = self.code.find("call", self.body.start, self.body.end) >= 0
 
@@ -461,7 +472,14 @@ class _KernelProber:
                 if instruction.parts[0] != "call":
                     raise UnsupportedError(f"line {line}: {shown!r} is part of a call sequence")
                 start, end = sequence
+        key = (instruction.opcode, hit["guard"])
+        repeated = self.repeated.get(key)
+        if repeated is not None:
+            self.edits.insert(start, repeated)
+            self._note(line, shown, probes)
+            return
         mark = self.emission.scratch.mark()
+        counted = dict(self.emission.arithmetic)
         waited = False
         before = self._operands(instruction, position, after=False)
         after = self._operands(instruction, position, after=True)
@@ -488,6 +506,9 @@ class _KernelProber:
         early += after.early
         if first or early:
             self.edits.insert(start, "\n\t".join([*first, *early, ""]))
+            same = counted == self.emission.arithmetic and not before.reads_operands
+            if same and all(self.owner.is_plain(probe) for probe in probes):
+                self.repeated[key] = "\n\t".join([*first, ""])
         if last:
             self.edits.insert(end, "\n\t" + "\n\t".join(last))
         self._note(line, shown, probes)
