@@ -1,0 +1,427 @@
+"""From an image that a program loads to the cache entry with its twins: one linear driver over the other
+packages.
+
+    image ─ read_container ─► the machine code that runs, and its PTX ─ probe_module ─► twins' text
+          ─ ptxas ─► cubins ─ warnings, parameters, numerics ─► entry
+
+What depends on the image alone (a kernel that cannot be probed, text that the assembler refuses) becomes a
+reason in the entry. What depends on the machine (no assembler, a full disk, a process killed) is raised, so
+that nothing that could be different tomorrow is ever stored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from neutrino.entry import KernelEntry, write_entry
+from neutrino.errors import PtxError, ToolMissingError
+from neutrino.fatbin import CubinKernel, demangle, read_container, read_cubin
+from neutrino.numerics import compare, count_arithmetic
+from neutrino.probing.layout import Reason, align_up
+from neutrino.probing.model import Map, ProbeSet
+from neutrino.probing.selection import Selection
+from neutrino.ptx import Module, TwinKernel, TwinModule, parse, probe_module
+from neutrino.source import DEBUG_SECTION, Source, find_source
+from neutrino.toolchain import ASSEMBLER_HINT, Assembled, Assembler, AssemblyError, Resources
+
+_REGISTER_UNIT = 8
+"""Registers are handed out to threads in units of this many (CUDA occupancy calculator, all of sm_75 to
+sm_120).
+"""
+
+
+def patch_image(
+    image: bytes,
+    probes: ProbeSet,
+    arch: str,
+    *,
+    selection: Selection,
+    assembler: Assembler | None,
+    key: bytes,
+    save_temps: Path | None = None,
+) -> bytes:
+    """The cache entry of what a program loads: twins of the kernels that can have one, and why the others
+    cannot.
+
+    image: fatbin, cubin or PTX text. arch: the device's, as ``sm_90``. key: 32 bytes, stored in the entry.
+    save_temps: a folder that gets what each stage made, in a folder of its own per image.
+
+    Raises FormatError for a damaged image, ProbeError when a probe asks for what an instruction has not; and,
+    since they say nothing of the image, ToolMissingError without an assembler, ToolError when it was killed
+    or took too long, OSError when a file could not be written. Nothing of this kind is in an entry.
+    """
+    if assembler is None:
+        raise ToolMissingError("ptxas", ASSEMBLER_HINT)
+    dump = _Dump(save_temps / key.hex()[:16] if save_temps else None)
+    dump.write("image.bin", image)
+    source = find_source(read_container(image, "image"), arch)
+    names = _kernel_names(source)
+    kernels = {name: KernelEntry(name, Reason.NOT_SELECTED) for name in names}
+    selected = [name for name in names if selection.selects(name, demangle(name))]
+    images: tuple[bytes, ...] = ()
+    if source.text is None or source.reason is not Reason.PROBED:
+        kernels |= {name: KernelEntry(name, source.reason, source.detail) for name in selected}
+    elif selected:
+        made, images = _Attempt(source, source.text, probes, assembler, dump).run(selected)
+        # A cubin does not say how it was assembled. Triton's enable_fp_fusion=False passes --fmad=false.
+        if source.found == DEBUG_SECTION and {entry.reason for entry in made.values()} == {Reason.NUMERICS}:
+            unfused = replace(source, options=("--fmad=false",))
+            again, images_again = _Attempt(unfused, source.text, probes, assembler, dump).run(selected)
+            if any(entry.reason is Reason.PROBED for entry in again.values()):
+                made, images = again, images_again
+        kernels |= made
+    dump.write("kernels.txt", "".join(
+        f"{entry.name}: {entry.reason.word}{': ' if entry.detail else ''}{entry.detail}\n" for entry in
+        kernels.values()
+    ))  # fmt: skip
+    return write_entry(key, probes.maps, list(kernels.values()), images)
+
+
+def _kernel_names(source: Source) -> list[str]:
+    if source.machine is not None:
+        return list(source.machine.kernels)
+    if source.text is None:
+        return []
+    try:
+        return [entry.name for entry in parse(source.text).entries]
+    except PtxError:
+        return []
+
+
+class _Dump:
+    """What ``--save-temps`` keeps; nothing without a folder."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def write(self, name: str, data: bytes | str) -> None:
+        if self._folder is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (self._folder / name).write_bytes(
+            data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+        )
+
+
+@dataclass(frozen=True)
+class _Built:
+    """Twins assembled together: their cubin, and per twin's name what ptxas and the cubin say. failed: kernel
+    → why.
+    """
+
+    cubin: bytes = b""
+    kernels: Mapping[str, CubinKernel] = field(default_factory=dict)
+    resources: Mapping[str, Resources] = field(default_factory=dict)
+    warnings: Counter[str] = field(default_factory=Counter)
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Original:
+    """The originals: their machine code as it runs, and what ptxas says of their text."""
+
+    kernels: Mapping[str, CubinKernel]
+    resources: Mapping[str, Resources]
+    warnings: Counter[str]
+
+
+class _Attempt:
+    """The twins of one image. All state of one call of patch_image that several steps need."""
+
+    def __init__(
+        self, source: Source, text: str, probes: ProbeSet, assembler: Assembler, dump: _Dump
+    ) -> None:
+        self._source = source
+        self._text = text
+        self._probes = probes
+        self._assembler = assembler
+        self._dump = dump
+
+    def run(self, selected: Sequence[str]) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
+        """Entries of the selected kernels, and the images that their twins are in."""
+        try:
+            module = parse(self._text)
+            lacking = set(selected) - {entry.name for entry in module.entries}
+            wanted = [name for name in selected if name not in lacking]
+            twins = probe_module(module, self._probes, names=wanted, version=self._assembler.ptx_version)
+        except PtxError as error:
+            return {name: KernelEntry(name, Reason.UNSUPPORTED, str(error)) for name in selected}, ()
+        entries = {
+            name: KernelEntry(name, Reason.NO_PTX, f"the PTX in the {self._source.found} lacks this kernel")
+            for name in lacking
+        }
+        entries |= {skip.name: KernelEntry(skip.name, skip.reason, skip.detail) for skip in twins.skipped}
+        self._dump.write("original.ptx", self._text.encode("latin-1"))
+        self._dump.write(
+            "sites.json", json.dumps({twin.name: _sites(twin) for twin in twins.kernels}, indent=1)
+        )
+        if not twins.kernels:
+            return entries, ()
+        with ThreadPoolExecutor(2) as pool:
+            # The original's spills are only known by assembling its text; ptxas has a process of its own
+            # meanwhile.
+            original_job = pool.submit(self._assemble_original, module, {twin.name for twin in twins.kernels})
+            built = self._assemble_twins(twins, "probed", None)
+            try:
+                original = original_job.result()
+            except AssemblyError as error:
+                detail = f"{self._assembler.name} refuses the original: {error.reason}"
+                return entries | {
+                    twin.name: KernelEntry(twin.name, Reason.ASSEMBLER, detail) for twin in twins.kernels
+                }, ()
+        warned = self._warned(module, twins, original, built)
+        verdicts = {twin.name: self._judge(twin, original, built, warned) for twin in twins.kernels}
+        good = [twin for twin in twins.kernels if verdicts[twin.name] is None]
+        capped = self._cap(module, twins, good, original, built)
+        for twin in twins.kernels:
+            verdict = verdicts[twin.name]
+            entries[twin.name] = (
+                self._probed(twin, original, built, capped)
+                if verdict is None
+                else KernelEntry(twin.name, *verdict)
+            )
+        if not good:
+            return entries, ()
+        return entries, (built.cubin, capped.cubin) if capped.kernels else (built.cubin,)
+
+    def _assemble_original(self, module: Module, names: Collection[str]) -> _Original:
+        text = _only_kernels(module, names)
+        try:
+            assembled = self._assemble(text)
+        except AssemblyError:
+            if text is module.text:
+                raise
+            # A kernel that was cut out may be named by what is left.
+            assembled = self._assemble(module.text)
+        self._dump.write("original.cubin", assembled.cubin)
+        self._dump.write("original.warnings.txt", "\n".join(assembled.warnings))
+        machine = self._source.machine or read_cubin(assembled.cubin, "assembled original")
+        return _Original(machine.kernels, assembled.resources, _performance_warnings(assembled))
+
+    def _assemble(self, text: str) -> Assembled:
+        return self._assembler.assemble(text, self._source.arch, self._source.options)
+
+    def _assemble_twins(self, twins: TwinModule, stage: str, registers: Mapping[str, int] | None) -> _Built:
+        """Assemble the twins of registers' kernels, or all; when that fails, one by one, to lose only the bad
+        ones.
+        """
+        names = list(registers) if registers is not None else [twin.name for twin in twins.kernels]
+        text = twins.render(names, registers)
+        self._dump.write(f"{stage}.ptx", text.encode("latin-1"))
+        try:
+            return self._built(self._assemble(text), stage)
+        except AssemblyError as error:
+            failed = {names[0]: error.reason} if len(names) == 1 else self._refused(twins, names, registers)
+        left = [name for name in names if name not in failed]
+        if not left:
+            return _Built(failed=failed)
+        try:
+            built = self._built(self._assemble(twins.render(left, registers)), stage)
+        except AssemblyError as error:
+            return _Built(
+                failed=failed | dict.fromkeys(left, f"only together with other twins: {error.reason}")
+            )
+        return replace(built, failed=failed)
+
+    def _refused(
+        self, twins: TwinModule, names: Sequence[str], registers: Mapping[str, int] | None
+    ) -> dict[str, str]:
+        def attempt(name: str) -> str | None:
+            try:
+                self._assemble(twins.render([name], registers))
+            except AssemblyError as error:
+                return error.reason
+            return None
+
+        with ThreadPoolExecutor(2) as pool:
+            return {
+                name: reason for name, reason in zip(names, pool.map(attempt, names), strict=True) if reason
+            }
+
+    def _built(self, assembled: Assembled, stage: str) -> _Built:
+        self._dump.write(f"{stage}.cubin", assembled.cubin)
+        self._dump.write(f"{stage}.warnings.txt", "\n".join(assembled.warnings))
+        kernels = read_cubin(assembled.cubin, stage).kernels
+        return _Built(assembled.cubin, kernels, assembled.resources, _performance_warnings(assembled))
+
+    def _warned(
+        self, module: Module, twins: TwinModule, original: _Original, built: _Built
+    ) -> dict[str, str]:
+        """Kernels whose twins ptxas warns of where it did not warn of the original, and the warning."""
+        warned: dict[str, str] = {}
+        unnamed = False
+        for text in (built.warnings - original.warnings).elements():
+            match = _FUNCTION.search(text)
+            if match:
+                warned[match[1]] = text
+            else:
+                unnamed = True
+        if unnamed:
+            # It does not say which kernel it is about, so each is assembled alone.
+            for twin in twins.kernels:
+                if twin.twin_name in built.kernels:
+                    alone = _performance_warnings(self._assemble(twins.render([twin.name])))
+                    before = _performance_warnings(self._assemble(_only_kernels(module, {twin.name})))
+                    for text in alone - before:
+                        warned[twin.name] = text
+        return warned
+
+    def _judge(
+        self, twin: TwinKernel, original: _Original, built: _Built, warned: Mapping[str, str]
+    ) -> tuple[Reason, str] | None:
+        """What stands against using a twin, None when nothing does."""
+        if twin.name in built.failed:
+            return Reason.ASSEMBLER, f"{self._assembler.name}: {built.failed[twin.name]}"
+        if twin.name in warned:
+            return Reason.ASSEMBLER, f"{self._assembler.name} warns: {warned[twin.name]}"
+        before, after = original.kernels[twin.name], built.kernels[twin.twin_name]
+        expected = [(parameter.offset, parameter.size) for parameter in twin.parameters]
+        shipped = [(offset, size) for _, offset, size in before.parameters]
+        if shipped != expected:
+            return (
+                Reason.UNSUPPORTED,
+                f"parameters (offset, size) of the machine code {shipped}, of the PTX {expected}",
+            )
+        assembled = [(offset, size) for _, offset, size in after.parameters]
+        if assembled != [*expected, (twin.block_offset, twin.block_size)]:
+            return Reason.UNSUPPORTED, f"the assembler placed the twin's parameters at {assembled}"
+        difference = compare(self._count(before), self._count(after), twin.own_arithmetic)
+        return None if difference is None else (Reason.NUMERICS, difference)
+
+    def _count(self, kernel: CubinKernel) -> dict[str, int]:
+        return count_arithmetic(kernel.code, self._source.arch)
+
+    def _cap(
+        self,
+        module: Module,
+        twins: TwinModule,
+        good: Sequence[TwinKernel],
+        original: _Original,
+        built: _Built,
+    ) -> _Built:
+        """Again, under the original's register count, the twins that need more; only those that came out
+        well.
+        """
+        limits = {}
+        for twin in good:
+            limit = align_up(original.kernels[twin.name].registers, _REGISTER_UNIT)
+            if align_up(built.kernels[twin.twin_name].registers, _REGISTER_UNIT) > limit and twin.can_cap:
+                limits[twin.name] = limit
+        if not limits:
+            return _Built()
+        capped = self._assemble_twins(twins, "capped", limits)
+        warned = self._warned(module, twins, original, capped)
+        sound = {
+            twin.twin_name: capped.kernels[twin.twin_name]
+            for twin in good
+            if twin.name in limits
+            and twin.twin_name in capped.kernels
+            and self._judge(twin, original, capped, warned) is None
+            and capped.kernels[twin.twin_name].registers <= limits[twin.name]
+        }
+        return replace(capped, kernels=sound)
+
+    def _probed(self, twin: TwinKernel, original: _Original, built: _Built, capped: _Built) -> KernelEntry:
+        before, after = original.kernels[twin.name], built.kernels[twin.twin_name]
+        under_cap = capped.kernels.get(twin.twin_name)
+        manifest = {
+            "name": twin.name,
+            "demangled": demangle(twin.name),
+            "twin": twin.twin_name,
+            "arch": self._source.arch,
+            "parameters": [{"offset": item.offset, "size": item.size} for item in twin.parameters],
+            "block": {"offset": twin.block_offset, "size": twin.block_size},
+            "maps": [_map(entry) for entry in self._probes.maps],
+            "variables": list(twin.variables),
+            "registers": {
+                "original": before.registers,
+                "twin": after.registers,
+                "capped": under_cap.registers if under_cap else None,
+            },
+            "spills": {
+                "original": _spills(original.resources[twin.name]),
+                "twin": _spills(built.resources[twin.twin_name]),
+                "capped": _spills(capped.resources[twin.twin_name]) if under_cap else None,
+            },
+            "frame": {"original": before.frame, "twin": after.frame},
+            "sites": _sites(twin),
+            "numerics": {
+                "original": self._count(before), "twin": self._count(after), "own": dict(twin.own_arithmetic),
+            },
+            "assembler": self._assembler.name,
+        }  # fmt: skip
+        return KernelEntry(
+            twin.name,
+            Reason.PROBED,
+            twin=twin.twin_name,
+            parameters=tuple((item.offset, item.size) for item in twin.parameters),
+            variables=twin.variables,
+            block_offset=twin.block_offset,
+            block_size=twin.block_size,
+            capped=under_cap is not None,
+            files={
+                "manifest.json": json.dumps(manifest, indent=1).encode(),
+                "original.ptx": twin.original_text.encode("latin-1"),
+                "probed.ptx": twin.probed_text.encode("latin-1"),
+            },
+        )
+
+
+_TWIN_SUFFIX = "__neutrino"
+_PERFORMANCE = re.compile(r"\(C75\d\d\)")
+_FUNCTION = re.compile(r"in (?:the )?function '([^']+)'")
+
+
+def _performance_warnings(assembled: Assembled) -> Counter[str]:
+    """The warnings that a pipeline is serialised or a register hint ignored, alike for original and twin."""
+    return Counter(
+        re.sub(r"\bline \d+", "line …", warning.replace(f"{_TWIN_SUFFIX}'", "'"))
+        for warning in assembled.warnings
+        if _PERFORMANCE.search(warning)
+    )
+
+
+def _only_kernels(module: Module, names: Collection[str]) -> str:
+    """The module's text without other kernels than these."""
+    pieces, position = [], 0
+    for entry in module.entries:
+        if entry.name not in names:
+            pieces.append(module.text[position : entry.statement.start])
+            position = entry.statement.end
+    return "".join([*pieces, module.text[position:]]) if pieces else module.text
+
+
+def _map(entry: Map) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "kind": entry.kind.value,
+        "level": entry.level.value,
+        "size": entry.size,
+        "cap": entry.cap,
+        "fields": [
+            {"name": item.name, "type": item.type.value, "offset": item.offset} for item in entry.fields
+        ],
+    }
+
+
+def _sites(twin: TwinKernel) -> list[dict[str, Any]]:
+    return [
+        {
+            "probe": site.probe,
+            "tracepoint": site.tracepoint,
+            "line": site.line,
+            "instruction": site.instruction,
+        }
+        for site in twin.sites
+    ]
+
+
+def _spills(resources: Resources) -> dict[str, int]:
+    return {"stores": resources.spill_stores, "loads": resources.spill_loads}

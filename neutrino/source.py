@@ -1,0 +1,190 @@
+"""Which machine code the driver runs on a device, and which PTX it stands for.
+
+A twin may only be made from PTX of the same container and the architecture, suffix included, of the machine
+code that the driver picks; or from the PTX that the driver itself would compile. Any other PTX is another
+program.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from neutrino.fatbin import Container, Cubin, Image, ImageKind, read_cubin
+from neutrino.probing.layout import Reason
+
+DEBUG_SECTION = ".nv_debug_ptx_txt"
+"""The cubin's section that keeps the PTX when line information was asked for."""
+
+_TARGET = re.compile(r"^[ \t]*\.target[ \t]+(sm_\w+)", re.MULTILINE)
+_ARCH = re.compile(r"sm_(\d+)([af]?)$")
+
+
+@dataclass(frozen=True)
+class Device:
+    """An architecture: 90 and ``a`` of ``sm_90a``. The first digits are the major number, the last the
+    minor.
+    """
+
+    number: int
+    suffix: str
+
+    @classmethod
+    def parse(cls, arch: str) -> Device | None:
+        """From ``sm_90a``; None when arch is not of this form."""
+        match = _ARCH.match(arch)
+        return cls(int(match[1]), match[2]) if match else None
+
+    @property
+    def major(self) -> int:
+        """9 of ``sm_90a``, 10 of ``sm_103``."""
+        return self.number // 10
+
+
+def runs_on(code: str, device: str) -> tuple[int, int] | None:
+    """How well machine code for one architecture suits a device: None when it does not run there, else the
+    higher the better.
+
+    Code runs on the same major and a minor that is not lower; with ``a`` on this architecture alone, with
+    ``f`` on its family (PTX ISA manual, ".target"). The exact architecture is best, ``a`` before ``f`` before
+    none.
+    """
+    image, target = Device.parse(code), Device.parse(device)
+    if image is None or target is None or image.major != target.major or image.number > target.number:
+        return None
+    if image.suffix == "a" and image.number != target.number:
+        return None
+    return image.number, {"a": 2, "f": 1, "": 0}[image.suffix]
+
+
+def compiles_for(text: str, device: str) -> tuple[int, int] | None:
+    """As runs_on, for PTX that the driver would compile: without a suffix it suits every later architecture
+    too.
+    """
+    image, target = Device.parse(text), Device.parse(device)
+    if image is None or target is None:
+        return None
+    if image.suffix:
+        return runs_on(text, device)
+    return (image.number, 0) if image.number <= target.number else None
+
+
+@dataclass(frozen=True)
+class Source:
+    """What runs on the device, and the PTX it was made from.
+
+    machine: the machine code that the driver picks, None where it compiles PTX. text: the PTX, None where
+    there is none of the same architecture; then reason and detail say so. arch: to assemble for. options: for
+    ptxas. found: where the PTX was.
+    """
+
+    machine: Cubin | None
+    text: str | None
+    arch: str
+    options: tuple[str, ...] = ()
+    reason: Reason = Reason.PROBED
+    detail: str = ""
+    found: str = ""
+
+
+_FLAGS_DROPPED = frozenset({"-v", "--verbose", "-w", "--disable-warnings"})
+_FLAGS_RELOCATABLE = frozenset(
+    {"-c", "--compile-only", "-ewp", "--extensible-whole-program", "-preserve-relocs"}
+)
+_FLAGS_KEPT = frozenset({
+    "-g", "--device-debug", "-lineinfo", "--generate-line-info", "-sp-bounds-check", "--sp-bounds-check",
+    "-ret-end", "--return-at-end", "-disable-optimizer-consts", "--disable-optimizer-constants",
+    "-opt-fp-atomics", "--optimize-float-atomics", "-suppress-debug-info", "--suppress-debug-info",
+})  # fmt: skip
+_OPTIONS_KEPT = frozenset({
+    "-O", "--opt-level", "-maxrregcount", "--maxrregcount", "-fmad", "--fmad", "-dlcm", "--def-load-cache",
+    "-dscm", "--def-store-cache", "-flcm", "--force-load-cache", "-fscm", "--force-store-cache",
+    "-allow-expensive-optimizations", "--allow-expensive-optimizations", "-regUsageLevel", "--register-usage-level",
+    "-maxntid", "--maxntid", "-minnctapersm", "--minnctapersm", "-pic", "--position-independent-code",
+    "-device-stack-protector", "--device-stack-protector",
+})  # fmt: skip
+_OPTIONS_DROPPED = frozenset({"-m", "--machine"})
+
+
+def stored_options(line: str) -> tuple[tuple[str, ...], str | None]:
+    """The ptxas options stored with an image that shape its code, and None or what stands against using them.
+
+    An option that is not known is not passed on: it might name a file, or change what the code means.
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        return (), f"the ptxas options stored with the image cannot be read ({error}): {line}"
+    kept: list[str] = []
+    position = 0
+    while position < len(words):
+        word = words[position]
+        name, equals, _ = word.partition("=")
+        position += 1
+        if word in _FLAGS_RELOCATABLE:
+            return (), f"relocatable PTX ({word}): its machine code is made by the device linker"
+        if word in _FLAGS_DROPPED or re.fullmatch(r"-m(32|64)", word):
+            continue
+        if word in _FLAGS_KEPT or re.fullmatch(r"-O\d", word):
+            kept.append(word)
+        elif name in _OPTIONS_KEPT | _OPTIONS_DROPPED and (equals or position < len(words)):
+            value = [] if equals else [words[position]]
+            position += len(value)
+            kept += [word, *value] if name in _OPTIONS_KEPT else []
+        else:
+            return (), f"the image was assembled with a ptxas option that is not known here: {word}"
+    return tuple(kept), None
+
+
+def find_source(container: Container, device: str) -> Source:
+    """The machine code that the driver would run on device (``sm_90``) and the PTX that it stands for."""
+    cubins = _best(container.images, ImageKind.CUBIN, lambda arch: runs_on(arch, device))
+    texts = [image for image in container.images if image.kind is ImageKind.PTX]
+    if not cubins:
+        fitting = _best(container.images, ImageKind.PTX, lambda arch: compiles_for(arch, device))
+        if not fitting:
+            found = ", ".join(sorted({image.arch or "unknown" for image in container.images})) or "nothing"
+            return Source(
+                None, None, device, (), Reason.NO_PTX, f"nothing for {device}: the image holds {found}"
+            )
+        target = Device.parse(fitting[0].arch)
+        suffix = target.suffix if target else ""
+        # The driver compiles for the device itself; with a suffix only when the PTX asks for it.
+        arch = device if suffix in ("", "f") else device.rstrip("af") + suffix
+        return _with_text(None, fitting[0], arch)
+    machine = read_cubin(cubins[0].data, f"{cubins[0].arch} cubin")
+    arch = machine.arch or cubins[0].arch
+    for image in texts:
+        if image.arch == arch:
+            return _with_text(machine, image, arch)
+    if machine.debug_ptx is not None:
+        match = _TARGET.search(machine.debug_ptx)
+        target_name = match[1] if match else "an unknown target"
+        if target_name == arch:
+            return Source(machine, machine.debug_ptx, arch, found=DEBUG_SECTION)
+        detail = f"the PTX in the cubin is for {target_name}, the machine code that runs is {arch}"
+        return Source(machine, None, arch, (), Reason.VARIANT, detail)
+    if texts:
+        others = ", ".join(sorted({image.arch or "unknown" for image in texts}))
+        detail = f"the PTX is for {others}, the machine code that runs is {arch}"
+        return Source(machine, None, arch, (), Reason.VARIANT, detail)
+    return Source(machine, None, arch, (), Reason.NO_PTX, f"{arch} machine code without PTX")
+
+
+def _best(
+    images: Iterable[Image], kind: ImageKind, rank: Callable[[str], tuple[int, int] | None]
+) -> list[Image]:
+    ranked = [
+        (found, image) for image in images if image.kind is kind and (found := rank(image.arch)) is not None
+    ]
+    return [image for _, image in sorted(ranked, key=lambda pair: pair[0], reverse=True)]
+
+
+def _with_text(machine: Cubin | None, image: Image, arch: str) -> Source:
+    text = image.data.decode("latin-1")
+    options, refusal = stored_options(image.options)
+    if refusal:
+        return Source(machine, text, arch, (), Reason.UNSUPPORTED, refusal, "PTX image")
+    return Source(machine, text, arch, options, found="PTX image")
