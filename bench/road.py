@@ -51,8 +51,8 @@ LARGEST_RESULT = 900_000
 """Bytes: results are committed, and no committed file is larger than 1 MiB."""
 DIGEST_DIGITS = 32
 COMMAND = f"{shlex.quote(sys.executable)} -m neutrino.cli.run"
-_LIMIT = 90.0
-_PYTHON_LIMIT = 150.0
+LIMIT = 90.0
+PYTHON_LIMIT = 150.0
 
 
 class Road:
@@ -97,7 +97,7 @@ class Road:
         if mode.probes:
             options = [word for probe in mode.probes for word in ("-p", probe)]
             argv = [*self.neutrino, *options, "--tracedir", str(traces), *argv]
-        limit = min(_PYTHON_LIMIT if entry.is_python else _LIMIT, max(5.0, self.remaining()))
+        limit = min(PYTHON_LIMIT if entry.is_python else LIMIT, max(5.0, self.remaining()))
         finished = run_program(argv, self.environment(log, entry.variables.items()), self.folder, name, limit)
         kept = self._kept(finished, report, log)
         if mode.probes and report.exists():

@@ -27,7 +27,10 @@ SEEDS = 2
 
 
 def look(road: Road, folder: Path, entry: Workload, mode: Mode) -> list[str]:
-    """Run one program in one mode and print all there is. Returns its outputs' digests, empty when it failed."""
+    """Run one program in one mode and print all there is.
+
+    Returns its outputs' digests, empty when it failed.
+    """
     name = f"{entry.name}_{mode.value}"
     report, traces = folder / f"{name}.json", folder / f"{name}.trace"
     argv = command(replace(entry, seeds=SEEDS), folder, report)

@@ -1,0 +1,210 @@
+"""The runner, with a made-up workload and a made-up Neutrino in front of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import programs, road
+from bench.cases import ALL, IMAGES, WORKLOADS, Mode, Workload
+from bench.programs import build, find_cuda_tool, run_program
+from bench.road import Road
+from bench.tree import tree_hash
+from bench.verdicts import judge
+
+Json = Any
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+FAKE = Workload("fake", "fake_workload.py", ALL, seeds=3)
+
+
+@pytest.fixture
+def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Road:
+    """A road with a ptxas that only has to be startable, the made-up workload, and the made-up Neutrino."""
+    tool = tmp_path / "ptxas"
+    tool.write_text("#!/bin/sh\nexit 0\n")
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(road, "find_cuda_tool", lambda name: tmp_path / name)
+    monkeypatch.setattr(road, "build", lambda folder, workloads: {})
+    monkeypatch.setattr(programs, "SOURCES", HERE)
+    neutrino = [sys.executable, str(HERE / "fake_neutrino.py")]
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    submit = folder / "submit"
+    submit.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "fake_workload.py"} "$@"\n')
+    submit.chmod(0o755)
+    return Road(neutrino, folder, 120)
+
+
+def with_fault(fault: str) -> Workload:
+    return Workload("fake", "fake_workload.py", ALL, seeds=3, variables={"FAKE_FAULT": fault})
+
+
+def test_a_drive_keeps_every_run(drive: Road) -> None:
+    drive.drive([FAKE], jobs=2)
+    result = json.loads(json.dumps(drive.result))
+    assert result["tree"] == tree_hash(ROOT)
+    assert result["device"]["sm_count"] == 132
+    runs = result["runs"]["fake"]
+    assert list(runs) == [mode.value for mode in ALL]
+    for mode in ALL:
+        run = runs[mode.value]
+        assert (run["exit"], run["checks"], run["launches"]) == (0, "ok", 2)
+        assert run["outputs"] == [hashlib.sha256(f"{seed}".encode()).hexdigest()[:32] for seed in range(3)]
+        assert run["stdout"] == runs["plain"]["stdout"]
+        assert ("trace" in run) == (mode is not Mode.PLAIN)
+    both = runs["both"]["trace"]
+    first = dict(zip(both["columns"], both["rows"][0], strict=True))
+    assert (first["records"], first["got_load"], first["want_load"]) == (16, 640, 640)
+    assert [len(samples) for samples in result["submit"].values()] == [3, 3, 3, 3]
+    assert result["submit"]["not_probed"][0]["trace"]["kernels"][0]["counters"] == {"not-selected": 2}
+    assert drive.diagnostics == []
+
+
+def test_the_watches_see_the_assembler_and_the_patcher(drive: Road) -> None:
+    plain = drive.run("plain", FAKE, Mode.PLAIN)
+    assert (plain["ptxas_started"], plain["imported"]) == (0, [])
+    probed = drive.run("probed", FAKE, Mode.BLOCK_SCHED)
+    assert probed["ptxas_started"] == 1
+    assert "neutrino.numerics" in probed["imported"]
+    counted = drive.run("counted", FAKE, Mode.GMEM_BYTES)
+    assert (counted["ptxas_started"], counted["imported"]) == (0, [])
+
+
+def test_a_run_that_hangs_is_ended_and_told(drive: Road, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(road, "PYTHON_LIMIT", 1.5)
+    start = time.monotonic()
+    run = drive.run("hang", with_fault("hang"), Mode.BLOCK_SCHED)
+    assert time.monotonic() - start < 20
+    assert run["timed_out"]
+    assert run["exit"] != 0
+    assert "timed out: True" in drive.diagnostics[0]
+
+
+def test_a_run_that_crashes_is_told(drive: Road) -> None:
+    run = drive.run("crash", with_fault("crash"), Mode.GMEM_BYTES)
+    assert run["exit"] != 0
+    assert "outputs" not in run
+    assert "crash: exit" in drive.diagnostics[0]
+
+
+def test_other_bits_do_not_pass(drive: Road) -> None:
+    drive.drive([with_fault("bits")], jobs=2)
+    runs = drive.result["runs"]["fake"]
+    assert runs["plain"]["outputs"] != runs["gmem_bytes"]["outputs"]
+
+
+def test_a_trace_that_cannot_be_read_costs_one_run(drive: Road) -> None:
+    drive.neutrino = ["env", "true"]
+    report = drive.folder / "broken.json"
+    report.write_text(json.dumps({"launches": [], "checks": "ok", "outputs": [], "extra": {}}))
+    run = drive.run("broken", FAKE, Mode.BLOCK_SCHED)
+    assert "TraceError" in run["trace"]["trace_error"]
+
+
+def test_nothing_starts_after_the_budget(drive: Road) -> None:
+    spent = Road(drive.neutrino, drive.folder, 0)
+    assert "not_run" in spent.run("late", FAKE, Mode.PLAIN)
+    assert spent.submit() == {"plain": [], "not_probed": [], "block_sched": [], "gmem_bytes": []}
+
+
+def test_results_are_written_whatever_happens(
+    drive: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(self: Road) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(road, "WORKLOADS", (FAKE,))
+    monkeypatch.setattr(Road, "submit", interrupted)
+    assert (
+        road.main(["--out", str(tmp_path / "out"), "--neutrino", shlex.join(drive.neutrino), "--jobs", "2"])
+        == 1
+    )
+    result = json.loads((tmp_path / "out" / road.RESULT).read_text())
+    assert result["interrupted"]
+    assert set(result["runs"]["fake"]) == {mode.value for mode in ALL}
+    assert "FAIL provenance" in capsys.readouterr().out
+    assert not all(verdict.good for verdict in judge(result))
+
+
+def test_what_a_program_leaves_behind_does_not_hold_the_bench(tmp_path: Path) -> None:
+    start = time.monotonic()
+    finished = run_program(["sh", "-c", "echo said; sleep 5 &"], os.environ, tmp_path, "left", 30)
+    assert time.monotonic() - start < 4
+    assert (finished.status, finished.stdout) == (0, "said\n")
+
+
+def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
+    finished = run_program([str(tmp_path / "none")], os.environ, tmp_path, "none", 5)
+    assert finished.status is None
+    assert "No such file" in finished.stderr
+
+
+def test_the_tree_hash_follows_sources_alone(tmp_path: Path) -> None:
+    for name in (
+        "bench/results/r.json",
+        "bench/a.py",
+        "neutrino/b.c",
+        "neutrino/__pycache__/x.py",
+        "docs/d.py",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1")
+    before = tree_hash(tmp_path)
+    for name in ("bench/results/r.json", "neutrino/__pycache__/x.py", "docs/d.py"):
+        (tmp_path / name).write_text("2")
+    assert tree_hash(tmp_path) == before
+    (tmp_path / "neutrino/b.c").write_text("2")
+    changed = tree_hash(tmp_path)
+    assert changed != before
+    (tmp_path / "neutrino/b.c").rename(tmp_path / "neutrino/c.c")
+    assert tree_hash(tmp_path) not in {before, changed}
+
+
+def test_every_workload_is_there() -> None:
+    for entry in WORKLOADS:
+        assert (ROOT / "bench" / "workloads" / entry.source).is_file()
+        if entry.is_python:
+            compile((ROOT / "bench" / "workloads" / entry.source).read_text(), entry.source, "exec")
+
+
+def test_nvcc_builds_every_program(tmp_path: Path) -> None:
+    try:
+        find_cuda_tool("nvcc")
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    assert build(tmp_path) == {}
+    for entry in WORKLOADS:
+        assert entry.is_python or os.access(tmp_path / entry.name, os.X_OK)
+    assert all((tmp_path / f"{name}.fatbin").stat().st_size > 0 for name in IMAGES)
+
+
+def test_pairs_reach_the_assembler_unfused(tmp_path: Path) -> None:
+    try:
+        nvcc = find_cuda_tool("nvcc")
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    ptx = tmp_path / "half.ptx"
+    source = str(ROOT / "bench" / "workloads" / "half.cu")
+    done = run_program(
+        [str(nvcc), "-O3", "-std=c++17", "-arch=sm_90", "-ptx", "-o", str(ptx), source],
+        os.environ,
+        tmp_path,
+        "n",
+        60,
+    )
+    assert done.status == 0, done.stderr
+    text = ptx.read_text()
+    for word in ("mul.f16x2 ", "mul.bf16x2 ", "mul.f16 ", "mul.f32 ", "mul.f64 "):
+        assert word in text
+    assert "fma.rn.f16" not in text
