@@ -167,9 +167,7 @@ class _Reader:
     def _report(self, offset: int, message: str, hint: str = "", severity: str = "error") -> None:
         span = self._span(offset)
         line = self.source.split("\n")[span.line - 1]
-        self.diagnostics.append(
-            Diagnostic(self.file, span.line, span.column, line, message, hint, severity)
-        )
+        self.diagnostics.append(Diagnostic(self.file, span.line, span.column, line, message, hint, severity))
 
     def _warn(self, offset: int, message: str, hint: str = "") -> None:
         self._report(offset, message, hint, "warning")
@@ -210,7 +208,7 @@ class _Reader:
         if not self.source.startswith(":", offset) or not _COLON_KEY.search(before):
             return False
         if not self.diagnostics:
-            self._warn(offset, "':' in an inline table, read as '='", "TOML writes { start = \"u64\" }")
+            self._warn(offset, "':' in an inline table, read as '='", 'TOML writes { start = "u64" }')
         self.source = self.source[:offset] + "=" + self.source[offset + 1 :]
         return True
 
@@ -219,7 +217,7 @@ class _Reader:
         if platform != "cuda":
             known = isinstance(platform, str) and platform in {"hip", "rocm", "opencl"}
             message = f"platform {platform!r} is not supported{' yet' if known else ''}"
-            self._report(self._value("platform"), message, "write platform = \"cuda\"")
+            self._report(self._value("platform"), message, 'write platform = "cuda"')
         for key, value in document.items():
             if key in {"analyze_hook", "callback", "CALLBACK"}:
                 self._warn(self._key(key), f"'{key}' is not run yet; the trace's read.py reads the data")
@@ -251,7 +249,7 @@ class _Reader:
         if isinstance(value, str) and value in known:
             return value
         guess = nearest(value, known) if isinstance(value, str) else None
-        hint = f"did you mean \"{guess}\"?" if guess else "use " + " or ".join(f'"{word}"' for word in known)
+        hint = f'did you mean "{guess}"?' if guess else "use " + " or ".join(f'"{word}"' for word in known)
         self._report(self._value(*path), f"{what} is {_shown(value)}", hint)
         return None
 
@@ -471,11 +469,7 @@ class _Reader:
         if text == "kernel":
             return Tracepoint(text, ())
         words = text.split() if isinstance(text, str) else []
-        if (
-            words
-            and _PATTERN.fullmatch(words[0])
-            and all(_EXCLUSION.fullmatch(word) for word in words[1:])
-        ):
+        if words and _PATTERN.fullmatch(words[0]) and all(_EXCLUSION.fullmatch(word) for word in words[1:]):
             return Tracepoint(text, tuple(words[0].split(".")), tuple(word[1:] for word in words[1:]))
         hint = 'write "kernel" or an opcode such as "ld.global" or "cp.async.bulk !tensor"'
         if isinstance(text, str) and ("|" in text or ":" in text.replace("::", "") or "," in text):

@@ -272,9 +272,7 @@ class _Checker:
     def _check_predicate(self, word: str, span: Span) -> None:
         register = self._register(word, span)
         if register and register.type != "pred":
-            self._report(
-                span, f"{word} is a .{register.type} register, not a predicate", "declare it .pred"
-            )
+            self._report(span, f"{word} is a .{register.type} register, not a predicate", "declare it .pred")
 
     def _check_type(self, use: _Use, register: Register, kind: str, span: Span) -> None:
         wanted = use.wanted(kind)

@@ -118,14 +118,14 @@ def summarize(trace: Trace, keep: Callable[[TraceKernel], bool] = lambda _: True
 
 def _summarize_kernel(kernel: TraceKernel) -> KernelSummary:
     records = kernel.records
-    states = np.bincount(records["state"], minlength=len(LaunchState)) if len(records) else np.zeros(5, int)
-    fallback = int(states[LaunchState.FALLBACK]) + int(states[LaunchState.EMPTY])
+    states = {state: int(np.count_nonzero(records["state"] == state)) for state in LaunchState}
+    fallback = states[LaunchState.FALLBACK] + states[LaunchState.EMPTY]
     return KernelSummary(
         kernel,
         len(records) - fallback,
-        int(states[LaunchState.WRITTEN]),
-        int(states[LaunchState.LOST]),
-        int(states[LaunchState.SUBMITTED]),
+        states[LaunchState.WRITTEN],
+        states[LaunchState.LOST],
+        states[LaunchState.SUBMITTED],
         sum(count for reason, count in kernel.counters.items() if reason is not Reason.PROBED),
         int(np.count_nonzero(records["variant"])),
         _summarize_maps(kernel),

@@ -112,6 +112,10 @@ class Trace:
             raise TraceError(f"{path}: not a trace directory: it has no events.jsonl")
         self._events: Events = read_events(self.path / "events.jsonl")
         self._launches: Launches = read_launches(self.path / "launches.bin")
+        unknown = np.flatnonzero(self._launches.records["state"] > max(LaunchState))
+        if unknown.size:
+            state = self._launches.records["state"][unknown[0]]
+            raise TraceError(f"{self.path / 'launches.bin'}: launch {unknown[0]}: state {state} is not known")
         processes = self._events.of("process")
         self.process: dict[str, Any] = processes[0] if processes else {}
         self.devices: tuple[dict[str, Any], ...] = self._events.of("device")

@@ -45,7 +45,7 @@ class MapView:
 
     @property
     def exists(self) -> npt.NDArray[np.bool_]:
-        """Which slots belong to a thread that exists: bool ``[warp]`` or ``[warp][lane]``, alike in each block."""
+        """Which slots have a thread: bool ``[warp]`` or ``[warp][lane]``, alike in each block."""
         warps = self.geometry.warps
         if self.map.level is Level.WARP:
             return np.ones(warps, bool)

@@ -1,0 +1,277 @@
+"""``neutrino-report``: what the probes saw, as tables or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from neutrino import __version__
+from neutrino.cli.kernel_names import shorten
+from neutrino.errors import NeutrinoError, TraceError
+from neutrino.fatbin.demangle import demangle
+from neutrino.probing.model import MapKind
+from neutrino.probing.selection import Selection
+from neutrino.tracing import Trace, TraceKernel, TraceSummary, find_traces, summarize
+from neutrino.tracing.manifest import Spills
+from neutrino.tracing.summary import KernelSummary, MapSummary
+
+DONE, BAD_INPUT, NOTHING = 0, 2, 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point. Returns the exit status: 0 done, 2 an unreadable trace, 3 no kernel to report."""
+    options = _parser().parse_args(arguments)
+    try:
+        selection = Selection(tuple(options.kernel), tuple(options.filter))
+        paths = [trace for path in options.trace for trace in find_traces(path)]
+    except NeutrinoError as error:
+        return _fail(error)
+    summaries = []
+    status = DONE
+    for path in paths:
+        try:
+            summaries.append(summarize(Trace(path), lambda item: selection.selects(item.name, _name(item))))
+        except TraceError as error:
+            status = _fail(error)
+    try:
+        if options.json:
+            print(json.dumps({"traces": [_document(summary) for summary in summaries]}, indent=1))
+        else:
+            console = Console(markup=False, highlight=False, emoji=False)
+            for summary in summaries:
+                _Report(console, options.wide, options.all).show(summary)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough. Python would complain once more when it closes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    if status == DONE and not any(summary.kernels or summary.not_probed for summary in summaries):
+        print("neutrino-report: no kernel to report", file=sys.stderr)
+        return NOTHING
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="neutrino-report",
+        description="What the probes saw: per kernel and map the counts and the extremes of each field, "
+        "and what was not probed, with the reason.",
+    )
+    parser.add_argument("trace", nargs="+", help="a trace directory, or a folder of them")
+    names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
+    parser.add_argument("-k", "--kernel", help="only these kernels", **names)
+    parser.add_argument("--filter", help="not these kernels", **names)
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument("--wide", action="store_true", help="whole kernel names")
+    parser.add_argument("--all", action="store_true", help="list kernels that were never launched, too")
+    parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
+    return parser
+
+
+def _fail(error: NeutrinoError) -> int:
+    print(f"neutrino-report: {error}", file=sys.stderr)
+    return BAD_INPUT
+
+
+def _name(kernel: TraceKernel) -> str:
+    return kernel.demangled if kernel.demangled != kernel.name else demangle(kernel.name)
+
+
+class _Report:
+    """Tables on a console, as narrow as it is."""
+
+    def __init__(self, console: Console, wide: bool, every: bool) -> None:
+        self.console = console
+        self.wide = wide
+        self.every = every
+
+    def show(self, summary: TraceSummary) -> None:
+        self._heading(summary.trace)
+        for kernel in summary.kernels:
+            self._kernel(kernel)
+        self._not_probed(summary)
+        for note in summary.notes:
+            self.console.print(f"note: {note}")
+        self.console.print()
+
+    def _label(self, kernel: TraceKernel, share: float = 1.0) -> str:
+        name = _name(kernel)
+        return name if self.wide else shorten(name, max(16, int(self.console.width * share)))
+
+    def _heading(self, trace: Trace) -> None:
+        process = trace.process
+        command = " ".join(str(word) for word in process.get("argv", []))
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(trace.started))
+        self.console.print(str(trace.path), style="bold", soft_wrap=True)
+        facts = [f"pid {process.get('pid', '?')} on {process.get('host', '?')}", when]
+        facts += [f"{device.get('name')} ({device.get('arch')})" for device in trace.devices]
+        self.console.print(f"{command or 'unknown command'}: {', '.join(facts)}")
+        self.console.print()
+
+    def _kernel(self, summary: KernelSummary) -> None:
+        manifest = summary.kernel.manifest
+        if manifest is None:
+            return
+        self.console.print(self._label(summary.kernel), style="bold", soft_wrap=self.wide)
+        launches = f"{_count(summary.submitted, 'launch', 'launches')} probed"
+        if summary.unprobed:
+            launches += f", {summary.unprobed:,} not"
+        registers = f"registers {manifest.registers_original} → {manifest.registers_twin}"
+        spills = f"spills {_spills(manifest.spills_original)} → {_spills(manifest.spills_twin)}"
+        if summary.capped and manifest.registers_capped is not None:
+            registers += f" ({manifest.registers_capped} in {summary.capped:,} launches)"
+            spills += f" ({_spills(manifest.spills_capped)})"
+        self.console.print(f"  {launches}; {registers}; {spills}")
+        for entry in summary.maps:
+            self._map(entry)
+        self.console.print()
+
+    def _map(self, entry: MapSummary) -> None:
+        what = f"{_count(entry.records, 'launch', 'launches')} of a sum over all threads"
+        if entry.kind is MapKind.ARRAY:
+            share = f"up to {entry.cap}" if entry.cap > 1 else "one"
+            what = f"{_count(entry.records, 'record', 'records')}, {share} a {entry.level.value}"
+        if entry.dropped:
+            what += f", {entry.dropped:,} dropped"
+        self.console.print(f"  {entry.name}: {what}")
+        if not entry.fields:
+            return
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column("    field", overflow="fold")
+        titles = ["min", "median", "max"]
+        if entry.kind is MapKind.SUM:
+            titles.append("total")
+        for title in titles:
+            table.add_column(title, justify="right", overflow="fold")
+        for field in entry.fields:
+            values = [field.minimum, field.median, field.maximum]
+            if field.total is not None:
+                values.append(field.total)
+            table.add_row(f"    {field.name}", *(_number(value) for value in values))
+        self.console.print(table)
+
+    def _not_probed(self, summary: TraceSummary) -> None:
+        rows = [row for row in summary.not_probed if row.launches or self.every]
+        hidden = len(summary.not_probed) - len(rows)
+        if not summary.not_probed:
+            return
+        self.console.print("Not probed", style="bold")
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column("  launches", justify="right", overflow="fold")
+        table.add_column("kernel", overflow="fold")
+        table.add_column("reason", overflow="fold")
+        for row in rows:
+            detail = f" ({row.detail})" if row.detail else ""
+            reason = f"{row.reason.word}: {row.text}{detail}"
+            table.add_row(f"{row.launches:,}", self._label(row.kernel, 0.4), reason)
+        if rows:
+            self.console.print(table)
+        if hidden:
+            kernels = _count(hidden, "kernel that was", "kernels that were")
+            self.console.print(f"  {kernels} never launched (--all lists them)")
+        self.console.print()
+
+
+def _number(value: int | float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.6g}"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def _spills(spills: Spills | None) -> str:
+    if spills is None:
+        return "?"
+    return f"{spills.stores:,}/{spills.loads:,} B" if spills.stores or spills.loads else "0"
+
+
+# JSON
+
+
+def _document(summary: TraceSummary) -> dict[str, Any]:
+    trace = summary.trace
+    return {
+        "path": str(Path(trace.path)),
+        "complete": trace.complete,
+        "started": trace.started,
+        "process": trace.process,
+        "devices": list(trace.devices),
+        "kernels": [_kernel_document(kernel) for kernel in summary.kernels],
+        "not_probed": [
+            {
+                "kernel": row.kernel.id,
+                "name": row.kernel.name,
+                "demangled": _name(row.kernel),
+                "reason": row.reason.word,
+                "text": row.text,
+                "detail": row.detail,
+                "launches": row.launches,
+            }
+            for row in summary.not_probed
+        ],
+        "notes": list(summary.notes),
+    }
+
+
+def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
+    manifest = summary.kernel.manifest
+    raw = manifest.raw if manifest else {}
+    return {
+        "kernel": summary.kernel.id,
+        "name": summary.kernel.name,
+        "demangled": _name(summary.kernel),
+        "launches": {
+            "probed": summary.submitted,
+            "written": summary.written,
+            "lost": summary.lost,
+            "pending": summary.pending,
+            "capped": summary.capped,
+            "not_probed": summary.unprobed,
+        },
+        "registers": raw.get("registers"),
+        "spills": raw.get("spills"),
+        "sites": len(manifest.sites) if manifest else 0,
+        "maps": [_map_document(entry) for entry in summary.maps],
+    }
+
+
+def _map_document(entry: MapSummary) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "kind": entry.kind.value,
+        "level": entry.level.value,
+        "cap": entry.cap,
+        "records": entry.records,
+        "dropped": entry.dropped,
+        "fields": [
+            {
+                "name": field.name,
+                "type": field.type,
+                "min": _plain(field.minimum),
+                "median": _plain(field.median),
+                "max": _plain(field.maximum),
+                "total": field.total,
+            }
+            for field in entry.fields
+        ],
+    }
+
+
+def _plain(value: int | float) -> int | float | str:
+    # JSON has no word for these.
+    return value if isinstance(value, int) or math.isfinite(value) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""tools/read.py: its layout is the generated one, and it reads what the package's reader reads."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions, make_map
+
+from neutrino.probing.layout import record_dtype
+from neutrino.probing.read_layout import BEGIN, END, python_layout, replace_layout
+from neutrino.resources import tool_path
+from neutrino.tracing import Trace
+
+
+@pytest.fixture(scope="module")
+def read() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("read_script", tool_path("read.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    sites = make_map("Sites", "array", "thread", {"at": "u64", "kind": "u8", "value": "f32"}, cap=2)
+    maps = [BLOCK_SCHED, sites, GMEM_BYTES]
+    writer = TraceWriter(tmp_path / "Nov20_131500_1")
+    writer.kernel(3, "_Z1kv", maps=maps)
+    random = np.random.default_rng(7)
+    for blocks, threads in ((2, 48), (1, 33), (3, 32)):
+        warps = -(-threads // 32)
+        values = {}
+        for entry, slots in (
+            (BLOCK_SCHED, blocks * warps),
+            (sites, blocks * warps * 2 * 32),
+            (GMEM_BYTES, 32),
+        ):
+            raw = random.integers(0, 120, (slots, entry.size), np.uint8)
+            values[entry.name] = raw.view(record_dtype(entry.fields, entry.size))
+        values["Sites.counts"] = random.integers(0, 4, blocks * warps * 32)
+        writer.launch(3, (blocks, 1, 1), (threads, 1, 1), fill_regions(maps, blocks * warps, values))
+    return writer.write()
+
+
+def test_the_layout_is_the_generated_one() -> None:
+    text = tool_path("read.py").read_text()
+    assert replace_layout(text) == text, "run: python -m neutrino.probing.read_layout tools/read.py"
+    assert text.count(BEGIN) == text.count(END) == 1
+    assert python_layout() in text
+
+
+def test_it_reads_what_the_package_reads(read: ModuleType, trace: Path) -> None:
+    (kernel,) = Trace(trace).kernels
+    launches = list(kernel.launches())
+    assert len(launches) == 3
+    for launch in launches:
+        header, sections, records = read.parse(trace / "result" / "3.bin", launch.index)
+        assert header["launch"] == launch.index
+        assert header["launches"] == [0, 1, 2]
+        assert header["name"] == "_Z1kv(int*)"
+        assert header["block"] == tuple(launch.record["block"])
+        for section in sections:
+            view = launch.maps[section["name"]]
+            if section["kind"] == "sum":
+                assert {name: int(records["GmemBytes"][name]) for name in section["fields"]} == view.total()
+                continue
+            ours = records[section["name"]]
+            assert ours.shape == view.records.shape
+            for name in section["fields"]:
+                np.testing.assert_array_equal(ours[name], view.records[name])
+                np.testing.assert_array_equal(read.valid(header, section, ours)[name], view.valid()[name])
+            if section["cap"] > 1:
+                np.testing.assert_array_equal(section["counts"], view.counts)
+
+
+def test_the_first_launch_is_the_default(read: ModuleType, trace: Path) -> None:
+    assert read.parse(trace / "result" / "3.bin")[0]["launch"] == 0
+    with pytest.raises(LookupError, match="launch 9 is not in the file"):
+        read.parse(trace / "result" / "3.bin", 9)
+
+
+def test_it_runs_inside_the_trace_without_the_package(trace: Path) -> None:
+    script = trace / "read.py"
+    shutil.copy(tool_path("read.py"), script)
+    done = subprocess.run(
+        [sys.executable, "-I", str(script)], capture_output=True, text=True, check=True, cwd=trace.parent
+    )
+    assert "_Z1kv(int*), 3 launches with data" in done.stdout
+    assert "BlockSched (array, warp): 4 records" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("size", [0, 10, 100, 300, 500])
+def test_files_that_were_cut_off(read: ModuleType, trace: Path, size: int) -> None:
+    path = trace / "result" / "3.bin"
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises((ValueError, LookupError), match=r"cut off|not in the file"):
+        read.parse(path)

@@ -1,0 +1,155 @@
+"""neutrino-report: tables that fit, JSON that holds, exit codes that tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
+
+from neutrino.cli.kernel_names import shorten
+from neutrino.cli.report import main
+from neutrino.probing.layout import Reason
+
+LONG = (
+    "_ZN2at6native27unrolled_elementwise_kernelINS0_11FillFunctorIfEESt5arrayIPcLm1EELi4E"
+    "23TrivialOffsetCalculatorILi0EjES7_NS0_6memory15LoadWithoutCastENS8_16StoreWithoutCastEEEviT_T0_T2_T3_T4_T5_"
+)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    writer = TraceWriter(tmp_path / "Nov20_131500_4242")
+    writer.kernel(1, "vecadd", maps=[BLOCK_SCHED, GMEM_BYTES])
+    writer.kernel(2, LONG, Reason.VENDOR, "libtorch_cuda.so")
+    writer.kernel(3, "idle", Reason.NO_PTX)
+    values = {
+        "BlockSched": [(10**18 + 1, 900, 0), (10**18 + 4, 800, 1), (10**18 + 9, 700, 131)],
+        "GmemBytes": [(4096, 2048, 0, 0, 0)] * 32,
+    }
+    for _ in range(2):
+        regions = fill_regions([BLOCK_SCHED, GMEM_BYTES], 3, values)
+        writer.launch(1, (3, 1, 1), (32, 1, 1), regions)
+    writer.count(1, Reason.GRAPH, 5)
+    writer.count(2, Reason.VENDOR, 1234)
+    return writer.write()
+
+
+def test_tables(trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main([str(trace)]) == 0
+    text = capsys.readouterr().out
+    assert "vecadd(int*)" in text
+    assert "2 launches probed, 5 not; registers 18 → 20; spills 0 → 8/16 B" in text
+    rows = [line.split() for line in text.splitlines()]
+    assert ["start", str(10**18 + 1), str(10**18 + 4), str(10**18 + 9)] in rows
+    assert ["elapsed", "700", "800", "900"] in rows
+    assert ["load", "131072", "131072", "131072", "262144"] in rows
+    assert "1,234" in text
+    assert "a vendor-licensed library, never rewritten" in text
+    assert "unrolled_elementwise_kernel" in text
+    assert "1 kernel that was never launched" in text
+    assert "idle" not in text
+    assert "\x1b[" not in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_no_line_is_wider_than_the_terminal(
+    trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main([str(trace), "--all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    # The path stands on a line of its own, unbroken, so that it can be copied.
+    assert max(len(line) for line in lines[1:]) <= width
+    assert any("idle" in line for line in lines)
+
+
+def test_wide_keeps_whole_names(
+    trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main([str(trace), "--wide"]) == 0
+    text = "".join(line.strip() for line in capsys.readouterr().out.splitlines())
+    assert "TrivialOffsetCalculator" in text
+
+
+def test_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(trace), "--json"]) == 0
+    captured = capsys.readouterr()
+    (document,) = json.loads(captured.out)["traces"]
+    assert captured.err == ""
+    (kernel,) = document["kernels"]
+    assert kernel["launches"] == {
+        "probed": 2, "written": 2, "lost": 0, "pending": 0, "capped": 0, "not_probed": 5,
+    }  # fmt: skip
+    assert kernel["registers"] == {"original": 18, "twin": 20, "capped": None}
+    sched, gmem = kernel["maps"]
+    assert sched["records"] == 6
+    assert sched["fields"][0] == {
+        "name": "start", "type": "u64", "min": 10**18 + 1, "median": 10**18 + 4, "max": 10**18 + 9, "total": None,
+    }  # fmt: skip
+    assert gmem["fields"][1]["total"] == 2 * 32 * 2048
+    assert [(row["reason"], row["launches"]) for row in document["not_probed"]] == [
+        ("vendor", 1234),
+        ("graph", 5),
+        ("no-ptx", 0),
+    ]
+    assert document["not_probed"][0]["demangled"].startswith("void at::native::unrolled_elementwise_kernel<")
+
+
+def test_selection(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(trace), "--json", "-k", "at::native"]) == 0
+    (document,) = json.loads(capsys.readouterr().out)["traces"]
+    assert document["kernels"] == []
+    assert [row["reason"] for row in document["not_probed"]] == ["vendor"]
+    assert main([str(trace), "--json", "-k", "nothing_like_it"]) == 3
+    assert "no kernel to report" in capsys.readouterr().err
+    assert main([str(trace), "--json", "-k", "/(/"]) == 2
+    assert "not a regular expression" in capsys.readouterr().err
+
+
+def test_bad_paths_are_one_line_and_status_2(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path / "absent")]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    (trace / "launches.bin").write_bytes(b"")
+    assert main([str(trace)]) == 2
+    captured = capsys.readouterr()
+    assert "launches.bin" in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_one_damaged_trace_does_not_hide_the_others(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = trace.parent / "Nov20_131501_7"
+    TraceWriter(broken).write()
+    (broken / "launches.bin").write_bytes(b"NT")
+    assert main([str(trace.parent)]) == 2
+    captured = capsys.readouterr()
+    assert "vecadd(int*)" in captured.out
+    assert "Nov20_131501_7" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "short"),
+    [
+        ("vecadd(int*)", 20, "vecadd(int*)"),
+        ("void foo<int, 4>(int*, std::vector<int>)", 20, "foo<int, 4>"),
+        ("void a::b::foo<std::array<char*, 2>, 4>(int*)", 24, "a::b::foo<…>"),
+        ("void a::b::foo<std::array<char*, 2>, 4>(int*)", 30, "a::b::foo<std::array<…>, 4>"),
+        (
+            "void (anonymous namespace)::vecadd<float>(float*, int)",
+            40,
+            "(anonymous namespace)::vecadd<float>",
+        ),
+        ("ns::Functor::operator()(int, int) const", 25, "ns::Functor::operator()"),
+        ("a_name_without_any_structure_at_all", 11, "a_nam…t_all"),
+    ],
+)
+def test_short_names(name: str, width: int, short: str) -> None:
+    assert shorten(name, width) == short
+    assert len(shorten(name, width)) <= width
