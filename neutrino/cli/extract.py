@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = _extract(options.file, as_json=options.json, directory=options.output)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader had enough (| head). Without this, the interpreter would complain when it flushes at its end.
+        # The reader had enough (| head); without this, the interpreter would complain when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except FormatError as error:
@@ -68,13 +68,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="neutrino-extract",
-        description="Show the GPU images and kernels in FILE: PTX, a cubin, a fatbin, or an ELF library, executable "
-        "or object. An ELF file without device code is no error.",
+        description="Show the GPU images and kernels in FILE: PTX, a cubin, a fatbin, or an ELF library, "
+        "executable or object. An ELF file without device code is no error.",
     )
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR",
-                        help="write every image to DIR as NAME.CONTAINER.IMAGE.ARCH.EXT, decompressed")  # fmt: skip
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="write every image to DIR as NAME.CONTAINER.IMAGE.ARCH.EXT, decompressed",
+    )
     parser.add_argument("--version", action="version", version=f"neutrino-extract {__version__}")
     return parser
 

@@ -32,6 +32,7 @@ _MAX_THREADS = 0x05
 _PARAM_CBANK = 0x0A
 _REQNTID = 0x10
 _FRAME_SIZE = 0x11
+_MIN_STACK_SIZE = 0x12
 _KPARAM_INFO = 0x17
 _CBANK_PARAM_SIZE = 0x19
 _REGCOUNT = 0x2F
@@ -39,6 +40,7 @@ _KPARAM_INFO_V2 = 0x45
 _NUM_BARRIERS = 0x4C
 
 _ARCH_IN_NOTE = re.compile(rb"sm_(\d+)([af]?)\b")
+_DEBUG_TARGET = re.compile(r"^([ \t]*\.target[^\n]*?)[ \t]*,[ \t]*debug\b", re.MULTILINE)
 _EMPTY_DEBUG_SECTION = re.compile(r"^[ \t]*\.section[ \t]+\.debug_\w+\s*\{\s*\}[ \t]*\n?", re.MULTILINE)
 
 
@@ -46,11 +48,12 @@ _EMPTY_DEBUG_SECTION = re.compile(r"^[ \t]*\.section[ \t]+\.debug_\w+\s*\{\s*\}[
 class CubinKernel:
     """What a cubin says of one kernel.
 
-    registers: of a thread. frame: bytes of stack of a thread. shared: bytes of static shared memory of a
-    block, with the 1024 that the system reserves from sm_90 on. parameters: (ordinal, offset, size) in bytes,
-    by ordinal; offsets count from parameter_base in constant bank 0, whose parameters take parameter_size
-    bytes. code: all of ``.text.NAME``. max_threads, required_threads: ``.maxntid`` and ``.reqntid``, None
-    where not given. barriers: named barriers.
+    registers: of a thread. frame, stack: bytes of stack that a thread needs, for the kernel itself and with
+    what it calls (0 before linking). shared: bytes of static shared memory of a block, with the 1024 that the
+    system reserves from sm_90 on. parameters: (ordinal, offset, size) in bytes, by ordinal; offsets count
+    from parameter_base in constant bank 0, whose parameters take parameter_size bytes; both are 0 without
+    parameters. code: all of ``.text.NAME``. max_threads, required_threads: ``.maxntid`` and ``.reqntid``,
+    None where not given. barriers: named barriers.
     """
 
     name: str
@@ -64,6 +67,7 @@ class CubinKernel:
     max_threads: tuple[int, int, int] | None
     required_threads: tuple[int, int, int] | None
     barriers: int
+    stack: int
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ class Cubin:
     recorded.
 
     debug_ptx: the PTX text that ``-lineinfo`` and ``-G`` leave in the cubin, in a form that ``ptxas``
-    accepts; None where there is none. kernels: by mangled name. functions: code of device functions by name.
+    accepts; None where there is none. That of ``-G`` gives other code than the cubin's. kernels: by mangled
+    name. functions: code of device functions by name.
     """
 
     arch: str
@@ -88,6 +93,7 @@ class _Attributes:
 
     registers: int | None = None
     frame: int = 0
+    stack: int = 0
     parameter_base: int = 0
     parameter_size: int = 0
     max_threads: tuple[int, int, int] | None = None
@@ -103,14 +109,16 @@ def read_cubin(data: bytes | memoryview, name: str) -> Cubin:
     info = elf.section(".nv.info")
     if info is not None:
         for attribute, cursor in _attributes(elf, info):
-            if attribute in (_REGCOUNT, _FRAME_SIZE):
+            if attribute in (_REGCOUNT, _FRAME_SIZE, _MIN_STACK_SIZE):
                 index, value = cursor.integer(4, "symbol index"), cursor.integer(4, "attribute value")
                 if index not in gathered:
                     continue
                 if attribute == _REGCOUNT:
                     gathered[index].registers = value
-                else:
+                elif attribute == _FRAME_SIZE:
                     gathered[index].frame = value
+                else:
+                    gathered[index].stack = value
     kernels = {}
     functions = {}
     for index, symbol in symbols.items():
@@ -195,6 +203,7 @@ def _kernel(elf: Elf, symbol: Symbol, own: _Attributes) -> CubinKernel:
         # Before sm_90 the text section says it as well, in the high byte of sh_info.
         registers=text.info >> 24 if own.registers is None else own.registers,
         frame=own.frame,
+        stack=own.stack,
         shared=0 if shared is None else shared.size,
         parameters=tuple(sorted(parameters)),
         parameter_base=own.parameter_base,
@@ -270,8 +279,13 @@ def _release(number: int) -> tuple[int, int]:
 
 
 def _debug_ptx(elf: Elf) -> str | None:
+    """The text without the debug sections that ``-G`` declares and the cubin keeps the heads of only.
+
+    ``.target sm_80, debug`` goes with them: it demands their contents.
+    """
     section = elf.section(".nv_debug_ptx_txt")
     if section is None:
         return None
     text = bytes(elf.contents(section)).replace(b"\0", b"\n").decode("latin-1")
-    return _EMPTY_DEBUG_SECTION.sub("", text)
+    text, dropped = _EMPTY_DEBUG_SECTION.subn("", text)
+    return _DEBUG_TARGET.sub(r"\1", text) if dropped else text
