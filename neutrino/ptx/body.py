@@ -87,7 +87,8 @@ class Body:
         return found
 
     def declaration(self, name: str, position: int) -> Declaration | None:
-        """The declaration that a name means at a position, the innermost one; None if the body declares none."""
+        """The declaration that a name means at a position, the innermost one; None if the body declares
+        none."""
         candidates = [entry for entry in self.declarations.get(name, ()) if entry.count is None]
         split = _TRAILING_DIGITS.match(name)
         if split is not None:
@@ -135,7 +136,8 @@ class Body:
         return None
 
     def statement_start(self, position: int) -> int:
-        """Where the statement around a position starts: behind the last ``;``, brace or label, white space skipped."""
+        """Where the statement around a position starts: behind the last ``;``, brace or label, white space
+        skipped."""
         code = self.code
         start = self.start
         for mark in ";{}":

@@ -1,8 +1,9 @@
 """Products that ptxas may fuse with the sum that reads them, and where nothing may come between the two.
 
-ptxas contracts an unrounded ``mul`` with the unrounded ``add`` or ``sub`` that alone reads its product, within one
-basic block. A predicated memory access or a branch between the two, or a second reader, ends that and changes the
-result's last bits. Stretches are found generously: one too many only moves a store further down.
+ptxas contracts an unrounded ``mul`` with the unrounded ``add`` or ``sub`` that alone reads its product,
+within one basic block. A predicated memory access or a branch between the two, or a second reader, ends that
+and changes the result's last bits. Stretches are found generously: one too many only moves a store further
+down.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ _TYPES = r"(?:bf16x2|bf16|f16x2|f16|f32x2|f32|f64)"
 PRODUCT = re.compile(rf"mul(?:\.ftz)?(?:\.sat)?\.(?P<type>{_TYPES})\Z")
 _ANY_PRODUCT = re.compile(rf"\bmul(?:\.ftz)?(?:\.sat)?\.{_TYPES}\s")
 _LABELS = re.compile(r"\A(?:\s*[A-Za-z_$%][\w$]*\s*:(?!:))+", re.ASCII)
-# A block ends at a label and at whatever may go elsewhere. Copies and changes of sign are folded before contraction.
+# A block ends at a label and at whatever may go elsewhere. Copies and changes of sign are folded before
+# contraction.
 _STEP = re.compile(
     r"(?P<edge>(?<=[;{}:\s])(?:bra|brx|ret|exit|trap)\b|[A-Za-z_$%][\w$]*\s*:(?!:)(?<!::))"
     rf"|(?<=[;{{}}:\s])(?:(?P<product>mul)|(?P<sum>add|sub)|(?P<same>neg|abs|mov))(?:\.ftz)?(?:\.sat)?"
@@ -28,7 +30,8 @@ _STEP = re.compile(
 
 @dataclass(frozen=True)
 class Product:
-    """A product that may be fused. start, end: its ``mul``'s opcode, and behind the last sum that reads it."""
+    """A product that may be fused. start, end: its ``mul``'s opcode, and behind the last sum that reads
+    it."""
 
     register: str
     start: int
@@ -36,7 +39,8 @@ class Product:
 
 
 class Contractions:
-    """The products of one body that may be fused. code: the module's blanked text; start, end: the body in it."""
+    """The products of one body that may be fused. code: the module's blanked text; start, end: the body in
+    it."""
 
     def __init__(self, code: str, start: int, end: int) -> None:
         self._code = code
@@ -61,7 +65,8 @@ class Contractions:
         return self._by_start.get(position)
 
     def open_product(self, register: str, position: int) -> Product | None:
-        """The product that a register holds at a position, when it may be fused with a sum there or further down."""
+        """The product that a register holds at a position, when it may be fused with a sum there or further
+        down."""
         for product in reversed(self._by_register.get(register, ())):
             if product.start < position:
                 holds = product.end > position and not self._overwritten(register, product.start, position)
@@ -83,6 +88,33 @@ class Contractions:
             if instruction is not None and register in instruction.written:
                 return True
         return False
+
+
+def has_product(code: str, start: int, end: int) -> bool:
+    """Whether a body holds an unrounded product at all."""
+    return _ANY_PRODUCT.search(code, start, end) is not None
+
+
+def may_contract(code: str, start: int, end: int) -> bool:
+    """Whether any unrounded product in a body can reach an unrounded sum, on whatever path.
+
+    Where not, no inserted code can change how ptxas rounds.
+    """
+    if not _ANY_PRODUCT.search(code, start, end):
+        return False
+    steps = [
+        (step, split_operands(step["operands"]))
+        for step in _STEP.finditer(code, start, end)
+        if step["edge"] is None
+    ]
+    products = {operands[0] for step, operands in steps if step["product"]}
+    known = 0
+    while len(products) != known:
+        known = len(products)
+        for step, operands in steps:
+            if step["same"] and not products.isdisjoint(REGISTER.findall(",".join(operands[1:]))):
+                products.update(REGISTER.findall(operands[0]))
+    return any(step["sum"] and not products.isdisjoint(operands[1:]) for step, operands in steps)
 
 
 def _products(code: str, start: int, end: int) -> list[Product]:

@@ -1,7 +1,8 @@
 """What probes turn into: instructions on private registers, stores into records, sums over a warp.
 
-Inserted code never branches. It reads the probe block from the kernel's last parameter, and takes slot numbers anew
-from the special registers at each save, so that no register but the probes' own lives through the kernel.
+Inserted code never branches. It reads the probe block from the kernel's last parameter, and takes slot
+numbers anew from the special registers at each save, so that no register but the probes' own lives through
+the kernel.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _GUARDED = re.compile(r"\s*@\s*(?P<negated>!)?\s*(?P<register>%[\w$]+)\s+", re.A
 _OPCODE = re.compile(r"\s*(?:@\s*!?\s*%[\w$]+\s+)?(?P<opcode>[a-z]\w*(?:\.[\w:]+)*)\s*", re.ASCII)
 _SCRATCH_LETTER = {"b16": "h", "b32": "w", "b64": "d", "pred": "q"}
 
-# An accumulator is summed over the warp in parts whose sums over 32 lanes stay within 32 bits: 26 + 26 + 12 bits.
+# An accumulator is summed over the warp in parts whose sums over 32 lanes stay within 32 bits: 26 + 26 + 12
+# bits.
 _PART_BITS = 26
 
 _FLOATING = frozenset({"f16", "bf16", "f16x2", "bf16x2", "f32", "f64", "f32x2"})
@@ -49,7 +51,8 @@ _MACHINE_TYPE = {
 
 
 def machine_mnemonic(opcode: str) -> str | None:
-    """The SASS mnemonic (``FMUL``, ``HADD2`` …) of a floating-point add, multiply or fused instruction, else None."""
+    """The SASS mnemonic (``FMUL``, ``HADD2`` …) of a floating-point add, multiply or fused instruction, else
+    None."""
     parts = opcode.split(".")
     verb = _MACHINE_VERB.get(parts[0])
     kind = _MACHINE_TYPE.get(parts[-1])
@@ -128,7 +131,8 @@ class Scratch:
 
 @dataclass
 class Code:
-    """Inserted instructions. lines: free of predicated memory accesses; stores: the predicated stores behind them."""
+    """Inserted instructions. lines: free of predicated memory accesses; stores: the predicated stores behind
+    them."""
 
     lines: list[str]
     stores: list[str]
@@ -146,6 +150,17 @@ class _Slot:
     warp: str
     lane: str
     inside: str
+
+
+@dataclass(frozen=True)
+class _Context:
+    """One snippet at one site: its code so far, slots already computed for it, its guard, whether stores
+    wait."""
+
+    code: Code
+    slots: dict[Level, _Slot]
+    guard: Guard | None
+    waits: bool
 
 
 class Emission:
@@ -173,7 +188,8 @@ class Emission:
     def note_snippet(self, snippet: Snippet) -> None:
         """Tell, before any code is written, that the kernel will hold this snippet.
 
-        A register that no snippet of the kernel writes keeps its initial value, so that a sum over it is known.
+        A register that no snippet of the kernel writes keeps its initial value, so that a sum over it is
+        known.
         """
         for statement in snippet.statements:
             if isinstance(statement, Save):
@@ -210,14 +226,14 @@ class Emission:
         waits: the stores will be put further down, so that what they read is copied.
         """
         code = Code([], [])
-        slots: dict[Level, _Slot] = {}
+        context = _Context(code, {}, guard, waits)
         for statement in snippet.statements:
             if isinstance(statement, Save):
                 values = [self._operand(operand, resolve) for operand in statement.operands]
                 if statement.map.kind is MapKind.SUM:
-                    self._add(statement.map, values, code.lines, slots, guard, statement.operands)
+                    self._add(statement, values, context)
                 else:
-                    self._store(statement.map, values, code, slots, guard, waits)
+                    self._store(statement.map, values, context)
             else:
                 if not waits:
                     code.lines += code.stores
@@ -376,11 +392,13 @@ class Emission:
         return Value(name, kind)
 
     def _as_bits(self, value: Value, lines: list[str]) -> str:
-        """The value in a register that integer instructions take: those for floating point are another class."""
+        """The value in a register that integer instructions take: those for floating point are another
+        class."""
         return self._copied(value, lines).text if value.type in _FLOATING else value.text
 
     def _slot(self, level: Level, lines: list[str], slots: dict[Level, _Slot]) -> _Slot:
-        """Warp index, lane, and whether this thread owns a slot at the level and the launch has room for it."""
+        """Warp index, lane, and whether this thread owns a slot at the level and the launch has room for
+        it."""
         if level in slots:
             return slots[level]
         warp, lane, a, b, c = (self.scratch.take("b32") for _ in range(5))
@@ -427,19 +445,11 @@ class Emission:
         wide = self.scratch.take("b64")
         lines += [f"cvt.u64.u32 {wide}, {index};", f"mad.lo.u64 {base}, {wide}, {scale}, {base};"]
 
-    def _store(
-        self,
-        target: Map,
-        values: list[Value],
-        code: Code,
-        slots: dict[Level, _Slot],
-        guard: Guard | None,
-        waits: bool,
-    ) -> None:
-        lines = code.lines
+    def _store(self, target: Map, values: list[Value], context: _Context) -> None:
+        lines = context.code.lines
         index = self._index[target.name]
-        slot = self._slot(target.level, lines, slots)
-        takes_part = self._guarded(slot.inside, guard, lines)
+        slot = self._slot(target.level, lines, context.slots)
+        takes_part = self._guarded(slot.inside, context.guard, lines)
         lanes = LANES if target.level is Level.THREAD else 1
         base = self.scratch.take("b64")
         lines.append(f"ld.param.u64 {base}, [{self._block}+{BLOCK_HEADER + BLOCK_PER_MAP * index}];")
@@ -453,14 +463,15 @@ class Emission:
             lines.append(f"setp.lt.and.u32 {stores}, {counter}, {target.cap}, {takes_part};")
             self._scaled(base, counter, lanes * target.size, lines)
             lines.append(f"@{takes_part} add.u32 {counter}, {counter}, 1;")
-        for where, kind, text in self._packed(target, values, lines, waits):
+        for where, kind, text in self._packed(target, values, lines, context.waits):
             at = f"[{base}+{where}]" if where else f"[{base}]"
-            code.stores.append(f"@{stores} st.global.{kind} {at}, {text};")
+            context.code.stores.append(f"@{stores} st.global.{kind} {at}, {text};")
 
     def _packed(
         self, target: Map, values: list[Value], lines: list[str], waits: bool
     ) -> list[tuple[int, str, str]]:
-        """The record as few stores: (offset, type, operand), 32-bit fields paired to 64 bits, those to 128."""
+        """The record as few stores: (offset, type, operand), 32-bit fields paired to 64 bits, those to
+        128."""
         single: list[tuple[int, str, str]] = []
         for field, value in zip(target.fields, values, strict=True):
             converted = self._converted(value, field, lines)
@@ -495,21 +506,17 @@ class Emission:
                 stores.append((offset, kind, text))
         return stores
 
-    def _add(
-        self,
-        target: Map,
-        values: list[Value],
-        lines: list[str],
-        slots: dict[Level, _Slot],
-        guard: Guard | None,
-        operands: tuple[str, ...],
-    ) -> None:
+    def _add(self, save: Save, values: list[Value], context: _Context) -> None:
+        target = save.map
+        lines = context.code.lines
         index = self._index[target.name]
-        prefix = guard.prefix if guard else ""
+        prefix = context.guard.prefix if context.guard else ""
         if target.level is Level.WARP:
-            slot = self._slot(Level.WARP, lines, slots)
-            prefix = f"@{self._guarded(slot.inside, guard, lines)} "
-        for number, (field, value, operand) in enumerate(zip(target.fields, values, operands, strict=True)):
+            slot = self._slot(Level.WARP, lines, context.slots)
+            prefix = f"@{self._guarded(slot.inside, context.guard, lines)} "
+        for number, (field, value, operand) in enumerate(
+            zip(target.fields, values, save.operands, strict=True)
+        ):
             if field.type not in {ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64}:
                 raise UnsupportedError(
                     f"map {target.name}: sums over {field.type.value} fields are not supported"

@@ -71,13 +71,15 @@ _NO_DESTINATION_PREFIX = (
     ("wgmma", "commit_group"),
     ("wgmma", "wait_group"),
 )
-# Their results arrive later than the instruction ends; reading them early would be wrong, or serialise the pipeline.
+# Their results arrive later than the instruction ends; reading them early would be wrong, or serialise the
+# pipeline.
 _ASYNCHRONOUS = (("wgmma", "mma_async"), ("tcgen05",), ("cp",), ("clusterlaunchcontrol",))
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """predicate: the guard's register or None; negated: ``@!``. operands: their texts, split at top-level commas."""
+    """predicate: the guard's register or None; negated: ``@!``. operands: their texts, split at top-level
+    commas."""
 
     predicate: str | None
     negated: bool
@@ -134,7 +136,8 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Address:
-    """``[base+offset]``. base: a register, a variable or an integer. offset: integer text, ``0`` without one."""
+    """``[base+offset]``. base: a register, a variable or an integer. offset: integer text, ``0`` without
+    one."""
 
     base: str
     offset: str
@@ -171,7 +174,8 @@ def split_operands(text: str) -> list[str]:
 
 
 def read_address(operand: str) -> Address | None:
-    """The address of a memory operand, None when the operand is none or of a form with several parts inside."""
+    """The address of a memory operand, None when the operand is none or of a form with several parts
+    inside."""
     match = _MEMORY.match(operand)
     if match is None or not match["base"]:
         return None

@@ -1,4 +1,5 @@
-"""What of its module a kernel needs: functions and variables to copy, variables to reach by address, and obstacles."""
+"""What of its module a kernel needs: functions and variables to copy, variables to reach by address, and
+obstacles."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from dataclasses import dataclass, field
 from neutrino.ptx.body import Body
 from neutrino.ptx.module import Function, Module, Statement, Variable
 
-# Names in operand position stand behind an opening bracket or a comma; the first operand of a call has neither.
+# Names in operand position stand behind an opening bracket or a comma; the first operand of a call has
+# neither.
 _NAMED = re.compile(r"[\[,({]\s*([A-Za-z_$][\w$]*)", re.ASCII)
 _LISTED = re.compile(r"\.(?:calltargets|branchtargets)\b([^;]*);", re.ASCII)
 _WORD = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
@@ -20,7 +22,8 @@ _LOCAL_STATIC = re.compile(r"\.(?:global|const)\s", re.ASCII)
 # Provided by the driver to every module (CUDA C++ Programming Guide: printf, assert, device-side malloc).
 _SYSTEM_CALLS = frozenset({"vprintf", "__assertfail", "malloc", "free"})
 
-# Constants that compilers put beside the code: no program can name them, so that a copy is as good as the original.
+# Constants that compilers put beside the code: no program can name them, so that a copy is as good as the
+# original.
 _LITERAL = re.compile(
     r"\$str|_\$_str|__unnamed_|__cudart_|__func__|.*__PRETTY_FUNCTION__|printfFormat_|assert(?:Message|File|Func)_"
 )

@@ -1,7 +1,7 @@
 """PTX text as a sequence of module-level statements, each with its exact place in the text.
 
-The statements tile the text: joining their texts gives the text back, whatever it holds. What is inside a function
-stays text until a probe needs it.
+The statements tile the text: joining their texts gives the text back, whatever it holds. What is inside a
+function stays text until a probe needs it.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Statement:
-    """One module-level statement: ``text[start:end]`` of the module, the white space before it left to a BLANK."""
+    """One module-level statement: ``text[start:end]`` of the module, the white space before it left to a
+    BLANK."""
 
     kind: Kind
     start: int
@@ -122,9 +123,9 @@ class Statement:
 class Variable:
     """A module-scope variable.
 
-    space: ``global``, ``const``, ``shared``, ``texref`` … without the dot. type: with the dot and vector, as written.
-    size: bytes, None when the extent is open (``[]``) or the type has none. initializer: text after ``=``, or None.
-    linkage: ``visible``, ``extern``, ``weak``, ``common``.
+    space: ``global``, ``const``, ``shared``, ``texref`` … without the dot. type: with the dot and vector, as
+    written. size: bytes, None when the extent is open (``[]``) or the type has none. initializer: text after
+    ``=``, or None. linkage: ``visible``, ``extern``, ``weak``, ``common``.
     """
 
     name: str
@@ -143,7 +144,8 @@ class Variable:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A kernel parameter. offset, size, align: bytes in the parameter space, laid out as ptxas and the driver do."""
+    """A kernel parameter. offset, size, align: bytes in the parameter space, laid out as ptxas and the driver
+    do."""
 
     name: str
     offset: int
@@ -187,7 +189,8 @@ class _LineCounter:
 
 @dataclass(frozen=True)
 class Module:
-    """PTX text taken apart at module level. text: as read. code: the same with comments and strings blanked."""
+    """PTX text taken apart at module level. text: as read. code: the same with comments and strings
+    blanked."""
 
     text: str
     code: str
@@ -232,7 +235,8 @@ class Module:
         return int(match[1]) if match else None
 
     def parameter_layout(self, entry: Function) -> tuple[tuple[Parameter, ...], int]:
-        """Parameters of a kernel in order, and the bytes they take. Raises PtxError for one that it does not know."""
+        """Parameters of a kernel in order, and the bytes they take. Raises PtxError for one that it does not
+        know."""
         if entry.parameters is None:
             return (), 0
         start, end = entry.parameters
@@ -440,5 +444,6 @@ def _matched(pattern: re.Pattern[str], text: str, at: int) -> re.Match[str]:
 
 
 def parse(text: str) -> Module:
-    """Take PTX text (decoded as latin-1) apart at module level. Never fails: what it does not know is kept as UNKNOWN."""
+    """Take PTX text (decoded as latin-1) apart at module level. Never fails: what it does not know is kept as
+    UNKNOWN."""
     return _Reader(text).read()

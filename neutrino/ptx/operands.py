@@ -1,4 +1,5 @@
-"""OUT, IN1 …, ADDR and BYTES of one instruction: which registers hold them, and what is needed to get at them."""
+"""OUT, IN1 …, ADDR and BYTES of one instruction: which registers hold them, and what is needed to get at
+them."""
 
 from __future__ import annotations
 
@@ -29,9 +30,10 @@ _MULTIMEM_ACCESSES = frozenset({"ld_reduce", "st", "red"})
 class SiteOperands:
     """Answers for the helpers at one side of one site.
 
-    here: lines to put where the snippet goes. early: lines to put before the instruction, filled on the ``after``
-    side for values that the instruction overwrites. reads_operands: an answer depended on more than the opcode. product: gives a private copy of a product that may be fused,
-    or None. module_addresses: the registers that hold module variables' addresses. All registers come from scratch.
+    here: lines to put where the snippet goes. early: lines to put before the instruction, filled on the
+    ``after`` side for values that the instruction overwrites. reads_operands: an answer depended on more than
+    the opcode. product: gives a private copy of a product that may be fused, or None. module_addresses: the
+    registers that hold module variables' addresses. All registers come from scratch.
     """
 
     def __init__(
@@ -231,7 +233,8 @@ class SiteOperands:
         return Value(wide, "b64")
 
     def _async_copy_bytes(self) -> Value:
-        """``cp.async [dst], [src], cp-size{, src-size | ignore-src}{, cache-policy};`` reads src-size bytes, or none."""
+        """``cp.async [dst], [src], cp-size{, src-size | ignore-src}{, cache-policy};`` reads src-size bytes,
+        or none."""
         operands = list(self._instruction.operands)
         if "L2::cache_hint" in self._instruction.parts:
             operands = operands[:-1]

@@ -9,7 +9,8 @@ import re
 
 _NOT_CODE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
 
-# Line information ends without a semicolon, at the end of its operands (PTX ISA, "Debugging Directives: .loc").
+# Line information ends without a semicolon, at the end of its operands (PTX ISA, "Debugging Directives:
+# .loc").
 LOCATION = re.compile(
     r"\.loc[ \t]+\d+[ \t]+\d+(?:[ \t]+\d+)?"
     r"(?P<inlined>\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*\d+)?\s*,\s*inlined_at\s+\d+\s+\d+\s+\d+)?",

@@ -1,8 +1,8 @@
 """From a module and a probe set to the twins' text.
 
-A twin is the kernel's own text with a list of edits: a new name, one parameter more, private registers at the entry,
-inserted code at sites and ends, and module variables replaced by registers that hold their addresses. Nothing else
-of the kernel changes.
+A twin is the kernel's own text with a list of edits: a new name, one parameter more, private registers at the
+entry, inserted code at sites and ends, and module variables replaced by registers that hold their addresses.
+Nothing else of the kernel changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cached_property
 from neutrino.errors import PtxError
 from neutrino.probing.layout import Reason, align_up, block_size
 from neutrino.probing.model import MapKind, Probe, ProbeSet, Save, ScalarType, Snippet
-from neutrino.ptx.contraction import PRODUCT, Contractions
+from neutrino.ptx.contraction import PRODUCT, Contractions, has_product, may_contract
 from neutrino.ptx.emission import Emission, Guard, UnsupportedError, bits
 from neutrino.ptx.instruction import Instruction, read_instruction
 from neutrino.ptx.linkage import Linkage, Needs, ObstacleError
@@ -70,8 +70,10 @@ class SkippedKernel:
 class TwinKernel:
     """One kernel's twin. Offsets and sizes are bytes of its parameter space.
 
-    variables: module variables passed by address, in the order of the probe block. own_arithmetic: floating-point
-    instructions that the probes add, by SASS mnemonic. can_cap: ``render`` may put the twin under a register cap.
+    variables: module variables passed by address, in the order of the probe block. own_arithmetic:
+    floating-point instructions that the probes add, by SASS mnemonic. contractible: some product may be fused
+    with a sum; where not, inserted code cannot change results, whatever the counts of the machine code say.
+    can_cap: ``render`` may put the twin under a register cap.
     """
 
     name: str
@@ -88,6 +90,7 @@ class TwinKernel:
     statements: frozenset[Statement]
     statement: Statement
     header: int
+    contractible: bool
     can_cap: bool = True
 
     def capped_text(self, registers: int) -> str:
@@ -144,9 +147,9 @@ def probe_module(
 ) -> TwinModule:
     """Write the twins of a module's kernels.
 
-    names: only these kernels, the others are left out without a word. version: the highest ``.version`` that may be
-    raised to where the probe block needs parameter space; None: the module's own. Raises PtxError when the text has
-    no ``.version`` or no ``.target sm_``.
+    names: only these kernels, the others are left out without a word. version: the highest ``.version`` that
+    may be raised to where the probe block needs parameter space; None: the module's own. Raises PtxError when
+    the text has no ``.version`` or no ``.target sm_``.
     """
     return _ModuleProber(module, probes, version).run(names)
 
@@ -213,7 +216,7 @@ class _ModuleProber:
         words = {"ret", "exit"} | {probe.tracepoint.opcode[0] for probe in self.opcode_probes}
         alternatives = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
         self.candidate = re.compile(
-            r"[;{}:]\s*(?P<guard>@\s*!?\s*[A-Za-z_$%][\w$]*\s+)?"
+            r"[;{}:](?<!::)\s*(?P<guard>@\s*!?\s*[A-Za-z_$%][\w$]*\s+)?"
             rf"(?P<opcode>(?:{alternatives})\b[\w.:]*)(?=\s*;|\s+[^\s,}}])",
             re.ASCII,
         )
@@ -354,7 +357,15 @@ class _KernelProber:
             frozenset(needs.statements),
             self.entry.statement,
             len(head),
+            self._contractible(needs),
         )
+
+    def _contractible(self, needs: Needs) -> bool:
+        # Called functions may be inlined; then a product and its sum can come from either side of the call.
+        bodies = [self.body, *(self.owner.linkage.body(function) for function in needs.functions)]
+        if len(bodies) == 1:
+            return may_contract(self.code, self.body.start, self.body.end)
+        return any(has_product(self.code, body.start, body.end) for body in bodies)
 
     def _candidates(self) -> tuple[list[tuple[re.Match[str], tuple[Probe, ...]]], list[re.Match[str]]]:
         """Instructions that opcode probes match, and the ends of the kernel."""
@@ -405,7 +416,8 @@ class _KernelProber:
         self.head_edits.insert(start + len(given), f"{separator}{parameter}\n")
 
     def _pass_by_address(self, needs: Needs) -> None:
-        """Put registers in the place of module variables; what is in ``.const`` is read through global memory."""
+        """Put registers in the place of module variables; what is in ``.const`` is read through global
+        memory."""
         for index, variable in enumerate(needs.by_address):
             register = self.emission.variable(index)
             self.variables[variable.name] = register
@@ -520,10 +532,8 @@ class _KernelProber:
 
     def _operands(self, instruction: Instruction, position: int, *, after: bool) -> SiteOperands:
         def product(name: str, is_out: bool) -> str | None:
-            if is_out:
-                found = self.contractions.at(position)
-            else:
-                found = self.contractions.open_product(name, position)
+            here = self.contractions.at(position)
+            found = here if is_out else self.contractions.open_product(name, position)
             return self._private_product(found.start) if found else None
 
         return SiteOperands(
@@ -556,7 +566,8 @@ class _KernelProber:
         return waits
 
     def _clear_of(self, position: int) -> int:
-        """The first place from position on for predicated stores: within no product and sum, no call sequence."""
+        """The first place from position on for predicated stores: within no product and sum, no call
+        sequence."""
         if not self.contractions:
             return position
         while True:
