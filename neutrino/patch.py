@@ -27,7 +27,8 @@ from neutrino.numerics import compare, count_arithmetic
 from neutrino.probing.layout import Reason, align_up
 from neutrino.probing.model import Map, ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.ptx import Module, TwinKernel, TwinModule, parse, probe_module
+from neutrino.ptx.module import Module, parse
+from neutrino.ptx.twin import TwinKernel, TwinModule, probe_module
 from neutrino.source import DEBUG_SECTION, Source, find_source
 from neutrino.toolchain import ASSEMBLER_HINT, Assembled, Assembler, AssemblyError, Resources
 

@@ -44,22 +44,58 @@ def _parser() -> _Parser:
         "a trace directory appears for each process that uses the GPU. Read it with neutrino-report.",
         epilog=f"Probes that ship with Neutrino: {', '.join(shipped_probes())}.",
     )
-    parser.add_argument("-p", "--probe", action="append", required=True, metavar="PROBE",
-                        help="a shipped probe's name, or the path of a .toml file; repeatable")  # fmt: skip
-    parser.add_argument("-k", "--kernel", action="append", default=[], metavar="NAME",
-                        help="probe only kernels whose mangled or demangled name contains NAME; with *?[ a glob over "
-                        "the whole name, /re/ a regular expression, a:b a list; repeatable")  # fmt: skip
-    parser.add_argument("--filter", action="append", default=[], metavar="NAME",
-                        help="leave these kernels alone; wins over -k; repeatable")  # fmt: skip
-    parser.add_argument("--tracedir", type=Path, default=Path("trace"), metavar="DIR",
-                        help="parent folder of the trace directories (default: ./trace)")  # fmt: skip
-    parser.add_argument("--driver", type=Path, metavar="PATH", help="another CUDA driver library than the machine's")
-    parser.add_argument("--pool", type=_size, metavar="SIZE",
-                        help="device memory for maps, for each context (default: 1/64 of the device's, at most 1G)")  # fmt: skip
-    parser.add_argument("--timeout", type=int, metavar="SECONDS",
-                        help="how long a module load may wait for its twins to be made (default: 120)")  # fmt: skip
-    parser.add_argument("--save-temps", type=Path, metavar="DIR",
-                        help="keep what each stage made: original, sites, probed text, images, tool output")  # fmt: skip
+    parser.add_argument(
+        "-p",
+        "--probe",
+        action="append",
+        required=True,
+        metavar="PROBE",
+        help="a shipped probe's name, or the path of a .toml file; repeatable",
+    )
+    parser.add_argument(
+        "-k",
+        "--kernel",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="probe only kernels whose mangled or demangled name contains NAME; with *?[ a glob over "
+        "the whole name, /re/ a regular expression, a:b a list; repeatable",
+    )
+    parser.add_argument(
+        "--filter",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="leave these kernels alone; wins over -k; repeatable",
+    )
+    parser.add_argument(
+        "--tracedir",
+        type=Path,
+        default=Path("trace"),
+        metavar="DIR",
+        help="parent folder of the trace directories (default: ./trace)",
+    )
+    parser.add_argument(
+        "--driver", type=Path, metavar="PATH", help="another CUDA driver library than the machine's"
+    )
+    parser.add_argument(
+        "--pool",
+        type=_size,
+        metavar="SIZE",
+        help="device memory for maps, for each context (default: 1/64 of the device's, at most 1G)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=int,
+        metavar="SECONDS",
+        help="how long a module load may wait for its twins to be made (default: 120)",
+    )
+    parser.add_argument(
+        "--save-temps",
+        type=Path,
+        metavar="DIR",
+        help="keep what each stage made: original, sites, probed text, images, tool output",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="do not say on stderr where the trace is")
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -79,10 +115,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             print(f"neutrino: {warning}", file=sys.stderr)
         save_temps = options.save_temps.absolute() if options.save_temps else None
         request = Request(
-            command, probes, tuple(options.probe), Selection(tuple(options.kernel), tuple(options.filter)),
-            tracedir=options.tracedir, driver=options.driver, pool=options.pool, timeout=options.timeout,
-            save_temps=save_temps, quiet=options.quiet,
-        )  # fmt: skip
+            command,
+            probes,
+            tuple(options.probe),
+            Selection(tuple(options.kernel), tuple(options.filter)),
+            tracedir=options.tracedir,
+            driver=options.driver,
+            pool=options.pool,
+            timeout=options.timeout,
+            save_temps=save_temps,
+            quiet=options.quiet,
+        )
         start(request)
     except (NeutrinoError, OSError) as error:
         for line in str(error).splitlines():

@@ -15,8 +15,19 @@ import sys
 import sysconfig
 from pathlib import Path
 
-SOURCES = ("driver.c", "entry.c", "handles.c", "hook.c", "image.c", "launch.c", "pool.c", "registry.c", "sha256.c",
-           "trace.c", "twins.c")  # fmt: skip
+SOURCES = (
+    "driver.c",
+    "entry.c",
+    "handles.c",
+    "hook.c",
+    "image.c",
+    "launch.c",
+    "pool.c",
+    "registry.c",
+    "sha256.c",
+    "trace.c",
+    "twins.c",
+)
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 PLACEHOLDER = "/neutrino-driver-placeholder" + "/" * 996
 """Room for a path of 1023 bytes. As it stands it names a file that does not exist, which the loader ignores."""
@@ -28,7 +39,10 @@ def compiler() -> list[str]:
     """The C compiler: ``$CC``, else the one that Python was built with if it is here, else ``cc``."""
     named = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     command = shlex.split(named)
-    if "CC" not in os.environ and subprocess.run(["which", command[0]], capture_output=True, check=False).returncode:
+    if (
+        "CC" not in os.environ
+        and subprocess.run(["which", command[0]], capture_output=True, check=False).returncode
+    ):
         return ["cc"]
     return [part for part in command if not part.startswith("-")]
 
@@ -37,19 +51,55 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
     """Compile into the folder target. flags: optimisation, sanitizers. CalledProcessError when the compiler refuses."""
     source = _HERE / "csrc"
     target.mkdir(parents=True, exist_ok=True)
-    common = [*compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-g", "-fPIC", "-shared", "-fvisibility=hidden", *flags,
-              *warnings, f"-ffile-prefix-map={source}=csrc", "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack"]  # fmt: skip
+    common = [
+        *compiler(),
+        "-std=gnu11",
+        "-D_GNU_SOURCE",
+        "-g",
+        "-fPIC",
+        "-shared",
+        "-fvisibility=hidden",
+        *flags,
+        *warnings,
+        f"-ffile-prefix-map={source}=csrc",
+        "-Wl,-z,relro,-z,now",
+        "-Wl,-z,noexecstack",
+    ]
     empty = str(source / "empty.c")
 
     def run(*arguments: str) -> None:
         subprocess.run([*common, *arguments], check=True)
 
-    run(empty, "-o", str(target / "libneutrino_driver.so"), "-Wl,-soname,libneutrino_driver.so",
-        f"-Wl,-f,{PLACEHOLDER}")  # fmt: skip
-    run(*(str(source / name) for name in SOURCES), "-o", str(target / "libcuda.so.1"), "-Wl,-soname,libcuda.so.1",
-        f"-L{target}", "-Wl,--no-as-needed", "-lneutrino_driver", "-Wl,-rpath,$ORIGIN", "-ldl", "-lpthread")  # fmt: skip
-    run(empty, "-o", str(target / "libcuda.so"), "-Wl,-soname,libcuda.so", "-Wl,--no-as-needed", f"-L{target}",
-        "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN", f"-Wl,-rpath-link,{target}")  # fmt: skip
+    run(
+        empty,
+        "-o",
+        str(target / "libneutrino_driver.so"),
+        "-Wl,-soname,libneutrino_driver.so",
+        f"-Wl,-f,{PLACEHOLDER}",
+    )
+    run(
+        *(str(source / name) for name in SOURCES),
+        "-o",
+        str(target / "libcuda.so.1"),
+        "-Wl,-soname,libcuda.so.1",
+        f"-L{target}",
+        "-Wl,--no-as-needed",
+        "-lneutrino_driver",
+        "-Wl,-rpath,$ORIGIN",
+        "-ldl",
+        "-lpthread",
+    )
+    run(
+        empty,
+        "-o",
+        str(target / "libcuda.so"),
+        "-Wl,-soname,libcuda.so",
+        "-Wl,--no-as-needed",
+        f"-L{target}",
+        "-l:libcuda.so.1",
+        "-Wl,-rpath,$ORIGIN",
+        f"-Wl,-rpath-link,{target}",
+    )
 
 
 if __name__ == "__main__":

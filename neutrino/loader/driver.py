@@ -14,8 +14,16 @@ from pathlib import Path
 from neutrino.cache import private_folder, read_private, write_private
 
 NAME = "libcuda.so.1"
-_USUAL = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/lib/wsl/lib",
-          "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/run/opengl-driver/lib")  # fmt: skip
+_USUAL = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/lib/wsl/lib",
+    "/usr/local/nvidia/lib64",
+    "/usr/local/nvidia/lib",
+    "/run/opengl-driver/lib",
+)
 _ELF_CLASS_64 = b"\x7fELF\x02"
 
 
@@ -26,7 +34,11 @@ def find_driver(environment: Mapping[str, str]) -> Path | None:
     keep drivers.
     """
     folders = [folder for folder in re.split("[:;]", environment.get("LD_LIBRARY_PATH", "")) if folder]
-    for candidate in (*(Path(folder) / NAME for folder in folders), *_cached(), *(Path(f) / NAME for f in _USUAL)):
+    for candidate in (
+        *(Path(folder) / NAME for folder in folders),
+        *_cached(),
+        *(Path(f) / NAME for f in _USUAL),
+    ):
         if is_library(candidate):
             return candidate.absolute()
     return None

@@ -25,7 +25,7 @@ def install_hook(driver: Path, cache: Path) -> Path:
     folder = cache / "hook" / digest[:32]
     if any(character in str(folder) for character in " :$"):
         raise NeutrinoError(
-            f"{folder}: LD_PRELOAD cannot name a path with a space, a colon or a dollar sign; set XDG_CACHE_HOME to another"
+            f"{folder}: LD_PRELOAD cannot name a path with a space, colon or dollar sign; set XDG_CACHE_HOME"
         )
     for parent in (cache, cache / "hook", folder):
         private_folder(parent)

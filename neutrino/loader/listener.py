@@ -94,17 +94,19 @@ def _listen(listening: socket.socket, command: int, settings: Settings) -> None:
     watched = {command}
     workers: set[int] = set()
     while watched or workers:
-        ready, _, _ = select.select([listening, *watched], [], [], 0.5 if workers else None)
+        ready, _, _ = select.select([listening.fileno(), *watched], [], [], 0.5 if workers else None)
         for number in [pid for pid in workers if os.waitpid(pid, os.WNOHANG)[0]]:
             workers.discard(number)
         for descriptor in ready:
-            if isinstance(descriptor, int):
+            if descriptor in watched:
                 watched.discard(descriptor)
                 os.close(descriptor)
                 continue
             connection, _ = listening.accept()
             with connection:
-                pid, user, _ = struct.unpack("iii", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+                pid, user, _ = struct.unpack(
+                    "iii", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+                )
                 if user != os.getuid():
                     continue
                 with contextlib.suppress(OSError):
@@ -161,9 +163,14 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
         from neutrino.toolchain import find_assembler
 
         entry = patch_image(
-            image, settings.probes, arch, selection=settings.selection, assembler=find_assembler(driver_version),
-            key=key, save_temps=settings.save_temps,
-        )  # fmt: skip
+            image,
+            settings.probes,
+            arch,
+            selection=settings.selection,
+            assembler=find_assembler(driver_version),
+            key=key,
+            save_temps=settings.save_temps,
+        )
         with contextlib.suppress(OSError):
             settings.cache.write(key, entry)
         return entry
@@ -195,4 +202,3 @@ def _receive(connection: socket.socket, size: int) -> bytes | None:
             return None
         data += piece
     return bytes(data)
-

@@ -46,7 +46,10 @@ def prepare(request: Request) -> dict[str, str]:
     environment = dict(os.environ)
     driver = request.driver or find_driver(environment)
     if driver is None:
-        print("neutrino: no CUDA driver (libcuda.so.1) on this machine: COMMAND runs without probes", file=sys.stderr)
+        print(
+            "neutrino: no CUDA driver (libcuda.so.1) on this machine: COMMAND runs without probes",
+            file=sys.stderr,
+        )
         return environment
     if not is_library(driver):
         raise NeutrinoError(f"--driver {driver}: not a 64-bit ELF library that can be read")
@@ -62,7 +65,9 @@ def prepare(request: Request) -> dict[str, str]:
     key = run_key(request.probes.digest, request.selection.digest, assembler, __version__)
     folder = install_hook(driver.absolute(), cache)
     probe_file = _keep_probes(cache, request.probes)
-    socket = start_listener(Settings(request.probes, request.selection, key, Cache(cache), request.save_temps))
+    socket = start_listener(
+        Settings(request.probes, request.selection, key, Cache(cache), request.save_temps)
+    )
     environment |= {
         "LD_PRELOAD": preload(folder, environment.get("LD_PRELOAD", "")),
         "NEUTRINO_DRIVER": str(driver.absolute()),
@@ -75,7 +80,11 @@ def prepare(request: Request) -> dict[str, str]:
         "NEUTRINO_READER": str(tool_path("read.py")),
         "NEUTRINO_VERSION": __version__,
     }
-    for name, value in {"POOL": request.pool, "TIMEOUT": request.timeout, "QUIET": int(request.quiet) or None}.items():
+    for name, value in {
+        "POOL": request.pool,
+        "TIMEOUT": request.timeout,
+        "QUIET": int(request.quiet) or None,
+    }.items():
         if value is not None:
             environment[f"NEUTRINO_{name}"] = str(value)
     return environment
@@ -120,7 +129,9 @@ def _check_writable(tracedir: Path) -> None:
         with tempfile.TemporaryDirectory(prefix=".neutrino-", dir=nearest):
             pass
     except OSError as error:
-        raise NeutrinoError(f"--tracedir {tracedir}: no trace can be written there: {error.strerror}") from error
+        raise NeutrinoError(
+            f"--tracedir {tracedir}: no trace can be written there: {error.strerror}"
+        ) from error
 
 
 def _keep_probes(cache: Path, probes: ProbeSet) -> Path:

@@ -1,15 +1,4 @@
-"""Reads PTX text with its exact source and writes the twins' text."""
+"""Reads PTX text with its exact source (``module``) and writes the twins' text (``twin``).
 
-from neutrino.ptx.module import Module, Parameter, parse
-from neutrino.ptx.twin import Site, SkippedKernel, TwinKernel, TwinModule, probe_module
-
-__all__ = [
-    "Module",
-    "Parameter",
-    "Site",
-    "SkippedKernel",
-    "TwinKernel",
-    "TwinModule",
-    "parse",
-    "probe_module",
-]
+Imports nothing by itself: checking a probe's snippets (``snippet``) must not cost the import of the patcher.
+"""

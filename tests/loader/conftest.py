@@ -19,20 +19,41 @@ from neutrino.probing.model import Field, Level, Map, MapKind, ScalarType, Span
 HERE = Path(__file__).parent
 CSRC = Path(build.__file__).parent / "csrc"
 BLOCK_SCHED = Map(
-    "BlockSched", MapKind.ARRAY, Level.WARP, 16, 1,
-    (Field("start", ScalarType.U64, 0), Field("elapsed", ScalarType.U32, 8), Field("cuid", ScalarType.U32, 12)),
+    "BlockSched",
+    MapKind.ARRAY,
+    Level.WARP,
+    16,
+    1,
+    (
+        Field("start", ScalarType.U64, 0),
+        Field("elapsed", ScalarType.U32, 8),
+        Field("cuid", ScalarType.U32, 12),
+    ),
     Span(1, 1),
-)  # fmt: skip
+)
 RUN_KEY = run_key("probes", "selection", "assembler", "version")
 IMAGE = b".version 9.0\n" + b" " * 5000
 
 
 def compile_c(target: Path, *arguments: str) -> None:
     subprocess.run(
-        [*build.compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-g", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}",
-         *arguments, "-o", str(target), "-ldl", "-lpthread"],
+        [
+            *build.compiler(),
+            "-std=gnu11",
+            "-D_GNU_SOURCE",
+            "-g",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            f"-I{CSRC}",
+            *arguments,
+            "-o",
+            str(target),
+            "-ldl",
+            "-lpthread",
+        ],
         check=True,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -51,13 +72,23 @@ class Bench:
 
     def build(self, flags: tuple[str, ...]) -> Bench:
         self.folder.mkdir(parents=True, exist_ok=True)
-        compile_c(self.driver, *flags, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", str(HERE / "fake_driver.c"))
+        compile_c(
+            self.driver, *flags, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", str(HERE / "fake_driver.c")
+        )
         compile_c(self.host, *flags, str(HERE / "host.c"))
         build.build(self.folder / "lib", flags=flags)
         return self
 
-    def run(self, scenario: str, home: Path, *, twins: bool = True, reason: Reason = Reason.PROBED,
-            extra: Mapping[str, str] | None = None, image: bytes = IMAGE) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    def run(
+        self,
+        scenario: str,
+        home: Path,
+        *,
+        twins: bool = True,
+        reason: Reason = Reason.PROBED,
+        extra: Mapping[str, str] | None = None,
+        image: bytes = IMAGE,
+    ) -> subprocess.CompletedProcess[str]:
         """The program under the hook, its twins in a cache below home; traces in home/trace."""
         cache = Cache(home / "cache")
         home.mkdir(exist_ok=True)
@@ -80,8 +111,14 @@ class Bench:
             "NEUTRINO_TRACEDIR": str(home / "trace"),
             **(extra or {}),
         }
-        return subprocess.run([str(self.host), scenario], env=environment, capture_output=True, text=True,
-                              timeout=120, check=False)  # fmt: skip
+        return subprocess.run(
+            [str(self.host), scenario],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
 
 
 def _second(image: bytes) -> bytes:
@@ -95,10 +132,14 @@ def entry_for(key: bytes, reason: Reason) -> bytes:
         if reason is not Reason.PROBED:
             return KernelEntry(name, reason, "said the test")
         return KernelEntry(
-            name, reason, twin=f"{name}__neutrino", parameters=tuple((8 * i, 8) for i in range(parameters)),
-            block_offset=8 * parameters, block_size=block_size(1, 0),
+            name,
+            reason,
+            twin=f"{name}__neutrino",
+            parameters=tuple((8 * i, 8) for i in range(parameters)),
+            block_offset=8 * parameters,
+            block_size=block_size(1, 0),
             files={"manifest.json": b"{}", "original.ptx": b"o", "probed.ptx": b"p"},
-        )  # fmt: skip
+        )
 
     return write_entry(key, [BLOCK_SCHED], [kernel("count_p2", 2), kernel("spin_p1", 1)], [b"FAKETWIN\0"])
 

@@ -4,7 +4,7 @@
  *
  * Kernel names: count_pN...  adds 1 to the u64 that the first of N parameters points at
  *               spin_pN...   waits until the u32 that the first parameter points at is not 0
- * An image "loads" when it begins with ".version" or with "FAKETWIN"; any name can be obtained from it. A name that
+ * An image "loads" when it begins with ".version", with "FAKETWIN" or as an ELF file; any name can be obtained from it. A name that
  * ends in __neutrino is a twin: it has the probe block as parameter N, does the original's work and stores one
  * {u64 launch number, u32 warp, u32 7} a warp into map 0.
  *
@@ -244,7 +244,7 @@ API CUresult cuEventQuery(CUevent event)
 
 static CUresult load(void **ret, const void *image)
 {
-	if (strncmp(image, ".version", 8) != 0 && strncmp(image, "FAKETWIN", 8) != 0)
+	if (strncmp(image, ".version", 8) != 0 && strncmp(image, "FAKETWIN", 8) != 0 && memcmp(image, "\177ELF", 4) != 0)
 		return 200;
 	*ret = calloc(1, sizeof(struct module));
 	return 0;

@@ -26,7 +26,9 @@ maps = st.lists(
 
 def test_the_header_is_generated_from_the_layout() -> None:
     committed = (CSRC / "neutrino_layout.h").read_text()
-    assert committed == c_header(), "regenerate it: python -m neutrino.probing.layout > neutrino/loader/csrc/neutrino_layout.h"
+    assert committed == c_header(), (
+        "regenerate it: python -m neutrino.probing.layout > neutrino/loader/csrc/neutrino_layout.h"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +56,10 @@ def test_regions_in_c_and_in_python(
     core: tuple[FFI, object], rows: list[tuple[MapKind, Level, int, int]], warps: int
 ) -> None:
     ffi, library = core
-    entries = [Map(f"m{i}", kind, level, size, 1 if kind is MapKind.SUM else cap, (), Span(1, 1))
-               for i, (kind, level, size, cap) in enumerate(rows)]  # fmt: skip
+    entries = [
+        Map(f"m{i}", kind, level, size, 1 if kind is MapKind.SUM else cap, (), Span(1, 1))
+        for i, (kind, level, size, cap) in enumerate(rows)
+    ]
     expected, total = region_layout(entries, warps)
     table = ffi.new("struct neutrino_map[]", max(len(rows), 1))
     for row, entry in zip(table, entries, strict=False):
@@ -69,7 +73,10 @@ def test_regions_in_c_and_in_python(
     for index, wanted in enumerate(expected):
         offset = library.nt_region_of(table + index, warps, offset, region)  # type: ignore[attr-defined]
         assert (region.records, region.records_size, region.counts_size) == (
-            wanted.records, wanted.records_size, wanted.counts_size)  # fmt: skip
+            wanted.records,
+            wanted.records_size,
+            wanted.counts_size,
+        )
         assert wanted.counts is None or region.counts == wanted.counts
 
 
@@ -87,8 +94,9 @@ def test_measuring_any_bytes_stays_inside_them(core: tuple[FFI, object], data: b
 @settings(deadline=None, max_examples=200)
 @given(st.data())
 def test_an_entry_with_any_byte_changed_is_refused(core: tuple[FFI, object], data: st.DataObject) -> None:
-    from .conftest import entry_for
     from neutrino.probing.layout import Reason
+
+    from .conftest import entry_for
 
     ffi, library = core
     key = bytes(range(32))
@@ -106,11 +114,19 @@ def test_an_entry_with_any_byte_changed_is_refused(core: tuple[FFI, object], dat
 
 def test_the_hook_exports_the_drivers_names_only(tmp_path: Path) -> None:
     build.build(tmp_path)
-    listing = subprocess.run(["nm", "-D", "--defined-only", str(tmp_path / "libcuda.so.1")],
-                             capture_output=True, text=True, check=True).stdout  # fmt: skip
+    listing = subprocess.run(
+        ["nm", "-D", "--defined-only", str(tmp_path / "libcuda.so.1")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     names = [line.split()[2] for line in listing.splitlines()]
     assert names
     assert all(name.startswith("cu") for name in names)
-    undefined = subprocess.run(["nm", "-D", "--undefined-only", str(tmp_path / "libcuda.so.1")],
-                               capture_output=True, text=True, check=True).stdout  # fmt: skip
+    undefined = subprocess.run(
+        ["nm", "-D", "--undefined-only", str(tmp_path / "libcuda.so.1")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert "Py" not in undefined

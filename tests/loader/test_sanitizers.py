@@ -22,8 +22,15 @@ OPTIONS = {
     "UBSAN_OPTIONS": "print_stacktrace=1:exitcode=99",
     "TSAN_OPTIONS": "exitcode=99:halt_on_error=0:report_signal_unsafe=0",
 }
-SCENARIOS = {"plain": "20\n", "extra": "20\n", "threads": "12000\n", "large": "7\n", "spin": "200\n", "reload": "50\n",
-             "destroy": "30\n"}  # fmt: skip
+SCENARIOS = {
+    "plain": "20\n",
+    "extra": "20\n",
+    "threads": "12000\n",
+    "large": "7\n",
+    "spin": "200\n",
+    "reload": "50\n",
+    "destroy": "30\n",
+}
 
 
 @pytest.fixture(scope="session", params=sorted(FLAGS))
@@ -32,16 +39,16 @@ def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     folder = tmp_path_factory.mktemp(request.param)
     source = folder / "empty.c"
     source.write_text("int main(void) { return 0; }\n")
-    built = subprocess.run([*build.compiler(), *flags, str(source), "-o", str(folder / "empty")], capture_output=True)
-    if built.returncode or subprocess.run([str(folder / "empty")]).returncode:
+    built = subprocess.run(
+        [*build.compiler(), *flags, str(source), "-o", str(folder / "empty")], capture_output=True, check=False
+    )
+    if built.returncode or subprocess.run([str(folder / "empty")], check=False).returncode:
         pytest.skip(f"this compiler has no working -fsanitize={request.param}")
     return Bench(folder).build(flags)
 
 
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))
-def test_no_report(
-    sanitized: Bench, scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_report(sanitized: Bench, scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "_BUILT", sanitized.folder / "lib")
     result = sanitized.run(scenario, tmp_path, extra=OPTIONS)
     assert "Sanitizer" not in result.stderr, result.stderr[:4000]

@@ -40,7 +40,9 @@ class Files:
         ]
 
     def kernel(self, name: str) -> int:
-        return int(next(event["id"] for event in self.events if event["event"] == "kernel" and event["name"] == name))
+        return int(
+            next(event["id"] for event in self.events if event["event"] == "kernel" and event["name"] == name)
+        )
 
     def counted(self, name: str) -> dict[str, int]:
         row = self.counters[self.kernel(name)]

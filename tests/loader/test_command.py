@@ -1,0 +1,221 @@
+"""``neutrino`` from end to end in front of a fake driver: patcher, assembler, listener and cache are the real ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from neutrino.errors import ToolMissingError
+from neutrino.toolchain import find_tool
+
+from .conftest import Bench
+from .trace_files import Files
+
+PTX = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry count_p2(.param .u64 counter, .param .u32 unused)
+{
+	.reg .b64 %d<3>;
+	ld.param.u64 %d1, [counter];
+	atom.global.add.u64 %d2, [%d1], 1;
+	ret;
+}
+.visible .entry spin_p1(.param .u64 flag)
+{
+	.reg .b64 %d<2>; .reg .b32 %r<2>; .reg .pred %p<2>;
+	ld.param.u64 %d1, [flag];
+$again:
+	ld.volatile.global.u32 %r1, [%d1];
+	setp.eq.u32 %p1, %r1, 0;
+	@%p1 bra $again;
+	ret;
+}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "image").write_text(PTX)
+    return tmp_path
+
+
+@pytest.fixture
+def ptxas() -> Path:
+    try:
+        return find_tool("ptxas")
+    except ToolMissingError as error:
+        pytest.skip(str(error))
+
+
+def neutrino(
+    bench: Bench, home: Path, *arguments: str, extra: Mapping[str, str] | None = None, driver: bool = True
+) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "HOST_IMAGE": str(home / "image"),
+        "XDG_CACHE_HOME": str(home / "cache"),
+        **({"LD_LIBRARY_PATH": str(bench.folder)} if driver else {}),
+        **(extra or {}),
+    }
+    command = [sys.executable, "-m", "neutrino.cli.run", *arguments]
+    return subprocess.run(
+        command, env=environment, cwd=home, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.usefixtures("ptxas")
+def test_the_second_run_finds_everything_in_the_cache(bench: Bench, home: Path, ptxas: Path) -> None:
+    log = home / "ptxas.log"
+    logging = home / "ptxas"
+    logging.write_text(f'#!/bin/sh\necho "$@" >> "{log}"\nexec "{ptxas}" "$@"\n')
+    logging.chmod(0o755)
+    extra = {"NEUTRINO_PTXAS": str(logging)}
+    for run in ("first", "second"):
+        result = neutrino(
+            bench, home, "-p", "block_sched", "--tracedir", run, str(bench.host), "plain", extra=extra
+        )
+        assert (result.stdout, result.returncode) == ("20\n", 0), result.stderr
+        assert re.fullmatch(rf"neutrino: trace in {home}/{run}/\w+\n", result.stderr)
+        files = Files(home / run)
+        assert files.counted("count_p2") == {"probed": 20}
+        files.check_records()
+        image = next(event for event in files.events if event["event"] == "image")
+        assert image["cached"] == (run == "second")
+        if run == "first":
+            assert log.read_text()
+            log.unlink()
+        else:
+            assert not log.exists()
+            assert image["ready_ms"] <= 5
+    assert (files.path / "read.py").is_file()
+    assert "BlockSched" in (files.path / "probe.toml").read_text()
+    manifest = json.loads(
+        (files.path / "kernel" / str(files.kernel("count_p2")) / "manifest.json").read_text()
+    )
+    assert manifest["registers"]["twin"] >= manifest["registers"]["original"] > 0
+
+
+def test_starting_a_command_imports_no_patcher(bench: Bench, home: Path) -> None:
+    code = "import sys; sys.argv = ['neutrino']; import neutrino.cli.run; print(*sys.modules)"
+    names = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "neutrino.loader.listener" in names
+    assert not {
+        "neutrino.patch",
+        "neutrino.ptx.module",
+        "neutrino.ptx.twin",
+        "neutrino.fatbin",
+        "numpy",
+    } & set(names)
+
+
+@pytest.mark.usefixtures("ptxas")
+def test_a_damaged_entry_is_made_anew(bench: Bench, home: Path) -> None:
+    for run in ("first", "second"):
+        result = neutrino(bench, home, "-p", "block_sched", "--tracedir", run, str(bench.host), "plain")
+        assert (result.stdout, result.returncode) == ("20\n", 0)
+        assert Files(home / run).counted("count_p2") == {"probed": 20}
+        (entry,) = (home / "cache" / "neutrino").glob("twins/*/*.twins")
+        entry.write_bytes(entry.read_bytes()[:-100])
+
+
+@pytest.mark.usefixtures("ptxas")
+def test_selection_leaves_a_kernel_alone(bench: Bench, home: Path) -> None:
+    result = neutrino(bench, home, "-p", "block_sched", "--filter", "count", str(bench.host), "plain")
+    assert (result.stdout, result.returncode) == ("20\n", 0)
+    assert Files(home / "trace").counted("count_p2") == {"not-selected": 20}
+
+
+def test_without_an_assembler_the_program_runs_and_the_reason_is_kept(bench: Bench, home: Path) -> None:
+    broken = home / "ptxas"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    result = neutrino(bench, home, "-p", "block_sched", str(bench.host), "plain",
+                      extra={"NEUTRINO_PTXAS": str(broken)})  # fmt: skip
+    assert (result.stdout, result.returncode) == ("20\n", 0)
+    files = Files(home / "trace")
+    assert files.counted("count_p2") in ({"helper": 20}, {"assembler": 20})
+    assert not list((home / "cache").glob("neutrino/twins/*/*.twins"))
+
+
+def test_the_commands_pid_status_and_output_are_its_own(bench: Bench, home: Path) -> None:
+    script = "import os, sys; print(os.getpid()); print('err', file=sys.stderr); sys.exit(7)"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "neutrino.cli.run", "-p", "block_sched", sys.executable, "-c", script],
+        env={**os.environ, "LD_LIBRARY_PATH": str(bench.folder), "XDG_CACHE_HOME": str(home / "cache")},
+        cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    out, err = process.communicate(timeout=60)
+    assert (out, err, process.returncode) == (f"{process.pid}\n", "err\n", 7)
+    assert not (home / "trace").exists()
+
+
+def test_a_signal_ends_the_command_as_without_neutrino(bench: Bench, home: Path) -> None:
+    result = neutrino(bench, home, "-p", "block_sched", "sh", "-c", "kill -TERM $$")
+    assert result.returncode == -signal.SIGTERM
+
+
+def test_no_process_and_no_socket_stay_behind(bench: Bench, home: Path) -> None:
+    runtime = home / "run"
+    runtime.mkdir()
+    result = neutrino(bench, home, "-p", "block_sched", "true", extra={"XDG_RUNTIME_DIR": str(runtime)})
+    assert result.returncode == 0
+    deadline = time.monotonic() + 10
+    while list(runtime.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(runtime.iterdir()) == []
+
+
+def test_without_a_driver_the_command_runs_and_one_line_says_so(bench: Bench, home: Path) -> None:
+    result = neutrino(bench, home, "-p", "block_sched", "sh", "-c", "echo out; exit 5", driver=False)
+    if "no CUDA driver" not in result.stderr:
+        pytest.skip("this machine has a CUDA driver")
+    assert (result.stdout, result.returncode) == ("out\n", 5)
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ((), 125, "required: -p/--probe"),
+        (("-p", "block_sched"), 125, "no COMMAND to run"),
+        (("-p", "blok_sched", "true"), 125, "did you mean block_sched?"),
+        (("-p", "./missing.toml", "true"), 125, "cannot read the probe file"),
+        (("-p", "block_sched", "-k", "/(/", "true"), 125, "-k"),
+        (("-p", "block_sched", "--pool", "many", "true"), 125, "is not a size"),
+        (("-p", "block_sched", "--tracedir", "image/trace", "true"), 125, "no trace can be written there"),
+        (("-p", "block_sched", "--driver", "image", "true"), 125, "not a 64-bit ELF library"),
+        (("-p", "block_sched", "./image"), 126, "cannot be executed"),
+        (("-p", "block_sched", "no-such-command"), 127, "command not found"),
+    ],
+)
+def test_nothing_starts_and_one_line_says_why(
+    bench: Bench, home: Path, arguments: tuple[str, ...], status: int, said: str
+) -> None:
+    result = neutrino(bench, home, *arguments)
+    assert (result.stdout, result.returncode) == ("", status)
+    assert len(result.stderr.splitlines()) == 1
+    assert said in result.stderr
+
+
+def test_a_typo_in_a_probe_is_shown_with_line_column_and_hint(bench: Bench, home: Path) -> None:
+    (home / "p.toml").write_text(
+        'platform = "cuda"\n[map.M]\ntype = "array"\nlevel = "warp"\nsize = 8\ncap = 1\ndata = { start = "u64" }\n'
+        '[probe.a]\nposition = "kernel"\nlevel = "warp"\n'
+        'before = """\n.reg .u64 %start;\nmov.u64 %strt, %clock64;\nSAVE [ M ] { %start };\n"""\n'
+    )
+    result = neutrino(bench, home, "-p", "./p.toml", "sh", "-c", "echo started")
+    assert (result.stdout, result.returncode) == ("", 125)
+    assert "p.toml:13:9" in result.stderr
+    assert "%start" in result.stderr
