@@ -15,6 +15,7 @@ from functools import cached_property
 from neutrino.errors import PtxError
 from neutrino.probing.layout import Reason, align_up, block_size
 from neutrino.probing.model import MapKind, Probe, ProbeSet, Save, ScalarType, Snippet
+from neutrino.ptx.body import Body
 from neutrino.ptx.contraction import PRODUCT, Contractions, has_product, may_contract
 from neutrino.ptx.emission import Emission, Guard, UnsupportedError, bits
 from neutrino.ptx.instruction import Instruction, read_instruction
@@ -71,9 +72,10 @@ class TwinKernel:
     """One kernel's twin. Offsets and sizes are bytes of its parameter space.
 
     variables: module variables passed by address, in the order of the probe block. own_arithmetic:
-    floating-point instructions that the probes add, by SASS mnemonic. contractible: some product may be fused
-    with a sum; where not, inserted code cannot change results, whatever the counts of the machine code say.
-    can_cap: ``render`` may put the twin under a register cap.
+    floating-point instructions that the probes add, by SASS mnemonic. version: the ``.version`` that the twin
+    needs. statements: what of the module it needs. statement: the original. header: characters of probed_text
+    before the body. bodies: its body and those of the functions that it calls. can_cap: ``render`` may put the
+    twin under a register cap (``.maxnreg`` goes with every other directive).
     """
 
     name: str
@@ -90,8 +92,17 @@ class TwinKernel:
     statements: frozenset[Statement]
     statement: Statement
     header: int
-    contractible: bool
+    bodies: tuple[Body, ...]
     can_cap: bool = True
+
+    @cached_property
+    def contractible(self) -> bool:
+        """Some product may be fused with a sum; where not, inserted code cannot change what comes out."""
+        code = self.bodies[0].code
+        if len(self.bodies) == 1:
+            return may_contract(code, self.bodies[0].start, self.bodies[0].end)
+        # Called functions may be inlined; then a product and its sum can come from either side of the call.
+        return any(has_product(code, body.start, body.end) for body in self.bodies)
 
     def capped_text(self, registers: int) -> str:
         """The twin under ``.maxnreg``. header: length of the text before the body."""
@@ -357,15 +368,8 @@ class _KernelProber:
             frozenset(needs.statements),
             self.entry.statement,
             len(head),
-            self._contractible(needs),
+            (self.body, *(owner.linkage.body(function) for function in needs.functions)),
         )
-
-    def _contractible(self, needs: Needs) -> bool:
-        # Called functions may be inlined; then a product and its sum can come from either side of the call.
-        bodies = [self.body, *(self.owner.linkage.body(function) for function in needs.functions)]
-        if len(bodies) == 1:
-            return may_contract(self.code, self.body.start, self.body.end)
-        return any(has_product(self.code, body.start, body.end) for body in bodies)
 
     def _candidates(self) -> tuple[list[tuple[re.Match[str], tuple[Probe, ...]]], list[re.Match[str]]]:
         """Instructions that opcode probes match, and the ends of the kernel."""
