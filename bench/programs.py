@@ -36,9 +36,7 @@ class Finished:
     stderr: str
 
 
-def run_program(
-    argv: Sequence[str], environment: Mapping[str, str], folder: Path, name: str, limit: float
-) -> Finished:
+def run_program(argv: Sequence[str], environment: Mapping[str, str], folder: Path, name: str, limit: float) -> Finished:
     """Run a program for at most limit seconds; its output goes to NAME.out and NAME.err in folder.
 
     Files rather than pipes: a process that it leaves behind (the listener) may keep them open, and must not

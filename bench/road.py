@@ -63,6 +63,7 @@ class Road:
         self.folder = folder
         self.result: dict[str, Json] = {}
         self.diagnostics: list[str] = []
+        (folder / "cache").mkdir(mode=0o700, exist_ok=True)
         self._end = time.monotonic() + deadline
         self._lock = threading.Lock()
 
@@ -235,12 +236,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "bench/results")))
     parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
     parser.add_argument("--only", default="", help="names of workloads, with commas between; default all")
-    parser.add_argument(
-        "--budget", type=float, default=420, help="seconds after which no further run is started"
-    )
-    parser.add_argument(
-        "--jobs", type=int, default=3, help="runs at once, where they do not disturb each other"
-    )
+    parser.add_argument("--budget", type=float, default=420, help="seconds after which no further run is started")
+    parser.add_argument("--jobs", type=int, default=3, help="runs at once, where they do not disturb each other")
     options = parser.parse_args(arguments)
     only = set(filter(None, options.only.split(",")))
     chosen = [entry for entry in WORKLOADS if not only or entry.name in only]

@@ -27,9 +27,7 @@ class Run:
     event() makes an event; elapsed(a, b) gives the milliseconds between two that have happened.
     """
 
-    def __init__(
-        self, workload: str, event: Callable[[], Event], elapsed: Callable[[Any, Any], float]
-    ) -> None:
+    def __init__(self, workload: str, event: Callable[[], Event], elapsed: Callable[[Any, Any], float]) -> None:
         parser = argparse.ArgumentParser()
         parser.add_argument("--seeds", type=int, default=20)
         parser.add_argument("--out", type=Path, required=True)

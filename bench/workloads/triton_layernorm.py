@@ -31,9 +31,7 @@ def layernorm_kernel(x, weight, bias, y, means, deviations, columns, epsilon, bl
 
 
 def main() -> int:
-    run = Run(
-        "triton_layernorm", partial(torch.cuda.Event, enable_timing=True), torch.cuda.Event.elapsed_time
-    )
+    run = Run("triton_layernorm", partial(torch.cuda.Event, enable_timing=True), torch.cuda.Event.elapsed_time)
     # Every program loads its row, the weights and the biases, and stores its row, a mean and a deviation, of
     # 4 B an element.
     loads = 4 * ROWS * 3 * COLUMNS

@@ -73,7 +73,7 @@ def _trace(entry: Workload, mode: Mode) -> dict[str, Json]:
                 "capped": None,
             },
             "frame": {"original": 0, "twin": 0},
-            "numerics": {"original": counts, "twin": {**counts, "FMUL": 3}, "own": {"FMUL": 2}},
+            "numerics": {"original": counts, "twin": {**counts, "FMUL": 2}, "own": {"FMUL": 2}},
             "sites": 2,
             "loaded": 1,
             "counters": {entry.originals.get(name, "probed"): launches},
@@ -166,9 +166,7 @@ def good_results() -> dict[str, Json]:
         "device": dict(DEVICE),
         "build_failures": {},
         "runs": {
-            entry.name: {mode.value: _run(entry, mode) for mode in entry.modes}
-            for entry in WORKLOADS
-            if entry.required
+            entry.name: {mode.value: _run(entry, mode) for mode in entry.modes} for entry in WORKLOADS if entry.required
         },
         "warm": warm,
         "submit": {mode: [_submit(mode) for _ in range(SUBMIT_PROCESSES)] for mode in SUBMIT_MODES},

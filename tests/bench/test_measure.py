@@ -163,9 +163,7 @@ def test_no_trace_is_said(tmp_path: Path) -> None:
         ((0, 0, 1), [1, 0, 0]),
     ],
 )
-def test_own_clocks_are_compared_warp_by_warp(
-    tmp_path: Path, change: tuple[int, int, int], fault: list[int]
-) -> None:
+def test_own_clocks_are_compared_warp_by_warp(tmp_path: Path, change: tuple[int, int, int], fault: list[int]) -> None:
     writer = TraceWriter(tmp_path / "traces" / "t")
     writer.kernel(1, "work", maps=[BLOCK_SCHED])
     records = sched()
@@ -195,9 +193,7 @@ def test_overlaps_count_multiprocessors(tmp_path: Path) -> None:
     assert measure(told, tmp_path / "traces")["overlaps"] == [3, 0]
 
 
-intervals = st.lists(
-    st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(0, 2)), min_size=1, max_size=30
-)
+intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(0, 2)), min_size=1, max_size=30)
 
 
 @given(intervals)

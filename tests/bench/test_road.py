@@ -125,10 +125,7 @@ def test_results_are_written_whatever_happens(
 
     monkeypatch.setattr(road, "WORKLOADS", (FAKE,))
     monkeypatch.setattr(Road, "submit", interrupted)
-    assert (
-        road.main(["--out", str(tmp_path / "out"), "--neutrino", shlex.join(drive.neutrino), "--jobs", "2"])
-        == 1
-    )
+    assert road.main(["--out", str(tmp_path / "out"), "--neutrino", shlex.join(drive.neutrino), "--jobs", "2"]) == 1
     result = json.loads((tmp_path / "out" / road.RESULT).read_text())
     assert result["interrupted"]
     assert set(result["runs"]["fake"]) == {mode.value for mode in ALL}

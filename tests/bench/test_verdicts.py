@@ -65,7 +65,8 @@ def test_the_required_cases_are_those_of_the_issue() -> None:
     names = {entry.name for entry in REQUIRED}
     assert names >= {
         "vecadd", "reduction", "softmax", "matmul", "histogram", "half", "triton_softmax", "triton_matmul",
-        "triton_layernorm", "variables", "shapes", "streams", "reload", "spin", "graph", "cupy_vecadd", "clocks",
+        "triton_layernorm", "variables", "shapes", "streams", "reload", "spin", "graph", "cupy_vecadd",
+        "clocks",
     }  # fmt: skip
     for entry in REQUIRED:
         assert {Mode.PLAIN, Mode.BLOCK_SCHED, Mode.GMEM_BYTES} <= set(entry.modes)
@@ -79,9 +80,7 @@ def _row(results: dict[str, Json], name: str, mode: str, index: int = -1) -> tup
     return trace["rows"][index], trace["columns"]
 
 
-def _set(
-    name: str, mode: str, column: str, change: Callable[[Json], Json]
-) -> Callable[[dict[str, Json]], None]:
+def _set(name: str, mode: str, column: str, change: Callable[[Json], Json]) -> Callable[[dict[str, Json]], None]:
     def mutate(results: dict[str, Json]) -> None:
         row, columns = _row(results, name, mode)
         index = columns.index(column)
@@ -115,6 +114,16 @@ def _at(path: str, value: Json) -> Callable[[dict[str, Json]], None]:
             del target[last]
         else:
             target[last] = value
+
+    return mutate
+
+
+def _copied(**counts: int) -> Callable[[dict[str, Json]], None]:
+    """A kernel with nothing to fuse, of which the twin has these counts and the original one FADD."""
+
+    def mutate(results: dict[str, Json]) -> None:
+        kernel = _probed_kernel(results, "reduction", "block_sched")
+        kernel["numerics"] = {"original": {"FADD": 1}, "twin": counts, "own": {}, "contractible": False}
 
     return mutate
 
@@ -180,15 +189,15 @@ MUTATIONS: dict[str, tuple[str, Callable[[dict[str, Json]], None]]] = {
         "half: gmem_bytes",
         lambda results: _probed_kernel(results, "half", "gmem_bytes")["numerics"]["twin"].update(FADD=1),
     ),
+    "another kind of arithmetic": ("reduction: block_sched", _copied(FADD=1, FFMA=1)),
+    "a kind of arithmetic lost": ("reduction: block_sched", _copied(FMUL=0)),
     "no registers": (
         "variables: block_sched",
         lambda results: _probed_kernel(results, "variables", "block_sched").update(registers=None),
     ),
     "no spills": (
         "spaces: gmem_bytes",
-        lambda results: _probed_kernel(results, "spaces", "gmem_bytes").update(
-            spills={"original": None, "twin": None}
-        ),
+        lambda results: _probed_kernel(results, "spaces", "gmem_bytes").update(spills={"original": None, "twin": None}),
     ),
     "nothing to fuse": ("half: fused pairs", _unfuse),
     "capture not listed": (
@@ -211,9 +220,7 @@ MUTATIONS: dict[str, tuple[str, Callable[[dict[str, Json]], None]]] = {
     "no image": ("vecadd: second run", _at("warm/vecadd/trace/images", [])),
     "slow submission": (
         "submit: block_sched",
-        lambda results: [
-            run["extra"].update(submit_us=[9.0] * 5) for run in results["submit"]["block_sched"]
-        ],
+        lambda results: [run["extra"].update(submit_us=[9.0] * 5) for run in results["submit"]["block_sched"]],
     ),
     "slow though not probed": (
         "submit: not_probed",
@@ -239,6 +246,12 @@ def test_each_fault_is_caught_under_its_case(results: dict[str, Json], name: str
     broken = copy.deepcopy(results)
     mutate(broken)
     assert case in {verdict.case for verdict in bad(broken)}
+
+
+def test_code_may_be_copied_where_nothing_can_be_fused() -> None:
+    results = good_results()
+    _copied(FADD=7)(results)
+    assert bad(results) == []
 
 
 def test_a_watch_that_sees_nothing_is_caught(results: dict[str, Json]) -> None:
