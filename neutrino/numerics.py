@@ -42,6 +42,10 @@ _MNEMONICS = {
     _HADD2: "HADD2", _HFMA2: "HFMA2", _HFMA2_MMA: "HFMA2", _HMUL2: "HMUL2",
     _FADD2: "FADD2", _FFMA2: "FFMA2", _FMUL2: "FMUL2",
 }  # fmt: skip
+_FAMILIES = (
+    ("FADD", "FMUL", "FFMA"), ("DADD", "DMUL", "DFMA"), ("HADD2", "HMUL2", "HFMA2"), ("FADD2", "FMUL2", "FFMA2"),
+)  # fmt: skip
+"""Sum, product and fused form of each operand type."""
 PRODUCTS = frozenset({"FMUL", "DMUL", "HMUL2", "FMUL2"})
 _BLACKWELL = 100
 # Blackwell gave the word of HFMA2.MMA to IADD.64; the paired f32 instructions are new with it.
@@ -77,9 +81,7 @@ def count_arithmetic(code: bytes, arch: str) -> dict[str, int]:
     """
     number = int("".join(character for character in arch if character.isdigit()) or 0)
     if number < FIRST_ARCHITECTURE:
-        raise FormatError(
-            f"machine code for {arch}", 0, "instruction encoding", arch or "unknown", "sm_75 or later"
-        )
+        raise FormatError(f"machine code for {arch}", 0, "instruction encoding", arch or "unknown", "sm_75 or later")
     if len(code) % INSTRUCTION_SIZE:
         raise FormatError(f"machine code for {arch}", 0, "size", f"{len(code)} bytes", "a multiple of 16")
     words = np.frombuffer(code, "<u8").reshape(-1, 2)
@@ -120,16 +122,22 @@ def count_arithmetic(code: bytes, arch: str) -> dict[str, int]:
 def compare(original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[str, int]) -> str | None:
     """None when the twin computes as the original does, else the counts that differ, for people.
 
-    own: what the probe's private copies of products add. The assembler may fold a copy into a product that is
-    there anyway, so for products any count from the original's to the original's plus own is accepted. That
-    hides nothing: undoing a fusion also adds a sum and removes a fused instruction, and those counts must
-    agree exactly.
+    own: what the probe's private copies of products add. Twin less own must be the original, per mnemonic, except
+    for two things that cannot hide a change:
+
+    - The assembler may fold a private copy into a product that is there anyway, so of products any count from
+      the original's to the original's plus own is accepted. To undo a fusion also adds a sum and takes away a
+      fused instruction, and those counts must agree exactly.
+    - Sums of a type of which neither code holds products or fused instructions may differ in number: there is
+      nothing to fuse. The assembler repeats code, such as the way around a shuffle when a warp may have diverged.
     """
     differing = []
-    for mnemonic in sorted({*original, *twin, *own}):
-        before, after, added = original.get(mnemonic, 0), twin.get(mnemonic, 0), own.get(mnemonic, 0)
-        least = before if mnemonic in PRODUCTS else before + added
-        if not least <= after <= before + added:
-            of_which = f" ({added} of them the probe's)" if added else ""
-            differing.append(f"{mnemonic} {before} → {after}{of_which}")
+    for sums, products, fused in _FAMILIES:
+        may_fuse = any(counts.get(name) for counts in (original, twin, own) for name in (products, fused))
+        for mnemonic in (sums, products, fused) if may_fuse else ():
+            before, after, added = original.get(mnemonic, 0), twin.get(mnemonic, 0), own.get(mnemonic, 0)
+            least = before if mnemonic in PRODUCTS else before + added
+            if not least <= after <= before + added:
+                of_which = f" ({added} of them the probe's)" if added else ""
+                differing.append(f"{mnemonic} {before} → {after}{of_which}")
     return ", ".join(differing) or None
