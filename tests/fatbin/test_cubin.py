@@ -23,9 +23,7 @@ def usage(cuobjdump: str, file) -> dict[str, dict[str, int]]:
     """``cuobjdump -res-usage``: per function REG, STACK, SHARED, CONSTANT[0] …"""
     said = run(cuobjdump, "-res-usage", file)
     functions = re.findall(r"^ *Function ([^\s:]+):\s*\n(.*)$", said, re.MULTILINE)
-    return {
-        name: {key: int(value) for key, value in re.findall(r"(\S+):(\d+)", line)} for name, line in functions
-    }
+    return {name: {key: int(value) for key, value in re.findall(r"(\S+):(\d+)", line)} for name, line in functions}
 
 
 @pytest.mark.parametrize("build", ["default", "lineinfo", "debug", "relocatable", "whole-program"])
@@ -46,9 +44,7 @@ def test_resources_as_cuobjdump_reports(build, fatbins, cuobjdump, tmp_path):
                 assert kernel.parameter_base + kernel.parameter_size == reported["CONSTANT[0]"], (arch, name)
 
 
-@pytest.mark.parametrize(
-    ("build", "options"), [("default", ()), ("debug", ("-g", "--dont-merge-basicblocks"))]
-)
+@pytest.mark.parametrize(("build", "options"), [("default", ()), ("debug", ("-g", "--dont-merge-basicblocks"))])
 def test_registers_and_frame_as_ptxas_reports(build, options, fatbins, ptxas, tmp_path):
     source, target = tmp_path / "k.ptx", tmp_path / "k.cubin"
     for image in read_file(fatbins[build])[0].images:
@@ -182,9 +178,7 @@ def test_registers_before_sm_90_without_nv_info(cubins):
     section = elf.get_section_by_name(".nv.info")
     cut = bytearray(data)
     # NVAL attributes of no meaning in place of REGCOUNT and the others.
-    cut[section["sh_offset"] : section["sh_offset"] + section["sh_size"]] = b"\x01\xee\0\0" * (
-        section["sh_size"] // 4
-    )
+    cut[section["sh_offset"] : section["sh_offset"] + section["sh_size"]] = b"\x01\xee\0\0" * (section["sh_size"] // 4)
     for name, kernel in read_cubin(bytes(cut), "cut").kernels.items():
         assert kernel.registers == cubin.kernels[name].registers > 0
 

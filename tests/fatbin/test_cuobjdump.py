@@ -58,9 +58,7 @@ def test_written_back_unchanged(build, fatbins):
 
 def test_what_the_header_says(fatbins):
     images = {build: read_file(path)[0].images for build, path in fatbins.items()}
-    both = [
-        (kind, arch) for arch in ("sm_80", "sm_90a", "sm_100f") for kind in (ImageKind.CUBIN, ImageKind.PTX)
-    ]
+    both = [(kind, arch) for arch in ("sm_80", "sm_90a", "sm_100f") for kind in (ImageKind.CUBIN, ImageKind.PTX)]
     for build in ("default", "none", "lz4", "size", "lineinfo"):
         assert Counter((image.kind, image.arch) for image in images[build]) == Counter(both)
     ptx, cubin, none = ImageKind.PTX, ImageKind.CUBIN, Compression.NONE
@@ -116,9 +114,7 @@ def test_built_as_fatbinary_builds(build, mode, fatbins, tmp_path):
     run(fatbinary, "-64", f"--compress-mode={mode}", f"--create={target}", *arguments)
     theirs = target.read_bytes()
     ours = build_container(entries)
-    assert [image.data for image in read_container(theirs, "theirs").images] == [
-        image.data for image in images
-    ]
+    assert [image.data for image in read_container(theirs, "theirs").images] == [image.data for image in images]
     assert ours == theirs
 
 
@@ -143,9 +139,7 @@ def test_cuobjdump_reads_what_is_built(compression, cubins, cuobjdump, tmp_path)
         build_entry(ImageKind.PTX, text, arch, options="-O1", compression=compression)
         for text, arch in zip(texts, ("sm_75", "sm_90a", "sm_90"), strict=True)
     ]
-    entries += [
-        build_entry(ImageKind.CUBIN, data, arch, compression=compression) for arch, data in cubins.items()
-    ]
+    entries += [build_entry(ImageKind.CUBIN, data, arch, compression=compression) for arch, data in cubins.items()]
     file = tmp_path / "built.fatbin"
     file.write_bytes(build_container(entries))
     assert extracted(cuobjdump, file, ImageKind.PTX, tmp_path / "ptx") == texts
