@@ -297,7 +297,9 @@ def measure(report: Path, trace_directory: Path) -> dict[str, Json]:
     # Helper processes of a framework may leave traces of their own: the program's is the one that launched
     # most.
     trace = max(traces, key=lambda one: len(one.launches))
-    pairing = pair([Launch.read(row) for row in told["launches"]], trace)
+    launches = [Launch.read(row) for row in told["launches"]]
+    # A program that tells of no launches has too many to look at each (``submit``).
+    pairing = pair(launches, trace) if launches else Pairing()
     maps = {entry.name for kernel in trace.kernels if kernel.manifest for entry in kernel.manifest.maps}
     columns = list(LAUNCH_COLUMNS)
     rows = launch_columns(pairing)

@@ -10,6 +10,7 @@ said), and prints the verdicts. Exit status: 0 when every verdict is good, 1 oth
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -66,6 +67,9 @@ class Road:
         (folder / "cache").mkdir(mode=0o700, exist_ok=True)
         self._end = time.monotonic() + deadline
         self._lock = threading.Lock()
+        # Two programs on one GPU take turns on its multiprocessors, and may move: no probed run shares it. Measuring
+        # one run's trace beside the next one is free.
+        self._device = threading.Lock()
 
     def remaining(self) -> float:
         """Seconds left of the budget."""
@@ -99,7 +103,8 @@ class Road:
             options = [word for probe in mode.probes for word in ("-p", probe)]
             argv = [*self.neutrino, *options, "--tracedir", str(traces), *argv]
         limit = min(PYTHON_LIMIT if entry.is_python else LIMIT, max(5.0, self.remaining()))
-        finished = run_program(argv, self.environment(log, entry.variables.items()), self.folder, name, limit)
+        with self._device if mode.probes else contextlib.nullcontext():
+            finished = run_program(argv, self.environment(log, entry.variables.items()), self.folder, name, limit)
         kept = self._kept(finished, report, log)
         if mode.probes and report.exists():
             kept["trace"] = self._measured(name, report, traces)
@@ -237,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
     parser.add_argument("--only", default="", help="names of workloads, with commas between; default all")
     parser.add_argument("--budget", type=float, default=420, help="seconds after which no further run is started")
-    parser.add_argument("--jobs", type=int, default=3, help="runs at once, where they do not disturb each other")
+    parser.add_argument("--jobs", type=int, default=3, help="plain runs at once, and traces measured beside runs")
     options = parser.parse_args(arguments)
     only = set(filter(None, options.only.split(",")))
     chosen = [entry for entry in WORKLOADS if not only or entry.name in only]

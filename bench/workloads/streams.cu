@@ -26,7 +26,7 @@ extern "C" __global__ void right(const uint32_t *in, uint32_t *out, int steps) {
 
 int main(int argc, char **argv) {
     bench::Run run(argc, argv, "streams");
-    const int blocks = 528, threads = 64, n = blocks * threads, steps = 100000;
+    const int blocks = 528, threads = 64, n = blocks * threads, steps = 400000;
     bench::Buffer<uint32_t> in(n), one(n), two(n);
     cudaStream_t a, b;
     CUDA(cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking));
