@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from os.path import commonprefix
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -11,5 +12,11 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     import difflib
 
     folded = {name.lower(): name for name in known}
-    matches = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.6)
-    return folded[matches[0]] if matches else None
+    matches = difflib.get_close_matches(word.lower(), folded, n=10, cutoff=0.6)
+
+    def likeness(match: str) -> tuple[float, int]:
+        # Of two as close, people mean the one that begins alike: "ad" is "add" rather than "sad".
+        ratio = difflib.SequenceMatcher(None, match, word.lower()).ratio()
+        return ratio, len(commonprefix((match, word.lower())))
+
+    return folded[max(matches, key=likeness)] if matches else None

@@ -282,9 +282,10 @@ class _Reader:
         level = self._level(path, table)
         cap = self._cap(path, table, kind)
         fields, size = self._fields(path, table, kind)
+        if fields:
+            self._check_size(path, table, fields, size)
         if kind is None or level is None or cap is None or not fields:
             return None
-        self._check_size(path, table, fields, size)
         return Map(name, MapKind(kind), level, size, cap, fields, self._span(self._key(*path)))
 
     def _level(self, path: _Path, table: Mapping[str, Any]) -> Level | None:
@@ -449,7 +450,7 @@ class _Reader:
             snippets[side] = Snippet(tuple(body)) if body else None
         if "before" not in table and "after" not in table:
             self._missing(path, "before or after", 'before = """…"""')
-        elif not any(snippets.values()):
+        elif not any(statements.get((*path, side)) for side in snippets):
             self._report(self._key(*path), f"[probe.{name}] holds no instruction", "fill before or after")
         if tracepoint is None or level is None:
             return None

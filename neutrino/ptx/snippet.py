@@ -160,7 +160,7 @@ class _Checker:
             self._report(span, "a label in a snippet", FORBIDDEN["bra"])
             return
         brace = re.search(r"[{}\[\]]", text)
-        if brace and not text.startswith("SAVE") and self._opcode(text) not in FORBIDDEN:
+        if brace and self._opcode(text) not in {"SAVE", *FORBIDDEN}:
             hint = "vectors are taken apart with shifts" if brace.group() in "{}" else FORBIDDEN["ld"]
             self._report(self._locate(brace.group(), span), f"'{brace.group()}' in a snippet", hint)
             return

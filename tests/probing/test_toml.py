@@ -1,0 +1,372 @@
+"""Right probe files: what they mean, the slips that are taken with a warning, and positions against tomllib."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neutrino.probing import load_probe_file, load_probes
+from neutrino.probing.layout import lay_out_fields, record_dtype
+from neutrino.probing.model import (
+    Instruction,
+    Level,
+    MapKind,
+    Save,
+    ScalarType,
+    Span,
+    Tracepoint,
+)
+from neutrino.probing.places import find_places
+from neutrino.ptx.snippet import check_snippets
+from neutrino.resources import shipped_probes
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+DOCUMENTED = '''platform = "cuda"
+[ map.BlockSched ] # sub of "map"
+type = "array"
+level = "warp"
+size = 16
+cap = 1
+data = { "start": "u64", "elapsed": "u32", "cuid": "u32" }
+[ probe.thread_start_thread_end ] # sub of "probe"
+position = "kernel"
+level = "warp"
+register = {"u32": 2, "u64": 3}
+before = """.reg .b64 %PD<3>;
+.reg .b32 %P<2>;
+mov.u64 %PD0, %clock64;"""
+after = """mov.u64 %PD1, %clock64;
+sub.u64 %PD1, %PD1, %PD0;
+cvt.u32.u64 %P1, %PD1;
+mov.u32 %P2, %smid;
+SAVE [ BlockSched ] {%PD0, %P1, %P2};"""
+'''
+"""The example of the documents, word for word, with its slips."""
+
+
+def load(tmp_path: Path, text: str):  # type: ignore[no-untyped-def]
+    path = tmp_path / "probe.toml"
+    path.write_text(text)
+    probes = load_probe_file(path)
+    check_snippets(probes)
+    return probes
+
+
+def test_the_documented_example_loads_with_its_slips_named(tmp_path: Path) -> None:
+    probes = load(tmp_path, DOCUMENTED)
+    (probe,) = probes.probes
+    (entry,) = probes.maps
+    assert (entry.size, entry.level, entry.kind, entry.cap) == (16, Level.WARP, MapKind.ARRAY, 1)
+    assert [register.name for register in probes.registers] == ["%PD0", "%PD1", "%PD2", "%P0", "%P1", "%P2"]
+    assert probe.tracepoint.is_kernel
+    assert probe.before is not None
+    assert probe.before.statements == (Instruction("mov.u64 %PD0, %clock64", Span(14, 1)),)
+    assert probe.after is not None
+    assert probe.after.statements[-1] == Save(entry, ("%PD0", "%P1", "%P2"), Span(19, 1))
+    assert [warning.split(": ", 2)[2] for warning in probes.warnings] == [
+        "':' in an inline table, read as '='; hint: TOML writes { start = \"u64\" }",
+        "%P<2> does not declare %P2, which is used; it is added; hint: write %P<3>",
+    ]
+
+
+def test_special_registers_inside_save_are_read_first(tmp_path: Path) -> None:
+    text = DOCUMENTED.replace("mov.u32 %P2, %smid;\n", "").replace("%P1, %P2}", "%P1, %smid}")
+    probes = load(tmp_path, text.replace('"start": "u64"', '"start": "u64"').replace("{%PD0", "{%PD1"))
+    after = probes.probes[0].after
+    assert after is not None
+    assert isinstance(after.statements[-2], Instruction)
+    assert after.statements[-2].text == "mov.u32 %save_smid, %smid"
+    assert after.statements[-1].operands == ("%PD1", "%P1", "%save_smid")  # type: ignore[union-attr]
+    assert any("%smid inside SAVE is read into a register first" in warning for warning in probes.warnings)
+
+
+def test_a_narrow_special_register_widens_for_a_wide_field(tmp_path: Path) -> None:
+    text = """[map.M]
+level = "thread"
+data = { where = "u64" }
+[probe.p]
+position = "kernel"
+level = "thread"
+before = "SAVE [ M ] { %smid };"
+"""
+    probes = load(tmp_path, text)
+    (register,) = probes.registers
+    assert (register.name, register.type) == ("%save_smid_u64", "u64")
+    assert probes.probes[0].before.statements[0].text == "cvt.u64.u32 %save_smid_u64, %smid"
+
+
+@pytest.mark.parametrize(
+    ("change", "warning"),
+    [
+        (("size = 16", 'size = "16"'), 'size = "16" is read as a number'),
+        (("position =", "pos ="), "'pos' is read as 'position'"),
+        (("SAVE [ BlockSched ]", "SAVE [ block_sched ]"), "map 'block_sched' is read as 'BlockSched'"),
+        (('platform = "cuda"', 'analyze_hook = "absent.py"'), "'analyze_hook' is not run yet"),
+    ],
+)
+def test_other_slips(tmp_path: Path, change: tuple[str, str], warning: str) -> None:
+    probes = load(tmp_path, DOCUMENTED.replace(*change))
+    assert any(warning in text for text in probes.warnings)
+    plain = load(tmp_path, DOCUMENTED)
+    assert probes.maps[0].fields == plain.maps[0].fields
+    assert len(probes.warnings) == len(plain.warnings) + 1
+
+
+def test_padding_is_warned_about(tmp_path: Path) -> None:
+    text = DOCUMENTED.replace('"start": "u64", "elapsed": "u32", "cuid": "u32"', 'a = "u32", start = "u64", c = "u32"')
+    text = text.replace("size = 16", "size = 24").replace("{%PD0, %P1, %P2}", "{%P1, %PD0, %P2}")
+    probes = load(tmp_path, text)
+    assert any("8 of the 24 bytes of a record are padding" in warning for warning in probes.warnings)
+    assert [field.offset for field in probes.maps[0].fields] == [0, 8, 16]
+
+
+def test_unused_map_is_warned_about(tmp_path: Path) -> None:
+    probes = load(tmp_path, DOCUMENTED + '[map.Idle]\nlevel = "warp"\ndata = { a = "u8" }\n')
+    assert any("nothing is saved to map 'Idle'" in warning for warning in probes.warnings)
+
+
+def test_statements_comments_and_lines(tmp_path: Path) -> None:
+    text = '''[map.M]
+level = "thread"
+data = { a = "u64" }
+[probe.p]
+position = "ld.global"
+level = "thread"
+before = """
+.reg .u64 %x, /* two; of them */ %y; // and a comment; with a semicolon
+mov.u64   %x,
+   ADDR; add.u64 %y, %x, BYTES;
+SAVE [M]
+{ %y };
+"""
+'''
+    probes = load(tmp_path, text)
+    assert [register.name for register in probes.registers] == ["%x", "%y"]
+    assert probes.registers[1].span == Span(8, 34)
+    before = probes.probes[0].before
+    assert before is not None
+    assert before.statements == (
+        Instruction("mov.u64 %x, ADDR", Span(9, 1)),
+        Instruction("add.u64 %y, %x, BYTES", Span(10, 10)),
+        Save(probes.maps[0], ("%y",), Span(11, 1)),
+    )
+
+
+def test_digest_is_about_meaning(tmp_path: Path) -> None:
+    plain = load(tmp_path, DOCUMENTED)
+    moved = load(tmp_path, "# a comment\n" + DOCUMENTED.replace("sub.u64 %PD1, ", "sub.u64   %PD1,  "))
+    other = load(tmp_path, DOCUMENTED.replace("%clock64", "%globaltimer"))
+    assert plain.digest == moved.digest
+    assert plain.digest != other.digest
+
+
+def test_several_files_keep_their_registers_apart(tmp_path: Path) -> None:
+    first = tmp_path / "first.toml"
+    second = tmp_path / "second.toml"
+    first.write_text(DOCUMENTED)
+    second.write_text(DOCUMENTED.replace("BlockSched", "Other").replace("%clock64", "%globaltimer"))
+    merged = load_probes([str(first), str(second), str(first)])
+    check_snippets(merged)
+    assert [entry.name for entry in merged.maps] == ["BlockSched", "Other"]
+    names = [register.name for register in merged.registers]
+    assert len(names) == len(set(names)) == 12
+    (_, probe) = merged.probes
+    assert probe.before is not None
+    assert probe.before.statements[0].text == "mov.u64 %PD0_2, %globaltimer"  # type: ignore[union-attr]
+    assert probe.after is not None
+    assert probe.after.statements[-1].operands == ("%PD0_2", "%P1_2", "%P2_2")  # type: ignore[union-attr]
+    assert merged.parts[1].file == str(second)
+
+
+@pytest.mark.parametrize("name", sorted(shipped_probes()))
+def test_shipped_probes_are_sound_and_without_warnings(name: str) -> None:
+    probes = load_probes([name])
+    check_snippets(probes)
+    assert probes.warnings == ()
+
+
+def test_shipped_probes_go_together() -> None:
+    merged = load_probes(["block_sched", "gmem_bytes"])
+    check_snippets(merged)
+    assert [entry.name for entry in merged.maps] == ["BlockSched", "GmemBytes"]
+
+
+def counted(opcode: str) -> list[str]:
+    """Names of the gmem_bytes probes that match an instruction."""
+    parts = opcode.split(".")
+    return [probe.name for probe in load_probes(["gmem_bytes"]).probes if probe.tracepoint.matches(parts)]
+
+
+@pytest.mark.parametrize(
+    ("opcode", "probes"),
+    [
+        ("ld.global.nc.v4.f32", ["ld_global"]),
+        ("ld.relaxed.gpu.global.L1::no_allocate.f32", ["ld_global"]),
+        ("ld.volatile.u32", ["ld_generic"]),
+        ("ld.param.u64", []),
+        ("ld.shared.u32", []),
+        ("ld.shared::cluster.u32", []),
+        ("ld.param::func.u32", []),
+        ("ldu.global.u32", ["ldu_global"]),
+        ("st.u8", ["st_generic"]),
+        ("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32", []),
+        ("st.bulk.weak", []),
+        ("atom.global.add.u32", ["atom_global"]),
+        ("atom.add.u32", ["atom_generic"]),
+        ("atom.shared.cas.b32", []),
+        ("red.global.add.f32", ["red_global"]),
+        ("red.async.relaxed.cluster.mbarrier::complete_tx::bytes.inc.u32", []),
+        ("cp.async.ca.shared.global", ["cp_async_ca"]),
+        ("cp.async.cg.shared.global.L2::128B", ["cp_async_cg"]),
+        ("cp.async.commit_group", []),
+        ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", ["bulk_load"]),
+        ("cp.async.bulk.global.shared::cta.bulk_group", ["bulk_store"]),
+        ("cp.async.bulk.global.shared::cta.bulk_group.cp_mask", ["masked_bulk_store"]),
+        ("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes", []),
+        ("cp.async.bulk.prefetch.L2.global", []),
+        ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile", []),
+        ("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes", ["tensor_copy"]),
+        ("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group", ["tensor_copy"]),
+        ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32", ["bulk_reduce"]),
+        ("cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32", []),
+        ("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group", ["tensor_reduce"]),
+        ("multimem.ld_reduce.relaxed.sys.global.add.f32", ["multimem"]),
+        ("wmma.load.a.sync.aligned.row.m16n16k16.f16", ["wmma_load"]),
+        ("wmma.load.a.sync.aligned.row.m16n16k16.shared.f16", []),
+        ("tex.2d.v4.f32.f32", ["tex"]),
+        ("prefetch.global.L2", []),
+    ],
+)
+def test_each_access_is_counted_once(opcode: str, probes: list[str]) -> None:
+    assert counted(opcode) == probes
+
+
+@pytest.mark.parametrize(
+    ("pattern", "opcode", "matches"),
+    [
+        ("ld.global", "ld.global.nc.v4.f32", True),
+        ("ld.global", "ld.volatile.global.u32", True),
+        ("ld.global.nc", "ld.global.u32", False),
+        ("ld.nc.global", "ld.global.nc.u32", False),
+        ("ld", "ldu.global.u32", False),
+        ("ld.shared", "ld.shared::cta.u32", True),
+        ("ld.shared::cta", "ld.shared.u32", False),
+        ("ld.shared::cta", "ld.shared::cta.u32", True),
+        ("ld.generic", "ld.u32", True),
+        ("ld.generic.u32", "ld.volatile.u32", True),
+        ("ld.generic", "ld.const.u32", False),
+        ("cp.async.bulk !tensor", "cp.async.bulk.tensor.2d", False),
+        ("cp.async.bulk !tensor !prefetch", "cp.async.bulk.shared::cluster", True),
+    ],
+)
+def test_patterns(pattern: str, opcode: str, matches: bool) -> None:
+    word, *without = pattern.split()
+    tracepoint = Tracepoint(pattern, tuple(word.split(".")), tuple(item[1:] for item in without))
+    assert tracepoint.matches(opcode.split(".")) is matches
+
+
+def test_reading_a_probe_file_imports_no_numpy() -> None:
+    script = (
+        "import sys; from neutrino.probing import load_probes; load_probes(['block_sched']);"
+        "sys.exit('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(list(ScalarType)), min_size=1, max_size=8))
+def test_fields_lie_as_in_c(types: list[ScalarType]) -> None:
+    """NumPy's aligned structures follow the C rules and are the judge."""
+    import numpy as np
+
+    placed, size, padding = lay_out_fields([(f"f{index}", scalar) for index, scalar in enumerate(types)])
+    ours = record_dtype(placed, size)
+    judge = np.dtype(
+        {"names": list(ours.names or ()), "formats": [ours[name] for name in ours.names or ()]}, align=True
+    )
+    assert ours.fields == judge.fields
+    assert ours.itemsize == judge.itemsize == padding + sum(scalar.size for scalar in types)
+
+
+# Places
+
+TEXT = st.text(
+    st.characters(codec="utf-8", exclude_characters="\r\0\x7f", exclude_categories=("Cc", "Cs")), max_size=12
+)
+KEY = st.from_regex(r"[A-Za-z0-9_-]{1,6}", fullmatch=True)
+
+
+def basic(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("é", "\\u00e9") + '"'
+
+
+def multi(text: str) -> str:
+    return '"""\n' + text.replace("\\", "\\\\").replace('"', '\\"').replace(" ", " \\\n   ") + '"""'
+
+
+def literal(text: str) -> str:
+    return "'" + text.replace("'", "") + "'"
+
+
+def multi_literal(text: str) -> str:
+    return "'''" + text.replace("'", "") + "\nx'''"
+
+
+STRINGS = st.builds(lambda form, text: form(text), st.sampled_from([basic, multi, literal, multi_literal]), TEXT)
+VALUES = st.recursive(
+    STRINGS | st.sampled_from(["1", "-2.5e3", "true", "1979-05-27 07:32:00", "0xff"]),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: "[ " + ", # c ]\n ".join(items) + " ]")
+        | st.dictionaries(KEY, inner, max_size=3).map(
+            lambda items: "{ " + ", ".join(f"{key} = {value}" for key, value in items.items()) + " }"
+        )
+    ),
+    max_leaves=5,
+)
+
+
+def strings_of(document: object, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
+    found: dict[tuple[str, ...], str] = {}
+    items = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    if isinstance(document, str):
+        found[path] = document
+    for key, value in items:
+        found |= strings_of(value, (*path, str(key)))
+    return found
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    st.dictionaries(KEY, VALUES, max_size=3),
+    st.dictionaries(KEY, st.dictionaries(KEY, VALUES, max_size=3), max_size=3),
+)
+def test_places_agree_with_tomllib(top: dict[str, str], tables: dict[str, dict[str, str]]) -> None:
+    """Every text that tomllib reads is found, and each of its characters stands where the place says."""
+    source = "".join(f"{key} = {value} # comment\n" for key, value in top.items())
+    for table, pairs in tables.items():
+        source += f"[ t_.{table} ]\n" + "".join(f"\t{key}={value}\n" for key, value in pairs.items())
+    try:
+        document = tomllib.loads(source)
+    except tomllib.TOMLDecodeError:
+        # Inline tables may not hold line ends, and keys may clash.
+        return
+    places = find_places(source)
+    for path, text in strings_of(document).items():
+        place = places[path]
+        assert len(place.characters) == len(text) + 1
+        for offset, character in zip(place.characters, text, strict=False):
+            assert source[offset] in {character, "\\"}
+        assert source[place.characters[-1]] in "'\""
+    for table in tables:
+        assert source.startswith(f"t_.{table} ]", places["t_", table].key)
