@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from os.path import commonprefix
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -17,6 +16,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     def likeness(match: str) -> tuple[float, int]:
         # Of two as close, people mean the one that begins alike: "ad" is "add" rather than "sad".
         ratio = difflib.SequenceMatcher(None, match, word.lower()).ratio()
-        return ratio, len(commonprefix((match, word.lower())))
+        pairs = zip(match, word.lower(), strict=False)
+        return ratio, next((index for index, (one, other) in enumerate(pairs) if one != other), len(word))
 
     return folded[max(matches, key=likeness)] if matches else None

@@ -1,0 +1,25 @@
+"""Shipped files are found in a checkout and in an installed package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from neutrino import resources
+
+
+def test_a_checkout_has_them_beside_the_package() -> None:
+    assert {"block_sched", "gmem_bytes"} <= set(resources.shipped_probes())
+    assert resources.tool_path("read.py").is_file()
+
+
+def test_an_installed_package_has_them_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "_PACKAGE", tmp_path / "neutrino")
+    for folder, name in (("probes", "mine.toml"), ("tools", "read.py")):
+        (tmp_path / "neutrino" / folder).mkdir(parents=True)
+        (tmp_path / "neutrino" / folder / name).write_text("")
+    assert list(resources.shipped_probes()) == ["mine"]
+    assert resources.tool_path("read.py") == tmp_path / "neutrino" / "tools" / "read.py"
+    with pytest.raises(FileNotFoundError, match=r"absent\.py: a file that ships with Neutrino is missing"):
+        resources.tool_path("absent.py")
