@@ -173,10 +173,13 @@ def _print_tables(file: Path, containers: Sequence[Container], rows: Sequence[_R
         # A pipe has no width: nothing is folded, so that one kernel stays one line.
         console = Console(highlight=False, markup=False, emoji=False, width=_width(console, images, kernels))
     counts = ((len(containers), "container"), (len(rows), "image"), (len(homes), "kernel"))
-    console.print(f"{file}: {', '.join(_count(number, word) for number, word in counts)}", soft_wrap=True)
-    console.print(images)
-    if homes:
-        console.print(kernels)
+    # Captured, since rich would end the process itself when the reader of a pipe has gone.
+    with console.capture() as captured:
+        console.print(f"{file}: {', '.join(_count(number, word) for number, word in counts)}", soft_wrap=True)
+        console.print(images)
+        if homes:
+            console.print(kernels)
+    print(captured.get(), end="")
 
 
 def _width(console: Console, *tables: Table) -> int:

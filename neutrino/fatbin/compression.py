@@ -45,20 +45,15 @@ def compress(data: bytes, compression: Compression, level: int | None = None) ->
 
 
 def decompress(cursor: Cursor, size: int, compression: Compression) -> bytes:
-    """What is left under the cursor, decoded to exactly size bytes; a FormatError if it does not decode to
-    that."""
-    encoded = cursor.take(cursor.remaining, "payload")
+    """What is left under the cursor, decoded. Raises FormatError if that does not give exactly size bytes."""
+    encoded = cursor.data[cursor.position : cursor.end]
     ratio = _LZ4_MAX_RATIO if compression is Compression.LZ4 else _ZSTD_MAX_RATIO
     limit = min(MAX_DECODED, len(encoded) * ratio)
     if size > limit:
-        raise cursor.error(
-            "uncompressed_size", str(size), f"at most {limit} for a payload of {len(encoded)} bytes"
-        )
+        raise cursor.error("uncompressed_size", str(size), f"at most {limit} for a payload of {len(encoded)} bytes")
     decoded = _lz4(cursor, encoded, size) if compression is Compression.LZ4 else _zstd(cursor, encoded, size)
     if len(decoded) != size:
-        raise cursor.error(
-            "payload", f"{len(decoded)} bytes when decoded", f"{size} bytes (uncompressed_size)"
-        )
+        raise cursor.error("payload", f"{len(decoded)} bytes when decoded", f"{size} bytes (uncompressed_size)")
     return decoded
 
 
@@ -80,6 +75,7 @@ def _zstd(cursor: Cursor, encoded: memoryview, size: int) -> bytes:
         claimed = zstandard.get_frame_parameters(encoded).content_size
         if claimed not in (size, zstandard.CONTENTSIZE_UNKNOWN):
             raise cursor.error("ZSTD content size", str(claimed), f"{size} (uncompressed_size)")
+        # A max_output_size of 0 would mean no limit.
         return zstandard.ZstdDecompressor().decompress(encoded, max_output_size=size) if size else b""
     except zstandard.ZstdError as error:
         raise cursor.error("payload", f"damaged ({error})", "a ZSTD frame") from error

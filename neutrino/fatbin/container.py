@@ -136,9 +136,7 @@ def _read_fatbin(cursor: Cursor, index: int, section: str) -> Container:
     if version != _VERSION:
         raise cursor.error("container version", str(version), str(_VERSION), at=begin + 4)
     if header_size < _HEADER.size:
-        raise cursor.error(
-            "container header_size", str(header_size), f"at least {_HEADER.size}", at=begin + 6
-        )
+        raise cursor.error("container header_size", str(header_size), f"at least {_HEADER.size}", at=begin + 6)
     cursor.seek(begin, "container")
     header = bytes(cursor.take(header_size, "container header"))
     body = cursor.position
@@ -147,9 +145,7 @@ def _read_fatbin(cursor: Cursor, index: int, section: str) -> Container:
     images: list[Image] = []
     while entries.remaining:
         images.append(read_entry(entries, len(images)))
-    return Container(
-        index, CUDA_FATBIN, section, cursor.base + begin, header_size + body_size, tuple(images), header
-    )
+    return Container(index, CUDA_FATBIN, section, cursor.base + begin, header_size + body_size, tuple(images), header)
 
 
 def _bare(data: memoryview, name: str, kind: ImageKind, arch: str) -> Container:

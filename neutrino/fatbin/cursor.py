@@ -18,9 +18,7 @@ class Cursor:
 
     __slots__ = ("base", "data", "end", "file", "position", "start")
 
-    def __init__(
-        self, data: memoryview, file: str, *, start: int = 0, end: int | None = None, base: int = 0
-    ) -> None:
+    def __init__(self, data: memoryview, file: str, *, start: int = 0, end: int | None = None, base: int = 0) -> None:
         self.data = data
         self.file = file
         self.base = base
@@ -37,9 +35,7 @@ class Cursor:
 
     def error(self, field: str, found: str, expected: str, *, at: int | None = None) -> FormatError:
         """The FormatError for a field at offset ``at`` of the data (the position, if left out)."""
-        return FormatError(
-            self.file, self.base + (self.position if at is None else at), field, found, expected
-        )
+        return FormatError(self.file, self.base + (self.position if at is None else at), field, found, expected)
 
     def take(self, size: int, field: str) -> memoryview:
         """The next size bytes, not copied; the position moves behind them."""

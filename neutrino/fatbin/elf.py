@@ -133,9 +133,7 @@ class Elf:
         row = self._rows[self._shstrndx]
         names = bytes(self._range(row[4], row[5], "section name table"))
         return tuple(
-            Section(
-                index, self._string(names, name, "sh_name"), type_, flags, address, offset, size, link, info
-            )
+            Section(index, self._string(names, name, "sh_name"), type_, flags, address, offset, size, link, info)
             for index, (name, type_, flags, address, offset, size, link, info, _, _) in enumerate(self._rows)
         )
 
@@ -156,15 +154,11 @@ class Elf:
         if table is None:
             return
         if table.link >= len(self.sections):
-            raise self._cursor().error(
-                f"sh_link of {table.name}", str(table.link), f"below {len(self.sections)}", at=0
-            )
+            raise self._cursor().error(f"sh_link of {table.name}", str(table.link), f"below {len(self.sections)}", at=0)
         names = bytes(self.contents(self.sections[table.link]))
         rows = self.contents(table)
         if len(rows) % _SYMBOL.size:
-            raise self._cursor().error(
-                f"size of {table.name}", str(len(rows)), f"a multiple of {_SYMBOL.size}", at=0
-            )
+            raise self._cursor().error(f"size of {table.name}", str(len(rows)), f"a multiple of {_SYMBOL.size}", at=0)
         wide = self._wide_indices(table.index)
         for index, (name, info, other, section, value, size) in enumerate(_SYMBOL.iter_unpack(rows)):
             if section == SHN_XINDEX:
@@ -188,9 +182,7 @@ class Elf:
         headers."""
         for segment in self.segments:
             if segment.type == PT_DYNAMIC:
-                table = self._range(
-                    segment.offset, segment.file_size - segment.file_size % _DYNAMIC.size, "PT_DYNAMIC"
-                )
+                table = self._range(segment.offset, segment.file_size - segment.file_size % _DYNAMIC.size, "PT_DYNAMIC")
                 tags = dict(_DYNAMIC.iter_unpack(table))
                 place = self.file_range(tags.get(DT_RELA, 0))
                 if place and DT_RELASZ in tags:

@@ -50,12 +50,8 @@ def read_entry(cursor: Cursor, index: int) -> Image:
     header = bytes(cursor.take(header_size, "entry header with name and options (header_size)"))
     payload = cursor.take(payload_size, "payload (payload_size)")
     if compressed_size > payload_size:
-        raise cursor.error(
-            "compressed_size", str(compressed_size), f"at most {payload_size}", at=begin + 0x10
-        )
-    compression = (
-        Compression.ZSTD if flags & FLAG_ZSTD else Compression.LZ4 if flags & FLAG_LZ4 else Compression.NONE
-    )
+        raise cursor.error("compressed_size", str(compressed_size), f"at most {payload_size}", at=begin + 0x10)
+    compression = Compression.ZSTD if flags & FLAG_ZSTD else Compression.LZ4 if flags & FLAG_LZ4 else Compression.NONE
     encoded = compressed_size > 0 or compression is not Compression.NONE
     inner = Cursor(memoryview(header), cursor.file, base=cursor.base + begin)
     kind = _KINDS.get(number, ImageKind.UNKNOWN)

@@ -76,7 +76,5 @@ class Image:
         base = self.offset + len(self.header)
         cursor = Cursor(self.payload, self.file, end=self.encoded_size, base=base)
         if self.compression is Compression.NONE:
-            raise cursor.error(
-                "flags", f"{self.flags:#x} with a compressed size", "LZ4 (0x2000) or ZSTD (0x8000)"
-            )
+            raise cursor.error("flags", f"{self.flags:#x} with a compressed size", "LZ4 (0x2000) or ZSTD (0x8000)")
         return decompress(cursor, self.decoded_size, self.compression)

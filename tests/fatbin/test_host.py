@@ -25,6 +25,7 @@ container:
     .section .nvFatBinSegment,"aw"
     .balign 8
     .globl {name}
+    .hidden {name}
 {name}:
     .long 0x466243b1, 1
     .quad container
