@@ -141,12 +141,14 @@ public:
     Buffer &operator=(const Buffer &) = delete;
     operator T *() const { return data_; }
     size_t size() const { return count_; }
+    // Waits: from pageable memory the copy may return before it is done, and streams that do not block would not wait.
     void set(const std::vector<T> &values) {
         CUDA(cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+        CUDA(cudaDeviceSynchronize());
     }
     // 0xff bytes are NaN in every float format here: an element that the kernel leaves unwritten is caught.
-    void poison() { CUDA(cudaMemset(data_, 0xff, count_ * sizeof(T))); }
-    void clear() { CUDA(cudaMemset(data_, 0, count_ * sizeof(T))); }
+    void poison() { fill(0xff); }
+    void clear() { fill(0); }
     std::vector<T> get() const {
         std::vector<T> values(count_);
         CUDA(cudaMemcpy(values.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost));
@@ -154,6 +156,10 @@ public:
     }
 
 private:
+    void fill(int byte) {
+        CUDA(cudaMemset(data_, byte, count_ * sizeof(T)));
+        CUDA(cudaDeviceSynchronize());
+    }
     T *data_ = nullptr;
     size_t count_;
 };

@@ -1,0 +1,118 @@
+"""The README's commands, run for real: record them on a GPU, put their output into the README.
+
+    python -m bench.examples record --out FOLDER   on a machine with a GPU: FOLDER/examples.json
+    python -m bench.examples fill                  README.md gets what bench/results/examples.json holds
+
+A block of the README fenced as ``console`` holds commands behind ``$ ``, each followed by its output. Commands that
+begin with one of ``HERE`` need no GPU: a test runs them as they stand. All others must be in the recording.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.tree import tree_hash
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+RECORDING = ROOT / "bench" / "results" / "examples.json"
+HERE = ("neutrino-extract", "neutrino --help", "neutrino-report --help")
+NOT_RUN = ("git ", "make ", "python3 -m venv", ".venv/bin/pip", "pip ", "apt-get")
+"""Set-up commands: they have no output in the README, and `make check` and CI run them in their own way."""
+_BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_COMMANDS = ("neutrino", "neutrino-report", "neutrino-extract")
+
+
+@dataclass(frozen=True)
+class Example:
+    """One command of the README and the output printed there."""
+
+    command: str
+    output: str
+
+
+def examples(text: str) -> list[Example]:
+    """The commands of all console blocks, in order, but for set-up."""
+    found = []
+    for block in _BLOCK.findall(text):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            if not command.startswith(NOT_RUN):
+                found.append(Example(command, output))
+    return found
+
+
+def run(command: str, folder: Path) -> str:
+    """Output of a shell command in folder, stderr with it, as a terminal of 100 columns shows it."""
+    with tempfile.TemporaryDirectory() as programs:
+        for name in _COMMANDS:
+            module = {"neutrino": "run"}.get(name, name.partition("-")[2])
+            path = Path(programs) / name
+            path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m neutrino.cli.{module} "$@"\n')
+            path.chmod(0o755)
+        environment = {
+            **os.environ,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
+            "COLUMNS": "100",
+        }
+        finished = subprocess.run(
+            command, shell=True, cwd=folder, env=environment, text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120,
+        )  # fmt: skip
+    lines = [line.rstrip() for line in finished.stdout.replace(str(folder), ".").splitlines()]
+    return "\n".join(lines).strip("\n") + "\n" if any(lines) else ""
+
+
+def record(out: Path) -> None:
+    """Run the README's GPU commands in a fresh folder and write what they printed."""
+    outputs = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        shutil.copytree(ROOT / "examples", folder / "examples")
+        for example in examples(README.read_text()):
+            outputs[example.command] = run(example.command, folder)
+    gpu = subprocess.run(
+        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False
+    )
+    result = {"gpu": gpu.stdout.strip(), "tree": tree_hash(), "outputs": outputs}
+    (out / RECORDING.name).write_text(json.dumps(result, indent=1) + "\n")
+
+
+def fill() -> None:
+    """Replace the outputs in the README by the recorded ones."""
+    outputs = json.loads(RECORDING.read_text())["outputs"]
+
+    def block(match: re.Match[str]) -> str:
+        parts = re.split(r"^\$ ", match[1], flags=re.MULTILINE)[1:]
+        commands = [part.partition("\n")[0] for part in parts]
+        return "```console\n" + "".join(f"$ {command}\n{outputs.get(command, '')}" for command in commands) + "```"
+
+    README.write_text(_BLOCK.sub(block, README.read_text()))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above."""
+    parser = argparse.ArgumentParser(prog="bench.examples")
+    parser.add_argument("action", choices=("record", "fill"))
+    parser.add_argument("--out", type=Path, default=RECORDING.parent)
+    options = parser.parse_args(arguments)
+    if options.action == "record":
+        record(options.out)
+    else:
+        fill()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
