@@ -129,6 +129,7 @@ class _Reader:
         self.text = text
         # tomllib reads CRLF as LF too; offsets count in this form.
         self.source = text.replace("\r\n", "\n")
+        self.lines = self.source.split("\n")
         self.diagnostics: list[Diagnostic] = []
         self.places: dict[_Path, Place] = {}
         self.maps: dict[str, Map] = {}
@@ -166,7 +167,7 @@ class _Reader:
 
     def _report(self, offset: int, message: str, hint: str = "", severity: str = "error") -> None:
         span = self._span(offset)
-        line = self.source.split("\n")[span.line - 1]
+        line = self.lines[span.line - 1]
         self.diagnostics.append(Diagnostic(self.file, span.line, span.column, line, message, hint, severity))
 
     def _warn(self, offset: int, message: str, hint: str = "") -> None:

@@ -1,0 +1,47 @@
+"""Whatever is typed into a probe file, the answer is a ProbeSet or a ProbeError whose places exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from neutrino.errors import ProbeError
+from neutrino.probing import load_probe_file
+from neutrino.ptx.snippet import check_snippets
+from neutrino.resources import shipped_probes
+
+SCHED = shipped_probes()["block_sched"].read_text()
+GMEM = "".join(shipped_probes()["gmem_bytes"].read_text().partition("[probe.ldu_global]")[:1])
+PIECES = st.sampled_from(
+    ["", '"', '"""', "'", "\n", ";", ",", "{", "}", "[", "]", "=", ":", "%", "%x", "SAVE", ".reg", "//", "/*", "@",
+     "|", "!", "\\", "\\u00", "é", "0x", "1", "<2>", "OUT", "ADDR", ".x", "true", "#", "\r\n", "\t", "[map.X]",
+     "add.u64 ", "_", ".", "mov", "kernel", "thread", "dynamic", "999999999999999999999"]
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=st.sampled_from([SCHED, GMEM]),
+    edits=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 12), PIECES), min_size=1, max_size=4),
+)
+def test_mutated_files(tmp_path_factory, text: str, edits: list[tuple[float, int, str]]) -> None:  # type: ignore[no-untyped-def]
+    for share, removed, piece in edits:
+        start = int(share * len(text))
+        text = text[:start] + piece + text[start + removed :]
+    path: Path = tmp_path_factory.getbasetemp() / "mutated.toml"
+    path.write_bytes(text.encode())
+    try:
+        check_snippets(load_probe_file(path))
+    except ProbeError as error:
+        faults = error.diagnostics
+    else:
+        return
+    lines = text.replace("\r\n", "\n").split("\n")
+    assert faults
+    for fault in faults:
+        assert 1 <= fault.line <= len(lines)
+        assert 1 <= fault.column <= len(lines[fault.line - 1]) + 1
+        assert fault.source == lines[fault.line - 1]
+    assert [fault.line for fault in faults] == sorted(fault.line for fault in faults)
