@@ -97,7 +97,7 @@ def _extract(file: Path, *, as_json: bool, directory: Path | None) -> int:
     elif rows:
         _print_tables(file, containers, rows)
     if not rows:
-        print(f"neutrino-extract: {file}: no device code", file=sys.stderr)
+        print(f"neutrino-extract: {file}: no CUDA device code found", file=sys.stderr)
     if directory is not None:
         _write(file, rows, directory)
     for row in rows:

@@ -75,7 +75,8 @@ def _wrapped(elf: Elf) -> list[tuple[int, int]]:
         end = min(segment.offset + segment.file_size, len(elf.data))
         if segment.type != PT_LOAD or not segment.flags & PF_W:
             continue
-        for position in _aligned(elf.data, _WRAPPER_MAGIC, segment.offset, end - _WRAPPER.size):
+        last = end - _WRAPPER.size + len(_WRAPPER_MAGIC)
+        for position in _aligned(elf.data, _WRAPPER_MAGIC, segment.offset, last):
             _, version, address = _WRAPPER.unpack_from(elf.data, position)
             if version not in _WRAPPER_VERSIONS:
                 continue

@@ -119,7 +119,7 @@ def test_a_file_without_device_code(capsys):
     assert main([sys.executable, "--json"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out) == {"file": sys.executable, "containers": []}
-    assert "no device code" in output.err
+    assert "no CUDA device code" in output.err
 
 
 def test_bad_input(tmp_path, capsys):

@@ -168,6 +168,18 @@ def test_slots_that_only_the_relocation_fills(link, hosts, tmp_path):
     check(without_section_headers(tmp_path / "zero", tmp_path / "bare"), (1, 2), "")
 
 
+@pytest.mark.parametrize("gap", [0, 8, (1 << 20) - 8, 1 << 20, (2 << 20) + 16])
+def test_a_wrapper_that_ends_its_segment(gap, tmp_path):
+    """A file of one segment, the wrapper at its very end and however far from its start."""
+    content = containers(1)
+    size = 0x80 + len(content) + gap + 24
+    header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    load = struct.pack("<IIQQQQQQ", 1, 6, 0, 0x10000, 0, size, size, 0x1000)
+    wrapper = struct.pack("<IIQQ", 0x466243B1, 1, 0x10080, 0)
+    (tmp_path / "end").write_bytes((header + load).ljust(0x80, b"\0") + content + bytes(gap) + wrapper)
+    check(tmp_path / "end", (1,), "")
+
+
 def test_no_device_code(tmp_path):
     cc = need("cc")
     (tmp_path / "main.s").write_text(MAIN)
