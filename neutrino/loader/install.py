@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from pathlib import Path
 
 from neutrino.cache import private_folder, read_private, write_private
@@ -39,8 +40,10 @@ def install_hook(driver: Path, cache: Path) -> Path:
 
 
 def preload(folder: Path, before: str) -> str:
-    """The value of LD_PRELOAD that puts the hook first and keeps what was there."""
-    return ":".join([str(folder / "libcuda.so.1"), str(folder / "libcuda.so"), *([before] if before else [])])
+    """The value of LD_PRELOAD that puts the hook first and keeps what was there, but for another hook of ours."""
+    hooks = folder.parent
+    kept = [path for path in re.split("[ :]+", before) if path and hooks not in Path(path).parents]
+    return ":".join([str(folder / "libcuda.so.1"), str(folder / "libcuda.so"), *kept])
 
 
 def _read(name: str) -> bytes:

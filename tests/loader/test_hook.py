@@ -171,3 +171,9 @@ def test_without_the_drivers_file_programs_still_run(use_lib: Bench, tmp_path: P
     assert result.returncode == 9
     assert result.stdout.startswith("line ")
     assert not (tmp_path / "trace").exists()
+
+
+def test_a_child_that_kept_only_ld_preload_still_finds_its_driver(use_lib: Bench, tmp_path: Path) -> None:
+    result = use_lib.run("plain", tmp_path, extra={"NEUTRINO_DRIVER": "", "NEUTRINO_KEY": ""})
+    assert (result.stdout, result.stderr, result.returncode) == ("20\n", "", 0)
+    assert not (tmp_path / "trace").exists()

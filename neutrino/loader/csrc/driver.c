@@ -16,7 +16,11 @@ static bool loaded;
 static void load(void)
 {
 	const char *path = getenv("NEUTRINO_DRIVER");
-	void *handle = path && *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+	/*
+	 * The variable is gone where a program empties its children's environment but for LD_PRELOAD: then the driver is
+	 * what the preloaded libraries brought with them.
+	 */
+	void *handle = path && *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : RTLD_NEXT;
 
 	if (!handle)
 		return;

@@ -36,6 +36,8 @@
 	X(cuLibraryGetGlobal, (CUdeviceptr *, size_t *, CUlibrary, const char *))                                      \
 	X(cuKernelGetName, (const char **, CUkernel))                                                                  \
 	X(cuFuncGetName, (const char **, CUfunction))                                                                  \
+	X(cuFuncLoad, (CUfunction))                                                                                    \
+	X(cuStreamGetCtx, (CUstream, CUcontext *))                                                                     \
 	X(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *, CUfunction, int, size_t))
 
 /* Wrapped: the hook exports a function of the same name. */

@@ -698,7 +698,9 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 	CUcontext context = NULL;
 
 	NEED_DRIVER(cuStreamDestroy_v2);
-	if (current_mode() == TRACING && stream && nt_driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS)
+	if (current_mode() == TRACING && (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD &&
+	    (nt_driver.cuStreamGetCtx ? nt_driver.cuStreamGetCtx(stream, &context)
+				      : nt_driver.cuCtxGetCurrent(&context)) == CUDA_SUCCESS)
 		nt_pool_forget_stream(context, stream);
 	return nt_driver.cuStreamDestroy_v2(stream);
 }
@@ -719,6 +721,7 @@ static void forget_context(CUcontext context)
 		return;
 	nt_pool_forget_context(context, DRAIN_LIMIT_MS);
 	nt_registry_forget_context(context);
+	nt_launch_forget_context(context);
 }
 
 EXPORT CUresult cuCtxDestroy_v2(CUcontext context)

@@ -64,6 +64,20 @@ static const struct nt_addresses *addresses_in(struct nt_function *function, CUc
 	return NULL;
 }
 
+/* The context that the launch runs in: the function's own, or that of the stream, or the current one. */
+static CUcontext context_of(const struct nt_function *function, const struct nt_launch *launch)
+{
+	CUcontext context = NULL;
+
+	if (!function->is_kernel)
+		return function->context;
+	if ((uintptr_t)launch->stream > (uintptr_t)CU_STREAM_PER_THREAD && nt_driver.cuStreamGetCtx &&
+	    nt_driver.cuStreamGetCtx(launch->stream, &context) == CUDA_SUCCESS)
+		return context;
+	nt_driver.cuCtxGetCurrent(&context);
+	return context;
+}
+
 static void *prepare(void *context)
 {
 	CUcontext popped;
@@ -79,13 +93,16 @@ static void *prepare(void *context)
  * The first launch in a context that nobody announced: get it ready beside the program, once. Making a pool here could
  * wait for work that waits for the program.
  */
+static CUcontext seen[64];
+
 static void prepare_aside(CUcontext context)
 {
-	static CUcontext seen[64];
 	sigset_t all, before;
 	pthread_attr_t attributes;
 	pthread_t thread;
 
+	if (!context)
+		return;
 	for (int i = 0; i < 64; i++) {
 		CUcontext none = NULL;
 		if (__atomic_compare_exchange_n(&seen[i], &none, context, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
@@ -101,6 +118,14 @@ static void prepare_aside(CUcontext context)
 		nt_trace_note("context %p could not be prepared: its kernels run unprobed", context);
 	pthread_attr_destroy(&attributes);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void nt_launch_forget_context(CUcontext context)
+{
+	for (int i = 0; i < 64; i++) {
+		CUcontext gone = context;
+		__atomic_compare_exchange_n(&seen[i], &gone, NULL, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	}
 }
 
 /*
@@ -227,7 +252,6 @@ static bool is_twins_fault(CUresult result)
 CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 {
 	struct nt_kernel *kernel = function->kernel;
-	CUcontext context = NULL;
 
 	if (__atomic_load_n(&ended, __ATOMIC_ACQUIRE))
 		return run_original(function, launch, NEUTRINO_REASON_ENDING);
@@ -248,7 +272,7 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	if (blocks == 0)
 		return run_original(function, launch, NEUTRINO_REASON_REFUSED);
 
-	nt_driver.cuCtxGetCurrent(&context);
+	CUcontext context = context_of(function, launch);
 	struct nt_pool *pool = nt_pool_find(context);
 	const struct nt_addresses *addresses = addresses_in(function, context);
 	if (!pool || !addresses) {
@@ -283,6 +307,7 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	memcpy(record->grid, launch->grid, sizeof(record->grid));
 	memcpy(record->block, launch->block, sizeof(record->block));
 	record->shared = launch->shared;
+	record->device = (uint32_t)nt_pool_device(pool);
 	record->thread = thread_id();
 	record->variant = verdict == SHAPE_CAPPED;
 	__atomic_store_n(&record->state, NEUTRINO_LAUNCH_SUBMITTED, __ATOMIC_RELEASE);

@@ -74,6 +74,7 @@ enum pool_state {
 
 struct nt_pool {
 	CUcontext context;
+	CUdevice device;
 	int state;
 	CUdeviceptr base;
 	CUstream stream; /* ours, non-blocking */
@@ -323,10 +324,14 @@ struct nt_pool *nt_pool_find(CUcontext context)
 	return NULL;
 }
 
-static uint64_t wanted_size(void)
+CUdevice nt_pool_device(const struct nt_pool *pool)
+{
+	return pool->device;
+}
+
+static uint64_t wanted_size(CUdevice device)
 {
 	const char *given = getenv("NEUTRINO_POOL");
-	CUdevice device;
 	size_t total = 0;
 	char *end;
 
@@ -335,8 +340,7 @@ static uint64_t wanted_size(void)
 		if (!*end && bytes >= POOL_LEAST)
 			return bytes;
 	}
-	if (nt_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS ||
-	    nt_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS)
+	if (nt_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS)
 		return POOL_LEAST;
 	uint64_t size = total / 64;
 	return size > POOL_DEFAULT_MOST ? POOL_DEFAULT_MOST : size < POOL_LEAST ? POOL_LEAST : size;
@@ -380,8 +384,9 @@ static void unmake_pool(struct nt_pool *pool)
 
 static bool make_pool(struct nt_pool *pool)
 {
-	uint64_t size = wanted_size();
-
+	if (nt_driver.cuCtxGetDevice(&pool->device) != CUDA_SUCCESS)
+		return false;
+	uint64_t size = wanted_size(pool->device);
 	while (nt_driver.cuMemAlloc_v2(&pool->base, size) != CUDA_SUCCESS) {
 		size /= 2;
 		if (size < POOL_LEAST)

@@ -43,6 +43,9 @@ struct nt_pool *nt_pool_prepare(CUcontext context);
 /* The pool of a context if it is ready. Lock-free. */
 struct nt_pool *nt_pool_find(CUcontext context);
 
+/* Ordinal of the pool's device. */
+CUdevice nt_pool_device(const struct nt_pool *pool);
+
 /* Take size bytes, zeroed, for a launch on stream (default streams by their explicit handles). Lock-free. */
 enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream stream, uint64_t size, struct nt_room *ret);
 

@@ -396,10 +396,14 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 	uint32_t count = function->kernel->variable_count;
 	unsigned slot = 0;
 
-	while (slot < NT_FUNCTION_CONTEXTS && function->addresses[slot]) {
-		if (function->addresses[slot]->context == context)
+	struct nt_addresses *replaced = NULL;
+	for (; slot < NT_FUNCTION_CONTEXTS; slot++) {
+		replaced = __atomic_load_n(&function->addresses[slot], __ATOMIC_ACQUIRE);
+		CUcontext known = replaced ? __atomic_load_n(&replaced->context, __ATOMIC_ACQUIRE) : NULL;
+		if (known == context)
 			return true;
-		slot++;
+		if (!known)
+			break;
 	}
 	if (slot == NT_FUNCTION_CONTEXTS)
 		return false;
@@ -425,8 +429,8 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 			return false;
 		}
 	}
-	struct nt_addresses *expected = NULL;
-	if (!__atomic_compare_exchange_n(&function->addresses[slot], &expected, addresses, false, __ATOMIC_ACQ_REL,
+	/* What is replaced belonged to a context that is gone; it is kept for readers that still hold it. */
+	if (!__atomic_compare_exchange_n(&function->addresses[slot], &replaced, addresses, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
 		free(addresses);
 		return add_addresses(function, owner, context);
@@ -437,6 +441,20 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 static struct nt_owner *library_behind(struct nt_owner *owner)
 {
 	return owner->alias ? owner->alias : owner;
+}
+
+/*
+ * The twin's CUfunction in the current context, its code loaded now: loading it at the first launch could synchronise.
+ */
+static CUfunction load_now(const struct nt_owner *owner, void *twin)
+{
+	CUfunction function = twin;
+
+	if (!twin || (owner->is_library && nt_driver.cuKernelGetFunction(&function, twin) != CUDA_SUCCESS))
+		return NULL;
+	if (nt_driver.cuFuncLoad)
+		nt_driver.cuFuncLoad(function);
+	return function;
 }
 
 /* Give a function its twin, or the reason why it has none. */
@@ -457,13 +475,8 @@ static void pair(struct nt_function *function)
 	void *twin = twin_function(owner, owner->twins, name);
 	void *capped = row->twin->capped ? twin_function(owner, owner->capped, name) : NULL;
 	nt_driver.cuCtxGetCurrent(&context);
-	if (twin && owner->is_library && context) {
-		/* Loads the code into this context now: at a launch that could synchronise. */
-		CUfunction in_context, capped_in_context;
-		if (nt_driver.cuKernelGetFunction(&in_context, twin) != CUDA_SUCCESS)
-			in_context = NULL;
-		if (!capped || nt_driver.cuKernelGetFunction(&capped_in_context, capped) != CUDA_SUCCESS)
-			capped_in_context = NULL;
+	if (context) {
+		CUfunction in_context = load_now(owner, twin), capped_in_context = load_now(owner, capped);
 		if (!function->is_kernel) {
 			twin = in_context;
 			capped = capped_in_context;
@@ -680,9 +693,10 @@ void nt_registry_prepare_context(CUcontext context)
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	for (size_t i = 0; i < count; i++) {
-		CUfunction in_context;
-		if (nt_driver.cuKernelGetFunction(&in_context, list[i]->twin) == CUDA_SUCCESS)
-			add_addresses(list[i], library_behind(list[i]->owner), context);
+		const struct nt_owner *owner = library_behind(list[i]->owner);
+		load_now(owner, list[i]->capped);
+		if (load_now(owner, list[i]->twin))
+			add_addresses(list[i], owner, context);
 	}
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	free(list);
