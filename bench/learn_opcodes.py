@@ -39,9 +39,7 @@ cvta.to.global.u64 %a, %a;
 
 @dataclass(frozen=True)
 class _Type:
-    """name: PTX type; register: prefix; bits: type for loads; operands: other operands than registers, as
-    written.
-    """
+    """name: PTX type; register: prefix; bits: type for loads; operands: other operands than registers, as written."""
 
     name: str
     register: str
@@ -129,9 +127,7 @@ _MINUS_ZERO = re.compile(r"-RZ(\.H[01]_H[01]|\.F32)?")
 
 
 def disassemble(cubin: Path) -> dict[str, list[tuple[str, list[str], int]]]:
-    """Per function the instructions as (mnemonic with modifiers, operands, low 64 bits), as nvdisasm prints
-    them.
-    """
+    """Per function the instructions as (mnemonic with modifiers, operands, low 64 bits), as nvdisasm prints them."""
     text = run_tool([find_tool("nvdisasm"), "-c", "-hex", cubin], timeout=300).stdout.decode()
     parts = _SECTION.split(text)
     return {
@@ -180,9 +176,7 @@ def disagreements(cubin: Path, arch: str) -> tuple[int, list[str]]:
     lines = []
     with ELFFile(io.BytesIO(cubin.read_bytes())) as elf:
         for name, instructions in listing.items():
-            want = Counter(
-                filter(None, (counted_as(mnemonic, operands) for mnemonic, operands, _ in instructions))
-            )
+            want = Counter(filter(None, (counted_as(mnemonic, operands) for mnemonic, operands, _ in instructions)))
             got = count_arithmetic(elf.get_section_by_name(f".text.{name}").data(), arch)
             if got != dict(want):
                 lines.append(f"{cubin.name}: {name}: counted {got}, nvdisasm {dict(want)}")

@@ -21,9 +21,7 @@ _FOLDER_MODE = 0o700
 def run_key(probes: str, selection: str, assembler: str, version: str) -> bytes:
     """The 32 bytes that stand for a run's settings: two digests, the assembler's identity, Neutrino's version."""
     parts = ("neutrino", version, probes, selection, assembler)
-    return hashlib.sha256(
-        b"".join(len(part.encode()).to_bytes(8, "little") + part.encode() for part in parts)
-    ).digest()
+    return hashlib.sha256(b"".join(len(part.encode()).to_bytes(8, "little") + part.encode() for part in parts)).digest()
 
 
 def image_key(run: bytes, arch: str, image: bytes) -> bytes:
@@ -48,13 +46,9 @@ def private_folder(path: Path) -> Path:
     if not stat.S_ISDIR(status.st_mode):
         raise PermissionError(f"{path} is not a folder; remove it or set XDG_CACHE_HOME")
     if status.st_uid != os.getuid():
-        raise PermissionError(
-            f"{path} belongs to user {status.st_uid}; set XDG_CACHE_HOME to a folder of your own"
-        )
+        raise PermissionError(f"{path} belongs to user {status.st_uid}; set XDG_CACHE_HOME to a folder of your own")
     if status.st_mode & 0o022:
-        raise PermissionError(
-            f"{path} can be written by others (mode {status.st_mode & 0o777:o}); chmod 700 it"
-        )
+        raise PermissionError(f"{path} can be written by others (mode {status.st_mode & 0o777:o}); chmod 700 it")
     return path
 
 
@@ -74,9 +68,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def read_private(path: Path) -> bytes | None:
-    """What write_private wrote, or None when there is nothing. Raises PermissionError when another user made
-    it.
-    """
+    """What write_private wrote, or None when there is nothing. Raises PermissionError when another user made it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,5 +1,4 @@
-"""A cache entry: the twins of one image, what the hook must know of each kernel, and the files for its trace
-folder.
+"""A cache entry: the twins of one image, what the hook must know of each kernel, and the files for its trace folder.
 
 The format is ``TWINS_HEADER`` and what it points at, in ``probing/layout.py``. The hook reads it in place, so
 the writer aligns tables to 8 bytes and images to 64, and ends every string with NUL.
@@ -79,9 +78,7 @@ class MapEntry:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry as read back. key: the 32 bytes it was made for. images: the twins, then those under a
-    register cap.
-    """
+    """An entry as read back. key: the 32 bytes it was made for. images: the twins, then those under a register cap."""
 
     key: bytes
     maps: tuple[MapEntry, ...]
@@ -122,20 +119,14 @@ class _Writer:
         return self.append(table.tobytes(), _TABLE_ALIGN)
 
 
-def write_entry(
-    key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry], images: Sequence[bytes]
-) -> bytes:
-    """The bytes of an entry. key: 32 bytes. Raises NeutrinoError for a map whose name has more than 63
-    bytes.
-    """
+def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry], images: Sequence[bytes]) -> bytes:
+    """The bytes of an entry. key: 32 bytes. Raises NeutrinoError for a map whose name has more than 63 bytes."""
     writer = _Writer(TWINS_HEADER.size)
     map_rows = []
     for entry in maps:
         name = entry.name.encode()
         if len(name) > 63:
-            raise NeutrinoError(
-                f"map {entry.name}: the name has {len(name)} bytes, the trace format holds 63"
-            )
+            raise NeutrinoError(f"map {entry.name}: the name has {len(name)} bytes, the trace format holds 63")
         map_rows.append({
             "name": name, "kind": _KINDS.index(entry.kind), "level": _LEVELS.index(entry.level),
             "record_size": entry.size, "cap": entry.cap,
@@ -212,9 +203,7 @@ class _Reader:
 
 
 def read_entry(data: bytes, name: str) -> Entry:
-    """Read an entry back, checking digest and every bound. name: the file, for messages. Raises
-    FormatError.
-    """
+    """Read an entry back, checking digest and every bound. name: the file, for messages. Raises FormatError."""
     reader = _Reader(data, name)
     header = reader.table(TWINS_HEADER, 0, 1, "header")[0]
     if bytes(header["magic"]).ljust(8, b"\0") != TWINS_MAGIC:
@@ -224,18 +213,12 @@ def read_entry(data: bytes, name: str) -> Entry:
     if int(header["size"]) != len(data):
         raise FormatError(name, DIGESTED_FROM, "size", str(int(header["size"])), f"the file's {len(data)}")
     if hashlib.sha256(memoryview(data)[DIGESTED_FROM:]).digest() != header["digest"].tobytes():
-        raise FormatError(
-            name, DIGESTED_FROM - 32, "digest", "not that of the content", "SHA-256 of what follows"
-        )
+        raise FormatError(name, DIGESTED_FROM - 32, "digest", "not that of the content", "SHA-256 of what follows")
     maps = []
-    for row in reader.table(
-        MAP_DESCRIPTOR, int(header["maps_offset"]), int(header["maps"]), "map descriptors"
-    ):
+    for row in reader.table(MAP_DESCRIPTOR, int(header["maps_offset"]), int(header["maps"]), "map descriptors"):
         kind, level = int(row["kind"]), int(row["level"])
         if kind >= len(_KINDS) or level >= len(_LEVELS):
-            raise FormatError(
-                name, int(header["maps_offset"]), "map kind, level", f"{kind}, {level}", "0 or 1"
-            )
+            raise FormatError(name, int(header["maps_offset"]), "map kind, level", f"{kind}, {level}", "0 or 1")
         maps.append(
             MapEntry(
                 bytes(row["name"]).decode(),
@@ -263,12 +246,8 @@ def _kernel(reader: _Reader, row: np.void) -> KernelEntry:
     if int(row["reason"]) not in Reason._value2member_map_:
         raise FormatError(reader.name, 0, "reason", str(int(row["reason"])), f"at most {max(Reason)}")
     files = reader.table(TWIN_FILE, int(row["files_offset"]), int(row["files"]), "files")
-    parameters = reader.table(
-        TWIN_PARAMETER, int(row["parameters_offset"]), int(row["parameters"]), "parameters"
-    )
-    variables = np.frombuffer(
-        reader.span(int(row["variables_offset"]), 8 * int(row["variables"]), "variables"), "<u8"
-    )
+    parameters = reader.table(TWIN_PARAMETER, int(row["parameters_offset"]), int(row["parameters"]), "parameters")
+    variables = np.frombuffer(reader.span(int(row["variables_offset"]), 8 * int(row["variables"]), "variables"), "<u8")
     return KernelEntry(
         name=text("name_offset"),
         reason=Reason(int(row["reason"])),

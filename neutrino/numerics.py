@@ -1,5 +1,4 @@
-"""How much floating-point arithmetic a kernel's machine code holds, and whether a twin's is still the
-original's.
+"""How much floating-point arithmetic a kernel's machine code holds, and whether a twin's is still the original's.
 
 The assembler fuses an unrounded ``mul`` with its ``add`` only where nothing stands in between, so a probe can
 undo a fusion and thereby change the low bits of a result. The counts of fused and unfused instructions show
@@ -73,8 +72,7 @@ def _bit(words: _Words, number: int) -> _Mask:
 
 
 def count_arithmetic(code: bytes, arch: str) -> dict[str, int]:
-    """Counts, by mnemonic, of the additions, products and fused forms in a kernel's machine code; zeros are
-    left out.
+    """Counts, by mnemonic, of the additions, products and fused forms in a kernel's machine code; zeros are left out.
 
     code: the bytes of ``.text.<kernel>``. arch: ``sm_90a``; sm_75 and later.
     Raises FormatError when code is no whole number of instructions or arch has another encoding.

@@ -1,5 +1,4 @@
-"""From an image that a program loads to the cache entry with its twins: one linear driver over the other
-packages.
+"""From an image that a program loads to the cache entry with its twins: one linear driver over the other packages.
 
     image ─ read_container ─► the machine code that runs, and its PTX ─ probe_module ─► twins' text
           ─ ptxas ─► cubins ─ warnings, parameters, numerics ─► entry
@@ -33,9 +32,7 @@ from neutrino.source import DEBUG_SECTION, Source, find_source
 from neutrino.toolchain import ASSEMBLER_HINT, Assembled, Assembler, AssemblyError, Resources
 
 _REGISTER_UNIT = 8
-"""Registers are handed out to threads in units of this many (CUDA occupancy calculator, all of sm_75 to
-sm_120).
-"""
+"""Registers are handed out to threads in units of this many (CUDA occupancy calculator, all of sm_75 to sm_120)."""
 
 
 def patch_image(
@@ -48,8 +45,7 @@ def patch_image(
     key: bytes,
     save_temps: Path | None = None,
 ) -> bytes:
-    """The cache entry of what a program loads: twins of the kernels that can have one, and why the others
-    cannot.
+    """The cache entry of what a program loads: twins of the kernels that can have one, and why the others cannot.
 
     image: fatbin, cubin or PTX text. arch: the device's, as ``sm_90``. key: 32 bytes, stored in the entry.
     save_temps: a folder that gets what each stage made, in a folder of its own per image.
@@ -106,16 +102,12 @@ class _Dump:
         if self._folder is None:
             return
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (self._folder / name).write_bytes(
-            data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
-        )
+        (self._folder / name).write_bytes(data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data)
 
 
 @dataclass(frozen=True)
 class _Built:
-    """Twins assembled together: their cubin, and per twin's name what ptxas and the cubin say. failed: kernel
-    → why.
-    """
+    """Twins assembled together: their cubin, and per twin's name what ptxas and the cubin say. failed: kernel → why."""
 
     cubin: bytes = b""
     kernels: Mapping[str, CubinKernel] = field(default_factory=dict)
@@ -136,9 +128,7 @@ class _Original:
 class _Attempt:
     """The twins of one image. All state of one call of patch_image that several steps need."""
 
-    def __init__(
-        self, source: Source, text: str, probes: ProbeSet, assembler: Assembler, dump: _Dump
-    ) -> None:
+    def __init__(self, source: Source, text: str, probes: ProbeSet, assembler: Assembler, dump: _Dump) -> None:
         self._source = source
         self._text = text
         self._probes = probes
@@ -160,9 +150,7 @@ class _Attempt:
         }
         entries |= {skip.name: KernelEntry(skip.name, skip.reason, skip.detail) for skip in twins.skipped}
         self._dump.write("original.ptx", self._text.encode("latin-1"))
-        self._dump.write(
-            "sites.json", json.dumps({twin.name: _sites(twin) for twin in twins.kernels}, indent=1)
-        )
+        self._dump.write("sites.json", json.dumps({twin.name: _sites(twin) for twin in twins.kernels}, indent=1))
         if not twins.kernels:
             return entries, ()
         with ThreadPoolExecutor(2) as pool:
@@ -184,9 +172,7 @@ class _Attempt:
         for twin in twins.kernels:
             verdict = verdicts[twin.name]
             entries[twin.name] = (
-                self._probed(twin, original, built, capped)
-                if verdict is None
-                else KernelEntry(twin.name, *verdict)
+                self._probed(twin, original, built, capped) if verdict is None else KernelEntry(twin.name, *verdict)
             )
         if not good:
             return entries, ()
@@ -210,9 +196,7 @@ class _Attempt:
         return self._assembler.assemble(text, self._source.arch, self._source.options)
 
     def _assemble_twins(self, twins: TwinModule, stage: str, registers: Mapping[str, int] | None) -> _Built:
-        """Assemble the twins of registers' kernels, or all; when that fails, one by one, to lose only the bad
-        ones.
-        """
+        """Assemble the twins of registers' kernels, or all; when that fails, one by one, to lose only the bad ones."""
         names = list(registers) if registers is not None else [twin.name for twin in twins.kernels]
         text = twins.render(names, registers)
         self._dump.write(f"{stage}.ptx", text.encode("latin-1"))
@@ -226,14 +210,10 @@ class _Attempt:
         try:
             built = self._built(self._assemble(twins.render(left, registers)), stage)
         except AssemblyError as error:
-            return _Built(
-                failed=failed | dict.fromkeys(left, f"only together with other twins: {error.reason}")
-            )
+            return _Built(failed=failed | dict.fromkeys(left, f"only together with other twins: {error.reason}"))
         return replace(built, failed=failed)
 
-    def _refused(
-        self, twins: TwinModule, names: Sequence[str], registers: Mapping[str, int] | None
-    ) -> dict[str, str]:
+    def _refused(self, twins: TwinModule, names: Sequence[str], registers: Mapping[str, int] | None) -> dict[str, str]:
         def attempt(name: str) -> str | None:
             try:
                 self._assemble(twins.render([name], registers))
@@ -242,9 +222,7 @@ class _Attempt:
             return None
 
         with ThreadPoolExecutor(2) as pool:
-            return {
-                name: reason for name, reason in zip(names, pool.map(attempt, names), strict=True) if reason
-            }
+            return {name: reason for name, reason in zip(names, pool.map(attempt, names), strict=True) if reason}
 
     def _built(self, assembled: Assembled, stage: str) -> _Built:
         self._dump.write(f"{stage}.cubin", assembled.cubin)
@@ -252,9 +230,7 @@ class _Attempt:
         kernels = read_cubin(assembled.cubin, stage).kernels
         return _Built(assembled.cubin, kernels, assembled.resources, _performance_warnings(assembled))
 
-    def _warned(
-        self, module: Module, twins: TwinModule, original: _Original, built: _Built
-    ) -> dict[str, str]:
+    def _warned(self, module: Module, twins: TwinModule, original: _Original, built: _Built) -> dict[str, str]:
         """Kernels whose twins ptxas warns of where it did not warn of the original, and the warning."""
         warned: dict[str, str] = {}
         unnamed = False
@@ -307,9 +283,7 @@ class _Attempt:
         original: _Original,
         built: _Built,
     ) -> _Built:
-        """Again, under the original's register count, the twins that need more; only those that came out
-        well.
-        """
+        """Again, under the original's register count, the twins that need more; only those that came out well."""
         limits = {}
         for twin in good:
             limit = align_up(original.kernels[twin.name].registers, _REGISTER_UNIT)
@@ -406,9 +380,7 @@ def _map(entry: Map) -> dict[str, Any]:
         "level": entry.level.value,
         "size": entry.size,
         "cap": entry.cap,
-        "fields": [
-            {"name": item.name, "type": item.type.value, "offset": item.offset} for item in entry.fields
-        ],
+        "fields": [{"name": item.name, "type": item.type.value, "offset": item.offset} for item in entry.fields],
     }
 
 

@@ -24,9 +24,7 @@ _ARCH = re.compile(r"sm_(\d+)([af]?)$")
 
 @dataclass(frozen=True)
 class Device:
-    """An architecture: 90 and ``a`` of ``sm_90a``. The first digits are the major number, the last the
-    minor.
-    """
+    """An architecture: 90 and ``a`` of ``sm_90a``. The first digits are the major number, the last the minor."""
 
     number: int
     suffix: str
@@ -60,9 +58,7 @@ def runs_on(code: str, device: str) -> tuple[int, int] | None:
 
 
 def compiles_for(text: str, device: str) -> tuple[int, int] | None:
-    """As runs_on, for PTX that the driver would compile: without a suffix it suits every later architecture
-    too.
-    """
+    """As runs_on, for PTX that the driver would compile: without a suffix it suits every later architecture too."""
     image, target = Device.parse(text), Device.parse(device)
     if image is None or target is None:
         return None
@@ -90,9 +86,7 @@ class Source:
 
 
 _FLAGS_DROPPED = frozenset({"-v", "--verbose", "-w", "--disable-warnings"})
-_FLAGS_RELOCATABLE = frozenset(
-    {"-c", "--compile-only", "-ewp", "--extensible-whole-program", "-preserve-relocs"}
-)
+_FLAGS_RELOCATABLE = frozenset({"-c", "--compile-only", "-ewp", "--extensible-whole-program", "-preserve-relocs"})
 _FLAGS_KEPT = frozenset({
     "-g", "--device-debug", "-lineinfo", "--generate-line-info", "-sp-bounds-check", "--sp-bounds-check",
     "-ret-end", "--return-at-end", "-disable-optimizer-consts", "--disable-optimizer-constants",
@@ -146,9 +140,7 @@ def find_source(container: Container, device: str) -> Source:
         fitting = _best(container.images, ImageKind.PTX, lambda arch: compiles_for(arch, device))
         if not fitting:
             found = ", ".join(sorted({image.arch or "unknown" for image in container.images})) or "nothing"
-            return Source(
-                None, None, device, (), Reason.NO_PTX, f"nothing for {device}: the image holds {found}"
-            )
+            return Source(None, None, device, (), Reason.NO_PTX, f"nothing for {device}: the image holds {found}")
         target = Device.parse(fitting[0].arch)
         suffix = target.suffix if target else ""
         # The driver compiles for the device itself; with a suffix only when the PTX asks for it.
@@ -173,12 +165,8 @@ def find_source(container: Container, device: str) -> Source:
     return Source(machine, None, arch, (), Reason.NO_PTX, f"{arch} machine code without PTX")
 
 
-def _best(
-    images: Iterable[Image], kind: ImageKind, rank: Callable[[str], tuple[int, int] | None]
-) -> list[Image]:
-    ranked = [
-        (found, image) for image in images if image.kind is kind and (found := rank(image.arch)) is not None
-    ]
+def _best(images: Iterable[Image], kind: ImageKind, rank: Callable[[str], tuple[int, int] | None]) -> list[Image]:
+    ranked = [(found, image) for image in images if image.kind is kind and (found := rank(image.arch)) is not None]
     return [image for _, image in sorted(ranked, key=lambda pair: pair[0], reverse=True)]
 
 

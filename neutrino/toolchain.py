@@ -56,18 +56,14 @@ class ToolResult:
 
 
 class AssemblyError(ToolError):
-    """The assembler refused the text or crashed on it: a verdict about the text, unlike any other
-    ToolError.
-    """
+    """The assembler refused the text or crashed on it: a verdict about the text, unlike any other ToolError."""
 
     @property
     def reason(self) -> str:
         """The first line that says what is wrong, without the path of the temporary file."""
         for line in self.stderr.splitlines():
             if _REFUSAL.search(line):
-                return (
-                    re.sub(r"^ptxas .*?, line (\d+); ", r"line \1: ", line).replace("ptxas ", "", 1).strip()
-                )
+                return re.sub(r"^ptxas .*?, line (\d+); ", r"line \1: ", line).replace("ptxas ", "", 1).strip()
         return f"it crashed ({_CRASHES[self.status]})" if self.status in _CRASHES else str(self)
 
 
@@ -79,9 +75,7 @@ def run_tool(argv: Sequence[str | Path], *, input: bytes | None = None, timeout:
     """
     words = [str(word) for word in argv]
     try:
-        done = subprocess.run(
-            words, input=input, capture_output=True, timeout=timeout, check=False, close_fds=True
-        )
+        done = subprocess.run(words, input=input, capture_output=True, timeout=timeout, check=False, close_fds=True)
     except FileNotFoundError as error:
         raise ToolMissingError(words[0], "the file does not exist") from error
     except OSError as error:
@@ -157,9 +151,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Assembled:
-    """A cubin, and what ``ptxas`` said. resources: by kernel. warnings: the warning and advisory lines, in
-    order.
-    """
+    """A cubin, and what ``ptxas`` said. resources: by kernel. warnings: the warning and advisory lines, in order."""
 
     cubin: bytes
     resources: dict[str, Resources]
@@ -196,8 +188,7 @@ class Assembler:
         *,
         timeout: float = ASSEMBLE_TIMEOUT,
     ) -> Assembled:
-        """Assemble PTX for arch (``sm_90a``) with further ptxas options. Text counts as latin-1; timeout in
-        seconds.
+        """Assemble PTX for arch (``sm_90a``) with further ptxas options. Text counts as latin-1; timeout in seconds.
 
         Raises AssemblyError when the text is refused or crashes the assembler; ToolError or OSError when the
         machine is at fault (no such file, killed, disk full), so that nothing was learned about the text.
@@ -286,9 +277,7 @@ _VERSIONS_FILE = "assemblers.json"
 
 @functools.lru_cache(maxsize=64)
 def _assembler_at(path: Path) -> Assembler | None:
-    """The assembler at path, None when it cannot say its version. What it said is kept by path, size and
-    time.
-    """
+    """The assembler at path, None when it cannot say its version. What it said is kept by path, size and time."""
     status = path.stat()
     stamp = f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}"
     known = _known_versions()

@@ -22,7 +22,8 @@ __attribute__((noinline)) float polynomial(float x, float a, float b) { return x
 
 _ANY = {
     "copy": "kernel void {n}(global {t} *a, global {t} *b) {{ b[ID] = a[ID]; }}",
-    "arithmetic": "kernel void {n}(global {t} *a, global {t} *b, {t} s) {{ int i = ID; b[i] = a[i] * s + a[i + 1] - s; }}",
+    "arithmetic": "kernel void {n}(global {t} *a, global {t} *b, {t} s) {{ int i = ID; "
+    "b[i] = a[i] * s + a[i + 1] - s; }}",
     "bounded": "kernel void {n}(global {t} *a, global {t} *b, int n) {{ int i = ID; if (i < n) b[i] = a[i] + b[i]; }}",
     "loop": "kernel void {n}(global {t} *a, global {t} *b, int n) {{ {t} r = 0; for (int i = ID; i < n; i += 64) "
     "r += a[i] * b[i]; b[ID] = r; }}",
@@ -41,7 +42,8 @@ _SCALAR = {
     "{t} r = 0; for (int i = 0; i < n; i++) r += s[(i * 5) & 31]; a[ID] = r; }}",
 }
 _INTEGER = {
-    "bits": "kernel void {n}(global {t} *a, int k) {{ {t} v = a[ID]; a[ID] = ((v << (k & 7)) | (v >> 3)) ^ (v & 0x55); }}",
+    "bits": "kernel void {n}(global {t} *a, int k) {{ {t} v = a[ID]; "
+    "a[ID] = ((v << (k & 7)) | (v >> 3)) ^ (v & 0x55); }}",
     "remainder": "kernel void {n}(global {t} *a, {t} m) {{ a[ID] = a[ID] % m + a[ID + 1] % 10; }}",
     "switch": "kernel void {n}(global {t} *a) {{ int i = ID; switch (a[i] & 7) {{ case 0: a[i] = 1; break; "
     "case 1: a[i + 1] = 5; break; case 2: a[i] = a[i + 3]; break; case 3: return; case 4: a[i] = 77; "

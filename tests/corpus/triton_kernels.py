@@ -18,102 +18,102 @@ ARCHITECTURES = (80, 90, 100, 120)
 
 
 @triton.jit
-def add(x, y, out, n, B: tl.constexpr):
-    i = tl.program_id(0) * B + tl.arange(0, B)
+def add(x, y, out, n, block: tl.constexpr):
+    i = tl.program_id(0) * block + tl.arange(0, block)
     tl.store(out + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
 
 
 @triton.jit
-def multiply_add(x, y, out, n, B: tl.constexpr):
-    i = tl.program_id(0) * B + tl.arange(0, B)
+def multiply_add(x, y, out, n, block: tl.constexpr):
+    i = tl.program_id(0) * block + tl.arange(0, block)
     a = tl.load(x + i, mask=i < n)
     b = tl.load(y + i, mask=i < n)
     tl.store(out + i, a * b + a - b * 3, mask=i < n)
 
 
 @triton.jit
-def softmax(x, y, out, n, B: tl.constexpr):
-    i = tl.arange(0, B)
+def softmax(x, y, out, n, block: tl.constexpr):
+    i = tl.arange(0, block)
     row = tl.load(x + tl.program_id(0) * n + i, mask=i < n, other=-float("inf")).to(tl.float32)
     e = tl.exp(row - tl.max(row, 0))
     tl.store(out + tl.program_id(0) * n + i, e / tl.sum(e, 0), mask=i < n)
 
 
 @triton.jit
-def layernorm(x, y, out, n, B: tl.constexpr):
+def layernorm(x, y, out, n, block: tl.constexpr):
     row = tl.program_id(0)
-    total = tl.zeros([B], tl.float32)
-    for start in range(0, n, B):
-        i = start + tl.arange(0, B)
+    total = tl.zeros([block], tl.float32)
+    for start in range(0, n, block):
+        i = start + tl.arange(0, block)
         total += tl.load(x + row * n + i, mask=i < n, other=0.0).to(tl.float32)
     mean = tl.sum(total, 0) / n
-    squares = tl.zeros([B], tl.float32)
-    for start in range(0, n, B):
-        i = start + tl.arange(0, B)
+    squares = tl.zeros([block], tl.float32)
+    for start in range(0, n, block):
+        i = start + tl.arange(0, block)
         d = tl.where(i < n, tl.load(x + row * n + i, mask=i < n, other=0.0).to(tl.float32) - mean, 0.0)
         squares += d * d
     scale = 1 / tl.sqrt(tl.sum(squares, 0) / n + 1e-5)
-    for start in range(0, n, B):
-        i = start + tl.arange(0, B)
+    for start in range(0, n, block):
+        i = start + tl.arange(0, block)
         w = tl.load(y + i, mask=i < n)
         tl.store(out + row * n + i, (tl.load(x + row * n + i, mask=i < n) - mean) * scale * w, mask=i < n)
 
 
 @triton.jit
-def gelu(x, y, out, n, B: tl.constexpr):
-    i = tl.program_id(0) * B + tl.arange(0, B)
+def gelu(x, y, out, n, block: tl.constexpr):
+    i = tl.program_id(0) * block + tl.arange(0, block)
     v = tl.load(x + i, mask=i < n).to(tl.float32)
     tl.store(out + i, 0.5 * v * (1 + tl.erf(v * 0.70710678)), mask=i < n)
 
 
 @triton.jit
-def silu_and_sigmoid(x, y, out, n, B: tl.constexpr):
-    i = tl.program_id(0) * B + tl.arange(0, B)
+def silu_and_sigmoid(x, y, out, n, block: tl.constexpr):
+    i = tl.program_id(0) * block + tl.arange(0, block)
     v = tl.load(x + i, mask=i < n).to(tl.float32)
     tl.store(out + i, v * tl.sigmoid(v) + tl.cos(v) * tl.log(v), mask=i < n)
 
 
 @triton.jit
-def cumulative_sum(x, y, out, n, B: tl.constexpr):
-    i = tl.arange(0, B)
+def cumulative_sum(x, y, out, n, block: tl.constexpr):
+    i = tl.arange(0, block)
     tl.store(out + i, tl.cumsum(tl.load(x + i, mask=i < n, other=0.0), 0), mask=i < n)
 
 
 @triton.jit
-def atomic_histogram(x, y, out, n, B: tl.constexpr):
-    i = tl.program_id(0) * B + tl.arange(0, B)
+def atomic_histogram(x, y, out, n, block: tl.constexpr):
+    i = tl.program_id(0) * block + tl.arange(0, block)
     tl.atomic_add(out + (i % 32), tl.load(x + i, mask=i < n), mask=i < n)
 
 
 @triton.jit
-def transpose(x, y, out, n, B: tl.constexpr):
+def transpose(x, y, out, n, block: tl.constexpr):
     i = tl.arange(0, 64)
     tile = tl.load(x + i[:, None] * n + i[None, :])
     tl.store(out + i[:, None] * n + i[None, :], tl.trans(tile))
 
 
 @triton.jit
-def gather(x, y, out, n, B: tl.constexpr):
-    i = tl.program_id(0) * B + tl.arange(0, B)
+def gather(x, y, out, n, block: tl.constexpr):
+    i = tl.program_id(0) * block + tl.arange(0, block)
     at = tl.load(y + i, mask=i < n, other=0).to(tl.int32)
     tl.store(out + i, tl.load(x + at, mask=at < n, other=0), mask=i < n)
 
 
 @triton.jit
-def sort(x, y, out, n, B: tl.constexpr):
+def sort(x, y, out, n, block: tl.constexpr):
     i = tl.arange(0, 128)
     tl.store(out + i, tl.sort(tl.load(x + i)))
 
 
 @triton.jit
-def dropout(x, y, out, n, B: tl.constexpr):
-    i = tl.program_id(0) * B + tl.arange(0, B)
+def dropout(x, y, out, n, block: tl.constexpr):
+    i = tl.program_id(0) * block + tl.arange(0, block)
     keep = tl.rand(n, i) > 0.5
     tl.store(out + i, tl.where(keep, tl.load(x + i, mask=i < n) * 2, 0.0), mask=i < n)
 
 
 @triton.jit
-def matmul(x, y, out, n, B: tl.constexpr):
+def matmul(x, y, out, n, block: tl.constexpr):
     m = tl.program_id(0) * 64 + tl.arange(0, 64)
     c = tl.program_id(1) * 64 + tl.arange(0, 64)
     k = tl.arange(0, 32)
@@ -126,7 +126,7 @@ def matmul(x, y, out, n, B: tl.constexpr):
 
 
 @triton.jit
-def matmul_large(x, y, out, n, B: tl.constexpr):
+def matmul_large(x, y, out, n, block: tl.constexpr):
     m = tl.program_id(0) * 128 + tl.arange(0, 128)
     c = tl.program_id(1) * 128 + tl.arange(0, 128)
     k = tl.arange(0, 64)
@@ -139,7 +139,7 @@ def matmul_large(x, y, out, n, B: tl.constexpr):
 
 
 @triton.jit
-def attention(x, y, out, n, B: tl.constexpr):
+def attention(x, y, out, n, block: tl.constexpr):
     q_at = tl.program_id(0) * 64 + tl.arange(0, 64)
     d = tl.arange(0, 64)
     q = tl.load(x + q_at[:, None] * 64 + d[None, :])
@@ -181,8 +181,8 @@ def compiled(number: int) -> Iterator[tuple[str, Any]]:
                 out = {"i8": "i32"}.get(kind, kind) if kernel in (matmul, matmul_large) else kind
                 source = triton.compiler.ASTSource(
                     fn=kernel,
-                    signature={"x": f"*{kind}", "y": f"*{kind}", "out": f"*{out}", "n": "i32", "B": "constexpr"},
-                    constexprs={"B": 1024},
+                    signature={"x": f"*{kind}", "y": f"*{kind}", "out": f"*{out}", "n": "i32", "block": "constexpr"},
+                    constexprs={"block": 1024},
                 )
                 name = f"{kernel.__name__}.{kind}{'.unfused' if 'enable_fp_fusion' in options else ''}"
                 try:

@@ -1,4 +1,4 @@
-"""What the tests of patching share: the assembler, and ``bench`` on the path."""
+"""What the tests of patching share: the assembler, and the repository on the path."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from neutrino.errors import ToolMissingError
 from neutrino.toolchain import Assembler, find_assembler
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 
 @pytest.fixture(scope="session")

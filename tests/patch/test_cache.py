@@ -28,9 +28,7 @@ def test_written_entries_are_read_back_and_private(tmp_path):
     assert path == cache.entry_path(KEY) == tmp_path / "neutrino" / "twins" / "00" / f"{KEY.hex()}.twins"
     assert cache.read(KEY) == an_entry()
     assert path.stat().st_mode & 0o777 == 0o600
-    assert {folder.stat().st_mode & 0o777 for folder in (cache.root, path.parent, path.parent.parent)} == {
-        0o700
-    }
+    assert {folder.stat().st_mode & 0o777 for folder in (cache.root, path.parent, path.parent.parent)} == {0o700}
 
 
 def test_the_keys_are_what_the_hook_computes():
@@ -131,9 +129,7 @@ def _write_many(root, seed: int) -> None:
 
 def test_several_writers_never_show_half_an_entry(tmp_path):
     context = multiprocessing.get_context("fork")
-    writers = [
-        context.Process(target=_write_many, args=(tmp_path / "neutrino", seed)) for seed in (1, 50, 100)
-    ]
+    writers = [context.Process(target=_write_many, args=(tmp_path / "neutrino", seed)) for seed in (1, 50, 100)]
     for writer in writers:
         writer.start()
     seen = 0

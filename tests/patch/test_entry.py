@@ -24,9 +24,7 @@ KERNELS = st.builds(
     reason=st.sampled_from(Reason),
     detail=st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40),
     twin=st.one_of(st.just(""), NAMES),
-    parameters=st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)), max_size=4).map(
-        tuple
-    ),
+    parameters=st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)), max_size=4).map(tuple),
     variables=st.lists(NAMES, max_size=4).map(tuple),
     block_offset=st.integers(0, 2**32 - 1),
     block_size=st.integers(0, 2**32 - 1),
@@ -79,9 +77,7 @@ def test_a_right_digest_does_not_excuse_wrong_bounds(tail):
 
 
 def test_images_are_aligned_for_the_driver():
-    whole = write_entry(
-        bytes(32), [], [KernelEntry("k", Reason.NO_PTX)], [b"\x7fELF" + b"a" * 61, b"\x7fELFb"]
-    )
+    whole = write_entry(bytes(32), [], [KernelEntry("k", Reason.NO_PTX)], [b"\x7fELF" + b"a" * 61, b"\x7fELFb"])
     assert whole.index(b"\x7fELFa") % 64 == 0
     assert whole.index(b"\x7fELFb") % 64 == 0
 
@@ -122,13 +118,9 @@ def test_c_reads_what_python_writes(tmp_path):
         pytest.skip("no C compiler")
     kernels = [
         KernelEntry("a", Reason.NO_PTX, "no"),
-        KernelEntry(
-            "b", Reason.PROBED, "", "b__neutrino", ((0, 8), (8, 4)), ("v", "w"), 16, 8, True, {"f": b"text"}
-        ),
+        KernelEntry("b", Reason.PROBED, "", "b__neutrino", ((0, 8), (8, 4)), ("v", "w"), 16, 8, True, {"f": b"text"}),
     ]
     (tmp_path / "entry").write_bytes(write_entry(bytes(32), [], kernels, [b"image"]))
-    printed = subprocess.run(
-        [tmp_path / "read", tmp_path / "entry"], check=True, capture_output=True, text=True
-    ).stdout
+    printed = subprocess.run([tmp_path / "read", tmp_path / "entry"], check=True, capture_output=True, text=True).stdout
     assert printed == "1 2 a 1 no b__neutrino 8 1 w f text"
     assert TWIN_KERNEL.size % 8 == 0

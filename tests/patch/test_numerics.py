@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from learn_opcodes import ARCHITECTURES, counted_as, disagreements, disassemble, forms
 
+from bench.learn_opcodes import ARCHITECTURES, counted_as, disagreements, disassemble, forms
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.numerics import compare, count_arithmetic
 from neutrino.toolchain import find_tool
@@ -110,9 +110,7 @@ def test_any_words_are_counted_one_by_one(code):
     assert count_arithmetic(code, "sm_90a") == dict(total)
 
 
-COUNTS = st.dictionaries(
-    st.sampled_from(["FFMA", "FMUL", "FADD", "HFMA2", "HMUL2", "HADD2"]), st.integers(1, 9)
-)
+COUNTS = st.dictionaries(st.sampled_from(["FFMA", "FMUL", "FADD", "HFMA2", "HMUL2", "HADD2"]), st.integers(1, 9))
 
 
 @given(COUNTS, COUNTS)

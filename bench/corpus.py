@@ -1,0 +1,256 @@
+"""Probe every kernel of the corpus and judge the result: ``python -m bench.corpus`` (``make corpus``).
+
+For each image, device and shipped probe: does the printer give the text back, does every twin assemble where its
+original does, are the counts of arithmetic those of the machine code that was shipped, and how fast are reading and
+probing. Writes ``bench/results/corpus.json``, raw figures only; ``verdicts`` judges them, here and in the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from neutrino.entry import read_entry
+from neutrino.fatbin import ImageKind, read_container, read_cubin
+from neutrino.numerics import compare
+from neutrino.patch import patch_image
+from neutrino.probing.layout import Reason
+from neutrino.probing.selection import Selection
+from neutrino.probing.toml import load_probes
+from neutrino.ptx.module import parse
+from neutrino.ptx.twin import probe_module
+from neutrino.toolchain import find_assembler
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results" / "corpus.json"
+PROBES = ("block_sched", "gmem_bytes")
+SOURCES = ("nvcc", "clang", "triton", "ctranslate2")
+REQUIRED_ARCHITECTURES = frozenset({"sm_75", "sm_80", "sm_90a", "sm_100a"})
+LEAST_KERNELS = 300
+LEAST_OF_CTRANSLATE2 = 540
+LEAST_SPEED = 10e6
+"""Bytes of PTX a second and core, for reading, probing and printing."""
+LEAST_PROBED = 0.95
+_REFUSED_ORIGINAL = "refuses the original"
+
+
+def texts(image: bytes, name: str) -> Iterator[str]:
+    """The PTX texts in an image: its PTX entries, and what line information left in its cubins."""
+    for item in read_container(image, name).images:
+        if item.kind is ImageKind.PTX:
+            yield item.data.decode("latin-1")
+        elif item.kind is ImageKind.CUBIN and (text := read_cubin(item.data, name).debug_ptx) is not None:
+            yield text
+
+
+def devices(image: bytes, name: str) -> list[str]:
+    """The devices to probe an image for: those of its PTX, and the next that would compile it."""
+    chosen: set[str] = set()
+    for text in texts(image, name):
+        target = parse(text).target
+        number, suffix = re.fullmatch(r"sm_(\d+)([af]?)", target).groups()  # type: ignore[union-attr]
+        chosen.add(f"sm_{number}")
+        if not suffix and name.endswith((".ptx", ".fatbin")):
+            chosen.update(f"sm_{other}" for other in (90, 100) if other > int(number))
+    return sorted(chosen, key=lambda device: int(device[3:]))
+
+
+def examine(path: Path, source: str, only: int | None = None) -> dict[str, Any]:
+    """Raw figures of one image: per text its digests and speed, per device and probe what became of the kernels.
+
+    only: this many devices, the oldest first; None for all.
+    """
+    image = path.read_bytes()
+    rows = []
+    for probe in PROBES:
+        probes = load_probes([probe])
+        for device in devices(image, path.name)[:only]:
+            entry = read_entry(
+                patch_image(
+                    image, probes, device, selection=Selection((), ()), assembler=find_assembler(), key=bytes(32)
+                ),
+                path.name,
+            )
+            manifests = [json.loads(kernel.files["manifest.json"]) for kernel in entry.kernels if kernel.files]
+            changed = [
+                [manifest["name"][-60:], *(manifest["numerics"][which] for which in ("original", "twin", "own"))]
+                for manifest in manifests if manifest["numerics"]["original"] != manifest["numerics"]["twin"]
+            ]  # fmt: skip
+            rows.append({
+                "device": device,
+                "arch": sorted({manifest["arch"] for manifest in manifests}),
+                "probe": probe,
+                "kernels": len(entry.kernels),
+                "reasons": dict(Counter(kernel.reason.word for kernel in entry.kernels)),
+                "capped": sum(kernel.capped for kernel in entry.kernels),
+                "grown": sum(item["registers"]["twin"] > item["registers"]["original"] for item in manifests),
+                "spill_bytes": {
+                    which: sum(item["spills"][which]["stores"] for item in manifests) for which in ("original", "twin")
+                },
+                "arithmetic": dict(sum((Counter(item["numerics"]["original"]) for item in manifests), Counter())),
+                "same_arithmetic": len(manifests) - len(changed),
+                "changed_arithmetic": changed,
+                "skipped": [
+                    [kernel.name[-60:], kernel.reason.word, kernel.detail[:160]]
+                    for kernel in entry.kernels if kernel.reason is not Reason.PROBED
+                ],
+            })  # fmt: skip
+    return {
+        "source": source,
+        "file": path.name,
+        "texts": [_text(text) for text in texts(image, path.name)],
+        "rows": rows,
+    }
+
+
+def _text(text: str) -> dict[str, Any]:
+    probes = load_probes(PROBES)
+    before = time.process_time()
+    module = parse(text)
+    twins = probe_module(module, probes)
+    twins.render()
+    seconds = time.process_time() - before
+    return {
+        "bytes": len(text),
+        "seconds": round(seconds, 6),
+        "entries": len(module.entries),
+        "read": hashlib.sha256(text.encode("latin-1")).hexdigest()[:16],
+        "printed": hashlib.sha256(module.print().encode("latin-1")).hexdigest()[:16],
+    }
+
+
+def verdicts(results: dict[str, Any]) -> list[str]:
+    """What the figures fall short in, a line each; empty when they meet every bound."""
+    images = results["images"]
+    faults = [f"source {name}: no image" for name in SOURCES if not any(image["source"] == name for image in images)]
+    reached = {arch for image in images for row in image["rows"] for arch in row["arch"]}
+    faults += [f"{arch}: no kernel probed" for arch in sorted(REQUIRED_ARCHITECTURES - reached)]
+    for image in images:
+        faults += image_faults(image)
+    entries = sum(text["entries"] for image in images if image["source"] == "ctranslate2" for text in image["texts"])
+    if entries < LEAST_OF_CTRANSLATE2:
+        faults.append(f"ctranslate2: {entries} entries, {LEAST_OF_CTRANSLATE2} wanted")
+    for probe in PROBES:
+        distinct = sum(_most(image, probe) for image in images)
+        if distinct < LEAST_KERNELS:
+            faults.append(f"{probe}: {distinct} kernels probed, {LEAST_KERNELS} wanted")
+        for name in SOURCES:
+            kernels, probed = _shares(images, name, probe)
+            if probed < LEAST_PROBED * kernels:
+                faults.append(f"{name} {probe}: {probed} of {kernels} probed, {LEAST_PROBED:.0%} wanted")
+    speed = _speed(images)
+    if speed < LEAST_SPEED:
+        faults.append(f"read and probed at {speed / 1e6:.1f} MB/s, {LEAST_SPEED / 1e6:.0f} wanted")
+    return faults
+
+
+def image_faults(image: dict[str, Any]) -> list[str]:
+    """What one image's figures fall short in, a line each."""
+    label = f"{image['source']}/{image['file']}"
+    faults = [f"{label}: no row" for _ in range(not image["rows"])]
+    faults += [f"{label}: printed text differs" for text in image["texts"] if text["read"] != text["printed"]]
+    for row in image["rows"]:
+        faults += [f"{label} {row['device']} {row['probe']}: {fault}" for fault in _row_faults(row)]
+    return faults
+
+
+def _row_faults(row: dict[str, Any]) -> Iterator[str]:
+    if sum(row["reasons"].values()) != row["kernels"]:
+        yield f"{row['kernels']} kernels, {sum(row['reasons'].values())} accounted for"
+    skipped = Counter(reason for _, reason, _ in row["skipped"])
+    if skipped != Counter({word: count for word, count in row["reasons"].items() if word != Reason.PROBED.word}):
+        yield "skipped kernels are not all listed"
+    for name, reason, detail in row["skipped"]:
+        if reason == Reason.ASSEMBLER.word and _REFUSED_ORIGINAL not in detail:
+            yield f"{name} assembles, its twin does not: {detail}"
+        if reason not in (
+            word.word for word in (Reason.NUMERICS, Reason.UNSUPPORTED, Reason.ASSEMBLER, Reason.NO_SITE)
+        ):
+            yield f"{name}: {reason}: {detail}"
+    for name, original, twin, own in row["changed_arithmetic"]:
+        if (difference := compare(original, twin, own)) is not None:
+            yield f"{name} is probed although its arithmetic is another: {difference}"
+    if row["same_arithmetic"] + len(row["changed_arithmetic"]) != row["reasons"].get(Reason.PROBED.word, 0):
+        yield "not every probed kernel's arithmetic was compared"
+
+
+def _most(image: dict[str, Any], probe: str) -> int:
+    return max((row["reasons"].get("probed", 0) for row in image["rows"] if row["probe"] == probe), default=0)
+
+
+def _shares(images: Iterable[dict[str, Any]], source: str, probe: str) -> tuple[int, int]:
+    rows = [row for image in images if image["source"] == source for row in image["rows"] if row["probe"] == probe]
+    refused = sum(_REFUSED_ORIGINAL in detail for row in rows for _, _, detail in row["skipped"])
+    return sum(row["kernels"] for row in rows) - refused, sum(row["reasons"].get("probed", 0) for row in rows)
+
+
+def _speed(images: Iterable[dict[str, Any]]) -> float:
+    timed = [text for image in images for text in image["texts"]]
+    seconds = sum(text["seconds"] for text in timed)
+    return sum(text["bytes"] for text in timed) / seconds if seconds else 0.0
+
+
+def table(results: dict[str, Any]) -> str:
+    """The figures in short, for people."""
+    images = results["images"]
+    head = ("source", "images", "PTX MB", "entries", "probe", "kernels", "probed", "numerics", "other", "MB/s")
+    lines = ["{:12}{:>7}{:>8}{:>9}  {:12}{:>8}{:>8}{:>9}{:>7}{:>7}".format(*head)]
+    for name in SOURCES:
+        own = [image for image in images if image["source"] == name]
+        size = sum(text["bytes"] for image in own for text in image["texts"]) / 1e6
+        entries = sum(text["entries"] for image in own for text in image["texts"])
+        for probe in PROBES:
+            rows = [row for image in own for row in image["rows"] if row["probe"] == probe]
+            reasons = sum((Counter(row["reasons"]) for row in rows), Counter())
+            other = sum(reasons.values()) - reasons["probed"] - reasons["numerics"]
+            lines.append(
+                f"{name:12}{len(own):7}{size:8.1f}{entries:9}  {probe:12}{sum(row['kernels'] for row in rows):8}"
+                f"{reasons['probed']:8}{reasons['numerics']:9}{other:7}{_speed(own) / 1e6:7.1f}"
+            )
+    return "\n".join(lines)
+
+
+def _job(job: tuple[Path, str]) -> dict[str, Any]:
+    try:
+        return examine(*job)
+    except Exception as error:
+        raise RuntimeError(f"{job[0]}: {error}") from error
+
+
+def main() -> int:
+    """Collect, examine, print, write; 1 when a bound is missed."""
+    from tests.corpus.collect import collect
+
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--folder", type=Path, default=ROOT / ".corpus", help="where the corpus is, or is made")
+    parser.add_argument("--source", action="append", choices=SOURCES, help="only these; nothing is written then")
+    options = parser.parse_args()
+    jobs = [(path, source) for source in options.source or SOURCES for path in collect(options.folder, source)]
+    jobs.sort(key=lambda job: -job[0].stat().st_size)
+    started = time.monotonic()
+    with ProcessPoolExecutor(2) as pool:
+        images = list(pool.map(_job, jobs))
+    images.sort(key=lambda image: (SOURCES.index(image["source"]), image["file"]))
+    results = {"assembler": find_assembler().name, "images": images}
+    print(table(results))
+    faults = verdicts(results) if options.source is None else [
+        fault for fault in verdicts(results) if not fault.startswith(("source ", "sm_"))
+    ]  # fmt: skip
+    print(f"{time.monotonic() - started:.0f} s", *faults, sep="\n")
+    if options.source is None:
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps(results, separators=(",", ":")).replace('{"source"', '\n{"source"') + "\n")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

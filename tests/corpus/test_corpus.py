@@ -1,0 +1,141 @@
+"""A bounded part of the corpus on every run, and the verdicts on the figures of the last whole run."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.corpus import RESULTS, ROOT, examine, image_faults, verdicts
+from neutrino.errors import ToolMissingError
+from neutrino.toolchain import find_assembler
+from tests.corpus.collect import collect_clang, collect_nvcc, nvcc_sources
+
+pytestmark = pytest.mark.corpus
+
+SAMPLE = 48
+LARGEST = 1_500_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _assembler():
+    try:
+        find_assembler()
+    except ToolMissingError as error:
+        pytest.skip(f"no ptxas: {error}")
+
+
+def test_what_nvcc_makes(tmp_path):
+    try:
+        collect_nvcc(tmp_path, nvcc_sources()[:1])
+    except ToolMissingError as error:
+        pytest.skip(str(error))
+    images = [examine(path, "nvcc", only=1) for path in sorted(tmp_path.glob("*.fatbin"))]
+    assert [fault for image in images for fault in image_faults(image)] == []
+    assert sum(row["reasons"].get("probed", 0) for image in images for row in image["rows"]) >= 200
+
+
+def test_what_clang_makes(tmp_path):
+    try:
+        collect_clang(tmp_path)
+    except ToolMissingError as error:
+        pytest.skip(str(error))
+    images = [examine(path, "clang", only=1) for path in sorted(tmp_path.glob("*.ptx"))]
+    assert [fault for image in images for fault in image_faults(image)] == []
+    assert sum(row["reasons"].get("probed", 0) for image in images for row in image["rows"]) >= 2000
+
+
+def _collected() -> list[Path]:
+    """Some of what ``make corpus`` left here: the same ones as long as the corpus is the same."""
+    found = [
+        path
+        for source in ("triton", "ctranslate2")
+        for path in (ROOT / ".corpus" / source).glob("*")
+        if path.suffix in (".fatbin", ".cubin", ".ptx") and path.stat().st_size < LARGEST
+    ]
+    return sorted(found, key=lambda path: hashlib.sha256(path.name.encode()).digest())[:SAMPLE]
+
+
+def test_a_sample_of_what_was_collected():
+    paths = _collected()
+    if not paths:
+        pytest.skip("no .corpus here: make corpus collects it")
+    images = [examine(path, path.parent.name, only=1) for path in paths]
+    assert [fault for image in images for fault in image_faults(image)] == []
+
+
+@pytest.fixture(scope="module")
+def results():
+    return json.loads(RESULTS.read_text())
+
+
+def test_the_last_whole_run_meets_every_bound(results):
+    assert verdicts(results) == []
+
+
+def _image(results, source="triton"):
+    return next(image for image in results["images"] if image["source"] == source and image["rows"][0]["kernels"])
+
+
+def _drop_source(results):
+    results["images"] = [image for image in results["images"] if image["source"] != "clang"]
+
+
+def _drop_architecture(results):
+    for image in results["images"]:
+        for row in image["rows"]:
+            row["arch"] = [arch for arch in row["arch"] if arch != "sm_100a"]
+
+
+def _change_text(results):
+    _image(results)["texts"][0]["printed"] = "0" * 16
+
+
+def _refuse_twin(results):
+    row = _image(results)["rows"][0]
+    row["reasons"] = {"assembler": row["kernels"]}
+    row["skipped"] = [["k", "assembler", "ptxas 13.0.88: line 3: error"]] * row["kernels"]
+    row["same_arithmetic"], row["changed_arithmetic"] = 0, []
+
+
+def _hide_skip(results):
+    row = _image(results)["rows"][0]
+    row["kernels"] += 1
+
+
+def _undo_fusion(results):
+    row = _image(results)["rows"][0]
+    row["same_arithmetic"] -= 1
+    row["changed_arithmetic"].append(["k", {"FFMA": 2}, {"FFMA": 1, "FMUL": 1, "FADD": 1}, {"FMUL": 1}])
+
+
+def _compare_less(results):
+    _image(results)["rows"][0]["same_arithmetic"] -= 1
+
+
+def _go_slowly(results):
+    for image in results["images"]:
+        for text in image["texts"]:
+            text["seconds"] *= 4
+
+
+def _lose_a_container(results):
+    results["images"].remove(max(results["images"], key=lambda image: sum(text["entries"] for text in image["texts"])))
+    results["images"].remove(_image(results, "ctranslate2"))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_drop_source, "source clang"), (_drop_architecture, "sm_100a"), (_change_text, "printed text differs"),
+        (_refuse_twin, "its twin does not"), (_hide_skip, "accounted for"), (_undo_fusion, "FFMA 2 → 1"),
+        (_compare_less, "arithmetic was compared"), (_go_slowly, "MB/s"), (_lose_a_container, "540 wanted"),
+    ],
+)  # fmt: skip
+def test_every_bound_is_judged(results, change, words):
+    changed = copy.deepcopy(results)
+    change(changed)
+    assert any(words in fault for fault in verdicts(changed)), verdicts(changed)
