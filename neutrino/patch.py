@@ -22,13 +22,13 @@ from typing import Any
 from neutrino.entry import KernelEntry, write_entry
 from neutrino.errors import PtxError, ToolMissingError
 from neutrino.fatbin import CubinKernel, demangle, read_container, read_cubin
-from neutrino.numerics import compare, count_arithmetic
+from neutrino.numerics import FIRST_ARCHITECTURE, compare, count_arithmetic
 from neutrino.probing.layout import Reason, align_up
 from neutrino.probing.model import Map, ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.module import Module, parse
 from neutrino.ptx.twin import TwinKernel, TwinModule, probe_module
-from neutrino.source import DEBUG_SECTION, Source, find_source
+from neutrino.source import DEBUG_SECTION, Device, Source, find_source
 from neutrino.toolchain import ASSEMBLER_HINT, Assembled, Assembler, AssemblyError, Resources
 
 _REGISTER_UNIT = 8
@@ -63,6 +63,10 @@ def patch_image(
     kernels = {name: KernelEntry(name, Reason.NOT_SELECTED) for name in names}
     selected = [name for name in names if selection.selects(name, demangle(name))]
     images: tuple[bytes, ...] = ()
+    device = Device.parse(source.arch)
+    if device is None or device.number < FIRST_ARCHITECTURE:
+        detail = f"{source.arch}: machine code is understood from sm_{FIRST_ARCHITECTURE} on"
+        source = replace(source, text=None, reason=Reason.UNSUPPORTED, detail=detail)
     if source.text is None or source.reason is not Reason.PROBED:
         kernels |= {name: KernelEntry(name, source.reason, source.detail) for name in selected}
     elif selected:

@@ -179,6 +179,14 @@ def test_ptx_for_another_architecture_is_named(assembler):
     assert "sm_90" in entry.kernels[0].detail
 
 
+def test_machine_code_older_than_what_is_understood_is_named(assembler):
+    entry = patched(
+        VADD.format(arch="sm_70").replace(".version 8.8", ".version 6.0").encode(), assembler, device="sm_70"
+    )
+    assert set(reasons(entry).values()) == {Reason.UNSUPPORTED}
+    assert "sm_75" in entry.kernels[0].detail
+
+
 def test_the_selection_is_kept(assembler):
     image = fatbin(assembler, VADD.format(arch="sm_90"))
     entry = patched(image, assembler, selection=Selection(("half2",), ()))
