@@ -75,6 +75,8 @@ WORKLOADS = (
     Workload("streams", "streams.cu", alone=True),
     Workload("reload", "reload.cu"),
     Workload("graph", "graph.cu", captured=("advance",)),
+    Workload("graph_first", "graph_first.cu", captured=("later",)),
+    Workload("printing", "printing.cu"),
     Workload("spin", "spin.cu", seeds=4, alone=True),
     Workload("triton_add", "triton_add.py"),
     Workload("triton_softmax", "triton_softmax.py", ALL),

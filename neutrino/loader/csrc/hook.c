@@ -388,7 +388,7 @@ EXPORT CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 /* Attributes that the program sets hold for its twins too; whether they take is the program's affair only once. */
 #define FOR_TWINS(handle, call)                                                                                        \
 	do {                                                                                                           \
-		const struct nt_function *found = nt_registry_find(handle);                                           \
+		struct nt_function *found = nt_registry_find(handle);                                                  \
 		void *const twins[] = {found ? found->twin : NULL, found ? found->capped : NULL};                      \
 		for (int each = 0; each < 2; each++) {                                                                 \
 			void *twin = twins[each];                                                                      \
@@ -396,7 +396,7 @@ EXPORT CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 				call;                                                                                  \
 		}                                                                                                      \
 		if (found)                                                                                             \
-			memset((void *)(uintptr_t)found->shapes, 0, sizeof(found->shapes));                            \
+			nt_launch_forget_shapes(found);                                                                \
 	} while (0)
 
 EXPORT CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value)

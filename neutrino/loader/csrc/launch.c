@@ -176,6 +176,12 @@ static enum shape_verdict shape_of(struct nt_function *function, uint64_t thread
 	return judge_shape(function, (int)threads, shared);
 }
 
+void nt_launch_forget_shapes(struct nt_function *function)
+{
+	for (int i = 0; i < NT_FUNCTION_SHAPES; i++)
+		__atomic_store_n(&function->shapes[i], 0, __ATOMIC_RELEASE);
+}
+
 static uint32_t thread_id(void)
 {
 	static __thread __attribute__((tls_model("initial-exec"))) uint32_t id;

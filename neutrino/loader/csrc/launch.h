@@ -27,6 +27,9 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 /* False: the trace has ended, every launch is the program's own business. */
 void nt_launch_end(void);
 
+/* The function's attributes have changed: its verdicts on occupancy are void. */
+void nt_launch_forget_shapes(struct nt_function *function);
+
 /* The context is gone; another at its address is prepared anew. */
 void nt_launch_forget_context(CUcontext context);
 
