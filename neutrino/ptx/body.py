@@ -80,7 +80,7 @@ class Body:
                     match["space"],
                     kind[1] if kind else "",
                     int(declared["count"]) if declared["count"] else None,
-                    match.end(),
+                    match.start(),
                     scope[1],
                 )
                 found.setdefault(declaration.name, []).append(declaration)
@@ -117,8 +117,9 @@ class Body:
                 continue
             start = self.statement_start(call.start())
             while True:
-                before = self.statement_start(start - 1)
-                if before >= start or not _TO_CALL.match(self.code[before:start].rstrip().rstrip(";")):
+                semicolon = self.code.rfind(";", self.start, start)
+                before = self.statement_start(semicolon)
+                if semicolon < 0 or not _TO_CALL.match(self.code[before:semicolon]):
                     break
                 start = before
             follow = _FROM_CALL.match(self.code, end, self.end)

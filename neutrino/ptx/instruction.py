@@ -15,7 +15,7 @@ _HEAD = re.compile(
 )
 _SPLIT = re.compile(r"[\[\](){},]")
 REGISTER = re.compile(r"[A-Za-z_$%][\w$]*(?:\.[xyzwrgba])?", re.ASCII)
-_MEMORY = re.compile(r"\[\s*(?P<base>[^\[\]+]*?)\s*(?:\+\s*(?P<offset>-?\s*\w+)\s*)?(?:,.*)?\]\Z", re.DOTALL)
+_MEMORY = re.compile(r"\[\s*(?P<base>[^\[\]+,{}]*?)\s*(?:\+\s*(?P<offset>-?\s*\w+)\s*)?\]\Z")
 
 # First opcode parts whose instructions write no register (PTX ISA, chapter 9, the syntax line of each).
 _NO_DESTINATION = frozenset(

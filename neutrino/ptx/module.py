@@ -84,7 +84,7 @@ _TYPE = re.compile(r"\.(texref|samplerref|surfref|pred|[busf]\d+(?:x\d)?|bf16(?:
 _ALIGN = re.compile(r"\.align\s+(\d+)", re.ASCII)
 _DIMENSION = re.compile(r"\[\s*(\d*)\s*\]", re.ASCII)
 _PARAMETER = re.compile(
-    r"\s*\.param\b\s*(?:\.align\s+(?P<align>\d+)\s*)?(?P<vector>\.v[24]\s*)?\.(?P<type>\w+)"
+    r"\s*\.param\b\s*(?:\.align\s+(?P<align>\d+)\s*)?\.(?P<type>\w+)"
     r"(?P<pointer>\s*\.ptr\b(?:\s*\.(?:global|shared|local|const|param)\b)?(?:\s*\.align\s+\d+)?)?"
     r"(?:\s*\.align\s+(?P<late>\d+))?"
     r"\s*(?P<name>[A-Za-z_$%][\w$]*)\s*(?P<dims>(?:\[[^\[\]]*\]\s*)*)\Z",
@@ -240,6 +240,8 @@ class Module:
         if entry.parameters is None:
             return (), 0
         start, end = entry.parameters
+        # ptxas aligns where a parameter lies in the constant bank, not its offset.
+        base = _parameter_base(self.architecture or 0)
         offset = 0
         parameters = []
         at = start
@@ -250,17 +252,26 @@ class Module:
             element = TYPE_BYTES.get(match["type"]) if match else None
             dims = _DIMENSION.findall(match["dims"]) if match else []
             if match is None or element is None or "" in dims:
-                raise PtxError(self.line(at), piece, "kernel parameter of an unknown form")
-            element *= int(match["vector"].strip()[2:]) if match["vector"] else 1
+                start_of_piece = at + len(piece) - len(piece.lstrip())
+                raise PtxError(self.line(start_of_piece), piece, "kernel parameter of an unknown form")
             align = max(element, int(match["align"] or match["late"] or 0))
             size = element
             for extent in dims:
                 size *= int(extent)
-            offset = align_up(offset, align)
+            offset = align_up(base + offset, align) - base
             parameters.append(Parameter(match["name"], offset, size, align))
             offset += size
             at += len(piece) + 1
         return tuple(parameters), offset
+
+
+def _parameter_base(architecture: int) -> int:
+    """Where parameters start in constant bank 0, as cubins say it (EIATTR_PARAM_CBANK)."""
+    if architecture < 70:
+        return 0x140
+    if architecture < 90:
+        return 0x160
+    return 0x210 if architecture < 100 else 0x380
 
 
 class _Reader:

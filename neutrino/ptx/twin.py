@@ -476,7 +476,7 @@ class _KernelProber:
         instruction = read_instruction(text)
         if instruction is None or not end:
             raise PtxError(self.module.line(position), self.code[start : start + 80], "not an instruction")
-        line = self.module.line(position)
+        line = self.module.line(start)
         shown = " ".join(text.split())
         if self.points_to_constants and instruction.parts[0] == "ld" and not instruction.state_space:
             raise UnsupportedError(
@@ -621,11 +621,12 @@ class _KernelProber:
             closing += self.emission.snippet(snippet).all
         if self.emission.has_end:
             closing += self.emission.end()
-        places = self._ends(ends) if closing else []
+        places = self._ends(ends) if closing or owner.kernel_after else []
         for mnemonic, count in self.emission.arithmetic.items():
             self.emission.arithmetic[mnemonic] += (count - counted.get(mnemonic, 0)) * (len(places) - 1)
         for number, (at, guard, shown) in enumerate(places):
-            self._close(at, guard, closing, f"{owner.label}{number}")
+            if closing:
+                self._close(at, guard, closing, f"{owner.label}{number}")
             line = self.module.line(at)
             self._note(line, shown, [probe for probe, _ in owner.kernel_after])
         declarations, first = self.emission.entry(variables)

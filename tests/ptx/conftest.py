@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ptx_text import array
 
 from neutrino.errors import ToolMissingError
 from neutrino.probing.model import ProbeSet
@@ -25,11 +27,12 @@ def tools() -> None:
 
 @pytest.fixture
 def probe_set(tmp_path: Path) -> Callable[[str], ProbeSet]:
-    """A probe set from the text of a probe file."""
+    """A probe set from the text of a probe file; a map that nothing uses is added where the text has none."""
 
     def load(text: str) -> ProbeSet:
         path = tmp_path / "probe.toml"
-        path.write_text('platform = "cuda"\n' + text)
+        unused = "" if "[map." in text else array(["u64"], 8)
+        path.write_text('platform = "cuda"\n' + unused + text)
         return load_probe_file(path)
 
     return load
@@ -43,3 +46,19 @@ def block_sched() -> ProbeSet:
 @pytest.fixture(scope="session")
 def gmem_bytes() -> ProbeSet:
     return load_probes(["gmem_bytes"])
+
+
+@pytest.fixture(scope="session")
+def nvcc_ptx(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """``kernels.cu`` as nvcc writes it for sm_80, with line information."""
+    out = tmp_path_factory.mktemp("nvcc") / "kernels.ptx"
+    source = Path(__file__).parent / "kernels.cu"
+    try:
+        nvcc = find_tool("nvcc")
+    except ToolMissingError as error:
+        pytest.skip(str(error))
+    argv = [str(nvcc), "-ptx", "-std=c++17", "-lineinfo", "-arch=compute_80", str(source), "-o", str(out)]
+    result = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if result.returncode:
+        pytest.skip(f"nvcc does not work: {result.stderr.strip()}")
+    return out.read_bytes().decode("latin-1")

@@ -1,0 +1,211 @@
+"""Which instructions are sites, and what is inserted around them."""
+
+import pytest
+from machine import assemble
+from ptx_text import FIRST_LINE, array, kernel, lines, only, probe, skipped
+
+from neutrino.probing.layout import Reason
+from neutrino.ptx.module import parse
+from neutrino.ptx.twin import probe_module
+
+
+def test_only_instructions_match(probe_set):
+    text = kernel("""// ld.global.u32 %r3, [%rd1];
+/* ; ld.global.u32 %r3, [%rd1]; */ .pragma "used_bytes_mask 0xf; ld.global.u32";
+ld_global: ld.volatile.global.u32 %r3, [%rd1]; ld.shared.u32 %r3, [%r2]; ld.param.u32 %r3, [n];
+@%p1
+  ld.relaxed.gpu.global.v2.f32
+  {%f1, /* ; */ %f2}, [%rd1];
+L1: L2: @ ! %p1 ld.global.nc.f32 %f1, [%rd1]; mov.b64 %rd2, {%r1, %r2}; { ld.global.u8 %h1, [%rd1]; }
+.loc 1 2 3
+ld.global.u8 %h1, [%rd1];
+bra ld_global;
+""")
+    probes = probe_set(array(["u64"], 8) + probe("ld.global", before="SAVE [ M ] { BYTES };"))
+    twin = only(probe_module(parse(text), probes))
+    assert [(site.line - FIRST_LINE, site.instruction) for site in twin.sites] == [
+        (2, "ld.volatile.global.u32 %r3, [%rd1]"),
+        (3, "@%p1 ld.relaxed.gpu.global.v2.f32 {%f1, %f2}, [%rd1]"),
+        (6, "@ ! %p1 ld.global.nc.f32 %f1, [%rd1]"),
+        (6, "ld.global.u8 %h1, [%rd1]"),
+        (8, "ld.global.u8 %h1, [%rd1]"),
+    ]
+
+
+@pytest.mark.parametrize(("position", "instruction", "matches"), [
+    ("ld.global", "ld.global.nc.v4.f32 {%f1,%f2,%f3,%f4}, [%rd1];", True),
+    ("ld.global", "ld.shared::cta.f32 %f1, [%r1];", False),
+    ("ld.shared", "ld.shared::cta.f32 %f1, [%r1];", True),
+    ("ld.generic", "ld.f32 %f1, [%rd1];", True),
+    ("ld.generic", "ld.global.f32 %f1, [%rd1];", False),
+    ("ld.f32.global", "ld.global.f32 %f1, [%rd1];", False),
+    ("cp.async.cg", "cp.async.cg.shared.global [%r1], [%rd1], 16;", True),
+    ("cp.async.ca", "cp.async.cg.shared.global [%r1], [%rd1], 16;", False),
+    ("st", "tcgen05.wait::st.sync.aligned;", False),
+    ("add", "mov.b64 %rd2, {add.x, add.y};", False),
+])  # fmt: skip
+def test_patterns(position, instruction, matches, probe_set):
+    probes = probe_set('[map.M]\ntype = "sum"\nlevel = "thread"\nsize = 8\ndata = { n = "u64" }\n'
+                       + probe(position, before="SAVE [ M ] { 1 };"))  # fmt: skip
+    twins = probe_module(parse(kernel(instruction + " ret;")), probes)
+    assert bool(twins.kernels) == matches
+    if not matches:
+        assert skipped(twins)[0] is Reason.NO_SITE
+
+
+MOVED = ["mov.b64 %Nr_x, %Ntd0;"]
+BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd2], %r4, [%r5];"
+BULK_STORE = "cp.async.bulk.global.shared::cta.bulk_group [%rd2], [%r3], 64;"
+
+
+@pytest.mark.parametrize(("position", "instruction", "helper", "expected"), [
+    ("ld.global", "ld.global.u32 %r3, [%rd2];", "ADDR", ["mov.b64 %Nr_x, %rd2;"]),
+    ("ld.global", "ld.global.u32 %r3, [%rd2+-8];", "ADDR", ["add.s64 %Ntd0, %rd2, -8;", *MOVED]),
+    ("ld.global", "ld.global.u32 %r3, [ %rd2 + 0x10 ];", "ADDR", ["add.s64 %Ntd0, %rd2, 0x10;", *MOVED]),
+    ("ld.shared", "ld.shared.u32 %r3, [%r4];", "ADDR", ["cvt.u64.u32 %Ntd0, %r4;", *MOVED]),
+    ("ld.shared", "ld.shared.u32 %r3, [buffer+4];", "ADDR",
+     ["mov.u64 %Ntd0, buffer;", "add.s64 %Ntd1, %Ntd0, 4;", "mov.b64 %Nr_x, %Ntd1;"]),
+    ("ld.local", "ld.local.u32 %r3, [16];", "ADDR", ["mov.b64 %Nr_x, 16;"]),
+    ("ld.param", "ld.param.u32 %r3, [n];", "ADDR", ["mov.u64 %Ntd0, n;", *MOVED]),
+    ("ld.global", "ld.global.v4.f32 {%f1,%f2,%f3,%f4}, [%rd2];", "BYTES", ["mov.b64 %Nr_x, 16;"]),
+    ("st.global", "st.global.v2.b64 [%rd2], {%rd3, %rd4};", "BYTES", ["mov.b64 %Nr_x, 16;"]),
+    ("st.global.v2", "st.global.v2.b64 [%rd2], {%rd3, %rd4};", "IN2.y", ["mov.b64 %Nr_x, %rd4;"]),
+    ("st.global", "st.global.u64 [%rd2+8], %rd3;", "IN1", ["add.s64 %Ntd0, %rd2, 8;", *MOVED]),
+    ("atom.global", "atom.global.cas.b64 %rd3, [%rd2], %rd4, 7;", "IN3", ["mov.b64 %Nr_x, 7;"]),
+    ("atom.global", "atom.global.add.noftz.f16x2 %r3, [%rd2], %r4;", "BYTES", ["mov.b64 %Nr_x, 4;"]),
+    ("red.global", "red.global.v4.f32.add [%rd2], {%f1,%f2,%f3,%f4};", "BYTES", ["mov.b64 %Nr_x, 16;"]),
+    ("cp.async", "cp.async.cg.shared.global [%r3], [%rd2], 16;", "BYTES", ["mov.b64 %Nr_x, 16;"]),
+    ("cp.async", "cp.async.ca.shared.global [%r3], [%rd2], 8, %r4;", "BYTES", ["cvt.u64.u32 %Ntd0, %r4;", *MOVED]),
+    ("cp.async", "cp.async.cg.shared.global.L2::cache_hint [%r3], [%rd2], 16, %rd5;", "BYTES", ["mov.b64 %Nr_x, 16;"]),
+    ("cp.async", "cp.async.ca.shared.global [%r3], [%rd2], 4, %p1;", "BYTES", ["selp.b64 %Ntd0, 0, 4, %p1;", *MOVED]),
+    ("cp.async", "cp.async.cg.shared.global [%r3], [%rd2+4], 16;", "ADDR", ["add.s64 %Ntd0, %rd2, 4;", *MOVED]),
+    ("cp.async.bulk", BULK, "BYTES", ["cvt.u64.u32 %Ntd0, %r4;", *MOVED]),
+    ("cp.async.bulk", BULK, "ADDR", ["mov.b64 %Nr_x, %rd2;"]),
+    ("cp.async.bulk", BULK_STORE, "ADDR", ["mov.b64 %Nr_x, %rd2;"]),
+    ("cp.async.bulk", BULK_STORE, "BYTES", ["mov.b64 %Nr_x, 64;"]),
+    ("add.s64", "add.s64 %rd3, %rd2, -4;", "IN2", ["mov.b64 %Nr_x, -4;"]),
+    ("mov.b64", "mov.b64 %rd3, buffer;", "IN1", ["mov.u64 %Ntd0, buffer;", *MOVED]),
+    ("mov.b64", "mov.b64 %rd3, %clock64;", "IN1", ["mov.b64 %Nr_x, %clock64;"]),
+])  # fmt: skip
+def test_operands_before(position, instruction, helper, expected, probe_set, tools, tmp_path):  # noqa: PLR0917
+    body = ".shared .align 16 .b8 buffer[64]; mov.u64 %rd2, 0; mov.u32 %r3, 0; mov.u32 %r4, 0; mov.u32 %r5, 0;\n"
+    text = kernel(f"{body}{instruction}\nst.global.u32 [%rd1], %r3; ret;", arch="sm_90a", version="8.1")
+    probes = probe_set(probe(position, before=f".reg .b64 %x; mov.b64 %x, {helper};"))
+    twins = probe_module(parse(text), probes)
+    found = lines(only(twins))
+    at = found.index(instruction)
+    assert found[at - len(expected) : at] == expected
+    assert found[at - len(expected) - 1].startswith(".shared"), "nothing else is inserted"
+    assemble(twins.render(), "sm_90a", tmp_path)
+
+
+@pytest.mark.parametrize(("instruction", "helper", "before", "after"), [
+    # The address register is overwritten: its value from before is kept.
+    ("ld.global.u64 %rd2, [%rd2];", "ADDR", ["mov.b64 %Ntd0, %rd2;"], MOVED),
+    ("ld.global.u64 %rd3, [%rd2];", "ADDR", [], ["mov.b64 %Nr_x, %rd2;"]),
+    ("ld.global.u64 %rd2, [%rd2+8];", "IN1", ["mov.b64 %Ntd0, %rd2;"],
+     ["add.s64 %Ntd1, %Ntd0, 8;", "mov.b64 %Nr_x, %Ntd1;"]),
+    ("ld.global.v2.u64 {%rd3, %rd2}, [%rd2];", "OUT.y", [], ["mov.b64 %Nr_x, %rd2;"]),
+    ("ld.global.v2.u64 {%rd3, %rd2}, [%rd2];", "ADDR", ["mov.b64 %Ntd0, %rd2;"], MOVED),
+    ("@%p1 ld.global.u64 %rd3, [%rd2];", "OUT", [], ["@%p1 mov.b64 %Nr_x, %rd3;"]),
+])  # fmt: skip
+def test_operands_after(instruction, helper, before, after, probe_set, tools, tmp_path):  # noqa: PLR0917
+    text = kernel(f"mov.u64 %rd2, %rd1;\n{instruction}\nst.global.u64 [%rd1], %rd2; ret;")
+    probes = probe_set(probe("ld.global", after=f".reg .b64 %x; mov.b64 %x, {helper};"))
+    twins = probe_module(parse(text), probes)
+    found = lines(only(twins))
+    at = found.index(instruction)
+    assert found[at - len(before) - 1 : at] == ["mov.u64 %rd2, %rd1;", *before]
+    assert found[at + 1 : at + 2 + len(after)] == [*after, "st.global.u64 [%rd1], %rd2; ret;"]
+    assemble(twins.render(), "sm_90", tmp_path)
+
+
+def test_predicate_overwritten_by_its_instruction(probe_set, tools, tmp_path):
+    text = kernel("@!%p1 setp.lt.u32 %p1|%p2, %r1, %r2;\nst.global.u64 [%rd1], %rd1; ret;")
+    snippet = ".reg .u64 %x; add.u64 %x, %x, 1; SAVE [ M ] { %x };"
+    twins = probe_module(parse(text), probe_set(array(["u64"], 8) + probe("setp.lt", after=snippet)))
+    found = lines(only(twins))
+    at = found.index("@!%p1 setp.lt.u32 %p1|%p2, %r1, %r2;")
+    assert found[at - 1] == "mov.pred %Ntq0, %p1;"
+    assert found[at + 1].startswith("@!%Ntq0 add.u64")
+    assemble(twins.render(), "sm_90", tmp_path)
+
+
+def test_predicated_snippet_at_a_predicated_site(probe_set, tools, tmp_path):
+    snippet = ".reg .pred %q; .reg .u32 %x; setp.eq.u32 %q, %x, 3; @!%q add.u32 %x, %x, 1; @%q add.u32 %x, %x, 2;"
+    text = kernel("@!%p1 ld.global.u32 %r3, [%rd1];\nst.global.u32 [%rd1], %r3; ret;")
+    twins = probe_module(parse(text), probe_set(probe("ld.global", before=snippet)))
+    found = lines(only(twins))
+    at = found.index("@!%p1 ld.global.u32 %r3, [%rd1];")
+    assert found[at - 8 : at] == [
+        "@!%p1 setp.eq.u32 %Nr_q, %Nr_x, 3;",
+        "not.pred %Ntq1, %p1;", "not.pred %Ntq0, %Nr_q;", "and.pred %Ntq0, %Ntq0, %Ntq1;",
+        "@%Ntq0 add.u32 %Nr_x, %Nr_x, 1;",
+        "not.pred %Ntq3, %p1;", "and.pred %Ntq2, %Nr_q, %Ntq3;", "@%Ntq2 add.u32 %Nr_x, %Nr_x, 2;",
+    ]  # fmt: skip
+    assemble(twins.render(), "sm_90", tmp_path)
+
+
+TENSOR = (
+    "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r3], [%rd1, {%r4}], [%r5];"
+)
+
+
+@pytest.mark.parametrize(("position", "instruction", "side", "helper", "detail"), [
+    ("ld.global", "ld.global.u32 %r3, [%rd1];", "after", "IN2", "ld.global.u32 has no IN2"),
+    ("ld.global", "ld.global.u32 %r3, [%rd1];", "after", "OUT.y", "ld.global.u32 has no OUT.y"),
+    ("add", "add.u32 %r3, %r4, %r5;", "before", "ADDR", "add.u32 has no ADDR"),
+    ("add", "add.u32 %r3, %r4, %r5;", "before", "BYTES", "add.u32 has no BYTES"),
+    ("bar", "bar.sync 0;", "after", "OUT", "bar.sync has no OUT"),
+    ("cp.async", "cp.async.cg.shared.global [%r3], [%rd1], 16;", "after", "OUT", "asynchronous"),
+    ("cp.async.bulk.tensor", TENSOR, "before", "BYTES", "has no BYTES"),
+    ("cp.async.bulk.tensor", TENSOR, "before", "IN2", "no plain one"),
+    ("atom.global", "atom.global.add.u32 _, [%rd1], 1;", "after", "OUT", "thrown away"),
+])  # fmt: skip
+def test_what_an_instruction_lacks_is_named(position, instruction, side, helper, detail, probe_set):  # noqa: PLR0917
+    probes = probe_set(probe(position, **{side: f".reg .b64 %x; mov.b64 %x, {helper};"}))
+    reason, text = skipped(probe_module(parse(kernel(instruction + " ret;")), probes))
+    assert reason is Reason.UNSUPPORTED
+    assert f"line {FIRST_LINE}: {instruction.rstrip(';')!r}" in text
+    assert detail in text
+
+
+def test_snippets_run_in_file_order_on_both_sides(probe_set):
+    text = kernel("ld.global.u32 %r3, [%rd1];\nst.global.u64 [%rd1], %rd1; ret;")
+    first = probe("ld.global", before=".reg .u64 %x; mov.u64 %x, 1;", after="mov.u64 %x, 3;")
+    second = probe("ld.global", before="mov.u64 %x, 2;", after="mov.u64 %x, 4;").replace("probe.p", "probe.q")
+    found = lines(only(probe_module(parse(text), probe_set(first + second))))
+    at = found.index("ld.global.u32 %r3, [%rd1];")
+    assert [found[at + step].rpartition(" ")[2] for step in (-2, -1, 1, 2)] == ["1;", "2;", "3;", "4;"]
+
+
+def test_equal_sites_with_different_sizes(probe_set):
+    """What one site's code depends on is not taken from another with the same opcode."""
+    text = kernel("".join(f"cp.async.ca.shared.global [%r3], [%rd1], {size};\n" for size in (4, 8, 16)) + "ret;")
+    found = lines(only(probe_module(parse(text), probe_set(probe("cp", before=".reg .b64 %x; mov.b64 %x, BYTES;")))))
+    assert [line for line in found if line.startswith("mov.b64 %Nr_x") and not line.endswith(" 0;")] == [
+        f"mov.b64 %Nr_x, {size};" for size in (4, 8, 16)
+    ]
+
+
+CALL = """{ // callseq 0, 0
+    .param .b32 param0;
+    st.param.b32 [param0], %r2;
+    call.uni helper, (param0);
+    }"""
+PLAIN_CALL = "st.param.b32 [param0], %r2; call helper, (param0);"
+
+
+@pytest.mark.parametrize(("call", "declared"), [(CALL, ""), (PLAIN_CALL, ".param .b32 param0;")])
+def test_nothing_goes_into_a_call_sequence(call, declared, probe_set, tools, tmp_path):
+    helper = ".func helper (.param .b32 x) { ret; }"
+    text = kernel(f"{declared} bar.sync 0;\n{call}\nst.global.u64 [%rd1], %rd1; ret;", before=helper)
+    snippet = "add.u64 %x, %x, 1; SAVE [ M ] { %x };"
+    sides = {"before": ".reg .u64 %x; " + snippet, "after": snippet}
+    twins = probe_module(parse(text), probe_set(array(["u64"], 8, cap=2) + probe("call", **sides)))
+    assert call in only(twins).probed_text
+    assert only(twins).probed_text.count("add.u64 %neutrino_r_x") == 2
+    assemble(twins.render(), "sm_90", tmp_path)
+    inside = probe_module(parse(text), probe_set(probe("st.param", before=".reg .u64 %x; mov.u64 %x, 1;")))
+    assert skipped(inside)[0] is Reason.UNSUPPORTED
+    assert "part of a call sequence" in skipped(inside)[1]
