@@ -85,7 +85,7 @@ def record(out: Path) -> None:
     gpu = subprocess.run(
         ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False
     )
-    result = {"gpu": gpu.stdout.strip(), "tree": tree_hash(), "outputs": outputs}
+    result = {"gpu": gpu.stdout.strip(), "tree": tree_hash(ROOT), "outputs": outputs}
     (out / RECORDING.name).write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -32,7 +32,9 @@ class ToolError(NeutrinoError):
     def __init__(self, argv: list[str], status: int | None, stderr: str) -> None:
         tool = Path(argv[0]).name
         what = "could not be started" if status is None else f"exit status {status}"
-        super().__init__(f"{tool}: {what}: {stderr.strip().splitlines()[0] if stderr.strip() else 'no message'}")
+        super().__init__(
+            f"{tool}: {what}: {stderr.strip().splitlines()[0] if stderr.strip() else 'no message'}"
+        )
         self.argv = argv
         self.status = status
         self.stderr = stderr

@@ -274,7 +274,9 @@ class _Attempt:
         if assembled != [*expected, (twin.block_offset, twin.block_size)]:
             return Reason.UNSUPPORTED, f"the assembler placed the twin's parameters at {assembled}"
         difference = compare(self._count(before), self._count(after), twin.own_arithmetic)
-        return None if difference is None else (Reason.NUMERICS, difference)
+        # Without a product that could meet a sum there is nothing to fuse: ptxas then copied code, or unrolled a loop
+        # another number of times.
+        return (Reason.NUMERICS, difference) if difference is not None and twin.contractible else None
 
     def _count(self, kernel: CubinKernel) -> dict[str, int]:
         return count_arithmetic(kernel.code, self._source.arch)
@@ -333,6 +335,7 @@ class _Attempt:
             "sites": _sites(twin),
             "numerics": {
                 "original": self._count(before), "twin": self._count(after), "own": dict(twin.own_arithmetic),
+                "contractible": twin.contractible,
             },
             "assembler": self._assembler.name,
         }  # fmt: skip
