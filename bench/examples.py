@@ -83,7 +83,10 @@ def record(out: Path) -> None:
         for example in examples(README.read_text()):
             outputs[example.command] = run(example.command, folder)
     gpu = subprocess.run(
-        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False
+        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     result = {"gpu": gpu.stdout.strip(), "tree": tree_hash(ROOT), "outputs": outputs}
     (out / RECORDING.name).write_text(json.dumps(result, indent=1) + "\n")

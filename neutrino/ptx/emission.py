@@ -475,7 +475,8 @@ class Emission:
         single: list[tuple[int, str, str]] = []
         for field, value in zip(target.fields, values, strict=True):
             converted = self._converted(value, field, lines)
-            if waits:
+            # A vector's elements are of one class: floating-point registers do not mix with others.
+            if waits or converted.type in _FLOATING:
                 converted = self._copied(converted, lines)
             single.append((field.offset, f"b{field.type.size * 8}", converted.text))
         paired: list[tuple[int, str, str]] = []

@@ -1,0 +1,206 @@
+"""Values that probes record, compared with NumPy, on a GPU: bench/probes/values.toml on bench/workloads/values.cu.
+
+    python -m bench.values drive --out FOLDER    on a machine with a GPU: FOLDER/values_h200.json
+    python -m bench.values verdicts [FILE]       recompute the verdicts from the file; exit 0 good, 1 not
+
+The PTX is loaded from files by cuModuleLoad and compiled by the driver, once for sm_75, whose sums add thread by
+thread, and once for sm_90, whose sums reduce over the warp first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.programs import find_cuda_tool
+from bench.tree import tree_hash
+
+Json = Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results" / "values_h200.json"
+TARGETS = ("sm_75", "sm_90")
+SHAPES = (((3, 2, 2), (12, 4, 1)), ((40, 1, 1), (33, 1, 1)), ((2, 3, 1), (10, 10, 10)))
+LEFT_OUT = 37
+"""Threads at the end of each grid that return at once."""
+
+
+def _active(grid: Sequence[int], block: Sequence[int]) -> int:
+    return int(np.prod(grid) * np.prod(block)) - LEFT_OUT
+
+
+def _inputs(seed: int, count: int) -> tuple[np.ndarray[Any, Any], ...]:
+    random = np.random.default_rng(seed)
+    half = random.standard_normal((2, count)).astype(np.float16)
+    return random.standard_normal(4 * count).astype(np.float32), half[0], half[1]
+
+
+def program(ptx: str, out: str) -> None:
+    """The probed program: every shape once; inputs' address and outputs go to an npz file."""
+    import cupy
+
+    kernel = cupy.RawModule(path=ptx).get_function("mixed")
+    kept: dict[str, Any] = {}
+    for index, (grid, block) in enumerate(SHAPES):
+        count = _active(grid, block)
+        f, x, y = (cupy.asarray(array) for array in _inputs(index, count))
+        result, total = cupy.zeros(count, cupy.float16), cupy.zeros(count, cupy.float32)
+        kernel(grid, block, (f, x, y, result, total, np.int32(count)))
+        cupy.cuda.runtime.deviceSynchronize()
+        kept |= {f"f{index}": f.data.ptr, f"out{index}": cupy.asnumpy(result), f"total{index}": cupy.asnumpy(total)}
+    np.savez(out, **kept)
+
+
+def _digest(array: np.ndarray[Any, Any]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:32]
+
+
+def _expected(index: int, address: int) -> dict[str, Json]:
+    grid, block = SHAPES[index]
+    count = _active(grid, block)
+    f, x, y = _inputs(index, count)
+    order = np.tile(np.arange(3, dtype=np.uint32), count)
+    place = np.repeat(np.arange(count, dtype=np.uint64), 3) * np.uint64(4) + order
+    return {
+        "counts": [4] * 1 + [count],
+        "address": _digest(np.uint64(address) + place * np.uint64(4)),
+        "value": _digest(f[place.astype(np.int64)]),
+        "order": _digest(order),
+        "product": _digest((x * y).view(np.uint16)),
+        "stores": 2 * count,
+        "dropped": count,
+    }
+
+
+def _threads(array: np.ndarray[Any, Any], block: Sequence[int]) -> np.ndarray[Any, Any]:
+    """[block][warp][k][lane] as [thread in grid order][k], lanes that do not exist left out."""
+    blocks, warps, cap, lanes = array.shape
+    by_thread = array.transpose(0, 1, 3, 2).reshape(blocks, warps * lanes, cap)
+    return by_thread[:, : int(np.prod(block))].reshape(-1, cap)
+
+
+def _recorded(launch: Any, index: int) -> dict[str, Json]:
+    grid, block = SHAPES[index]
+    count = _active(grid, block)
+    loads, product = launch.maps["Loads"], launch.maps["Product"]
+    records = _threads(loads.records, block)
+    counts = _threads(loads.counts[:, :, None, :], block)[:, 0]
+    kept = records[:count].reshape(-1)
+    return {
+        "counts": [int(np.unique(counts[:count])[0]) if np.unique(counts[:count]).size == 1 else -1,
+                   int(np.count_nonzero(counts))],
+        "address": _digest(kept["address"]),
+        "value": _digest(kept["value"]),
+        "order": _digest(kept["order"]),
+        "product": _digest(_threads(product.records, block)[:count, 0]["bits"]),
+        "stores": launch.maps["Stores"].total()["stores"],
+        "dropped": loads.dropped,
+    }  # fmt: skip
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+
+
+def drive(out: Path) -> None:
+    """Build, run plain and probed, and write what was expected and what was recorded."""
+    from neutrino.tracing import Trace, find_traces
+
+    result: dict[str, Json] = {"tree": tree_hash(ROOT), "targets": {}}
+    said = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+                          capture_output=True, text=True, check=True).stdout  # fmt: skip
+    result["device"], result["driver"] = (word.strip() for word in said.splitlines()[0].split(","))
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for target in TARGETS:
+            ptx = folder / f"{target}.ptx"
+            source = ROOT / "bench" / "workloads" / "values.cu"
+            arch = target.replace("sm", "compute")
+            _run([str(find_cuda_tool("nvcc")), "-ptx", f"-arch={arch}", str(source), "-o", str(ptx)], folder)
+            plain, probed, traces = folder / "plain.npz", folder / "probed.npz", folder / f"{target}.trace"
+            own = [sys.executable, "-m", "bench.values", "program"]
+            _run([*own, str(ptx), str(plain)], folder)
+            _run([sys.executable, "-m", "neutrino.cli.run", "-p", str(ROOT / "bench" / "probes" / "values.toml"),
+                  "-k", "mixed", "--tracedir", str(traces), *own, str(ptx), str(probed)], folder)  # fmt: skip
+            (path,) = find_traces(traces)
+            kernel = next(kernel for kernel in Trace(path).kernels if kernel.name == "mixed")
+            before, after = np.load(plain), np.load(probed)
+            launches = list(kernel.launches())
+            result["targets"][target] = {
+                "reason": kernel.reason.word if hasattr(kernel.reason, "word") else str(kernel.reason),
+                "detail": kernel.detail,
+                "numerics": dict(kernel.manifest.raw["numerics"]) if hasattr(kernel.manifest, "raw") else None,
+                "launches": [
+                    {
+                        "expected": _expected(index, int(after[f"f{index}"])),
+                        "recorded": _recorded(launches[index], index) if index < len(launches) else None,
+                        "outputs": [[_digest(side[name]) for name in (f"out{index}", f"total{index}")]
+                                    for side in (before, after)],
+                    }
+                    for index in range(len(SHAPES))
+                ],
+            }  # fmt: skip
+    (out / RESULTS.name).write_text(json.dumps(result, indent=1) + "\n")
+
+
+def verdicts(results: Json) -> list[str]:
+    """What is wrong with the results, in words; nothing when all is as it should be."""
+    wrong = [f"no {name}" for name in ("tree", "device", "driver") if not results.get(name)]
+    for target in TARGETS:
+        kept = results["targets"].get(target)
+        if kept is None or len(kept["launches"]) != len(SHAPES):
+            wrong.append(f"{target}: missing")
+            continue
+        for index, launch in enumerate(kept["launches"]):
+            plain, probed = launch["outputs"]
+            if plain != probed:
+                wrong.append(f"{target}, launch {index}: outputs differ from the plain run's")
+            if launch["recorded"] is None:
+                wrong.append(f"{target}, launch {index}: nothing recorded: {kept['reason']}: {kept['detail']}")
+                continue
+            wrong += [
+                f"{target}, launch {index}: {name} is {launch['recorded'].get(name)}, expected {expected}"
+                for name, expected in launch["expected"].items()
+                if launch["recorded"].get(name) != expected
+            ]
+    return wrong
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above."""
+    parser = argparse.ArgumentParser(prog="bench.values")
+    parser.add_argument("action", choices=("drive", "program", "verdicts"))
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--out", type=Path, default=RESULTS.parent)
+    options = parser.parse_args(arguments)
+    if options.action == "program":
+        program(*options.files)
+        return 0
+    path = Path(options.files[0]) if options.files else RESULTS
+    if options.action == "drive":
+        drive(options.out)
+        path = options.out / RESULTS.name
+    wrong = verdicts(json.loads(path.read_text()))
+    print("\n".join(wrong) or f"{len(TARGETS) * len(SHAPES)} launches: every recorded value is NumPy's")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
