@@ -81,6 +81,8 @@ def record(out: Path) -> None:
         folder = Path(scratch)
         shutil.copytree(ROOT / "examples", folder / "examples")
         for example in examples(README.read_text()):
+            if example.command.startswith(HERE):
+                continue
             outputs[example.command] = run(example.command, folder)
     gpu = subprocess.run(
         ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
@@ -93,8 +95,11 @@ def record(out: Path) -> None:
 
 
 def fill() -> None:
-    """Replace the outputs in the README by the recorded ones."""
+    """Replace the outputs in the README by the recorded ones, and by those of commands that need no GPU."""
     outputs = json.loads(RECORDING.read_text())["outputs"]
+    for example in examples(README.read_text()):
+        if example.command.startswith(HERE):
+            outputs[example.command] = run(example.command, ROOT)
 
     def block(match: re.Match[str]) -> str:
         parts = re.split(r"^\$ ", match[1], flags=re.MULTILINE)[1:]

@@ -33,6 +33,7 @@ int main(int argc, char **argv) {
         CUDA(cudaGraphExecDestroy(executable));
         CUDA(cudaGraphDestroy(graph));
         run.launch("later", grid, 96, {4ull * n, 4ull * n}, [&] { later<<<grid, 96, 0, stream>>>(values, n); }, stream);
+        CUDA(cudaStreamSynchronize(stream));
         for (unsigned &word : x)
             for (int i = 0; i < replays + 1; i++)
                 word = word * 22695477 + 1;

@@ -8,7 +8,7 @@ extern "C" __global__ void speaking(int *values, int n) {
     if (i >= n)
         return;
     int value = values[i] + 3;
-    if (i % 100 == 0)
+    if (i == 100)
         printf("value %d of %s: %d\n", i, "printing", value);
     values[i] = value;
 }
@@ -23,7 +23,7 @@ int main(int argc, char **argv) {
         for (int &word : x)
             word = int(random.word() & 0xffff);
         values.set(x);
-        // One block at a time, so that the lines have an order.
+        // One line a launch: lines of several warps would have no order.
         run.launch("speaking", 1, 256, {4ull * n, 4ull * n}, [&] { speaking<<<1, 256>>>(values, n); });
         CUDA(cudaDeviceSynchronize());
         for (int &word : x)
