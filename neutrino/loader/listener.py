@@ -15,6 +15,7 @@ import signal
 import socket
 import struct
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,14 +52,15 @@ def start_listener(settings: Settings) -> Path:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(str(path))
     listening.listen(64)
-    command = os.pidfd_open(os.getpid())
+    pid = os.getpid()
+    command = os.pidfd_open(pid)
     child = os.fork()
     if child == 0:
         try:
             os.setsid()
             if os.fork() == 0:
                 _detach({listening.fileno(), command})
-                _listen(listening, command, settings)
+                _listen(listening, command, pid, settings)
                 shutil.rmtree(folder, ignore_errors=True)
         finally:
             os._exit(0)
@@ -90,28 +92,43 @@ def _detach(kept: set[int]) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _listen(listening: socket.socket, command: int, settings: Settings) -> None:
-    watched = {command}
+def _listen(listening: socket.socket, command: int, pid_of_command: int, settings: Settings) -> None:
+    # Every process once, however often it calls: a descriptor a call would run out.
+    watched = {command: pid_of_command}
     workers: set[int] = set()
+    poll = select.poll()
+    poll.register(listening, select.POLLIN)
+    poll.register(command, select.POLLIN)
     while watched or workers:
-        ready, _, _ = select.select([listening.fileno(), *watched], [], [], 0.5 if workers else None)
+        ready = poll.poll(500 if workers else None)
         for number in [pid for pid in workers if os.waitpid(pid, os.WNOHANG)[0]]:
             workers.discard(number)
-        for descriptor in ready:
+        for descriptor, _ in ready:
             if descriptor in watched:
-                watched.discard(descriptor)
+                poll.unregister(descriptor)
+                del watched[descriptor]
                 os.close(descriptor)
                 continue
-            connection, _ = listening.accept()
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                # No descriptor is free: a worker or a process that ends gives one back.
+                time.sleep(0.1)
+                continue
             with connection:
-                pid, user, _ = struct.unpack(
-                    "iii", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-                )
+                pid, user, _ = struct.unpack("iii", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
                 if user != os.getuid():
                     continue
-                with contextlib.suppress(OSError):
-                    watched.add(os.pidfd_open(pid))
-                worker = os.fork()
+                if pid not in watched.values():
+                    with contextlib.suppress(OSError):
+                        caller = os.pidfd_open(pid)
+                        watched[caller] = pid
+                        poll.register(caller, select.POLLIN)
+                try:
+                    worker = os.fork()
+                except OSError:
+                    # No process is to be had: this caller's kernels run as they are.
+                    continue
                 if worker == 0:
                     try:
                         listening.close()

@@ -1,0 +1,42 @@
+"""The listener against many calls, and calls that go wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import os, resource, socket, struct, sys, time
+from pathlib import Path
+from neutrino.cache import Cache
+from neutrino.loader.listener import Settings, start_listener
+from neutrino.probing.model import ProbeSet
+from neutrino.probing.selection import Selection
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+settings = Settings(ProbeSet("p.toml", "", (), (), ()), Selection(), bytes(32), Cache(Path(sys.argv[1])), None)
+path = str(start_listener(settings))
+
+def call():
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(path)
+    connection.settimeout(20)
+    return connection
+
+for _ in range(1100):
+    with call() as connection:
+        connection.sendall(struct.pack("<8sII32s16sIIQ", b"NTASK", 1, os.getpid(), bytes(32), b"", 0, 0, 0))
+with call() as connection:
+    connection.sendall(struct.pack("<8sII32s16sIIQ", b"NTASK", 2, os.getpid(), bytes(32), b"sm_90", 0, 0, 3) + b"ptx")
+    reply = connection.recv(4096)
+    print(reply[24:].decode(), flush=True)
+os.execv("/bin/true", ["true"])
+"""
+
+
+def test_a_process_that_calls_more_often_than_there_are_descriptors_is_answered(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (result.stdout, result.returncode) == ("the key does not fit the image\n", 0), result.stderr
