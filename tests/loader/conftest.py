@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -73,7 +73,13 @@ class Bench:
     def build(self, flags: tuple[str, ...]) -> Bench:
         self.folder.mkdir(parents=True, exist_ok=True)
         compile_c(
-            self.driver, *flags, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", str(HERE / "fake_driver.c")
+            self.driver,
+            *flags,
+            "-shared",
+            "-fPIC",
+            "-Wl,-soname,libcuda.so.1",
+            "-Wl,-Bsymbolic",
+            str(HERE / "fake_driver.c"),
         )
         compile_c(self.host, *flags, str(HERE / "host.c"))
         build.build(self.folder / "lib", flags=flags)
@@ -88,6 +94,7 @@ class Bench:
         reason: Reason = Reason.PROBED,
         extra: Mapping[str, str] | None = None,
         image: bytes = IMAGE,
+        cap: int = 1,
     ) -> subprocess.CompletedProcess[str]:
         """The program under the hook, its twins in a cache below home; traces in home/trace."""
         cache = Cache(home / "cache")
@@ -96,7 +103,7 @@ class Bench:
         if twins:
             for variant in {image, _second(image)}:
                 key = image_key(RUN_KEY, "sm_90", variant)
-                cache.write(key, entry_for(key, reason))
+                cache.write(key, entry_for(key, reason, cap))
         else:
             cache.root.mkdir()
         installed = install.install_hook(self.driver, cache.root)
@@ -127,7 +134,7 @@ def _second(image: bytes) -> bytes:
     return bytes(changed)
 
 
-def entry_for(key: bytes, reason: Reason) -> bytes:
+def entry_for(key: bytes, reason: Reason, cap: int = 1) -> bytes:
     def kernel(name: str, parameters: int) -> KernelEntry:
         if reason is not Reason.PROBED:
             return KernelEntry(name, reason, "said the test")
@@ -141,7 +148,8 @@ def entry_for(key: bytes, reason: Reason) -> bytes:
             files={"manifest.json": b"{}", "original.ptx": b"o", "probed.ptx": b"p"},
         )
 
-    return write_entry(key, [BLOCK_SCHED], [kernel("count_p2", 2), kernel("spin_p1", 1)], [b"FAKETWIN\0"])
+    kernels = [kernel("count_p2", 2), kernel("spin_p1", 1), kernel("fault_p1", 1)]
+    return write_entry(key, [replace(BLOCK_SCHED, cap=cap)], kernels, [b"FAKETWIN\0"])
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,14 @@
  *
  * Kernel names: count_pN...  adds 1 to the u64 that the first of N parameters points at
  *               spin_pN...   waits until the u32 that the first parameter points at is not 0
+ *               fault_pN...  from then on every call that touches the device fails with 700
  * An image "loads" when it begins with ".version", with "FAKETWIN" or as an ELF file; any name can be obtained from it. A name that
  * ends in __neutrino is a twin: it has the probe block as parameter N, does the original's work and stores one
  * {u64 launch number, u32 warp, u32 7} a warp into map 0.
  *
- * FAKE_OCCUPANCY=1 makes twins fit fewer blocks; FAKE_REFUSE=1 makes their launches fail with an invalid value.
+ * FAKE_OCCUPANCY=1 makes twins fit fewer blocks; FAKE_REFUSE=1 makes their launches fail with an invalid value;
+ * FAKE_NO_MEMORY=1 lets no device memory be had; FAKE_SLOW=1 makes cuMemAlloc take its time. A context that is used
+ * once it has been destroyed ends the process, as the real driver may.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -66,7 +69,21 @@ struct context {
 	int alive;
 };
 
-static struct context primary = {1};
+static struct context primary = {1}, second;
+static int dead; /* a kernel has faulted */
+API int fake_kernels_asked; /* calls of cuKernelGetFunction */
+
+#define ALIVE()                                                                                                        \
+	do {                                                                                                           \
+		if (__atomic_load_n(&dead, __ATOMIC_ACQUIRE))                                                          \
+			return 700;                                                                                    \
+	} while (0)
+
+static int given(const char *variable)
+{
+	return getenv(variable) != NULL;
+}
+
 static __thread struct context *current;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream *streams[4096];
@@ -76,7 +93,9 @@ static uint64_t serials;
 
 static void run(struct work *work)
 {
-	if (work->function) {
+	if (work->function && strncmp(work->function->name, "fault", 5) == 0) {
+		__atomic_store_n(&dead, 1, __ATOMIC_RELEASE);
+	} else if (work->function) {
 		if (work->flag) {
 			struct timespec pause = {.tv_nsec = 100000};
 			while (!__atomic_load_n(work->flag, __ATOMIC_ACQUIRE))
@@ -132,14 +151,32 @@ static struct stream *make_stream(void)
 	pthread_cond_init(&stream->changed, NULL);
 	pthread_create(&stream->thread, NULL, serve, stream);
 	pthread_mutex_lock(&lock);
-	streams[stream_count++] = stream;
+	streams[stream_count] = stream;
+	__atomic_store_n(&stream_count, stream_count + 1, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&lock);
 	return stream;
 }
 
 static struct stream *resolve(CUstream handle)
 {
-	return (uintptr_t)handle > 2 ? handle : default_stream;
+	static __thread struct stream *own;
+
+	if ((uintptr_t)handle == 2 && !own)
+		own = make_stream();
+	return (uintptr_t)handle > 2 ? handle : (uintptr_t)handle == 2 ? own : default_stream;
+}
+
+static CUstream per_thread(CUstream handle)
+{
+	return handle ? handle : (CUstream)2;
+}
+
+static void use(struct context *context)
+{
+	if (context && !__atomic_load_n(&context->alive, __ATOMIC_ACQUIRE)) {
+		fprintf(stderr, "a destroyed context was used\n");
+		abort();
+	}
 }
 
 static void submit(CUstream handle, struct work work)
@@ -190,19 +227,32 @@ API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) { (void)device; retur
 API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) { (void)device; return 0; }
 API CUresult cuCtxGetCurrent(CUcontext *context) { *context = current; return 0; }
 API CUresult cuCtxSetCurrent(CUcontext context) { current = context; return 0; }
+API CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
+{
+	(void)flags; (void)device;
+	__atomic_store_n(&second.alive, 1, __ATOMIC_RELEASE);
+	*context = current = &second;
+	return 0;
+}
 API CUresult cuCtxGetDevice(CUdevice *device) { *device = 0; return current ? 0 : 201; }
-API CUresult cuCtxPushCurrent_v2(CUcontext context) { current = context; return 0; }
+API CUresult cuCtxPushCurrent_v2(CUcontext context) { use(context); current = context; return 0; }
 API CUresult cuCtxPopCurrent_v2(CUcontext *context) { *context = current; current = NULL; return 0; }
-API CUresult cuCtxDestroy_v2(CUcontext context) { ((struct context *)context)->alive = 0; return 0; }
+API CUresult cuCtxDestroy_v2(CUcontext context) { __atomic_store_n(&((struct context *)context)->alive, 0, __ATOMIC_RELEASE); return 0; }
+API CUresult cuCtxDestroy(CUcontext context) { return cuCtxDestroy_v2(context); }
 API CUresult cuCtxSynchronize(void)
 {
 	for (int i = 0; i < __atomic_load_n(&stream_count, __ATOMIC_ACQUIRE); i++)
 		wait_for(streams[i]);
+	ALIVE();
 	return 0;
 }
 API CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size)
 {
-	void *memory = malloc(size);
+	struct timespec pause = {.tv_nsec = 300000000};
+	void *memory = given("FAKE_NO_MEMORY") ? NULL : malloc(size);
+	if (given("FAKE_SLOW"))
+		nanosleep(&pause, NULL);
+	use(current);
 	if (memory)
 		memset(memory, 0xa5, size);
 	*pointer = (uintptr_t)memory;
@@ -214,17 +264,21 @@ API CUresult cuMemFreeHost(void *pointer) { free(pointer); return 0; }
 API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t size, CUstream stream)
 {
 	(void)value;
+	ALIVE();
 	submit(stream, (struct work){.fill = 1, .to = (void *)(uintptr_t)to, .size = size});
 	return 0;
 }
 API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream)
 {
+	ALIVE();
 	submit(stream, (struct work){.to = to, .from = (void *)(uintptr_t)from, .size = size});
 	return 0;
 }
 API CUresult cuStreamCreate(CUstream *stream, unsigned int flags) { (void)flags; *stream = make_stream(); return 0; }
 API CUresult cuStreamDestroy_v2(CUstream stream) { wait_for(stream); return 0; }
-API CUresult cuStreamSynchronize(CUstream stream) { wait_for(resolve(stream)); return 0; }
+API CUresult cuStreamSynchronize(CUstream stream) { wait_for(resolve(stream)); ALIVE(); return 0; }
+API CUresult cuStreamSynchronize_ptsz(CUstream stream) { return cuStreamSynchronize(per_thread(stream)); }
+API CUresult cuStreamIsCapturing_ptsz(CUstream stream, int *status) { *status = resolve(per_thread(stream))->capturing; return 0; }
 API CUresult cuStreamIsCapturing(CUstream stream, int *status) { *status = resolve(stream)->capturing; return 0; }
 API CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) { (void)mode; ((struct stream *)stream)->capturing = 1; return 0; }
 API CUresult cuStreamEndCapture(CUstream stream, void **graph) { *graph = NULL; ((struct stream *)stream)->capturing = 0; return 0; }
@@ -233,12 +287,14 @@ API CUresult cuEventCreate(CUevent *event, unsigned int flags) { (void)flags; *e
 API CUresult cuEventDestroy_v2(CUevent event) { free(event); return 0; }
 API CUresult cuEventRecord(CUevent event, CUstream stream)
 {
+	ALIVE();
 	__atomic_add_fetch(&((struct event *)event)->pending, 1, __ATOMIC_ACQ_REL);
 	submit(stream, (struct work){.event = event});
 	return 0;
 }
 API CUresult cuEventQuery(CUevent event)
 {
+	ALIVE();
 	return __atomic_load_n(&((struct event *)event)->pending, __ATOMIC_ACQUIRE) ? CUDA_ERROR_NOT_READY : 0;
 }
 
@@ -291,7 +347,12 @@ API CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, CUlibrary li
 {
 	return cuModuleGetGlobal_v2(address, size, library, name);
 }
-API CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) { *function = kernel; return 0; }
+API CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
+{
+	__atomic_add_fetch(&fake_kernels_asked, 1, __ATOMIC_RELAXED);
+	*function = kernel;
+	return 0;
+}
 API CUresult cuKernelGetName(const char **name, CUkernel kernel) { *name = ((struct function *)kernel)->name; return 0; }
 API CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) { (void)function; (void)attribute; (void)value; return 0; }
 API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads, size_t shared)
@@ -310,6 +371,7 @@ API CUresult cuLaunchKernel(CUfunction handle, unsigned int gx, unsigned int gy,
 	const unsigned char *packed = extra ? extra[1] : NULL;
 
 	(void)shared;
+	ALIVE();
 	if (!gx || !gy || !gz || !bx || !by || !bz)
 		return 1;
 	if (function->is_twin && getenv("FAKE_REFUSE"))
@@ -334,6 +396,13 @@ API CUresult cuLaunchKernel(CUfunction handle, unsigned int gx, unsigned int gy,
 	work.serial = __atomic_add_fetch(&serials, 1, __ATOMIC_RELAXED);
 	submit(stream, work);
 	return 0;
+}
+
+API CUresult cuLaunchKernel_ptsz(CUfunction handle, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
+				 unsigned int by, unsigned int bz, unsigned int shared, CUstream stream,
+				 void **parameters, void **extra)
+{
+	return cuLaunchKernel(handle, gx, gy, gz, bx, by, bz, shared, per_thread(stream), parameters, extra);
 }
 
 API CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -89,17 +90,57 @@ static void *many(void *argument)
 	return NULL;
 }
 
+static void *once_on_the_threads_own_stream(void *argument)
+{
+	uint64_t *pointer = &counter;
+	uint32_t unused = 5;
+	void *parameters[] = {&pointer, &unused};
+	CUresult (*launch_ptsz)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+				CUstream, void **, void **) = dlsym(driver, "cuLaunchKernel_ptsz");
+
+	CHECK(CALL(cuCtxSetCurrent, (CUcontext))(((void **)argument)[1]));
+	CHECK(launch_ptsz(((void **)argument)[0], 2, 1, 1, 32, 1, 1, 0, NULL, parameters, NULL));
+	CHECK(CALL(cuStreamSynchronize_ptsz, (CUstream))(NULL));
+	return NULL;
+}
+
+/* What the scenario needs before anything has been loaded. */
+static void surround(const char *scenario)
+{
+	static const struct {
+		const char *scenario;
+		rlim_t size;
+	} limits[] = {{"small-files", 1 << 20}, {"cut", 12 << 20}};
+	int ends[2];
+
+	for (int i = 0; i < 2; i++)
+		if (!strcmp(scenario, limits[i].scenario))
+			setrlimit(RLIMIT_FSIZE, &(struct rlimit){limits[i].size, limits[i].size});
+	if (!strcmp(scenario, "nobody-listens") && pipe(ends) == 0) {
+		dup2(ends[1], 2);
+		close(ends[0]);
+		close(ends[1]);
+	}
+	if (!strcmp(scenario, "forgetful"))
+		unsetenv("NEUTRINO_DRIVER");
+	if (!strcmp(scenario, "closed"))
+		for (int fd = 0; fd < 3; fd += 2)
+			close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	const char *scenario = argc > 1 ? argv[1] : "plain";
 	CUstream stream;
+	surround(scenario);
 	CUcontext context = begin(strcmp(scenario, "unversioned") ? "libcuda.so.1" : "libcuda.so");
 	CUmodule module = load();
 	CUfunction function = obtain(module, "count_p2");
 	int status = 0;
 
 	CHECK(CALL(cuStreamCreate, (CUstream *, unsigned))(&stream, 0));
-	if (!strcmp(scenario, "plain") || !strcmp(scenario, "unversioned")) {
+	if (!strcmp(scenario, "plain") || !strcmp(scenario, "unversioned") || !strcmp(scenario, "small-files") ||
+	    !strcmp(scenario, "nobody-listens") || !strcmp(scenario, "forgetful") || !strcmp(scenario, "closed")) {
 		for (int i = 0; i < 20; i++)
 			CHECK(count(function, 3, 48, stream));
 	} else if (!strcmp(scenario, "extra")) {
@@ -123,6 +164,65 @@ int main(int argc, char **argv)
 		for (int i = 0; i < 6; i++)
 			CHECK(count(function, 20000, 64, stream));
 		CHECK(count(function, 4000000, 1024, stream));
+	} else if (!strcmp(scenario, "cut")) {
+		CHECK(count(function, 650000, 64, stream));
+		CHECK(CALL(cuStreamSynchronize, (CUstream))(stream));
+		usleep(300000);
+		for (int i = 0; i < 20; i++)
+			CHECK(count(function, 2, 32, stream));
+	} else if (!strcmp(scenario, "immense")) {
+		CHECK(count(function, 1 << 21, 1024, stream));
+	} else if (!strcmp(scenario, "fault")) {
+		for (int i = 0; i < 10; i++)
+			CHECK(count(function, 2, 32, stream));
+		CHECK(CALL(cuStreamSynchronize, (CUstream))(stream));
+		usleep(100000);
+		uint64_t *pointer = &counter;
+		void *parameters[] = {&pointer};
+		CHECK(launch(obtain(module, "fault_p1"), 1, 1, 1, 32, 1, 1, 0, stream, parameters, NULL));
+		CALL(cuStreamDestroy_v2, (CUstream))(stream);
+		usleep(100000);
+		status = count(function, 2, 32, NULL) == 700 ? 0 : 1;
+	} else if (!strcmp(scenario, "unannounced")) {
+		CUlibrary library;
+		CUkernel kernel;
+		CHECK(CALL(cuLibraryLoadData, (CUlibrary *, const void *, int *, void **, unsigned, int *, void **,
+					       unsigned))(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+		CHECK(CALL(cuLibraryGetKernel, (CUkernel *, CUlibrary, const char *))(&kernel, library, "count_p2"));
+		for (int i = 0; i < 3; i++) {
+			CUcontext other;
+			CHECK(CALL(cuCtxCreate_v2, (CUcontext *, unsigned, CUdevice))(&other, 0, 0));
+			CHECK(count(kernel, 2, 32, NULL));
+			if (i == 2)
+				usleep(600000);
+			CHECK(count(kernel, 2, 32, NULL));
+			CHECK(CALL(cuCtxSynchronize, (void))());
+			if (i == 1)
+				CHECK(CALL(cuCtxDestroy, (CUcontext))(other));
+			else
+				CHECK(CALL(cuCtxDestroy_v2, (CUcontext))(other));
+			usleep(400000);
+		}
+		CHECK(CALL(cuCtxSetCurrent, (CUcontext))(context));
+	} else if (!strcmp(scenario, "no-memory")) {
+		CUlibrary library;
+		CUkernel kernel;
+		CHECK(CALL(cuLibraryLoadData, (CUlibrary *, const void *, int *, void **, unsigned, int *, void **,
+					       unsigned))(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+		CHECK(CALL(cuLibraryGetKernel, (CUkernel *, CUlibrary, const char *))(&kernel, library, "count_p2"));
+		for (int i = 0; i < 100; i++)
+			CHECK(CALL(cuCtxSetCurrent, (CUcontext))(context));
+		if (*(int *)dlsym(driver, "fake_kernels_asked") > 10)
+			status = 1;
+		CHECK(count(kernel, 2, 32, NULL));
+	} else if (!strcmp(scenario, "own-streams")) {
+		void *argument[] = {function, context};
+		for (int i = 0; i < 40; i++) {
+			pthread_t thread;
+			pthread_create(&thread, NULL, once_on_the_threads_own_stream, argument);
+			pthread_join(thread, NULL);
+			usleep(20000);
+		}
 	} else if (!strcmp(scenario, "spin")) {
 		static uint32_t flag;
 		uint32_t *pointer = &flag;
@@ -170,7 +270,7 @@ int main(int argc, char **argv)
 			CHECK(count(function, 2, 32, stream));
 		CHECK(CALL(cuCtxDestroy_v2, (CUcontext))(context));
 	}
-	if (strcmp(scenario, "destroy"))
+	if (strcmp(scenario, "destroy") && strcmp(scenario, "fault"))
 		CHECK(CALL(cuCtxSynchronize, (void))());
 	printf("%llu\n", (unsigned long long)counter);
 	return status;

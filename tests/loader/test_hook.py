@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from pathlib import Path
 
 import pytest
 
-from neutrino.probing.layout import LaunchState, Reason
+from neutrino.probing.layout import FRAME, FRAME_MAGIC, LaunchState, Reason
 
-from .conftest import Bench
+from .conftest import Bench, compile_c
 from .trace_files import Files
 
 
@@ -177,3 +179,112 @@ def test_a_child_that_kept_only_ld_preload_still_finds_its_driver(use_lib: Bench
     result = use_lib.run("plain", tmp_path, extra={"NEUTRINO_DRIVER": "", "NEUTRINO_KEY": ""})
     assert (result.stdout, result.stderr, result.returncode) == ("20\n", "", 0)
     assert not (tmp_path / "trace").exists()
+
+
+def test_a_limit_on_files_sizes_costs_only_the_trace(use_lib: Bench, tmp_path: Path) -> None:
+    result = use_lib.run("small-files", tmp_path)
+    assert (result.stdout, result.returncode) == ("20\n", 0)
+    assert "no trace directory could be made" in result.stderr
+
+
+def test_a_launch_written_in_part_is_cut_off_again(use_lib: Bench, tmp_path: Path) -> None:
+    result = use_lib.run("cut", tmp_path)
+    assert (result.stdout, result.returncode) == ("21\n", 0)
+    files = Files(tmp_path / "trace")
+    assert list(files.launches["state"]) == [LaunchState.LOST] + 20 * [LaunchState.WRITTEN]
+    data = (files.path / "result" / f"{files.kernel('count_p2')}.bin").read_bytes()
+    assert len(data) < 1 << 20
+    assert data.count(FRAME_MAGIC) == 20
+    assert len(data) == int(files.launches["data_offset"][-1] + files.launches["data_size"][-1]) + FRAME.size
+    files.check_records()
+
+
+def test_a_pipe_that_nobody_reads_is_no_reason_to_die(use_lib: Bench, tmp_path: Path) -> None:
+    result = use_lib.run("nobody-listens", tmp_path)
+    assert (result.stdout, result.returncode) == ("20\n", 0)
+
+
+@pytest.mark.parametrize("scenario", ["forgetful", "closed"])
+def test_what_the_program_closed_or_forgot_is_not_needed(use_lib: Bench, tmp_path: Path, scenario: str) -> None:
+    result = use_lib.run(scenario, tmp_path)
+    assert (result.stdout, result.returncode) == ("20\n", 0)
+    assert len(Files(tmp_path / "trace").written()) == 20
+
+
+def test_a_launch_beyond_64_bits_of_records_runs_its_original(use_lib: Bench, tmp_path: Path) -> None:
+    result = use_lib.run("immense", tmp_path, cap=1 << 31)
+    assert (result.stdout, result.returncode) == ("1\n", 0)
+    assert Files(tmp_path / "trace").counted("count_p2") == {"map-size": 1}
+
+
+def test_what_was_written_before_a_fault_stays_written(use_lib: Bench, tmp_path: Path) -> None:
+    result = use_lib.run("fault", tmp_path)
+    assert (result.stdout, result.returncode) == ("10\n", 0)
+    files = Files(tmp_path / "trace")
+    assert list(files.launches["state"][:11]) == 10 * [LaunchState.WRITTEN] + [LaunchState.LOST]
+    files.check_records()
+
+
+def test_a_context_that_ends_while_its_pool_is_made(use_lib: Bench, tmp_path: Path) -> None:
+    result = use_lib.run("unannounced", tmp_path, extra={"FAKE_SLOW": "1"})
+    assert (result.stdout, result.returncode) == ("6\n", 0), result.stderr
+    assert Files(tmp_path / "trace").counted("count_p2") == {"probed": 1, "context": 5}
+
+
+def test_a_context_without_memory_for_a_pool_is_not_asked_again(use_lib: Bench, tmp_path: Path) -> None:
+    result = use_lib.run("no-memory", tmp_path, extra={"FAKE_NO_MEMORY": "1"})
+    assert (result.stdout, result.returncode) == ("1\n", 0)
+    assert Files(tmp_path / "trace").counted("count_p2") == {"context": 1}
+
+
+def test_threads_that_came_and_went_leave_no_segments_behind(use_lib: Bench, tmp_path: Path) -> None:
+    result = use_lib.run("own-streams", tmp_path, extra={"NEUTRINO_POOL": str(4 << 20)})
+    assert (result.stdout, result.returncode) == ("40\n", 0)
+    files = Files(tmp_path / "trace")
+    assert files.counted("count_p2") == {"probed": 40}
+    assert len(files.written()) == 40
+    files.check_records()
+
+
+def test_without_a_thread_to_drain_the_originals_run(
+    use_lib: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "no_threads.c"
+    source.write_text(
+        "#include <dlfcn.h>\n#include <errno.h>\n#include <pthread.h>\n"
+        "int pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *x)\n{\n"
+        "\tint detached = 0;\n\tif (a)\n\t\tpthread_attr_getdetachstate(a, &detached);\n"
+        "\tif (detached)\n\t\treturn EAGAIN;\n"
+        "\treturn ((int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))"
+        'dlsym(RTLD_NEXT, "pthread_create"))(t, a, f, x);\n}\n'
+    )
+    compile_c(tmp_path / "no_threads.so", "-shared", "-fPIC", str(source))
+    monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "no_threads.so"))
+    begin = time.monotonic()
+    result = use_lib.run("plain", tmp_path)
+    assert (result.stdout, result.returncode) == ("20\n", 0)
+    assert time.monotonic() - begin < 4
+    assert Files(tmp_path / "trace").counted("count_p2") == {"context": 20}
+
+
+def test_folders_above_the_trace_are_made(use_lib: Bench, tmp_path: Path) -> None:
+    result = use_lib.run("plain", tmp_path, extra={"NEUTRINO_TRACEDIR": str(tmp_path / "a" / "b" / "c")})
+    assert (result.stdout, result.returncode) == ("20\n", 0)
+    assert len(Files(tmp_path / "a" / "b" / "c").written()) == 20
+
+
+def test_a_helper_that_takes_no_calls_is_waited_for_no_longer_than_was_said(use_lib: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen(0)
+        with socket.socket(socket.AF_UNIX) as first:
+            first.connect(str(path))
+            result = use_lib.run(
+                "plain",
+                tmp_path,
+                twins=False,
+                extra={"NEUTRINO_SOCKET": str(path), "NEUTRINO_TIMEOUT": "1"},
+            )
+    assert (result.stdout, result.returncode) == ("20\n", 0)
+    assert Files(tmp_path / "trace").counted("count_p2") == {"helper": 20}

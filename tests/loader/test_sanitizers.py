@@ -30,7 +30,12 @@ SCENARIOS = {
     "spin": "200\n",
     "reload": "50\n",
     "destroy": "30\n",
+    "cut": "21\n",
+    "fault": "10\n",
+    "unannounced": "6\n",
+    "own-streams": "40\n",
 }
+SETTINGS = {"unannounced": {"FAKE_SLOW": "1"}, "own-streams": {"NEUTRINO_POOL": str(4 << 20)}}
 
 
 @pytest.fixture(scope="session", params=sorted(FLAGS))
@@ -50,7 +55,7 @@ def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))
 def test_no_report(sanitized: Bench, scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "_BUILT", sanitized.folder / "lib")
-    result = sanitized.run(scenario, tmp_path, extra=OPTIONS)
+    result = sanitized.run(scenario, tmp_path, extra=OPTIONS | SETTINGS.get(scenario, {}))
     assert "Sanitizer" not in result.stderr, result.stderr[:4000]
     assert "runtime error" not in result.stderr, result.stderr[:4000]
     assert (result.stdout, result.returncode) == (SCENARIOS[scenario], 0), result.stderr[:4000]

@@ -85,12 +85,16 @@
 	X(cuGraphAddNode_v2, (void **, void *, const void *const *, const void *const *, size_t, const void *))        \
 	X(cuStreamSynchronize, (CUstream))                                                                             \
 	X(cuStreamSynchronize_ptsz, (CUstream))                                                                        \
+	X(cuStreamDestroy, (CUstream))                                                                                 \
 	X(cuStreamDestroy_v2, (CUstream))                                                                              \
 	X(cuCtxSynchronize, (void))                                                                                    \
 	X(cuCtxSetCurrent, (CUcontext))                                                                                \
+	X(cuCtxDestroy, (CUcontext))                                                                                   \
 	X(cuCtxDestroy_v2, (CUcontext))                                                                                \
 	X(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                                                           \
+	X(cuDevicePrimaryCtxRelease, (CUdevice))                                                                       \
 	X(cuDevicePrimaryCtxRelease_v2, (CUdevice))                                                                    \
+	X(cuDevicePrimaryCtxReset, (CUdevice))                                                                         \
 	X(cuDevicePrimaryCtxReset_v2, (CUdevice))
 
 struct nt_driver {

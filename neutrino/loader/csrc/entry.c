@@ -32,9 +32,10 @@ static bool kernel_fits(const struct nt_entry *entry, const struct neutrino_twin
 		return false;
 	if (kernel->twin_offset &&
 	    kernel->block_size != NEUTRINO_BLOCK_HEADER + NEUTRINO_BLOCK_PER_MAP * entry->header->maps +
-					  NEUTRINO_BLOCK_PER_VARIABLE * kernel->variables)
+					  (uint64_t)NEUTRINO_BLOCK_PER_VARIABLE * kernel->variables)
 		return false;
-	if (kernel->block_offset > 65536 || kernel->block_size > 65536)
+	/* Both go on the stack of the program's thread, and a pointer for each parameter. */
+	if (kernel->block_offset > 65536 || kernel->block_size > 65536 || kernel->parameters > kernel->block_offset)
 		return false;
 
 	const struct neutrino_twin_parameter *parameters = (const void *)(entry->data + kernel->parameters_offset);

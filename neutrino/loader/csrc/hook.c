@@ -51,7 +51,7 @@ static void say_where(void)
 	const char *quiet = getenv("NEUTRINO_QUIET");
 
 	if (!(quiet && *quiet))
-		fprintf(stderr, "neutrino: trace in %s\n", nt_trace_path());
+		nt_say("neutrino: trace in %s\n", nt_trace_path());
 }
 
 static void at_exit(void)
@@ -96,7 +96,7 @@ static void start(void)
 static size_t read_arguments(char *text, size_t size, char *ret[], size_t most)
 {
 	size_t used = 0, count = 0;
-	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	int fd = nt_above_stdio(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
 
 	if (fd < 0)
 		return 0;
@@ -123,10 +123,10 @@ static void copy_into_trace(const char *variable, const char *name)
 
 	if (!path || !*path)
 		return;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = nt_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 	if (fd < 0)
 		return;
-	if (fstat(fd, &status) == 0 && status.st_size < (1 << 20) && (data = malloc((size_t)status.st_size + 1))) {
+	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size < (1 << 20) && (data = malloc((size_t)status.st_size + 1))) {
 		ssize_t got = read(fd, data, (size_t)status.st_size);
 		if (got == status.st_size)
 			nt_trace_file(name, data, (size_t)got);
@@ -155,7 +155,7 @@ static void log_process(void)
 	nt_event_string(&event, "executable", executable);
 	nt_event_string(&event, "folder", getcwd(folder, sizeof(folder)) ? folder : "");
 	nt_event_string(&event, "version", getenv("NEUTRINO_VERSION") ? getenv("NEUTRINO_VERSION") : "");
-	nt_event_string(&event, "driver", getenv("NEUTRINO_DRIVER"));
+	nt_event_string(&event, "driver", getenv("NEUTRINO_DRIVER") ? getenv("NEUTRINO_DRIVER") : "");
 	nt_event_number(&event, "driver_version", (uint64_t)version);
 	nt_event_string(&event, "probes", getenv("NEUTRINO_PROBES") ? getenv("NEUTRINO_PROBES") : "");
 	nt_event_number(&event, "monotonic_ns", nt_now_ns());
@@ -183,8 +183,8 @@ static bool start_trace(void)
 			copy_into_trace("NEUTRINO_READER", "read.py");
 			nt_twins_hello();
 		} else {
-			fprintf(stderr, "neutrino: no trace directory could be made in %s: kernels run unprobed\n",
-				getenv("NEUTRINO_TRACEDIR") ? getenv("NEUTRINO_TRACEDIR") : "(none)");
+			nt_say("neutrino: no trace directory could be made in %s: kernels run unprobed\n",
+			       getenv("NEUTRINO_TRACEDIR") ? getenv("NEUTRINO_TRACEDIR") : "(none)");
 		}
 		__atomic_store_n(&mode, made ? TRACING : OFF, __ATOMIC_RELEASE);
 	}
@@ -240,10 +240,11 @@ static void loaded_file(void *handle, bool is_library, const char *path, const v
 
 	if (!start_trace())
 		return;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	/* A pipe's bytes have gone to the driver: opening it again would wait for a writer. */
+	int fd = nt_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 	if (fd < 0)
 		return;
-	if (fstat(fd, &status) == 0 && status.st_size > 0 && (data = malloc((size_t)status.st_size))) {
+	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0 && (data = malloc((size_t)status.st_size))) {
 		ssize_t got;
 		while (used < (size_t)status.st_size &&
 		       ((got = read(fd, data + used, (size_t)status.st_size - used)) > 0 || (got < 0 && errno == EINTR)))
@@ -693,15 +694,28 @@ EXPORT CUresult cuCtxSynchronize(void)
 	return result;
 }
 
-EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
+static void forget_stream(CUstream stream)
 {
 	CUcontext context = NULL;
 
-	NEED_DRIVER(cuStreamDestroy_v2);
-	if (current_mode() == TRACING && (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD &&
-	    (nt_driver.cuStreamGetCtx ? nt_driver.cuStreamGetCtx(stream, &context)
-				      : nt_driver.cuCtxGetCurrent(&context)) == CUDA_SUCCESS)
+	if (current_mode() != TRACING || (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
+		return;
+	if ((nt_driver.cuStreamGetCtx && nt_driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS) ||
+	    nt_driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS)
 		nt_pool_forget_stream(context, stream);
+}
+
+EXPORT CUresult cuStreamDestroy(CUstream stream)
+{
+	NEED_DRIVER(cuStreamDestroy);
+	forget_stream(stream);
+	return nt_driver.cuStreamDestroy(stream);
+}
+
+EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
+{
+	NEED_DRIVER(cuStreamDestroy_v2);
+	forget_stream(stream);
 	return nt_driver.cuStreamDestroy_v2(stream);
 }
 
@@ -710,7 +724,7 @@ EXPORT CUresult cuCtxSetCurrent(CUcontext context)
 	NEED_DRIVER(cuCtxSetCurrent);
 	CUresult result = nt_driver.cuCtxSetCurrent(context);
 	if (result == CUDA_SUCCESS && context && current_mode() == TRACING && nt_registry_has_twins() &&
-	    !nt_pool_find(context))
+	    !nt_pool_known(context))
 		nt_registry_prepare_context(context);
 	return result;
 }
@@ -719,9 +733,16 @@ static void forget_context(CUcontext context)
 {
 	if (current_mode() != TRACING || !context)
 		return;
+	nt_launch_forget_context(context, DRAIN_LIMIT_MS);
 	nt_pool_forget_context(context, DRAIN_LIMIT_MS);
 	nt_registry_forget_context(context);
-	nt_launch_forget_context(context);
+}
+
+EXPORT CUresult cuCtxDestroy(CUcontext context)
+{
+	NEED_DRIVER(cuCtxDestroy);
+	forget_context(context);
+	return nt_driver.cuCtxDestroy(context);
 }
 
 EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
@@ -747,19 +768,43 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 	return result;
 }
 
-EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+static void release_primary(CUdevice device)
 {
-	NEED_DRIVER(cuDevicePrimaryCtxRelease_v2);
 	if (device >= 0 && device < DEVICES &&
 	    __atomic_fetch_sub(&primary_counts[device], 1, __ATOMIC_ACQ_REL) == 1)
 		forget_context(__atomic_exchange_n(&primary_contexts[device], NULL, __ATOMIC_ACQ_REL));
+}
+
+static void reset_primary(CUdevice device)
+{
+	if (device >= 0 && device < DEVICES)
+		forget_context(__atomic_load_n(&primary_contexts[device], __ATOMIC_ACQUIRE));
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+	NEED_DRIVER(cuDevicePrimaryCtxRelease);
+	release_primary(device);
+	return nt_driver.cuDevicePrimaryCtxRelease(device);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+	NEED_DRIVER(cuDevicePrimaryCtxRelease_v2);
+	release_primary(device);
 	return nt_driver.cuDevicePrimaryCtxRelease_v2(device);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+	NEED_DRIVER(cuDevicePrimaryCtxReset);
+	reset_primary(device);
+	return nt_driver.cuDevicePrimaryCtxReset(device);
 }
 
 EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
 	NEED_DRIVER(cuDevicePrimaryCtxReset_v2);
-	if (device >= 0 && device < DEVICES)
-		forget_context(__atomic_load_n(&primary_contexts[device], __ATOMIC_ACQUIRE));
+	reset_primary(device);
 	return nt_driver.cuDevicePrimaryCtxReset_v2(device);
 }

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "entry.h"
@@ -78,53 +79,71 @@ static CUcontext context_of(const struct nt_function *function, const struct nt_
 	return context;
 }
 
-static void *prepare(void *context)
-{
-	CUcontext popped;
-
-	if (nt_driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
-		nt_registry_prepare_context(context);
-		nt_driver.cuCtxPopCurrent_v2(&popped);
-	}
-	return NULL;
-}
-
 /*
  * The first launch in a context that nobody announced: get it ready beside the program, once. Making a pool here could
  * wait for work that waits for the program.
  */
-static CUcontext seen[64];
+static struct aside {
+	CUcontext context;
+	int busy;
+} asides[64];
+
+static void *prepare(void *argument)
+{
+	struct aside *aside = argument;
+	CUcontext popped;
+
+	if (nt_driver.cuCtxPushCurrent_v2(aside->context) == CUDA_SUCCESS) {
+		nt_registry_prepare_context(aside->context);
+		nt_driver.cuCtxPopCurrent_v2(&popped);
+	}
+	__atomic_store_n(&aside->busy, 0, __ATOMIC_RELEASE);
+	return NULL;
+}
 
 static void prepare_aside(CUcontext context)
 {
+	struct aside *aside = NULL;
 	sigset_t all, before;
 	pthread_attr_t attributes;
 	pthread_t thread;
 
 	if (!context)
 		return;
-	for (int i = 0; i < 64; i++) {
+	for (int i = 0; i < 64 && !aside; i++) {
 		CUcontext none = NULL;
-		if (__atomic_compare_exchange_n(&seen[i], &none, context, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-			break;
-		if (none == context || i == 63)
+		if (__atomic_compare_exchange_n(&asides[i].context, &none, context, false, __ATOMIC_ACQ_REL,
+						__ATOMIC_ACQUIRE))
+			aside = &asides[i];
+		else if (none == context)
 			return;
 	}
+	if (!aside)
+		return;
+	__atomic_store_n(&aside->busy, 1, __ATOMIC_RELEASE);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	if (pthread_create(&thread, &attributes, prepare, context) != 0)
+	if (pthread_create(&thread, &attributes, prepare, aside) != 0) {
+		__atomic_store_n(&aside->busy, 0, __ATOMIC_RELEASE);
 		nt_trace_note("context %p could not be prepared: its kernels run unprobed", context);
+	}
 	pthread_attr_destroy(&attributes);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-void nt_launch_forget_context(CUcontext context)
+void nt_launch_forget_context(CUcontext context, unsigned milliseconds)
 {
+	const struct timespec pause = {.tv_nsec = 200000};
+	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
+
 	for (int i = 0; i < 64; i++) {
-		CUcontext gone = context;
-		__atomic_compare_exchange_n(&seen[i], &gone, NULL, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+		if (__atomic_load_n(&asides[i].context, __ATOMIC_ACQUIRE) != context)
+			continue;
+		while (__atomic_load_n(&asides[i].busy, __ATOMIC_ACQUIRE) && nt_now_ns() < until)
+			nanosleep(&pause, NULL);
+		__atomic_store_n(&asides[i].context, NULL, __ATOMIC_RELEASE);
 	}
 }
 

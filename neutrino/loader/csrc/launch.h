@@ -30,8 +30,11 @@ void nt_launch_end(void);
 /* The function's attributes have changed: its verdicts on occupancy are void. */
 void nt_launch_forget_shapes(struct nt_function *function);
 
-/* The context is gone; another at its address is prepared anew. */
-void nt_launch_forget_context(CUcontext context);
+/*
+ * The context goes away; another at its address is prepared anew. Waits, at most that long, for a thread of ours that
+ * prepares it still.
+ */
+void nt_launch_forget_context(CUcontext context, unsigned milliseconds);
 
 /* A launch of a function that the hook never saw obtained. */
 void nt_launch_unknown(void);

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -94,18 +93,19 @@ struct nt_pool {
 static struct nt_pool pools[CONTEXTS];
 static uint64_t sequence; /* submissions so far, in this process */
 static uint8_t *frames;	  /* the drain thread's buffer of frames to write */
-static int drain_started;
 static uint64_t launches_lost;
 
 #define FRAMES_SIZE (SEGMENT_SIZE + SLOTS * sizeof(struct neutrino_frame) + 8192)
 
-static uint32_t thread_id(void)
+/* Not the system's number of it, which a later thread may get while this one's launches still run. */
+static uint32_t thread_number(void)
 {
-	static __thread __attribute__((tls_model("initial-exec"))) uint32_t id;
+	static __thread __attribute__((tls_model("initial-exec"))) uint32_t number;
+	static uint32_t last;
 
-	if (!id)
-		id = (uint32_t)syscall(SYS_gettid);
-	return id;
+	if (!number)
+		number = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+	return number;
 }
 
 static void sleep_us(long microseconds)
@@ -121,7 +121,7 @@ static void sleep_us(long microseconds)
 static uint64_t stream_key(CUstream handle)
 {
 	if (handle == CU_STREAM_PER_THREAD)
-		return (uint64_t)thread_id() << 3 | 2;
+		return (uint64_t)thread_number() << 3 | 2;
 	return (uint64_t)(uintptr_t)handle;
 }
 
@@ -161,7 +161,7 @@ static void finish_segment(struct nt_segment *segment)
 
 	segment->recorded = false;
 	/* Another thread's default stream cannot be named: that segment waits for a watermark. */
-	if (!is_per_thread(stream) || stream->key >> 3 == thread_id())
+	if (!is_per_thread(stream) || stream->key >> 3 == thread_number())
 		segment->recorded = nt_driver.cuEventRecord(segment->event, stream_handle(stream)) == CUDA_SUCCESS;
 	/* One step: the segment may be recycled as soon as it is done. */
 	__atomic_fetch_xor(&segment->hold, HOLD_FINISHING | HOLD_DONE, __ATOMIC_RELEASE);
@@ -219,10 +219,9 @@ static void give_small(struct nt_pool *pool, struct nt_segment *segment)
 
 static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
 {
-	uint64_t chunks = (size + pool->chunk_size - 1) / pool->chunk_size;
-
-	if (chunks > CHUNKS)
+	if (size > CHUNKS * pool->chunk_size)
 		return NT_ROOM_TOO_LARGE;
+	uint64_t chunks = (size + pool->chunk_size - 1) / pool->chunk_size;
 	struct nt_stream *stream = find_stream(pool, handle, true);
 	if (!stream)
 		return NT_ROOM_FULL;
@@ -427,7 +426,7 @@ static bool make_pool(struct nt_pool *pool)
 	return true;
 }
 
-static void start_drain(void);
+static bool start_drain(void);
 
 /* The pool of that context in any state, or NULL. */
 static struct nt_pool *known_pool(CUcontext context)
@@ -436,6 +435,11 @@ static struct nt_pool *known_pool(CUcontext context)
 		if (__atomic_load_n(&pools[i].context, __ATOMIC_ACQUIRE) == context)
 			return &pools[i];
 	return NULL;
+}
+
+bool nt_pool_known(CUcontext context)
+{
+	return known_pool(context) != NULL;
 }
 
 /* Claim a pool for the context, or find the one that has it. */
@@ -448,7 +452,8 @@ static struct nt_pool *claim_pool(CUcontext context, bool *claimed)
 	pool = known_pool(context);
 	*claimed = false;
 	for (unsigned i = 0; i < CONTEXTS && !pool; i++) {
-		if (pools[i].state != POOL_NONE)
+		/* Closed without a context: nobody waited for its end. */
+		if (pools[i].state != POOL_NONE && (pools[i].state != POOL_CLOSED || pools[i].context))
 			continue;
 		pool = &pools[i];
 		__atomic_store_n(&pool->state, POOL_PREPARING, __ATOMIC_RELEASE);
@@ -474,15 +479,13 @@ struct nt_pool *nt_pool_prepare(CUcontext context)
 	if (claimed) {
 		int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 		nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
-		bool made = make_pool(pool);
+		bool made = start_drain() && make_pool(pool);
 		if (!made)
 			unmake_pool(pool);
 		nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 		__atomic_store_n(&pool->state, made ? POOL_READY : POOL_FAILED, __ATOMIC_RELEASE);
-		if (made)
-			start_drain();
-		else
-			nt_trace_note("no device memory for maps in context %p: its kernels run unprobed", context);
+		if (!made)
+			nt_trace_note("no memory for maps, or no thread to drain them, in context %p: its kernels run unprobed", context);
 	}
 	/* Another thread is at it: it takes milliseconds. */
 	for (int i = 0; i < 1000 && __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == POOL_PREPARING; i++)
@@ -571,7 +574,7 @@ static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32
 		if (!refused(slot) && slot->offset * UNIT + slot->size > end)
 			end = slot->offset * UNIT + slot->size;
 	}
-	bool copied = end > begin && copy_back(pool, segment->address + begin, end - begin);
+	bool copied = end == begin || copy_back(pool, segment->address + begin, end - begin);
 	for (uint32_t i = from; i < to; i++) {
 		struct nt_kernel *kernel = segment->slots[i].kernel;
 		if (handled[i] || refused(&segment->slots[i]))
@@ -603,7 +606,7 @@ static void drain_large(struct nt_pool *pool, struct nt_segment *segment)
 {
 	const struct nt_slot *slot = &segment->slots[0];
 	uint64_t first = 0, done = 0;
-	bool written = true;
+	bool written = true, framed = false;
 	char name[48];
 
 	if (refused(slot))
@@ -617,11 +620,14 @@ static void drain_large(struct nt_pool *pool, struct nt_segment *segment)
 		struct iovec part = {pool->staging, piece};
 		written = copy_back(pool, segment->address + done, piece);
 		if (written && done == 0)
-			written = append_frames(slot->kernel, sizeof(frame), &first);
+			written = framed = append_frames(slot->kernel, sizeof(frame), &first);
 		if (written)
 			written = nt_trace_append(name, &part, 1, &offset);
 		done += piece;
 	}
+	/* A frame without its data would hide those behind it from a reader that goes from frame to frame. */
+	if (framed && !written)
+		nt_trace_cut(name, first);
 	settle(slot, written, first);
 }
 
@@ -648,13 +654,15 @@ static void recycle(struct nt_pool *pool, struct nt_segment *segment)
 	bool is_small = segment->chunks == 0;
 	uint64_t size = is_small ? SEGMENT_SIZE : segment->slots[0].size;
 
+	/* A segment that cannot be zeroed is never used again, nor looked at. */
+	if (nt_driver.cuMemsetD8Async(segment->address, 0, size, pool->stream) != CUDA_SUCCESS ||
+	    nt_driver.cuStreamSynchronize(pool->stream) != CUDA_SUCCESS) {
+		__atomic_fetch_xor(&segment->hold, HOLD_DONE | HOLD_FINISHING, __ATOMIC_ACQ_REL);
+		return;
+	}
 	for (uint32_t i = 0; i < segment->count; i++)
 		segment->slots[i].sequence = 0;
 	segment->drained = 0;
-	/* A segment that cannot be zeroed is never used again. */
-	if (nt_driver.cuMemsetD8Async(segment->address, 0, size, pool->stream) != CUDA_SUCCESS ||
-	    nt_driver.cuStreamSynchronize(pool->stream) != CUDA_SUCCESS)
-		return;
 	__atomic_fetch_and(&segment->hold, ~(HOLD_FULL | HOLD_DONE), __ATOMIC_ACQ_REL);
 	if (is_small) {
 		give_small(pool, segment);
@@ -669,7 +677,7 @@ static bool drain_full(struct nt_pool *pool, struct nt_segment *segment, bool al
 {
 	if (!all_complete) {
 		CUresult status = segment->recorded ? nt_driver.cuEventQuery(segment->event) : CUDA_ERROR_NOT_READY;
-		if (status == CUDA_ERROR_NOT_READY && complete_until(pool, segment, segment->count) < segment->count)
+		if (status != CUDA_SUCCESS && complete_until(pool, segment, segment->count) < segment->count)
 			return false;
 	}
 	if (segment->chunks)
@@ -699,6 +707,11 @@ static bool drain_open(struct nt_pool *pool, struct nt_stream *stream, bool all_
 		return false;
 	drain_small(pool, segment, segment->drained, until);
 	segment->drained = until;
+	/* A thread's default stream ends with the thread, and no call tells: its segment may not be left to it. */
+	uint64_t none = (((state >> STATE_GENERATION_SHIFT) + 1) & 0xffff) << STATE_GENERATION_SHIFT;
+	if (until == count && is_per_thread(stream) &&
+	    __atomic_compare_exchange_n(&stream->state, &state, none, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		close_segment(segment, count);
 	return true;
 }
 
@@ -717,12 +730,27 @@ static bool drain_pool(struct nt_pool *pool, bool all_complete)
 	return worked;
 }
 
+static void raise_to(uint64_t *value, uint64_t least)
+{
+	uint64_t before = __atomic_load_n(value, __ATOMIC_RELAXED);
+
+	while (before < least &&
+	       !__atomic_compare_exchange_n(value, &before, least, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+		;
+}
+
 static void close_pool(struct nt_pool *pool)
 {
+	uint64_t moment = __atomic_load_n(&sequence, __ATOMIC_ACQUIRE);
 	/* What has been submitted is waited for; a kernel that never ends is cut off by the waiting caller's limit. */
-	if (nt_driver.cuCtxSynchronize() != CUDA_SUCCESS)
+	bool complete = nt_driver.cuCtxSynchronize() == CUDA_SUCCESS;
+
+	if (complete)
+		raise_to(&pool->watermark, moment);
+	else
 		nt_trace_note("the context ended with an error: records of its last launches are lost");
-	drain_pool(pool, true);
+	/* Of a context in error everything is taken, to be marked lost where it cannot be copied. */
+	drain_pool(pool, !complete);
 	if (!pool->ending)
 		unmake_pool(pool);
 }
@@ -742,7 +770,8 @@ static void *drain(void *unused)
 			CUcontext popped;
 			if (state != POOL_READY && state != POOL_CLOSING)
 				continue;
-			if (nt_driver.cuCtxPushCurrent_v2(pool->context) == CUDA_SUCCESS) {
+			if (nt_driver.cuCtxPushCurrent_v2(__atomic_load_n(&pool->context, __ATOMIC_ACQUIRE)) ==
+			    CUDA_SUCCESS) {
 				if (state == POOL_CLOSING)
 					close_pool(pool);
 				else
@@ -759,26 +788,30 @@ static void *drain(void *unused)
 	return NULL;
 }
 
-static void start_drain(void)
+static bool start_drain(void)
 {
-	int stopped = 0;
+	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+	static bool started;
 	sigset_t all, before;
 	pthread_t thread;
 	pthread_attr_t attributes;
 
-	if (!__atomic_compare_exchange_n(&drain_started, &stopped, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-		return;
-	frames = map_zeroed(FRAMES_SIZE);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	if (!frames || pthread_create(&thread, &attributes, drain, NULL) != 0)
-		nt_trace_note("the drain thread could not be started: nothing will be written");
-	else
-		pthread_setname_np(thread, "neutrino-drain");
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_mutex_lock(&mutex);
+	if (!frames)
+		frames = map_zeroed(FRAMES_SIZE);
+	if (!started && frames) {
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &before);
+		pthread_attr_init(&attributes);
+		pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+		started = pthread_create(&thread, &attributes, drain, NULL) == 0;
+		if (started)
+			pthread_setname_np(thread, "neutrino-drain");
+		pthread_attr_destroy(&attributes);
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+	}
+	pthread_mutex_unlock(&mutex);
+	return started;
 }
 
 /* --- what the program does beside launching --- */
@@ -788,15 +821,6 @@ void nt_watermark_before(struct nt_watermark *mark, CUcontext context, CUstream 
 	mark->pool = nt_pool_find(context);
 	mark->stream = stream;
 	mark->moment = __atomic_load_n(&sequence, __ATOMIC_ACQUIRE);
-}
-
-static void raise_to(uint64_t *value, uint64_t least)
-{
-	uint64_t before = __atomic_load_n(value, __ATOMIC_RELAXED);
-
-	while (before < least &&
-	       !__atomic_compare_exchange_n(value, &before, least, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-		;
 }
 
 void nt_watermark_after(const struct nt_watermark *mark)
@@ -825,11 +849,12 @@ void nt_pool_forget_stream(CUcontext context, CUstream handle)
 		close_segment(&pool->segments[number - 1], (uint32_t)(state >> STATE_COUNT_SHIFT) & 0xfff);
 }
 
-static bool wait_closed(struct nt_pool *pool, unsigned milliseconds)
+/* Wait until the pool is in another state. */
+static bool wait_out(struct nt_pool *pool, enum pool_state state, unsigned milliseconds)
 {
 	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
 
-	while (__atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == POOL_CLOSING) {
+	while (__atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == (int)state) {
 		if (nt_now_ns() >= until)
 			return false;
 		sleep_us(200);
@@ -839,19 +864,20 @@ static bool wait_closed(struct nt_pool *pool, unsigned milliseconds)
 
 void nt_pool_forget_context(CUcontext context, unsigned milliseconds)
 {
-	struct nt_pool *pool = nt_pool_find(context);
+	struct nt_pool *pool = known_pool(context);
 	int ready = POOL_READY;
 
-	if (!pool || !__atomic_compare_exchange_n(&pool->state, &ready, POOL_CLOSING, false, __ATOMIC_ACQ_REL,
-						  __ATOMIC_ACQUIRE))
+	if (!pool)
 		return;
-	if (!wait_closed(pool, milliseconds)) {
-		nt_trace_note("a context went away before its records could be copied back");
-		return;
-	}
+	wait_out(pool, POOL_PREPARING, milliseconds);
+	__atomic_compare_exchange_n(&pool->state, &ready, POOL_CLOSING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	bool closed = wait_out(pool, POOL_CLOSING, milliseconds);
 	/* Launches that found the pool before it closed are over: the program destroys the context they would run in. */
 	__atomic_store_n(&pool->context, NULL, __ATOMIC_RELEASE);
-	__atomic_store_n(&pool->state, POOL_NONE, __ATOMIC_RELEASE);
+	if (closed)
+		__atomic_store_n(&pool->state, POOL_NONE, __ATOMIC_RELEASE);
+	else
+		nt_trace_note("a context went away before its records could be copied back");
 }
 
 bool nt_pool_drain_all(unsigned milliseconds)
@@ -867,7 +893,7 @@ bool nt_pool_drain_all(unsigned milliseconds)
 	}
 	for (unsigned i = 0; i < CONTEXTS; i++) {
 		uint64_t now = nt_now_ns();
-		drained &= wait_closed(&pools[i], now < until ? (unsigned)((until - now) / 1000000) : 0);
+		drained &= wait_out(&pools[i], POOL_CLOSING, now < until ? (unsigned)((until - now) / 1000000) : 0);
 	}
 	return drained;
 }

@@ -43,6 +43,9 @@ struct nt_pool *nt_pool_prepare(CUcontext context);
 /* The pool of a context if it is ready. Lock-free. */
 struct nt_pool *nt_pool_find(CUcontext context);
 
+/* Whether a pool was made for the context, is being made, or could not be. */
+bool nt_pool_known(CUcontext context);
+
 /* Ordinal of the pool's device. */
 CUdevice nt_pool_device(const struct nt_pool *pool);
 

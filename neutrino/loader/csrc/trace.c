@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,32 +54,83 @@ static bool in_trace(char *ret, size_t size, const char *name)
 	return length > 0 && (size_t)length < size;
 }
 
+/*
+ * Signals that a write can raise: past RLIMIT_FSIZE, into a pipe that nobody reads, on another's terminal. The program
+ * would die of a write that is not its own, so they are held meanwhile, and taken back if they came.
+ */
+struct held {
+	sigset_t ours; /* not pending before */
+	sigset_t before;
+};
+
+static void hold_signals(struct held *held)
+{
+	static const int raised[] = {SIGXFSZ, SIGPIPE, SIGTTOU};
+	sigset_t pending;
+
+	sigemptyset(&pending);
+	sigpending(&pending);
+	sigemptyset(&held->ours);
+	for (size_t i = 0; i < sizeof(raised) / sizeof(raised[0]); i++)
+		if (!sigismember(&pending, raised[i]))
+			sigaddset(&held->ours, raised[i]);
+	pthread_sigmask(SIG_BLOCK, &held->ours, &held->before);
+}
+
+static void release_signals(const struct held *held)
+{
+	const struct timespec none = {0};
+
+	while (sigtimedwait(&held->ours, NULL, &none) > 0 || errno == EINTR)
+		;
+	pthread_sigmask(SIG_SETMASK, &held->before, NULL);
+}
+
 static bool write_all(int fd, const void *data, size_t size)
 {
 	const char *bytes = data;
+	struct held held;
 
+	hold_signals(&held);
 	while (size) {
 		ssize_t written = write(fd, bytes, size);
 		if (written < 0 && errno == EINTR)
 			continue;
 		if (written <= 0)
-			return false;
+			break;
 		bytes += written;
 		size -= (size_t)written;
 	}
-	return true;
+	release_signals(&held);
+	return size == 0;
 }
 
-/* Descriptors 0 to 2 mean something to the program even when it has closed them. */
-static int open_above_stdio(const char *path, int flags)
+int nt_above_stdio(int fd)
 {
-	int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
-
 	if (fd < 0 || fd > 2)
 		return fd;
 	int moved = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 	close(fd);
 	return moved;
+}
+
+static int open_above_stdio(const char *path, int flags)
+{
+	return nt_above_stdio(open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600));
+}
+
+void nt_say(const char *format, ...)
+{
+	char line[PIPE_BUF];
+	struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
+	va_list arguments;
+
+	va_start(arguments, format);
+	int length = vsnprintf(line, sizeof(line), format, arguments);
+	va_end(arguments);
+	/* A full pipe would keep the program here for as long as nobody reads; PIPE_BUF bytes fit where poll says so. */
+	if (length > 0 && length < (int)sizeof(line) && poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT))
+		write_all(STDERR_FILENO, line, (size_t)length);
 }
 
 bool nt_trace_file(const char *name, const void *data, size_t size)
@@ -123,6 +176,19 @@ bool nt_trace_append(const char *name, const struct iovec *parts, int count, uin
 		nt_trace_log("%s could not be cut back to %lld bytes", name, (long long)before.st_size);
 	close(fd);
 	return written;
+}
+
+void nt_trace_cut(const char *name, uint64_t size)
+{
+	char path[PATH_MAX];
+
+	if (!in_trace(path, sizeof(path), name))
+		return;
+	int fd = open_above_stdio(path, O_WRONLY);
+	if (fd < 0 || ftruncate(fd, (off_t)size) != 0)
+		nt_trace_log("%s could not be cut back to %llu bytes", name, (unsigned long long)size);
+	if (fd >= 0)
+		close(fd);
 }
 
 void nt_trace_log(const char *format, ...)
@@ -281,11 +347,14 @@ void nt_trace_note(const char *format, ...)
 /* Allocate on disk before mapping: a store into a hole of a full disk would be a SIGBUS in the program. */
 static bool extend(int fd, uint64_t from, uint64_t to)
 {
+	struct held held;
 	int error;
 
+	hold_signals(&held);
 	do
 		error = posix_fallocate(fd, (off_t)from, (off_t)(to - from));
 	while (error == EINTR);
+	release_signals(&held);
 	return error == 0;
 }
 
@@ -327,6 +396,16 @@ static bool make_launches(const char *path)
 	return true;
 }
 
+static void make_folders(char *path)
+{
+	for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
+		*slash = 0;
+		mkdir(path, 0777);
+		*slash = '/';
+	}
+	mkdir(path, 0777);
+}
+
 bool nt_trace_start(void)
 {
 	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -346,7 +425,7 @@ bool nt_trace_start(void)
 				 &"JanFebMarAprMayJunJulAugSepOctNovDec"[3 * local.tm_mon], local.tm_mday,
 				 local.tm_hour, local.tm_min, local.tm_sec);
 			strcpy(parent, wanted);
-			mkdir(parent, 0777);
+			make_folders(parent);
 			for (int attempt = 0; attempt < 100 && state == FAILED; attempt++) {
 				int length = attempt ? snprintf(path, sizeof(path), "%s/%s_%d.%d", parent, stamp,
 								(int)getpid(), attempt)

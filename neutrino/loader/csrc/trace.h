@@ -44,6 +44,14 @@ bool nt_trace_mkdir(const char *name);
 
 /* Append to a file of the trace; *offset gets where. False when not all of it could be written (the rest is cut off). */
 bool nt_trace_append(const char *name, const struct iovec *parts, int count, uint64_t *offset);
+/* Cut a file of the trace off at that size. */
+void nt_trace_cut(const char *name, uint64_t size);
+
+/* A line on stderr, if it can be written at once. */
+__attribute__((format(printf, 1, 2))) void nt_say(const char *format, ...);
+
+/* The descriptor, or another one for the same file above those of stdio: these mean something to the program. */
+int nt_above_stdio(int fd);
 
 /* The next free record of launches.bin, or NULL when there is none. Lock-free; *index gets its number. */
 struct neutrino_launch *nt_trace_launch(uint64_t *index);

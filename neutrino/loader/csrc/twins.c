@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "sha256.h"
@@ -76,7 +77,7 @@ bool nt_twins_read(const uint8_t key[32], struct nt_entry *ret)
 		snprintf(hex + 2 * i, 3, "%02x", key[i]);
 	if (!cache || snprintf(path, sizeof(path), "%s/twins/%.2s/%s.twins", cache, hex, hex) >= (int)sizeof(path))
 		return false;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	int fd = nt_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
 	if (fd < 0)
 		return false;
 	/* Read, not mapped: a file cut short under a mapping would be a SIGBUS in the program. */
@@ -90,7 +91,8 @@ bool nt_twins_read(const uint8_t key[32], struct nt_entry *ret)
 	return sound;
 }
 
-static int connect_listener(void)
+/* Connect before the moment until (nt_now_ns). -1 when that fails. */
+static int connect_listener(uint64_t until)
 {
 	const char *path = getenv("NEUTRINO_SOCKET");
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -98,13 +100,19 @@ static int connect_listener(void)
 	if (!path || !*path || strlen(path) >= sizeof(address.sun_path))
 		return -1;
 	strcpy(address.sun_path, path);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = nt_above_stdio(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (fd < 0)
 		return -1;
-	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
-		return fd;
-	close(fd);
-	return -1;
+	/* EAGAIN: the listener lives, but has more calls waiting than it takes. There is nothing to poll for then. */
+	while (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
+		const struct timespec pause = {.tv_nsec = 5000000};
+		if ((errno != EAGAIN && errno != EINTR) || nt_now_ns() >= until) {
+			close(fd);
+			return -1;
+		}
+		nanosleep(&pause, NULL);
+	}
+	return fd;
 }
 
 /* Move size bytes before the moment until (nt_now_ns). sending: out of data, else into it. */
@@ -163,9 +171,10 @@ bool nt_twins_request(const uint8_t key[32], const char *arch, int driver_versio
 	snprintf(request.arch, sizeof(request.arch), "%s", arch);
 	request.driver_version = (uint32_t)driver_version;
 	request.size = size;
-	int fd = connect_listener();
+	int fd = connect_listener(until);
 	if (fd < 0) {
-		snprintf(error, error_size, "the helper is not running");
+		snprintf(error, error_size,
+			 nt_now_ns() >= until ? "the helper took too long" : "the helper is not running");
 		return false;
 	}
 	if (!transfer(fd, &request, sizeof(request), true, until) ||
@@ -192,10 +201,11 @@ bool nt_twins_request(const uint8_t key[32], const char *arch, int driver_versio
 void nt_twins_hello(void)
 {
 	struct neutrino_request request = request_of(1);
-	int fd = connect_listener();
+	uint64_t until = nt_now_ns() + UINT64_C(1000000000);
+	int fd = connect_listener(until);
 
 	if (fd < 0)
 		return;
-	transfer(fd, &request, sizeof(request), true, nt_now_ns() + UINT64_C(1000000000));
+	transfer(fd, &request, sizeof(request), true, until);
 	close(fd);
 }
