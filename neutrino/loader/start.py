@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -46,21 +47,18 @@ def prepare(request: Request) -> dict[str, str]:
     environment = dict(os.environ)
     driver = request.driver or find_driver(environment)
     if driver is None:
-        print(
-            "neutrino: no CUDA driver (libcuda.so.1) on this machine: COMMAND runs without probes",
-            file=sys.stderr,
-        )
+        say("no CUDA driver (libcuda.so.1) on this machine: COMMAND runs without probes")
         return environment
     if not is_library(driver):
         raise NeutrinoError(f"--driver {driver}: not a 64-bit ELF library that can be read")
     tracedir = request.tracedir.absolute()
     _check_writable(tracedir)
-    cache = private_folder(cache_root())
+    cache = _cache_folder()
     version = driver_version(driver, cache)
     try:
         assembler = assembler_identity(version)
     except ToolError as error:
-        print(f"neutrino: {error}: kernels that are not in the cache run without probes", file=sys.stderr)
+        say(f"{error}: kernels that are not in the cache run without probes")
         assembler = "none"
     key = run_key(request.probes.digest, request.selection.digest, assembler, __version__)
     folder = install_hook(driver.absolute(), cache)
@@ -92,16 +90,43 @@ def prepare(request: Request) -> dict[str, str]:
 
 def start(request: Request) -> NoReturn:
     """Become COMMAND. Exits with 127 when it is not found and 126 when it cannot be run, as env(1) does."""
+    _occupy_closed()
     # Looked up first: a command that cannot run needs no listener.
     program = _find_program(request.command[0])
     environment = prepare(request)
-    sys.stdout.flush()
-    sys.stderr.flush()
     try:
         os.execve(program, request.command, environment)
     except OSError as error:
-        print(f"neutrino: {request.command[0]}: {error.strerror}", file=sys.stderr)
+        say(f"{request.command[0]}: {error.strerror}")
         raise SystemExit(126) from None
+
+
+def say(line: str) -> None:
+    """Tell the user on stderr. Where that is closed or full COMMAND starts all the same."""
+    # print() takes a closed stderr, which is None, for stdout: COMMAND's.
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(f"neutrino: {line}", file=sys.stderr, flush=True)
+
+
+def _occupy_closed() -> None:
+    """Let no descriptor of ours become COMMAND's stdin, stdout or stderr; COMMAND finds them closed as they were."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
+        pass
+    os.close(descriptor)
+
+
+def _cache_folder() -> Path:
+    root = cache_root()
+    try:
+        return private_folder(root)
+    except OSError as error:
+        # What private_folder itself found wrong is a whole sentence, without a number.
+        if error.strerror is None:
+            raise
+        raise NeutrinoError(
+            f"{root}: the cache cannot be there: {error.strerror}; set XDG_CACHE_HOME to a folder of your own"
+        ) from error
 
 
 def _find_program(name: str) -> str:
@@ -113,10 +138,10 @@ def _find_program(name: str) -> str:
             mode = path.stat().st_mode
         except OSError:
             continue
-        found = found or stat.S_ISREG(mode)
+        found = found or stat.S_ISREG(mode) or "/" in name
         if stat.S_ISREG(mode) and os.access(path, os.X_OK):
             return str(path)
-    print(f"neutrino: {name}: {'cannot be executed' if found else 'command not found'}", file=sys.stderr)
+    say(f"{name}: {'cannot be executed' if found else 'command not found'}")
     raise SystemExit(126 if found else 127)
 
 

@@ -36,6 +36,7 @@ struct module {
 	struct function functions[32];
 	int count;
 	char variable[64];
+	struct module *of_library; /* the module that cuLibraryGetModule gives out */
 };
 
 struct work {
@@ -58,6 +59,7 @@ struct stream {
 	pthread_cond_t changed;
 	struct work *first, *last;
 	int busy, capturing, stop;
+	struct stream *next_free;
 	pthread_t thread;
 };
 
@@ -143,10 +145,18 @@ static void *serve(void *argument)
 	return NULL;
 }
 
+static struct stream *free_streams;
+
 static struct stream *make_stream(void)
 {
-	struct stream *stream = calloc(1, sizeof(*stream));
-
+	pthread_mutex_lock(&lock);
+	struct stream *stream = free_streams;
+	if (stream)
+		free_streams = stream->next_free;
+	pthread_mutex_unlock(&lock);
+	if (stream)
+		return stream;
+	stream = calloc(1, sizeof(*stream));
 	pthread_mutex_init(&stream->mutex, NULL);
 	pthread_cond_init(&stream->changed, NULL);
 	pthread_create(&stream->thread, NULL, serve, stream);
@@ -275,7 +285,16 @@ API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstr
 	return 0;
 }
 API CUresult cuStreamCreate(CUstream *stream, unsigned int flags) { (void)flags; *stream = make_stream(); return 0; }
-API CUresult cuStreamDestroy_v2(CUstream stream) { wait_for(stream); return 0; }
+/* The work that is left runs on; the next stream gets this one's address. */
+API CUresult cuStreamDestroy_v2(CUstream handle)
+{
+	struct stream *stream = handle;
+	pthread_mutex_lock(&lock);
+	stream->next_free = free_streams;
+	free_streams = stream;
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
 API CUresult cuStreamSynchronize(CUstream stream) { wait_for(resolve(stream)); ALIVE(); return 0; }
 API CUresult cuStreamSynchronize_ptsz(CUstream stream) { return cuStreamSynchronize(per_thread(stream)); }
 API CUresult cuStreamIsCapturing_ptsz(CUstream stream, int *status) { *status = resolve(per_thread(stream))->capturing; return 0; }
@@ -341,7 +360,15 @@ API CUresult cuLibraryLoadData(CUlibrary *library, const void *image, int *a, vo
 	(void)a; (void)b; (void)c; (void)d; (void)e; (void)f;
 	return load(library, image);
 }
-API CUresult cuLibraryUnload(CUlibrary library) { return cuModuleUnload(library); }
+API CUresult cuLibraryUnload(CUlibrary library) { free(((struct module *)library)->of_library); return cuModuleUnload(library); }
+API CUresult cuLibraryGetModule(CUmodule *module, CUlibrary handle)
+{
+	struct module *library = handle;
+	if (!library->of_library)
+		library->of_library = calloc(1, sizeof(struct module));
+	*module = library->of_library;
+	return 0;
+}
 API CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) { return obtain(kernel, library, name); }
 API CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, CUlibrary library, const char *name)
 {

@@ -90,6 +90,40 @@ static void *many(void *argument)
 	return NULL;
 }
 
+static void *load_launch_unload(void *argument)
+{
+	CUstream stream;
+
+	CHECK(CALL(cuCtxSetCurrent, (CUcontext))(((void **)argument)[1]));
+	CHECK(CALL(cuStreamCreate, (CUstream *, unsigned))(&stream, 0));
+	for (int i = 0; i < 200; i++) {
+		CUmodule module = load();
+		CUfunction own = obtain(module, "count_p2");
+		for (int j = 0; j < 3; j++) {
+			CHECK(count(own, 2, 32, stream));
+			CHECK(count(((void **)argument)[0], 2, 32, stream));
+		}
+		CHECK(CALL(cuStreamSynchronize, (CUstream))(stream));
+		CHECK(CALL(cuModuleUnload, (CUmodule))(module));
+	}
+	return NULL;
+}
+
+static void *launch_for_ever(void *argument)
+{
+	CUstream stream;
+
+	CHECK(CALL(cuCtxSetCurrent, (CUcontext))(((void **)argument)[1]));
+	CHECK(CALL(cuStreamCreate, (CUstream *, unsigned))(&stream, 0));
+	for (int i = 1;; i++) {
+		count(((void **)argument)[0], 2, 32, stream);
+		usleep(200);
+		if (i % 100 == 0)
+			CALL(cuStreamSynchronize, (CUstream))(stream);
+	}
+	return NULL;
+}
+
 static void *once_on_the_threads_own_stream(void *argument)
 {
 	uint64_t *pointer = &counter;
@@ -215,6 +249,61 @@ int main(int argc, char **argv)
 		if (*(int *)dlsym(driver, "fake_kernels_asked") > 10)
 			status = 1;
 		CHECK(count(kernel, 2, 32, NULL));
+	} else if (!strcmp(scenario, "churn")) {
+		pthread_t threads[4];
+		void *argument[] = {function, context};
+		for (int i = 0; i < 4; i++)
+			pthread_create(&threads[i], NULL, load_launch_unload, argument);
+		for (int i = 0; i < 4; i++)
+			pthread_join(threads[i], NULL);
+	} else if (!strcmp(scenario, "exit-amid")) {
+		pthread_t threads[3];
+		void *argument[] = {function, context};
+		for (int i = 0; i < 3; i++)
+			pthread_create(&threads[i], NULL, launch_for_ever, argument);
+		usleep(200000);
+		exit(4);
+	} else if (!strcmp(scenario, "short-streams")) {
+		for (int i = 0; i < 300; i++) {
+			CUstream brief;
+			CHECK(CALL(cuStreamCreate, (CUstream *, unsigned))(&brief, 0));
+			for (int j = 0; j < 3; j++)
+				CHECK(count(function, 2, 32, brief));
+			CHECK(CALL(cuStreamDestroy_v2, (CUstream))(brief));
+			if (i % 4 == 3)
+				usleep(15000);
+		}
+	} else if (!strcmp(scenario, "names")) {
+		for (int i = 0; i < 5; i++) {
+			CUlibrary library;
+			CUkernel kernel;
+			CUmodule of_library;
+			CUfunction in_context;
+			CHECK(CALL(cuLibraryLoadData, (CUlibrary *, const void *, int *, void **, unsigned, int *, void **,
+						       unsigned))(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+			CHECK(CALL(cuLibraryGetModule, (CUmodule *, CUlibrary))(&of_library, library));
+			CHECK(count(obtain(of_library, "count_p2"), 2, 32, stream));
+			CHECK(CALL(cuLibraryGetKernel, (CUkernel *, CUlibrary, const char *))(&kernel, library,
+											      "count_p2"));
+			CHECK(count(kernel, 2, 32, stream));
+			CHECK(CALL(cuKernelGetFunction, (CUfunction *, CUkernel))(&in_context, kernel));
+			CHECK(count(in_context, 2, 32, stream));
+			CHECK(CALL(cuStreamSynchronize, (CUstream))(stream));
+			CHECK(CALL(cuLibraryUnload, (CUlibrary))(library));
+		}
+	} else if (!strcmp(scenario, "primary")) {
+		for (int i = 0; i < 5; i++) {
+			for (int j = 0; j < 3; j++)
+				CHECK(count(function, 2, 32, NULL));
+			if (i % 2)
+				CHECK(CALL(cuDevicePrimaryCtxReset_v2, (CUdevice))(0));
+			else
+				CHECK(CALL(cuDevicePrimaryCtxRelease_v2, (CUdevice))(0));
+			if (i % 2 == 0)
+				CHECK(CALL(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))(&context, 0));
+			CHECK(CALL(cuCtxSetCurrent, (CUcontext))(context));
+			function = obtain(load(), "count_p2");
+		}
 	} else if (!strcmp(scenario, "own-streams")) {
 		void *argument[] = {function, context};
 		for (int i = 0; i < 40; i++) {

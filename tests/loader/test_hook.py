@@ -288,3 +288,36 @@ def test_a_helper_that_takes_no_calls_is_waited_for_no_longer_than_was_said(use_
             )
     assert (result.stdout, result.returncode) == ("20\n", 0)
     assert Files(tmp_path / "trace").counted("count_p2") == {"helper": 20}
+
+
+@pytest.mark.parametrize("scenario, launches", [("churn", 4800), ("names", 15), ("primary", 15)])
+def test_handles_that_come_go_and_come_again(use_lib: Bench, tmp_path: Path, scenario: str, launches: int) -> None:
+    result = use_lib.run(scenario, tmp_path)
+    assert (result.stdout, result.returncode) == (f"{launches}\n", 0)
+    files = Files(tmp_path / "trace")
+    assert files.counted("count_p2") == {"probed": launches}
+    assert len(files.written()) == launches
+    files.check_records()
+
+
+def test_streams_that_end_with_work_on_them_and_others_at_their_address(use_lib: Bench, tmp_path: Path) -> None:
+    result = use_lib.run("short-streams", tmp_path, extra={"NEUTRINO_POOL": str(4 << 20)})
+    assert (result.stdout, result.returncode) == ("900\n", 0)
+    files = Files(tmp_path / "trace")
+    counted = files.counted("count_p2")
+    assert sum(counted.values()) == 900
+    assert counted["probed"] == len(files.written()) > 800
+    files.check_records()
+
+
+def test_the_end_while_other_threads_launch(use_lib: Bench, tmp_path: Path) -> None:
+    begin = time.monotonic()
+    result = use_lib.run("exit-amid", tmp_path)
+    assert result.returncode == 4
+    assert time.monotonic() - begin < 4
+    files = Files(tmp_path / "trace")
+    assert files.header["ended"] == 1
+    counted = files.counted("count_p2")
+    assert sum(counted.values()) - sum(counted.get(word, 0) for word in ("ending", "pool-full")) == counted["probed"]
+    assert len(files.written()) <= counted["probed"]
+    files.check_records()

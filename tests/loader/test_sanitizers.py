@@ -34,6 +34,10 @@ SCENARIOS = {
     "fault": "10\n",
     "unannounced": "6\n",
     "own-streams": "40\n",
+    "churn": "4800\n",
+    "short-streams": "900\n",
+    "names": "15\n",
+    "primary": "15\n",
 }
 SETTINGS = {"unannounced": {"FAKE_SLOW": "1"}, "own-streams": {"NEUTRINO_POOL": str(4 << 20)}}
 

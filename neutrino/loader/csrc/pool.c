@@ -351,18 +351,19 @@ static void *map_zeroed(size_t size)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
-static void unmake_pool(struct nt_pool *pool)
+/* has_context: it is current. Without it what the driver gave has gone with it. */
+static void unmake_pool(struct nt_pool *pool, bool has_context)
 {
 	uint64_t segments = pool->small_count + CHUNKS;
 
-	for (uint64_t i = 0; pool->segments && i < segments; i++)
+	for (uint64_t i = 0; has_context && pool->segments && i < segments; i++)
 		if (pool->segments[i].event)
 			nt_driver.cuEventDestroy_v2(pool->segments[i].event);
-	if (pool->stream)
+	if (has_context && pool->stream)
 		nt_driver.cuStreamDestroy_v2(pool->stream);
-	if (pool->staging)
+	if (has_context && pool->staging)
 		nt_driver.cuMemFreeHost(pool->staging);
-	if (pool->base)
+	if (has_context && pool->base)
 		nt_driver.cuMemFree_v2(pool->base);
 	if (pool->segments)
 		munmap(pool->segments, segments * sizeof(struct nt_segment));
@@ -453,7 +454,9 @@ static struct nt_pool *claim_pool(CUcontext context, bool *claimed)
 	*claimed = false;
 	for (unsigned i = 0; i < CONTEXTS && !pool; i++) {
 		/* Closed without a context: nobody waited for its end. */
-		if (pools[i].state != POOL_NONE && (pools[i].state != POOL_CLOSED || pools[i].context))
+		int state = __atomic_load_n(&pools[i].state, __ATOMIC_ACQUIRE);
+		if (state != POOL_NONE &&
+		    (state != POOL_CLOSED || __atomic_load_n(&pools[i].context, __ATOMIC_ACQUIRE)))
 			continue;
 		pool = &pools[i];
 		__atomic_store_n(&pool->state, POOL_PREPARING, __ATOMIC_RELEASE);
@@ -481,7 +484,7 @@ struct nt_pool *nt_pool_prepare(CUcontext context)
 		nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 		bool made = start_drain() && make_pool(pool);
 		if (!made)
-			unmake_pool(pool);
+			unmake_pool(pool, true);
 		nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 		__atomic_store_n(&pool->state, made ? POOL_READY : POOL_FAILED, __ATOMIC_RELEASE);
 		if (!made)
@@ -751,8 +754,8 @@ static void close_pool(struct nt_pool *pool)
 		nt_trace_note("the context ended with an error: records of its last launches are lost");
 	/* Of a context in error everything is taken, to be marked lost where it cannot be copied. */
 	drain_pool(pool, !complete);
-	if (!pool->ending)
-		unmake_pool(pool);
+	if (!__atomic_load_n(&pool->ending, __ATOMIC_ACQUIRE))
+		unmake_pool(pool, true);
 }
 
 static void *drain(void *unused)
@@ -777,6 +780,8 @@ static void *drain(void *unused)
 				else
 					worked |= drain_pool(pool, false);
 				nt_driver.cuCtxPopCurrent_v2(&popped);
+			} else if (state == POOL_CLOSING && !__atomic_load_n(&pool->ending, __ATOMIC_ACQUIRE)) {
+				unmake_pool(pool, false);
 			}
 			if (state == POOL_CLOSING)
 				__atomic_store_n(&pool->state, POOL_CLOSED, __ATOMIC_RELEASE);
@@ -887,7 +892,7 @@ bool nt_pool_drain_all(unsigned milliseconds)
 
 	for (unsigned i = 0; i < CONTEXTS; i++) {
 		int ready = POOL_READY;
-		pools[i].ending = true;
+		__atomic_store_n(&pools[i].ending, true, __ATOMIC_RELEASE);
 		__atomic_compare_exchange_n(&pools[i].state, &ready, POOL_CLOSING, false, __ATOMIC_ACQ_REL,
 					    __ATOMIC_ACQUIRE);
 	}
