@@ -166,7 +166,7 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
     """The cache entry of an image: from the cache, or made and stored. Raises NeutrinoError, OSError.
 
     Requests for one key, of this run or another, wait for each other, so that it is made once. A cache that cannot be
-    written costs only the next run's time.
+    written costs only the next run's time. With save_temps nothing is stored: no later run has this key.
     """
     with _locked(settings.cache.root, key):
         try:
@@ -188,8 +188,9 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
             key=key,
             save_temps=settings.save_temps,
         )
-        with contextlib.suppress(OSError):
-            settings.cache.write(key, entry)
+        if settings.save_temps is None:
+            with contextlib.suppress(OSError):
+                settings.cache.write(key, entry)
         return entry
 
 

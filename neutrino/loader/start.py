@@ -52,7 +52,9 @@ def prepare(request: Request) -> dict[str, str]:
     if not is_library(driver):
         raise NeutrinoError(f"--driver {driver}: not a 64-bit ELF library that can be read")
     tracedir = request.tracedir.absolute()
-    _check_writable(tracedir)
+    _check_writable(f"--tracedir {tracedir}: no trace", tracedir)
+    if request.save_temps:
+        _check_writable(f"--save-temps {request.save_temps}: nothing", request.save_temps.absolute())
     cache = _cache_folder()
     version = driver_version(driver, cache)
     try:
@@ -60,7 +62,9 @@ def prepare(request: Request) -> dict[str, str]:
     except ToolError as error:
         say(f"{error}: kernels that are not in the cache run without probes")
         assembler = "none"
-    key = run_key(request.probes.digest, request.selection.digest, assembler, __version__)
+    # Who wants to see the stages wants them made: no entry of another run has this key.
+    made_for = f"{__version__} {os.urandom(16).hex()}" if request.save_temps else __version__
+    key = run_key(request.probes.digest, request.selection.digest, assembler, made_for)
     folder = install_hook(driver.absolute(), cache)
     probe_file = _keep_probes(cache, request.probes)
     socket = start_listener(
@@ -145,18 +149,16 @@ def _find_program(name: str) -> str:
     raise SystemExit(126 if found else 127)
 
 
-def _check_writable(tracedir: Path) -> None:
-    """Raise NeutrinoError when no folder can be made in tracedir, or where it is to be made."""
-    nearest = tracedir
+def _check_writable(what: str, folder: Path) -> None:
+    """Raise NeutrinoError when nothing can be made in folder, or where it is to be made."""
+    nearest = folder
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
     try:
         with tempfile.TemporaryDirectory(prefix=".neutrino-", dir=nearest):
             pass
     except OSError as error:
-        raise NeutrinoError(
-            f"--tracedir {tracedir}: no trace can be written there: {error.strerror}"
-        ) from error
+        raise NeutrinoError(f"{what} can be written there: {error.strerror}") from error
 
 
 def _keep_probes(cache: Path, probes: ProbeSet) -> Path:

@@ -346,6 +346,13 @@ int main(int argc, char **argv)
 			exit(3);
 		waitpid(child, &status, 0);
 		status = WEXITSTATUS(status);
+	} else if (!strcmp(scenario, "bare-fork")) {
+		CHECK(count(function, 1, 32, stream));
+		pid_t child = _Fork();
+		if (child == 0)
+			exit(3);
+		waitpid(child, &status, 0);
+		status = WEXITSTATUS(status);
 	} else if (!strcmp(scenario, "kill")) {
 		for (int i = 0; i < 100; i++)
 			CHECK(count(function, 1, 32, stream));

@@ -75,8 +75,11 @@ def test_modules_that_come_and_go(use_lib: Bench, tmp_path: Path) -> None:
     files.check_records()
 
 
-def test_a_forked_child_passes_through_and_leaves_the_trace_alone(use_lib: Bench, tmp_path: Path) -> None:
-    result = use_lib.run("fork", tmp_path)
+@pytest.mark.parametrize("scenario", ["fork", "bare-fork"])
+def test_a_forked_child_passes_through_and_leaves_the_trace_alone(
+    use_lib: Bench, tmp_path: Path, scenario: str
+) -> None:
+    result = use_lib.run(scenario, tmp_path)
     assert (result.stdout, result.returncode) == ("1\n", 3)
     files = Files(tmp_path / "trace")
     assert files.counted("count_p2") == {"probed": 1}

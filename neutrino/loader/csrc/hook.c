@@ -54,8 +54,13 @@ static void say_where(void)
 		nt_say("neutrino: trace in %s\n", nt_trace_path());
 }
 
+static pid_t process;
+
 static void at_exit(void)
 {
+	/* A child made by a bare clone or _Fork comes here without in_child. */
+	if (getpid() != process)
+		return;
 	if (__atomic_exchange_n(&mode, ENDED, __ATOMIC_ACQ_REL) != TRACING)
 		return;
 	struct nt_event event;
@@ -87,6 +92,7 @@ static void start(void)
 
 	if (!key || !*key)
 		return;
+	process = getpid();
 	/* Registered after the driver's own handlers, so run before them. */
 	if (atexit(at_exit) != 0 || pthread_atfork(NULL, NULL, in_child) != 0)
 		return;
