@@ -293,7 +293,7 @@ def test_a_helper_that_takes_no_calls_is_waited_for_no_longer_than_was_said(use_
     assert Files(tmp_path / "trace").counted("count_p2") == {"helper": 20}
 
 
-@pytest.mark.parametrize("scenario, launches", [("churn", 4800), ("names", 15), ("primary", 15)])
+@pytest.mark.parametrize(("scenario", "launches"), [("churn", 4800), ("names", 15), ("primary", 15)])
 def test_handles_that_come_go_and_come_again(use_lib: Bench, tmp_path: Path, scenario: str, launches: int) -> None:
     result = use_lib.run(scenario, tmp_path)
     assert (result.stdout, result.returncode) == (f"{launches}\n", 0)
