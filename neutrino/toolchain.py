@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from neutrino.cache import private_folder, read_private, write_private
-from neutrino.errors import ToolError, ToolMissingError
+from neutrino.errors import NeutrinoError, ToolError, ToolMissingError
 
 ASSEMBLER_HINT = 'pip install "neutrino-gpu[cuda]", or name one in NEUTRINO_PTXAS'
 ASSEMBLE_TIMEOUT = 600.0
@@ -89,9 +89,12 @@ def run_tool(argv: Sequence[str | Path], *, input: bytes | None = None, timeout:
 
 
 def cache_root() -> Path:
-    """Neutrino's folder under XDG_CACHE_HOME; it need not exist."""
+    """Neutrino's folder under XDG_CACHE_HOME; it need not exist. Raises NeutrinoError for a user without a home."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "neutrino"
+    try:
+        return (Path(base) if base.startswith("/") else Path.home().absolute() / ".cache") / "neutrino"
+    except RuntimeError:
+        raise NeutrinoError("this user has no home folder to keep the cache in; set XDG_CACHE_HOME") from None
 
 
 def _chosen_tool(name: str) -> Path | None:
@@ -291,7 +294,7 @@ def _assembler_at(path: Path) -> Assembler | None:
             return None
         known[stamp] = (version[1], build[1] if build else "unknown")
         # Without a cache folder the next run asks again: slower, never wrong.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, NeutrinoError):
             write_private(private_folder(cache_root()) / _VERSIONS_FILE, json.dumps(known).encode())
     release, build_name = known[stamp]
     major, minor, patch = map(int, release.split("."))
@@ -302,7 +305,7 @@ def _known_versions() -> dict[str, tuple[str, str]]:
     try:
         data = read_private(cache_root() / _VERSIONS_FILE)
         known = json.loads(data) if data else {}
-    except (OSError, ValueError):
+    except (OSError, NeutrinoError, ValueError):
         return {}
     if not isinstance(known, dict):
         return {}

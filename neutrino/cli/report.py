@@ -49,12 +49,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             console = Console(markup=False, highlight=False, emoji=False)
             for summary in summaries:
-                _Report(console, options.wide, options.all).show(summary)
-        sys.stdout.flush()
+                # Captured, since rich would end the process itself when the reader of a pipe has gone.
+                with console.capture() as captured:
+                    _Report(console, options.wide, options.all).show(summary)
+                print(captured.get(), end="")
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
         # The reader has seen enough. Python would complain once more when it closes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
+    except OSError as error:
+        # A full disk. What is left in the buffer must not fail a second time when Python closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _fail(error.strerror or str(error))
     if status == DONE and not any(summary.kernels or summary.not_probed for summary in summaries):
         print("neutrino-report: no kernel to report", file=sys.stderr)
         return NOTHING
@@ -78,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _fail(error: NeutrinoError) -> int:
+def _fail(error: NeutrinoError | str) -> int:
     print(f"neutrino-report: {error}", file=sys.stderr)
     return BAD_INPUT
 

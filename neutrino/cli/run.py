@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from neutrino import __version__
 from neutrino.errors import NeutrinoError
-from neutrino.loader.start import Request, start
+from neutrino.loader.start import Request, say, start
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import load_probes
 from neutrino.ptx.snippet import check_snippets
@@ -19,11 +19,18 @@ from neutrino.resources import shipped_probes
 
 OWN_FAILURE = 125
 """Exit status when Neutrino itself fails before COMMAND starts, as env(1) has it."""
+_DAY_S = 86400
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(OWN_FAILURE, f"neutrino: {message}; see neutrino --help\n")
+
+
+def _seconds(text: str) -> int:
+    if not re.fullmatch(r"\d{1,5}", text) or not 0 < int(text) < _DAY_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 1 to {_DAY_S - 1}")
+    return int(text)
 
 
 def _size(text: str) -> int:
@@ -33,6 +40,8 @@ def _size(text: str) -> int:
     size = int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
     if size < 4 << 20:
         raise argparse.ArgumentTypeError(f"{text!r} is below the least, 4M")
+    if size > 1 << 40:
+        raise argparse.ArgumentTypeError(f"{text!r} is above the most, 1024G")
     return size
 
 
@@ -86,7 +95,7 @@ def _parser() -> _Parser:
     )
     parser.add_argument(
         "--timeout",
-        type=int,
+        type=_seconds,
         metavar="SECONDS",
         help="how long a module load may wait for its twins to be made (default: 120)",
     )
@@ -112,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         probes = load_probes(options.probe)
         check_snippets(probes)
         for warning in probes.warnings:
-            print(f"neutrino: {warning}", file=sys.stderr)
+            say(str(warning))
         save_temps = options.save_temps.absolute() if options.save_temps else None
         request = Request(
             command,
@@ -128,9 +137,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         )
         start(request)
     except (NeutrinoError, OSError) as error:
-        for line in str(error).splitlines():
-            print(f"neutrino: {line}", file=sys.stderr)
+        for line in _message(error).splitlines():
+            say(line)
         raise SystemExit(OWN_FAILURE) from None
+
+
+def _message(error: NeutrinoError | OSError) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return str(error)
 
 
 if __name__ == "__main__":

@@ -194,9 +194,15 @@ def test_without_a_driver_the_command_runs_and_one_line_says_so(bench: Bench, ho
         (("-p", "./missing.toml", "true"), 125, "cannot read the probe file"),
         (("-p", "block_sched", "-k", "/(/", "true"), 125, "-k"),
         (("-p", "block_sched", "--pool", "many", "true"), 125, "is not a size"),
+        (("-p", "block_sched", "--pool", "2T", "true"), 125, "is not a size"),
+        (("-p", "block_sched", "--pool", "1025G", "true"), 125, "above the most"),
+        (("-p", "block_sched", "--timeout", "0", "true"), 125, "from 1 to 86399"),
+        (("-p", "block_sched", "--timeout", "-3", "true"), 125, "from 1 to 86399"),
         (("-p", "block_sched", "--tracedir", "image/trace", "true"), 125, "no trace can be written there"),
+        (("-p", "block_sched", "--save-temps", "image", "true"), 125, "nothing can be written there"),
         (("-p", "block_sched", "--driver", "image", "true"), 125, "not a 64-bit ELF library"),
         (("-p", "block_sched", "./image"), 126, "cannot be executed"),
+        (("-p", "block_sched", "/"), 126, "cannot be executed"),
         (("-p", "block_sched", "no-such-command"), 127, "command not found"),
     ],
 )
@@ -207,6 +213,55 @@ def test_nothing_starts_and_one_line_says_why(
     assert (result.stdout, result.returncode) == ("", status)
     assert len(result.stderr.splitlines()) == 1
     assert said in result.stderr
+
+
+@pytest.mark.usefixtures("ptxas")
+@pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+def test_closed_and_full_streams_are_the_commands_own(bench: Bench, home: Path, closing: str) -> None:
+    script = f"for d in 0 1 2; do test -e /proc/$$/fd/$d && echo $d >> {home}/open; done; '{bench.host}' plain; exit 7"
+    # The shell's first two words run it with and without Neutrino.
+    for prefix in ("", f"'{sys.executable}' -m neutrino.cli.run -p block_sched "):
+        (home / "open").unlink(missing_ok=True)
+        run = subprocess.run(
+            ["sh", "-c", f"{prefix}sh -c \"$1\" {closing}", "sh", script],
+            env={
+                **os.environ,
+                "HOST_IMAGE": str(home / "image"),
+                "LD_LIBRARY_PATH": str(bench.folder),
+                "XDG_CACHE_HOME": str(home / "cache"),
+            },
+            cwd=home, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        found = run.returncode, run.stdout, (home / "open").read_text() if (home / "open").exists() else ""
+        if not prefix:
+            expected = found
+    assert found == expected
+    assert found[0] == 7
+    assert Files(home / "trace").counted("count_p2") == {"probed": 20}
+
+
+def test_no_message_of_ours_goes_to_the_commands_stdout(bench: Bench, home: Path) -> None:
+    command = f"'{sys.executable}' -m neutrino.cli.run -p nosuch true 2>&-"
+    result = subprocess.run(command, shell=True, cwd=home, capture_output=True, text=True, check=False)
+    assert (result.stdout, result.returncode) == ("", 125)
+
+
+@pytest.mark.parametrize("cache", ["image", "/proc"])
+def test_a_cache_that_cannot_be_is_named(bench: Bench, home: Path, cache: str) -> None:
+    result = neutrino(bench, home, "-p", "block_sched", "true", extra={"XDG_CACHE_HOME": str(home / cache)})
+    assert (result.stdout, result.returncode) == ("", 125)
+    assert len(result.stderr.splitlines()) == 1
+    assert f"{home / cache}/neutrino: the cache cannot be there" in result.stderr
+
+
+@pytest.mark.usefixtures("ptxas")
+def test_stages_are_kept_though_the_twins_are_cached(bench: Bench, home: Path) -> None:
+    for run in ("first", "second"):
+        neutrino(bench, home, "-p", "block_sched", str(bench.host), "plain")
+        result = neutrino(bench, home, "-p", "block_sched", "--save-temps", run, str(bench.host), "plain")
+        assert (result.stdout, result.returncode) == ("20\n", 0)
+        assert len(list((home / run).glob("*/probed.ptx"))) == 1
+    assert len(list((home / "cache" / "neutrino").glob("twins/*/*.twins"))) == 1
 
 
 def test_a_typo_in_a_probe_is_shown_with_line_column_and_hint(bench: Bench, home: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,6 +125,23 @@ def test_bad_paths_are_one_line_and_status_2(
     captured = capsys.readouterr()
     assert "launches.bin" in captured.err
     assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_closed_full_and_broken_outputs(trace: Path, form: tuple[str, ...]) -> None:
+    command = f"'{sys.executable}' -m neutrino.cli.report '{trace}' {' '.join(form)}"
+    for closing, status, said in ((">&-", 0, ""), (">/dev/full", 2, "neutrino-report: No space left on device\n")):
+        done = subprocess.run(f"{command} {closing}", shell=True, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (status, "", said)
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        done = subprocess.run(
+            command, shell=True, stdout=write_end, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(write_end)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_one_damaged_trace_does_not_hide_the_others(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
