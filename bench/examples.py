@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,7 @@ HERE = ("neutrino-extract", "neutrino --help", "neutrino-report --help")
 NOT_RUN = ("git ", "make ", "python3 -m venv", ".venv/bin/pip", "pip ", "apt-get")
 """Set-up commands: they have no output in the README, and `make check` and CI run them in their own way."""
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FIGURES = re.compile(r"<!-- figures -->.*?<!-- end -->", re.DOTALL)
 _COMMANDS = ("neutrino", "neutrino-report", "neutrino-extract")
 
 
@@ -106,7 +108,43 @@ def fill() -> None:
         commands = [part.partition("\n")[0] for part in parts]
         return "```console\n" + "".join(f"$ {command}\n{outputs.get(command, '')}" for command in commands) + "```"
 
-    README.write_text(_BLOCK.sub(block, README.read_text()))
+    text = _BLOCK.sub(block, README.read_text())
+    README.write_text(_FIGURES.sub(f"<!-- figures -->\n{figures()}\n<!-- end -->", text))
+
+
+def figures() -> str:
+    """The README's table of figures, computed from the committed raw samples."""
+    road = json.loads((ROOT / "bench" / "results" / "road_h200.json").read_text())
+    corpus = json.loads((ROOT / "bench" / "results" / "corpus.json").read_text())
+
+    def submitted(mode: str) -> float:
+        return statistics.median(us for run in road["submit"][mode] for us in run["extra"]["submit_us"])
+
+    runs = [mode for modes in road["runs"].values() for mode in modes.values()]
+    traces = [run["trace"] for run in runs if run.get("trace")]
+    kernels = [kernel for trace in traces for kernel in trace["kernels"] if kernel.get("registers")]
+    grown = [kernel["registers"]["twin"] - kernel["registers"]["original"] for kernel in kernels]
+    texts = [text for image in corpus["images"] for text in image["texts"]]
+    rows = [row for image in corpus["images"] for row in image["rows"]]
+    probed = sum(row["reasons"].get("probed", 0) for row in rows)
+    speed = sum(text["bytes"] for text in texts) / sum(text["seconds"] for text in texts) / 1e6
+    ready = max(image[3] for run in road["warm"].values() for image in run["trace"]["images"])
+    seeds = sum(len(modes["plain"]["outputs"]) for modes in road["runs"].values())
+    lines = [
+        ("what", "figure"),
+        ("---", "---"),
+        ("workloads whose outputs are bit-identical with and without probes",
+         f"{len(road['runs'])} programs, {seeds} seeded inputs"),
+        ("submitting a small launch: without Neutrino, not probed, `block_sched`, `gmem_bytes`",
+         ", ".join(f"{submitted(mode):.2f}" for mode in ("plain", "not_probed", "block_sched", "gmem_bytes")) + " µs"),
+        ("registers a thread that the probes of these workloads add",
+         f"median {statistics.median(grown):.0f}, at most {max(grown)}, over {len(kernels)} kernels"),
+        ("second run: a cached image is ready in", f"at most {ready:.2f} ms"),
+        ("corpus (nvcc, clang, Triton, ctranslate2): kernels × devices × probes that get a twin",
+         f"{probed} of {sum(row['kernels'] for row in rows)}"),
+        ("reading and probing PTX, one core, over that corpus", f"{speed:.0f} MB/s"),
+    ]  # fmt: skip
+    return "\n".join(f"| {name} | {figure} |" for name, figure in lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

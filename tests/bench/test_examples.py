@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.examples import HERE, README, RECORDING, ROOT, Example, examples, run
+from bench.examples import HERE, README, RECORDING, ROOT, Example, examples, figures, run
 
 ALL = examples(README.read_text())
 
@@ -25,3 +25,7 @@ def test_the_output_is_what_the_command_prints(example: Example, tmp_path: Path)
         assert run(example.command, tmp_path) == example.output
     else:
         assert json.loads(RECORDING.read_text())["outputs"][example.command] == example.output
+
+
+def test_the_figures_are_those_of_the_raw_samples() -> None:
+    assert figures() in README.read_text()

@@ -597,14 +597,16 @@ EXPORT CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CU
 
 /* --- graph nodes: one count for each node made, since replays are the driver's --- */
 
-/* CUDA_KERNEL_NODE_PARAMS and its v2 begin with the CUfunction. */
-static void count_node(const void *kernel_parameters, CUresult result)
+/* CUDA_KERNEL_NODE_PARAMS begins with the CUfunction; where that is NULL in its v2, the CUkernel at offset 56 counts. */
+static void count_node(const void *kernel_parameters, bool is_v2, CUresult result)
 {
 	CUfunction function;
 
 	if (result != CUDA_SUCCESS || !kernel_parameters)
 		return;
 	memcpy(&function, kernel_parameters, sizeof(function));
+	if (!function && is_v2)
+		memcpy(&function, (const char *)kernel_parameters + 56, sizeof(function));
 	count_original(function, NEUTRINO_REASON_GRAPH);
 }
 
@@ -617,7 +619,7 @@ static void count_any_node(const void *parameters, CUresult result)
 		return;
 	memcpy(&type, parameters, sizeof(type));
 	if (type == 0)
-		count_node((const char *)parameters + 16, result);
+		count_node((const char *)parameters + 16, true, result);
 }
 
 EXPORT CUresult cuGraphAddKernelNode(void **node, void *graph, const void *const *dependencies, size_t count,
@@ -625,7 +627,7 @@ EXPORT CUresult cuGraphAddKernelNode(void **node, void *graph, const void *const
 {
 	NEED_DRIVER(cuGraphAddKernelNode);
 	CUresult result = nt_driver.cuGraphAddKernelNode(node, graph, dependencies, count, parameters);
-	count_node(parameters, result);
+	count_node(parameters, false, result);
 	return result;
 }
 
@@ -634,7 +636,7 @@ EXPORT CUresult cuGraphAddKernelNode_v2(void **node, void *graph, const void *co
 {
 	NEED_DRIVER(cuGraphAddKernelNode_v2);
 	CUresult result = nt_driver.cuGraphAddKernelNode_v2(node, graph, dependencies, count, parameters);
-	count_node(parameters, result);
+	count_node(parameters, true, result);
 	return result;
 }
 
