@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neutrino import __version__
+from neutrino.cli.streams import print_anything
 from neutrino.errors import FormatError
 from neutrino.fatbin import Container, Image, ImageKind, demangle, kernel_names, read_file
 
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Show or write what the file named by the arguments holds. Returns the exit status: 0, or 2 for bad
     input."""
     options = _parser().parse_args(arguments)
+    print_anything()
     try:
         status = _extract(options.file, as_json=options.json, directory=options.output)
         if sys.stdout is not None:
@@ -170,9 +172,11 @@ def _print_tables(file: Path, containers: Sequence[Container], rows: Sequence[_R
         kernels.add_row(str(container), images_of, Text(demangle(name), overflow="fold"))
 
     console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        # A pipe has no width: nothing is folded, so that one kernel stays one line.
-        console = Console(highlight=False, markup=False, emoji=False, width=_width(console, images, kernels))
+    # The images' table, cut to fit a narrow terminal, would be ellipses only; kernel names fold. A pipe has no width:
+    # nothing is folded there, so that one kernel stays one line.
+    fixed = (images,) if console.is_terminal else (images, kernels)
+    width = max(console.width if console.is_terminal else 0, _width(console, *fixed))
+    console = Console(highlight=False, markup=False, emoji=False, width=width)
     counts = ((len(containers), "container"), (len(rows), "image"), (len(homes), "kernel"))
     # Captured, since rich would end the process itself when the reader of a pipe has gone.
     with console.capture() as captured:

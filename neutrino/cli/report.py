@@ -17,6 +17,7 @@ from rich.table import Table
 
 from neutrino import __version__
 from neutrino.cli.kernel_names import shorten
+from neutrino.cli.streams import print_anything
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.fatbin.demangle import demangle
 from neutrino.probing.model import MapKind
@@ -31,6 +32,7 @@ DONE, BAD_INPUT, NOTHING = 0, 2, 3
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. Returns the exit status: 0 done, 2 an unreadable trace, 3 no kernel to report."""
     options = _parser().parse_args(arguments)
+    print_anything()
     try:
         selection = Selection(tuple(options.kernel), tuple(options.filter))
         paths = [trace for path in options.trace for trace in find_traces(path)]

@@ -169,6 +169,18 @@ def test_exit_status_of_the_command(file, tmp_path):
     assert run_as_user(str(file), "--no-such-option").returncode == 2
 
 
+def test_a_name_that_is_not_utf8(file, tmp_path):
+    odd = tmp_path / os.fsdecode(b"odd\xff")
+    odd.symlink_to(file)
+    for encoding in ("ascii", "utf-8:strict"):
+        done = subprocess.run(
+            [sys.executable, "-m", "neutrino.cli.extract", str(odd)], capture_output=True, check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding},
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert b"odd\\udcff" in done.stdout
+
+
 def test_a_reader_that_has_enough(file):
     """``neutrino-extract FILE | true`` says nothing of broken pipes."""
     read_end, write_end = os.pipe()

@@ -127,6 +127,18 @@ def test_bad_paths_are_one_line_and_status_2(
     assert captured.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8:strict"])
+def test_names_and_streams_of_odd_encodings(trace: Path, tmp_path: Path, encoding: str) -> None:
+    odd = tmp_path / os.fsdecode(b"odd\xff")
+    trace.rename(odd)
+    done = subprocess.run(
+        [sys.executable, "-m", "neutrino.cli.report", str(odd)],
+        env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"odd\\udcff" in done.stdout
+
+
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_closed_full_and_broken_outputs(trace: Path, form: tuple[str, ...]) -> None:
     command = f"'{sys.executable}' -m neutrino.cli.report '{trace}' {' '.join(form)}"
