@@ -19,6 +19,8 @@ _TYPE_WORDS = re.compile(r"(?:\s*\.(?:align\s+\d+|[a-z]\w*))*\s*", re.ASCII)
 _LAST_WORD = re.compile(r"\.([a-z]\w*)\s*\Z", re.ASCII)
 _CALL = re.compile(r"(?<=[;{}:\s])call\b(?:\.\w+)*", re.ASCII)
 _TO_CALL = re.compile(r"\s*(?:\.param\b[^;{}]*|st\.param\b[^;{}]*)\s*\Z", re.ASCII)
+_AROUND_CALL = re.compile(r"\s*(?:\.(?:param|reg)\b|(?:st|ld)\.param\b|\Z)", re.ASCII)
+_CALL_ALONE = re.compile(r"\s*(?:@\s*!?\s*[\w$%]+\s+)?call\b", re.ASCII)
 _FROM_CALL = re.compile(r"\s*ld\.param\b[^;{}]*;", re.ASCII)
 _TRAILING_DIGITS = re.compile(r"(.*?)(0|[1-9]\d*)\Z", re.ASCII)
 
@@ -135,6 +137,12 @@ class Body:
         if at >= 0 and self.call_sequences[at][0] <= position < self.call_sequences[at][1]:
             return self.call_sequences[at]
         return None
+
+    def is_plain_call(self, sequence: tuple[int, int]) -> bool:
+        """A call sequence holds nothing but one call, its declarations, and its arguments and results."""
+        statements = self.code[slice(*sequence)].strip("{}").split(";")
+        others = [text for text in statements if not _AROUND_CALL.match(text)]
+        return len(others) == 1 and _CALL_ALONE.match(others[0]) is not None
 
     def statement_start(self, position: int) -> int:
         """Where the statement around a position starts: behind the last ``;``, brace or label, white space

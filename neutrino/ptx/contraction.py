@@ -16,14 +16,14 @@ from neutrino.ptx.instruction import REGISTER, read_instruction, split_operands
 
 _TYPES = r"(?:bf16x2|bf16|f16x2|f16|f32x2|f32|f64)"
 PRODUCT = re.compile(rf"mul(?:\.ftz)?(?:\.sat)?\.(?P<type>{_TYPES})\Z")
-_ANY_PRODUCT = re.compile(rf"\bmul(?:\.ftz)?(?:\.sat)?\.{_TYPES}\s")
-_LABELS = re.compile(r"\A(?:\s*[A-Za-z_$%][\w$]*\s*:(?!:))+", re.ASCII)
+_ANY_PRODUCT = re.compile(rf"\bmul(?:\.ftz)?(?:\.sat)?\.{_TYPES}(?![\w.])")
+_OPENING = re.compile(r"\A(?:\s*(?:[{}]|[A-Za-z_$%][\w$]*\s*:(?!:)))+", re.ASCII)
 # A block ends at a label and at whatever may go elsewhere. Copies and changes of sign are folded before
 # contraction.
 _STEP = re.compile(
     r"(?P<edge>(?<=[;{}:\s])(?:bra|brx|ret|exit|trap)\b|[A-Za-z_$%][\w$]*\s*:(?!:)(?<!::))"
     rf"|(?<=[;{{}}:\s])(?:(?P<product>mul)|(?P<sum>add|sub)|(?P<same>neg|abs|mov))(?:\.ftz)?(?:\.sat)?"
-    rf"\.(?P<type>{_TYPES}|b16|b32|b64)\s(?P<operands>[^;]*);",
+    rf"\.(?P<type>{_TYPES}|b16|b32|b64)(?![\w.])(?P<operands>[^;]*);",
     re.ASCII,
 )
 
@@ -81,10 +81,8 @@ class Contractions:
         return position
 
     def _overwritten(self, register: str, start: int, end: int) -> bool:
-        for statement in (
-            self._code[self._code.index(";", start) + 1 : end].replace("{", ";").replace("}", ";").split(";")
-        ):
-            instruction = read_instruction(_LABELS.sub("", statement))
+        for statement in self._code[self._code.index(";", start) + 1 : end].split(";"):
+            instruction = read_instruction(_OPENING.sub("", statement))
             if instruction is not None and register in instruction.written:
                 return True
         return False

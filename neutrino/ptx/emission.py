@@ -107,6 +107,8 @@ class Scratch:
 
     def take(self, kind: str) -> str:
         """A register of type b16, b32, b64 or pred."""
+        if kind not in self._next:
+            raise UnsupportedError(f"a .{kind} register cannot be copied")
         number = self._next[kind]
         self._next[kind] = number + 1
         self._most[kind] = max(self._most[kind], number + 1)
@@ -378,7 +380,7 @@ class Emission:
             lines.append(f"cvt.rn.f32.f64 {name}, {value.text};")
         elif field.type is ScalarType.F64 and value.type == "f32":
             lines.append(f"cvt.f64.f32 {name}, {value.text};")
-        elif have:
+        elif 0 < have <= 64:
             letter = "s" if field.type.value[0] == "s" else "u"
             lines.append(f"cvt.{letter}{wanted}.{letter}{have} {name}, {self._as_bits(value, lines)};")
         else:

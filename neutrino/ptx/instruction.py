@@ -115,8 +115,10 @@ class Instruction:
 
     @cached_property
     def written(self) -> frozenset[str]:
-        """Names of the registers in the destination operand."""
-        return frozenset(REGISTER.findall(self.operands[0])) if self.has_destination else frozenset()
+        """Names of the registers in the destination operand, or in a call's results."""
+        results = self.parts[0] == "call" and self.operands[0].startswith("(")
+        written = self.has_destination or results
+        return frozenset(REGISTER.findall(self.operands[0])) if written else frozenset()
 
     @cached_property
     def sources(self) -> tuple[str, ...]:

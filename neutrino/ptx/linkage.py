@@ -14,8 +14,11 @@ from neutrino.ptx.module import Function, Module, Statement, Variable
 _NAMED = re.compile(r"[\[,({]\s*([A-Za-z_$][\w$]*)", re.ASCII)
 _LISTED = re.compile(r"\.(?:calltargets|branchtargets)\b([^;]*);", re.ASCII)
 _WORD = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
-_INDIRECT = re.compile(r"(?<=[;{}:\s])call(?:\.\w+)*\s+(?:\([^()]*\)\s*,\s*)?%", re.ASCII)
-_DIRECT = re.compile(r"(?<=[;{}:\s])call(?:\.\w+)*\s+(?:\([^()]*\)\s*,\s*)?([A-Za-z_$][\w$]*)", re.ASCII)
+_CALLEE = re.compile(
+    r"(?<=[;{}:\s])call(?:\.\w+)*(?:\s+|\s*\([^()]*\)\s*,\s*)(?!\()([A-Za-z_$%][\w$]*)", re.ASCII
+)
+
+_PARAMETER_NAME = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:\[[^\[\]]*\]\s*)*(?=,|\Z)", re.ASCII)
 
 _LOCAL_STATIC = re.compile(r"\.(?:global|const)\s", re.ASCII)
 
@@ -61,7 +64,7 @@ class Linkage:
             start, end = function.body or (function.statement.end, function.statement.end)
             names = set(_NAMED.findall(self._module.code, start, end))
             if self._module.code.find("call", start, end) >= 0:
-                names.update(_DIRECT.findall(self._module.code, start, end))
+                names.update(_CALLEE.findall(self._module.code, start, end))
             if self._module.code.find(".calltargets", start, end) >= 0:
                 for listed in _LISTED.findall(self._module.code, start, end):
                     names.update(_WORD.findall(listed))
@@ -83,8 +86,8 @@ class Linkage:
             if names:
                 names = self._not_shadowed(function, body, names)
             has_calls = self._module.code.find("call", body.start, body.end) >= 0
-            if has_calls and _INDIRECT.search(self._module.code, body.start, body.end):
-                indirect = True
+            if has_calls:
+                indirect = indirect or self._calls_a_register(body)
             for name in sorted(names):
                 symbol = self._module.symbols[name]
                 if isinstance(symbol, Variable):
@@ -103,6 +106,12 @@ class Linkage:
         self._check_pointers(taken, reached, indirect=indirect)
         return needs
 
+    def _calls_a_register(self, body: Body) -> bool:
+        return any(
+            callee[1] in body.declarations or not isinstance(self._module.symbols.get(callee[1]), Function)
+            for callee in _CALLEE.finditer(self._module.code, body.start, body.end)
+        )
+
     def _not_shadowed(self, function: Function, body: Body, names: set[str]) -> set[str]:
         """Names that mean the module's symbol at one place at least."""
         parameters = _parameter_names(self._module, function)
@@ -120,7 +129,7 @@ class Linkage:
             return []
         return [
             match.span()
-            for match in re.compile(rf"(?<![\w$%.]){re.escape(name)}(?![\w$])").finditer(
+            for match in re.compile(rf"(?<![\w$%.]){re.escape(name)}(?![\w$]|\.\w)").finditer(
                 self._module.code, body.start, body.end
             )
             if name not in body.declarations or body.declaration(name, match.start()) is None
@@ -194,7 +203,7 @@ class Linkage:
             raise ObstacleError(f"it calls functions by pointers that come from outside the kernel{name}")
 
     def _takes_address(self, function: Function, body: Body, name: str) -> bool:
-        calls = _DIRECT.findall(self._module.code, body.start, body.end).count(name)
+        calls = _CALLEE.findall(self._module.code, body.start, body.end).count(name)
         return len(self.references(function, name)) > calls
 
     def _addresses_taken(self) -> set[str]:
@@ -215,4 +224,4 @@ def _parameter_names(module: Module, function: Function) -> set[str]:
     if function.parameters is None:
         return set()
     start, end = function.parameters
-    return set(_WORD.findall(module.code, start, end))
+    return set(_PARAMETER_NAME.findall(module.code[start:end]))

@@ -19,6 +19,7 @@ from neutrino.ptx.instruction import (
 from neutrino.ptx.module import TYPE_BYTES
 
 _INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uU]?\Z", re.ASCII)
+_OCTAL = re.compile(r"-?0\d+\Z", re.ASCII)
 _IMMEDIATE = re.compile(r"-?(?:\d\w*|\d*\.\d+(?:[eE][-+]?\d+)?|WARP_SZ)\Z", re.ASCII)
 _ELEMENT = {"x": 0, "y": 1, "z": 2, "w": 3}
 
@@ -169,7 +170,7 @@ class SiteOperands:
         if _INTEGER.match(base):
             if offset == "0":
                 return Value(base, None)
-            return Value(str(int(base.rstrip("uU"), 0) + int(offset.rstrip("uU"), 0)), None)
+            return Value(str(_integer(base) + _integer(offset)), None)
         declaration = self._body.declaration(base, self._position)
         register = None
         if declaration is not None and declaration.space == "reg":
@@ -250,3 +251,11 @@ class SiteOperands:
         whole, none = (operands[2], "0") if not choice.startswith("!") else ("0", operands[2])
         self.here.append(f"selp.b64 {size}, {none}, {whole}, {choice.lstrip('! ')};")
         return Value(size, "b64")
+
+
+def _integer(text: str) -> int:
+    digits = text.rstrip("uU")
+    try:
+        return int(digits, 8 if _OCTAL.match(digits) else 0)
+    except ValueError:
+        raise UnsupportedError(f"the address holds {text!r}, which is no integer") from None

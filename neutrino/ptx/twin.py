@@ -8,13 +8,14 @@ Nothing else of the kernel changes.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from neutrino.errors import PtxError
 from neutrino.probing.layout import Reason, align_up, block_size
 from neutrino.probing.model import MapKind, Probe, ProbeSet, Save, ScalarType, Snippet
+from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.body import Body
 from neutrino.ptx.contraction import PRODUCT, Contractions, has_product, may_contract
 from neutrino.ptx.emission import Emission, Guard, UnsupportedError, bits
@@ -44,6 +45,9 @@ _ASKS_CONST = re.compile(r"(?<=[;{}:\s])isspacep\.const\b", re.ASCII)
 _CONST_POINTER = re.compile(r"\.ptr\s*\.const\b", re.ASCII)
 _ENDS_BODY = re.compile(r"(?:ret|exit|trap|bra)\b", re.ASCII)
 _DECLARATIONS = re.compile(r"(?:\s*\.(?:reg|shared|local|param|pragma)\b[^;{}]*;)*", re.ASCII)
+_SPECIAL = re.compile(
+    rf"(?:{'|'.join(sorted({re.escape(name.partition('.')[0]) for name in SPECIAL_REGISTERS}))})(?![\w$])", re.ASCII
+)
 _MOVES = ("mov.u64", "mov.b64", "mov.s64")
 _LEAVES = frozenset({"bra", "brx", "ret", "exit", "trap"})
 
@@ -170,6 +174,13 @@ def _target(module: Module) -> str:
     return ", ".join(part for part in module.target.split(",") if part != "debug")
 
 
+def _places(code: str, text: str, body: Body) -> Iterator[int]:
+    at = code.find(text, body.start, body.end)
+    while at >= 0:
+        yield at
+        at = code.find(text, at + 1, body.end)
+
+
 class _SkipError(Exception):
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
@@ -228,7 +239,8 @@ class _ModuleProber:
         alternatives = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
         self.candidate = re.compile(
             r"[;{}:](?<!::)\s*(?P<guard>@\s*!?\s*[A-Za-z_$%][\w$]*\s+)?"
-            rf"(?P<opcode>(?:{alternatives})\b[\w.:]*)(?=\s*;|\s+[^\s,}}])",
+            # A label may be called as an opcode is, and operands may stand right behind one.
+            rf"(?P<opcode>(?:{alternatives})\b(?:\.[\w:]+)*)(?=\s*[;\[{{(%]|\s+[^\s,}}:])",
             re.ASCII,
         )
         self._plain: dict[str, bool] = {}
@@ -272,6 +284,23 @@ class _ModuleProber:
             if entry.kind is MapKind.SUM and refused:
                 return f"map {entry.name}: sums over {refused[0]} are not supported"
         return None
+
+    def check_text(self, body: Body) -> None:
+        """Refuse what ptxas reads otherwise than we do. Raises UnsupportedError."""
+        code = self.module.code
+        for space in " \t\n\r\v\f":
+            for at in _places(code, f"{space}.", body):
+                if code.endswith(".reg", 0, at) or code.startswith(".reg", at + 1):
+                    continue
+                statement = body.statement_start(at + 1)
+                if code[statement] != "." and code[at + 2].isalpha():
+                    line = self.module.line(statement)
+                    raise UnsupportedError(f"line {line}: white space within an opcode")
+        for at in _places(code, ".reg", body):
+            special = _SPECIAL.search(code, at, code.find(";", at))
+            if special is not None:
+                line = self.module.line(at)
+                raise UnsupportedError(f"line {line}: a register of its own is called {special[0]}")
 
     def is_plain(self, probe: Probe) -> bool:
         """It runs before its sites and saves nothing."""
@@ -325,6 +354,8 @@ class _KernelProber:
         if twin_name in self.module.symbols:
             raise _SkipError(Reason.UNSUPPORTED, f"the module has a {twin_name} already")
         needs = owner.linkage.needs(self.entry)
+        for function in (self.entry, *needs.functions):
+            owner.check_text(owner.linkage.body(function))
         hits, ends = self._candidates()
         if not hits and not owner.kernel_before and not owner.kernel_after:
             raise _SkipError(
@@ -487,6 +518,8 @@ class _KernelProber:
             if sequence is not None:
                 if instruction.parts[0] != "call":
                     raise UnsupportedError(f"line {line}: {shown!r} is part of a call sequence")
+                if not self.body.is_plain_call(sequence):
+                    raise UnsupportedError(f"line {line}: {shown!r} shares its braces with other instructions")
                 start, end = sequence
         key = (instruction.opcode, hit["guard"])
         repeated = self.repeated.get(key)
@@ -538,6 +571,9 @@ class _KernelProber:
         def product(name: str, is_out: bool) -> str | None:
             here = self.contractions.at(position)
             found = here if is_out else self.contractions.open_product(name, position)
+            declared = self.body.declaration
+            if found and not is_out and declared(name, found.start) != declared(name, position):
+                found = None
             return self._private_product(found.start) if found else None
 
         return SiteOperands(

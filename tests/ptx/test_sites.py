@@ -32,6 +32,45 @@ bra ld_global;
     ]
 
 
+@pytest.mark.parametrize(("body", "sites"), [
+    ("st.global.u32[%rd1],%r1; ld.global.v2.u32{%r3,%r4},[%rd1]; ld.global.u32%r3,[%rd1]; ret;", 3),
+    ("ld: ld.global.u32 %r3, [%rd1]; st:st.global.u32 [%rd1], %r3; ld2 : @%p1 bra ld; ret:ret;", 2),
+    ("bra exit; exit : st.global.u32 [%rd1], %r1; @%p1 bra exit; ret;", 1),
+])  # fmt: skip
+def test_spellings_that_ptxas_takes(body, sites, gmem_bytes, block_sched, tools, tmp_path):  # noqa: PLR0917
+    """Operands right behind the opcode; labels called as opcodes are."""
+    assemble(kernel(body), "sm_90", tmp_path)
+    twins = probe_module(parse(kernel(body)), gmem_bytes)
+    assert [site.tracepoint for site in only(twins).sites].count("kernel") == 1
+    assert len(only(twins).sites) == sites + 1
+    assemble(twins.render(), "sm_90", tmp_path)
+    assert len(only(probe_module(parse(kernel(body)), block_sched)).sites) == 2
+
+
+@pytest.mark.parametrize(("body", "detail"), [
+    ("ld .global.u32 %r3, [%rd1]; ret;", "white space within an opcode"),
+    ("ld.global\n.u32 %r3, [%rd1]; ret;", "white space within an opcode"),
+    (".reg .b32 %x, %smid; mov.u32 %smid, 5; ret;", "a register of its own is called %smid"),
+    ("{ .reg .b32 %tid; } ret;", "a register of its own is called %tid"),
+])  # fmt: skip
+def test_spellings_that_are_refused(body, detail, gmem_bytes, tools, tmp_path):
+    assemble(kernel(body), "sm_90", tmp_path)
+    reason, text = skipped(probe_module(parse(kernel(body)), gmem_bytes))
+    assert reason is Reason.UNSUPPORTED
+    assert text == f"line {FIRST_LINE}: {detail}"
+
+
+def test_asynchronous_accesses_of_global_memory(gmem_bytes, tools, tmp_path):
+    """Those of memory-mapped registers need not name the space."""
+    body = (
+        "st.async.mmio.release.sys.u32 [%rd1], %r1; red.async.mmio.release.sys.add.u32 [%rd1], %r1;"
+        "st.async.mmio.release.sys.global.u32 [%rd1], %r1; ret;"
+    )
+    twins = probe_module(parse(kernel(body, arch="sm_100a", version="8.7")), gmem_bytes)
+    assert [site.probe for site in only(twins).sites] == ["st_generic", "red_generic", "st_global", "total"]
+    assemble(twins.render(), "sm_100a", tmp_path)
+
+
 @pytest.mark.parametrize(("position", "instruction", "matches"), [
     ("ld.global", "ld.global.nc.v4.f32 {%f1,%f2,%f3,%f4}, [%rd1];", True),
     ("ld.global", "ld.shared::cta.f32 %f1, [%r1];", False),
@@ -66,6 +105,7 @@ BULK_STORE = "cp.async.bulk.global.shared::cta.bulk_group [%rd2], [%r3], 64;"
     ("ld.shared", "ld.shared.u32 %r3, [buffer+4];", "ADDR",
      ["mov.u64 %Ntd0, buffer;", "add.s64 %Ntd1, %Ntd0, 4;", "mov.b64 %Nr_x, %Ntd1;"]),
     ("ld.local", "ld.local.u32 %r3, [16];", "ADDR", ["mov.b64 %Nr_x, 16;"]),
+    ("ld.local", "ld.local.u32 %r3, [010+0x4];", "ADDR", ["mov.b64 %Nr_x, 12;"]),
     ("ld.param", "ld.param.u32 %r3, [n];", "ADDR", ["mov.u64 %Ntd0, n;", *MOVED]),
     ("ld.global", "ld.global.v4.f32 {%f1,%f2,%f3,%f4}, [%rd2];", "BYTES", ["mov.b64 %Nr_x, 16;"]),
     ("st.global", "st.global.v2.b64 [%rd2], {%rd3, %rd4};", "BYTES", ["mov.b64 %Nr_x, 16;"]),
@@ -206,6 +246,37 @@ def test_nothing_goes_into_a_call_sequence(call, declared, probe_set, tools, tmp
     assert call in only(twins).probed_text
     assert only(twins).probed_text.count("add.u64 %neutrino_r_x") == 2
     assemble(twins.render(), "sm_90", tmp_path)
+    around = CALL.replace("st.param", "@%p1 bra L; st.param").replace("(param0);", "(param0); L:")
+    astray = parse(kernel(around + " ret;", before=helper))
+    refused = skipped(probe_module(astray, probe_set(probe("call", before=".reg .u64 %x; mov.u64 %x, 1;"))))
+    assert "shares its braces with other instructions" in refused[1]
     inside = probe_module(parse(text), probe_set(probe("st.param", before=".reg .u64 %x; mov.u64 %x, 1;")))
     assert skipped(inside)[0] is Reason.UNSUPPORTED
     assert "part of a call sequence" in skipped(inside)[1]
+
+
+def test_registers_too_wide_for_a_record(probe_set):
+    body = ".reg .b128 %q<3>; atom.global.cas.b128 %q1, [%rd1], %q1, %q2; ret;"
+    for helper, detail in (("IN2", "a .b128 register cannot be copied"), ("OUT", "type .b128 cannot be saved as u64")):
+        probes = probe_set(array(["u64"], 8) + probe("atom.global", after=f"SAVE [ M ] {{ {helper} }};"))
+        assert detail in skipped(probe_module(parse(kernel(body)), probes))[1]
+
+
+PRODUCT = "mul.f32 %f3, %f1, %f2;\nadd.f32 %f4, %f3, %f1;"
+
+
+@pytest.mark.parametrize("body", [
+    PRODUCT + " ld.global.v2.f32 {%f3, %f5}, [%rd1];",
+    f"{{ .reg .f32 %f3; {PRODUCT} }}",
+    PRODUCT + " call (%f3), f, (%f1);",
+])  # fmt: skip
+def test_a_register_that_no_longer_holds_the_product(body, probe_set, tools, tmp_path):
+    """What reads it gets the register, not the product's private copy."""
+    before = ".func (.reg .f32 o) f (.reg .f32 x) { mov.f32 o, x; ret; }\n"
+    text = kernel(body + "\nadd.f32 %f6, %f3, %f2;\nst.global.f32 [%rd1], %f6; ret;", before=before)
+    snippet = ".reg .f32 %x; mov.f32 %x, IN1;"
+    twins = probe_module(parse(text), probe_set(probe("add.f32", before=snippet)))
+    found = lines(only(twins))
+    assert found[found.index("add.f32 %f6, %f3, %f2;") - 1] == "mov.f32 %Nr_x, %f3;"
+    assert found[found.index("mov.f32 %Nr_x, %Nm0;") + 1].startswith("add.f32 %f4, %f3, %f1;")
+    assemble(twins.render(), "sm_90", tmp_path)

@@ -117,6 +117,15 @@ def test_a_local_name_alone_needs_no_variable(gmem_bytes):
     assert only(probe_module(parse(kernel(body, before=VARIABLES)), gmem_bytes)).variables == ()
 
 
+def test_names_that_are_words_elsewhere(gmem_bytes, tools, tmp_path):
+    """A variable called as a type, a function called as an opcode."""
+    before = ".global .u32 u64; .func add () { ret; }"
+    body = "call add; add.u32 %r3, %r2, 1; st.global.u32 [u64], %r3; ret;"
+    twins = probe_module(parse(kernel(body, before=before)), gmem_bytes)
+    assert only(twins).variables == ("u64",)
+    assemble(twins.render(), "sm_90", tmp_path)
+
+
 def test_address_registers_of_inner_scopes(probe_set, tools, tmp_path):
     """The same name is 32 bits wide inside the braces and 64 outside."""
     body = "{ .reg .b32 %rd1; mov.u32 %rd1, %r2;\nld.shared.u32 %r3, [%rd1];\n} ld.shared.u32 %r4, [%rd1];\nret;"
@@ -140,6 +149,8 @@ CALL = "{ .param .b32 q; st.param.b32 [q], %r1; call f, (q); }"
     (".func f () { ret; } .global .u64 table[1] = {f};", "ld.global.u64 %rd2, [table];", "function table table"),
     (".func f () { ret; }", "mov.u64 %rd2, f; st.global.u64 [%rd1], %rd2;", "takes the address of the function f"),
     (".func f () { ret; }", "P: .callprototype _ (); ld.global.u64 %rd2, [%rd1]; call %rd2, P;",
+     "pointers that come from"),
+    (".func f () { ret; }", ".reg .b64 p; P: .callprototype _ (); ld.global.u64 p, [%rd1]; call p, P;",
      "pointers that come from"),
     ("", ".global .u32 v; ld.global.u32 %r3, [v];", "declares the global variable v"),
     (".const .u32 v; ", "mov.u64 %rd2, v; isspacep.const %p1, %rd2;", "isspacep.const"),
