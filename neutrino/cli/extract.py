@@ -202,7 +202,10 @@ def _write(file: Path, rows: Sequence[_Row], directory: Path) -> None:
         if row.fault is None:
             arch = row.image.arch or "unknown"
             target = directory / f"{file.stem}.{row.place}.{arch}.{_EXTENSIONS[row.image.kind]}"
-            target.write_bytes(row.image.data)
+            try:
+                target.write_bytes(row.image.data)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(target)) from error
             print(f"neutrino-extract: wrote {target}", file=sys.stderr)
 
 

@@ -73,7 +73,8 @@ def start_listener(settings: Settings) -> Path:
 def _runtime_folder() -> str | None:
     # A socket's path has at most 107 bytes, so a long TMPDIR will not do.
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    return runtime if runtime and len(runtime) < 64 and os.access(runtime, os.W_OK) else "/tmp"
+    usable = runtime.startswith("/") and len(os.fsencode(runtime)) < 64 and os.access(runtime, os.W_OK)
+    return runtime if usable else "/tmp"
 
 
 def _detach(kept: set[int]) -> None:

@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -55,7 +56,8 @@ def prepare(request: Request) -> dict[str, str]:
     _check_writable(f"--tracedir {tracedir}: no trace", tracedir)
     if request.save_temps:
         _check_writable(f"--save-temps {request.save_temps}: nothing", request.save_temps.absolute())
-    cache = _cache_folder()
+    with _naming_the_cache():
+        cache = private_folder(cache_root())
     version = driver_version(driver, cache)
     try:
         assembler = assembler_identity(version)
@@ -65,8 +67,9 @@ def prepare(request: Request) -> dict[str, str]:
     # Who wants to see the stages wants them made: no entry of another run has this key.
     made_for = f"{__version__} {os.urandom(16).hex()}" if request.save_temps else __version__
     key = run_key(request.probes.digest, request.selection.digest, assembler, made_for)
-    folder = install_hook(driver.absolute(), cache)
-    probe_file = _keep_probes(cache, request.probes)
+    with _naming_the_cache():
+        folder = install_hook(driver.absolute(), cache)
+        probe_file = _keep_probes(cache, request.probes)
     socket = start_listener(
         Settings(request.probes, request.selection, key, Cache(cache), request.save_temps)
     )
@@ -120,16 +123,16 @@ def _occupy_closed() -> None:
     os.close(descriptor)
 
 
-def _cache_folder() -> Path:
-    root = cache_root()
+@contextlib.contextmanager
+def _naming_the_cache() -> Iterator[None]:
     try:
-        return private_folder(root)
+        yield
     except OSError as error:
         # What private_folder itself found wrong is a whole sentence, without a number.
         if error.strerror is None:
             raise
         raise NeutrinoError(
-            f"{root}: the cache cannot be there: {error.strerror}; set XDG_CACHE_HOME to a folder of your own"
+            f"{cache_root()}: the cache cannot be there: {error.strerror}; set XDG_CACHE_HOME to a folder of your own"
         ) from error
 
 

@@ -33,7 +33,8 @@ class Place:
 def find_places(source: str) -> dict[tuple[str, ...], Place]:
     """Path of keys → place, for every table header, key and element (by its index) of a valid TOML document.
 
-    source: the document with ``\\n`` line ends. Of array tables the last element counts.
+    source: the document with ``\\n`` line ends. Of array tables the last element counts; a table that no header names
+    stands where the first header inside it does.
     """
     scanner = _Scanner(source)
     scanner.document()
@@ -55,6 +56,8 @@ class _Scanner:
                 self.position += brackets
                 start = self._skip(_SPACE)
                 table = self._keys()
+                for length in range(1, len(table)):
+                    self.places.setdefault(table[:length], Place(start, start))
                 self.places[table] = Place(start, start)
                 self._skip(_SPACE)
                 self.position += brackets

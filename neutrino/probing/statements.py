@@ -74,7 +74,7 @@ def split_statements(text: str) -> tuple[list[Statement], list[Fault]]:
         if index == len(pieces) - 1 and piece.strip():
             ends.append(len(piece))
         begin = 0
-        for end in [*ends, len(piece)]:
+        for end in dict.fromkeys([*ends, len(piece)]):
             if end in ends:
                 faults.append(
                     Fault(start + len(piece[:end].rstrip()), "no ';' after the statement", "end it with ';'")

@@ -189,6 +189,9 @@ class _Reader:
         while True:
             try:
                 return tomllib.loads(self.source)
+            except RecursionError:
+                self._report(0, "tables or arrays are nested too deeply")
+                raise ProbeError(self.diagnostics[-1:]) from None
             except tomllib.TOMLDecodeError as error:
                 match = _TOML_POSITION.fullmatch(str(error))
                 message = match.group(1) if match else str(error)
@@ -200,7 +203,13 @@ class _Reader:
                     continue
                 message = message[:1].lower() + message[1:]
                 hint = "texts stand in quotes" if message.startswith("invalid value") else ""
+                if self.source.startswith("\ufeff"):
+                    offset, hint = 0, "the file begins with a byte order mark; save it without"
                 self._report(offset, f"not TOML: {message}", hint)
+                raise ProbeError(self.diagnostics[-1:]) from error
+            except ValueError as error:
+                # An integer of thousands of digits, which Python does not convert.
+                self._report(0, f"not TOML: {error}")
                 raise ProbeError(self.diagnostics[-1:]) from error
 
     def _mend_colon(self, offset: int) -> bool:

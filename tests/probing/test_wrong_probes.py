@@ -46,6 +46,10 @@ FAULTS = {
     "text without end": ('platform = "cuda¦', "not TOML: ", ""),
     "platform": (f'platform = ¦"hip"\n{at_load("")}', 'platform \'hip\' is not supported yet', 'platform = "cuda"'),
     "unknown top key": (f'¦plattform = "cuda"\n{at_load("")}', "unknown key 'plattform'", "did you mean 'platform'?"),
+    "unknown top table": (f"{at_load('')}[¦probes.q]\nposition = 1\n", "unknown key 'probes'", "did you mean 'probe'?"),
+    "byte order mark": ("¦\ufeff" + at_load(""), "not TOML", "begins with a byte order mark"),
+    "arrays in arrays": (f"¦a = {'[' * 50000}", "nested too deeply", ""),
+    "a number of many digits": (f"¦a = {'9' * 5000}", "not TOML: ", ""),
     "older dialect": (
         f'{at_load("")}[¦block_sched]\nposition = "kernel"\ndatamodel = "warp:16"\n',
         "[block_sched] is in the older dialect",
@@ -300,6 +304,12 @@ def test_two_faults_of_one_snippet_and_of_two_operands(tmp_path: Path) -> None:
     path = tmp_path / "probe.toml"
     path.write_text(at_load("add.u64 %n, %x, %f;\nbar.sync 0;"))
     assert len(diagnose(path).diagnostics) == 4
+
+
+def test_a_fault_of_the_last_statement_is_named_once(tmp_path: Path) -> None:
+    path = tmp_path / "probe.toml"
+    path.write_text(at_load("").replace("{ %a };", "{ %a }"))
+    assert len(diagnose(path).diagnostics) == 1
 
 
 def test_escapes_keep_the_columns(tmp_path: Path) -> None:
