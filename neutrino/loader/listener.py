@@ -46,8 +46,17 @@ class Settings:
 
 
 def start_listener(settings: Settings) -> Path:
-    """Start it for this process, which is to become COMMAND. Returns the path of its socket. Raises OSError."""
-    folder = Path(tempfile.mkdtemp(prefix="neutrino-", dir=_runtime_folder()))
+    """Start it for this process, which is to become COMMAND. Returns the path of its socket.
+
+    Raises NeutrinoError when there is no place for the socket, and OSError.
+    """
+    runtime = _runtime_folder()
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="neutrino-", dir=runtime))
+    except OSError as error:
+        raise NeutrinoError(
+            f"{runtime}: no socket can be made there: {error.strerror}; set XDG_RUNTIME_DIR"
+        ) from error
     path = folder / "s"
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(str(path))
@@ -70,7 +79,7 @@ def start_listener(settings: Settings) -> Path:
     return path
 
 
-def _runtime_folder() -> str | None:
+def _runtime_folder() -> str:
     # A socket's path has at most 107 bytes, so a long TMPDIR will not do.
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     usable = runtime.startswith("/") and len(os.fsencode(runtime)) < 64 and os.access(runtime, os.W_OK)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from neutrino import __version__
-from neutrino.cache import Cache, private_folder, run_key, write_private
+from neutrino.cache import Cache, private_folder, read_private, run_key, write_private
 from neutrino.errors import NeutrinoError, ToolError
 from neutrino.loader.driver import driver_version, find_driver, is_library
 from neutrino.loader.install import install_hook, preload
@@ -167,5 +167,8 @@ def _check_writable(what: str, folder: Path) -> None:
 def _keep_probes(cache: Path, probes: ProbeSet) -> Path:
     """The probes' source as a file that outlives this process: hooked processes copy it into their traces."""
     path = private_folder(cache / "probes") / f"{probes.digest}.toml"
-    write_private(path, probes.source.encode())
+    data = probes.source.encode()
+    # Most runs find it: a cache that is full, or read only by now, still serves them.
+    if read_private(path) != data:
+        write_private(path, data)
     return path

@@ -255,6 +255,24 @@ def test_a_cache_that_cannot_be_is_named(bench: Bench, home: Path, cache: str) -
 
 
 @pytest.mark.usefixtures("ptxas")
+def test_a_cache_that_is_filled_serves_without_being_written(bench: Bench, home: Path) -> None:
+    arguments = ("-p", "block_sched", str(bench.host), "plain")
+    neutrino(bench, home, *arguments)
+    before = {path: path.stat().st_mtime_ns for path in (home / "cache").rglob("*")}
+    result = neutrino(bench, home, *arguments)
+    assert (result.stdout, result.returncode) == ("20\n", 0)
+    assert {path: path.stat().st_mtime_ns for path in (home / "cache").rglob("*")} == before
+
+
+def test_a_runtime_folder_that_is_relative_is_not_taken(bench: Bench, home: Path) -> None:
+    (home / "run").mkdir()
+    command = ("sh", "-c", "echo $NEUTRINO_SOCKET")
+    result = neutrino(bench, home, "-p", "block_sched", *command, extra={"XDG_RUNTIME_DIR": "run"})
+    assert Path(result.stdout).is_absolute()
+    assert list((home / "run").iterdir()) == []
+
+
+@pytest.mark.usefixtures("ptxas")
 def test_stages_are_kept_though_the_twins_are_cached(bench: Bench, home: Path) -> None:
     for run in ("first", "second"):
         neutrino(bench, home, "-p", "block_sched", str(bench.host), "plain")

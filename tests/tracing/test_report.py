@@ -139,6 +139,15 @@ def test_names_and_streams_of_odd_encodings(trace: Path, tmp_path: Path, encodin
     assert b"odd\\udcff" in done.stdout
 
 
+def test_arguments_of_the_program_do_not_steer_the_terminal(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = trace / "events.jsonl"
+    lines = [json.loads(line) for line in events.read_text().splitlines()]
+    lines[0]["argv"] = ["sh", "-c", "a\n\x1b[31mb ü"]
+    events.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main([str(trace)]) == 0
+    assert "sh -c a\\n\\x1b[31mb ü: pid" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_closed_full_and_broken_outputs(trace: Path, form: tuple[str, ...]) -> None:
     command = f"'{sys.executable}' -m neutrino.cli.report '{trace}' {' '.join(form)}"
