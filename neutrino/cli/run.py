@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -140,6 +141,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         for line in _message(error).splitlines():
             say(line)
         raise SystemExit(OWN_FAILURE) from None
+    except KeyboardInterrupt:
+        # Ended by the signal, as COMMAND would have been.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise
 
 
 def _message(error: NeutrinoError | OSError) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import signal
 import stat
 import sys
 import tempfile
@@ -52,7 +54,10 @@ def prepare(request: Request) -> dict[str, str]:
         return environment
     if not is_library(driver):
         raise NeutrinoError(f"--driver {driver}: not a 64-bit ELF library that can be read")
-    tracedir = request.tracedir.absolute()
+    try:
+        tracedir = request.tracedir.absolute()
+    except FileNotFoundError:
+        raise NeutrinoError("the current folder is gone; give --tracedir a whole path") from None
     _check_writable(f"--tracedir {tracedir}: no trace", tracedir)
     if request.save_temps:
         _check_writable(f"--save-temps {request.save_temps}: nothing", request.save_temps.absolute())
@@ -101,8 +106,17 @@ def start(request: Request) -> NoReturn:
     # Looked up first: a command that cannot run needs no listener.
     program = _find_program(request.command[0])
     environment = prepare(request)
+    # Python ignores these two, and a program inherits what is ignored: it would not end with `| head`.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
     try:
-        os.execve(program, request.command, environment)
+        try:
+            os.execve(program, request.command, environment)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+            # A script without a first line that names its interpreter, as execvp(3) takes it.
+            os.execve("/bin/sh", ["sh", program, *request.command[1:]], environment)
     except OSError as error:
         say(f"{request.command[0]}: {error.strerror}")
         raise SystemExit(126) from None

@@ -166,6 +166,27 @@ def test_a_signal_ends_the_command_as_without_neutrino(bench: Bench, home: Path)
     assert result.returncode == -signal.SIGTERM
 
 
+def test_signals_that_python_ignores_are_the_commands_own(bench: Bench, home: Path) -> None:
+    command = ("sh", "-c", "grep SigIgn /proc/self/status")
+    # Popen's child has them as they are by default, too.
+    alone = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert neutrino(bench, home, "-p", "block_sched", *command).stdout == alone.stdout
+    with_head = f"'{sys.executable}' -m neutrino.cli.run -p block_sched sh -c 'yes; kill -l $?' | head -1"
+    result = subprocess.run(
+        ["sh", "-c", with_head], capture_output=True, text=True, timeout=60, check=False, cwd=home,
+        env={**os.environ, "LD_LIBRARY_PATH": str(bench.folder), "XDG_CACHE_HOME": str(home / "cache")},
+    )  # fmt: skip
+    assert "Broken pipe" not in result.stderr
+
+
+def test_a_script_that_names_no_interpreter_runs(bench: Bench, home: Path) -> None:
+    script = home / "script"
+    script.write_text('echo "$0 $1"; exit 6\n')
+    script.chmod(0o755)
+    result = neutrino(bench, home, "-p", "block_sched", str(script), "a b")
+    assert (result.stdout, result.returncode) == (f"{script} a b\n", 6)
+
+
 def test_no_process_and_no_socket_stay_behind(bench: Bench, home: Path) -> None:
     runtime = home / "run"
     runtime.mkdir()
