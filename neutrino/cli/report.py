@@ -35,11 +35,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print_anything()
     try:
         selection = Selection(tuple(options.kernel), tuple(options.filter))
-        paths = [trace for path in options.trace for trace in find_traces(path)]
     except NeutrinoError as error:
         return _fail(error)
+    paths: list[Path] = []
     summaries = []
     status = DONE
+    for path in options.trace:
+        try:
+            paths += find_traces(path)
+        except NeutrinoError as error:
+            status = _fail(error)
+    if not paths:
+        return status
     for path in paths:
         try:
             summaries.append(summarize(Trace(path), lambda item: selection.selects(item.name, _name(item))))

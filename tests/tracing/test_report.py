@@ -175,6 +175,13 @@ def test_one_damaged_trace_does_not_hide_the_others(trace: Path, capsys: pytest.
     assert "Nov20_131501_7" in captured.err
 
 
+def test_one_absent_trace_does_not_hide_the_others(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(trace.parent / "absent"), str(trace)]) == 2
+    captured = capsys.readouterr()
+    assert "vecadd(int*)" in captured.out
+    assert captured.err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("name", "width", "short"),
     [
