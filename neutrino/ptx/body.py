@@ -19,7 +19,9 @@ _TYPE_WORDS = re.compile(r"(?:\s*\.(?:align\s+\d+|[a-z]\w*))*\s*", re.ASCII)
 _LAST_WORD = re.compile(r"\.([a-z]\w*)\s*\Z", re.ASCII)
 _CALL = re.compile(r"(?<=[;{}:\s])call\b(?:\.\w+)*", re.ASCII)
 _TO_CALL = re.compile(r"\s*(?:\.param\b[^;{}]*|st\.param\b[^;{}]*)\s*\Z", re.ASCII)
-_AROUND_CALL = re.compile(r"\s*(?:\.(?:param|reg)\b|(?:st|ld)\.param\b|\Z)", re.ASCII)
+_AROUND_CALL = re.compile(
+    r"\s*(?:\.(?:param|reg)\b|(?:st|ld)\.param\b|[\w$%]+\s*:\s*\.call(?:prototype|targets)\b|\Z)", re.ASCII
+)
 _CALL_ALONE = re.compile(r"\s*(?:@\s*!?\s*[\w$%]+\s+)?call\b", re.ASCII)
 _FROM_CALL = re.compile(r"\s*ld\.param\b[^;{}]*;", re.ASCII)
 _TRAILING_DIGITS = re.compile(r"(.*?)(0|[1-9]\d*)\Z", re.ASCII)

@@ -19,7 +19,7 @@ from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.body import Body
 from neutrino.ptx.contraction import PRODUCT, Contractions, has_product, may_contract
 from neutrino.ptx.emission import Emission, Guard, UnsupportedError, bits
-from neutrino.ptx.instruction import Instruction, read_instruction
+from neutrino.ptx.instruction import REGISTER, Instruction, read_instruction
 from neutrino.ptx.linkage import Linkage, Needs, ObstacleError
 from neutrino.ptx.module import Function, Kind, Module, Parameter, Statement, Variable
 from neutrino.ptx.operands import SiteOperands
@@ -48,6 +48,8 @@ _DECLARATIONS = re.compile(r"(?:\s*\.(?:reg|shared|local|param|pragma)\b[^;{}]*;
 _SPECIAL = re.compile(
     rf"(?:{'|'.join(sorted({re.escape(name.partition('.')[0]) for name in SPECIAL_REGISTERS}))})(?![\w$])", re.ASCII
 )
+_STATEMENT = re.compile(r"(?<=[;{}:\s])((?:@\s*!?\s*[\w$%]+\s+)?[a-z]\w*(?:\.[\w:]+)*\b[^;:]*)(?=;)", re.ASCII)
+_MOVES_ADDRESSES = frozenset({"mov", "add", "sub", "mad", "selp"})
 _MOVES = ("mov.u64", "mov.b64", "mov.s64")
 _LEAVES = frozenset({"bra", "brx", "ret", "exit", "trap"})
 
@@ -474,6 +476,35 @@ class _KernelProber:
                         f"line {self.module.line(match.start())}: it names a constant bank"
                     )
                 self.edits.replace(*match.span("space"), ".global")
+        self._check_constant_addresses({entry.name for entry in needs.by_address if entry.space == "const"})
+
+    def _check_constant_addresses(self, names: set[str]) -> None:
+        """Refuse where a number computed from an address in the constant space goes elsewhere than into loads.
+
+        The twin has another address. Registers are followed by name, whatever the order of instructions.
+        """
+        used = []
+        for match in _STATEMENT.finditer(self.code, self.body.start, self.body.end):
+            instruction = read_instruction(match[1])
+            if instruction is not None and len(instruction.operands) > 1:
+                read = REGISTER.findall(",".join(instruction.sources))
+                used.append((instruction, match.start(1), read))
+        moved = {
+            instruction.operands[0]
+            for instruction, _, read in used
+            if instruction.parts[0] == "mov" and not names.isdisjoint(read)
+        }
+        known = 0
+        while len(moved) != known:
+            known = len(moved)
+            for instruction, _, read in used:
+                if instruction.parts[0] in _MOVES_ADDRESSES and not moved.isdisjoint(read):
+                    moved.add(instruction.operands[0])
+        for instruction, at, read in used:
+            loads = instruction.parts[0] in {"ld", "cvta", *_MOVES_ADDRESSES}
+            if not (loads or moved.isdisjoint(read) or (instruction.parts[0] == "setp" and moved.issuperset(read))):
+                line, shown = self.module.line(at), " ".join(self.code[at : self.code.find(";", at)].split())
+                raise UnsupportedError(f"line {line}: {shown!r} depends on the address of a constant")
 
     def _replace_reference(self, variable: Variable, register: str, start: int, end: int) -> None:
         at = self.body.statement_start(start)

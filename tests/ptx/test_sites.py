@@ -233,10 +233,18 @@ CALL = """{ // callseq 0, 0
     st.param.b32 [param0], %r2;
     call.uni helper, (param0);
     }"""
+POINTER_CALL = """{
+    .reg .b64 pointer; .param .b32 param0;
+    st.param.b32 [param0], %r2;
+    prototype: .callprototype _ (.param .b32 _);
+    call %rd2, (param0), prototype;
+    }"""
 PLAIN_CALL = "st.param.b32 [param0], %r2; call helper, (param0);"
 
 
-@pytest.mark.parametrize(("call", "declared"), [(CALL, ""), (PLAIN_CALL, ".param .b32 param0;")])
+@pytest.mark.parametrize(("call", "declared"), [
+    (CALL, ""), (PLAIN_CALL, ".param .b32 param0;"), (POINTER_CALL, "mov.u64 %rd2, helper;"),
+])  # fmt: skip
 def test_nothing_goes_into_a_call_sequence(call, declared, probe_set, tools, tmp_path):
     helper = ".func helper (.param .b32 x) { ret; }"
     text = kernel(f"{declared} bar.sync 0;\n{call}\nst.global.u64 [%rd1], %rd1; ret;", before=helper)

@@ -88,6 +88,17 @@ def test_variables_become_addresses(gmem_bytes, tools, tmp_path):
     assemble(text, "sm_90", tmp_path)
 
 
+def test_addresses_of_constants_stay_addresses(block_sched, tools, tmp_path):
+    body = """
+        mov.u64 %rd2, c; add.s64 %rd4, %rd2, 16; cvta.const.u64 %rd5, %rd2;
+        L: @%p1 ld.const.u32 %r3, [%rd2]; add.s64 %rd2, %rd2, 4; setp.ne.s64 %p2, %rd2, %rd4; @%p2 bra L;
+        ld.u32 %r4, [%rd5]; st.global.v2.u32 [%rd1], {%r3, %r4}; ret;
+    """
+    twins = probe_module(parse(kernel(body, before=VARIABLES)), block_sched)
+    assert only(twins).variables == ("c",)
+    assemble(twins.render(), "sm_90", tmp_path)
+
+
 def test_address_of_a_variable(probe_set, tools, tmp_path):
     twins = probe_module(
         parse(kernel("ld.global.u64 %rd2, [v+8]; st.global.u64 [%rd1], %rd2; ret;", before=VARIABLES)),
@@ -155,6 +166,9 @@ CALL = "{ .param .b32 q; st.param.b32 [q], %r1; call f, (q); }"
     ("", ".global .u32 v; ld.global.u32 %r3, [v];", "declares the global variable v"),
     (".const .u32 v; ", "mov.u64 %rd2, v; isspacep.const %p1, %rd2;", "isspacep.const"),
     (".const .u32 v; ", "cvta.const.u64 %rd2, v; ld.u32 %r3, [%rd2];", "may read a constant"),
+    (".const .u32 v; ", "mov.u64 %rd2, v; add.s64 %rd3, %rd2, 8; st.global.u64 [%rd1], %rd3;",
+     "'st.global.u64 [%rd1], %rd3' depends on the address of a constant"),
+    (".const .u32 v; ", "mov.u64 %rd2, v; cvt.u32.u64 %r3, %rd2;", "depends on the address of a constant"),
     (".alias a, b;", "bar.sync 0;", "line 4: '.alias a, b;' at module level"),
     (".strange thing;", "bar.sync 0;", "line 4: '.strange thing;' at module level"),
 ])  # fmt: skip
