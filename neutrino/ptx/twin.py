@@ -245,6 +245,7 @@ class _ModuleProber:
             rf"(?P<opcode>(?:{alternatives})\b(?:\.[\w:]+)*)(?=\s*[;\[{{(%]|\s+[^\s,}}:])",
             re.ASCII,
         )
+        self.white_space = [space for space in " \t\n\r\v\f" if space in module.code]
         self._plain: dict[str, bool] = {}
         self._matching: dict[str, tuple[Probe, ...]] = {}
         self.has_end_work = bool(self.kernel_after) or any(
@@ -290,7 +291,7 @@ class _ModuleProber:
     def check_text(self, body: Body) -> None:
         """Refuse what ptxas reads otherwise than we do. Raises UnsupportedError."""
         code = self.module.code
-        for space in " \t\n\r\v\f":
+        for space in self.white_space:
             for at in _places(code, f"{space}.", body):
                 if code.endswith(".reg", 0, at) or code.startswith(".reg", at + 1):
                     continue
