@@ -189,8 +189,8 @@ static bool start_trace(void)
 			copy_into_trace("NEUTRINO_READER", "read.py");
 			nt_twins_hello();
 		} else {
-			nt_say("neutrino: no trace directory could be made in %s: kernels run unprobed\n",
-			       getenv("NEUTRINO_TRACEDIR") ? getenv("NEUTRINO_TRACEDIR") : "(none)");
+			nt_say("neutrino: no trace directory could be made in %s (%s): kernels run unprobed\n",
+			       getenv("NEUTRINO_TRACEDIR") ? getenv("NEUTRINO_TRACEDIR") : "(none)", strerror(errno));
 		}
 		__atomic_store_n(&mode, made ? TRACING : OFF, __ATOMIC_RELEASE);
 	}

@@ -334,13 +334,14 @@ static uint64_t wanted_size(CUdevice device)
 	size_t total = 0;
 	char *end;
 
-	if (given && *given) {
-		unsigned long long bytes = strtoull(given, &end, 10);
-		if (!*end && bytes >= POOL_LEAST)
-			return bytes;
-	}
 	if (nt_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS)
 		return POOL_LEAST;
+	if (given && *given) {
+		unsigned long long bytes = strtoull(given, &end, 10);
+		/* Half is left to the program, whatever was asked for. */
+		if (!*end && bytes >= POOL_LEAST)
+			return bytes < total / 2 ? bytes : total / 2;
+	}
 	uint64_t size = total / 64;
 	return size > POOL_DEFAULT_MOST ? POOL_DEFAULT_MOST : size < POOL_LEAST ? POOL_LEAST : size;
 }

@@ -355,6 +355,7 @@ static bool extend(int fd, uint64_t from, uint64_t to)
 		error = posix_fallocate(fd, (off_t)from, (off_t)(to - from));
 	while (error == EINTR);
 	release_signals(&held);
+	errno = error;
 	return error == 0;
 }
 
@@ -370,10 +371,12 @@ static bool make_launches(const char *path)
 	void *base = extend(fd, 0, size) ? mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
 					 : MAP_FAILED;
 	if (base == MAP_FAILED || mmap(base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+		int cause = errno;
 		if (base != MAP_FAILED)
 			munmap(base, reserved);
 		close(fd);
 		unlink(path);
+		errno = cause;
 		return false;
 	}
 	close(fd);
@@ -416,6 +419,7 @@ bool nt_trace_start(void)
 	struct tm local;
 
 	pthread_mutex_lock(&mutex);
+	errno = EINVAL;
 	if (state == UNTRIED) {
 		state = FAILED;
 		/* The parent's path is absolute: the program may change its folder. */
@@ -443,7 +447,9 @@ bool nt_trace_start(void)
 			if (make_launches(launches)) {
 				strcpy(trace.path, path);
 			} else {
+				int cause = errno;
 				rmdir(path);
+				errno = cause;
 				state = FAILED;
 			}
 		}

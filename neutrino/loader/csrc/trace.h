@@ -12,7 +12,7 @@
 
 #include "neutrino_layout.h"
 
-/* Make the directory, launches.bin and the first events. False, once and for all, when that fails. */
+/* Make the directory and launches.bin. False, once and for all, when that fails; errno tells why. */
 bool nt_trace_start(void);
 
 /* Path of the directory; "" before nt_trace_start has succeeded. */
