@@ -62,6 +62,16 @@ def test_no_damage_passes(parts, data):
         read_entry(whole[:position], "test")
 
 
+def test_every_bit_of_the_header_counts():
+    """The first bytes stand before what the digest is of."""
+    whole = write_entry(bytes(32), [], [], [])
+    for bit in range(8 * TWINS_HEADER.size):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(FormatError):
+            read_entry(bytes(flipped), "test")
+
+
 @given(st.binary(max_size=300))
 def test_a_right_digest_does_not_excuse_wrong_bounds(tail):
     import hashlib
