@@ -224,7 +224,8 @@ def counted(opcode: str) -> list[str]:
         ("atom.add.u32", ["atom_generic"]),
         ("atom.shared.cas.b32", []),
         ("red.global.add.f32", ["red_global"]),
-        ("red.async.relaxed.cluster.mbarrier::complete_tx::bytes.inc.u32", []),
+        # Without a state space its address may be global; a shared one adds nothing, which the address tells.
+        ("red.async.relaxed.cluster.mbarrier::complete_tx::bytes.inc.u32", ["red_generic"]),
         ("cp.async.ca.shared.global", ["cp_async_ca"]),
         ("cp.async.cg.shared.global.L2::128B", ["cp_async_cg"]),
         ("cp.async.commit_group", []),
