@@ -211,8 +211,6 @@ def read_entry(data: bytes, name: str) -> Entry:
     if int(header["version"]) != FORMAT_VERSION:
         raise FormatError(name, 8, "version", str(int(header["version"])), str(FORMAT_VERSION))
     if int(header["reserved"]):
-        raise FormatError(name, 12, "reserved word", str(int(header["reserved"])), "0")
-    if int(header["reserved"]):
         raise FormatError(name, 12, "reserved", str(int(header["reserved"])), "0")
     if int(header["size"]) != len(data):
         raise FormatError(name, DIGESTED_FROM, "size", str(int(header["size"])), f"the file's {len(data)}")
