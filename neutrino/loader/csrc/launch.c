@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "entry.h"
@@ -135,14 +134,13 @@ static void prepare_aside(CUcontext context)
 
 void nt_launch_forget_context(CUcontext context, unsigned milliseconds)
 {
-	const struct timespec pause = {.tv_nsec = 200000};
 	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
 
 	for (int i = 0; i < 64; i++) {
 		if (__atomic_load_n(&asides[i].context, __ATOMIC_ACQUIRE) != context)
 			continue;
 		while (__atomic_load_n(&asides[i].busy, __ATOMIC_ACQUIRE) && nt_now_ns() < until)
-			nanosleep(&pause, NULL);
+			nt_sleep_us(200);
 		__atomic_store_n(&asides[i].context, NULL, __ATOMIC_RELEASE);
 	}
 }

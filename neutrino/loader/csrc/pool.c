@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "kernel.h"
@@ -106,13 +105,6 @@ static uint32_t thread_number(void)
 	if (!number)
 		number = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
 	return number;
-}
-
-static void sleep_us(long microseconds)
-{
-	struct timespec pause = {.tv_sec = microseconds / 1000000, .tv_nsec = microseconds % 1000000 * 1000};
-
-	nanosleep(&pause, NULL);
 }
 
 /* --- taking room: the launch path --- */
@@ -493,7 +485,7 @@ struct nt_pool *nt_pool_prepare(CUcontext context)
 	}
 	/* Another thread is at it: it takes milliseconds. */
 	for (int i = 0; i < 1000 && __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == POOL_PREPARING; i++)
-		sleep_us(100);
+		nt_sleep_us(100);
 	return nt_pool_find(context);
 }
 
@@ -789,7 +781,7 @@ static void *drain(void *unused)
 		}
 		nt_trace_grow();
 		pause = worked ? 1000 : pause < 8000 ? pause + 500 : 8000;
-		sleep_us(pause);
+		nt_sleep_us(pause);
 	}
 	return NULL;
 }
@@ -863,7 +855,7 @@ static bool wait_out(struct nt_pool *pool, enum pool_state state, unsigned milli
 	while (__atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == (int)state) {
 		if (nt_now_ns() >= until)
 			return false;
-		sleep_us(200);
+		nt_sleep_us(200);
 	}
 	return true;
 }

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "pool.h"
 #include "sha256.h"
@@ -85,13 +84,6 @@ static bool is_vendor_library(const char *path)
 		if (strncmp(name, vendor_libraries[i], strlen(vendor_libraries[i])) == 0)
 			return true;
 	return false;
-}
-
-static void pause_us(long microseconds)
-{
-	struct timespec pause = {.tv_nsec = microseconds * 1000};
-
-	nanosleep(&pause, NULL);
 }
 
 /* "sm_90" of the current context's device, or of device 0. */
@@ -237,7 +229,7 @@ static void resolve_image(struct image *image)
 	if (!__atomic_compare_exchange_n(&image->state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
 		while (__atomic_load_n(&image->state, __ATOMIC_ACQUIRE) == RESOLVING)
-			pause_us(500);
+			nt_sleep_us(500);
 		return;
 	}
 	if (image->reason == NEUTRINO_REASON_PROBED && !nt_twins_read(image->key, &image->entry)) {
@@ -357,7 +349,7 @@ static void load_twins(struct nt_owner *owner)
 	if (!__atomic_compare_exchange_n(&owner->twins_state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
 		while (__atomic_load_n(&owner->twins_state, __ATOMIC_ACQUIRE) == RESOLVING)
-			pause_us(200);
+			nt_sleep_us(200);
 		return;
 	}
 	void *loaded[2] = {NULL, NULL};

@@ -43,6 +43,13 @@ uint64_t nt_now_ns(void)
 	return clock_ns(CLOCK_MONOTONIC);
 }
 
+void nt_sleep_us(long microseconds)
+{
+	struct timespec pause = {.tv_sec = microseconds / 1000000, .tv_nsec = microseconds % 1000000 * 1000};
+
+	nanosleep(&pause, NULL);
+}
+
 const char *nt_trace_path(void)
 {
 	return trace.path;
@@ -493,13 +500,6 @@ void nt_trace_count(uint32_t kernel, unsigned reason)
 {
 	if (__atomic_load_n(&trace.header, __ATOMIC_ACQUIRE))
 		__atomic_fetch_add(counter_of(kernel, reason), 1, __ATOMIC_RELAXED);
-}
-
-uint64_t nt_trace_counted(uint32_t kernel, unsigned reason)
-{
-	if (!__atomic_load_n(&trace.header, __ATOMIC_ACQUIRE))
-		return 0;
-	return __atomic_load_n(counter_of(kernel, reason), __ATOMIC_RELAXED);
 }
 
 void nt_trace_grow(void)

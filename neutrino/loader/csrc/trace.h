@@ -59,12 +59,12 @@ struct neutrino_launch *nt_trace_launch(uint64_t *index);
 struct neutrino_launch *nt_trace_launch_at(uint64_t index);
 /* Count a launch of that kernel. Lock-free. */
 void nt_trace_count(uint32_t kernel, unsigned reason);
-uint64_t nt_trace_counted(uint32_t kernel, unsigned reason);
 /* Called by the drain thread: make room for more records before they are needed. */
 void nt_trace_grow(void);
 /* Mark the file as that of a process that drained at its end. */
 void nt_trace_ended(void);
 
 uint64_t nt_now_ns(void);
+void nt_sleep_us(long microseconds);
 
 #endif

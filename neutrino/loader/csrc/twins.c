@@ -10,7 +10,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "sha256.h"
@@ -105,12 +104,11 @@ static int connect_listener(uint64_t until)
 		return -1;
 	/* EAGAIN: the listener lives, but has more calls waiting than it takes. There is nothing to poll for then. */
 	while (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
-		const struct timespec pause = {.tv_nsec = 5000000};
 		if ((errno != EAGAIN && errno != EINTR) || nt_now_ns() >= until) {
 			close(fd);
 			return -1;
 		}
-		nanosleep(&pause, NULL);
+		nt_sleep_us(5000);
 	}
 	return fd;
 }
