@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from neutrino.entry import read_entry
+from neutrino.errors import NeutrinoError
 from neutrino.fatbin import ImageKind, read_container, read_cubin
 from neutrino.numerics import compare
 from neutrino.patch import patch_image
@@ -222,7 +223,7 @@ def table(results: dict[str, Any]) -> str:
 def _job(job: tuple[Path, str]) -> dict[str, Any]:
     try:
         return examine(*job)
-    except Exception as error:
+    except (NeutrinoError, OSError, ValueError, LookupError) as error:
         raise RuntimeError(f"{job[0]}: {error}") from error
 
 

@@ -16,12 +16,27 @@ from pathlib import Path
 from neutrino.errors import FormatError
 
 _FOLDER_MODE = 0o700
+_PATCHER = ("ptx/*.py", "fatbin/*.py", "probing/*.py", "patch.py", "source.py", "numerics.py", "entry.py", "toolchain.py")
 
 
 def run_key(probes: str, selection: str, assembler: str, version: str) -> bytes:
     """The 32 bytes that stand for a run's settings: two digests, the assembler's identity, Neutrino's version."""
     parts = ("neutrino", version, probes, selection, assembler)
     return hashlib.sha256(b"".join(len(part.encode()).to_bytes(8, "little") + part.encode() for part in parts)).digest()
+
+
+def patcher_identity() -> str:
+    """SHA-256, in hex, over the sources that decide what a twin is.
+
+    A checkout changes more often than its version: twins of the code of yesterday are not those of today.
+    """
+    package = Path(__file__).resolve().parent
+    paths = [path for part in _PATCHER for path in package.glob(part)]
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(f"{path.relative_to(package)}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def image_key(run: bytes, arch: str, image: bytes) -> bytes:

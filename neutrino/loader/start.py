@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from neutrino import __version__
-from neutrino.cache import Cache, private_folder, read_private, run_key, write_private
+from neutrino.cache import Cache, patcher_identity, private_folder, read_private, run_key, write_private
 from neutrino.errors import NeutrinoError, ToolError
 from neutrino.loader.driver import driver_version, find_driver, is_library
 from neutrino.loader.install import install_hook, preload
@@ -70,7 +70,7 @@ def prepare(request: Request) -> dict[str, str]:
         say(f"{error}: kernels that are not in the cache run without probes")
         assembler = "none"
     # Who wants to see the stages wants them made: no entry of another run has this key.
-    made_for = f"{__version__} {os.urandom(16).hex()}" if request.save_temps else __version__
+    made_for = f"{__version__} {os.urandom(16).hex() if request.save_temps else patcher_identity()}"
     key = run_key(request.probes.digest, request.selection.digest, assembler, made_for)
     with _naming_the_cache():
         folder = install_hook(driver.absolute(), cache)

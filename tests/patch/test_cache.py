@@ -6,10 +6,13 @@ import errno
 import hashlib
 import multiprocessing
 import os
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from neutrino import cache
 from neutrino.cache import Cache, image_key, private_folder, run_key
 from neutrino.entry import KernelEntry, write_entry
 from neutrino.probing.layout import Reason
@@ -141,3 +144,19 @@ def test_several_writers_never_show_half_an_entry(tmp_path):
         assert writer.exitcode == 0
     assert seen > 0
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
+
+
+def test_other_sources_of_the_patcher_have_another_identity(tmp_path, monkeypatch):
+    package = tmp_path / "neutrino"
+    shutil.copytree(Path(cache.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "lib"))
+    monkeypatch.setattr(cache, "__file__", str(package / "cache.py"))
+    before = cache.patcher_identity()
+    assert cache.patcher_identity() == before
+    for changed in ("patch.py", "ptx/twin.py", "numerics.py", "fatbin/cubin.py"):
+        with (package / changed).open("a") as file:
+            file.write("\n")
+        after = cache.patcher_identity()
+        assert after != before
+        before = after
+    (package / "cli" / "run.py").write_text("")
+    assert cache.patcher_identity() == before
