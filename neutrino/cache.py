@@ -16,7 +16,9 @@ from pathlib import Path
 from neutrino.errors import FormatError
 
 _FOLDER_MODE = 0o700
-_PATCHER = ("ptx/*.py", "fatbin/*.py", "probing/*.py", "patch.py", "source.py", "numerics.py", "entry.py", "toolchain.py")
+_PATCHER = (
+    "ptx/*.py", "fatbin/*.py", "probing/*.py", "patch.py", "source.py", "numerics.py", "entry.py", "toolchain.py",
+)  # fmt: skip
 
 
 def run_key(probes: str, selection: str, assembler: str, version: str) -> bytes:
