@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 
@@ -84,3 +85,61 @@ class PtxError(NeutrinoError):
 
 class TraceError(NeutrinoError):
     """A trace directory that cannot be read."""
+
+
+class EmulatorError(NeutrinoError):
+    """Root of what the embedded device says of a program that it was given."""
+
+
+class PtxRefusedError(EmulatorError):
+    """PTX that the embedded device does not run: not well-formed, or more than it can do.
+
+    line: in the text, from 1. source: the statement as it stands there.
+    """
+
+    def __init__(self, line: int, source: str, message: str) -> None:
+        super().__init__(f"PTX line {line}: {message}: {' '.join(source.split())!r}")
+        self.line = line
+        self.source = source
+
+
+class FaultKind(Enum):
+    """What a kernel did that ends its context."""
+
+    OUT_OF_BOUNDS = "access outside every allocation"
+    MISALIGNED = "misaligned access"
+    DEADLOCK = "threads wait for others that never arrive"
+    STEP_LIMIT = "step limit reached"
+    TRAP = "trap"
+    BAD_CALL = "call of what is not a function"
+
+
+class DeviceFaultError(EmulatorError):
+    """A kernel ended by a fault. line, source: the statement. block, thread: indices of the first thread that did it.
+
+    address: of the access, None where there is none.
+    """
+
+    def __init__(
+        self,
+        kind: FaultKind,
+        kernel: str,
+        line: int,
+        source: str,
+        detail: str,
+        *,
+        block: tuple[int, int, int] | None = None,
+        thread: tuple[int, int, int] | None = None,
+        address: int | None = None,
+    ) -> None:
+        where = f" by thread {thread} of block {block}" if thread is not None else ""
+        at = f" at {address:#x}" if address is not None else ""
+        what = f": {detail}" if detail else ""
+        super().__init__(f"{kernel}: {kind.value}{at}{where}{what}: PTX line {line}: {' '.join(source.split())!r}")
+        self.kind = kind
+        self.kernel = kernel
+        self.line = line
+        self.source = source
+        self.block = block
+        self.thread = thread
+        self.address = address
