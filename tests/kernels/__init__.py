@@ -1,0 +1,1 @@
+"""Kernels whose results NumPy knows: what the emulator, the probes and a GPU are judged by."""

@@ -1,0 +1,18 @@
+"""All cases, by kind of kernel."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tests.kernels import calls, control, elementwise, reductions, scans
+from tests.kernels.model import Case, Expected
+
+__all__ = ["Case", "Expected", "cases"]
+
+_KINDS = (elementwise, reductions, scans, control, calls)
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """Every case, in a fixed order, its inputs the same on every machine. The arrays are shared: copy, do not write."""
+    return tuple(case for kind in _KINDS for case in kind.cases())

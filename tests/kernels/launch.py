@@ -1,0 +1,35 @@
+"""Runs a case on the embedded device."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from neutrino.emulator.device import Device, Statistics
+from tests.kernels.model import Array, Case
+
+
+def run_case(case: Case, device: Device, text: str | None = None) -> tuple[dict[int, Array], Statistics]:
+    """Every array argument after the launch, by its place, and what the launch took.
+
+    text: other PTX with the same entry, in place of the case's own. Raises PtxRefusedError, DeviceFaultError.
+    """
+    module = device.load(case.path.read_text() if text is None else text)
+    for name, values in case.constants.items():
+        address, size = module.variables[name]
+        if values.nbytes > size:
+            raise ValueError(f"{case.name}: {name} has {size} bytes, not {values.nbytes}")
+        device.write(address, values)
+    addresses = {}
+    for place, argument in enumerate(case.arguments):
+        if isinstance(argument, np.ndarray):
+            addresses[place] = device.allocate(argument.nbytes)
+            device.write(addresses[place], argument)
+    values = [addresses.get(place, argument) for place, argument in enumerate(case.arguments)]
+    statistics = device.launch(module.functions[case.kernel], case.grid, case.block, values, shared=case.shared)
+    results = {}
+    for place, address in addresses.items():
+        like = case.arguments[place]
+        assert isinstance(like, np.ndarray)
+        results[place] = np.frombuffer(device.read(address, like.nbytes), like.dtype).reshape(like.shape)
+        device.free(address)
+    return results, statistics
