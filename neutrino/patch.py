@@ -3,6 +3,9 @@
     image ─ read_container ─► the machine code that runs, and its PTX ─ probe_module ─► twins' text
           ─ ptxas ─► cubins ─ warnings, parameters, numerics ─► entry
 
+For the embedded device the entry holds the twins' text in place of the cubins. They are judged by the same
+machine code where there is an assembler; without one they are used unjudged, and the manifests say so.
+
 What depends on the image alone (a kernel that cannot be probed, text that the assembler refuses) becomes a
 reason in the entry. What depends on the machine (no assembler, a full disk, a process killed) is raised, so
 that nothing that could be different tomorrow is ever stored.
@@ -19,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry, write_entry
 from neutrino.errors import PtxError, ToolMissingError
 from neutrino.fatbin import CubinKernel, demangle, read_container, read_cubin
@@ -26,10 +30,10 @@ from neutrino.numerics import FIRST_ARCHITECTURE, compare, count_arithmetic
 from neutrino.probing.layout import Reason, align_up
 from neutrino.probing.model import Map, ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.ptx.module import Module, parse
+from neutrino.ptx.module import Kind, Module, parse
 from neutrino.ptx.twin import TwinKernel, TwinModule, probe_module
 from neutrino.source import DEBUG_SECTION, Device, Source, find_source
-from neutrino.toolchain import ASSEMBLER_HINT, Assembled, Assembler, AssemblyError, Resources
+from neutrino.toolchain import ASSEMBLER_HINT, LATEST_PTX, Assembled, Assembler, AssemblyError, Resources
 
 _REGISTER_UNIT = 8
 """Registers are handed out to threads in units of this many (CUDA occupancy calculator, all of sm_75 to sm_120)."""
@@ -43,40 +47,41 @@ def patch_image(
     selection: Selection,
     assembler: Assembler | None,
     key: bytes,
+    device: DeviceKind = DeviceKind.GPU,
     save_temps: Path | None = None,
 ) -> bytes:
     """The cache entry of what a program loads: twins of the kernels that can have one, and why the others cannot.
 
     image: fatbin, cubin or PTX text. arch: the device's, as ``sm_90``. key: 32 bytes, stored in the entry.
-    save_temps: a folder that gets what each stage made, in a folder of its own per image.
+    device: what runs the program; for the embedded device the entry's images are PTX text that ends with NUL, and
+    assembler may be None. save_temps: a folder that gets what each stage made, in a folder of its own per image.
 
     Raises FormatError for a damaged image, ProbeError when a probe asks for what an instruction has not; and,
-    since they say nothing of the image, ToolMissingError without an assembler, ToolError when it was killed
+    since they say nothing of the image, ToolMissingError without an assembler for a GPU, ToolError when it was killed
     or took too long, OSError when a file could not be written. Nothing of this kind is in an entry.
     """
-    if assembler is None:
+    if assembler is None and device is DeviceKind.GPU:
         raise ToolMissingError("ptxas", ASSEMBLER_HINT)
     dump = _Dump(save_temps / key.hex()[:16] if save_temps else None)
     dump.write("image.bin", image)
-    source = find_source(read_container(image, "image"), arch)
+    source = find_source(read_container(image, "image"), arch, device)
     names = _kernel_names(source)
     kernels = {name: KernelEntry(name, Reason.NOT_SELECTED) for name in names}
     selected = [name for name in names if selection.selects(name, demangle(name))]
     images: tuple[bytes, ...] = ()
-    device = Device.parse(source.arch)
-    if device is None or device.number < FIRST_ARCHITECTURE:
+    architecture = Device.parse(source.arch)
+    if architecture is None or architecture.number < FIRST_ARCHITECTURE:
         detail = f"{source.arch}: machine code is understood from sm_{FIRST_ARCHITECTURE} on"
         source = replace(source, text=None, reason=Reason.UNSUPPORTED, detail=detail)
     if source.text is None or source.reason is not Reason.PROBED:
         kernels |= {name: KernelEntry(name, source.reason, source.detail) for name in selected}
     elif selected:
-        made, images = _Attempt(source, source.text, probes, assembler, dump).run(selected)
-        # A cubin does not say how it was assembled. Triton's enable_fp_fusion=False passes --fmad=false.
-        if source.found == DEBUG_SECTION and {entry.reason for entry in made.values()} == {Reason.NUMERICS}:
-            unfused = replace(source, options=("--fmad=false",))
-            again, images_again = _Attempt(unfused, source.text, probes, assembler, dump).run(selected)
-            if any(entry.reason is Reason.PROBED for entry in again.values()):
-                made, images = again, images_again
+        version = LATEST_PTX if assembler is None else assembler.ptx_version
+        try:
+            rewritten = _rewrite(source, source.text, probes, selected, version)
+            made, images = _make_twins(rewritten, assembler, device, dump)
+        except PtxError as error:
+            made = {name: KernelEntry(name, Reason.UNSUPPORTED, str(error)) for name in selected}
         kernels |= made
     dump.write("kernels.txt", "".join(
         f"{entry.name}: {entry.reason.word}{': ' if entry.detail else ''}{entry.detail}\n" for entry in
@@ -110,10 +115,60 @@ class _Dump:
 
 
 @dataclass(frozen=True)
-class _Built:
-    """Twins assembled together: their cubin, and per twin's name what ptxas and the cubin say. failed: kernel → why."""
+class _Rewritten:
+    """A module with its twins, none of them assembled yet, and the entries of the selected kernels that got none."""
 
-    cubin: bytes = b""
+    source: Source
+    probes: ProbeSet
+    module: Module
+    twins: TwinModule
+    entries: Mapping[str, KernelEntry]
+
+
+def _make_twins(
+    rewritten: _Rewritten, assembler: Assembler | None, device: DeviceKind, dump: _Dump
+) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
+    """Entries of the selected kernels, and the images that their twins are in."""
+    source, twins = rewritten.source, rewritten.twins
+    dump.write("original.ptx", rewritten.module.text.encode("latin-1"))
+    dump.write("sites.json", json.dumps({twin.name: _sites(twin) for twin in twins.kernels}, indent=1))
+    entries = dict(rewritten.entries)
+    if not twins.kernels:
+        return entries, ()
+    if assembler is None:
+        text = twins.render()
+        dump.write("probed.ptx", text.encode("latin-1"))
+        made = {twin.name: _probed(twin, _manifest(twin, rewritten), capped=False) for twin in twins.kernels}
+        return entries | made, (_ptx_image(rewritten.module, text),)
+    made, images = _Attempt(rewritten, assembler, device, dump).run()
+    # A cubin does not say how it was assembled. Triton's enable_fp_fusion=False passes --fmad=false.
+    if source.found == DEBUG_SECTION and {entry.reason for entry in (entries | made).values()} == {Reason.NUMERICS}:
+        unfused = replace(rewritten, source=replace(source, options=("--fmad=false",)))
+        again, images_again = _Attempt(unfused, assembler, device, dump).run()
+        if any(entry.reason is Reason.PROBED for entry in again.values()):
+            made, images = again, images_again
+    return entries | made, images
+
+
+def _rewrite(
+    source: Source, text: str, probes: ProbeSet, selected: Sequence[str], version: tuple[int, int]
+) -> _Rewritten:
+    module = parse(text)
+    lacking = set(selected) - {entry.name for entry in module.entries}
+    wanted = [name for name in selected if name not in lacking]
+    twins = probe_module(module, probes, names=wanted, version=version)
+    entries = {
+        name: KernelEntry(name, Reason.NO_PTX, f"the PTX in the {source.found} lacks this kernel") for name in lacking
+    }
+    entries |= {skip.name: KernelEntry(skip.name, skip.reason, skip.detail) for skip in twins.skipped}
+    return _Rewritten(source, probes, module, twins, entries)
+
+
+@dataclass(frozen=True)
+class _Built:
+    """Twins assembled together: their image, and per twin's name what ptxas and the cubin say. failed: kernel → why."""
+
+    image: bytes = b""
     kernels: Mapping[str, CubinKernel] = field(default_factory=dict)
     resources: Mapping[str, Resources] = field(default_factory=dict)
     warnings: Counter[str] = field(default_factory=Counter)
@@ -130,49 +185,35 @@ class _Original:
 
 
 class _Attempt:
-    """The twins of one image. All state of one call of patch_image that several steps need."""
+    """The twins of one image, assembled and judged. All state that several steps of it need."""
 
-    def __init__(self, source: Source, text: str, probes: ProbeSet, assembler: Assembler, dump: _Dump) -> None:
-        self._source = source
-        self._text = text
-        self._probes = probes
+    def __init__(self, rewritten: _Rewritten, assembler: Assembler, device: DeviceKind, dump: _Dump) -> None:
+        self._rewritten = rewritten
+        self._source = rewritten.source
+        self._module = rewritten.module
+        self._twins = rewritten.twins
         self._assembler = assembler
+        self._device = device
         self._dump = dump
 
-    def run(self, selected: Sequence[str]) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
-        """Entries of the selected kernels, and the images that their twins are in."""
-        try:
-            module = parse(self._text)
-            lacking = set(selected) - {entry.name for entry in module.entries}
-            wanted = [name for name in selected if name not in lacking]
-            twins = probe_module(module, self._probes, names=wanted, version=self._assembler.ptx_version)
-        except PtxError as error:
-            return {name: KernelEntry(name, Reason.UNSUPPORTED, str(error)) for name in selected}, ()
-        entries = {
-            name: KernelEntry(name, Reason.NO_PTX, f"the PTX in the {self._source.found} lacks this kernel")
-            for name in lacking
-        }
-        entries |= {skip.name: KernelEntry(skip.name, skip.reason, skip.detail) for skip in twins.skipped}
-        self._dump.write("original.ptx", self._text.encode("latin-1"))
-        self._dump.write("sites.json", json.dumps({twin.name: _sites(twin) for twin in twins.kernels}, indent=1))
-        if not twins.kernels:
-            return entries, ()
+    def run(self) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
+        """Entries of the kernels with twins, good or not, and the images that the good ones are in."""
+        twins = self._twins
         with ThreadPoolExecutor(2) as pool:
             # The original's spills are only known by assembling its text; ptxas has a process of its own
             # meanwhile.
-            original_job = pool.submit(self._assemble_original, module, {twin.name for twin in twins.kernels})
-            built = self._assemble_twins(twins, "probed", None)
+            original_job = pool.submit(self._assemble_original, {twin.name for twin in twins.kernels})
+            built = self._assemble_twins("probed", None)
             try:
                 original = original_job.result()
             except AssemblyError as error:
                 detail = f"{self._assembler.name} refuses the original: {error.reason}"
-                return entries | {
-                    twin.name: KernelEntry(twin.name, Reason.ASSEMBLER, detail) for twin in twins.kernels
-                }, ()
-        warned = self._warned(module, twins, original, built)
+                return {twin.name: KernelEntry(twin.name, Reason.ASSEMBLER, detail) for twin in twins.kernels}, ()
+        warned = self._warned(original, built)
         verdicts = {twin.name: self._judge(twin, original, built, warned) for twin in twins.kernels}
         good = [twin for twin in twins.kernels if verdicts[twin.name] is None]
-        capped = self._cap(module, twins, good, original, built)
+        capped = self._cap(good, original, built)
+        entries = {}
         for twin in twins.kernels:
             verdict = verdicts[twin.name]
             entries[twin.name] = (
@@ -180,17 +221,17 @@ class _Attempt:
             )
         if not good:
             return entries, ()
-        return entries, (built.cubin, capped.cubin) if capped.kernels else (built.cubin,)
+        return entries, (built.image, capped.image) if capped.kernels else (built.image,)
 
-    def _assemble_original(self, module: Module, names: Collection[str]) -> _Original:
-        text = _only_kernels(module, names)
+    def _assemble_original(self, names: Collection[str]) -> _Original:
+        text = _only_kernels(self._module, names)
         try:
             assembled = self._assemble(text)
         except AssemblyError:
-            if text is module.text:
+            if text is self._module.text:
                 raise
             # A kernel that was cut out may be named by what is left.
-            assembled = self._assemble(module.text)
+            assembled = self._assemble(self._module.text)
         self._dump.write("original.cubin", assembled.cubin)
         self._dump.write("original.warnings.txt", "\n".join(assembled.warnings))
         machine = self._source.machine or read_cubin(assembled.cubin, "assembled original")
@@ -199,28 +240,29 @@ class _Attempt:
     def _assemble(self, text: str) -> Assembled:
         return self._assembler.assemble(text, self._source.arch, self._source.options)
 
-    def _assemble_twins(self, twins: TwinModule, stage: str, registers: Mapping[str, int] | None) -> _Built:
+    def _assemble_twins(self, stage: str, registers: Mapping[str, int] | None) -> _Built:
         """Assemble the twins of registers' kernels, or all; when that fails, one by one, to lose only the bad ones."""
+        twins = self._twins
         names = list(registers) if registers is not None else [twin.name for twin in twins.kernels]
         text = twins.render(names, registers)
         self._dump.write(f"{stage}.ptx", text.encode("latin-1"))
         try:
-            return self._built(self._assemble(text), stage)
+            return self._built(text, stage)
         except AssemblyError as error:
-            failed = {names[0]: error.reason} if len(names) == 1 else self._refused(twins, names, registers)
+            failed = {names[0]: error.reason} if len(names) == 1 else self._refused(names, registers)
         left = [name for name in names if name not in failed]
         if not left:
             return _Built(failed=failed)
         try:
-            built = self._built(self._assemble(twins.render(left, registers)), stage)
+            built = self._built(twins.render(left, registers), stage)
         except AssemblyError as error:
             return _Built(failed=failed | dict.fromkeys(left, f"only together with other twins: {error.reason}"))
         return replace(built, failed=failed)
 
-    def _refused(self, twins: TwinModule, names: Sequence[str], registers: Mapping[str, int] | None) -> dict[str, str]:
+    def _refused(self, names: Sequence[str], registers: Mapping[str, int] | None) -> dict[str, str]:
         def attempt(name: str) -> str | None:
             try:
-                self._assemble(twins.render([name], registers))
+                self._assemble(self._twins.render([name], registers))
             except AssemblyError as error:
                 return error.reason
             return None
@@ -228,13 +270,15 @@ class _Attempt:
         with ThreadPoolExecutor(2) as pool:
             return {name: reason for name, reason in zip(names, pool.map(attempt, names), strict=True) if reason}
 
-    def _built(self, assembled: Assembled, stage: str) -> _Built:
+    def _built(self, text: str, stage: str) -> _Built:
+        assembled = self._assemble(text)
         self._dump.write(f"{stage}.cubin", assembled.cubin)
         self._dump.write(f"{stage}.warnings.txt", "\n".join(assembled.warnings))
         kernels = read_cubin(assembled.cubin, stage).kernels
-        return _Built(assembled.cubin, kernels, assembled.resources, _performance_warnings(assembled))
+        image = assembled.cubin if self._device is DeviceKind.GPU else _ptx_image(self._module, text)
+        return _Built(image, kernels, assembled.resources, _performance_warnings(assembled))
 
-    def _warned(self, module: Module, twins: TwinModule, original: _Original, built: _Built) -> dict[str, str]:
+    def _warned(self, original: _Original, built: _Built) -> dict[str, str]:
         """Kernels whose twins ptxas warns of where it did not warn of the original, and the warning."""
         warned: dict[str, str] = {}
         unnamed = False
@@ -246,10 +290,10 @@ class _Attempt:
                 unnamed = True
         if unnamed:
             # It does not say which kernel it is about, so each is assembled alone.
-            for twin in twins.kernels:
+            for twin in self._twins.kernels:
                 if twin.twin_name in built.kernels:
-                    alone = _performance_warnings(self._assemble(twins.render([twin.name])))
-                    before = _performance_warnings(self._assemble(_only_kernels(module, {twin.name})))
+                    alone = _performance_warnings(self._assemble(self._twins.render([twin.name])))
+                    before = _performance_warnings(self._assemble(_only_kernels(self._module, {twin.name})))
                     for text in alone - before:
                         warned[twin.name] = text
         return warned
@@ -281,14 +325,7 @@ class _Attempt:
     def _count(self, kernel: CubinKernel) -> dict[str, int]:
         return count_arithmetic(kernel.code, self._source.arch)
 
-    def _cap(
-        self,
-        module: Module,
-        twins: TwinModule,
-        good: Sequence[TwinKernel],
-        original: _Original,
-        built: _Built,
-    ) -> _Built:
+    def _cap(self, good: Sequence[TwinKernel], original: _Original, built: _Built) -> _Built:
         """Again, under the original's register count, the twins that need more; only those that came out well."""
         limits = {}
         for twin in good:
@@ -297,8 +334,8 @@ class _Attempt:
                 limits[twin.name] = limit
         if not limits:
             return _Built()
-        capped = self._assemble_twins(twins, "capped", limits)
-        warned = self._warned(module, twins, original, capped)
+        capped = self._assemble_twins("capped", limits)
+        warned = self._warned(original, capped)
         sound = {
             twin.twin_name: capped.kernels[twin.twin_name]
             for twin in good
@@ -312,15 +349,7 @@ class _Attempt:
     def _probed(self, twin: TwinKernel, original: _Original, built: _Built, capped: _Built) -> KernelEntry:
         before, after = original.kernels[twin.name], built.kernels[twin.twin_name]
         under_cap = capped.kernels.get(twin.twin_name)
-        manifest = {
-            "name": twin.name,
-            "demangled": demangle(twin.name),
-            "twin": twin.twin_name,
-            "arch": self._source.arch,
-            "parameters": [{"offset": item.offset, "size": item.size} for item in twin.parameters],
-            "block": {"offset": twin.block_offset, "size": twin.block_size},
-            "maps": [_map(entry) for entry in self._probes.maps],
-            "variables": list(twin.variables),
+        manifest = _manifest(twin, self._rewritten) | {
             "registers": {
                 "original": before.registers,
                 "twin": after.registers,
@@ -332,28 +361,61 @@ class _Attempt:
                 "capped": _spills(capped.resources[twin.twin_name]) if under_cap else None,
             },
             "frame": {"original": before.frame, "twin": after.frame},
-            "sites": _sites(twin),
             "numerics": {
                 "original": self._count(before), "twin": self._count(after), "own": dict(twin.own_arithmetic),
                 "contractible": twin.contractible,
             },
             "assembler": self._assembler.name,
         }  # fmt: skip
-        return KernelEntry(
-            twin.name,
-            Reason.PROBED,
-            twin=twin.twin_name,
-            parameters=tuple((item.offset, item.size) for item in twin.parameters),
-            variables=twin.variables,
-            block_offset=twin.block_offset,
-            block_size=twin.block_size,
-            capped=under_cap is not None,
-            files={
-                "manifest.json": json.dumps(manifest, indent=1).encode(),
-                "original.ptx": twin.original_text.encode("latin-1"),
-                "probed.ptx": twin.probed_text.encode("latin-1"),
-            },
-        )
+        return _probed(twin, manifest, capped=under_cap is not None)
+
+
+def _manifest(twin: TwinKernel, rewritten: _Rewritten) -> dict[str, Any]:
+    """What a manifest holds of a twin that no assembler has seen."""
+    return {
+        "name": twin.name,
+        "demangled": demangle(twin.name),
+        "twin": twin.twin_name,
+        "arch": rewritten.source.arch,
+        "parameters": [{"offset": item.offset, "size": item.size} for item in twin.parameters],
+        "block": {"offset": twin.block_offset, "size": twin.block_size},
+        "maps": [_map(entry) for entry in rewritten.probes.maps],
+        "variables": list(twin.variables),
+        "registers": None,
+        "spills": None,
+        "frame": None,
+        "sites": _sites(twin),
+        "numerics": None,
+        "assembler": None,
+    }
+
+
+def _probed(twin: TwinKernel, manifest: dict[str, Any], *, capped: bool) -> KernelEntry:
+    return KernelEntry(
+        twin.name,
+        Reason.PROBED,
+        twin=twin.twin_name,
+        parameters=tuple((item.offset, item.size) for item in twin.parameters),
+        variables=twin.variables,
+        block_offset=twin.block_offset,
+        block_size=twin.block_size,
+        capped=capped,
+        files={
+            "manifest.json": json.dumps(manifest, indent=1).encode(),
+            "original.ptx": twin.original_text.encode("latin-1"),
+            "probed.ptx": twin.probed_text.encode("latin-1"),
+        },
+    )
+
+
+def _ptx_image(module: Module, text: str) -> bytes:
+    """Twins' text as the driver takes it, ended by NUL.
+
+    Under the comments of the original's head: they say who made it, and the embedded device does not run everyone's.
+    """
+    first = module.statements[0] if module.statements else None
+    head = module.source(first) if first is not None and first.kind is Kind.BLANK else ""
+    return (head + text).encode("latin-1") + b"\0"
 
 
 _TWIN_SUFFIX = "__neutrino"

@@ -2,7 +2,7 @@
 
 A twin may only be made from PTX of the same container and the architecture, suffix included, of the machine
 code that the driver picks; or from the PTX that the driver itself would compile. Any other PTX is another
-program.
+program. The embedded device runs PTX only, whatever machine code lies beside it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from neutrino.device_kind import DeviceKind
 from neutrino.fatbin import Container, Cubin, Image, ImageKind, read_cubin
 from neutrino.probing.layout import Reason
 
@@ -132,15 +133,21 @@ def stored_options(line: str) -> tuple[tuple[str, ...], str | None]:
     return tuple(kept), None
 
 
-def find_source(container: Container, device: str) -> Source:
-    """The machine code that the driver would run on device (``sm_90``) and the PTX that it stands for."""
-    cubins = _best(container.images, ImageKind.CUBIN, lambda arch: runs_on(arch, device))
+def find_source(container: Container, device: str, kind: DeviceKind = DeviceKind.GPU) -> Source:
+    """The machine code that the driver would run on device (``sm_90``) and the PTX that it stands for.
+
+    On the embedded device there is no machine code, and the PTX is the one of the highest architecture that it takes.
+    """
+    cubins = (
+        _best(container.images, ImageKind.CUBIN, lambda arch: runs_on(arch, device)) if kind is DeviceKind.GPU else []
+    )
     texts = [image for image in container.images if image.kind is ImageKind.PTX]
     if not cubins:
         fitting = _best(container.images, ImageKind.PTX, lambda arch: compiles_for(arch, device))
         if not fitting:
             found = ", ".join(sorted({image.arch or "unknown" for image in container.images})) or "nothing"
-            return Source(None, None, device, (), Reason.NO_PTX, f"nothing for {device}: the image holds {found}")
+            lacking = "nothing" if kind is DeviceKind.GPU else "no PTX"
+            return Source(None, None, device, (), Reason.NO_PTX, f"{lacking} for {device}: the image holds {found}")
         target = Device.parse(fitting[0].arch)
         suffix = target.suffix if target else ""
         # The driver compiles for the device itself; with a suffix only when the PTX asks for it.

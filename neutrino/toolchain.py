@@ -38,6 +38,9 @@ _PTX_RELEASES: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = (
     ((12, 7), (8, 6)), ((12, 8), (8, 7)), ((12, 9), (8, 8)), ((13, 0), (9, 0)), ((13, 1), (9, 1)),
 )  # fmt: skip
 
+LATEST_PTX = _PTX_RELEASES[-1][1]
+"""The highest PTX ISA ``.version`` known here, for twins that no assembler sees."""
+
 _TOOLKIT = Path("/usr/local/cuda")
 _CRASHES = {-4: "SIGILL", -6: "SIGABRT", -8: "SIGFPE", -11: "SIGSEGV"}
 _REFUSAL = re.compile(r"^ptxas (?:error|fatal)\s*:|^ptxas .*, line \d+; (?:error|fatal)\s*:", re.MULTILINE)

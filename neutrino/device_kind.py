@@ -1,0 +1,14 @@
+"""What runs a program's kernels: a GPU behind its vendor's driver, or the embedded device."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class DeviceKind(Enum):
+    """Decides which image of a container runs, and in which form twins are handed to the driver."""
+
+    GPU = "gpu"
+    """Machine code, or PTX that the driver compiles. Twins are cubins."""
+    EMBEDDED = "embedded"
+    """PTX only, on the CPU, behind the stand-in driver. Twins are PTX text."""
