@@ -13,6 +13,7 @@ import stat
 import tempfile
 from pathlib import Path
 
+from neutrino.device_kind import DeviceKind
 from neutrino.errors import FormatError
 
 _FOLDER_MODE = 0o700
@@ -21,9 +22,11 @@ _PATCHER = (
 )  # fmt: skip
 
 
-def run_key(probes: str, selection: str, assembler: str, version: str) -> bytes:
+def run_key(
+    probes: str, selection: str, assembler: str, version: str, device: DeviceKind = DeviceKind.GPU
+) -> bytes:
     """The 32 bytes that stand for a run's settings: two digests, the assembler's identity, Neutrino's version."""
-    parts = ("neutrino", version, probes, selection, assembler)
+    parts = ("neutrino", version, probes, selection, assembler, device.value)
     return hashlib.sha256(b"".join(len(part.encode()).to_bytes(8, "little") + part.encode() for part in parts)).digest()
 
 

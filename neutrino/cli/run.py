@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from neutrino import __version__
 from neutrino.errors import NeutrinoError
+from neutrino.loader.embedded import EmbeddedDevice
 from neutrino.loader.start import Request, say, start
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import load_probes
@@ -85,8 +86,16 @@ def _parser() -> _Parser:
         metavar="DIR",
         help="parent folder of the trace directories (default: ./trace)",
     )
-    parser.add_argument(
+    device = parser.add_mutually_exclusive_group()
+    device.add_argument(
         "--driver", type=Path, metavar="PATH", help="another CUDA driver library than the machine's"
+    )
+    device.add_argument(
+        "--device",
+        metavar="DEVICE",
+        help="embedded: run the kernels' PTX on the CPU, without a GPU; time there is a step clock. "
+        "embedded:seed=N lets warps take turns at random, alike for each N; also delay=MICROSECONDS (of a "
+        "stream's work, at random), memory=SIZE (of the device)",
     )
     parser.add_argument(
         "--pool",
@@ -131,6 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             Selection(tuple(options.kernel), tuple(options.filter)),
             tracedir=options.tracedir,
             driver=options.driver,
+            device=EmbeddedDevice.parse(options.device) if options.device is not None else None,
             pool=options.pool,
             timeout=options.timeout,
             save_temps=save_temps,

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neutrino.cache import Cache, image_key, private_folder
+from neutrino.device_kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
@@ -36,13 +37,18 @@ _WORKER_LIMIT_S = 600
 
 @dataclass(frozen=True)
 class Settings:
-    """What a worker needs: the run's probes and selection, its 32-byte key, the cache, where to dump stages."""
+    """What a worker needs: the run's probes and selection, its 32-byte key, the cache, where to dump stages.
+
+    assembled: False where the run's key was made without an assembler, so that no entry under it has seen one.
+    """
 
     probes: ProbeSet
     selection: Selection
     run_key: bytes
     cache: Cache
     save_temps: Path | None
+    device: DeviceKind = DeviceKind.GPU
+    assembled: bool = True
 
 
 def start_listener(settings: Settings) -> Path:
@@ -194,8 +200,9 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
             settings.probes,
             arch,
             selection=settings.selection,
-            assembler=find_assembler(driver_version),
+            assembler=find_assembler(driver_version) if settings.assembled else None,
             key=key,
+            device=settings.device,
             save_temps=settings.save_temps,
         )
         if settings.save_temps is None:

@@ -16,8 +16,10 @@ from typing import NoReturn
 
 from neutrino import __version__
 from neutrino.cache import Cache, patcher_identity, private_folder, read_private, run_key, write_private
+from neutrino.device_kind import DeviceKind
 from neutrino.errors import NeutrinoError, ToolError
 from neutrino.loader.driver import driver_version, find_driver, is_library
+from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.loader.install import install_hook, preload
 from neutrino.loader.listener import Settings, start_listener
 from neutrino.probing.model import ProbeSet
@@ -25,10 +27,18 @@ from neutrino.probing.selection import Selection
 from neutrino.resources import tool_path
 from neutrino.toolchain import assembler_identity, cache_root
 
+_WITHOUT_ASSEMBLER = {
+    DeviceKind.GPU: "kernels that are not in the cache run without probes",
+    DeviceKind.EMBEDDED: "twins are made, but neither their registers nor their arithmetic are checked",
+}
+
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for. pool: bytes of device memory for maps, None for the default."""
+    """What the user asked for. pool: bytes of device memory for maps, None for the default.
+
+    device: the embedded device in place of the machine's GPU; driver is not looked at then.
+    """
 
     command: list[str]
     probes: ProbeSet
@@ -36,6 +46,7 @@ class Request:
     selection: Selection
     tracedir: Path = field(default_factory=lambda: Path("trace"))
     driver: Path | None = None
+    device: EmbeddedDevice | None = None
     pool: int | None = None
     timeout: int | None = None
     save_temps: Path | None = None
@@ -48,9 +59,10 @@ def prepare(request: Request) -> dict[str, str]:
     Without a driver the environment is this process's own, and a line on stderr says so. Raises NeutrinoError, OSError.
     """
     environment = dict(os.environ)
-    driver = request.driver or find_driver(environment)
+    kind = DeviceKind.EMBEDDED if request.device else DeviceKind.GPU
+    driver = stand_in() if request.device else request.driver or find_driver(environment)
     if driver is None:
-        say("no CUDA driver (libcuda.so.1) on this machine: COMMAND runs without probes")
+        say("no CUDA driver (libcuda.so.1) on this machine: COMMAND runs without probes; --device embedded needs none")
         return environment
     if not is_library(driver):
         raise NeutrinoError(f"--driver {driver}: not a 64-bit ELF library that can be read")
@@ -67,17 +79,20 @@ def prepare(request: Request) -> dict[str, str]:
     try:
         assembler = assembler_identity(version)
     except ToolError as error:
-        say(f"{error}: kernels that are not in the cache run without probes")
+        say(f"{error}: {_WITHOUT_ASSEMBLER[kind]}")
         assembler = "none"
     # Who wants to see the stages wants them made: no entry of another run has this key.
     made_for = f"{__version__} {os.urandom(16).hex() if request.save_temps else patcher_identity()}"
-    key = run_key(request.probes.digest, request.selection.digest, assembler, made_for)
+    key = run_key(request.probes.digest, request.selection.digest, assembler, made_for, kind)
     with _naming_the_cache():
         folder = install_hook(driver.absolute(), cache)
         probe_file = _keep_probes(cache, request.probes)
+    # On a GPU nothing is loaded that was not assembled: there a worker looks for an assembler all the same.
+    assembled = request.device is None or assembler != "none"
     socket = start_listener(
-        Settings(request.probes, request.selection, key, Cache(cache), request.save_temps)
+        Settings(request.probes, request.selection, key, Cache(cache), request.save_temps, kind, assembled)
     )
+    environment |= request.device.environment(environment) if request.device else {}
     environment |= {
         "LD_PRELOAD": preload(folder, environment.get("LD_PRELOAD", "")),
         "NEUTRINO_DRIVER": str(driver.absolute()),

@@ -1,0 +1,77 @@
+"""The embedded device as a driver: where its stand-in lies, and what it is told about this run."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from neutrino.errors import NeutrinoError
+from neutrino.loader.driver import NAME, is_library
+
+VARIABLE = "NEUTRINO_EMBEDDED"
+"""The variable that configures the stand-in: ``key=value`` pairs with semicolons between them."""
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_LIBRARY = _PACKAGE / "emulator" / "lib" / NAME
+_SIZE_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30}
+
+
+@dataclass(frozen=True)
+class EmbeddedDevice:
+    """What a user may choose about the embedded device; None leaves it to the device.
+
+    seed: warps take turns at random, alike in every run with this seed. delay: microseconds that a stream's work waits
+    at most, at random by seed. memory: bytes of device memory.
+    """
+
+    seed: int | None = None
+    delay: int | None = None
+    memory: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> EmbeddedDevice:
+        """From ``embedded`` or ``embedded:seed=3,delay=200,memory=1G``. Raises NeutrinoError for anything else."""
+        name, _, rest = text.partition(":")
+        if name != "embedded":
+            raise NeutrinoError(
+                f"--device {text}: there is no device of that name; embedded is the one without a GPU, "
+                "and without --device the machine's GPU is used"
+            )
+        known = [field.name for field in fields(cls)]
+        values = {}
+        for part in rest.split(",") if rest else []:
+            key, _, value = part.partition("=")
+            if key not in known:
+                raise NeutrinoError(f"--device {text}: {key!r} is no option of it: {', '.join(known)}")
+            match = re.fullmatch(r"(\d{1,15})([KMG]?)", value, re.ASCII)
+            if match is None or (match[2] and key != "memory"):
+                raise NeutrinoError(f"--device {text}: {key} needs a number, not {value!r}")
+            values[key] = int(match[1]) << _SIZE_SHIFTS[match[2]]
+        return cls(**values)
+
+    def environment(self, before: Mapping[str, str]) -> dict[str, str]:
+        """The variable for the stand-in. before: an environment whose own settings stay, but for those made here."""
+        settings = dict(
+            pair.partition("=")[::2] for pair in before.get(VARIABLE, "").split(";") if "=" in pair
+        ) | {"python": sys.executable, "root": str(_PACKAGE.parent)}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                settings[field.name] = str(value)
+        for key, value in settings.items():
+            if ";" in value:
+                raise NeutrinoError(f"{value}: the embedded device cannot use a path with a semicolon ({key})")
+        return {VARIABLE: ";".join(f"{key}={value}" for key, value in settings.items())}
+
+
+def stand_in() -> Path:
+    """The stand-in driver. Raises NeutrinoError when it was not built."""
+    if not is_library(_LIBRARY):
+        raise NeutrinoError(
+            f"{_LIBRARY} is missing: the embedded device was not built; run make setup in a checkout, or install "
+            "Neutrino again with a C compiler present"
+        )
+    return _LIBRARY
