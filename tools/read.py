@@ -209,10 +209,21 @@ def _fields(maps, manifest):
     ]
 
 
+def _embedded(path):
+    """Whether the trace around a result file was made on the embedded device."""
+    events = path.resolve().parent.parent / "events.jsonl"
+    lines = events.read_text().splitlines(keepends=True) if events.is_file() else []
+    # A last line without its end is one that is being written, or was cut off.
+    devices = [event for line in lines if line.endswith("\n") and (event := json.loads(line))["event"] == "device"]
+    return any(device["name"].startswith("Neutrino embedded device") for device in devices)
+
+
 def _summary(path, launch):
     header, sections, records = parse(path, launch)
     count = len(header["launches"])
     print(f"{path}: {header['name'] or 'kernel ' + str(header['kernel'])}, {count} launches with data")
+    if _embedded(path):
+        print("  embedded device: times are steps of the interpreter, not cycles")
     print(f"  launch {header['launch']}: grid {header['grid']}, block {header['block']}")
     for section in sections:
         rows = valid(header, section, records[section["name"]])

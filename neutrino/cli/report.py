@@ -22,8 +22,8 @@ from neutrino.errors import NeutrinoError, TraceError
 from neutrino.fatbin.demangle import demangle
 from neutrino.probing.model import MapKind
 from neutrino.probing.selection import Selection
-from neutrino.tracing import Trace, TraceKernel, TraceSummary, find_traces, summarize
-from neutrino.tracing.manifest import Spills
+from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_traces, summarize
+from neutrino.tracing.manifest import Assembly, Spills
 from neutrino.tracing.summary import KernelSummary, MapSummary
 
 DONE, BAD_INPUT, NOTHING = 0, 2, 3
@@ -138,6 +138,8 @@ class _Report:
         facts = [_visible(f"pid {process.get('pid', '?')} on {process.get('host', '?')}"), when]
         facts += [f"{device.get('name')} ({device.get('arch')})" for device in trace.devices]
         self.console.print(f"{command or 'unknown command'}: {', '.join(facts)}")
+        if trace.clock is Clock.STEPS:
+            self.console.print("embedded device: times are steps of the interpreter, not cycles")
         self.console.print()
 
     def _kernel(self, summary: KernelSummary) -> None:
@@ -148,12 +150,7 @@ class _Report:
         launches = f"{_count(summary.submitted, 'launch', 'launches')} probed"
         if summary.unprobed:
             launches += f", {summary.unprobed:,} not"
-        registers = f"registers {manifest.registers_original} → {manifest.registers_twin}"
-        spills = f"spills {_spills(manifest.spills_original)} → {_spills(manifest.spills_twin)}"
-        if summary.capped and manifest.registers_capped is not None:
-            registers += f" ({manifest.registers_capped} in {summary.capped:,} launches)"
-            spills += f" ({_spills(manifest.spills_capped)})"
-        self.console.print(f"  {launches}; {registers}; {spills}")
+        self.console.print(f"  {launches}; {_resources(manifest.assembly, summary.capped)}")
         for entry in summary.maps:
             self._map(entry)
         self.console.print()
@@ -204,6 +201,17 @@ class _Report:
         self.console.print()
 
 
+def _resources(assembly: Assembly | None, capped: int) -> str:
+    if assembly is None:
+        return "not assembled: no ptxas"
+    registers = f"registers {assembly.registers_original} → {assembly.registers_twin}"
+    spills = f"spills {_spills(assembly.spills_original)} → {_spills(assembly.spills_twin)}"
+    if capped and assembly.registers_capped is not None:
+        registers += f" ({assembly.registers_capped} in {capped:,} launches)"
+        spills += f" ({_spills(assembly.spills_capped)})"
+    return f"{registers}; {spills}"
+
+
 def _number(value: int | float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.6g}"
 
@@ -229,6 +237,7 @@ def _document(summary: TraceSummary) -> dict[str, Any]:
         "started": trace.started,
         "process": trace.process,
         "devices": list(trace.devices),
+        "clock": trace.clock.value,
         "kernels": [_kernel_document(kernel) for kernel in summary.kernels],
         "not_probed": [
             {
@@ -261,6 +270,7 @@ def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
             "capped": summary.capped,
             "not_probed": summary.unprobed,
         },
+        "assembler": raw.get("assembler"),
         "registers": raw.get("registers"),
         "spills": raw.get("spills"),
         "sites": len(manifest.sites) if manifest else 0,

@@ -1,7 +1,7 @@
 """Trace directories read back: NumPy views of what the probes saved, and summaries of them."""
 
 from neutrino.tracing.summary import TraceSummary, summarize
-from neutrino.tracing.trace import Trace, TraceKernel, TraceLaunch, find_traces
+from neutrino.tracing.trace import Clock, Trace, TraceKernel, TraceLaunch, find_traces
 from neutrino.tracing.views import MapView
 
-__all__ = ["MapView", "Trace", "TraceKernel", "TraceLaunch", "TraceSummary", "find_traces", "summarize"]
+__all__ = ["Clock", "MapView", "Trace", "TraceKernel", "TraceLaunch", "TraceSummary", "find_traces", "summarize"]

@@ -20,11 +20,26 @@ class Spills:
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """One probed kernel. capped: the twin under a register cap, None without one.
+class Assembly:
+    """What the assembler said of a kernel and its twin. capped: the twin under a register cap, None without one.
 
-    registers a thread; spills and frame in bytes a thread. sites: probe, tracepoint, line and text of each
-    matched instruction. raw: the whole document.
+    registers a thread. name: of the assembler, as ``ptxas 13.0.88``.
+    """
+
+    name: str
+    registers_original: int
+    registers_twin: int
+    registers_capped: int | None
+    spills_original: Spills | None
+    spills_twin: Spills | None
+    spills_capped: Spills | None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One probed kernel. assembly: None where there was no assembler, as the embedded device allows.
+
+    sites: probe, tracepoint, line and text of each matched instruction. raw: the whole document.
     """
 
     name: str
@@ -32,14 +47,8 @@ class Manifest:
     twin: str
     arch: str
     maps: tuple[Map, ...]
-    registers_original: int
-    registers_twin: int
-    registers_capped: int | None
-    spills_original: Spills | None
-    spills_twin: Spills | None
-    spills_capped: Spills | None
+    assembly: Assembly | None
     sites: tuple[dict[str, Any], ...]
-    assembler: str
     raw: dict[str, Any]
 
 
@@ -53,22 +62,14 @@ def read_manifest(path: Path) -> Manifest:
         raise TraceError(f"{path}: not JSON: {error}") from error
     reader = _Reader(path)
     table = reader.table(document, "the document")
-    registers = reader.table(table.get("registers"), "registers")
-    spills = reader.table(table.get("spills"), "spills")
     return Manifest(
         name=reader.text(table, "name"),
         demangled=reader.text(table, "demangled"),
         twin=reader.text(table, "twin"),
         arch=reader.text(table, "arch"),
         maps=tuple(reader.map(entry) for entry in reader.rows(table, "maps")),
-        registers_original=reader.number(registers, "original"),
-        registers_twin=reader.number(registers, "twin"),
-        registers_capped=reader.optional_number(registers, "capped"),
-        spills_original=reader.spills(spills, "original"),
-        spills_twin=reader.spills(spills, "twin"),
-        spills_capped=reader.spills(spills, "capped"),
+        assembly=None if table.get("assembler", "") is None else reader.assembly(table),
         sites=tuple(reader.table(site, "a site") for site in reader.rows(table, "sites")),
-        assembler=reader.text(table, "assembler"),
         raw=table,
     )
 
@@ -113,6 +114,19 @@ class _Reader:
             return None
         row = self.table(table[name], f"spills.{name}")
         return Spills(self.number(row, "stores"), self.number(row, "loads"))
+
+    def assembly(self, table: dict[str, Any]) -> Assembly:
+        registers = self.table(table.get("registers"), "registers")
+        spills = self.table(table.get("spills"), "spills")
+        return Assembly(
+            name=self.text(table, "assembler"),
+            registers_original=self.number(registers, "original"),
+            registers_twin=self.number(registers, "twin"),
+            registers_capped=self.optional_number(registers, "capped"),
+            spills_original=self.spills(spills, "original"),
+            spills_twin=self.spills(spills, "twin"),
+            spills_capped=self.spills(spills, "capped"),
+        )
 
     def map(self, value: Any) -> Map:
         entry = self.table(value, "a map")

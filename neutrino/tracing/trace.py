@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,17 @@ from neutrino.tracing.result import Result
 from neutrino.tracing.views import MapView
 
 Array = npt.NDArray[Any]
+EMBEDDED_DEVICE = "Neutrino embedded device"
+"""How the name of the embedded device begins, as its stand-in driver gives it."""
+
+
+class Clock(Enum):
+    """What the probes' times count, from ``%clock``, ``%clock64`` and ``%globaltimer``."""
+
+    CYCLES = "cycles"
+    """A GPU's own clocks."""
+    STEPS = "steps"
+    """Steps of the embedded device's interpreter: an order of events, not a duration."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +143,12 @@ class Trace:
     def complete(self) -> bool:
         """Whether the process ended the trace itself, so that nothing is missing from it."""
         return self._launches.ended and bool(self._events.of("end"))
+
+    @property
+    def clock(self) -> Clock:
+        """What the times in the records count."""
+        embedded = any(str(device.get("name", "")).startswith(EMBEDDED_DEVICE) for device in self.devices)
+        return Clock.STEPS if embedded else Clock.CYCLES
 
     @property
     def started(self) -> float:

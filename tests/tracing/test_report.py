@@ -14,6 +14,7 @@ from trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
 from neutrino.cli.kernel_names import shorten
 from neutrino.cli.report import main
 from neutrino.probing.layout import Reason
+from neutrino.resources import tool_path
 
 LONG = (
     "_ZN2at6native27unrolled_elementwise_kernelINS0_11FillFunctorIfEESt5arrayIPcLm1EELi4E"
@@ -201,3 +202,32 @@ def test_one_absent_trace_does_not_hide_the_others(trace: Path, capsys: pytest.C
 def test_short_names(name: str, width: int, short: str) -> None:
     assert shorten(name, width) == short
     assert len(shorten(name, width)) <= width
+
+
+@pytest.mark.parametrize("assembled", [True, False])
+def test_the_embedded_devices_time_is_no_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, assembled: bool
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    writer = TraceWriter(tmp_path / "t", "Neutrino embedded device (PTX interpreter, step clock)")
+    writer.kernel(1, "vecadd", maps=[BLOCK_SCHED], assembled=assembled)
+    writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions([BLOCK_SCHED], 1, {"BlockSched": [(1, 2, 0)]}))
+    path = writer.write()
+    (path / "read.py").write_bytes(Path(tool_path("read.py")).read_bytes())
+    assert main([str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "embedded device: times are steps of the interpreter, not cycles" in text
+    assert ("not assembled: no ptxas" in text, "registers 18 → 20" in text) == (not assembled, assembled)
+    assert main([str(path), "--json"]) == 0
+    (document,) = json.loads(capsys.readouterr().out)["traces"]
+    assert document["clock"] == "steps"
+    assert (document["kernels"][0]["assembler"] is None) == (not assembled)
+    read = subprocess.run([sys.executable, str(path / "read.py")], capture_output=True, text=True, check=True)
+    assert "steps of the interpreter" in read.stdout
+
+
+def test_a_gpus_time_is_cycles(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(trace)]) == 0
+    assert "steps" not in capsys.readouterr().out
+    assert main([str(trace), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["traces"][0]["clock"] == "cycles"

@@ -75,6 +75,7 @@ class TraceWriter:
     """Collects what a process did; ``write`` puts it into the folder."""
 
     path: Path
+    device: str = "NVIDIA H200"
     events: list[dict[str, Any]] = field(default_factory=list)
     records: list[Any] = field(default_factory=list)
     kernels: dict[int, tuple[Map, ...]] = field(default_factory=dict)
@@ -89,7 +90,7 @@ class TraceWriter:
             executable="/usr/bin/python", version="0.1.0", driver="libcuda.so.1", driver_version=13000,
             probes="0" * 64,
         )  # fmt: skip
-        self.event("device", ordinal=0, name="NVIDIA H200", arch="sm_90")
+        self.event("device", ordinal=0, name=self.device, arch="sm_90")
         self.event("image", id=0, kind="fatbin", size=1000, source="")
 
     def event(self, event: str, /, **members: Any) -> None:
@@ -102,6 +103,8 @@ class TraceWriter:
         reason: Reason = Reason.PROBED,
         detail: str = "",
         maps: Sequence[Map] = (),
+        *,
+        assembled: bool = True,
     ) -> None:
         self.event("kernel", id=identity, image=0, name=name, reason=reason.word, detail=detail)
         if reason is not Reason.PROBED:
@@ -135,6 +138,8 @@ class TraceWriter:
             "numerics": {"original": {}, "twin": {}, "own": {}},
             "assembler": "ptxas 13.0.88",
         }  # fmt: skip
+        if not assembled:
+            manifest |= dict.fromkeys(("registers", "spills", "frame", "numerics", "assembler"))
         folder = self.path / "kernel" / str(identity)
         folder.mkdir()
         (folder / "manifest.json").write_text(json.dumps(manifest))
