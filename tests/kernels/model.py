@@ -22,16 +22,20 @@ class Expected:
     """What an argument's array holds after the launch.
 
     exact: bit for bit, NaN included. Else |got - array| <= atol + rtol * |array|, element by element.
+    unordered: the same values in any order, which the order of the atomics decides.
     """
 
     array: Array
     exact: bool = True
     rtol: float = 0.0
     atol: float = 0.0
+    unordered: bool = False
 
     def mismatch(self, got: Array) -> str:
         """What is wrong with ``got``, of the same shape and type, in words; empty when nothing is."""
         want, have = np.atleast_1d(self.array), np.atleast_1d(got)
+        if self.unordered:
+            want, have = np.sort(want, axis=None), np.sort(have, axis=None)
         if self.exact:
             words = f"u{want.dtype.itemsize}"
             bad = np.ascontiguousarray(want).view(words) != np.ascontiguousarray(have).view(words)
