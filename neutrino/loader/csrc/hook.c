@@ -778,8 +778,14 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 
 static void release_primary(CUdevice device)
 {
-	if (device >= 0 && device < DEVICES &&
-	    __atomic_fetch_sub(&primary_counts[device], 1, __ATOMIC_ACQ_REL) == 1)
+	if (device < 0 || device >= DEVICES)
+		return;
+	/* A release too many, which the driver refuses, must not be counted. */
+	int count = __atomic_load_n(&primary_counts[device], __ATOMIC_ACQUIRE);
+	while (count > 0 && !__atomic_compare_exchange_n(&primary_counts[device], &count, count - 1, false,
+							 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		;
+	if (count == 1)
 		forget_context(__atomic_exchange_n(&primary_contexts[device], NULL, __ATOMIC_ACQ_REL));
 }
 

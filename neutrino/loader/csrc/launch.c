@@ -234,6 +234,17 @@ static void fill_block(uint8_t *block, const struct nt_kernel *kernel, uint32_t 
 	memcpy(block, addresses->values, kernel->variable_count * sizeof(addresses->values[0]));
 }
 
+/* Bytes up to the end of the program's last parameter. */
+static size_t parameters_size(const struct nt_kernel *kernel)
+{
+	size_t size = 0;
+
+	for (uint32_t i = 0; i < kernel->parameter_count; i++)
+		if (kernel->parameters[i].offset + kernel->parameters[i].size > size)
+			size = kernel->parameters[i].offset + kernel->parameters[i].size;
+	return size;
+}
+
 /* Submit with the probe block behind the program's parameters, in the form that the program used. */
 static CUresult submit_twin(const struct nt_launch *launch, const struct nt_kernel *kernel, CUfunction twin, void *block)
 {
@@ -246,7 +257,8 @@ static CUresult submit_twin(const struct nt_launch *launch, const struct nt_kern
 			else if (*key == CU_LAUNCH_PARAM_BUFFER_SIZE)
 				size = *(size_t *)key[1];
 		}
-		if (!buffer && size)
+		/* What the driver may refuse of the original is for it to judge. */
+		if (launch->parameters || (!buffer && size) || size < parameters_size(kernel))
 			return CUDA_ERROR_INVALID_VALUE;
 		uint8_t *packed = alloca(twin_size);
 		memset(packed, 0, twin_size);

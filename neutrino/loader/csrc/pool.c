@@ -47,6 +47,7 @@ struct nt_stream {
 	uint64_t key; /* 0: none */
 	uint64_t state;
 	uint64_t watermark;
+	uint32_t lives; /* streams of the program that were destroyed under this key */
 };
 
 struct nt_segment {
@@ -56,6 +57,7 @@ struct nt_segment {
 	struct nt_stream *stream;
 	uint64_t chunks; /* bits of nt_pool.chunks_busy, 0 for a small segment */
 	uint32_t hold;
+	uint32_t life;	  /* of the stream, when it took the segment */
 	uint32_t count;	  /* launches, valid once full */
 	uint32_t drained; /* the drain thread's own: launches copied back */
 	bool recorded;	  /* the event stands behind the last launch */
@@ -83,6 +85,7 @@ struct nt_pool {
 	uint64_t chunks_busy;
 	uint64_t watermark; /* a synchronisation of the whole context */
 	uint32_t small_hint;
+	bool is_short; /* a launch found no free segment */
 	bool ending; /* the process ends: keep what the driver will free */
 	struct nt_segment *segments; /* small ones, then one for each chunk */
 	struct nt_slot *slots;
@@ -147,39 +150,45 @@ static struct nt_stream *find_stream(struct nt_pool *pool, CUstream handle, bool
 	return NULL;
 }
 
-static void finish_segment(struct nt_segment *segment)
+/*
+ * own: the stream that the caller's thread launches on, or is about to destroy. Only there can an event be recorded: the
+ * program may destroy any other stream meanwhile. A segment without an event waits for a watermark.
+ */
+static void finish_segment(struct nt_segment *segment, const struct nt_stream *own)
 {
-	struct nt_stream *stream = segment->stream;
-
-	segment->recorded = false;
-	/* Another thread's default stream cannot be named: that segment waits for a watermark. */
-	if (!is_per_thread(stream) || stream->key >> 3 == thread_number())
-		segment->recorded = nt_driver.cuEventRecord(segment->event, stream_handle(stream)) == CUDA_SUCCESS;
+	segment->recorded = segment->stream == own &&
+			    nt_driver.cuEventRecord(segment->event, stream_handle(own)) == CUDA_SUCCESS;
 	/* One step: the segment may be recycled as soon as it is done. */
 	__atomic_fetch_xor(&segment->hold, HOLD_FINISHING | HOLD_DONE, __ATOMIC_RELEASE);
 }
 
 /* Of all that see the count at zero, one finishes. */
-static void finish_if_last(struct nt_segment *segment, uint32_t hold)
+static void finish_if_last(struct nt_segment *segment, uint32_t hold, const struct nt_stream *own)
 {
 	while ((hold & HOLD_FULL) && !(hold & (HOLD_DONE | HOLD_FINISHING | HOLD_COUNT))) {
 		if (!__atomic_compare_exchange_n(&segment->hold, &hold, hold | HOLD_FINISHING, false, __ATOMIC_ACQ_REL,
 						 __ATOMIC_ACQUIRE))
 			continue;
-		finish_segment(segment);
+		finish_segment(segment, own);
 		return;
 	}
 }
 
-static void release_segment(struct nt_segment *segment)
+static void release_segment(struct nt_segment *segment, const struct nt_stream *own)
 {
-	finish_if_last(segment, __atomic_sub_fetch(&segment->hold, 1, __ATOMIC_ACQ_REL));
+	finish_if_last(segment, __atomic_sub_fetch(&segment->hold, 1, __ATOMIC_ACQ_REL), own);
 }
 
-static void close_segment(struct nt_segment *segment, uint32_t count)
+static void close_segment(struct nt_segment *segment, uint32_t count, const struct nt_stream *own)
 {
 	__atomic_store_n(&segment->count, count, __ATOMIC_RELEASE);
-	finish_if_last(segment, __atomic_or_fetch(&segment->hold, HOLD_FULL, __ATOMIC_ACQ_REL));
+	finish_if_last(segment, __atomic_or_fetch(&segment->hold, HOLD_FULL, __ATOMIC_ACQ_REL), own);
+}
+
+/* A state without a segment, not equal to any state before it. */
+static uint64_t without_segment(uint64_t state)
+{
+	return (((state >> STATE_GENERATION_SHIFT) + 1) & 0xffff) << STATE_GENERATION_SHIFT;
 }
 
 static struct nt_segment *take_small(struct nt_pool *pool)
@@ -232,6 +241,7 @@ static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uin
 		struct nt_segment *segment = &pool->segments[pool->small_count + first];
 		segment->chunks = run << first;
 		segment->stream = stream;
+		segment->life = __atomic_load_n(&stream->lives, __ATOMIC_ACQUIRE);
 		segment->count = 1;
 		segment->slots[0] = (struct nt_slot){.size = size};
 		__atomic_store_n(&segment->hold, HOLD_FULL | 1, __ATOMIC_RELEASE);
@@ -266,13 +276,20 @@ enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t
 				*ret = (struct nt_room){current, stream, count, current->address + used * UNIT};
 				return NT_ROOM;
 			}
-			release_segment(current);
+			release_segment(current, stream);
 			continue;
 		}
 		struct nt_segment *next = take_small(pool);
-		if (!next)
+		if (!next) {
+			__atomic_store_n(&pool->is_short, true, __ATOMIC_RELAXED);
+			/* Closed though none follows: only a closed segment ever comes back. */
+			if (current && __atomic_compare_exchange_n(&stream->state, &state, without_segment(state), false,
+								   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+				close_segment(current, count, stream);
 			return NT_ROOM_FULL;
+		}
 		__atomic_store_n(&next->stream, stream, __ATOMIC_RELEASE);
+		next->life = __atomic_load_n(&stream->lives, __ATOMIC_ACQUIRE);
 		__atomic_fetch_add(&next->hold, 1, __ATOMIC_ACQ_REL);
 		uint64_t generation = (state >> STATE_GENERATION_SHIFT) + 1;
 		uint64_t replaced = (uint64_t)(next - pool->segments + 1) << STATE_SEGMENT_SHIFT |
@@ -281,12 +298,12 @@ enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t
 		if (__atomic_compare_exchange_n(&stream->state, &state, replaced, false, __ATOMIC_ACQ_REL,
 						__ATOMIC_ACQUIRE)) {
 			if (current)
-				close_segment(current, count);
+				close_segment(current, count, stream);
 			next->slots[0].offset = 0;
 			*ret = (struct nt_room){next, stream, 0, next->address};
 			return NT_ROOM;
 		}
-		release_segment(next);
+		release_segment(next, stream);
 		give_small(pool, next);
 	}
 }
@@ -300,7 +317,7 @@ void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, uin
 	slot->launch = launch;
 	slot->size = size;
 	__atomic_store_n(&slot->sequence, __atomic_add_fetch(&sequence, 1, __ATOMIC_ACQ_REL), __ATOMIC_RELEASE);
-	release_segment(room->segment);
+	release_segment(room->segment, room->stream);
 }
 
 /* --- pools --- */
@@ -373,6 +390,7 @@ static void unmake_pool(struct nt_pool *pool, bool has_context)
 	memset(pool->small_free, 0, sizeof(pool->small_free));
 	pool->chunks_busy = 0;
 	pool->watermark = 0;
+	pool->is_short = false;
 }
 
 static bool make_pool(struct nt_pool *pool)
@@ -630,10 +648,14 @@ static void drain_large(struct nt_pool *pool, struct nt_segment *segment)
 /* How many launches of a segment, from the first one not yet drained, are complete by the watermarks. */
 static uint32_t complete_until(const struct nt_pool *pool, const struct nt_segment *segment, uint32_t count)
 {
-	uint64_t stream_mark = __atomic_load_n(&segment->stream->watermark, __ATOMIC_ACQUIRE);
-	uint64_t pool_mark = __atomic_load_n(&pool->watermark, __ATOMIC_ACQUIRE);
-	uint64_t mark = stream_mark > pool_mark ? stream_mark : pool_mark;
+	const struct nt_stream *stream = segment->stream;
+	uint64_t stream_mark = __atomic_load_n(&stream->watermark, __ATOMIC_ACQUIRE);
+	uint64_t mark = __atomic_load_n(&pool->watermark, __ATOMIC_ACQUIRE);
 	uint32_t until = segment->drained;
+
+	/* Read after the watermark: waiting for a stream says nothing of one that was destroyed before at its address. */
+	if (stream_mark > mark && __atomic_load_n(&stream->lives, __ATOMIC_ACQUIRE) == segment->life)
+		mark = stream_mark;
 
 	while (until < count) {
 		uint64_t submitted = __atomic_load_n(&segment->slots[until].sequence, __ATOMIC_ACQUIRE);
@@ -684,7 +706,7 @@ static bool drain_full(struct nt_pool *pool, struct nt_segment *segment, bool al
 	return true;
 }
 
-static bool drain_open(struct nt_pool *pool, struct nt_stream *stream, bool all_complete)
+static bool drain_open(struct nt_pool *pool, struct nt_stream *stream, bool all_complete, bool is_short)
 {
 	uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
 	uint32_t number = (uint32_t)(state >> STATE_SEGMENT_SHIFT);
@@ -699,21 +721,26 @@ static bool drain_open(struct nt_pool *pool, struct nt_stream *stream, bool all_
 			until++;
 	else
 		until = complete_until(pool, segment, count);
-	if (until == segment->drained)
-		return false;
-	drain_small(pool, segment, segment->drained, until);
+	bool worked = until > segment->drained;
+	if (worked)
+		drain_small(pool, segment, segment->drained, until);
 	segment->drained = until;
-	/* A thread's default stream ends with the thread, and no call tells: its segment may not be left to it. */
-	uint64_t none = (((state >> STATE_GENERATION_SHIFT) + 1) & 0xffff) << STATE_GENERATION_SHIFT;
-	if (until == count && is_per_thread(stream) &&
-	    __atomic_compare_exchange_n(&stream->state, &state, none, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-		close_segment(segment, count);
-	return true;
+	/*
+	 * A thread's default stream ends with the thread, and no call tells: its segment may not be left to it. Nor may
+	 * streams keep segments that others lack.
+	 */
+	if (until == count && (is_short || is_per_thread(stream)) &&
+	    __atomic_compare_exchange_n(&stream->state, &state, without_segment(state), false, __ATOMIC_ACQ_REL,
+					__ATOMIC_ACQUIRE)) {
+		close_segment(segment, count, NULL);
+		worked = true;
+	}
+	return worked;
 }
 
 static bool drain_pool(struct nt_pool *pool, bool all_complete)
 {
-	bool worked = false;
+	bool worked = false, is_short = __atomic_exchange_n(&pool->is_short, false, __ATOMIC_RELAXED);
 
 	for (uint64_t i = 0; i < pool->small_count + CHUNKS; i++) {
 		struct nt_segment *segment = &pool->segments[i];
@@ -722,7 +749,7 @@ static bool drain_pool(struct nt_pool *pool, bool all_complete)
 	}
 	for (unsigned i = 0; i < STREAMS; i++)
 		if (__atomic_load_n(&pool->streams[i].key, __ATOMIC_ACQUIRE))
-			worked |= drain_open(pool, &pool->streams[i], all_complete);
+			worked |= drain_open(pool, &pool->streams[i], all_complete, is_short);
 	return worked;
 }
 
@@ -838,13 +865,23 @@ void nt_pool_forget_stream(CUcontext context, CUstream handle)
 {
 	struct nt_pool *pool = nt_pool_find(context);
 	struct nt_stream *stream = pool ? find_stream(pool, handle, false) : NULL;
+	int capturing = CU_STREAM_CAPTURE_STATUS_NONE;
 
 	if (!stream)
 		return;
-	uint64_t state = __atomic_exchange_n(&stream->state, 0, __ATOMIC_ACQ_REL);
+	uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
+	while (!__atomic_compare_exchange_n(&stream->state, &state, without_segment(state), false, __ATOMIC_ACQ_REL,
+					    __ATOMIC_ACQUIRE))
+		;
+	__atomic_add_fetch(&stream->lives, 1, __ATOMIC_RELEASE);
 	uint32_t number = (uint32_t)(state >> STATE_SEGMENT_SHIFT);
-	if (number)
-		close_segment(&pool->segments[number - 1], (uint32_t)(state >> STATE_COUNT_SHIFT) & 0xfff);
+	if (!number)
+		return;
+	/* In a capture the event would become a part of the program's graph. */
+	bool recordable = nt_driver.cuStreamIsCapturing(handle, &capturing) == CUDA_SUCCESS &&
+			  capturing == CU_STREAM_CAPTURE_STATUS_NONE;
+	close_segment(&pool->segments[number - 1], (uint32_t)(state >> STATE_COUNT_SHIFT) & 0xfff,
+		      recordable ? stream : NULL);
 }
 
 /* Wait until the pool is in another state. */

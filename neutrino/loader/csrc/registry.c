@@ -11,6 +11,8 @@
 #include "trace.h"
 #include "twins.h"
 
+#define USERS_LIMIT_NS UINT64_C(1000000000)
+
 enum resolve_state {
 	UNRESOLVED,
 	RESOLVING,
@@ -49,6 +51,7 @@ struct nt_owner {
 	int twins_state;	/* enum resolve_state */
 	void *twins;		/* CUmodule or CUlibrary of ours; NULL: would not load */
 	void *capped;
+	int users; /* threads that prepare contexts for its functions: it is not unloaded under them */
 	struct nt_function *functions;
 	struct nt_owner *next;
 };
@@ -608,10 +611,25 @@ static struct nt_owner *take_owner(struct nt_owner *gone)
 	return taken;
 }
 
+/* Another thread may be about to load their code in a context of its own. Where that takes too long they stay loaded. */
+static bool wait_for_users(const struct nt_owner *owner)
+{
+	uint64_t until = nt_now_ns() + USERS_LIMIT_NS;
+
+	while (__atomic_load_n(&owner->users, __ATOMIC_ACQUIRE)) {
+		if (nt_now_ns() >= until)
+			return false;
+		nt_sleep_us(100);
+	}
+	return true;
+}
+
 static void unload_twins(const struct nt_owner *owner)
 {
 	void *const loaded[] = {owner->twins, owner->capped};
 
+	if (!wait_for_users(owner))
+		return;
 	for (int i = 0; i < 2; i++) {
 		if (!loaded[i])
 			continue;
@@ -648,9 +666,10 @@ void nt_registry_forget_context(CUcontext context)
 			if (!function->is_kernel && function->context == context)
 				nt_handles_remove(&function_table, &function->handle);
 			for (int i = 0; i < NT_FUNCTION_CONTEXTS; i++) {
-				struct nt_addresses *addresses = function->addresses[i];
+				struct nt_addresses *addresses =
+					__atomic_load_n(&function->addresses[i], __ATOMIC_ACQUIRE);
 				/* Readers may be at it: what is left is never matched again. */
-				if (addresses && addresses->context == context)
+				if (addresses && __atomic_load_n(&addresses->context, __ATOMIC_ACQUIRE) == context)
 					__atomic_store_n(&addresses->context, NULL, __ATOMIC_RELEASE);
 			}
 		}
@@ -679,16 +698,18 @@ void nt_registry_prepare_context(CUcontext context)
 				room = larger;
 			}
 			list[count++] = function;
+			__atomic_add_fetch(&library_behind(owner)->users, 1, __ATOMIC_ACQ_REL);
 		}
 	pthread_mutex_unlock(&mutex);
 
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	for (size_t i = 0; i < count; i++) {
-		const struct nt_owner *owner = library_behind(list[i]->owner);
+		struct nt_owner *owner = library_behind(list[i]->owner);
 		load_now(owner, list[i]->capped);
 		if (load_now(owner, list[i]->twin))
 			add_addresses(list[i], owner, context);
+		__atomic_sub_fetch(&owner->users, 1, __ATOMIC_ACQ_REL);
 	}
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	free(list);
