@@ -37,6 +37,9 @@ _PART_BITS = 26
 
 _FLOATING = frozenset({"f16", "bf16", "f16x2", "bf16x2", "f32", "f64", "f32x2"})
 
+# PTX ISA, "Floating-Point Constants": how the exact ones begin. They are no operands of moves of bits.
+_EXACT_FLOAT = {"0f": "f32", "0d": "f64"}
+
 # The machine instruction that an arithmetic PTX instruction becomes, by its opcode and type.
 _MACHINE_VERB = {"add": "ADD", "sub": "ADD", "mul": "MUL", "fma": "FMA", "mad": "FMA"}
 _MACHINE_TYPE = {
@@ -364,7 +367,7 @@ class Emission:
         """The value in a register of the field's width (at least that, for fields below 32 bits)."""
         wanted = max(field.type.size * 8, 16)
         if value.type is None or value.text in SPECIAL_REGISTERS:
-            kind = value.type or f"b{wanted}"
+            kind = value.type or _EXACT_FLOAT.get(value.text[:2].lower(), f"b{wanted}")
             name = self.scratch.take(f"b{bits(kind)}")
             lines.append(f"mov.{kind} {name}, {value.text};")
             value = Value(name, kind)

@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Mapping
 
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
@@ -21,6 +22,7 @@ from neutrino.ptx.module import TYPE_BYTES
 _INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uU]?\Z", re.ASCII)
 _OCTAL = re.compile(r"-?0\d+\Z", re.ASCII)
 _IMMEDIATE = re.compile(r"-?(?:\d\w*|\d*\.\d+(?:[eE][-+]?\d+)?|WARP_SZ)\Z", re.ASCII)
+_FRACTION = re.compile(r"-?\d*\.\d+(?:[eE][-+]?\d+)?\Z", re.ASCII)
 _ELEMENT = {"x": 0, "y": 1, "z": 2, "w": 3}
 
 # Instructions that move TYPE × vector bytes for each thread (PTX ISA, 9.7.9 and 9.7.13).
@@ -107,7 +109,7 @@ class SiteOperands:
             return self._address(operand)
         name = self._element(operand, helper, element)
         if _IMMEDIATE.match(name):
-            return Value(name, None)
+            return Value(self._exact(name), None)
         if name in SPECIAL_REGISTERS:
             return Value(name, SPECIAL_REGISTERS[name])
         declaration = self._body.declaration(name, self._position)
@@ -122,6 +124,16 @@ class SiteOperands:
                 f"{helper} of {self._instruction.opcode} is {name!r}, which a probe cannot read"
             )
         return self._sum(parts)
+
+    def _exact(self, number: str) -> str:
+        """A decimal fraction as the bits that the instruction takes for it; any other number as it is."""
+        if not _FRACTION.match(number):
+            return number
+        letter, code = ("f", ">f") if self._instruction.type == "f32" else ("d", ">d")
+        try:
+            return f"0{letter}" + struct.pack(code, float(number)).hex().upper()
+        except OverflowError:
+            raise UnsupportedError(f"{number} does not fit into {self._instruction.opcode}'s type") from None
 
     def _element(self, operand: str, helper: str, element: str | None) -> str:
         elements = vector_elements(operand)

@@ -1,5 +1,7 @@
 """Which instructions are sites, and what is inserted around them."""
 
+import re
+
 import pytest
 from machine import assemble
 from ptx_text import FIRST_LINE, array, kernel, lines, only, probe, skipped
@@ -157,6 +159,22 @@ def test_operands_after(instruction, helper, before, after, probe_set, tools, tm
     at = found.index(instruction)
     assert found[at - len(before) - 1 : at] == ["mov.u64 %rd2, %rd1;", *before]
     assert found[at + 1 : at + 2 + len(after)] == [*after, "st.global.u64 [%rd1], %rd2; ret;"]
+    assemble(twins.render(), "sm_90", tmp_path)
+
+
+@pytest.mark.parametrize("field", ["u32", "u64", "f32", "f64"])
+@pytest.mark.parametrize(("instruction", "move"), [
+    ("add.rn.f32 %f1, %f2, 0f3F800000", "mov.f32 %NtW, 0f3F800000;"),
+    ("setp.lt.f32 %p2, %f1, -1.5", "mov.f32 %NtW, 0fBFC00000;"),
+    ("fma.rn.f64 %d1, %d2, 0.1, %d2", "mov.f64 %NtW, 0d3FB999999999999A;"),
+    ("fma.rn.f64 %d1, %d2, 0D3FF0000000000000, %d2", "mov.f64 %NtW, 0D3FF0000000000000;"),
+])  # fmt: skip
+def test_fractions_among_the_operands(instruction, move, field, probe_set, tools, tmp_path):  # noqa: PLR0917
+    """The bits that the instruction takes, whatever the field; the assembler takes them as floats only."""
+    size = int(field[1:]) // 8
+    probes = probe_set(array([field], size) + probe(instruction.split()[0], before="SAVE [ M ] { IN2 };"))
+    twins = probe_module(parse(kernel(f"{instruction}; ret;")), probes)
+    assert move in [re.sub(r"%Nt[wd]\d+", "%NtW", line) for line in lines(only(twins))]
     assemble(twins.render(), "sm_90", tmp_path)
 
 
