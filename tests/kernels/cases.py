@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from functools import cache
 
-from tests.kernels import atomics, calls, control, elementwise, floats, integers, matrices, reductions, scans
+from tests.kernels import (
+    atomics,
+    calls,
+    control,
+    elementwise,
+    floats,
+    integers,
+    matrices,
+    reductions,
+    scans,
+    triton,
+)
 from tests.kernels.model import Case, Expected
 
 __all__ = ["Case", "Expected", "cases"]
 
-_KINDS = (elementwise, reductions, scans, control, calls, integers, floats, atomics, matrices)
+_KINDS = (elementwise, reductions, scans, control, calls, integers, floats, atomics, matrices, triton)
 
 
 @cache
