@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,11 +32,13 @@ class Expected:
     atol: float = 0.0
     unordered: bool = False
 
+    def canonical(self, array: Array) -> Array:
+        """The array, sorted where its order means nothing: what two right results have in common."""
+        return np.sort(array, axis=None) if self.unordered else np.atleast_1d(array)
+
     def mismatch(self, got: Array) -> str:
         """What is wrong with ``got``, of the same shape and type, in words; empty when nothing is."""
-        want, have = np.atleast_1d(self.array), np.atleast_1d(got)
-        if self.unordered:
-            want, have = np.sort(want, axis=None), np.sort(have, axis=None)
+        want, have = self.canonical(self.array), self.canonical(got)
         if self.exact:
             words = f"u{want.dtype.itemsize}"
             bad = np.ascontiguousarray(want).view(words) != np.ascontiguousarray(have).view(words)
@@ -73,6 +76,14 @@ class Case:
     def exact(self) -> bool:
         """Whether every result is known to the bit."""
         return all(expected.exact for expected in self.expected.values())
+
+    def digest(self) -> str:
+        """SHA-256, in hex, of the PTX and of all that goes into the launch: results kept elsewhere belong to it."""
+        digest = hashlib.sha256(self.path.read_bytes())
+        digest.update(repr((self.kernel, self.grid, self.block, self.shared)).encode())
+        for value in (*self.arguments, *self.constants.values()):
+            digest.update(value if isinstance(value, bytes) else np.ascontiguousarray(value).tobytes())
+        return digest.hexdigest()
 
     def mismatches(self, results: Mapping[int, Array]) -> list[str]:
         """What is wrong after a launch, in words. results: every array argument's contents, by its place."""
