@@ -54,16 +54,11 @@ class EmbeddedDevice:
 
     def environment(self, before: Mapping[str, str]) -> dict[str, str]:
         """The variable for the stand-in. before: an environment whose own settings stay, but for those made here."""
-        settings = dict(
-            pair.partition("=")[::2] for pair in before.get(VARIABLE, "").split(";") if "=" in pair
-        ) | {"python": sys.executable, "root": str(_PACKAGE.parent)}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None:
-                settings[field.name] = str(value)
-        for key, value in settings.items():
-            if ";" in value:
-                raise NeutrinoError(f"{value}: the embedded device cannot use a path with a semicolon ({key})")
+        settings = dict(pair.partition("=")[::2] for pair in before.get(VARIABLE, "").split(";") if "=" in pair)
+        own = {"python": sys.executable, "root": str(_PACKAGE.parent)}
+        chosen = {field.name: getattr(self, field.name) for field in fields(self)}
+        own |= {key: str(value) for key, value in chosen.items() if value is not None}
+        settings |= {key: value.replace("%", "%25").replace(";", "%3B") for key, value in own.items()}
         return {VARIABLE: ";".join(f"{key}={value}" for key, value in settings.items())}
 
 

@@ -59,19 +59,29 @@ class MapView:
         """
         if self.map.kind is MapKind.SUM:
             return self._sums().reshape(-1)
+        if self.counts is None and self.exists.all():
+            return self.records.reshape(-1)
+        return self.records[self._saved()]
+
+    def places(self) -> dict[str, Array]:
+        """Where each record of ``valid()`` belongs, of an array map of one launch: axis → numbers.
+
+        The axes are ``block``, ``warp``, ``k`` and at thread level ``lane``. ValueError for other maps.
+        """
+        axes = ("block", "warp", "k", "lane") if self.map.level is Level.THREAD else ("block", "warp", "k")
+        if self.map.kind is MapKind.SUM or self.records.ndim != len(axes):
+            raise ValueError(f"map {self.map.name!r}: places() is for an array map of a single launch")
+        return dict(zip(axes, np.nonzero(self._saved()), strict=True))
+
+    def _saved(self) -> npt.NDArray[np.bool_]:
+        """Which records of an array map were saved, in the shape of the records."""
         if self.counts is None:
-            if self.exists.all():
-                return self.records.reshape(-1)
-            return self.records[self._mask(self.exists)]
+            exists = self.exists
+            mask = exists[:, None, :] if self.map.level is Level.THREAD else exists[:, None]
+            return np.broadcast_to(mask, self.records.shape)
         saved = np.arange(self.map.cap) < np.minimum(self.counts, self.map.cap)[..., None]
         saved = saved & self.exists[..., None]
-        if self.map.level is Level.THREAD:
-            saved = np.moveaxis(saved, -1, -2)
-        return self.records[saved]
-
-    def _mask(self, exists: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        mask = exists[:, None, :] if self.map.level is Level.THREAD else exists[:, None]
-        return np.broadcast_to(mask, self.records.shape)
+        return np.moveaxis(saved, -1, -2) if self.map.level is Level.THREAD else saved
 
     @property
     def dropped(self) -> int:

@@ -1,0 +1,206 @@
+"""What a kernel is launched with: made up from its parameters, or as the user says."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from neutrino.errors import NeutrinoError
+from neutrino.playground.elements import NAMES, ElementType, element_type
+from neutrino.playground.parameters import Kernel, Role, Value
+
+THREADS = 128
+"""Threads of a block where the kernel does not say."""
+BLOCKS = 4
+_BUFFER_BYTES = 1 << 20
+_SHARED_BYTES = 32 << 10
+_MOST_BYTES = 128 << 20
+_PLAIN_FLOAT = 1.5
+_BUFFER = re.compile(rf"(?P<type>{'|'.join(NAMES)}):(?P<count>\d+)(?:=(?P<fill>.+))?")
+_FLOAT_FORMATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Device memory behind a pointer. data: what it holds before the launch. origin: where that is from, in words."""
+
+    value: Value
+    type: ElementType
+    data: bytes
+    origin: str
+
+    @property
+    def elements(self) -> int:
+        """How many elements it holds."""
+        return len(self.data) // self.type.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Number:
+    """A plain number. data: its bytes. text: as it is shown."""
+
+    value: Value
+    data: bytes
+    text: str
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """One launch. grid: blocks; block: threads; shared: bytes of dynamic shared memory.
+
+    arguments: by parameter, in order: its size in bytes and what is in it.
+    """
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    arguments: tuple[tuple[int, tuple[Buffer | Number, ...]], ...]
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """All buffers, in order."""
+        return tuple(item for _, items in self.arguments for item in items if isinstance(item, Buffer))
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the user says of a launch; None is left to us. arguments: name or position → text. seed: of random data."""
+
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    shared: int | None = None
+    arguments: Mapping[str, str] | None = None
+    seed: int = 0
+
+
+def make_inputs(kernel: Kernel, choices: Choices) -> Inputs:
+    """Inputs for one launch. Raises NeutrinoError for choices that do not fit the kernel, or a file that is not there.
+
+    Pointers get buffers of 1 MiB, or more where the launch has more threads; integers the number of threads.
+    """
+    block = choices.block or kernel.block or (THREADS, 1, 1)
+    if kernel.exact and kernel.block and block != kernel.block:
+        wanted, given = (",".join(map(str, extents)) for extents in (kernel.block, block))
+        raise NeutrinoError(f"--block {given}: the kernel says .reqntid {wanted}, and runs with that alone")
+    grid = choices.grid or (BLOCKS, 1, 1)
+    shared = choices.shared if choices.shared is not None else _SHARED_BYTES if kernel.dynamic_shared else 0
+    maker = _Maker(math.prod(grid) * math.prod(block), choices)
+    values = [value for _, values in kernel.parameters for value in values]
+    texts = _texts(values, choices.arguments or {})
+    arguments = tuple(
+        (parameter.size, tuple(maker.make(value, texts.get(value.name)) for value in values))
+        for parameter, values in kernel.parameters
+    )
+    return Inputs(grid, block, shared, arguments)
+
+
+def _texts(values: Sequence[Value], arguments: Mapping[str, str]) -> dict[str, str]:
+    """What the user says, by the value's name."""
+    names = [value.name for value in values]
+    texts = {}
+    for key, text in arguments.items():
+        if key in names:
+            texts[key] = text
+        elif re.fullmatch(r"\d+", key) and int(key) < len(names):
+            texts[names[int(key)]] = text
+        else:
+            known = ", ".join(f"{name} ({position})" for position, name in enumerate(names)) or "none"
+            raise NeutrinoError(f"--arg {key}: the kernel's arguments are {known}")
+    return texts
+
+
+class _Maker:
+    """Makes arguments, with one generator so that no two buffers are alike."""
+
+    def __init__(self, threads: int, choices: Choices) -> None:
+        self._threads = threads
+        self._generator = np.random.default_rng(choices.seed)
+
+    def make(self, value: Value, text: str | None) -> Buffer | Number:
+        """One argument. text: what the user says of it."""
+        if value.role is Role.POINTER:
+            return self._buffer(value) if text is None else self._given_buffer(value, text)
+        return self._number(value) if text is None else self._given_number(value, text)
+
+    def _buffer(self, value: Value) -> Buffer:
+        kind = element_type(value.type)
+        size = max(_BUFFER_BYTES, 4 * self._threads * kind.dtype.itemsize)
+        count = min(size, _MOST_BYTES) // kind.dtype.itemsize
+        if not value.loads:
+            return Buffer(value, kind, bytes(count * kind.dtype.itemsize), "zeros")
+        return Buffer(value, kind, self._random(kind, count), "random")
+
+    def _random(self, kind: ElementType, count: int) -> bytes:
+        # Integers that are read may be indices, so they stay below what every buffer holds.
+        return kind.random(count, self._threads, self._generator).tobytes()
+
+    def _given_buffer(self, value: Value, text: str) -> Buffer:
+        kind = element_type(value.type)
+        if text.startswith("@"):
+            return _file_buffer(value, kind, text[1:])
+        match = _BUFFER.fullmatch(text)
+        if match is None:
+            raise NeutrinoError(
+                f"--arg {value.name}={text}: a pointer takes TYPE:COUNT, TYPE:COUNT=NUMBER or @FILE; "
+                f"TYPE is one of {', '.join(NAMES)}"
+            )
+        kind, count = ElementType(match["type"]), int(match["count"])
+        if not 0 < count * kind.dtype.itemsize <= _MOST_BYTES:
+            raise NeutrinoError(f"--arg {value.name}={text}: a buffer takes 1 to {_MOST_BYTES} bytes")
+        if match["fill"] is None:
+            return Buffer(value, kind, self._random(kind, count), "random")
+        number = _parsed(value, match["fill"], kind.is_float)
+        try:
+            filled = np.full(count, number, "f8" if kind.is_float else kind.dtype)
+        except OverflowError:
+            raise NeutrinoError(f"--arg {value.name}={text}: {kind.name} does not hold {number}") from None
+        return Buffer(value, kind, kind.encode(filled).tobytes(), f"all {match['fill']}")
+
+    def _number(self, value: Value) -> Number:
+        if value.role is Role.FLOAT:
+            return _encoded(value, _PLAIN_FLOAT)
+        return _encoded(value, min(self._threads, (1 << (8 * value.size - 1)) - 1))
+
+    def _given_number(self, value: Value, text: str) -> Number:
+        return _encoded(value, _parsed(value, text, value.role is Role.FLOAT))
+
+
+def _parsed(value: Value, text: str, is_float: bool) -> int | float:
+    try:
+        return float(text) if is_float else int(text, 0)
+    except ValueError:
+        kind = "a number" if is_float else "an integer"
+        raise NeutrinoError(f"--arg {value.name}={text}: it takes {kind}") from None
+
+
+def _encoded(value: Value, number: int | float) -> Number:
+    bits = 8 * value.size
+    if value.role is Role.FLOAT:
+        try:
+            data = struct.pack("<f" if value.type == "bf16" else _FLOAT_FORMATS[value.type], number)
+        except OverflowError:
+            raise NeutrinoError(f"--arg {value.name}={number:g}: {value.type} does not hold it") from None
+        data = data[2:] if value.type == "bf16" else data
+        return Number(value, data.ljust(value.size, b"\0"), f"{number:g}")
+    whole = int(number)
+    if not -(1 << (bits - 1)) <= whole < 1 << bits:
+        raise NeutrinoError(f"--arg {value.name}={whole}: it has {bits} bits")
+    return Number(value, (whole & ((1 << bits) - 1)).to_bytes(value.size, "little"), str(whole))
+
+
+def _file_buffer(value: Value, kind: ElementType, path: str) -> Buffer:
+    try:
+        data = Path(path).read_bytes()
+        if path.endswith(".npy"):
+            data = np.load(path, allow_pickle=False).tobytes()
+    except (OSError, ValueError) as error:
+        raise NeutrinoError(f"--arg {value.name}=@{path}: cannot be read: {error}") from error
+    if not data:
+        raise NeutrinoError(f"--arg {value.name}=@{path}: the file is empty")
+    return Buffer(value, kind, data, f"from {path}")

@@ -1,0 +1,257 @@
+"""What a kernel does with its parameters: which are pointers, to what, and which are plain numbers.
+
+Read off the text by following each ``ld.param`` through what may move an address. An estimate, good enough to make up
+inputs: a pointer that went through memory or a call's results is not followed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from neutrino.errors import NeutrinoError
+from neutrino.ptx.instruction import REGISTER, Instruction, read_address, read_instruction, vector_elements
+from neutrino.ptx.module import TYPE_BYTES, Function, Module, Parameter
+
+_STATEMENT = re.compile(r"(?<=[;{}:\s])(?:@\s*!?\s*[\w$%]+\s+)?[a-z]\w*(?:\.[\w:]+)*\b[^;:]*(?=;)", re.ASCII)
+_THREADS = re.compile(r"\.(?P<word>reqntid|maxntid)\s+(?P<extents>\d+(?:\s*,\s*\d+){0,2})", re.ASCII)
+_POINTER = re.compile(r"\.param\b[^,()]*\.ptr\b[^,()]*?(?P<name>[A-Za-z_$%][\w$]*)\s*(?=,|\Z)", re.ASCII)
+_FLOATS = ("f64", "f32", "f16", "bf16")
+_PAIRS = {"f16x2": "f16", "bf16x2": "bf16"}
+_MOVES = frozenset({"mov", "cvta", "add", "sub", "selp", "or", "shfl"})
+"""Operations whose 64-bit result can be the address that an operand was, or lie in the same buffer."""
+
+
+class Role(Enum):
+    """What a number that a kernel is given is for."""
+
+    POINTER = "pointer"
+    INTEGER = "integer"
+    FLOAT = "float"
+
+
+@dataclass(frozen=True)
+class Value:
+    """One number in the parameters: a whole parameter, or a part of a structure that the kernel loads.
+
+    name: the parameter's, with ``+8`` for a part of it. offset: bytes in the parameter. size: bytes.
+    type: as ``f32``, of what a pointer points at. loads, stores, updates: what the kernel does through a pointer;
+    updates are atomics.
+    """
+
+    name: str
+    offset: int
+    size: int
+    role: Role
+    type: str
+    loads: bool = False
+    stores: bool = False
+    updates: bool = False
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel as it wants to be launched.
+
+    parameters: each with the values in it, a structure that is never looked into with none. block: threads of a
+    block where the text says them. exact: it must be launched with just these. dynamic_shared: it uses shared memory
+    whose size the launch gives.
+    """
+
+    name: str
+    parameters: tuple[tuple[Parameter, tuple[Value, ...]], ...]
+    block: tuple[int, int, int] | None
+    exact: bool
+    dynamic_shared: bool
+
+
+def choose_kernel(module: Module, name: str | None) -> Function:
+    """The kernel of that name, or the only one. Raises NeutrinoError that lists what there is."""
+    names = [entry.name for entry in module.entries]
+    if not names:
+        raise NeutrinoError("no kernel in it: there is no .entry")
+    if name is None and len(names) > 1:
+        raise NeutrinoError(f"{len(names)} kernels in it; choose one with --kernel: {', '.join(names)}")
+    for entry in module.entries:
+        if name in (None, entry.name):
+            return entry
+    raise NeutrinoError(f"no kernel {name} in it; it has {', '.join(names)}")
+
+
+def read_kernel(module: Module, entry: Function) -> Kernel:
+    """What a kernel's text tells of its parameters and its launch. Raises PtxError for parameters of unknown form."""
+    flow = _Flow(module, entry)
+    parameters, _ = module.parameter_layout(entry)
+    declared = module.code[slice(*entry.parameters)] if entry.parameters else ""
+    pointers = {match["name"] for match in _POINTER.finditer(declared)}
+    header = module.code[entry.name_end : entry.body[0]] if entry.body else ""
+    threads = _THREADS.search(header)
+    block: tuple[int, int, int] | None = None
+    if threads:
+        x, y, z, *_ = [*(int(extent) for extent in threads["extents"].split(",")), 1, 1]
+        block = (x, y, z)
+    return Kernel(
+        entry.name,
+        tuple((parameter, tuple(flow.values(parameter, parameter.name in pointers))) for parameter in parameters),
+        block,
+        threads is not None and threads["word"] == "reqntid",
+        any(variable.space == "shared" and variable.size is None for variable in module.variables),
+    )
+
+
+class _Flow:
+    """One pass over a kernel's instructions collects edges; what is asked of them follows the edges."""
+
+    def __init__(self, module: Module, entry: Function) -> None:
+        self._same: dict[str, str] = {}
+        self._types: dict[str, set[str]] = defaultdict(set)
+        self._loaded: dict[tuple[str, int], tuple[str, str]] = {}
+        self._moved: dict[str, set[str]] = defaultdict(set)
+        self._accesses: list[tuple[str, str, Instruction]] = []
+        self._passed_on: set[str] = set()
+        for instruction in _instructions(module, entry):
+            self._read(instruction)
+
+    def values(self, parameter: Parameter, is_pointer: bool) -> Iterator[Value]:
+        """The values in a parameter, in order."""
+        parts = {offset: part for (name, offset), part in sorted(self._loaded.items()) if name == parameter.name}
+        whole = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}.get(parameter.size)
+        if not parts and whole:
+            # Never loaded: its kind does not matter to the kernel.
+            yield Value(parameter.name, 0, parameter.size, Role.POINTER if is_pointer else Role.INTEGER, whole)
+        for offset, (kind, register) in parts.items():
+            alone = len(parts) == 1 and offset == 0
+            name = parameter.name if alone else f"{parameter.name}+{offset}"
+            yield self._value(name, offset, kind, register, is_pointer and alone)
+
+    def _value(self, name: str, offset: int, kind: str, register: str, is_pointer: bool) -> Value:
+        size = TYPE_BYTES[kind]
+        reached = self._reach(register)
+        accesses = [(what, instruction) for base, what, instruction in self._accesses if base in reached]
+        if size == 8 and (accesses or is_pointer or reached & self._passed_on):
+            # What is loaded says best what it is; the words are in that order.
+            kinds = [self._element(instruction) for _, instruction in sorted(accesses, key=lambda pair: pair[0])]
+            does = {what for what, _ in accesses}
+            unknown = not accesses
+            return Value(
+                name, offset, size, Role.POINTER, next((kind for kind in kinds if kind), "f32"),
+                "load" in does or unknown, "store" in does or unknown, "update" in does,
+            )  # fmt: skip
+        number = self._number_type(kind, register)
+        return Value(name, offset, size, Role.FLOAT if number in _FLOATS else Role.INTEGER, number)
+
+    def _read(self, instruction: Instruction) -> None:
+        opcode, kind = instruction.parts[0], instruction.type
+        if opcode == "ld" and instruction.state_space == "param" and kind:
+            address = read_address(instruction.operands[1])
+            if address is not None:
+                for index, register in enumerate(vector_elements(instruction.operands[0])):
+                    place = (address.base, int(address.offset, 0) + index * TYPE_BYTES[kind])
+                    if place in self._loaded:
+                        self._join(self._loaded[place][1], register)
+                        self._move(self._loaded[place][1], register)
+                    else:
+                        self._loaded[place] = (kind, register)
+            return
+        if opcode == "st" and instruction.state_space == "param":
+            self._passed_on |= _registers(instruction.operands[1:])
+        elif opcode == "call":
+            self._passed_on |= _registers(instruction.operands)
+        for operand in instruction.operands:
+            address = read_address(operand) if operand.startswith("[") else None
+            if address is not None and instruction.state_space not in ("shared", "local", "param"):
+                self._accesses.append((address.base, _access(instruction), instruction))
+        self._note_types(instruction)
+        wide = kind is not None and TYPE_BYTES[kind] == 8
+        if opcode in _MOVES and wide:
+            for source in _registers(instruction.sources):
+                for target in _registers(instruction.operands[:1]):
+                    self._move(source, target)
+        elif opcode == "mad" and len(instruction.operands) == 4:
+            self._move(instruction.operands[3], instruction.operands[0])
+
+    def _note_types(self, instruction: Instruction) -> None:
+        parts, operands = instruction.parts, instruction.operands
+        if parts[0] in ("mov", "shfl"):
+            for source in _registers(operands[1:2]):
+                for target in _registers(operands[:1]):
+                    self._join(source, target)
+            return
+        kinds = [part for part in parts[1:] if part in TYPE_BYTES]
+        if parts[0] == "cvt" and len(kinds) == 2 and len(operands) >= 2:
+            self._type(operands[:1], kinds[0])
+            self._type(operands[1:], kinds[1])
+        elif kinds and not any(operand.startswith("[") for operand in operands):
+            self._type(operands, kinds[-1])
+        elif kinds and parts[0] in ("ld", "st", "atom", "red"):
+            self._type([operand for operand in operands if not operand.startswith("[")], kinds[-1])
+
+    def _type(self, operands: Sequence[str], kind: str) -> None:
+        if not kind.startswith("b") or kind.startswith("bf"):
+            for register in _registers(operands):
+                self._types[register].add(_PAIRS.get(kind, kind))
+
+    def _find(self, register: str) -> str:
+        while (above := self._same.get(register, register)) != register:
+            register = above
+        return register
+
+    def _join(self, one: str, other: str) -> None:
+        self._same[self._find(one)] = self._find(other)
+
+    def _move(self, source: str, target: str) -> None:
+        self._moved[source].add(target)
+
+    def _reach(self, register: str) -> set[str]:
+        reached, fresh = {register}, [register]
+        while fresh:
+            for target in self._moved[fresh.pop()] - reached:
+                reached.add(target)
+                fresh.append(target)
+        return reached
+
+    def _known_types(self, register: str) -> set[str]:
+        group = self._find(register)
+        return set().union(*(kinds for name, kinds in self._types.items() if self._find(name) == group))
+
+    def _number_type(self, kind: str, register: str) -> str:
+        if kind in TYPE_BYTES and not kind.startswith("b"):
+            return kind
+        known = self._known_types(register)
+        return next((name for name in _FLOATS if name in known), "u" + kind.lstrip("bf"))
+
+    def _element(self, instruction: Instruction) -> str:
+        """What one element of the accessed memory is, by the instruction or by what becomes of its registers."""
+        kind = _PAIRS.get(instruction.type or "", instruction.type or "")
+        if not kind:
+            return ""
+        if not kind.startswith("b") or kind == "bf16":
+            return kind
+        values = [operand for operand in instruction.operands if not operand.startswith("[")]
+        known = set().union(*(self._known_types(register) for register in _registers(values)))
+        size = TYPE_BYTES[kind]
+        fitting = [name for name in _FLOATS if name in known and TYPE_BYTES[name] <= size]
+        return fitting[0] if fitting else "u" + {1: "8", 2: "16", 4: "32", 8: "64"}.get(size, "32")
+
+
+def _instructions(module: Module, entry: Function) -> Iterator[Instruction]:
+    if entry.body is None:
+        return
+    for match in _STATEMENT.finditer(module.code, *entry.body):
+        instruction = read_instruction(match[0])
+        if instruction is not None:
+            yield instruction
+
+
+def _access(instruction: Instruction) -> str:
+    opcode = instruction.parts[0]
+    if opcode == "st" or instruction.parts[:2] == ("wmma", "store"):
+        return "store"
+    return "update" if opcode in ("atom", "red") else "load"
+
+
+def _registers(operands: Sequence[str]) -> set[str]:
+    return {name for operand in operands for name in REGISTER.findall(operand) if not operand.startswith("[")}
