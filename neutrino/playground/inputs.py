@@ -125,6 +125,8 @@ class _Maker:
     def make(self, value: Value, text: str | None) -> Buffer | Number:
         """One argument. text: what the user says of it."""
         if value.role is Role.POINTER:
+            if text is None and not (value.loads or value.stores or value.updates):
+                return Number(value, bytes(value.size), "null, never used")
             return self._buffer(value) if text is None else self._given_buffer(value, text)
         return self._number(value) if text is None else self._given_number(value, text)
 

@@ -184,6 +184,10 @@ class _Flow:
         if parts[0] == "cvt" and len(kinds) == 2 and len(operands) >= 2:
             self._type(operands[:1], kinds[0])
             self._type(operands[1:], kinds[1])
+        elif parts[0] in ("mma", "wmma") and len(kinds) == len(operands) == 4:
+            # PTX ISA, "mma": .dtype.atype.btype.ctype, in the order of the operands.
+            for operand, kind in zip(operands, kinds, strict=True):
+                self._type([operand], "f32" if kind == "tf32" else kind)
         elif kinds and not any(operand.startswith("[") for operand in operands):
             self._type(operands, kinds[-1])
         elif kinds and parts[0] in ("ld", "st", "atom", "red"):
