@@ -336,13 +336,19 @@ def _document(result: Attempt) -> dict[str, Any]:
         "assembler": manifest.raw.get("assembler") if manifest else None,
         "registers": manifest.raw.get("registers") if manifest else None,
         "sites": list(manifest.sites) if manifest else [],
-        "maps": [
-            {"name": view.map.name, "kind": view.map.kind.value, "level": view.map.level.value, "cap": view.map.cap,
-             "dropped": view.dropped, "columns": {name: [_plain(value) for value in column] for name, column in _columns(view).items()}}
-            for launch in result.probed.launches()
-            for view in launch.maps.values()
-        ],
-    }  # fmt: skip
+        "maps": [_map_document(view) for launch in result.probed.launches() for view in launch.maps.values()],
+    }
+
+
+def _map_document(view: MapView) -> dict[str, Any]:
+    return {
+        "name": view.map.name,
+        "kind": view.map.kind.value,
+        "level": view.map.level.value,
+        "cap": view.map.cap,
+        "dropped": view.dropped,
+        "columns": {name: [_plain(value) for value in column] for name, column in _columns(view).items()},
+    }
 
 
 def _plain(value: int | float) -> int | float | str:
