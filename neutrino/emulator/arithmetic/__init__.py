@@ -1,0 +1,45 @@
+"""What each PTX instruction computes that only reads and writes registers, on arrays with an element a lane."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from neutrino.emulator.arithmetic.bits import BUILDERS as _BITS
+from neutrino.emulator.arithmetic.comparison import BUILDERS as _COMPARISONS
+from neutrino.emulator.arithmetic.conversion import BUILDERS as _CONVERSIONS
+from neutrino.emulator.arithmetic.floats import BUILDERS as _FLOATS
+from neutrino.emulator.arithmetic.integers import BUILDERS as _INTEGERS
+from neutrino.emulator.arithmetic.matrix import MatrixOperation
+from neutrino.emulator.arithmetic.matrix import build as _build_matrix
+from neutrino.emulator.arithmetic.operation import Modifiers, Operation
+
+__all__ = ["MatrixOperation", "Operation", "find_matrix_operation", "find_operation"]
+
+_BUILDERS = {**_BITS, **_COMPARISONS, **_CONVERSIONS}
+_FLOAT_TYPES = frozenset(("f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "f32x2"))
+
+
+@cache
+def find_operation(opcode: str, destinations: int = 1, sources: int = 0) -> Operation | None:
+    """What the instruction `opcode` (dotted, without predicate and operands) computes.
+
+    destinations: registers written, the carry flag aside; 2 for `p|q`. sources: operands read, where the opcode leaves
+    it open (min and max of three); 0 for the usual number.
+    None where the instruction does more than compute from registers (memory, control, other lanes, special registers).
+    Raises ValueError, naming the modifier, where it is one of ours with a modifier, or lack of one, that is not known.
+    """
+    words = Modifiers(opcode, destinations, sources)
+    builder = _BUILDERS.get(words.mnemonic)
+    if builder is None:
+        table = _FLOATS if words.peek() in _FLOAT_TYPES else _INTEGERS
+        builder = table.get(words.mnemonic)
+    return None if builder is None else builder(words)
+
+
+@cache
+def find_matrix_operation(opcode: str) -> MatrixOperation | None:
+    """What `mma.sync.aligned.…` computes over the fragments of a warp's 32 lanes; None for any other instruction.
+
+    Raises ValueError, naming it, for a shape or type that is not known.
+    """
+    return _build_matrix(opcode)

@@ -1,0 +1,86 @@
+"""The instructions with .approx and .full (PTX ISA 9.7.3, 9.7.4): the nearest value, where the manual allows some ulps.
+
+Each gives the float64 result rounded once to the type, and the manual's results for zeros, infinities, NaN and, with
+.ftz, subnormal numbers. The hardware's last bits are not documented, so they are not imitated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from neutrino.emulator.arithmetic import double
+from neutrino.emulator.arithmetic.formats import decode, to_register
+from neutrino.emulator.arithmetic.operation import Function, Lanes, Modifiers
+
+# The types that each has, by PTX ISA section of the same name.
+_TYPES: Mapping[str, tuple[str, ...]] = {
+    "div": ("f32",),
+    "rcp": ("f32", "f64"),
+    "sqrt": ("f32",),
+    "rsqrt": ("f32", "f64"),
+    "sin": ("f32",),
+    "cos": ("f32",),
+    "lg2": ("f32",),
+    "ex2": ("f32", "f16", "bf16"),
+    "tanh": ("f32", "f16", "bf16"),
+}
+
+
+def _reciprocal_root(value: Lanes) -> Lanes:
+    return np.float64(1) / np.sqrt(value)
+
+
+_FUNCTIONS: Mapping[str, Function] = {
+    "rcp": np.reciprocal,
+    "sqrt": np.sqrt,
+    "rsqrt": _reciprocal_root,
+    "sin": np.sin,
+    "cos": np.cos,
+    "lg2": np.log2,
+    "ex2": np.exp2,
+    "tanh": np.tanh,
+}
+
+
+def _divide(a: Lanes, b: Lanes) -> Lanes:
+    """div.approx: where the divisor is above 2**126, its reciprocal counts as zero."""
+    magnitude = np.abs(b)
+    large = (magnitude > np.float32(2.0**126)) & np.isfinite(magnitude)
+    quotient = np.divide(a, b, dtype=np.float64)
+    if large.any():
+        sign = np.copysign(np.float64(1), b)
+        quotient = np.where(large, a.astype(np.float64) * (sign * np.float64(0)), quotient)
+    return to_register(quotient, "f32", "rn")
+
+
+def _in_double(function: Function) -> Function:
+    """rcp and rsqrt of f64: the upper 32 bits of the result, the lower ones zero; subnormal operands count as zero."""
+    mask = np.uint64(0xFFFFFFFF00000000)
+    smallest = np.finfo(np.float64).tiny
+
+    def apply(a: Lanes) -> Lanes:
+        flushed = np.where(np.abs(a) < smallest, np.copysign(np.float64(0), a), a)
+        result = double.settle_nan(function(flushed), a)
+        result = np.where(np.abs(result) < smallest, np.copysign(np.float64(0), result), result)
+        return (np.asarray(result).view(np.uint64) & mask).view(np.float64)
+
+    return apply
+
+
+def _approximation(words: Modifiers, name: str, form: str) -> tuple[Function, int]:
+    if name not in _TYPES[words.mnemonic] or (form == "full" and words.mnemonic != "div"):
+        raise ValueError(f"{words.opcode}: {words.mnemonic}.{form} has no form for {name}")
+    if words.mnemonic == "div":
+        if form == "approx":
+            return _divide, 2
+        return lambda a, b: to_register(np.divide(a, b, dtype=np.float64), "f32", "rn"), 2
+    function = _FUNCTIONS[words.mnemonic]
+    if name == "f64":
+        words.require(("ftz",), "modifier")
+        return _in_double(function), 1
+    return lambda a: to_register(function(decode(a, name).astype(np.float64)), name, "rn"), 1
+
+
+BUILDERS: Mapping[str, Callable[[Modifiers, str, str], tuple[Function, int]]] = dict.fromkeys(_TYPES, _approximation)

@@ -1,0 +1,81 @@
+"""Values rounded once: float64 as the place where exact results are held, and the narrower formats that they go to.
+
+A sum or product of narrow numbers may not fit float64's 53 bits, but rounded to odd (cut off, and the last bit set if
+anything was lost) it still rounds to any format of at most 51 bits as the exact value would, in every direction
+(Boldo and Melquiond, Emulation of FMA and correctly rounded sums, IEEE TC 57, 2008).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from neutrino.emulator.arithmetic.operation import Function, Lanes
+
+# PTX ISA 9.7.3, rounding modifiers: to nearest even, towards zero, towards minus and plus infinity.
+MODES = ("rn", "rz", "rm", "rp")
+
+_TO_INTEGER: dict[str, Function] = {"rn": np.rint, "rz": np.trunc, "rm": np.floor, "rp": np.ceil}
+
+
+def to_integer(value: Lanes, mode: str) -> Lanes:
+    """float64 values rounded to whole numbers."""
+    if mode == "rna":
+        return np.copysign(np.floor(np.abs(value) + 0.5), value)
+    return _TO_INTEGER[mode](value)
+
+
+def sum_error(a: Lanes, b: Lanes, total: Lanes) -> Lanes:
+    """What a + b has beyond `total`, its rounded sum; exact while nothing overflows (Knuth's TwoSum)."""
+    other = total - a
+    return (a - (total - other)) + (b - other)
+
+
+def towards_odd(value: Lanes, error: Lanes) -> Lanes:
+    """value + error rounded to odd, where `value` is that sum rounded to nearest; both float64."""
+    bits = np.asarray(value).view(np.int64)
+    # The other neighbour lies away from zero where value and error have the same sign.
+    step = np.where((error > 0) == (value > 0), np.int64(1), np.int64(-1))
+    move = (error != 0) & ((bits & 1) == 0) & np.isfinite(value)
+    return np.where(move, bits + step, bits).view(np.float64)
+
+
+def sum_to_odd(a: Lanes, b: Lanes) -> Lanes:
+    """a + b of float64 values, rounded to odd."""
+    total = a + b
+    return towards_odd(total, sum_error(a, b, total))
+
+
+def signed_zero_sum(a: Lanes, b: Lanes, total: Lanes) -> Lanes:
+    """`total` of a and b with the sign that rounding towards minus infinity gives to zero (IEEE 754, 6.3)."""
+    return np.where((total == 0) & (np.signbit(a) | np.signbit(b)), -np.float64(0), total)
+
+
+def to_f32(value: Lanes, mode: str) -> Lanes:
+    """float64 values, exact or rounded to odd, rounded to float32."""
+    near = value.astype(np.float32)
+    if mode == "rn":
+        return near
+    back = near.astype(np.float64)
+    if mode == "rz":
+        return np.where(np.abs(back) > np.abs(value), np.nextafter(near, np.float32(0)), near)
+    if mode == "rm":
+        return np.where(back > value, np.nextafter(near, np.float32(-np.inf)), near)
+    return np.where(back < value, np.nextafter(near, np.float32(np.inf)), near)
+
+
+def product_sum_f32(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+    """a * b + c of float32 values, rounded once to nearest."""
+    product = np.multiply(a, b, dtype=np.float64)
+    total = np.asarray(product + c)
+    result = total.astype(np.float32)
+    # The second rounding errs only where the first one ended on a tie: then all bits below a tie's own are zero.
+    doubtful = (total.view(np.int64) & 0x0FFFFFFF) == 0
+    if doubtful.any():
+        where = np.flatnonzero(doubtful & (total != 0))
+        if where.size:
+            wide = np.broadcast_to(c, total.shape).reshape(-1)[where].astype(np.float64)
+            exact = sum_to_odd(product.reshape(-1)[where] if product.ndim else np.full(where.size, product), wide)
+            if total.ndim == 0:
+                return np.float32(exact[0])
+            result[where] = exact.astype(np.float32)
+    return result
