@@ -37,8 +37,14 @@ warnings: setup
 test: setup
 	$(BIN)/python -m pytest
 
+# A library with GPU code and a program that uses it, both by cc alone, run on the embedded device with two probes.
 demo: setup
-	$(BIN)/python -m neutrino.cli.demo
+	@$(MAKE) --no-print-directory --silent -C examples/embedded OUT=$(CURDIR)/build/demo PYTHON=$(abspath $(BIN)/python)
+	@rm -rf build/demo/trace
+	@set -e; PATH="$(abspath $(BIN)):$$PATH"; cd build/demo; \
+	for command in "neutrino-extract libvector.so" \
+	               "neutrino --device embedded -p block_sched -p gmem_bytes ./program" "neutrino-report trace"; do \
+	  printf '\n$$ %s\n' "$$command"; $$command; done
 
 # The whole corpus: minutes, and packages from PyPI. `make check` runs a part of it.
 corpus: setup
