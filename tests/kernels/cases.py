@@ -13,6 +13,7 @@ from tests.kernels import (
     integers,
     matrices,
     reductions,
+    roundings,
     scans,
     triton,
 )
@@ -20,7 +21,7 @@ from tests.kernels.model import Case, Expected
 
 __all__ = ["Case", "Expected", "cases"]
 
-_KINDS = (elementwise, reductions, scans, control, calls, integers, floats, atomics, matrices, triton)
+_KINDS = (elementwise, reductions, scans, control, calls, integers, floats, atomics, matrices, triton, roundings)
 
 
 @cache
