@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from neutrino.errors import NeutrinoError
+from neutrino.probing.model import STATE_SPACES
 from neutrino.ptx.instruction import REGISTER, Instruction, read_address, read_instruction, vector_elements
 from neutrino.ptx.module import TYPE_BYTES, Function, Module, Parameter
 
@@ -160,10 +161,11 @@ class _Flow:
             self._passed_on |= _registers(instruction.operands[1:])
         elif opcode == "call":
             self._passed_on |= _registers(instruction.operands)
-        for operand in instruction.operands:
-            address = read_address(operand) if operand.startswith("[") else None
-            if address is not None and instruction.state_space not in ("shared", "local", "param"):
-                self._accesses.append((address.base, _access(instruction), instruction))
+        places = [operand for operand in instruction.operands if operand.startswith("[")]
+        for index, operand in enumerate(places):
+            address = read_address(operand)
+            if address is not None and _space(instruction, index) in (None, "global", "const"):
+                self._accesses.append((address.base, _access(instruction, index), instruction))
         self._note_types(instruction)
         wide = kind is not None and TYPE_BYTES[kind] == 8
         if opcode in _MOVES and wide:
@@ -250,11 +252,17 @@ def _instructions(module: Module, entry: Function) -> Iterator[Instruction]:
             yield instruction
 
 
-def _access(instruction: Instruction) -> str:
-    opcode = instruction.parts[0]
-    if opcode == "st" or instruction.parts[:2] == ("wmma", "store"):
+def _space(instruction: Instruction, index: int) -> str | None:
+    """The state space of a memory operand, counted among those; copies name the target's, then the source's."""
+    spaces = [part.partition("::")[0] for part in instruction.parts if part.partition("::")[0] in STATE_SPACES]
+    return spaces[min(index, len(spaces) - 1)] if spaces else None
+
+
+def _access(instruction: Instruction, index: int) -> str:
+    parts = instruction.parts
+    if parts[0] == "st" or parts[:2] == ("wmma", "store") or (parts[0] == "cp" and index == 0):
         return "store"
-    return "update" if opcode in ("atom", "red") else "load"
+    return "update" if parts[0] in ("atom", "red") else "load"
 
 
 def _registers(operands: Sequence[str]) -> set[str]:

@@ -1,0 +1,143 @@
+"""What is read off a kernel's text: which parameters are pointers, to what, and how the kernel wants to be launched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from neutrino.errors import NeutrinoError
+from neutrino.playground.parameters import Kernel, Role, Value, choose_kernel, read_kernel
+from neutrino.ptx.module import parse
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "embedded" / "kernels.ptx"
+HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
+
+
+def kernel_of(text: str, name: str | None = None) -> Kernel:
+    module = parse(text)
+    return read_kernel(module, choose_kernel(module, name))
+
+
+def entry(parameters: str, body: str, header: str = "", before: str = "") -> Kernel:
+    return kernel_of(f"{HEAD}{before}\n.visible .entry k({parameters}) {header}\n{{\n{body}\nret;\n}}\n")
+
+
+def values(kernel: Kernel) -> dict[str, Value]:
+    return {value.name: value for _, found in kernel.parameters for value in found}
+
+
+def test_the_example() -> None:
+    found = values(kernel_of(EXAMPLE.read_text(), "saxpy"))
+    assert found == {
+        "x": Value("x", 0, 8, Role.POINTER, "f32", loads=True),
+        "y": Value("y", 0, 8, Role.POINTER, "f32", loads=True, stores=True),
+        "a": Value("a", 0, 4, Role.FLOAT, "f32"),
+        "n": Value("n", 0, 4, Role.INTEGER, "u32"),
+    }
+    total = values(kernel_of(EXAMPLE.read_text(), "sum"))["total"]
+    assert total == Value("total", 0, 8, Role.POINTER, "f32", updates=True)
+
+
+@pytest.mark.parametrize(
+    ("between", "role"),
+    [
+        ("mov.b64 %d1, %d0;", Role.POINTER),
+        ("cvta.to.global.u64 %d1, %d0;", Role.POINTER),
+        ("add.s64 %d1, %d2, %d0;", Role.POINTER),
+        ("sub.s64 %d1, %d0, %d2;", Role.POINTER),
+        ("mad.wide.u32 %d1, %r0, 4, %d0;", Role.POINTER),
+        ("mad.lo.s64 %d1, %d2, %d3, %d0;", Role.POINTER),
+        ("selp.b64 %d1, %d2, %d0, %p0;", Role.POINTER),
+        # A factor or a shifted number is no address.
+        ("mad.lo.s64 %d1, %d0, %d3, %d2;", Role.INTEGER),
+        ("shl.b64 %d1, %d0, 2;", Role.INTEGER),
+        ("mul.lo.s64 %d1, %d0, 4;", Role.INTEGER),
+    ],
+)
+def test_what_moves_an_address(between: str, role: Role) -> None:
+    found = values(entry(".param .u64 v", f"ld.param.u64 %d0, [v];\n{between}\nld.global.u32 %r1, [%d1+4];"))
+    assert found["v"].role is role
+
+
+@pytest.mark.parametrize(
+    ("access", "type", "loads", "stores", "updates"),
+    [
+        ("ld.global.v4.f32 {%f0, %f1, %f2, %f3}, [%d0];", "f32", True, False, False),
+        ("st.global.u8 [%d0], %r0;", "u8", False, True, False),
+        ("atom.global.add.u64 %d1, [%d0], 1;", "u64", False, False, True),
+        ("red.global.add.f64 [%d0], %fd0;", "f64", False, False, True),
+        ("@%p0 ld.global.nc.s16 %h0, [%d0+2];", "s16", True, False, False),
+        ("ld.global.b32 %r1, [%d0];\nfma.rn.f32 %r2, %r1, %r1, %r1;", "f32", True, False, False),
+        ("ld.global.b32 %r1, [%d0];\nmov.b32 {%h0, %h1}, %r1;\nadd.f16 %h0, %h0, %h1;", "f16", True, False, False),
+        ("ld.global.b32 %r1, [%d0];\nadd.rn.bf16x2 %r1, %r1, %r1;", "bf16", True, False, False),
+        ("ld.global.b16 %h1, [%d0];\ncvt.f32.bf16 %f0, %h1;", "bf16", True, False, False),
+        ("add.f32 %r1, %r1, %r1;\nst.global.b32 [%d0], %r1;", "f32", False, True, False),
+        ("cp.async.ca.shared.global [%r0], [%d0], 16;", "f32", True, False, False),
+        ("cp.async.bulk.global.shared::cta.bulk_group [%d0], [%r0], 64;", "f32", False, True, False),
+    ],
+)
+def test_what_is_behind_a_pointer(access: str, type: str, loads: bool, stores: bool, updates: bool) -> None:
+    found = values(entry(".param .u64 .ptr .global .align 4 p", f"ld.param.b64 %d0, [p];\n{access}"))
+    assert found["p"] == Value("p", 0, 8, Role.POINTER, type, loads, stores, updates)
+
+
+@pytest.mark.parametrize(
+    ("kind", "use", "role", "type"),
+    [
+        (".u32", "ld.param.b32 %r0, [v];\nadd.s32 %r1, %r0, 1;", Role.INTEGER, "u32"),
+        (".b32", "ld.param.b32 %r0, [v];\nmul.f32 %r1, %r0, %r0;", Role.FLOAT, "f32"),
+        (".f64", "ld.param.f64 %fd0, [v];", Role.FLOAT, "f64"),
+        (".u64", "ld.param.u64 %d0, [v];\nsetp.lt.u64 %p0, %d1, %d0;", Role.INTEGER, "u64"),
+        (".u8", "ld.param.u8 %h0, [v];", Role.INTEGER, "u8"),
+        (".u32", "", Role.INTEGER, "u32"),
+    ],
+)
+def test_numbers(kind: str, use: str, role: Role, type: str) -> None:
+    found = values(entry(f".param {kind} v", use))
+    assert (found["v"].role, found["v"].type) == (role, type)
+
+
+def test_a_structure_has_values_in_it() -> None:
+    body = """
+    ld.param.u64 %d0, [s+8]; ld.param.v2.u32 {%r0, %r1}, [s];
+    ld.global.f64 %fd0, [%d0];
+    """
+    found = values(entry(".param .align 8 .b8 s[24]", body))
+    assert [(value.name, value.offset, value.role) for value in found.values()] == [
+        ("s+0", 0, Role.INTEGER), ("s+4", 4, Role.INTEGER), ("s+8", 8, Role.POINTER),
+    ]  # fmt: skip
+    assert found["s+8"].type == "f64"
+
+
+def test_a_pointer_that_goes_to_a_call_is_one() -> None:
+    body = """
+    ld.param.u64 %d0, [p];
+    { .param .b64 param0; st.param.b64 [param0], %d0; call.uni helper, (param0); }
+    """
+    assert values(entry(".param .u64 p", body))["p"].role is Role.POINTER
+
+
+@pytest.mark.parametrize(
+    ("header", "block", "exact"),
+    [("", None, False), (".maxntid 64", (64, 1, 1), False), (".reqntid 16, 4", (16, 4, 1), True),
+     (".maxntid 8,8,2 .minnctapersm 2", (8, 8, 2), False)],
+)  # fmt: skip
+def test_the_block_that_the_text_says(header: str, block: tuple[int, int, int] | None, exact: bool) -> None:
+    kernel = entry("", "", header)
+    assert (kernel.block, kernel.exact, kernel.dynamic_shared) == (block, exact, False)
+
+
+def test_dynamic_shared_memory() -> None:
+    assert entry("", "", before=".extern .shared .align 16 .b8 tile[];").dynamic_shared
+
+
+def test_which_kernel() -> None:
+    module = parse(EXAMPLE.read_text())
+    assert choose_kernel(module, "sum").name == "sum"
+    with pytest.raises(NeutrinoError, match=r"2 kernels in it; choose one with --kernel: saxpy, sum"):
+        choose_kernel(module, None)
+    with pytest.raises(NeutrinoError, match=r"no kernel saxp in it; it has saxpy, sum"):
+        choose_kernel(module, "saxp")
+    with pytest.raises(NeutrinoError, match="no kernel in it"):
+        choose_kernel(parse(HEAD), None)
