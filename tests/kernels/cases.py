@@ -15,13 +15,17 @@ from tests.kernels import (
     reductions,
     roundings,
     scans,
+    spaces,
     triton,
+    words,
 )
 from tests.kernels.model import Case, Expected
 
 __all__ = ["Case", "Expected", "cases"]
 
-_KINDS = (elementwise, reductions, scans, control, calls, integers, floats, atomics, matrices, triton, roundings)
+_KINDS = (
+    elementwise, reductions, scans, control, calls, integers, floats, atomics, matrices, triton, roundings, words, spaces,
+)  # fmt: skip
 
 
 @cache
