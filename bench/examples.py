@@ -3,8 +3,9 @@
     python -m bench.examples record --out FOLDER   on a machine with a GPU: FOLDER/examples.json
     python -m bench.examples fill                  README.md gets what bench/results/examples.json holds
 
-A block of the README fenced as ``console`` holds commands behind ``$ ``, each followed by its output. Commands that
-begin with one of ``HERE`` need no GPU: a test runs them as they stand. All others must be in the recording.
+A block of the README fenced as ``console`` holds commands behind ``$ ``, each followed by its output. A block whose
+commands need no GPU (``Block.is_here``) is run by a test as it stands; the commands of all others must be in the
+recording.
 """
 
 from __future__ import annotations
@@ -27,12 +28,18 @@ from bench.tree import tree_hash
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 RECORDING = ROOT / "bench" / "results" / "examples.json"
-HERE = ("neutrino-extract", "neutrino --help", "neutrino-report --help")
+HERE = ("neutrino-extract", "neutrino-probe", "neutrino --device embedded", "neutrino --help", "neutrino-report --help")
 NOT_RUN = ("git ", "make ", "python3 -m venv", ".venv/bin/pip", "pip ", "apt-get")
 """Set-up commands: they have no output in the README, and `make check` and CI run them in their own way."""
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FIGURES = re.compile(r"<!-- figures -->.*?<!-- end -->", re.DOTALL)
-_COMMANDS = ("neutrino", "neutrino-report", "neutrino-extract")
+_COMMANDS = ("neutrino", "neutrino-report", "neutrino-extract", "neutrino-probe")
+_BUILD = "examples/embedded"
+# What no two runs have in common: the trace's name, and the process in a report.
+_CHANGING = (
+    (re.compile(r"\b[A-Z][a-z]{2}\d\d_\d{6}_\d+\b"), "Nov21_131500_4242"),
+    (re.compile(r"\bpid \d+ on [\w.-]+, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b"), "pid 4242 on host, 2026-11-21 13:15:00"),
+)
 
 
 @dataclass(frozen=True)
@@ -43,15 +50,44 @@ class Example:
     output: str
 
 
-def examples(text: str) -> list[Example]:
-    """The commands of all console blocks, in order, but for set-up."""
+@dataclass(frozen=True)
+class Block:
+    """Commands that stand together and run one after the other in one folder."""
+
+    examples: tuple[Example, ...]
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it runs without a GPU: the first command does, and the others use what it made."""
+        return self.examples[0].command.startswith(HERE)
+
+
+def blocks(text: str) -> list[Block]:
+    """The console blocks, in order, but for set-up."""
     found = []
     for block in _BLOCK.findall(text):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, output = part.partition("\n")
-            if not command.startswith(NOT_RUN):
-                found.append(Example(command, output))
+        parts = [part.partition("\n") for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
+        examples = [Example(command, output) for command, _, output in parts if not command.startswith(NOT_RUN)]
+        if examples:
+            found.append(Block(tuple(examples)))
     return found
+
+
+def run_block(block: Block, folder: Path) -> list[str]:
+    """What the commands print, in an empty folder with the examples, built."""
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("build"))
+    subprocess.run(
+        ["make", "--silent", "-C", _BUILD, f"PYTHON={sys.executable}"], cwd=folder, check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    return [run(example.command, folder) for example in block.examples]
+
+
+def comparable(output: str) -> str:
+    """An output without what changes from run to run."""
+    for pattern, stand_in in _CHANGING:
+        output = pattern.sub(stand_in, output)
+    return output
 
 
 def run(command: str, folder: Path) -> str:
@@ -67,6 +103,7 @@ def run(command: str, folder: Path) -> str:
             "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
             "COLUMNS": "100",
+            "XDG_CACHE_HOME": programs,
         }
         finished = subprocess.run(
             command, shell=True, cwd=folder, env=environment, text=True, check=False,
@@ -82,10 +119,9 @@ def record(out: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         shutil.copytree(ROOT / "examples", folder / "examples")
-        for example in examples(README.read_text()):
-            if example.command.startswith(HERE):
-                continue
-            outputs[example.command] = run(example.command, folder)
+        for block in blocks(README.read_text()):
+            if not block.is_here:
+                outputs |= {example.command: run(example.command, folder) for example in block.examples}
     gpu = subprocess.run(
         ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
         capture_output=True,
@@ -99,16 +135,22 @@ def record(out: Path) -> None:
 def fill() -> None:
     """Replace the outputs in the README by the recorded ones, and by those of commands that need no GPU."""
     outputs = json.loads(RECORDING.read_text())["outputs"]
-    for example in examples(README.read_text()):
-        if example.command.startswith(HERE):
-            outputs[example.command] = run(example.command, ROOT)
+    here: list[dict[str, str]] = []
+    for block in blocks(README.read_text()):
+        if block.is_here:
+            with tempfile.TemporaryDirectory() as folder:
+                ran = run_block(block, Path(folder))
+            here.append({example.command: output for example, output in zip(block.examples, ran, strict=True)})
+    outputs_of = iter(here)
 
-    def block(match: re.Match[str]) -> str:
+    def filled(match: re.Match[str]) -> str:
         parts = re.split(r"^\$ ", match[1], flags=re.MULTILINE)[1:]
         commands = [part.partition("\n")[0] for part in parts]
-        return "```console\n" + "".join(f"$ {command}\n{outputs.get(command, '')}" for command in commands) + "```"
+        runnable = [command for command in commands if not command.startswith(NOT_RUN)]
+        known = next(outputs_of) if runnable and runnable[0].startswith(HERE) else outputs
+        return "```console\n" + "".join(f"$ {command}\n{known.get(command, '')}" for command in commands) + "```"
 
-    text = _BLOCK.sub(block, README.read_text())
+    text = _BLOCK.sub(filled, README.read_text())
     README.write_text(_FIGURES.sub(f"<!-- figures -->\n{figures()}\n<!-- end -->", text))
 
 
