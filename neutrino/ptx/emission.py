@@ -183,24 +183,27 @@ class Emission:
         self._index = {entry.name: index for index, entry in enumerate(probes.maps)}
         self._types = {register.name: register.type for register in probes.registers}
         self._used: set[str] = set()
-        self._written: set[str] = set()
+        self._written: dict[Level, set[str]] = {level: set() for level in Level}
+        self._named: dict[Level, set[str]] = {level: set() for level in Level}
         self._sums: dict[tuple[int, int], str] = {}
         self._counters: dict[int, str] = {}
         self._products: list[tuple[str, str]] = []
         self.scratch = Scratch(f"{prefix}t")
         self.arithmetic: dict[str, int] = {}
 
-    def note_snippet(self, snippet: Snippet) -> None:
+    def note_snippet(self, snippet: Snippet, level: Level) -> None:
         """Tell, before any code is written, that the kernel will hold this snippet.
 
         A register that no snippet of the kernel writes keeps its initial value, so that a sum over it is
-        known.
+        known. One that a snippet at warp level writes and one at thread level names has to stay what it is in
+        the other lanes.
         """
+        self._written[level] |= _written_by(snippet)
         for statement in snippet.statements:
             if isinstance(statement, Save):
-                continue
-            operands = split_operands(_OPCODE.sub("", statement.text, count=1))
-            self._written.update(_REGISTER.findall(operands[0]) if operands else ())
+                self._named[level].update(statement.operands)
+            else:
+                self._named[level].update(_REGISTER.findall(statement.text))
 
     def variable(self, index: int) -> str:
         """The register that holds the address of the index-th module variable, from entry on."""
@@ -224,6 +227,7 @@ class Emission:
         resolve: Resolver = _no_helpers,
         guard: Guard | None = None,
         *,
+        level: Level,
         waits: bool = False,
     ) -> Code:
         """One side of one probe at one site, for the threads for which the guard holds.
@@ -231,7 +235,11 @@ class Emission:
         waits: the stores will be put further down, so that what they read is copied.
         """
         code = Code([], [])
-        context = _Context(code, {}, guard, waits)
+        slots: dict[Level, _Slot] = {}
+        if level is Level.WARP and not self._named[Level.THREAD].isdisjoint(_written_by(snippet)):
+            slot = self._slot(level, code.lines, slots)
+            guard = Guard(self._guarded(slot.inside, guard, code.lines), False)
+        context = _Context(code, slots, guard, waits)
         for statement in snippet.statements:
             if isinstance(statement, Save):
                 values = [self._operand(operand, resolve) for operand in statement.operands]
@@ -536,7 +544,8 @@ class Emission:
 
     def _is_zero(self, operand: str) -> bool:
         register = next((entry for entry in self._probes.registers if entry.name == operand), None)
-        return register is not None and operand not in self._written and register.initial == 0
+        written = any(operand in names for names in self._written.values())
+        return register is not None and not written and register.initial == 0
 
     def _store_count(self, index: int, counter: str, lines: list[str], slots: dict[Level, _Slot]) -> None:
         target = self._probes.maps[index]
@@ -597,6 +606,16 @@ class Emission:
             f"add.u64 {total}, {total}, {shifted};",
         ]
         return total
+
+
+def _written_by(snippet: Snippet) -> set[str]:
+    """Names in the destinations of a snippet's instructions."""
+    written: set[str] = set()
+    for statement in snippet.statements:
+        if not isinstance(statement, Save):
+            operands = split_operands(_OPCODE.sub("", statement.text, count=1))
+            written.update(_REGISTER.findall(operands[0]) if operands else ())
+    return written
 
 
 def _unsigned(field: Field) -> str:

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from neutrino.errors import PtxError
 from neutrino.probing.layout import Reason, align_up, block_size
-from neutrino.probing.model import MapKind, Probe, ProbeSet, Save, ScalarType, Snippet
+from neutrino.probing.model import Level, MapKind, Probe, ProbeSet, Save, ScalarType, Snippet
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.body import Body
 from neutrino.ptx.contraction import PRODUCT, Contractions, has_product, may_contract
@@ -373,12 +373,12 @@ class _KernelProber:
         version = self._version(offset + size)
         self._pass_by_address(needs)
 
-        for _, snippet in (*owner.kernel_before, *owner.kernel_after):
-            self.emission.note_snippet(snippet)
+        for probe, snippet in (*owner.kernel_before, *owner.kernel_after):
+            self.emission.note_snippet(snippet, probe.level)
         for probe in {id(probe): probe for _, probes in hits for probe in probes}.values():
             for side in (probe.before, probe.after):
                 if side is not None:
-                    self.emission.note_snippet(side)
+                    self.emission.note_snippet(side, probe.level)
         for hit, probes in hits:
             self._site(hit, probes)
         self._entry_and_ends(ends, len(needs.by_address))
@@ -577,18 +577,19 @@ class _KernelProber:
         try:
             for probe in probes:
                 if probe.before is not None:
-                    waited |= self._snippet(probe.before, before, guard, start, first)
+                    waited |= self._snippet(probe.before, before, guard, start, first, level=probe.level)
                 if probe.after is not None:
                     if instruction.parts[0] in _LEAVES:
                         raise UnsupportedError("nothing runs behind it")
-                    waited |= self._snippet(probe.after, after, after_guard, end, last)
+                    waited |= self._snippet(probe.after, after, after_guard, end, last, level=probe.level)
         except UnsupportedError as error:
             raise UnsupportedError(f"line {line}: {shown!r}: {error}") from None
         early += after.early
         if first or early:
             self.edits.insert(start, "\n\t".join([*first, *early, ""]))
             same = counted == self.emission.arithmetic and not before.reads_operands
-            if same and all(self.owner.is_plain(probe) for probe in probes):
+            # Where the code stands again, its scratch registers may hold what stores wait with.
+            if same and mark == self.emission.scratch.mark() and all(self.owner.is_plain(probe) for probe in probes):
                 self.repeated[key] = "\n\t".join([*first, ""])
         if last:
             self.edits.insert(end, "\n\t" + "\n\t".join(last))
@@ -619,7 +620,14 @@ class _KernelProber:
         )
 
     def _snippet(
-        self, snippet: Snippet, operands: SiteOperands, guard: Guard | None, at: int, lines: list[str]
+        self,
+        snippet: Snippet,
+        operands: SiteOperands,
+        guard: Guard | None,
+        at: int,
+        lines: list[str],
+        *,
+        level: Level,
     ) -> bool:
         """Append one snippet's code; True when its stores wait further down for a product to be consumed."""
         spot = at
@@ -628,7 +636,7 @@ class _KernelProber:
             spot = self._clear_of(at)
         waits = spot != at
         known = len(operands.here)
-        code = self.emission.snippet(snippet, operands, guard, waits=waits)
+        code = self.emission.snippet(snippet, operands, guard, level=level, waits=waits)
         lines += operands.here[known:]
         lines += code.lines
         if waits:
@@ -679,14 +687,14 @@ class _KernelProber:
         mark = scratch.mark()
         opening: list[str] = []
         for probe, snippet in owner.kernel_before:
-            opening += self.emission.snippet(snippet).all
+            opening += self.emission.snippet(snippet, level=probe.level).all
             line = self.module.line(self.entry.name_end)
             self._note(line, f".entry {self.entry.name}", [probe])
         scratch.release(mark)
         counted = dict(self.emission.arithmetic)
         closing: list[str] = []
-        for _, snippet in owner.kernel_after:
-            closing += self.emission.snippet(snippet).all
+        for probe, snippet in owner.kernel_after:
+            closing += self.emission.snippet(snippet, level=probe.level).all
         if self.emission.has_end:
             closing += self.emission.end()
         places = self._ends(ends) if closing or owner.kernel_after else []

@@ -237,6 +237,42 @@ def test_snippets_run_in_file_order_on_both_sides(probe_set):
     assert [found[at + step].rpartition(" ")[2] for step in (-2, -1, 1, 2)] == ["1;", "2;", "3;", "4;"]
 
 
+def test_code_that_stands_again_leaves_waiting_stores_alone(probe_set, tools, tmp_path):
+    """The guarded load between product and sum has the same code before it as the first one."""
+    text = kernel("""@%p1 ld.global.f32 %f1, [%rd1];
+mul.f32 %f3, %f1, %f2;
+@%p1 ld.global.f32 %f5, [%rd1+4];
+add.f32 %f4, %f3, %f1;
+st.global.f32 [%rd1+8], %f4; ret;""")
+    probes = probe_set(
+        array(["f32"], 4)
+        + probe("ld.global", before=".reg .pred %q; .reg .u64 %x; @%q add.u64 %x, %x, 1;")
+        + probe("mul.f32", after="SAVE [ M ] { OUT };").replace("probe.p", "probe.r")
+    )
+    twins = probe_module(parse(text), probes)
+    found = lines(only(twins))
+    product, total = found.index("mul.f32 %f3, %f1, %f2;"), found.index("add.f32 %f4, %f3, %f1;")
+    guard = re.match(r"@(%Ntq\d+) st\.global", found[total + 1])[1]
+    between = found[product:total]
+    assert len([line for line in between if line.startswith((f"setp.lt.u32 {guard},", f"and.pred {guard},"))]) == 1
+    assemble(twins.render(), "sm_90", tmp_path)
+
+
+@pytest.mark.parametrize(("reader", "masked"), [("warp", False), ("thread", True)])
+def test_what_warp_level_writes_and_thread_level_reads(reader, masked, probe_set, tools, tmp_path):
+    """The other lanes keep their register, since somebody looks at it."""
+    text = kernel("ld.global.u32 %r3, [%rd1];\nst.global.u32 [%rd1], %r3; ret;")
+    probes = probe_set(
+        array(["u32"], 4, level=reader)
+        + probe("ld.global", level="warp", before=".reg .u32 %n; add.u32 %n, %n, 1;")
+        + probe("st.global", level=reader, before="SAVE [ M ] { %n };").replace("probe.p", "probe.r")
+    )
+    twins = probe_module(parse(text), probes)
+    (step,) = [line for line in lines(only(twins)) if line.endswith("add.u32 %Nr_n, %Nr_n, 1;")]
+    assert step.startswith("@") is masked
+    assemble(twins.render(), "sm_90", tmp_path)
+
+
 def test_equal_sites_with_different_sizes(probe_set):
     """What one site's code depends on is not taken from another with the same opcode."""
     text = kernel("".join(f"cp.async.ca.shared.global [%r3], [%rd1], {size};\n" for size in (4, 8, 16)) + "ret;")
