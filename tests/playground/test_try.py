@@ -1,0 +1,217 @@
+"""``neutrino-probe try``: kernels of several kinds, what it prints, and every way in which it can go wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import ROOT, Run
+
+EXAMPLE = ROOT / "examples" / "embedded" / "kernels.ptx"
+HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
+# Every thread reads index[i], and adds 1 atomically to counts[index[i]].
+HISTOGRAM = HEAD + """
+.visible .entry histogram(.param .u64 index, .param .u64 counts)
+{
+.reg .u32 %r<5>; .reg .u64 %d<5>;
+ld.param.u64 %d0, [index]; ld.param.u64 %d1, [counts];
+mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ntid.x; mov.u32 %r2, %tid.x; mad.lo.u32 %r3, %r0, %r1, %r2;
+mul.wide.u32 %d2, %r3, 4; add.u64 %d0, %d0, %d2;
+ld.global.u32 %r4, [%d0];
+mul.wide.u32 %d3, %r4, 4; add.u64 %d1, %d1, %d3;
+red.global.add.u32 [%d1], 1;
+ret;
+}
+"""
+# Shared memory, a barrier, and a block size that the text demands.
+REVERSE = HEAD + """
+.extern .shared .align 4 .b8 tile[];
+.visible .entry reverse(.param .u64 x)
+.reqntid 64
+{
+.reg .u32 %r<6>; .reg .u64 %d<4>; .reg .f32 %f;
+ld.param.u64 %d0, [x];
+mov.u32 %r0, %ctaid.x; mov.u32 %r1, %tid.x; mad.lo.u32 %r2, %r0, 64, %r1;
+mul.wide.u32 %d1, %r2, 4; add.u64 %d0, %d0, %d1;
+ld.global.f32 %f, [%d0];
+mov.u32 %r3, tile; shl.b32 %r4, %r1, 2; add.u32 %r4, %r3, %r4;
+st.shared.f32 [%r4], %f;
+bar.sync 0;
+sub.u32 %r5, 63, %r1; shl.b32 %r5, %r5, 2; add.u32 %r5, %r3, %r5;
+ld.shared.f32 %f, [%r5];
+st.global.f32 [%d0], %f;
+ret;
+}
+"""
+EACH_LOAD = """
+platform = "cuda"
+[map.Loads]
+type = "array"
+level = "thread"
+size = 16
+cap = 2
+data = { address = "u64", value = "f32", bytes = "u32" }
+[probe.loads]
+position = "ld.global"
+level = "thread"
+after = '''
+.reg .u32 %bytes;
+cvt.u32.u64 %bytes, BYTES;
+SAVE [ Loads ] { ADDR, OUT, %bytes };
+'''
+"""
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def tried(run: Run, *arguments: str | Path) -> dict[str, Any]:
+    result = run("probe", "try", *arguments, "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    return dict(json.loads(result.stdout))
+
+
+def test_what_it_prints(run: Run) -> None:
+    result = run("probe", "try", "block_sched", EXAMPLE, "--kernel", "saxpy", "--rows", "3", "--diff")
+    assert (result.returncode, result.stderr) == (0, "")
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert rows[0] == ["saxpy"]
+    assert ["x", "f32", "×", "262,144,", "random", "read"] in rows
+    assert ["n", "512"] in rows
+    assert "512 of 262,144" in result.stdout
+    assert "The same bits with and without the probe." in result.stdout
+    assert "times are steps of the interpreter, not cycles" in result.stdout
+    assert "BlockSched: 16 records" in result.stdout
+    assert ["block", "warp", "start", "elapsed", "cuid"] in rows
+    assert "… 13 more" in result.stdout
+    assert any(line.strip().startswith("+mov.u64") and "%clock64" in line for line in result.stdout.splitlines())
+
+
+@pytest.mark.parametrize(("grid", "block"), [("1", "32"), ("3", "100"), ("2,2", "8,4,2")])
+def test_bytes_are_those_of_the_launch(run: Run, grid: str, block: str) -> None:
+    shown = tried(run, "gmem_bytes", EXAMPLE, "-k", "saxpy", "--grid", grid, "--block", block)
+    assert shown["identical"]
+    # Only the x axis counts in this kernel's index, so every other axis repeats elements.
+    threads = 1
+    for extent in (*grid.split(","), *block.split(",")):
+        threads *= int(extent)
+    (columns,) = [entry["columns"] for entry in shown["maps"]]
+    assert (columns["load"], columns["store"]) == ([8 * threads], [4 * threads])
+
+
+def test_records_hold_what_the_kernel_read(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "loads.toml").write_text(EACH_LOAD)
+    (tmp_path / "reverse.ptx").write_text(REVERSE)
+    shown = tried(run, "./loads.toml", "reverse.ptx", "--grid", "2", "--arg", "x=f32:128=2.5")
+    assert shown["block"] == [64, 1, 1]
+    assert shown["shared"] > 0
+    (columns,) = [entry["columns"] for entry in shown["maps"]]
+    assert columns["value"] == [2.5] * 128
+    assert columns["bytes"] == [4] * 128
+    first = columns["address"][0]
+    assert columns["address"] == [first + 4 * index for index in range(128)]
+    assert columns["block"] == [0] * 64 + [1] * 64
+    assert columns["warp"] == ([0] * 32 + [1] * 32) * 2
+    assert columns["lane"] == list(range(32)) * 4
+
+
+def test_made_up_indices_stay_inside(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "histogram.ptx").write_text(HISTOGRAM)
+    shown = tried(run, "gmem_bytes", "histogram.ptx")
+    assert [(item["name"], item["type"]) for item in shown["arguments"]] == [("index", "u32"), ("counts", "u32")]
+    assert {item["name"]: item["changed"] > 0 for item in shown["outputs"]} == {"index": False, "counts": True}
+
+
+def test_a_random_schedule_is_alike_for_each_number(run: Run) -> None:
+    first, same, fixed = (
+        tried(run, "block_sched", EXAMPLE, "-k", "sum", *schedule)
+        for schedule in (("--schedule", "3"), ("--schedule", "3"), ())
+    )
+    assert first["maps"] == same["maps"] != fixed["maps"]
+
+
+def test_a_small_kernel_takes_no_time(run: Run) -> None:
+    run("probe", "try", "block_sched", EXAMPLE, "-k", "saxpy")
+    began = time.monotonic()
+    assert run("probe", "try", "block_sched", EXAMPLE, "-k", "saxpy").returncode == 0
+    # 2 s is what is promised; the machine that runs this may be busy.
+    assert time.monotonic() - began < 8
+
+
+def test_the_trace_can_be_kept(run: Run, tmp_path: Path) -> None:
+    result = run("probe", "try", "block_sched", EXAMPLE, "-k", "saxpy", "--tracedir", "kept")
+    assert f"The trace: {tmp_path}/kept/" in result.stdout
+    assert "saxpy" in run("report", "kept").stdout
+
+
+def test_a_kernel_without_a_site_is_said_to_be_unprobed(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "loads.toml").write_text(EACH_LOAD.replace('"ld.global"', '"atom.shared"').replace("OUT", "IN1"))
+    result = run("probe", "try", "./loads.toml", EXAMPLE, "-k", "saxpy")
+    assert result.returncode == 3
+    assert "saxpy ran unprobed: no instruction matches" in result.stderr
+
+
+def failed(result: subprocess.CompletedProcess[str]) -> str:
+    assert (result.returncode, result.stdout) == (2, "")
+    assert all(line.startswith("neutrino-probe: ") for line in result.stderr.splitlines())
+    return result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("block_sched", "none.ptx"), "none.ptx: No such file"),
+        (("block_sched", str(EXAMPLE)), "2 kernels in it; choose one with --kernel: saxpy, sum"),
+        (("block_sched", str(EXAMPLE), "-k", "axpy"), "no kernel axpy in it"),
+        (("blok_sched", str(EXAMPLE)), "did you mean block_sched?"),
+        (("block_sched", str(EXAMPLE), "-k", "sum", "--arg", "m=3"), "arguments are x (0), total (1), n (2)"),
+        (("block_sched", str(EXAMPLE), "-k", "sum", "--arg", "n=lots"), "it takes an integer"),
+        (("block_sched", str(EXAMPLE), "-k", "sum", "--tracedir", str(EXAMPLE)), "no trace"),
+    ],
+)
+def test_bad_input_is_named(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    assert said in failed(run("probe", "try", *arguments))
+
+
+def test_a_bad_probe_is_shown_with_its_line(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "loads.toml").write_text(EACH_LOAD.replace("%bytes, BYTES", "%byte, BYTES"))
+    said = failed(run("probe", "try", "./loads.toml", EXAMPLE, "-k", "saxpy"))
+    assert "loads.toml:14:" in said
+    assert "%bytes" in said
+
+
+def test_text_that_is_no_kernel_is_refused_with_the_statement(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(REVERSE.replace("bar.sync 0;", "frobnicate.b32 %r0, %r1;"))
+    said = failed(run("probe", "try", "block_sched", "k.ptx"))
+    assert "frobnicate.b32 %r0, %r1" in said
+
+
+def test_ptx_made_by_nvcc_is_refused_with_the_reason(run: Run, tmp_path: Path) -> None:
+    head = "//\n// Generated by NVIDIA NVVM Compiler\n// Compiler Build ID: CL-1\n//\n"
+    (tmp_path / "k.ptx").write_text(head + REVERSE)
+    said = failed(run("probe", "try", "block_sched", "k.ptx"))
+    assert "reverse: the embedded device does not run this text" in said
+    assert "nvcc" in said
+
+
+@pytest.mark.parametrize(
+    ("buffer", "said"),
+    [
+        ("x=f32:100", "behind the end of x (f32 × 100, 400 bytes)"),
+        ("y=f32:7", "behind the end of y (f32 × 7, 28 bytes)"),
+    ],
+)
+def test_an_access_out_of_bounds_names_argument_and_size(run: Run, buffer: str, said: str) -> None:
+    message = failed(run("probe", "try", "block_sched", EXAMPLE, "-k", "saxpy", "--arg", buffer))
+    assert said in message
+    assert "PTX line" in message
+    assert f"--arg {buffer[0]}=f32:COUNT makes it larger" in message
+
+
+def test_a_kernel_that_never_ends_is_stopped(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(HEAD + ".visible .entry k() { LOOP: bra LOOP; }\n")
+    assert "step" in failed(run("probe", "try", "block_sched", "k.ptx", "--grid", "1", "--block", "1"))
