@@ -1,0 +1,215 @@
+"""Barriers of a thread block (PTX ISA 9.7.13.1) and of a cluster that is one block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neutrino.emulator.blocks import Block
+from neutrino.emulator.geometry import WARP
+from neutrino.emulator.lanes import Lanes, of_indices, of_mask
+from neutrino.emulator.program import Register
+from neutrino.emulator.state import Indices, State
+from neutrino.errors import FaultKind
+
+if TYPE_CHECKING:
+    from neutrino.emulator.calls import RegisterFile
+    from neutrino.emulator.machine import Key
+    from neutrino.emulator.source import Unit
+
+_CLUSTER = -1
+_NUMBERS = 16
+
+
+@dataclass
+class _Sleeper:
+    key: Key
+    lanes: Lanes
+    number: int
+    file: RegisterFile | None = None
+    reduction: str = ""
+    destination: Register | None = None
+
+
+@dataclass
+class _Barrier:
+    # arrived: the threads that have come, asleep or not. needed: threads a block, 0 for all that live.
+    arrived: NDArray[np.bool_]
+    needed: NDArray[np.int64]
+    votes: NDArray[np.bool_]
+    sleepers: list[_Sleeper] = field(default_factory=list)
+
+
+class Barriers(State):
+    """Threads that wait until enough others of their block have come."""
+
+    units: list[Unit]
+    live: NDArray[np.bool_]
+    live_count: int
+
+    def start_barriers(self) -> None:
+        """Before the first step."""
+        self.barriers: dict[int, _Barrier] = {}
+
+    def add(self, key: Key, lanes: Lanes) -> None:
+        raise NotImplementedError
+
+    @property
+    def waiting_at_barriers(self) -> bool:
+        """Whether any barrier has threads that sleep."""
+        return any(barrier.sleepers for barrier in self.barriers.values())
+
+    def sleeping(self) -> list[tuple[int, Lanes]]:
+        """(statement, threads) of all that wait."""
+        return [(one.number, one.lanes) for barrier in self.barriers.values() for one in barrier.sleepers]
+
+    def barrier(self, number: int) -> _Barrier:
+        found = self.barriers.get(number)
+        if found is None:
+            found = self.barriers[number] = _Barrier(
+                np.zeros(self.threads, np.bool_),
+                np.zeros(self.shape.blocks, np.int64),
+                np.zeros(self.threads, np.bool_),
+            )
+        return found
+
+    def reach_barrier(self, key: Key, block: Block, lanes: Lanes, operands: Any, file: RegisterFile) -> None:
+        """``bar`` or ``barrier``: number, count of threads and predicate as the block gave them."""
+        number, count, predicate = operands
+        use = self.units[key[1]].barriers[block.index]
+        statement = block.instructions[-1].number
+        following = (key[0], key[1], block.next)
+        if (
+            lanes.count == self.live_count
+            and not self.barriers
+            and not number.ndim
+            and count is None
+            and predicate is None
+        ):
+            self.add(following, lanes)
+            return
+        if not number.ndim:
+            groups = [(int(number), lanes, slice(None))]
+        else:
+            threads = lanes.indices()
+            groups = [
+                (int(one), of_indices(threads[number == one], self.threads), number == one)
+                for one in np.unique(number)
+            ]
+        for one, some, chosen in groups:
+            if one >= _NUMBERS:
+                detail = f"barrier {one}, of which there are {_NUMBERS}"
+                self.fault(FaultKind.DEADLOCK, statement, detail, thread=int(some.indices()[0]))
+            barrier = self.barrier(one)
+            threads = some.indices()
+            again = barrier.arrived[threads]
+            if again.any():
+                self.fault(
+                    FaultKind.DEADLOCK,
+                    statement,
+                    f"arrives at barrier {one} a second time before it is complete",
+                    thread=int(threads[again][0]),
+                )
+            barrier.arrived[threads] = True
+            blocks = threads // self.shape.stride
+            if count is not None:
+                barrier.needed[blocks] = count[chosen] if count.ndim else count
+            if predicate is not None:
+                barrier.votes[threads] = predicate[chosen] if predicate.ndim else predicate
+            if use.arrive_only:
+                self.add(following, some)
+            else:
+                barrier.sleepers.append(
+                    _Sleeper(following, some, statement, file, use.reduction, use.destination)
+                )
+            self.release(one, barrier)
+
+    def release_barriers(self) -> None:
+        """Let go of all that complete barriers hold."""
+        for number, barrier in list(self.barriers.items()):
+            self.release(number, barrier)
+
+    def release(self, number: int, barrier: _Barrier) -> None:
+        """Let go of the threads of the blocks for which a barrier is complete."""
+        stride = self.shape.stride
+        arrived = barrier.arrived.reshape(-1, stride)
+        absent = self.live.reshape(-1, stride) & ~arrived
+        any_arrived = arrived.any(1)
+        complete = any_arrived & ~absent.any(1) & (barrier.needed == 0)
+        if barrier.needed.any():
+            # A warp counts as a whole once all of it has come.
+            warps = arrived.reshape(-1, self.shape.warps, WARP)
+            lacking = absent.reshape(-1, self.shape.warps, WARP).any(2)
+            counted = (warps.any(2) & ~lacking).sum(1) * WARP
+            complete |= any_arrived & (barrier.needed > 0) & (counted >= barrier.needed)
+        if not complete.any():
+            return
+        self.finish(barrier, complete)
+        if not barrier.sleepers and not barrier.arrived.any():
+            del self.barriers[number]
+
+    def finish(self, barrier: _Barrier, complete: NDArray[np.bool_]) -> None:
+        stride = self.shape.stride
+        freed = np.repeat(complete, stride)
+        sleepers, barrier.sleepers = barrier.sleepers, []
+        for sleeper in sleepers:
+            if complete.all():
+                going = sleeper.lanes
+            else:
+                mask = sleeper.lanes.mask
+                going = of_mask(mask & freed)
+                staying = of_mask(mask & ~freed)
+                if staying.count:
+                    barrier.sleepers.append(
+                        _Sleeper(
+                            sleeper.key,
+                            staying,
+                            sleeper.number,
+                            sleeper.file,
+                            sleeper.reduction,
+                            sleeper.destination,
+                        )
+                    )
+                if not going.count:
+                    continue
+            if sleeper.destination is not None and sleeper.file is not None:
+                self.reduce_votes(barrier, sleeper, going)
+            self.add(sleeper.key, going)
+        barrier.arrived &= ~freed
+        barrier.votes &= ~freed
+        barrier.needed[complete] = 0
+
+    def reduce_votes(self, barrier: _Barrier, sleeper: _Sleeper, lanes: Lanes) -> None:
+        stride = self.shape.stride
+        votes = barrier.votes.reshape(-1, stride)
+        arrived = barrier.arrived.reshape(-1, stride)
+        result: Any
+        if sleeper.reduction == "popc":
+            result = votes.sum(1).astype(np.uint32)
+        elif sleeper.reduction == "and":
+            result = ~(arrived & ~votes).any(1)
+        else:
+            result = votes.any(1)
+        values = result[lanes.indices() // stride]
+        destination = sleeper.destination
+        if destination is not None and sleeper.file is not None:
+            sleeper.file.write(destination.index, values.astype(destination.dtype), lanes)
+
+    # -- barrier.cluster, where a cluster is one block
+
+    def cluster_arrive(self, at: Indices | None) -> None:
+        """``barrier.cluster.arrive``"""
+        barrier = self.barrier(_CLUSTER)
+        if at is None:
+            barrier.arrived[:] = True
+        else:
+            barrier.arrived[at] = True
+
+    def cluster_wait(self, following: Key, lanes: Lanes, number: int) -> None:
+        """``barrier.cluster.wait``"""
+        barrier = self.barrier(_CLUSTER)
+        barrier.sleepers.append(_Sleeper(following, lanes, number))
+        self.release(_CLUSTER, barrier)

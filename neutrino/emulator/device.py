@@ -1,0 +1,162 @@
+"""The embedded device: memory, modules, launches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neutrino.emulator.launch import Run, Statistics
+from neutrino.emulator.memory import CONST_BASE, HEAP_BASE, Memory, OutOfMemoryError, Space, Window
+from neutrino.emulator.module import Function, LoadedModule, Parameter
+from neutrino.emulator.state import Clock, Observer
+from neutrino.errors import EmulatorError
+
+_CONST_SIZE = 4 << 20
+_STEP_LIMIT = 10_000_000
+
+Argument = int | float | bytes | np.generic | NDArray[Any]
+Dimensions = tuple[int, int, int]
+
+
+class Device:
+    """A device of its own, with nothing in its memory.
+
+    memory: bytes of global memory. seed: None for the fixed schedule (the deepest call, then the lowest block goes
+    first); a number for a random one, the same for the same number. step_limit: basic blocks that a batch of thread
+    blocks may run before a launch is given up.
+    """
+
+    def __init__(
+        self, *, memory: int = 256 << 20, seed: int | None = None, step_limit: int = _STEP_LIMIT
+    ) -> None:
+        self.memory = Memory()
+        self.heap = Window(HEAP_BASE, np.zeros(-(-memory // 256) * 256, np.uint8))
+        self.constants = Window(CONST_BASE, np.zeros(_CONST_SIZE, np.uint8), constant=True)
+        self.memory.add(self.heap)
+        self.memory.add(self.constants)
+        self.clock = Clock()
+        self.step_limit = step_limit
+        self.random = np.random.default_rng(seed) if seed is not None else None
+
+    # -- memory
+
+    def allocate(self, size: int) -> int:
+        """The address of ``size`` bytes, aligned to 256, red zones around them, poison in them.
+
+        OutOfMemoryError: there is no room. ValueError: a size below 1.
+        """
+        if size < 1:
+            raise ValueError("an allocation has at least one byte")
+        return self.heap.allocate(size)
+
+    def free(self, address: int) -> None:
+        """Give an allocation back. KeyError: there is none at this address."""
+        self.heap.free(address)
+
+    def write(self, address: int, data: bytes | NDArray[Any]) -> None:
+        """Copy bytes into memory. ValueError: not inside one allocation."""
+        content = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else np.ascontiguousarray(data)
+        content = content.reshape(-1).view(np.uint8)
+        window, start = self._range(address, content.size)
+        window.buffer[start : start + content.size] = content
+
+    def read(self, address: int, size: int) -> bytes:
+        """Copy bytes out of memory. ValueError: not inside one allocation."""
+        window, start = self._range(address, size)
+        return window.buffer[start : start + size].tobytes()
+
+    def _range(self, address: int, size: int) -> tuple[Window, int]:
+        window = self.memory.find(address)
+        if window is None or not window.holds(address, address + size):
+            raise ValueError(f"{size} bytes at {address:#x} are not inside one allocation")
+        return window, address - window.base
+
+    # -- modules and launches
+
+    def load(self, text: str) -> LoadedModule:
+        """Load a PTX text and place its variables. PtxRefusedError: it is no PTX that the device runs."""
+        return LoadedModule(text, self.heap, self.constants)
+
+    def unload(self, module: LoadedModule) -> None:
+        """Give the memory of a module's variables back."""
+        module.unload()
+
+    def begin(
+        self,
+        function: Function,
+        grid: Dimensions,
+        block: Dimensions,
+        parameters: bytes,
+        *,
+        shared: int = 0,
+        observer: Observer | None = None,
+    ) -> Run:
+        """A launch that ``Run.advance`` carries on. parameters: the packed buffer. shared: dynamic bytes a block.
+
+        PtxRefusedError: the kernel has a statement that the device does not know. ValueError: no such launch.
+        """
+        return Run(self, function, grid, block, parameters, shared, observer)
+
+    def launch(
+        self,
+        function: Function,
+        grid: Dimensions,
+        block: Dimensions,
+        arguments: bytes | Sequence[Argument],
+        *,
+        shared: int = 0,
+        observer: Observer | None = None,
+    ) -> Statistics:
+        """Run a kernel to its end. arguments: the packed parameter buffer, or one value for each parameter.
+
+        DeviceFaultError: a thread did what it must not, or none can go on. PtxRefusedError, ValueError: as ``begin``.
+        """
+        parameters = arguments if isinstance(arguments, bytes) else pack_arguments(function.parameters, arguments)
+        run = self.begin(function, grid, block, parameters, shared=shared, observer=observer)
+        while not run.advance(self.step_limit):
+            pass
+        return run.statistics
+
+
+def pack_arguments(parameters: Sequence[Parameter], arguments: Sequence[Argument]) -> bytes:
+    """The parameter buffer of a kernel. ValueError: an argument does not fit its parameter."""
+    if len(arguments) != len(parameters):
+        raise ValueError(f"{len(arguments)} arguments for {len(parameters)} parameters")
+    size = max((one.offset + one.size for one in parameters), default=0)
+    buffer = bytearray(size)
+    for parameter, argument in zip(parameters, arguments, strict=True):
+        content = _content(parameter, argument)
+        if len(content) != parameter.size:
+            raise ValueError(f"{parameter.name}: {len(content)} bytes for {parameter.size}")
+        buffer[parameter.offset : parameter.offset + parameter.size] = content
+    return bytes(buffer)
+
+
+def _content(parameter: Parameter, argument: Argument) -> bytes:
+    if isinstance(argument, bytes):
+        return argument
+    if isinstance(argument, np.generic | np.ndarray):
+        return argument.tobytes()
+    if isinstance(argument, int):
+        return (argument & (1 << 8 * parameter.size) - 1).to_bytes(parameter.size, "little")
+    if parameter.size not in (2, 4, 8):
+        raise ValueError(f"{parameter.name}: a float for {parameter.size} bytes")
+    return np.array(argument, f"f{parameter.size}").tobytes()
+
+
+__all__ = [
+    "Device",
+    "EmulatorError",
+    "Function",
+    "LoadedModule",
+    "Observer",
+    "OutOfMemoryError",
+    "Parameter",
+    "Run",
+    "Space",
+    "Statistics",
+    "pack_arguments",
+]

@@ -1,0 +1,314 @@
+"""A module on a device: its variables in memory, its functions by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from neutrino.emulator.builtins import BUILTINS
+from neutrino.emulator.constants import evaluate_integer, float_bits
+from neutrino.emulator.datatypes import TYPES
+from neutrino.emulator.kernel import Kernel
+from neutrino.emulator.memory import FUNCTION_BASE, FUNCTION_STRIDE, OutOfMemoryError, Window
+from neutrino.emulator.program import Program, Variable, resolve, variable_size
+from neutrino.emulator.text import Declaration, FunctionText, Statement, read_module, split_operands
+from neutrino.errors import PtxRefusedError
+
+_MASKED = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)\s*\(\s*(.+)\s*\)", re.DOTALL)
+_GENERIC = re.compile(r"generic\s*\(\s*(.+)\s*\)", re.DOTALL)
+_SYMBOL = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:([-+])\s*(.+))?", re.ASCII | re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", '"': '"', "'": "'", "a": "\a", "b": "\b"}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel: ``offset`` bytes into the parameter buffer."""
+
+    name: str
+    offset: int
+    size: int
+    align: int
+
+
+class Function:
+    """A kernel of a loaded module.
+
+    parameter_size: of the packed buffer. shared_size: static, a block. local_size: of the kernel's own frame, a thread.
+    directives: ``reqntid``, ``maxntid`` … with their numbers.
+    """
+
+    def __init__(self, module: LoadedModule, text: FunctionText) -> None:
+        self.module = module
+        self.name = text.name
+        self.text = text
+        self.directives: Mapping[str, tuple[int, ...]] = MappingProxyType(dict(text.directives))
+        self.parameters = tuple(
+            Parameter(variable.name, variable.place, variable.size, variable.alignment)
+            for variable in module.parameters_of(text.name)
+        )
+        self._kernel: Kernel | None = None
+
+    @property
+    def kernel(self) -> Kernel:
+        """What runs it; made when first asked for. PtxRefusedError: it needs what the device lacks."""
+        if self._kernel is None:
+            self._kernel = Kernel(self.module, self.name)
+        return self._kernel
+
+    def refused(self, message: str) -> PtxRefusedError:
+        """The error for a kernel that cannot be launched so."""
+        return PtxRefusedError(self.text.line, self.text.text, message)
+
+    @property
+    def parameter_size(self) -> int:
+        return max((one.offset + one.size for one in self.parameters), default=0)
+
+    @property
+    def shared_size(self) -> int:
+        return self.kernel.shared_size
+
+    @property
+    def local_size(self) -> int:
+        return self.kernel.frame_size
+
+
+class LoadedModule:
+    """functions: the kernels. variables: (address, size) of each ``.global`` and ``.const`` of module scope."""
+
+    def __init__(self, text: str, heap: Window, constants: Window) -> None:
+        self.text = read_module(text)
+        self.statements: list[Statement] = []
+        self.shared: list[Variable] = []
+        self._variables: dict[str, Variable] = {}
+        self._allocated: list[tuple[Window, int]] = []
+        self._texts: dict[str, FunctionText] = {}
+        self._programs: dict[str, Program] = {}
+        for function in self.text.functions:
+            known = self._texts.get(function.name)
+            if known is not None and known.items is not None:
+                if function.items is not None:
+                    raise PtxRefusedError(function.line, function.text, "a function twice")
+                continue
+            self._texts[function.name] = function
+        self.function_addresses = {
+            name: FUNCTION_BASE + (number + 1) * FUNCTION_STRIDE for number, name in enumerate(self._texts)
+        }
+        for alias in self.text.aliases:
+            self.function_addresses[alias] = self.function_addresses.get(self.text.aliases[alias], 0)
+        self.names_by_address = {address: name for name, address in reversed(self.function_addresses.items())}
+        try:
+            self._place_variables(heap, constants)
+            self.functions: Mapping[str, Function] = MappingProxyType(
+                {
+                    name: Function(self, function)
+                    for name, function in self._texts.items()
+                    if function.entry and function.items is not None
+                }
+            )
+            for name, function in self._texts.items():
+                if function.items is not None:
+                    self.program(name)
+        except PtxRefusedError:
+            self.unload()
+            raise
+        self.variables: Mapping[str, tuple[int, int]] = MappingProxyType(
+            {
+                variable.name: (variable.place, variable.size)
+                for variable in self._variables.values()
+                if variable.space in ("global", "const")
+            }
+        )
+
+    def unload(self) -> None:
+        """Give the memory of its variables back."""
+        for window, address in self._allocated:
+            window.free(address)
+        self._allocated.clear()
+
+    # -- functions
+
+    def resolved_name(self, name: str) -> str:
+        """The function that a name or an alias stands for."""
+        return self.text.aliases.get(name, name)
+
+    def functions_with_bodies(self) -> list[str]:
+        """All that an indirect call may reach."""
+        return [name for name, text in self._texts.items() if text.items is not None and not text.entry]
+
+    def program(self, name: str) -> Program:
+        """A function with its names resolved. PtxRefusedError: it has no body, or names what is not there."""
+        found = self._programs.get(name)
+        if found is None:
+            text = self._texts.get(name)
+            if text is None or text.items is None:
+                line, source = (text.line, text.text) if text is not None else (1, name)
+                raise PtxRefusedError(line, source, f"the function {name} has no body")
+            found = resolve(text, self._variables, self._known_functions(), self._add_shared, self.statements)
+            self._programs[name] = found
+        return found
+
+    def _known_functions(self) -> dict[str, FunctionText]:
+        known = dict(self._texts)
+        for alias, name in self.text.aliases.items():
+            if name in known:
+                known[alias] = known[name]
+        return known
+
+    def parameters_of(self, name: str) -> list[Variable]:
+        """The kernel's parameters, placed."""
+        offset = 0
+        found = []
+        for declaration in self._texts[name].parameters:
+            size, alignment = variable_size(declaration)
+            offset = -(-offset // alignment) * alignment
+            found.append(Variable(declaration.name, "param", size, alignment, offset))
+            offset += size
+        return found
+
+    # -- variables
+
+    def _add_shared(self, declaration: Declaration) -> Variable:
+        size, alignment = variable_size(declaration)
+        variable = Variable(declaration.name, "shared", size, alignment, len(self.shared))
+        self.shared.append(variable)
+        return variable
+
+    def _place_variables(self, heap: Window, constants: Window) -> None:
+        for declaration in self.text.variables:
+            if declaration.name in self._variables:
+                if declaration.linkage == "extern":
+                    continue
+                raise PtxRefusedError(declaration.line, declaration.text, "a variable twice")
+            if declaration.space == "shared":
+                self._variables[declaration.name] = self._add_shared(declaration)
+                continue
+            if declaration.space not in ("global", "const") or declaration.linkage == "extern":
+                raise PtxRefusedError(
+                    declaration.line, declaration.text, "a variable that the embedded device does not know"
+                )
+            size, alignment = variable_size(declaration)
+            if size == 0 and declaration.initialiser:
+                size = self._open_size(declaration)
+            window = constants if declaration.space == "const" else heap
+            try:
+                address = window.allocate(max(size, 1), alignment)
+            except OutOfMemoryError as error:
+                raise PtxRefusedError(declaration.line, declaration.text, "no memory for the variable") from error
+            self._allocated.append((window, address))
+            self._variables[declaration.name] = Variable(
+                declaration.name, declaration.space, size, alignment, address
+            )
+        for declaration in self.text.variables:
+            variable = self._variables[declaration.name]
+            if variable.space in ("global", "const"):
+                window = constants if variable.space == "const" else heap
+                start = variable.place - window.base
+                content = self._content(declaration, variable.size)
+                window.buffer[start : start + variable.size] = np.frombuffer(content, np.uint8)
+
+    def _open_size(self, declaration: Declaration) -> int:
+        element = TYPES[declaration.type].itemsize * declaration.vector
+        inner = 1
+        for dimension in declaration.dimensions[1:]:
+            inner *= dimension or 1
+        text = declaration.initialiser.strip()
+        if text.startswith('"'):
+            return len(_string(text)) + 1
+        rows = len(_list(text))
+        return element * inner * rows
+
+    def _content(self, declaration: Declaration, size: int) -> bytes:
+        text = declaration.initialiser.strip()
+        if not text:
+            return bytes(size)
+        if text.startswith('"'):
+            content = _string(text)
+        else:
+            dimensions = [dimension or 0 for dimension in declaration.dimensions]
+            content = self._values(declaration, text, dimensions)
+        if len(content) > size:
+            raise PtxRefusedError(declaration.line, declaration.text, "more values than the variable holds")
+        return content + bytes(size - len(content))
+
+    def _values(self, declaration: Declaration, text: str, dimensions: list[int]) -> bytes:
+        dtype = TYPES[declaration.type]
+        if not text.startswith("{"):
+            return self._value(declaration, text, dtype)
+        if len(dimensions) > 8:
+            raise PtxRefusedError(declaration.line, declaration.text, "too many dimensions")
+        below = dtype.itemsize * (declaration.vector if not dimensions[1:] else 1)
+        for dimension in dimensions[1:]:
+            below *= dimension
+        found = []
+        for part in _list(text):
+            piece = self._values(declaration, part, dimensions[1:])
+            if part.startswith("{"):
+                piece += bytes(max(below - len(piece), 0))
+            found.append(piece)
+        return b"".join(found)
+
+    def _value(self, declaration: Declaration, text: str, dtype: np.dtype[Any]) -> bytes:
+        shift = 0
+        masked = _MASKED.fullmatch(text)
+        if masked is not None:
+            # 0xFF00(name): the byte of an address that the mask selects.
+            mask = int(masked[1], 0)
+            while mask and not mask >> shift & 1:
+                shift += 1
+            text = masked[2].strip()
+        value = self._address(text)
+        if value is None:
+            bits = float_bits(text)
+            if bits is not None:
+                number = np.array([bits[0]], f"u{bits[1]}").view(f"f{bits[1]}")
+                with np.errstate(all="ignore"):
+                    return number.astype(dtype).tobytes() if dtype.kind == "f" else number.tobytes()
+            value = evaluate_integer(text)
+        if value is None:
+            raise PtxRefusedError(declaration.line, declaration.text, f"cannot read the value {text!r}")
+        if dtype.kind == "f" and dtype.itemsize > 2:
+            return np.array([value]).astype(dtype).tobytes()
+        return (value >> shift & (1 << 8 * dtype.itemsize) - 1).to_bytes(dtype.itemsize, "little")
+
+    def _address(self, text: str) -> int | None:
+        generic = _GENERIC.fullmatch(text)
+        match = _SYMBOL.fullmatch(generic[1].strip() if generic is not None else text)
+        if match is None:
+            return None
+        offset = evaluate_integer(match[3]) if match[2] else 0
+        if offset is None:
+            return None
+        variable = self._variables.get(match[1])
+        base = variable.place if variable is not None and variable.space != "shared" else None
+        if base is None:
+            base = self.function_addresses.get(match[1])
+        if base is None:
+            return None
+        return base + (-offset if match[2] == "-" else offset)
+
+
+def _list(text: str) -> tuple[str, ...]:
+    if not (text.startswith("{") and text.endswith("}")):
+        return (text,)
+    inside = text[1:-1].strip().rstrip(",")
+    return split_operands(inside)
+
+
+def _string(text: str) -> bytes:
+    def replaced(match: re.Match[str]) -> str:
+        if match[1]:
+            return chr(int(match[1], 16))
+        if match[2]:
+            return chr(int(match[2], 8) & 0xFF)
+        return _ESCAPED.get(match[3], match[3])
+
+    return _ESCAPE.sub(replaced, text[1:-1]).encode("latin-1", "replace")
+
+
+__all__ = ["BUILTINS", "Function", "LoadedModule", "Parameter"]
