@@ -49,7 +49,8 @@ def _directed(near: Lanes, error: Lanes, mode: str) -> Lanes:
     if mode == "rn":
         return near
     if mode == "rz":
-        return np.where((error != 0) & ((error > 0) != (near > 0)), np.nextafter(near, 0.0), near)
+        outside = ((error < 0) & (near > 0)) | ((error > 0) & (near < 0))
+        return np.where(outside, np.nextafter(near, 0.0), near)
     if mode == "rm":
         return np.where(error < 0, np.nextafter(near, -np.inf), near)
     return np.where(error > 0, np.nextafter(near, np.inf), near)
@@ -153,7 +154,7 @@ def multiply_add(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
     result = head + tail
     result = _directed(result, sum_error(head, tail, result), mode)
     trivial = (a == 0) | (b == 0) | ~_finite(a, b, c)
-    result = np.where(trivial, plain, result)
+    result = np.where(trivial, np.where(np.isinf(c) & _finite(a, b), c, plain), result)
     if mode == "rm":
         # A product's sign counts where it is zero, and there alone `product` is exact.
         zero = np.where((a == 0) | (b == 0), product, np.where(result == 0, -c, product))

@@ -9,7 +9,7 @@ import numpy as np
 
 from neutrino.emulator.arithmetic import double
 from neutrino.emulator.arithmetic.approximate import BUILDERS as APPROXIMATE
-from neutrino.emulator.arithmetic.formats import canonical, decode, flush, halves_of, join_values, to_register
+from neutrino.emulator.arithmetic.formats import canonical, decode, flush, halves_of, join_values, to_bf16, to_register
 from neutrino.emulator.arithmetic.operation import (
     BOOL,
     F32,
@@ -31,6 +31,7 @@ from neutrino.emulator.arithmetic.rounding import (
 )
 
 _SCALARS = ("f16", "bf16", "f32", "f64")
+_HALVES = ("f16x2", "bf16x2")
 _PAIRS = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32"}
 
 
@@ -70,6 +71,10 @@ def _arithmetic(kind: str, name: str, mode: str) -> Function:
         # float32 has more than twice float16's bits, so that one rounding there and one back are as one.
         plain = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[kind]
         return lambda a, b: canonical(plain(a, b, dtype=np.float32).astype(np.float16))
+    if name == "bf16" and kind != "fma":
+        # The same holds of bf16; what products lose below float32's smallest number decides no rounding.
+        plain = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[kind]
+        return lambda a, b: to_bf16(plain(decode(a, name), decode(b, name)))
     formulas: dict[str, Function] = {
         "add": _add_f64(mode),
         "sub": lambda a, b: _add_f64(mode)(a, -b),
@@ -247,7 +252,7 @@ def _choose(kind: str, name: str, propagate: bool) -> Function:
 
 def _extremum(words: Modifiers) -> Operation:
     """min, max, of two or three."""
-    name = words.type((*_SCALARS, *_PAIRS))
+    name = words.type((*_SCALARS, *_HALVES))
     scalar = _PAIRS.get(name, name)
     propagate = words.flag("NaN")
     by_magnitude = words.flag("xorsign")
@@ -300,9 +305,9 @@ def _is_nan(value: Lanes, name: str) -> Lanes:
 
 def _sign(words: Modifiers) -> Operation:
     """abs, neg, copysign."""
-    name = words.type((*_SCALARS, *_PAIRS))
-    scalar = _PAIRS.get(name, name)
     kind = words.mnemonic
+    name = words.type(("f32", "f64") if kind == "copysign" else (*_SCALARS, *_HALVES))
+    scalar = _PAIRS.get(name, name)
     sign, clear, join = _sign_bits(scalar)
     if kind == "copysign":
         words.finish()

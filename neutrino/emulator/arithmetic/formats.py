@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from neutrino.emulator.arithmetic.operation import F16, F32, F64, U8, U16, U32, U64, Lanes
-from neutrino.emulator.arithmetic.rounding import to_f32, to_integer
+from neutrino.emulator.arithmetic.rounding import to_f32, to_f32_odd, to_integer
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def encode(value: Lanes, format: Format) -> Lanes:
     magnitude = np.abs(value)
     fraction = format.precision - 1
     finite = np.where(magnitude <= format.largest, magnitude, 0.0)
-    exponent = np.maximum(np.frexp(finite)[1] - 1, format.minimum)
+    exponent = np.where(finite == 0, format.minimum, np.maximum(np.frexp(finite)[1] - 1, format.minimum))
     word = ((exponent - format.minimum).astype(np.int64) << fraction) + np.ldexp(finite, fraction - exponent).astype(
         np.int64
     )
@@ -176,6 +176,8 @@ def to_register(value: Lanes, name: str, mode: str) -> Lanes:
         return canonical(to_f32(value, mode))
     if name == "f16" and mode == "rn":
         return canonical(value.astype(F16))
+    if name == "bf16" and mode == "rn":
+        return to_bf16(to_f32_odd(value))
     format = FORMATS[name]
     words = encode(round_to(np.asarray(value, F64), format, mode), format)
     return words.view(F16) if name == "f16" else words

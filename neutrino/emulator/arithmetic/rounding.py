@@ -63,6 +63,12 @@ def to_f32(value: Lanes, mode: str) -> Lanes:
     return np.where(back < value, np.nextafter(near, np.float32(np.inf)), near)
 
 
+def to_f32_odd(value: Lanes) -> Lanes:
+    """float64 values, exact or rounded to odd, rounded to odd in float32."""
+    cut = to_f32(value, "rz")
+    return (np.asarray(cut).view(np.uint32) | (cut.astype(np.float64) != value)).view(np.float32)
+
+
 def product_sum_f32(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     """a * b + c of float32 values, rounded once to nearest."""
     product = np.multiply(a, b, dtype=np.float64)
