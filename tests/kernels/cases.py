@@ -6,17 +6,21 @@ from functools import cache
 
 from tests.kernels import (
     atomics,
+    barriers,
     calls,
     control,
     elementwise,
     floats,
     integers,
+    jumps,
     matrices,
     reductions,
     roundings,
     scans,
     spaces,
+    tensors,
     triton,
+    warps,
     words,
 )
 from tests.kernels.model import Case, Expected
@@ -24,7 +28,8 @@ from tests.kernels.model import Case, Expected
 __all__ = ["Case", "Expected", "cases"]
 
 _KINDS = (
-    elementwise, reductions, scans, control, calls, integers, floats, atomics, matrices, triton, roundings, words, spaces,
+    elementwise, reductions, scans, control, calls, integers, floats, atomics, matrices, triton, roundings, words,
+    spaces, warps, barriers, jumps, tensors,
 )  # fmt: skip
 
 

@@ -234,7 +234,7 @@ def _integer_to_integer() -> Case:
 
 
 def to_fp8(values: Array, exponent_bits: int) -> Array:
-    """e4m3 or e5m2 to nearest even, too large ones to the largest (Micikevicius et al., FP8 Formats for Deep Learning)."""
+    """e4m3 or e5m2 to nearest even, too large ones to the largest (FP8 Formats for Deep Learning, arXiv 2209.05433)."""
     mantissa_bits = 7 - exponent_bits
     bias = (1 << exponent_bits - 1) - 1
     # e4m3 has no infinity and one NaN; e5m2 keeps the whole last exponent for them.

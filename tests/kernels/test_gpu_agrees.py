@@ -37,7 +37,7 @@ def _differs(expected: Expected, result: Array, row: Json) -> str:
 def test_agrees_with_the_gpu(case: Case, recorded: Json) -> None:
     row = recorded["cases"].get(case.name)
     assert row is not None, "not recorded: python3 -m bench.device record"
-    assert row["digest"] == case.digest(), "recorded from another kernel or other inputs: python3 -m bench.device record"
+    assert row["digest"] == case.digest(), "recorded from other PTX or inputs: python3 -m bench.device record"
     assert row.get("error") is None
     assert row["wrong"] == []
     results = fixed_results(case.name)
