@@ -3,10 +3,11 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 SOURCES := $(wildcard neutrino/loader/csrc/*.[ch]) neutrino/loader/build.py
+EMBEDDED := $(wildcard neutrino/emulator/csrc/*.[ch]) neutrino/emulator/build.py
 
 .PHONY: setup check lint types layers warnings test demo corpus clean
 
-setup: $(VENV)/installed neutrino/loader/lib/libcuda.so.1
+setup: $(VENV)/installed neutrino/loader/lib/libcuda.so.1 neutrino/emulator/lib/libcuda.so.1
 
 $(VENV)/installed: pyproject.toml setup.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -16,6 +17,9 @@ $(VENV)/installed: pyproject.toml setup.py
 
 neutrino/loader/lib/libcuda.so.1: $(SOURCES) | $(VENV)/installed
 	$(BIN)/python -m neutrino.loader.build
+
+neutrino/emulator/lib/libcuda.so.1: $(EMBEDDED) | $(VENV)/installed
+	$(BIN)/python -m neutrino.emulator.build
 
 check: lint types layers warnings test
 
@@ -32,7 +36,8 @@ layers: setup
 # The build itself stops at a warning of the compiler at hand; clang, where it is, sees other things.
 warnings: setup
 	for cc in clang clang-19; do if command -v $$cc >/dev/null; then \
-	  CC=$$cc $(BIN)/python -m neutrino.loader.build build/warnings-$$cc; fi; done
+	  CC=$$cc $(BIN)/python -m neutrino.loader.build build/warnings-$$cc && \
+	  CC=$$cc $(BIN)/python -m neutrino.emulator.build build/warnings-embedded-$$cc || exit 1; fi; done
 
 test: setup
 	$(BIN)/python -m pytest
@@ -51,4 +56,4 @@ corpus: setup
 	$(BIN)/python -m bench.corpus
 
 clean:
-	rm -rf build dist *.egg-info neutrino/loader/lib
+	rm -rf build dist *.egg-info neutrino/loader/lib neutrino/emulator/lib

@@ -1,4 +1,4 @@
-"""Adds to what pyproject.toml says: the hook is compiled, and probes/ and tools/ travel inside the package."""
+"""Adds to what pyproject.toml says: the hook and the stand-in driver are compiled, probes/ and tools/ are packed."""
 
 from __future__ import annotations
 
@@ -14,33 +14,38 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 
 
-def _compile_hook(target: Path) -> None:
+COMPILED = ("loader", "emulator")
+"""Packages with a build.py that compiles their csrc into their lib."""
+
+
+def _compile(package: str, target: Path) -> None:
     # Loaded by path: the package's own dependencies are not there while it is being built.
-    spec = importlib.util.spec_from_file_location("neutrino_build_hook", ROOT / "neutrino/loader/build.py")
+    path = ROOT / "neutrino" / package / "build.py"
+    spec = importlib.util.spec_from_file_location(f"neutrino_build_{package}", path)
     if spec is None or spec.loader is None:
-        raise SystemExit("neutrino/loader/build.py is missing from the source tree")
+        raise SystemExit(f"{path} is missing from the source tree")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.build(target)
 
 
-class BuildWithHook(build_py):
-    """``build_py`` that compiles the hook, in place for an editable install."""
+class BuildWithLibraries(build_py):
+    """``build_py`` that compiles the libraries, in place for an editable install."""
 
     def run(self) -> None:
         super().run()
+        package = ROOT / "neutrino" if self.editable_mode else Path(self.build_lib) / "neutrino"
+        for name in COMPILED:
+            _compile(name, package / name / "lib")
         if self.editable_mode:
-            _compile_hook(ROOT / "neutrino/loader/lib")
             return
-        package = Path(self.build_lib) / "neutrino"
-        _compile_hook(package / "loader/lib")
         for name in ("probes", "tools"):
             shutil.copytree(ROOT / name, package / name, dirs_exist_ok=True,
                             ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
 
 
 class PlatformWheel(bdist_wheel):
-    """A wheel for one platform and any Python 3: the hook is machine code, but no Python extension."""
+    """A wheel for one platform and any Python 3: the libraries are machine code, but no Python extension."""
 
     def finalize_options(self) -> None:
         super().finalize_options()
@@ -50,4 +55,4 @@ class PlatformWheel(bdist_wheel):
         return ("py3", "none", super().get_tag()[2])
 
 
-setup(cmdclass={"build_py": BuildWithHook, "bdist_wheel": PlatformWheel})
+setup(cmdclass={"build_py": BuildWithLibraries, "bdist_wheel": PlatformWheel})

@@ -43,6 +43,14 @@ class Device:
 
     # -- memory
 
+    def place(self, heap: Window, constants: Window, others: Sequence[Window]) -> None:
+        """Use buffers from outside: for allocations and variables, for constants, and what their owners allow."""
+        self.heap = heap
+        self.constants = constants
+        self.memory = Memory()
+        for window in (heap, constants, *others):
+            self.memory.add(window)
+
     def allocate(self, size: int) -> int:
         """The address of ``size`` bytes, aligned to 256, red zones around them, poison in them.
 

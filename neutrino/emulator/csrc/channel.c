@@ -1,0 +1,407 @@
+#include "channel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "abi.h"
+#include "memory.h"
+#include "settings.h"
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+/* Descriptors in the device process. */
+enum {
+	SOCKET_FD = 3,
+	HOST_PROCESS_FD = 4, /* readable when the host has ended; closed where the kernel cannot tell */
+	FIRST_FREE_FD,
+};
+
+#define ENVIRONMENT_MOST 4096
+#define READY_ID 0
+
+struct header {
+	uint32_t code; /* of the request, or the status of a reply */
+	uint32_t size; /* of what follows */
+	uint64_t id;
+};
+
+struct waiter {
+	uint64_t id;
+	bool done;
+	struct ed_reply *reply;
+	struct waiter *next;
+};
+
+struct ed_shared ed_shared;
+
+static int channel = -1;
+static int *ours; /* a page that a forked child finds zeroed */
+static pthread_mutex_t send_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t arrived = PTHREAD_COND_INITIALIZER;
+static struct waiter *waiters;
+static uint64_t last_id;
+static bool reading; /* one of the waiting threads reads for all */
+static bool broken;
+static bool ready;
+
+/* --- what is shared --- */
+
+/*
+ * System V segments rather than memory files: a program's limit on the size of files does not hold for them. Marked
+ * for removal at once, which on Linux lets the device process attach still, and leaves nothing behind.
+ */
+static uint8_t *make_segment(uint64_t size, int *id)
+{
+	*id = shmget(IPC_PRIVATE, size, IPC_CREAT | 0600 | SHM_NORESERVE);
+	if (*id < 0)
+		return NULL;
+	void *memory = shmat(*id, NULL, 0);
+	shmctl(*id, IPC_RMID, NULL);
+	return memory == (void *)-1 ? NULL : memory;
+}
+
+static bool make_shared(int ids[2])
+{
+	const struct ed_settings *settings = ed_settings();
+
+	ed_shared.device_size = settings->memory;
+	ed_shared.host_size = settings->host_memory;
+	ed_shared.device = make_segment(settings->memory, &ids[0]);
+	ed_shared.host = make_segment(settings->host_memory, &ids[1]);
+	return ed_shared.device && ed_shared.host;
+}
+
+/* --- starting --- */
+
+static int above_stdio(int fd)
+{
+	if (fd < 0)
+		return fd;
+	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 32);
+
+	close(fd);
+	return copy;
+}
+
+static bool is_kept(const char *variable)
+{
+	static const char *const dropped[] = {"LD_PRELOAD=", "LD_AUDIT=", "NEUTRINO_", "ASAN_OPTIONS=", "TSAN_OPTIONS=",
+					      "UBSAN_OPTIONS=", "PYTHON"};
+
+	for (size_t i = 0; i < sizeof(dropped) / sizeof(dropped[0]); i++)
+		if (!strncmp(variable, dropped[i], strlen(dropped[i])))
+			return false;
+	return true;
+}
+
+/* Only what is safe between fork and exec. */
+static _Noreturn void become_device(int socket, int host_process, char *const *arguments, char *const *environment)
+{
+	struct sigaction plain = {.sa_handler = SIG_DFL};
+	sigset_t none;
+
+	setsid();
+	/* The parent of this one ends at once, so that the host never has to wait for it. */
+	if (syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL) != 0)
+		_exit(0);
+	for (int number = 1; number < NSIG; number++)
+		sigaction(number, &plain, NULL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	int null = open("/dev/null", O_RDWR);
+	for (int fd = 0; fd < 3; fd++)
+		dup2(null, fd);
+	dup2(socket, SOCKET_FD);
+	if (host_process >= 0)
+		dup2(host_process, HOST_PROCESS_FD);
+	else
+		close(HOST_PROCESS_FD);
+	if (syscall(SYS_close_range, FIRST_FREE_FD, ~0u, 0) != 0)
+		for (int fd = FIRST_FREE_FD; fd < 65536; fd++)
+			close(fd);
+	if (chdir("/") != 0)
+		_exit(1);
+	execvpe(arguments[0], arguments, environment);
+	static const char text[] = "the interpreter named by python= cannot be started";
+	struct header header = {CUDA_ERROR_NO_DEVICE, sizeof(text) - 1, READY_ID};
+	if (write(SOCKET_FD, &header, sizeof(header)) < 0 || write(SOCKET_FD, text, sizeof(text) - 1) < 0)
+		_exit(1);
+	_exit(1);
+}
+
+static void spawn(int socket, int host_process, const int ids[2])
+{
+	static char *environment[ENVIRONMENT_MOST + 4];
+	static char values[5][4200];
+	const struct ed_settings *settings = ed_settings();
+	size_t kept = 0;
+	sigset_t all, before;
+
+	for (char **variable = environ; variable && *variable && kept < ENVIRONMENT_MOST; variable++)
+		if (is_kept(*variable))
+			environment[kept++] = *variable;
+	/* The process serves one program on a machine that others use as well. */
+	environment[kept++] = "OPENBLAS_NUM_THREADS=1";
+	environment[kept++] = "OMP_NUM_THREADS=1";
+	environment[kept] = NULL;
+	snprintf(values[0], sizeof(values[0]), "%s", settings->root);
+	snprintf(values[1], sizeof(values[1]), "%d:%llu:%llu:%llu:%llu", ids[0], (unsigned long long)ED_DEVICE_BASE,
+		 (unsigned long long)ed_shared.device_size, (unsigned long long)ED_CONSTANT_SIZE,
+		 (unsigned long long)ed_memory_module_part());
+	snprintf(values[2], sizeof(values[2]), "%d:%llu:%llu", ids[1], (unsigned long long)(uintptr_t)ed_shared.host,
+		 (unsigned long long)ed_shared.host_size);
+	snprintf(values[3], sizeof(values[3]), "%s", settings->seed);
+	snprintf(values[4], sizeof(values[4]), "%llu", (unsigned long long)settings->steps);
+	/* -I: nothing of the program's folder or environment is imported. */
+	char *arguments[] = {
+		(char *)settings->python,
+		"-I",
+		"-c",
+		"import sys; sys.path.insert(0, sys.argv[1]); from neutrino.emulator.server import main; main(sys.argv[2:])",
+		values[0],
+		values[1],
+		values[2],
+		values[3],
+		values[4],
+		NULL,
+	};
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	/* Without SIGCHLD, so that neither a handler nor a waitpid of the program's takes notice. */
+	long child = syscall(SYS_clone, 0, NULL, NULL, NULL, NULL);
+	if (child == 0)
+		become_device(socket, host_process, arguments, environment);
+	if (child > 0)
+		while (waitpid((pid_t)child, NULL, __WCLONE) < 0 && errno == EINTR)
+			;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+bool ed_channel_start(void)
+{
+	int ids[2], ends[2];
+
+	ours = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (ours == MAP_FAILED || madvise(ours, 4096, MADV_WIPEONFORK) != 0 || !make_shared(ids) ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+		ed_say("no shared memory or socket for the device process: %s", strerror(errno));
+		return false;
+	}
+	*ours = 1;
+	channel = above_stdio(ends[0]);
+	int other = above_stdio(ends[1]);
+	int host_process = above_stdio((int)syscall(SYS_pidfd_open, getpid(), 0));
+	spawn(other, host_process, ids);
+	close(other);
+	if (host_process >= 0)
+		close(host_process);
+	return true;
+}
+
+bool ed_channel_is_ours(void)
+{
+	return ours && ours != MAP_FAILED && *ours;
+}
+
+/* --- asking --- */
+
+static bool send_all(struct iovec *parts, int count)
+{
+	struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+
+	while (message.msg_iovlen) {
+		ssize_t sent = sendmsg(channel, &message, MSG_NOSIGNAL);
+		if (sent < 0 && errno == EINTR)
+			continue;
+		if (sent < 0)
+			return false;
+		while (message.msg_iovlen && (size_t)sent >= message.msg_iov->iov_len) {
+			sent -= (ssize_t)message.msg_iov->iov_len;
+			message.msg_iov++;
+			message.msg_iovlen--;
+		}
+		if (message.msg_iovlen) {
+			message.msg_iov->iov_base = (char *)message.msg_iov->iov_base + sent;
+			message.msg_iov->iov_len -= (size_t)sent;
+		}
+	}
+	return true;
+}
+
+static bool receive_all(void *to, size_t size)
+{
+	size_t used = 0;
+
+	while (used < size) {
+		ssize_t got = recv(channel, (char *)to + used, size - used, 0);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return false;
+		used += (size_t)got;
+	}
+	return true;
+}
+
+static bool receive(struct header *header, uint8_t **data)
+{
+	if (!receive_all(header, sizeof(*header)))
+		return false;
+	*data = calloc(1, (size_t)header->size + 1);
+	if (*data && receive_all(*data, header->size))
+		return true;
+	free(*data);
+	return false;
+}
+
+static void fail(struct ed_reply *reply, int status, const char *text)
+{
+	reply->status = status;
+	reply->data = (uint8_t *)strdup(text);
+	reply->size = strlen(text);
+}
+
+/* With the mutex held: the device process is gone or talks nonsense. */
+static void all_fail(void)
+{
+	if (!broken)
+		ed_say("the device process has ended");
+	broken = true;
+	for (struct waiter *waiter = waiters; waiter; waiter = waiter->next) {
+		if (waiter->done)
+			continue;
+		fail(waiter->reply, CUDA_ERROR_UNKNOWN, "the device process has ended");
+		waiter->done = true;
+	}
+	pthread_cond_broadcast(&arrived);
+}
+
+/* With the mutex held: until the waiter's reply is there. Whoever comes first reads for the others. */
+static void wait_for(struct waiter *waiter)
+{
+	while (!waiter->done) {
+		if (broken) {
+			all_fail();
+			break;
+		}
+		if (reading) {
+			pthread_cond_wait(&arrived, &mutex);
+			continue;
+		}
+		struct header header;
+		uint8_t *data = NULL;
+		reading = true;
+		pthread_mutex_unlock(&mutex);
+		bool received = receive(&header, &data);
+		pthread_mutex_lock(&mutex);
+		reading = false;
+		if (!received) {
+			all_fail();
+			break;
+		}
+		struct waiter *found = waiters;
+		while (found && found->id != header.id)
+			found = found->next;
+		if (found) {
+			*found->reply = (struct ed_reply){(int)header.code, header.size, data};
+			found->done = true;
+		} else {
+			free(data);
+		}
+		/* Also when the reply was ours: another must read on. */
+		pthread_cond_broadcast(&arrived);
+	}
+	for (struct waiter **link = &waiters; *link; link = &(*link)->next)
+		if (*link == waiter) {
+			*link = waiter->next;
+			break;
+		}
+}
+
+/* With the mutex held: the process says once whether it is ready. */
+static bool wait_ready(struct ed_reply *ret)
+{
+	static bool asked;
+	static struct ed_reply reply;
+	static struct waiter waiter = {.id = READY_ID, .reply = &reply};
+
+	if (!asked) {
+		asked = true;
+		waiter.next = waiters;
+		waiters = &waiter;
+		wait_for(&waiter);
+		ready = reply.status == CUDA_SUCCESS;
+		if (!ready && !broken)
+			ed_say("%s", (const char *)reply.data);
+		waiter.done = true;
+		pthread_cond_broadcast(&arrived);
+	}
+	while (!waiter.done)
+		pthread_cond_wait(&arrived, &mutex);
+	if (!ready)
+		fail(ret, CUDA_ERROR_NO_DEVICE, "there is no device process");
+	return ready;
+}
+
+/* Header and parts in one piece among other threads' messages. */
+static bool send_message(struct header *header, const struct iovec *parts, int count)
+{
+	struct iovec all[8] = {{header, sizeof(*header)}};
+
+	for (int i = 0; i < count; i++) {
+		all[i + 1] = parts[i];
+		header->size += (uint32_t)parts[i].iov_len;
+	}
+	pthread_mutex_lock(&send_mutex);
+	bool sent = send_all(all, count + 1);
+	pthread_mutex_unlock(&send_mutex);
+	return sent;
+}
+
+void ed_channel_tell(enum ed_request kind, const struct iovec *parts, int count)
+{
+	struct header header = {.code = kind};
+
+	/* Before the process is ready the socket keeps it. */
+	send_message(&header, parts, count);
+}
+
+void ed_channel_call(enum ed_request kind, const struct iovec *parts, int count, struct ed_reply *ret)
+{
+	struct waiter waiter = {.reply = ret};
+	struct header header = {.code = kind};
+
+	pthread_mutex_lock(&mutex);
+	if (!ready && !wait_ready(ret)) {
+		pthread_mutex_unlock(&mutex);
+		return;
+	}
+	header.id = waiter.id = ++last_id;
+	waiter.next = waiters;
+	waiters = &waiter;
+	pthread_mutex_unlock(&mutex);
+	bool sent = send_message(&header, parts, count);
+	pthread_mutex_lock(&mutex);
+	if (!sent)
+		all_fail();
+	wait_for(&waiter);
+	pthread_mutex_unlock(&mutex);
+}

@@ -1,0 +1,57 @@
+/* The device process, which runs the kernels: how it is started, what is shared with it, how it is asked. */
+#ifndef ED_CHANNEL_H
+#define ED_CHANNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+/* Requests. server.py reads the same numbers. */
+enum ed_request {
+	ED_REQUEST_LOAD = 1, /* an image's bytes -> module.h's description */
+	ED_REQUEST_UNLOAD,   /* u64 module */
+	ED_REQUEST_LAUNCH,   /* struct ed_launch_request, parameters -> u64 thread instructions, u64 steps */
+	ED_REQUEST_ALLOW,    /* u64 address, u64 size: kernels may go there. Not answered */
+	ED_REQUEST_FORBID,   /* u64 address: no more. Not answered */
+};
+
+struct ed_launch_request {
+	uint64_t module;
+	uint32_t kernel; /* its number in the description */
+	uint32_t grid[3], block[3];
+	uint32_t shared; /* dynamic, bytes */
+	uint32_t cooperative;
+	uint32_t size; /* of the parameters behind this */
+};
+
+struct ed_reply {
+	int status;	/* the driver's error, 0 when done */
+	size_t size;	/* of data */
+	uint8_t *data;	/* the caller's to free; after an error a line of text. Always ends in a zero byte beyond size */
+};
+
+/*
+ * Memory that both processes see. device is mapped here at an address that no kernel knows; host lies at the same
+ * address for kernels.
+ */
+struct ed_shared {
+	uint8_t *device, *host;
+	uint64_t device_size, host_size;
+};
+
+extern struct ed_shared ed_shared;
+
+/* Start the process; it gets ready beside the caller. False with a line on stderr when it cannot be. */
+bool ed_channel_start(void);
+
+/* Ask and wait. Any number of threads may do so at once. */
+void ed_channel_call(enum ed_request kind, const struct iovec *parts, int count, struct ed_reply *ret);
+
+/* Tell, of what is not answered. What is told before another request is known to it. */
+void ed_channel_tell(enum ed_request kind, const struct iovec *parts, int count);
+
+/* Whether this is the process that started it, and not one that it forked. */
+bool ed_channel_is_ours(void);
+
+#endif

@@ -1,0 +1,537 @@
+#include "context.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "capture.h"
+#include "channel.h"
+#include "event.h"
+#include "memory.h"
+#include "module.h"
+#include "queue.h"
+#include "settings.h"
+#include "stream.h"
+
+#define DEPTH 64
+
+static __thread struct {
+	CUcontext contexts[DEPTH];
+	unsigned depth;
+} stack;
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the primary context */
+static struct ed_context *primary;
+static int retained;
+static unsigned primary_flags;
+static int started; /* cuInit has succeeded: also in children, which it does not hold for */
+
+bool ed_initialised(void)
+{
+	return __atomic_load_n(&started, __ATOMIC_ACQUIRE) && ed_channel_is_ours();
+}
+
+API cuInit(unsigned int flags)
+{
+	static pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
+	static struct ed_counter counter;
+	static bool failed;
+
+	ed_count(&counter, __func__, __builtin_return_address(0));
+	if (flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (__atomic_load_n(&started, __ATOMIC_ACQUIRE))
+		/* A process that was forked off one that uses the driver cannot. */
+		return ed_channel_is_ours() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+	pthread_mutex_lock(&init_mutex);
+	if (!started && !failed) {
+		failed = !ed_channel_start();
+		if (!failed) {
+			ed_count_start();
+			__atomic_store_n(&started, 1, __ATOMIC_RELEASE);
+		}
+	}
+	pthread_mutex_unlock(&init_mutex);
+	return failed ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
+}
+
+CUresult ed_context_fault(const struct ed_context *context)
+{
+	return (CUresult)__atomic_load_n(&context->fault, __ATOMIC_ACQUIRE);
+}
+
+void ed_context_fail(struct ed_context *context, CUresult fault, const char *line)
+{
+	uint32_t none = 0;
+
+	if (__atomic_compare_exchange_n(&context->fault, &none, (uint32_t)fault, false, __ATOMIC_ACQ_REL,
+					__ATOMIC_ACQUIRE) &&
+	    line)
+		ed_say("%s", line);
+}
+
+static CUcontext current(void)
+{
+	return stack.depth ? stack.contexts[stack.depth - 1] : NULL;
+}
+
+CUresult ed_context_of(CUcontext handle, struct ed_context **ret)
+{
+	*ret = handle ? handle : current();
+	if (!*ret)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return ed_object_check(*ret, ED_CONTEXT) ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+CUresult ed_context_current(struct ed_context **ret)
+{
+	CUresult result = ed_context_of(NULL, ret);
+
+	return result ? result : ed_context_fault(*ret);
+}
+
+/* --- life --- */
+
+static struct ed_context *make(unsigned flags, unsigned version)
+{
+	static uint64_t last_id;
+	struct ed_context *context = ed_object_take(ED_CONTEXT, sizeof(*context));
+
+	if (!context)
+		return NULL;
+	context->id = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
+	context->flags = flags;
+	context->version = version;
+	context->legacy = ed_queue_take(context, true, true);
+	if (!context->legacy) {
+		ed_object_give(context);
+		return NULL;
+	}
+	return context;
+}
+
+/* Everything in it goes; the context itself stays, without a fault. */
+static void empty(struct ed_context *context)
+{
+	ed_queue_wait_all(context);
+	ed_stream_forget_context(context);
+	ed_event_forget_context(context);
+	ed_module_forget_context(context);
+	ed_memory_forget_context(context);
+	__atomic_store_n(&context->fault, 0, __ATOMIC_RELEASE);
+}
+
+static void destroy(struct ed_context *context)
+{
+	empty(context);
+	struct ed_queue *legacy = context->legacy;
+	ed_object_give(context);
+	ed_queue_give(legacy);
+}
+
+static CUresult push(CUcontext context)
+{
+	if (stack.depth == DEPTH)
+		return CUDA_ERROR_INVALID_VALUE;
+	stack.contexts[stack.depth++] = context;
+	return CUDA_SUCCESS;
+}
+
+static CUresult create(CUcontext *ret, unsigned flags, CUdevice device, unsigned version)
+{
+	if (!ret)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (device != 0)
+		return CUDA_ERROR_INVALID_DEVICE;
+	struct ed_context *context = make(flags, version);
+	if (!context)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = push(context);
+	if (result)
+		destroy(context);
+	else
+		*ret = context;
+	return result;
+}
+
+API cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
+{
+	ENTER();
+	return create(context, flags, device, 3010);
+}
+
+API cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
+{
+	ENTER();
+	return create(context, flags, device, 3020);
+}
+
+API cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned int flags, CUdevice device)
+{
+	ENTER();
+	(void)affinity;
+	return count ? CUDA_ERROR_NOT_SUPPORTED : create(context, flags, device, 3020);
+}
+
+API cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned int flags, CUdevice device)
+{
+	ENTER();
+	return parameters ? CUDA_ERROR_NOT_SUPPORTED : create(context, flags, device, 3020);
+}
+
+static CUresult destroy_handle(CUcontext handle)
+{
+	if (!handle)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!ed_object_check(handle, ED_CONTEXT))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	if (handle->is_primary)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	destroy(handle);
+	if (current() == handle)
+		stack.depth--;
+	return CUDA_SUCCESS;
+}
+
+API cuCtxDestroy(CUcontext context)
+{
+	ENTER();
+	return destroy_handle(context);
+}
+
+API cuCtxDestroy_v2(CUcontext context)
+{
+	ENTER();
+	return destroy_handle(context);
+}
+
+API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+	ENTER();
+	if (!context)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (device != 0)
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&mutex);
+	if (!primary) {
+		primary = make(primary_flags, 3020);
+		if (primary)
+			primary->is_primary = true;
+	}
+	if (primary)
+		retained++;
+	*context = primary;
+	pthread_mutex_unlock(&mutex);
+	return *context ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult release_primary(CUdevice device)
+{
+	struct ed_context *last = NULL;
+	CUresult result = CUDA_SUCCESS;
+
+	if (device != 0)
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&mutex);
+	if (!retained)
+		result = CUDA_ERROR_INVALID_CONTEXT;
+	else if (--retained == 0) {
+		last = primary;
+		primary = NULL;
+	}
+	pthread_mutex_unlock(&mutex);
+	if (last)
+		destroy(last);
+	return result;
+}
+
+API cuDevicePrimaryCtxRelease(CUdevice device)
+{
+	ENTER();
+	return release_primary(device);
+}
+
+API cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+	ENTER();
+	return release_primary(device);
+}
+
+static CUresult reset_primary(CUdevice device)
+{
+	if (device != 0)
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&mutex);
+	struct ed_context *context = primary;
+	pthread_mutex_unlock(&mutex);
+	if (context)
+		empty(context);
+	return CUDA_SUCCESS;
+}
+
+API cuDevicePrimaryCtxReset(CUdevice device)
+{
+	ENTER();
+	return reset_primary(device);
+}
+
+API cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+	ENTER();
+	return reset_primary(device);
+}
+
+static CUresult set_primary_flags(CUdevice device, unsigned flags)
+{
+	if (device != 0)
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&mutex);
+	primary_flags = flags;
+	if (primary)
+		primary->flags = flags;
+	pthread_mutex_unlock(&mutex);
+	return CUDA_SUCCESS;
+}
+
+API cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
+{
+	ENTER();
+	return set_primary_flags(device, flags);
+}
+
+API cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags)
+{
+	ENTER();
+	return set_primary_flags(device, flags);
+}
+
+API cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
+{
+	ENTER();
+	if (device != 0)
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&mutex);
+	if (flags)
+		*flags = primary_flags;
+	if (active)
+		*active = primary != NULL;
+	pthread_mutex_unlock(&mutex);
+	return CUDA_SUCCESS;
+}
+
+/* --- the thread's --- */
+
+API cuCtxGetCurrent(CUcontext *context)
+{
+	ENTER();
+	if (!context)
+		return CUDA_ERROR_INVALID_VALUE;
+	*context = current();
+	return CUDA_SUCCESS;
+}
+
+API cuCtxSetCurrent(CUcontext context)
+{
+	ENTER();
+	if (context && !ed_object_check(context, ED_CONTEXT))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	if (stack.depth)
+		stack.depth--;
+	return context ? push(context) : CUDA_SUCCESS;
+}
+
+static CUresult push_handle(CUcontext context)
+{
+	if (!context)
+		return CUDA_ERROR_INVALID_VALUE;
+	return ed_object_check(context, ED_CONTEXT) ? push(context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+API cuCtxPushCurrent(CUcontext context)
+{
+	ENTER();
+	return push_handle(context);
+}
+
+API cuCtxPushCurrent_v2(CUcontext context)
+{
+	ENTER();
+	return push_handle(context);
+}
+
+static CUresult pop(CUcontext *ret)
+{
+	if (!stack.depth)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	stack.depth--;
+	if (ret)
+		*ret = stack.contexts[stack.depth];
+	return CUDA_SUCCESS;
+}
+
+API cuCtxPopCurrent(CUcontext *context)
+{
+	ENTER();
+	return pop(context);
+}
+
+API cuCtxPopCurrent_v2(CUcontext *context)
+{
+	ENTER();
+	return pop(context);
+}
+
+API cuCtxGetDevice(CUdevice *device)
+{
+	struct ed_context *context;
+
+	ENTER();
+	CUresult result = ed_context_of(NULL, &context);
+	if (!result && device)
+		*device = 0;
+	return !device ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+API cuCtxGetDevice_v2(CUdevice *device, CUcontext handle)
+{
+	struct ed_context *context;
+
+	ENTER();
+	CUresult result = ed_context_of(handle, &context);
+	if (!result && device)
+		*device = 0;
+	return !device ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+API cuCtxGetFlags(unsigned int *flags)
+{
+	ENTER_CONTEXT(context);
+	if (!flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = context->flags;
+	return CUDA_SUCCESS;
+}
+
+API cuCtxSetFlags(unsigned int flags)
+{
+	ENTER_CONTEXT(context);
+	context->flags = flags;
+	return CUDA_SUCCESS;
+}
+
+API cuCtxGetId(CUcontext handle, unsigned long long *id)
+{
+	struct ed_context *context;
+
+	ENTER();
+	CUresult result = ed_context_of(handle, &context);
+	if (!result && id)
+		*id = context->id;
+	return !id ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+API cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
+{
+	struct ed_context *context;
+
+	ENTER();
+	CUresult result = ed_context_of(handle, &context);
+	if (!result && version)
+		*version = context->version;
+	return !version ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+static CUresult synchronize(struct ed_context *context)
+{
+	CUresult result = ed_capture_unsafe();
+
+	if (result)
+		return result;
+	ed_queue_wait_all(context);
+	return ed_context_fault(context);
+}
+
+API cuCtxSynchronize(void)
+{
+	ENTER_CONTEXT(context);
+	return synchronize(context);
+}
+
+API cuCtxSynchronize_v2(CUcontext handle)
+{
+	struct ed_context *context;
+
+	ENTER();
+	CUresult result = ed_context_of(handle, &context);
+	return result ? result : synchronize(context);
+}
+
+/* --- what has no meaning here but a value --- */
+
+API cuCtxGetCacheConfig(int *config)
+{
+	ENTER_CONTEXT(context);
+	if (!config)
+		return CUDA_ERROR_INVALID_VALUE;
+	*config = 0;
+	return CUDA_SUCCESS;
+}
+
+API cuCtxSetCacheConfig(int config)
+{
+	ENTER_CONTEXT(context);
+	return config < 0 || config > 3 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+API cuCtxGetSharedMemConfig(int *config)
+{
+	ENTER_CONTEXT(context);
+	if (!config)
+		return CUDA_ERROR_INVALID_VALUE;
+	*config = 1;
+	return CUDA_SUCCESS;
+}
+
+API cuCtxSetSharedMemConfig(int config)
+{
+	ENTER_CONTEXT(context);
+	return config < 0 || config > 2 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+/* Stack, printf buffer, heap, nested depth, pending launches, L2 granularity, persisting L2. */
+static size_t limits[] = {1024, 1048576, 8388608, 2, 2048, 64, 0};
+
+API cuCtxGetLimit(size_t *value, int limit)
+{
+	ENTER_CONTEXT(context);
+	if (!value)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (limit < 0 || (size_t)limit >= sizeof(limits) / sizeof(limits[0]))
+		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	*value = __atomic_load_n(&limits[limit], __ATOMIC_RELAXED);
+	return CUDA_SUCCESS;
+}
+
+API cuCtxSetLimit(int limit, size_t value)
+{
+	ENTER_CONTEXT(context);
+	if (limit < 0 || (size_t)limit >= sizeof(limits) / sizeof(limits[0]))
+		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	__atomic_store_n(&limits[limit], value, __ATOMIC_RELAXED);
+	return CUDA_SUCCESS;
+}
+
+API cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+	ENTER_CONTEXT(context);
+	if (least)
+		*least = 0;
+	if (greatest)
+		*greatest = -5;
+	return CUDA_SUCCESS;
+}
+
+API cuCtxResetPersistingL2Cache(void)
+{
+	ENTER_CONTEXT(context);
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,54 @@
+/* Contexts: which one a thread works in, and what befell it. */
+#ifndef ED_CONTEXT_H
+#define ED_CONTEXT_H
+
+#include "abi.h"
+#include "count.h"
+#include "objects.h"
+
+struct ed_queue;
+
+struct ed_context {
+	struct ed_object object;
+	uint64_t id;	 /* never used again, as the handle is */
+	uint32_t fault;	 /* the error that every call returns, 0 while all is well */
+	unsigned flags;
+	unsigned version; /* of the function that made it */
+	bool is_primary;
+	struct ed_queue *legacy; /* the default stream */
+};
+
+/* CUDA_SUCCESS with the calling thread's context; 201 without one, 709 when it was destroyed, or its fault. */
+CUresult ed_context_current(struct ed_context **ret);
+
+/* The context that the handle, or for NULL the thread, names. */
+CUresult ed_context_of(CUcontext handle, struct ed_context **ret);
+
+/* The first fault stays; line is what is said of it, NULL for nothing. */
+void ed_context_fail(struct ed_context *context, CUresult fault, const char *line);
+
+CUresult ed_context_fault(const struct ed_context *context);
+
+/* Whether cuInit has been called in this process. */
+bool ed_initialised(void);
+
+/* For functions that need no context: count the call, refuse it before cuInit. */
+#define ENTER()                                                                                                        \
+	do {                                                                                                           \
+		static struct ed_counter entered;                                                                      \
+		ed_count(&entered, __func__, __builtin_return_address(0));                                             \
+		if (!ed_initialised())                                                                                 \
+			return CUDA_ERROR_NOT_INITIALIZED;                                                             \
+	} while (0)
+
+/* For functions that work in the thread's context, which is declared. */
+#define ENTER_CONTEXT(context)                                                                                         \
+	struct ed_context *context;                                                                                    \
+	ENTER();                                                                                                       \
+	do {                                                                                                           \
+		CUresult in_context = ed_context_current(&context);                                                    \
+		if (in_context)                                                                                        \
+			return in_context;                                                                             \
+	} while (0)
+
+#endif

@@ -1,0 +1,336 @@
+#include "copy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture.h"
+#include "failure.h"
+#include "memory.h"
+#include "stream.h"
+
+/* --- doing it --- */
+
+static uint64_t extent(uint64_t pitch, uint64_t slice, const struct ed_copy *copy)
+{
+	return (copy->depth - 1) * slice + (copy->height - 1) * pitch + copy->width;
+}
+
+static bool is_there(uint64_t address, uint64_t size)
+{
+	return !ed_memory_is_device(address) || ed_memory_is_valid(address, size);
+}
+
+CUresult ed_copy_run(const struct ed_copy *copy)
+{
+	uint64_t failure = ed_failure(ED_FAIL_COPY);
+
+	if (failure)
+		return (CUresult)failure;
+	if (!copy->width || !copy->height || !copy->depth)
+		return CUDA_SUCCESS;
+	if (!is_there(copy->to, extent(copy->to_pitch, copy->to_slice, copy)) ||
+	    (!copy->staged && !is_there(copy->from, extent(copy->from_pitch, copy->from_slice, copy))))
+		return CUDA_ERROR_ILLEGAL_ADDRESS;
+	uint8_t *to = ed_memory_here(copy->to);
+	const uint8_t *from = copy->staged ? copy->staged : ed_memory_here(copy->from);
+	uint64_t from_pitch = copy->staged ? copy->width : copy->from_pitch;
+	uint64_t from_slice = copy->staged ? copy->width * copy->height : copy->from_slice;
+	for (uint64_t slice = 0; slice < copy->depth; slice++)
+		for (uint64_t row = 0; row < copy->height; row++)
+			memmove(to + slice * copy->to_slice + row * copy->to_pitch,
+				from + slice * from_slice + row * from_pitch, copy->width);
+	return CUDA_SUCCESS;
+}
+
+CUresult ed_fill_run(const struct ed_fill *fill)
+{
+	uint64_t failure = ed_failure(ED_FAIL_COPY);
+
+	if (failure)
+		return (CUresult)failure;
+	if (!fill->width || !fill->height)
+		return CUDA_SUCCESS;
+	if (!is_there(fill->to, (fill->height - 1) * fill->pitch + fill->width * fill->element))
+		return CUDA_ERROR_ILLEGAL_ADDRESS;
+	for (uint64_t row = 0; row < fill->height; row++) {
+		uint8_t *to = ed_memory_here(fill->to) + row * fill->pitch;
+		if (fill->element == 1)
+			memset(to, (int)(fill->value & 0xff), fill->width);
+		else
+			for (uint64_t i = 0; i < fill->width; i++)
+				memcpy(to + i * fill->element, &fill->value, fill->element);
+	}
+	return CUDA_SUCCESS;
+}
+
+/* --- putting it on a stream --- */
+
+/* Take the source's bytes now: the program may change pageable memory as soon as the call returns. */
+static bool stage(struct ed_copy *copy)
+{
+	copy->staged = malloc(copy->width * copy->height * copy->depth);
+	if (!copy->staged)
+		return false;
+	uint8_t *to = copy->staged;
+	for (uint64_t slice = 0; slice < copy->depth; slice++)
+		for (uint64_t row = 0; row < copy->height; row++, to += copy->width)
+			memcpy(to, ed_memory_here(copy->from + slice * copy->from_slice + row * copy->from_pitch),
+			       copy->width);
+	return true;
+}
+
+static bool is_pageable(uint64_t address)
+{
+	return !ed_memory_is_device(address) && !ed_memory_is_pinned(address);
+}
+
+static CUresult check(const struct ed_copy *copy)
+{
+	uint64_t size = copy->width * copy->height * copy->depth;
+
+	if (!size)
+		return CUDA_SUCCESS;
+	if (!copy->to || !copy->from || copy->width > copy->to_pitch * (copy->height > 1) + copy->width)
+		return CUDA_ERROR_INVALID_VALUE;
+	return is_there(copy->to, extent(copy->to_pitch, copy->to_slice, copy)) &&
+			       is_there(copy->from, extent(copy->from_pitch, copy->from_slice, copy))
+		       ? CUDA_SUCCESS
+		       : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* What both forms of a call do before they go to a stream: a synchronous one is unsafe in captures. */
+static CUresult begin(struct ed_context *context, CUstream stream, bool per_thread, bool is_async,
+		      struct ed_queue **queue)
+{
+	CUresult result = ed_stream_queue(context, stream, per_thread, queue);
+
+	if (!result && !is_async)
+		result = ed_capture_waits_for(*queue);
+	return result || is_async ? result : ed_capture_unsafe();
+}
+
+static CUresult submit_copy(struct ed_context *context, const struct ed_copy *wanted, CUstream stream, bool per_thread,
+			    bool is_async)
+{
+	struct ed_queue *queue;
+	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_MEMCPY, .copy = *wanted};
+	struct ed_copy *copy = &operation.copy;
+	struct ed_moment done;
+	CUresult result = begin(context, stream, per_thread, is_async, &queue);
+
+	if (!result)
+		result = check(copy);
+	if (result || !copy->width || !copy->height || !copy->depth)
+		return result;
+	operation.context = queue->context;
+	bool is_captured = __atomic_load_n(&queue->capture, __ATOMIC_ACQUIRE) != NULL;
+	/* A synchronous copy from pageable memory waits; a captured one reads when the graph runs. */
+	if (is_async && !is_captured && is_pageable(copy->from) && !stage(copy))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = ed_stream_submit(queue, &operation, &done);
+	if (result || is_captured)
+		return result;
+	/* Between two places of the device the driver does not wait; to pageable memory it does, even if asked not to. */
+	bool waits = is_async ? is_pageable(wanted->to) : is_pageable(wanted->to) || !ed_memory_is_device(wanted->from) ||
+								  !ed_memory_is_device(wanted->to);
+	if (waits)
+		ed_moment_wait(done);
+	return waits ? ed_context_fault(operation.context) : CUDA_SUCCESS;
+}
+
+static CUresult copy_linear(struct ed_context *context, uint64_t to, uint64_t from, size_t size, CUstream stream,
+			    bool per_thread, bool is_async)
+{
+	struct ed_copy copy = {.to = to, .from = from, .to_pitch = size, .from_pitch = size, .width = size,
+			       .height = 1, .depth = 1};
+
+	return submit_copy(context, &copy, stream, per_thread, is_async);
+}
+
+/* Whether the side that a name calls the device's is: cuMemcpyHtoD to host memory is an error. */
+static bool are_device(uint64_t to, bool to_device, uint64_t from, bool from_device)
+{
+	return (!to_device || ed_memory_is_valid(to, 1)) && (!from_device || ed_memory_is_valid(from, 1));
+}
+
+#define ADDRESS(pointer) ((uint64_t)(uintptr_t)(pointer))
+
+/* name, suffixes of the synchronous and asynchronous forms, types of the two places, which of them the device has */
+#define COPY_FORMS(name, version, to_type, to_device, from_type, from_device)                                          \
+	COPY_FORM(name##version, (to_type to, from_type from, size_t size), to_device, from_device, NULL, false, false) \
+	COPY_FORM(name##version##_ptds, (to_type to, from_type from, size_t size), to_device, from_device, NULL, true,  \
+		  false)                                                                                               \
+	COPY_FORM(name##Async##version, (to_type to, from_type from, size_t size, CUstream stream), to_device,         \
+		  from_device, stream, false, true)                                                                    \
+	COPY_FORM(name##Async##version##_ptsz, (to_type to, from_type from, size_t size, CUstream stream), to_device,  \
+		  from_device, stream, true, true)
+#define COPY_FORM(full_name, parameters, to_device, from_device, stream, per_thread, is_async)                         \
+	API full_name parameters                                                                                       \
+	{                                                                                                              \
+		ENTER_CONTEXT(context);                                                                                \
+		if (size && !are_device(ADDRESS(to), to_device, ADDRESS(from), from_device))                           \
+			return CUDA_ERROR_INVALID_VALUE;                                                               \
+		return copy_linear(context, ADDRESS(to), ADDRESS(from), size, stream, per_thread, is_async);           \
+	}
+
+COPY_FORMS(cuMemcpyHtoD, _v2, CUdeviceptr, true, const void *, false)
+COPY_FORMS(cuMemcpyDtoH, _v2, void *, false, CUdeviceptr, true)
+COPY_FORMS(cuMemcpyDtoD, _v2, CUdeviceptr, true, CUdeviceptr, true)
+COPY_FORMS(cuMemcpy, , CUdeviceptr, false, CUdeviceptr, false)
+
+static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size,
+			  CUstream stream, bool is_async)
+{
+	ENTER_CONTEXT(context);
+	if (!ed_object_check(to_context, ED_CONTEXT) || !ed_object_check(from_context, ED_CONTEXT))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return copy_linear(context, to, from, size, stream, false, is_async);
+}
+
+API cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size)
+{
+	ENTER();
+	return copy_peer(to, to_context, from, from_context, size, NULL, false);
+}
+
+API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size,
+		      CUstream stream)
+{
+	ENTER();
+	return copy_peer(to, to_context, from, from_context, size, stream, true);
+}
+
+/* --- rows and slices --- */
+
+static bool place(int type, const void *host, CUdeviceptr device, uint64_t *ret)
+{
+	*ret = type == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)host : device;
+	return type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
+}
+
+CUresult ed_copy_from(const CUDA_MEMCPY3D *p, struct ed_copy *ret)
+{
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret = (struct ed_copy){
+		.to_pitch = p->dstPitch ? p->dstPitch : p->WidthInBytes,
+		.from_pitch = p->srcPitch ? p->srcPitch : p->WidthInBytes,
+		.width = p->WidthInBytes,
+		.height = p->Height,
+		.depth = p->Depth,
+	};
+	if (!place(p->dstMemoryType, p->dstHost, p->dstDevice, &ret->to) ||
+	    !place(p->srcMemoryType, p->srcHost, p->srcDevice, &ret->from))
+		return CUDA_ERROR_INVALID_VALUE;
+	ret->to_slice = ret->to_pitch * (p->dstHeight ? p->dstHeight : p->Height);
+	ret->from_slice = ret->from_pitch * (p->srcHeight ? p->srcHeight : p->Height);
+	if ((p->Height > 1 && (ret->to_pitch < p->WidthInBytes || ret->from_pitch < p->WidthInBytes)))
+		return CUDA_ERROR_INVALID_VALUE;
+	ret->to += p->dstZ * ret->to_slice + p->dstY * ret->to_pitch + p->dstXInBytes;
+	ret->from += p->srcZ * ret->from_slice + p->srcY * ret->from_pitch + p->srcXInBytes;
+	return check(ret);
+}
+
+static CUresult copy_3d(const CUDA_MEMCPY3D *parameters, CUstream stream, bool per_thread, bool is_async)
+{
+	struct ed_copy copy;
+
+	ENTER_CONTEXT(context);
+	CUresult result = ed_copy_from(parameters, &copy);
+	return result ? result : submit_copy(context, &copy, stream, per_thread, is_async);
+}
+
+static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool per_thread, bool is_async)
+{
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUDA_MEMCPY3D parameters = {
+		.srcXInBytes = p->srcXInBytes, .srcY = p->srcY, .srcMemoryType = p->srcMemoryType, .srcHost = p->srcHost,
+		.srcDevice = p->srcDevice, .srcPitch = p->srcPitch, .dstXInBytes = p->dstXInBytes, .dstY = p->dstY,
+		.dstMemoryType = p->dstMemoryType, .dstHost = p->dstHost, .dstDevice = p->dstDevice,
+		.dstPitch = p->dstPitch, .WidthInBytes = p->WidthInBytes, .Height = p->Height, .Depth = 1,
+	};
+	return copy_3d(&parameters, stream, per_thread, is_async);
+}
+
+#define SHAPE_FORM(name, type, function, parameters, stream, per_thread, is_async)                                     \
+	API name parameters                                                                                            \
+	{                                                                                                              \
+		ENTER();                                                                                               \
+		return function(copy, stream, per_thread, is_async);                                                   \
+	}
+SHAPE_FORM(cuMemcpy2D_v2, CUDA_MEMCPY2D, copy_2d, (const CUDA_MEMCPY2D *copy), NULL, false, false)
+SHAPE_FORM(cuMemcpy2D_v2_ptds, CUDA_MEMCPY2D, copy_2d, (const CUDA_MEMCPY2D *copy), NULL, true, false)
+SHAPE_FORM(cuMemcpy2DUnaligned_v2, CUDA_MEMCPY2D, copy_2d, (const CUDA_MEMCPY2D *copy), NULL, false, false)
+SHAPE_FORM(cuMemcpy2DUnaligned_v2_ptds, CUDA_MEMCPY2D, copy_2d, (const CUDA_MEMCPY2D *copy), NULL, true, false)
+SHAPE_FORM(cuMemcpy2DAsync_v2, CUDA_MEMCPY2D, copy_2d, (const CUDA_MEMCPY2D *copy, CUstream stream), stream, false, true)
+SHAPE_FORM(cuMemcpy2DAsync_v2_ptsz, CUDA_MEMCPY2D, copy_2d, (const CUDA_MEMCPY2D *copy, CUstream stream), stream, true,
+	   true)
+SHAPE_FORM(cuMemcpy3D_v2, CUDA_MEMCPY3D, copy_3d, (const CUDA_MEMCPY3D *copy), NULL, false, false)
+SHAPE_FORM(cuMemcpy3D_v2_ptds, CUDA_MEMCPY3D, copy_3d, (const CUDA_MEMCPY3D *copy), NULL, true, false)
+SHAPE_FORM(cuMemcpy3DAsync_v2, CUDA_MEMCPY3D, copy_3d, (const CUDA_MEMCPY3D *copy, CUstream stream), stream, false, true)
+SHAPE_FORM(cuMemcpy3DAsync_v2_ptsz, CUDA_MEMCPY3D, copy_3d, (const CUDA_MEMCPY3D *copy, CUstream stream), stream, true,
+	   true)
+
+/* --- fills --- */
+
+static CUresult check_fill(const struct ed_fill *fill)
+{
+	if (!fill->width || !fill->height)
+		return CUDA_SUCCESS;
+	if (fill->to % fill->element || (fill->height > 1 && fill->pitch < fill->width * fill->element))
+		return CUDA_ERROR_INVALID_VALUE;
+	uint64_t size = (fill->height - 1) * fill->pitch + fill->width * fill->element;
+	return ed_memory_is_valid(fill->to, size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult ed_fill_from(const CUDA_MEMSET_NODE_PARAMS *p, struct ed_fill *ret)
+{
+	if (!p || (p->elementSize != 1 && p->elementSize != 2 && p->elementSize != 4))
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret = (struct ed_fill){p->dst, p->pitch, p->width, p->height, p->value, p->elementSize};
+	return check_fill(ret);
+}
+
+static CUresult submit_fill(const struct ed_fill *fill, CUstream stream, bool per_thread, bool is_async)
+{
+	struct ed_queue *queue;
+
+	ENTER_CONTEXT(context);
+	CUresult result = begin(context, stream, per_thread, is_async, &queue);
+	if (!result)
+		result = check_fill(fill);
+	if (result || !fill->width || !fill->height)
+		return result;
+	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_MEMSET, .context = queue->context, .fill = *fill};
+	return ed_stream_submit(queue, &operation, NULL);
+}
+
+#define FILL_FORMS(bits, type)                                                                                         \
+	FILL_FORM(cuMemsetD##bits##_v2, (CUdeviceptr to, type value, size_t width), bits, 0, 1, NULL, false, false)    \
+	FILL_FORM(cuMemsetD##bits##_v2_ptds, (CUdeviceptr to, type value, size_t width), bits, 0, 1, NULL, true, false) \
+	FILL_FORM(cuMemsetD##bits##Async, (CUdeviceptr to, type value, size_t width, CUstream stream), bits, 0, 1,     \
+		  stream, false, true)                                                                                 \
+	FILL_FORM(cuMemsetD##bits##Async_ptsz, (CUdeviceptr to, type value, size_t width, CUstream stream), bits, 0,   \
+		  1, stream, true, true)                                                                               \
+	FILL_FORM(cuMemsetD2D##bits##_v2, (CUdeviceptr to, size_t pitch, type value, size_t width, size_t height),     \
+		  bits, pitch, height, NULL, false, false)                                                             \
+	FILL_FORM(cuMemsetD2D##bits##_v2_ptds, (CUdeviceptr to, size_t pitch, type value, size_t width, size_t height), \
+		  bits, pitch, height, NULL, true, false)                                                              \
+	FILL_FORM(cuMemsetD2D##bits##Async,                                                                            \
+		  (CUdeviceptr to, size_t pitch, type value, size_t width, size_t height, CUstream stream), bits,      \
+		  pitch, height, stream, false, true)                                                                  \
+	FILL_FORM(cuMemsetD2D##bits##Async_ptsz,                                                                       \
+		  (CUdeviceptr to, size_t pitch, type value, size_t width, size_t height, CUstream stream), bits,      \
+		  pitch, height, stream, true, true)
+#define FILL_FORM(name, parameters, bits, pitch, height, stream, per_thread, is_async)                                 \
+	API name parameters                                                                                            \
+	{                                                                                                              \
+		ENTER();                                                                                               \
+		struct ed_fill fill = {to, pitch, width, height, value, bits / 8};                                     \
+		return submit_fill(&fill, stream, per_thread, is_async);                                               \
+	}
+
+FILL_FORMS(8, unsigned char)
+FILL_FORMS(16, unsigned short)
+FILL_FORMS(32, unsigned int)

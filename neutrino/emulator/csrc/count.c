@@ -1,0 +1,133 @@
+#include "count.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "settings.h"
+
+#define SITES 4096u
+
+static const char *const caller_names[ED_CALLERS] = {"program", "hook", "hook-thread"};
+static struct ed_counter *counters;
+
+/* Return addresses seen, with 1 added to the verdict in the lowest bits of the word beside. */
+static struct {
+	const void *address;
+	uint32_t is_hook;
+} sites[SITES];
+
+static bool ends_in(const char *path, const char *name)
+{
+	const char *slash = strrchr(path, '/');
+
+	return !strcmp(slash ? slash + 1 : path, name);
+}
+
+/* The hook bears the driver's name, as this library does. */
+static bool look_up(const void *address)
+{
+	static Dl_info own;
+	Dl_info info;
+
+	if (!own.dli_fbase)
+		dladdr((void *)look_up, &own);
+	return dladdr(address, &info) && info.dli_fname && info.dli_fbase != own.dli_fbase &&
+	       (ends_in(info.dli_fname, "libcuda.so.1") || ends_in(info.dli_fname, "libcuda.so"));
+}
+
+static bool is_hook(const void *address)
+{
+	size_t start = ((uintptr_t)address >> 2) % SITES;
+
+	for (size_t i = 0; i < SITES; i++) {
+		size_t at = (start + i) % SITES;
+		const void *found = __atomic_load_n(&sites[at].address, __ATOMIC_ACQUIRE);
+		if (!found && __atomic_compare_exchange_n(&sites[at].address, &found, address, false, __ATOMIC_ACQ_REL,
+							  __ATOMIC_ACQUIRE)) {
+			bool verdict = look_up(address);
+			__atomic_store_n(&sites[at].is_hook, 1u + verdict, __ATOMIC_RELEASE);
+			return verdict;
+		}
+		if (found == address) {
+			uint32_t verdict = __atomic_load_n(&sites[at].is_hook, __ATOMIC_ACQUIRE);
+			return verdict ? verdict == 2 : look_up(address);
+		}
+	}
+	return look_up(address);
+}
+
+static bool is_hook_thread(void)
+{
+	static __thread int known; /* 1: no, 2: yes */
+	char name[16] = "";
+
+	if (known != 2) {
+		/* A thread is named after it has started, but never before its first call. */
+		prctl(PR_GET_NAME, name);
+		known = strncmp(name, "neutrino-", 9) ? 1 : 2;
+	}
+	return known == 2;
+}
+
+static void add_counter(struct ed_counter *counter, const char *name)
+{
+	const char *none = NULL;
+
+	if (!__atomic_compare_exchange_n(&counter->name, &none, name, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return;
+	counter->next = __atomic_load_n(&counters, __ATOMIC_ACQUIRE);
+	while (!__atomic_compare_exchange_n(&counters, &counter->next, counter, false, __ATOMIC_ACQ_REL,
+					    __ATOMIC_ACQUIRE))
+		;
+}
+
+void ed_count(struct ed_counter *counter, const char *name, const void *caller)
+{
+	if (!ed_settings()->count[0])
+		return;
+	enum ed_caller by = !is_hook(caller) ? ED_PROGRAM : is_hook_thread() ? ED_HOOK_THREAD : ED_HOOK;
+	if (!__atomic_load_n(&counter->name, __ATOMIC_ACQUIRE))
+		add_counter(counter, name);
+	__atomic_fetch_add(&counter->calls[by], 1, __ATOMIC_RELAXED);
+}
+
+static pid_t process;
+
+static void write_counts(void)
+{
+	if (getpid() != process)
+		return;
+	FILE *file = fopen(ed_settings()->count, "we");
+	if (!file) {
+		ed_say("count=%s cannot be written", ed_settings()->count);
+		return;
+	}
+	for (int by = 0; by < ED_CALLERS; by++) {
+		const char *separator = "";
+		fprintf(file, "%s\"%s\": {", by ? ", " : "{", caller_names[by]);
+		for (struct ed_counter *counter = __atomic_load_n(&counters, __ATOMIC_ACQUIRE); counter;
+		     counter = counter->next) {
+			uint64_t calls = __atomic_load_n(&counter->calls[by], __ATOMIC_RELAXED);
+			if (calls) {
+				fprintf(file, "%s\"%s\": %llu", separator, counter->name, (unsigned long long)calls);
+				separator = ", ";
+			}
+		}
+		fputs("}", file);
+	}
+	fputs("}\n", file);
+	fclose(file);
+}
+
+void ed_count_start(void)
+{
+	process = getpid();
+	if (ed_settings()->count[0])
+		atexit(write_counts);
+}

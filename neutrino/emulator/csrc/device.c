@@ -1,0 +1,178 @@
+/* What a program may ask about the device and the driver. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "channel.h"
+#include "context.h"
+#include "occupancy.h"
+#include "settings.h"
+
+#define DRIVER_VERSION 13000
+#define DEVICE_NAME "Neutrino embedded device (PTX interpreter, step clock)"
+
+/* By CUdevice_attribute, as of an sm_90; what is not named is 0. Clocks are those of nothing: it has a step clock. */
+static const int attributes[] = {
+	[1] = 1024,	     /* MAX_THREADS_PER_BLOCK */
+	[2] = 1024,	     /* MAX_BLOCK_DIM_X */
+	[3] = 1024,	     /* MAX_BLOCK_DIM_Y */
+	[4] = 64,	     /* MAX_BLOCK_DIM_Z */
+	[5] = 2147483647,    /* MAX_GRID_DIM_X */
+	[6] = 65535,	     /* MAX_GRID_DIM_Y */
+	[7] = 65535,	     /* MAX_GRID_DIM_Z */
+	[8] = 49152,	     /* MAX_SHARED_MEMORY_PER_BLOCK */
+	[9] = 65536,	     /* TOTAL_CONSTANT_MEMORY */
+	[10] = 32,	     /* WARP_SIZE */
+	[11] = 2147483647,   /* MAX_PITCH */
+	[12] = 65536,	     /* MAX_REGISTERS_PER_BLOCK */
+	[13] = 1000,	     /* CLOCK_RATE, kHz */
+	[14] = 512,	     /* TEXTURE_ALIGNMENT */
+	[15] = 1,	     /* GPU_OVERLAP */
+	[16] = ED_MULTIPROCESSORS,
+	[19] = 1,	     /* CAN_MAP_HOST_MEMORY */
+	[30] = 512,	     /* SURFACE_ALIGNMENT */
+	[31] = 1,	     /* CONCURRENT_KERNELS */
+	[36] = 1000,	     /* MEMORY_CLOCK_RATE, kHz */
+	[37] = 5120,	     /* GLOBAL_MEMORY_BUS_WIDTH */
+	[38] = 52428800,     /* L2_CACHE_SIZE */
+	[39] = 2048,	     /* MAX_THREADS_PER_MULTIPROCESSOR */
+	[40] = 3,	     /* ASYNC_ENGINE_COUNT */
+	[41] = 1,	     /* UNIFIED_ADDRESSING */
+	[51] = 32,	     /* TEXTURE_PITCH_ALIGNMENT */
+	[75] = 9,	     /* COMPUTE_CAPABILITY_MAJOR */
+	[76] = 0,	     /* COMPUTE_CAPABILITY_MINOR */
+	[78] = 1,	     /* STREAM_PRIORITIES_SUPPORTED */
+	[79] = 1,	     /* GLOBAL_L1_CACHE_SUPPORTED */
+	[80] = 1,	     /* LOCAL_L1_CACHE_SUPPORTED */
+	[81] = 233472,	     /* MAX_SHARED_MEMORY_PER_MULTIPROCESSOR */
+	[82] = 65536,	     /* MAX_REGISTERS_PER_MULTIPROCESSOR */
+	[83] = 1,	     /* MANAGED_MEMORY */
+	[87] = 2,	     /* SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO */
+	[89] = 1,	     /* CONCURRENT_MANAGED_ACCESS */
+	[95] = 1,	     /* COOPERATIVE_LAUNCH */
+	[97] = 232448,	     /* MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
+	[99] = 1,	     /* HOST_REGISTER_SUPPORTED */
+	[106] = 32,	     /* MAX_BLOCKS_PER_MULTIPROCESSOR */
+	[111] = 1024,	     /* RESERVED_SHARED_MEMORY_PER_BLOCK */
+	[115] = 1,	     /* MEMORY_POOLS_SUPPORTED */
+	[126] = 1,	     /* MEM_SYNC_DOMAIN_COUNT */
+	[147] = 0,	     /* the last that is known */
+};
+
+API cuDriverGetVersion(int *version)
+{
+	static struct ed_counter counter;
+
+	ed_count(&counter, __func__, __builtin_return_address(0));
+	if (!version)
+		return CUDA_ERROR_INVALID_VALUE;
+	*version = DRIVER_VERSION;
+	return CUDA_SUCCESS;
+}
+
+API cuDeviceGetCount(int *count)
+{
+	ENTER();
+	if (!count)
+		return CUDA_ERROR_INVALID_VALUE;
+	*count = 1;
+	return CUDA_SUCCESS;
+}
+
+API cuDeviceGet(CUdevice *device, int ordinal)
+{
+	ENTER();
+	if (!device || ordinal)
+		return device ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
+	*device = 0;
+	return CUDA_SUCCESS;
+}
+
+API cuDeviceGetName(char *name, int size, CUdevice device)
+{
+	ENTER();
+	if (device || !name || size <= 0)
+		return device ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
+	snprintf(name, (size_t)size, "%s", DEVICE_NAME);
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_uuid(CUuuid *uuid, CUdevice device)
+{
+	if (device || !uuid)
+		return device ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
+	memcpy(uuid->bytes, "neutrino-device\0", sizeof(uuid->bytes));
+	return CUDA_SUCCESS;
+}
+
+API cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+{
+	ENTER();
+	return get_uuid(uuid, device);
+}
+
+API cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
+{
+	ENTER();
+	return get_uuid(uuid, device);
+}
+
+API cuDeviceTotalMem_v2(size_t *size, CUdevice device)
+{
+	ENTER();
+	if (device || !size)
+		return device ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
+	*size = ed_shared.device_size;
+	return CUDA_SUCCESS;
+}
+
+API cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
+{
+	ENTER();
+	if (device)
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!value || attribute < 1 || (size_t)attribute >= sizeof(attributes) / sizeof(attributes[0]))
+		return CUDA_ERROR_INVALID_VALUE;
+	*value = attributes[attribute];
+	return CUDA_SUCCESS;
+}
+
+API cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
+{
+	ENTER();
+	if (device || !major || !minor)
+		return device ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
+	*major = attributes[75];
+	*minor = attributes[76];
+	return CUDA_SUCCESS;
+}
+
+API cuDeviceGetPCIBusId(char *text, int size, CUdevice device)
+{
+	ENTER();
+	if (device || !text || size <= 0)
+		return device ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
+	snprintf(text, (size_t)size, "0000:00:00.0");
+	return CUDA_SUCCESS;
+}
+
+API cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
+{
+	ENTER();
+	if (device || peer || !can)
+		return can ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
+	*can = 0;
+	return CUDA_SUCCESS;
+}
+
+/* cudart asks for tables that say whose driver this is. It is nobody's: there are none. */
+API cuGetExportTable(const void **table, const CUuuid *id)
+{
+	static struct ed_counter counter;
+
+	ed_count(&counter, __func__, __builtin_return_address(0));
+	(void)id;
+	if (table)
+		*table = NULL;
+	return CUDA_ERROR_NOT_FOUND;
+}

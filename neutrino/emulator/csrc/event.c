@@ -1,0 +1,216 @@
+#include "event.h"
+
+#include <stdlib.h>
+
+#include "capture.h"
+#include "failure.h"
+#include "settings.h"
+#include "stream.h"
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of every event's mark */
+
+struct ed_mark *ed_mark_make(void)
+{
+	struct ed_mark *mark = calloc(1, sizeof(*mark));
+
+	if (mark)
+		mark->holders = 1;
+	return mark;
+}
+
+void ed_mark_release(struct ed_mark *mark)
+{
+	if (mark && __atomic_sub_fetch(&mark->holders, 1, __ATOMIC_ACQ_REL) == 0)
+		free(mark);
+}
+
+struct ed_moment ed_event_moment(CUevent event)
+{
+	pthread_mutex_lock(&mutex);
+	struct ed_moment moment = event->mark ? event->mark->moment : (struct ed_moment){0};
+	pthread_mutex_unlock(&mutex);
+	return moment;
+}
+
+void ed_event_set(CUevent event, struct ed_mark *mark)
+{
+	pthread_mutex_lock(&mutex);
+	struct ed_mark *before = event->mark;
+	event->mark = mark;
+	pthread_mutex_unlock(&mutex);
+	ed_mark_release(before);
+}
+
+CUresult ed_event_record(CUevent event, struct ed_queue *queue)
+{
+	struct ed_mark *mark = ed_mark_make();
+
+	if (!mark)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	struct ed_operation operation = {
+		.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+		.context = queue->context,
+		.event = {mark, event},
+	};
+	__atomic_add_fetch(&mark->holders, 1, __ATOMIC_ACQ_REL);
+	/* Nobody else knows the mark before it has its moment. */
+	struct ed_moment moment = ed_queue_submit(queue, &operation, NULL, 0);
+	if (!moment.queue) {
+		ed_mark_release(mark);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	mark->moment = moment;
+	ed_event_set(event, mark);
+	return CUDA_SUCCESS;
+}
+
+API cuEventCreate(CUevent *event, unsigned int flags)
+{
+	ENTER_CONTEXT(context);
+	uint64_t failure = ed_failure(ED_FAIL_EVENT);
+	if (!event || flags > 7)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (failure)
+		return (CUresult)failure;
+	struct ed_event *made = ed_object_take(ED_EVENT, sizeof(*made));
+	if (!made)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	made->context = context;
+	made->flags = flags;
+	*event = made;
+	return CUDA_SUCCESS;
+}
+
+static CUresult destroy(CUevent event)
+{
+	if (!ed_object_check(event, ED_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	ed_capture_event_gone(event);
+	ed_event_set(event, NULL);
+	ed_object_give(event);
+	return CUDA_SUCCESS;
+}
+
+API cuEventDestroy(CUevent event)
+{
+	ENTER();
+	return destroy(event);
+}
+
+API cuEventDestroy_v2(CUevent event)
+{
+	ENTER();
+	return destroy(event);
+}
+
+static void forget_event(void *object, void *context)
+{
+	if (((struct ed_event *)object)->context == context)
+		destroy(object);
+}
+
+void ed_event_forget_context(const struct ed_context *context)
+{
+	ed_object_each(ED_EVENT, forget_event, (void *)(uintptr_t)context);
+}
+
+static CUresult record(struct ed_context *context, CUevent event, CUstream stream, bool per_thread)
+{
+	struct ed_queue *queue;
+	bool captured = false;
+
+	if (!ed_object_check(event, ED_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
+	if (!result && queue->context != event->context)
+		result = CUDA_ERROR_INVALID_HANDLE;
+	if (!result)
+		result = ed_capture_record(queue, event, &captured);
+	if (result || captured)
+		return result;
+	return ed_event_record(event, queue);
+}
+
+API cuEventRecord(CUevent event, CUstream stream)
+{
+	ENTER_CONTEXT(context);
+	return record(context, event, stream, false);
+}
+
+API cuEventRecord_ptsz(CUevent event, CUstream stream)
+{
+	ENTER_CONTEXT(context);
+	return record(context, event, stream, true);
+}
+
+API cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
+{
+	ENTER_CONTEXT(context);
+	return flags > 1 ? CUDA_ERROR_INVALID_VALUE : record(context, event, stream, false);
+}
+
+API cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags)
+{
+	ENTER_CONTEXT(context);
+	return flags > 1 ? CUDA_ERROR_INVALID_VALUE : record(context, event, stream, true);
+}
+
+API cuEventQuery(CUevent event)
+{
+	ENTER_CONTEXT(context);
+	if (!ed_object_check(event, ED_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	CUresult result = ed_capture_asks_event(event);
+	if (result)
+		return result;
+	return ed_moment_is_past(ed_event_moment(event)) ? ed_context_fault(context) : CUDA_ERROR_NOT_READY;
+}
+
+API cuEventSynchronize(CUevent event)
+{
+	ENTER_CONTEXT(context);
+	if (!ed_object_check(event, ED_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	CUresult result = ed_capture_asks_event(event);
+	if (result)
+		return result;
+	ed_moment_wait(ed_event_moment(event));
+	return ed_context_fault(context);
+}
+
+/* The device has no clock of its own that runs in time: the host's, at the moments when the marks were reached. */
+static CUresult elapsed(float *milliseconds, CUevent start, CUevent end)
+{
+	CUevent events[] = {start, end};
+	uint64_t times[2];
+
+	if (!milliseconds)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (int i = 0; i < 2; i++) {
+		if (!ed_object_check(events[i], ED_EVENT) || (events[i]->flags & CU_EVENT_DISABLE_TIMING))
+			return CUDA_ERROR_INVALID_HANDLE;
+		pthread_mutex_lock(&mutex);
+		const struct ed_mark *mark = events[i]->mark;
+		bool is_past = mark && ed_moment_is_past(mark->moment);
+		times[i] = is_past ? __atomic_load_n(&mark->done_ns, __ATOMIC_ACQUIRE) : 0;
+		pthread_mutex_unlock(&mutex);
+		if (!mark)
+			return CUDA_ERROR_INVALID_HANDLE;
+		if (!is_past)
+			return CUDA_ERROR_NOT_READY;
+	}
+	*milliseconds = (float)((double)(int64_t)(times[1] - times[0]) / 1e6);
+	return CUDA_SUCCESS;
+}
+
+API cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
+{
+	ENTER_CONTEXT(context);
+	return elapsed(milliseconds, start, end);
+}
+
+API cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
+{
+	ENTER_CONTEXT(context);
+	return elapsed(milliseconds, start, end);
+}

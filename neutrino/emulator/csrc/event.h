@@ -1,0 +1,42 @@
+/* Events. */
+#ifndef ED_EVENT_H
+#define ED_EVENT_H
+
+#include "queue.h"
+
+/* One recording of an event: outlives the event while work refers to it. */
+struct ed_mark {
+	uint32_t holders;
+	uint64_t done_ns;
+	struct ed_moment moment;
+};
+
+struct ed_event {
+	struct ed_object object;
+	struct ed_context *context;
+	unsigned flags;
+	struct ed_mark *mark; /* NULL: not recorded */
+	/* capture.c's: where it was recorded in a capture that goes on, else NULL. */
+	struct ed_capture *capture;
+	CUgraphNode *nodes;
+	size_t node_count;
+};
+
+/* The moment that the event stands for now. */
+struct ed_moment ed_event_moment(CUevent event);
+
+/* An operation that records the event; NULL event: nothing but the moment. False without memory. */
+bool ed_event_operation(CUevent event, struct ed_operation *ret);
+
+/* Record on the queue, outside of captures, after it has been checked. */
+CUresult ed_event_record(CUevent event, struct ed_queue *queue);
+
+void ed_mark_release(struct ed_mark *mark);
+struct ed_mark *ed_mark_make(void);
+
+/* Take the mark over as the event's. */
+void ed_event_set(CUevent event, struct ed_mark *mark);
+
+void ed_event_forget_context(const struct ed_context *context);
+
+#endif

@@ -1,0 +1,92 @@
+#include "failure.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "settings.h"
+
+static const struct {
+	const char *name;
+	uint64_t value;
+} points[ED_FAIL_POINTS] = {
+	[ED_FAIL_ALLOC] = {"alloc", CUDA_ERROR_OUT_OF_MEMORY},
+	[ED_FAIL_HOSTALLOC] = {"hostalloc", CUDA_ERROR_OUT_OF_MEMORY},
+	[ED_FAIL_LOAD] = {"load", CUDA_ERROR_INVALID_IMAGE},
+	[ED_FAIL_STREAM] = {"stream", CUDA_ERROR_OUT_OF_MEMORY},
+	[ED_FAIL_EVENT] = {"event", CUDA_ERROR_OUT_OF_MEMORY},
+	[ED_FAIL_COPY] = {"copy", CUDA_ERROR_LAUNCH_FAILED},
+	[ED_FAIL_LAUNCH] = {"launch", CUDA_ERROR_INVALID_VALUE},
+	[ED_FAIL_TWINLAUNCH] = {"twinlaunch", CUDA_ERROR_INVALID_VALUE},
+	[ED_FAIL_OCCUPANCY] = {"occupancy", 2},
+	[ED_FAIL_SLOWALLOC] = {"slowalloc", 300000000},
+};
+
+struct request {
+	enum ed_point point;
+	uint64_t from, to; /* passages, from 1 */
+	uint64_t value;
+};
+
+static struct request requests[32];
+static unsigned request_count;
+static uint64_t passages[ED_FAIL_POINTS];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static uint64_t read_value(const char *text)
+{
+	char *unit;
+	uint64_t value = strtoull(text, &unit, 0);
+
+	return !strncmp(unit, "ms", 2) ? value * 1000000 : !strncmp(unit, "us", 2) ? value * 1000 : value;
+}
+
+static void read_request(const char *text, size_t length)
+{
+	size_t name = strcspn(text, "@=,");
+
+	for (int i = 0; i < ED_FAIL_POINTS; i++) {
+		if (strlen(points[i].name) != name || memcmp(points[i].name, text, name) != 0)
+			continue;
+		struct request *request = &requests[request_count++];
+		*request = (struct request){(enum ed_point)i, 1, UINT64_MAX, points[i].value};
+		const char *rest = text + name;
+		if (*rest == '@') {
+			char *end;
+			request->from = request->to = strtoull(rest + 1, &end, 10);
+			if (*end == '+') {
+				request->to = UINT64_MAX;
+				end++;
+			}
+			rest = end;
+		}
+		/* occupancy=1 and the like say that it is wanted. */
+		if (*rest == '=' && !(i >= ED_FAIL_OCCUPANCY && !strncmp(rest, "=1", 2) && (size_t)(rest + 2 - text) == length))
+			request->value = read_value(rest + 1);
+		return;
+	}
+	ed_say("fail: no point of that name: %.*s", (int)length, text);
+}
+
+static void read_requests(void)
+{
+	const char *text = ed_settings()->fail;
+
+	while (*text && request_count < sizeof(requests) / sizeof(requests[0])) {
+		size_t length = strcspn(text, ",");
+		read_request(text, length);
+		text += length + (text[length] == ',');
+	}
+}
+
+uint64_t ed_failure(enum ed_point point)
+{
+	pthread_once(&once, read_requests);
+	if (!request_count)
+		return 0;
+	uint64_t passage = __atomic_add_fetch(&passages[point], 1, __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < request_count; i++)
+		if (requests[i].point == point && passage >= requests[i].from && passage <= requests[i].to)
+			return requests[i].value;
+	return 0;
+}

@@ -1,0 +1,245 @@
+#include "launch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "channel.h"
+#include "failure.h"
+#include "module.h"
+#include "occupancy.h"
+#include "settings.h"
+#include "stream.h"
+
+/* Limits of an sm_90: CUDA C++ Programming Guide, table of technical specifications. */
+#define GRID_X_MOST 0x7fffffffu
+#define GRID_YZ_MOST 65535u
+#define BLOCK_MOST 1024u
+#define BLOCK_Z_MOST 64u
+
+CUresult ed_launch_run(const struct ed_kernel_work *work, struct ed_context *context)
+{
+	struct ed_launch_request request = {
+		.module = work->module,
+		.kernel = work->kernel,
+		.shared = work->shared,
+		.cooperative = work->is_cooperative,
+		.size = work->size,
+	};
+	struct iovec parts[] = {{&request, sizeof(request)}, {work->parameters, work->size}};
+	struct ed_reply reply;
+
+	memcpy(request.grid, work->grid, sizeof(request.grid));
+	memcpy(request.block, work->block, sizeof(request.block));
+	ed_channel_call(ED_REQUEST_LAUNCH, parts, 2, &reply);
+	if (reply.status)
+		ed_context_fail(context, reply.status, (const char *)reply.data);
+	free(reply.data);
+	return reply.status;
+}
+
+static CUresult pack(const struct ed_description *kernel, void **parameters, void **extra, uint8_t *ret)
+{
+	const void *buffer = NULL;
+	size_t size = 0;
+
+	if (!kernel->parameter_count)
+		return CUDA_SUCCESS;
+	if (!extra == !parameters)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (parameters) {
+		for (uint32_t i = 0; i < kernel->parameter_count; i++) {
+			if (!parameters[i])
+				return CUDA_ERROR_INVALID_VALUE;
+			memcpy(ret + kernel->parameters[i].offset, parameters[i], kernel->parameters[i].size);
+		}
+		return CUDA_SUCCESS;
+	}
+	for (void **key = extra; *key != CU_LAUNCH_PARAM_END; key += 2) {
+		if (*key == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			buffer = key[1];
+		else if (*key == CU_LAUNCH_PARAM_BUFFER_SIZE)
+			size = *(size_t *)key[1];
+		else
+			return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (!buffer || size < kernel->parameter_size)
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(ret, buffer, kernel->parameter_size);
+	return CUDA_SUCCESS;
+}
+
+static bool is_twin(const struct ed_description *kernel)
+{
+	const char *end = "__neutrino";
+	size_t length = strlen(kernel->name);
+
+	return length > strlen(end) && !strcmp(kernel->name + length - strlen(end), end);
+}
+
+static CUresult check_shape(CUfunction function, const uint32_t grid[3], const uint32_t block[3], uint32_t shared,
+			    bool is_cooperative)
+{
+	uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+	uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2];
+
+	if (!blocks || !threads || grid[0] > GRID_X_MOST || grid[1] > GRID_YZ_MOST || grid[2] > GRID_YZ_MOST ||
+	    block[0] > BLOCK_MOST || block[1] > BLOCK_MOST || block[2] > BLOCK_Z_MOST || threads > BLOCK_MOST)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (threads > function->kernel->max_threads ||
+	    (function->kernel->required[0] && memcmp(block, function->kernel->required, sizeof(uint32_t[3])) != 0))
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((int64_t)shared > function->max_dynamic_shared)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (is_cooperative &&
+	    blocks > (uint64_t)ed_occupancy_blocks(function, (uint32_t)threads, shared) * ED_MULTIPROCESSORS)
+		return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+	return CUDA_SUCCESS;
+}
+
+/* Errors that a context does not survive come back at this launch and at all calls after it. */
+static CUresult requested_failure(struct ed_context *context, const struct ed_description *kernel)
+{
+	uint64_t failure = ed_failure(ED_FAIL_LAUNCH);
+
+	if (!failure && is_twin(kernel))
+		failure = ed_failure(ED_FAIL_TWINLAUNCH);
+	if (failure >= CUDA_ERROR_ILLEGAL_ADDRESS && failure != CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES &&
+	    failure != CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE && failure < CUDA_ERROR_NOT_SUPPORTED)
+		ed_context_fail(context, (CUresult)failure, "a launch fails, as was asked for");
+	return (CUresult)failure;
+}
+
+CUresult ed_launch_prepare(struct ed_context *context, CUfunction handle, const uint32_t grid[3],
+			   const uint32_t block[3], uint32_t shared, bool is_cooperative, void **parameters,
+			   void **extra, struct ed_kernel_work *ret)
+{
+	CUfunction function;
+	CUresult result = ed_function_of(context, handle, &function);
+
+	if (!result && function->module->context != context)
+		result = CUDA_ERROR_INVALID_HANDLE;
+	if (!result)
+		result = check_shape(function, grid, block, shared, is_cooperative);
+	if (!result)
+		result = requested_failure(context, function->kernel);
+	if (result)
+		return result;
+	const struct ed_description *kernel = function->kernel;
+	*ret = (struct ed_kernel_work){
+		.function = handle,
+		.module = function->module->loaded.number,
+		.kernel = kernel->number,
+		.shared = shared,
+		.is_cooperative = is_cooperative,
+		.size = kernel->parameter_size,
+		.parameters = calloc(1, kernel->parameter_size + 1),
+	};
+	memcpy(ret->grid, grid, sizeof(ret->grid));
+	memcpy(ret->block, block, sizeof(ret->block));
+	if (!ret->parameters)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = pack(kernel, parameters, extra, ret->parameters);
+	if (result) {
+		free(ret->parameters);
+		ret->parameters = NULL;
+	}
+	return result;
+}
+
+struct launch {
+	CUfunction function;
+	uint32_t grid[3], block[3], shared;
+	bool is_cooperative, per_thread;
+	CUstream stream;
+	void **parameters, **extra;
+};
+
+static CUresult launch(const struct launch *wanted)
+{
+	struct ed_queue *queue;
+
+	struct ed_context *context;
+	CUresult result = ed_context_current(&context);
+	if (!result)
+		result = ed_stream_queue(context, wanted->stream, wanted->per_thread, &queue);
+	if (result)
+		return result;
+	/* A stream's launches run in its context, whichever is current. */
+	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_KERNEL, .context = queue->context};
+	result = ed_launch_prepare(queue->context, wanted->function, wanted->grid, wanted->block, wanted->shared,
+				   wanted->is_cooperative, wanted->parameters, wanted->extra, &operation.kernel);
+	return result ? result : ed_stream_submit(queue, &operation, NULL);
+}
+
+#define SHAPE_PARAMETERS                                                                                               \
+	unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y,     \
+		unsigned int block_z, unsigned int shared
+#define SHAPE {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared
+
+API cuLaunchKernel(CUfunction function, SHAPE_PARAMETERS, CUstream stream, void **parameters, void **extra)
+{
+	ENTER();
+	return launch(&(struct launch){function, SHAPE, false, false, stream, parameters, extra});
+}
+
+API cuLaunchKernel_ptsz(CUfunction function, SHAPE_PARAMETERS, CUstream stream, void **parameters, void **extra)
+{
+	ENTER();
+	return launch(&(struct launch){function, SHAPE, false, true, stream, parameters, extra});
+}
+
+API cuLaunchCooperativeKernel(CUfunction function, SHAPE_PARAMETERS, CUstream stream, void **parameters)
+{
+	ENTER();
+	return launch(&(struct launch){function, SHAPE, true, false, stream, parameters, NULL});
+}
+
+API cuLaunchCooperativeKernel_ptsz(CUfunction function, SHAPE_PARAMETERS, CUstream stream, void **parameters)
+{
+	ENTER();
+	return launch(&(struct launch){function, SHAPE, true, true, stream, parameters, NULL});
+}
+
+/* Attributes that change what a kernel may do are honoured or refused; those that only tune are not looked at. */
+static CUresult launch_config(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra,
+			      bool per_thread)
+{
+	bool is_cooperative = false;
+
+	if (!config || (config->numAttrs && !config->attrs))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned i = 0; i < config->numAttrs; i++) {
+		const CUlaunchAttribute *attribute = &config->attrs[i];
+		if (attribute->id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+			is_cooperative = attribute->value.cooperative != 0;
+		if (attribute->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
+		    (uint64_t)attribute->value.clusterDim.x * attribute->value.clusterDim.y *
+				    attribute->value.clusterDim.z > 1) {
+			ed_say("clusters of blocks are not run");
+			return CUDA_ERROR_NOT_SUPPORTED;
+		}
+	}
+	return launch(&(struct launch){
+		function,
+		{config->gridDimX, config->gridDimY, config->gridDimZ},
+		{config->blockDimX, config->blockDimY, config->blockDimZ},
+		config->sharedMemBytes,
+		is_cooperative,
+		per_thread,
+		config->hStream,
+		parameters,
+		extra,
+	});
+}
+
+API cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
+{
+	ENTER();
+	return launch_config(config, function, parameters, extra, false);
+}
+
+API cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
+{
+	ENTER();
+	return launch_config(config, function, parameters, extra, true);
+}

@@ -1,0 +1,115 @@
+#include "objects.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "settings.h"
+
+#define PLACES 65536u
+#define PLACE_SIZE 256u
+
+struct table {
+	uint8_t *places;
+	struct ed_object *first_free;
+	uint32_t used;
+};
+
+static struct table tables[ED_KINDS];
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static const char *const names[ED_KINDS] = {
+	[ED_CONTEXT] = "context", [ED_MODULE] = "module", [ED_LIBRARY] = "library", [ED_KERNEL] = "kernel",
+	[ED_FUNCTION] = "function", [ED_STREAM] = "stream", [ED_EVENT] = "event", [ED_GRAPH] = "graph",
+	[ED_NODE] = "graph node", [ED_EXEC] = "executable graph", [ED_POOL] = "memory pool",
+};
+
+static uint32_t alive(enum ed_kind kind)
+{
+	return (uint32_t)kind * 2 + 1;
+}
+
+void *ed_object_take(enum ed_kind kind, size_t size)
+{
+	struct table *table = &tables[kind];
+	struct ed_object *object = NULL;
+
+	if (size > PLACE_SIZE)
+		return NULL;
+	pthread_mutex_lock(&mutex);
+	if (!table->places) {
+		void *memory = mmap(NULL, (size_t)PLACES * PLACE_SIZE, PROT_READ | PROT_WRITE,
+				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (memory != MAP_FAILED)
+			__atomic_store_n(&table->places, memory, __ATOMIC_RELEASE);
+	}
+	if (table->first_free) {
+		object = table->first_free;
+		table->first_free = object->next_free;
+	} else if (table->places && table->used < PLACES) {
+		object = (struct ed_object *)(table->places + (size_t)table->used++ * PLACE_SIZE);
+	}
+	if (object) {
+		memset(object + 1, 0, size - sizeof(*object));
+		object->next_free = NULL;
+		__atomic_store_n(&object->state, alive(kind), __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&mutex);
+	return object;
+}
+
+void ed_object_give(void *handle)
+{
+	struct ed_object *object = handle;
+
+	pthread_mutex_lock(&mutex);
+	struct table *table = &tables[(object->state - 1) / 2];
+	__atomic_store_n(&object->state, object->state + 1, __ATOMIC_RELEASE);
+	object->next_free = table->first_free;
+	table->first_free = object;
+	pthread_mutex_unlock(&mutex);
+}
+
+/* The object's state, 0 where the handle is no place of that kind. */
+static uint32_t state_of(const void *handle, enum ed_kind kind)
+{
+	const uint8_t *places = __atomic_load_n(&tables[kind].places, __ATOMIC_ACQUIRE);
+	uintptr_t offset = (uintptr_t)handle - (uintptr_t)places;
+
+	if (!places || offset >= (uintptr_t)PLACES * PLACE_SIZE || offset % PLACE_SIZE)
+		return 0;
+	return __atomic_load_n(&((const struct ed_object *)handle)->state, __ATOMIC_ACQUIRE);
+}
+
+bool ed_object_is(const void *handle, enum ed_kind kind)
+{
+	return state_of(handle, kind) == alive(kind);
+}
+
+bool ed_object_check(const void *handle, enum ed_kind kind)
+{
+	uint32_t state = state_of(handle, kind);
+
+	if (state == alive(kind))
+		return true;
+	if (state == alive(kind) + 1) {
+		ed_say("a destroyed %s was used", names[kind]);
+		if (ed_settings()->strict)
+			abort();
+	}
+	return false;
+}
+
+void ed_object_each(enum ed_kind kind, void (*each)(void *object, void *argument), void *argument)
+{
+	pthread_mutex_lock(&mutex);
+	uint8_t *places = tables[kind].places;
+	uint32_t used = tables[kind].used;
+	pthread_mutex_unlock(&mutex);
+	for (uint32_t i = 0; i < used; i++) {
+		void *object = places + (size_t)i * PLACE_SIZE;
+		if (ed_object_is(object, kind))
+			each(object, argument);
+	}
+}

@@ -1,0 +1,48 @@
+/*
+ * Handles. Objects of a kind lie in a table of their own that is never unmapped; a destroyed object's place is the next
+ * that is given out, so that whoever keeps a stale handle meets another object under it.
+ */
+#ifndef ED_OBJECTS_H
+#define ED_OBJECTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum ed_kind {
+	ED_CONTEXT,
+	ED_MODULE,
+	ED_LIBRARY,
+	ED_KERNEL,
+	ED_FUNCTION,
+	ED_STREAM,
+	ED_EVENT,
+	ED_GRAPH,
+	ED_NODE,
+	ED_EXEC,
+	ED_POOL,
+	ED_KINDS,
+};
+
+/* The first member of every object. */
+struct ed_object {
+	uint32_t state; /* 0: never used, else kind * 2 + 1 while alive and kind * 2 + 2 once destroyed */
+	struct ed_object *next_free;
+};
+
+/* A zeroed object, NULL when all places are taken. */
+void *ed_object_take(enum ed_kind kind, size_t size);
+
+/* Give the place back; the content stays until the place is taken again. */
+void ed_object_give(void *object);
+
+/* Whether handle is a living object of that kind. A destroyed one is named on stderr and, if strict, ends the process. */
+bool ed_object_check(const void *handle, enum ed_kind kind);
+
+/* The same without a word: for what may be one of two kinds. */
+bool ed_object_is(const void *handle, enum ed_kind kind);
+
+/* Call each for every living object of that kind; it may destroy it. */
+void ed_object_each(enum ed_kind kind, void (*each)(void *object, void *argument), void *argument);
+
+#endif

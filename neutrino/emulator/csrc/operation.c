@@ -1,0 +1,100 @@
+#include "operation.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "copy.h"
+#include "event.h"
+#include "graph.h"
+#include "launch.h"
+#include "settings.h"
+
+static bool duplicate(uint8_t **data, size_t size)
+{
+	if (!*data)
+		return true;
+	uint8_t *copy = malloc(size ? size : 1);
+	if (copy)
+		memcpy(copy, *data, size);
+	*data = copy;
+	return copy != NULL;
+}
+
+bool ed_operation_copy(struct ed_operation *to, const struct ed_operation *from)
+{
+	*to = *from;
+	switch (from->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return duplicate(&to->kernel.parameters, to->kernel.size);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return duplicate(&to->copy.staged, to->copy.width * to->copy.height * to->copy.depth);
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+		if (to->event.mark)
+			__atomic_add_fetch(&to->event.mark->holders, 1, __ATOMIC_ACQ_REL);
+		return true;
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		ed_plan_hold(to->plan);
+		return true;
+	default:
+		return true;
+	}
+}
+
+static CUresult run_host(struct ed_operation *operation)
+{
+	if (operation->host.callback)
+		operation->host.callback(operation->host.stream, ed_context_fault(operation->context),
+					 operation->host.data);
+	else if (!ed_context_fault(operation->context))
+		operation->host.function(operation->host.data);
+	return CUDA_SUCCESS;
+}
+
+CUresult ed_operation_run(struct ed_operation *operation)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	switch (operation->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return ed_launch_run(&operation->kernel, operation->context);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		result = ed_copy_run(&operation->copy);
+		break;
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		result = ed_fill_run(&operation->fill);
+		break;
+	case CU_GRAPH_NODE_TYPE_HOST:
+		return run_host(operation);
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+		if (operation->event.mark)
+			__atomic_store_n(&operation->event.mark->done_ns, ed_now_ns(), __ATOMIC_RELEASE);
+		break;
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		return ed_plan_run(operation->plan, operation->context);
+	default:
+		break;
+	}
+	if (result)
+		ed_context_fail(operation->context, result, "a copy or fill found its memory freed, or was told to fail");
+	return result;
+}
+
+void ed_operation_release(struct ed_operation *operation)
+{
+	switch (operation->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		free(operation->kernel.parameters);
+		break;
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		free(operation->copy.staged);
+		break;
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+		ed_mark_release(operation->event.mark);
+		break;
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		ed_plan_release(operation->plan);
+		break;
+	default:
+		break;
+	}
+}

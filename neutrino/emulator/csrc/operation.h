@@ -1,0 +1,64 @@
+/* What a stream does and a graph's node holds: one operation, with all that it needs copied at the call. */
+#ifndef ED_OPERATION_H
+#define ED_OPERATION_H
+
+#include "abi.h"
+
+struct ed_mark;
+struct ed_plan;
+
+/* Bytes between two places, of rows of slices. Addresses are the program's: of the device or of the host. */
+struct ed_copy {
+	uint64_t to, from;
+	uint64_t to_pitch, to_slice, from_pitch, from_slice;
+	uint64_t width, height, depth;
+	uint8_t *staged; /* the source's bytes, taken at the call; NULL: read when it runs */
+};
+
+struct ed_fill {
+	uint64_t to, pitch;
+	uint64_t width, height; /* elements, rows */
+	uint32_t value, element; /* element: bytes */
+};
+
+struct ed_kernel_work {
+	CUfunction function; /* as the program named it */
+	uint64_t module;     /* the device process's number */
+	uint32_t kernel;
+	uint32_t grid[3], block[3];
+	uint32_t shared;
+	bool is_cooperative;
+	uint32_t size;
+	uint8_t *parameters;
+};
+
+struct ed_operation {
+	int type; /* CU_GRAPH_NODE_TYPE_… */
+	struct ed_context *context;
+	union {
+		struct ed_kernel_work kernel;
+		struct ed_copy copy;
+		struct ed_fill fill;
+		struct {
+			CUhostFn function; /* or a callback of cuStreamAddCallback */
+			CUstreamCallback callback;
+			CUstream stream;
+			void *data;
+		} host;
+		struct {
+			struct ed_mark *mark; /* NULL in a graph: made anew at each launch */
+			CUevent event;
+		} event;
+		struct ed_plan *plan; /* a graph ready to run */
+	};
+};
+
+/* A copy that stands alone; false without memory. */
+bool ed_operation_copy(struct ed_operation *to, const struct ed_operation *from);
+
+/* Do it, in the calling thread. An error is the context's fault from then on. */
+CUresult ed_operation_run(struct ed_operation *operation);
+
+void ed_operation_release(struct ed_operation *operation);
+
+#endif

@@ -1,0 +1,251 @@
+#include "queue.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "settings.h"
+
+struct ed_item {
+	struct ed_operation operation;
+	struct ed_item *next;
+	size_t count;
+	struct ed_moment after[];
+};
+
+static pthread_mutex_t queues_mutex = PTHREAD_MUTEX_INITIALIZER; /* of the lists of queues and their owners */
+static struct ed_queue *all_queues, *free_queues;
+
+static void wait_a_random_time(struct ed_queue *queue)
+{
+	uint32_t most = ed_settings()->delay;
+
+	if (!most)
+		return;
+	/* xorshift64: https://www.jstatsoft.org/article/view/v008i14 */
+	queue->random ^= queue->random << 13;
+	queue->random ^= queue->random >> 7;
+	queue->random ^= queue->random << 17;
+	uint64_t time = (queue->random >> 16) % (most + 1) * 1000;
+	nanosleep(&(struct timespec){(time_t)(time / 1000000000), (long)(time % 1000000000)}, NULL);
+}
+
+static void do_item(struct ed_queue *queue, struct ed_item *item)
+{
+	struct ed_context *context = item->operation.context;
+
+	for (size_t i = 0; i < item->count; i++)
+		ed_moment_wait(item->after[i]);
+	wait_a_random_time(queue);
+	/* Callbacks are told of the fault; nothing else runs in a context that has one. */
+	if (!ed_context_fault(context) || item->operation.type == CU_GRAPH_NODE_TYPE_HOST)
+		ed_operation_run(&item->operation);
+	ed_operation_release(&item->operation);
+	free(item);
+}
+
+static void *serve(void *argument)
+{
+	struct ed_queue *queue = argument;
+
+	pthread_mutex_lock(&queue->mutex);
+	for (;;) {
+		while (!queue->first)
+			pthread_cond_wait(&queue->work, &queue->mutex);
+		struct ed_item *item = queue->first;
+		queue->first = item->next;
+		pthread_mutex_unlock(&queue->mutex);
+		do_item(queue, item);
+		pthread_mutex_lock(&queue->mutex);
+		__atomic_store_n(&queue->completed, queue->completed + 1, __ATOMIC_RELEASE);
+		pthread_cond_broadcast(&queue->progress);
+	}
+	return NULL;
+}
+
+static bool start_thread(struct ed_queue *queue)
+{
+	sigset_t all, before;
+	pthread_attr_t attributes;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	bool started = pthread_create(&queue->thread, &attributes, serve, queue) == 0;
+	pthread_attr_destroy(&attributes);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return started;
+}
+
+static bool is_idle(const struct ed_queue *queue)
+{
+	return __atomic_load_n(&queue->completed, __ATOMIC_ACQUIRE) == __atomic_load_n(&queue->submitted, __ATOMIC_ACQUIRE);
+}
+
+static struct ed_queue *make_queue(void)
+{
+	static uint64_t made;
+	struct ed_queue *queue = calloc(1, sizeof(*queue));
+
+	if (!queue)
+		return NULL;
+	pthread_mutex_init(&queue->mutex, NULL);
+	pthread_cond_init(&queue->work, NULL);
+	pthread_cond_init(&queue->progress, NULL);
+	/* Never 0, which xorshift would keep. */
+	queue->random = (strtoull(ed_settings()->seed, NULL, 0) + ++made) * UINT64_C(0x9e3779b97f4a7c15) | 1;
+	queue->next_of_all = all_queues;
+	all_queues = queue;
+	return queue;
+}
+
+struct ed_queue *ed_queue_take(struct ed_context *context, bool is_blocking, bool is_legacy)
+{
+	pthread_mutex_lock(&queues_mutex);
+	/* One that is idle: work of a stream that is gone may wait for what the new stream does. */
+	struct ed_queue **link = &free_queues;
+	while (*link && !is_idle(*link))
+		link = &(*link)->next_free;
+	struct ed_queue *queue = *link;
+	if (queue)
+		*link = queue->next_free;
+	else
+		queue = make_queue();
+	if (queue && !queue->started) {
+		queue->started = start_thread(queue);
+		if (!queue->started) {
+			queue->next_free = free_queues;
+			free_queues = queue;
+			queue = NULL;
+		}
+	}
+	if (queue) {
+		queue->context = context;
+		queue->is_blocking = is_blocking;
+		queue->is_legacy = is_legacy;
+		queue->in_use = true;
+	}
+	pthread_mutex_unlock(&queues_mutex);
+	return queue;
+}
+
+void ed_queue_give(struct ed_queue *queue)
+{
+	pthread_mutex_lock(&queues_mutex);
+	queue->in_use = false;
+	queue->next_free = free_queues;
+	free_queues = queue;
+	pthread_mutex_unlock(&queues_mutex);
+}
+
+struct ed_moment ed_queue_end(struct ed_queue *queue)
+{
+	return (struct ed_moment){queue, __atomic_load_n(&queue->submitted, __ATOMIC_ACQUIRE)};
+}
+
+bool ed_moment_is_past(struct ed_moment moment)
+{
+	return !moment.queue || __atomic_load_n(&moment.queue->completed, __ATOMIC_ACQUIRE) >= moment.number;
+}
+
+void ed_moment_wait(struct ed_moment moment)
+{
+	if (ed_moment_is_past(moment))
+		return;
+	pthread_mutex_lock(&moment.queue->mutex);
+	while (moment.queue->completed < moment.number)
+		pthread_cond_wait(&moment.queue->progress, &moment.queue->mutex);
+	pthread_mutex_unlock(&moment.queue->mutex);
+}
+
+/*
+ * What the default stream's rules ask for: its work waits for all before it on the context's blocking streams, and
+ * theirs for its. What is on a queue that no stream stands for any more counts too.
+ */
+static size_t implied(const struct ed_queue *queue, struct ed_moment *ret, size_t most)
+{
+	size_t count = 0;
+
+	if (!queue->is_blocking)
+		return 0;
+	if (!queue->is_legacy) {
+		ret[0] = ed_queue_end(queue->context->legacy);
+		return !ed_moment_is_past(ret[0]);
+	}
+	pthread_mutex_lock(&queues_mutex);
+	for (struct ed_queue *other = all_queues; other && count < most; other = other->next_of_all) {
+		if (other == queue || other->context != queue->context || !other->is_blocking)
+			continue;
+		ret[count] = ed_queue_end(other);
+		count += !ed_moment_is_past(ret[count]);
+	}
+	pthread_mutex_unlock(&queues_mutex);
+	return count;
+}
+
+struct ed_moment ed_queue_submit(struct ed_queue *queue, struct ed_operation *operation, const struct ed_moment *after,
+				 size_t count)
+{
+	struct ed_moment rules[1024];
+	size_t rule_count = implied(queue, rules, sizeof(rules) / sizeof(rules[0]));
+	struct ed_item *item = malloc(sizeof(*item) + (count + rule_count) * sizeof(item->after[0]));
+
+	if (!item) {
+		ed_operation_release(operation);
+		return (struct ed_moment){0};
+	}
+	item->operation = *operation;
+	item->next = NULL;
+	item->count = count + rule_count;
+	if (count)
+		memcpy(item->after, after, count * sizeof(*after));
+	memcpy(item->after + count, rules, rule_count * sizeof(rules[0]));
+	pthread_mutex_lock(&queue->mutex);
+	if (queue->first)
+		queue->last->next = item;
+	else
+		queue->first = item;
+	queue->last = item;
+	struct ed_moment moment = {queue, queue->submitted + 1};
+	__atomic_store_n(&queue->submitted, moment.number, __ATOMIC_RELEASE);
+	pthread_cond_signal(&queue->work);
+	pthread_mutex_unlock(&queue->mutex);
+	return moment;
+}
+
+static void wait_for_queues(const struct ed_context *context, bool only_blocking)
+{
+	struct ed_moment moments[1024];
+	size_t count = 0;
+
+	pthread_mutex_lock(&queues_mutex);
+	for (struct ed_queue *queue = all_queues; queue && count < 1024; queue = queue->next_of_all)
+		if (queue->context == context && (queue->is_blocking || !only_blocking)) {
+			moments[count] = ed_queue_end(queue);
+			count += !ed_moment_is_past(moments[count]);
+		}
+	pthread_mutex_unlock(&queues_mutex);
+	for (size_t i = 0; i < count; i++)
+		ed_moment_wait(moments[i]);
+}
+
+void ed_queue_wait_all(const struct ed_context *context)
+{
+	wait_for_queues(context, false);
+}
+
+void ed_queue_wait_blocking(const struct ed_context *context)
+{
+	wait_for_queues(context, true);
+}
+
+void ed_queue_each(const struct ed_context *context, void (*each)(struct ed_queue *, void *), void *argument)
+{
+	pthread_mutex_lock(&queues_mutex);
+	for (struct ed_queue *queue = all_queues; queue; queue = queue->next_of_all)
+		if (queue->context == context && queue->in_use)
+			each(queue, argument);
+	pthread_mutex_unlock(&queues_mutex);
+}

@@ -1,0 +1,404 @@
+#include "stream.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "capture.h"
+#include "event.h"
+#include "failure.h"
+
+/* --- which queue --- */
+
+#define OWN_STREAMS 16
+
+/* A thread's default streams, by context. */
+struct own_streams {
+	struct {
+		uint64_t context;
+		struct ed_queue *queue;
+	} of[OWN_STREAMS];
+	unsigned next;
+};
+
+static pthread_key_t own_key;
+static pthread_once_t own_once = PTHREAD_ONCE_INIT;
+
+static void thread_ends(void *argument)
+{
+	struct own_streams *own = argument;
+
+	for (int i = 0; i < OWN_STREAMS; i++)
+		if (own->of[i].queue)
+			ed_queue_give(own->of[i].queue);
+	free(own);
+}
+
+static void make_own_key(void)
+{
+	pthread_key_create(&own_key, thread_ends);
+}
+
+static struct ed_queue *own_queue(struct ed_context *context)
+{
+	pthread_once(&own_once, make_own_key);
+	struct own_streams *own = pthread_getspecific(own_key);
+	if (!own) {
+		own = calloc(1, sizeof(*own));
+		if (!own || pthread_setspecific(own_key, own) != 0) {
+			free(own);
+			return NULL;
+		}
+	}
+	for (int i = 0; i < OWN_STREAMS; i++)
+		if (own->of[i].queue && own->of[i].context == context->id)
+			return own->of[i].queue;
+	unsigned slot = own->next++ % OWN_STREAMS;
+	if (own->of[slot].queue)
+		ed_queue_give(own->of[slot].queue);
+	own->of[slot].context = context->id;
+	own->of[slot].queue = ed_queue_take(context, true, false);
+	return own->of[slot].queue;
+}
+
+CUresult ed_stream_queue(struct ed_context *context, CUstream handle, bool per_thread, struct ed_queue **ret)
+{
+	if (!handle)
+		handle = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+	if (handle == CU_STREAM_LEGACY) {
+		*ret = context->legacy;
+	} else if (handle == CU_STREAM_PER_THREAD) {
+		*ret = own_queue(context);
+	} else {
+		if (!ed_object_check(handle, ED_STREAM))
+			return CUDA_ERROR_INVALID_HANDLE;
+		*ret = handle->queue;
+		return ed_context_fault(handle->context);
+	}
+	return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult ed_stream_submit(struct ed_queue *queue, struct ed_operation *operation, struct ed_moment *ret)
+{
+	bool captured = false;
+	CUresult result = ed_capture_operation(queue, operation, &captured);
+
+	if (result || captured) {
+		if (!captured)
+			ed_operation_release(operation);
+		if (ret)
+			*ret = (struct ed_moment){0};
+		return result;
+	}
+	struct ed_moment moment = ed_queue_submit(queue, operation, NULL, 0);
+	if (ret)
+		*ret = moment;
+	return moment.queue ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* --- creation --- */
+
+static uint64_t next_id(void)
+{
+	/* 1 and 2 are the default streams'. */
+	static uint64_t last = 2;
+
+	return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+}
+
+static CUresult create(struct ed_context *context, CUstream *ret, unsigned flags, int priority)
+{
+	uint64_t failure = ed_failure(ED_FAIL_STREAM);
+
+	if (!ret || flags > CU_STREAM_NON_BLOCKING)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (failure)
+		return (CUresult)failure;
+	struct ed_queue *queue = ed_queue_take(context, !(flags & CU_STREAM_NON_BLOCKING), false);
+	struct ed_stream *stream = queue ? ed_object_take(ED_STREAM, sizeof(*stream)) : NULL;
+	if (!stream) {
+		if (queue)
+			ed_queue_give(queue);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	stream->context = context;
+	stream->queue = queue;
+	stream->id = next_id();
+	stream->flags = flags;
+	stream->priority = priority;
+	*ret = stream;
+	return CUDA_SUCCESS;
+}
+
+API cuStreamCreate(CUstream *stream, unsigned int flags)
+{
+	ENTER_CONTEXT(context);
+	return create(context, stream, flags, 0);
+}
+
+API cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
+{
+	ENTER_CONTEXT(context);
+	return create(context, stream, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
+}
+
+static CUresult destroy(CUstream stream)
+{
+	if (!ed_object_check(stream, ED_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
+	ed_capture_stream_gone(stream->queue);
+	struct ed_queue *queue = stream->queue;
+	ed_object_give(stream);
+	ed_queue_give(queue);
+	return CUDA_SUCCESS;
+}
+
+API cuStreamDestroy(CUstream stream)
+{
+	ENTER();
+	return destroy(stream);
+}
+
+API cuStreamDestroy_v2(CUstream stream)
+{
+	ENTER();
+	return destroy(stream);
+}
+
+static void forget_stream(void *object, void *context)
+{
+	struct ed_stream *stream = object;
+
+	if (stream->context == context)
+		destroy(stream);
+}
+
+void ed_stream_forget_context(const struct ed_context *context)
+{
+	ed_object_each(ED_STREAM, forget_stream, (void *)(uintptr_t)context);
+}
+
+/* --- questions --- */
+
+static CUresult get_context(CUstream stream, CUcontext *ret)
+{
+	ENTER_CONTEXT(context);
+	if (!ret)
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD) {
+		*ret = context;
+		return CUDA_SUCCESS;
+	}
+	if (!ed_object_check(stream, ED_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
+	*ret = stream->context;
+	return CUDA_SUCCESS;
+}
+
+API cuStreamGetCtx(CUstream stream, CUcontext *ret)
+{
+	ENTER();
+	return get_context(stream, ret);
+}
+
+API cuStreamGetCtx_ptsz(CUstream stream, CUcontext *ret)
+{
+	ENTER();
+	return get_context(stream, ret);
+}
+
+API cuStreamGetDevice(CUstream stream, CUdevice *device)
+{
+	CUcontext context;
+
+	ENTER();
+	CUresult result = get_context(stream, &context);
+	if (!result && device)
+		*device = 0;
+	return result;
+}
+
+API cuStreamGetFlags(CUstream stream, unsigned int *flags)
+{
+	ENTER_CONTEXT(context);
+	if (!flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = 0;
+	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
+		return CUDA_SUCCESS;
+	if (!ed_object_check(stream, ED_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
+	*flags = stream->flags;
+	return CUDA_SUCCESS;
+}
+
+API cuStreamGetPriority(CUstream stream, int *priority)
+{
+	ENTER_CONTEXT(context);
+	if (!priority)
+		return CUDA_ERROR_INVALID_VALUE;
+	*priority = 0;
+	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
+		return CUDA_SUCCESS;
+	if (!ed_object_check(stream, ED_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
+	*priority = stream->priority;
+	return CUDA_SUCCESS;
+}
+
+API cuStreamGetId(CUstream stream, unsigned long long *id)
+{
+	ENTER_CONTEXT(context);
+	if (!id)
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD) {
+		*id = stream == CU_STREAM_PER_THREAD ? 2 : 1;
+		return CUDA_SUCCESS;
+	}
+	if (!ed_object_check(stream, ED_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
+	*id = stream->id;
+	return CUDA_SUCCESS;
+}
+
+/* --- waiting --- */
+
+static CUresult query(struct ed_context *context, CUstream handle, bool per_thread)
+{
+	struct ed_queue *queue;
+	CUresult result = ed_stream_queue(context, handle, per_thread, &queue);
+
+	if (!result)
+		result = ed_capture_waits_for(queue);
+	if (result)
+		return result;
+	if (!ed_moment_is_past(ed_queue_end(queue)))
+		return CUDA_ERROR_NOT_READY;
+	return ed_context_fault(context);
+}
+
+API cuStreamQuery(CUstream stream)
+{
+	ENTER_CONTEXT(context);
+	return query(context, stream, false);
+}
+
+API cuStreamQuery_ptsz(CUstream stream)
+{
+	ENTER_CONTEXT(context);
+	return query(context, stream, true);
+}
+
+static CUresult synchronize(struct ed_context *context, CUstream handle, bool per_thread)
+{
+	struct ed_queue *queue;
+	CUresult result = ed_stream_queue(context, handle, per_thread, &queue);
+
+	if (!result)
+		result = ed_capture_waits_for(queue);
+	if (result)
+		return result;
+	struct ed_context *of_queue = queue->context;
+	/* The default stream's end is that of everything it would wait for. */
+	if (queue->is_legacy)
+		ed_queue_wait_blocking(context);
+	ed_moment_wait(ed_queue_end(queue));
+	return ed_context_fault(of_queue);
+}
+
+API cuStreamSynchronize(CUstream stream)
+{
+	ENTER_CONTEXT(context);
+	return synchronize(context, stream, false);
+}
+
+API cuStreamSynchronize_ptsz(CUstream stream)
+{
+	ENTER_CONTEXT(context);
+	return synchronize(context, stream, true);
+}
+
+static CUresult wait_event(struct ed_context *context, CUstream handle, CUevent event, bool per_thread)
+{
+	struct ed_queue *queue;
+	CUresult result = ed_stream_queue(context, handle, per_thread, &queue);
+	bool captured = false;
+
+	if (!result && !ed_object_check(event, ED_EVENT))
+		result = CUDA_ERROR_INVALID_HANDLE;
+	if (!result)
+		result = ed_capture_wait(queue, event, &captured);
+	if (result || captured)
+		return result;
+	struct ed_moment moment = ed_event_moment(event);
+	struct ed_operation nothing = {.type = CU_GRAPH_NODE_TYPE_EMPTY, .context = queue->context};
+	if (ed_moment_is_past(moment))
+		return CUDA_SUCCESS;
+	return ed_queue_submit(queue, &nothing, &moment, 1).queue ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
+{
+	ENTER_CONTEXT(context);
+	return flags > 1 ? CUDA_ERROR_INVALID_VALUE : wait_event(context, stream, event, false);
+}
+
+API cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags)
+{
+	ENTER_CONTEXT(context);
+	return flags > 1 ? CUDA_ERROR_INVALID_VALUE : wait_event(context, stream, event, true);
+}
+
+/* --- host functions --- */
+
+static CUresult host_function(struct ed_context *context, CUstream handle, CUhostFn function,
+			      CUstreamCallback callback, void *data, bool per_thread)
+{
+	struct ed_queue *queue;
+	CUresult result = ed_stream_queue(context, handle, per_thread, &queue);
+
+	if (!function && !callback)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!result && callback)
+		result = ed_capture_forbids(queue);
+	if (result)
+		return result;
+	struct ed_operation operation = {
+		.type = CU_GRAPH_NODE_TYPE_HOST,
+		.context = queue->context,
+		.host = {.function = function, .callback = callback, .stream = handle, .data = data},
+	};
+	return ed_stream_submit(queue, &operation, NULL);
+}
+
+API cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data)
+{
+	ENTER_CONTEXT(context);
+	return host_function(context, stream, function, NULL, data, false);
+}
+
+API cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn function, void *data)
+{
+	ENTER_CONTEXT(context);
+	return host_function(context, stream, function, NULL, data, true);
+}
+
+API cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags)
+{
+	ENTER_CONTEXT(context);
+	return flags ? CUDA_ERROR_INVALID_VALUE : host_function(context, stream, NULL, callback, data, false);
+}
+
+API cuStreamAddCallback_ptsz(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags)
+{
+	ENTER_CONTEXT(context);
+	return flags ? CUDA_ERROR_INVALID_VALUE : host_function(context, stream, NULL, callback, data, true);
+}
+
+API cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t length, unsigned int flags)
+{
+	ENTER_CONTEXT(context);
+	(void)stream;
+	(void)length;
+	(void)flags;
+	return address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

@@ -1,0 +1,31 @@
+/* Streams: handles over queues. */
+#ifndef ED_STREAM_H
+#define ED_STREAM_H
+
+#include "queue.h"
+
+struct ed_stream {
+	struct ed_object object;
+	struct ed_context *context;
+	struct ed_queue *queue;
+	uint64_t id;
+	unsigned flags;
+	int priority;
+};
+
+/*
+ * The queue that a handle means in the thread's context: NULL is the default stream, the thread's own in functions
+ * whose names end in _ptsz or _ptds.
+ */
+CUresult ed_stream_queue(struct ed_context *context, CUstream handle, bool per_thread, struct ed_queue **ret);
+
+/*
+ * Put an operation on a stream, or into the graph that it is being captured into. ret may be NULL. The operation is
+ * given away whatever comes back.
+ */
+CUresult ed_stream_submit(struct ed_queue *queue, struct ed_operation *operation, struct ed_moment *ret);
+
+/* Streams and threads' default streams of the context are no more. */
+void ed_stream_forget_context(const struct ed_context *context);
+
+#endif

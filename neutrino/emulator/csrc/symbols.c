@@ -1,0 +1,143 @@
+/* cuGetProcAddress: names without their versions, and what CUDA version each version of a function came with. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "abi.h"
+#include "count.h"
+
+enum {
+	SUCCESS = 0,
+	SYMBOL_NOT_FOUND = 1,
+	VERSION_NOT_SUFFICIENT = 2,
+};
+
+/*
+ * Versions of functions that came later than CUDA 3.2, as cudaTypedefs.h has them. Beside these, _v2 is from 3020 on
+ * and a bare name from 2000 on.
+ */
+static const struct {
+	const char *name;
+	int since;
+} versions[] = {
+	{"cuCtxCreate_v3", 11040},
+	{"cuCtxCreate_v4", 12050},
+	{"cuCtxGetDevice_v2", 13000},
+	{"cuCtxSynchronize_v2", 13000},
+	{"cuCtxDestroy_v2", 4000},
+	{"cuCtxPopCurrent_v2", 4000},
+	{"cuCtxPushCurrent_v2", 4000},
+	{"cuDevicePrimaryCtxRelease_v2", 11000},
+	{"cuDevicePrimaryCtxReset_v2", 11000},
+	{"cuDevicePrimaryCtxSetFlags_v2", 11000},
+	{"cuDeviceGetUuid_v2", 11040},
+	{"cuEventDestroy_v2", 4000},
+	{"cuEventElapsedTime_v2", 12080},
+	{"cuGetProcAddress_v2", 12000},
+	{"cuGraphAddDependencies_v2", 12030},
+	{"cuGraphAddKernelNode_v2", 12000},
+	{"cuGraphAddNode_v2", 12030},
+	{"cuGraphExecKernelNodeSetParams_v2", 12000},
+	{"cuGraphExecUpdate_v2", 12000},
+	{"cuGraphGetEdges_v2", 12030},
+	{"cuGraphInstantiate_v2", 11000},
+	{"cuGraphInstantiateWithFlags", 11040},
+	{"cuGraphKernelNodeGetParams_v2", 12000},
+	{"cuGraphKernelNodeSetParams_v2", 12000},
+	{"cuGraphNodeGetDependencies_v2", 12030},
+	{"cuGraphNodeGetDependentNodes_v2", 12030},
+	{"cuGraphRemoveDependencies_v2", 12030},
+	{"cuMemAdvise_v2", 12020},
+	{"cuMemHostRegister_v2", 6050},
+	{"cuMemPrefetchAsync_v2", 12020},
+	{"cuStreamBeginCapture_v2", 10010},
+	{"cuStreamDestroy_v2", 4000},
+	{"cuStreamGetCaptureInfo_v2", 11030},
+	{"cuStreamGetCaptureInfo_v3", 12030},
+	{"cuStreamUpdateCaptureDependencies_v2", 12030},
+};
+
+static int since(const char *name)
+{
+	for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++)
+		if (!strcmp(versions[i].name, name))
+			return versions[i].since;
+	return strstr(name, "_v2") ? 3020 : 2000;
+}
+
+/*
+ * This library's own function of a name. It is found by path: the hook has the same SONAME, and its functions come
+ * first under the plain names.
+ */
+static void *own;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void open_own(void)
+{
+	Dl_info info;
+
+	if (dladdr((void *)open_own, &info) && info.dli_fname)
+		own = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+}
+
+static void *look_up(const char *name)
+{
+	Dl_info info, mine;
+	void *found = own ? dlsym(own, name) : NULL;
+
+	/* What its dependencies export is none of it. */
+	if (!found || !dladdr(found, &info) || !dladdr((void *)open_own, &mine) || info.dli_fbase != mine.dli_fbase)
+		return NULL;
+	return found;
+}
+
+static CUresult get(const char *symbol, void **function, int version, uint64_t flags, int *status)
+{
+	static const char *const suffixes[] = {"_v4", "_v3", "_v2", ""};
+	static const char *const per_thread[] = {"_ptsz", "_ptds", ""};
+	char name[160];
+	int found = SYMBOL_NOT_FOUND;
+
+	if (!symbol || !function || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_once(&once, open_own);
+	*function = NULL;
+	/* The header's macro: cuGraphInstantiate is cuGraphInstantiateWithFlags from 12.0 on. */
+	if (!strcmp(symbol, "cuGraphInstantiate") && version >= 12000)
+		symbol = "cuGraphInstantiateWithFlags";
+	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]) && !*function; i++) {
+		snprintf(name, sizeof(name), "%s%s", symbol, suffixes[i]);
+		bool is_there = look_up(name) != NULL;
+		if (!is_there)
+			continue;
+		if (since(name) > version) {
+			found = VERSION_NOT_SUFFICIENT;
+			continue;
+		}
+		size_t first = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM ? 0 : 2;
+		for (size_t j = first; j < 3 && !*function; j++) {
+			snprintf(name, sizeof(name), "%s%s%s", symbol, suffixes[i], per_thread[j]);
+			*function = look_up(name);
+		}
+	}
+	if (status)
+		*status = *function ? SUCCESS : found;
+	return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+API cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags)
+{
+	static struct ed_counter counter;
+
+	ed_count(&counter, __func__, __builtin_return_address(0));
+	return get(symbol, function, version, flags, NULL);
+}
+
+API cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status)
+{
+	static struct ed_counter counter;
+
+	ed_count(&counter, __func__, __builtin_return_address(0));
+	return get(symbol, function, version, flags, status);
+}
