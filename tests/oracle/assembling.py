@@ -1,0 +1,60 @@
+"""What ptxas says to a twin, and whether its arithmetic is fused as the original's."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+
+from neutrino.numerics import count_arithmetic
+from neutrino.ptx.twin import TwinKernel
+from neutrino.toolchain import find_tool
+
+
+def assemble(text: str, *, quick: bool = True) -> tuple[bytes, str]:
+    """The cubin, and all that ptxas says. quick: without optimising; the cubin is empty when it is refused."""
+    arch = re.search(r"^\.target\s+(\w+)", text, re.MULTILINE)
+    if arch is None:
+        raise ValueError("no .target")
+    with tempfile.TemporaryDirectory() as folder:
+        source, cubin = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
+        source.write_text(text)
+        argv = [str(find_tool("ptxas")), f"-arch={arch[1]}", *(["-O0"] if quick else []), str(source), "-o", str(cubin)]
+        result = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return cubin.read_bytes() if result.returncode == 0 else b"", result.stderr + result.stdout
+
+
+def complaints(texts: Iterable[str]) -> list[str]:
+    """What ptxas has against any of the texts; it runs twice at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        return [said for _, said in pool.map(assemble, texts) if said]
+
+
+def arithmetic(text: str, kernel: str) -> dict[str, int]:
+    """Fused and unfused floating-point instructions of one kernel's machine code."""
+    cubin, said = assemble(text, quick=False)
+    if not cubin:
+        raise ValueError(said)
+    arch = re.search(r"^\.target\s+(\w+)", text, re.MULTILINE)
+    section = ELFFile(io.BytesIO(cubin)).get_section_by_name(f".text.{kernel}")
+    return count_arithmetic(section.data(), arch[1] if arch else "")
+
+
+def arithmetic_differs(original: str, twin: TwinKernel, text: str) -> str:
+    """How a twin's arithmetic is not its original's and the probes' own, in words; empty when it is."""
+    own = arithmetic(text, twin.twin_name)
+    wanted = arithmetic(original, twin.name)
+    for mnemonic, count in twin.own_arithmetic.items():
+        wanted[mnemonic] = wanted.get(mnemonic, 0) + count
+    kinds = sorted({*own, *wanted})
+    return ", ".join(
+        f"{kind}: {own.get(kind, 0)} in place of {wanted.get(kind, 0)}"
+        for kind in kinds
+        if own.get(kind, 0) != wanted.get(kind, 0)
+    )

@@ -1,0 +1,218 @@
+"""One kernel under several schedules: its original's results, what the tracer saw, and what its twins did."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from neutrino.emulator.device import Device, Function, LoadedModule
+
+from neutrino.emulator.tracer import Execution, TracedStatement, Tracer
+from neutrino.errors import DeviceFaultError
+from neutrino.probing.model import ProbeSet
+from neutrino.ptx.module import parse
+from neutrino.ptx.twin import SkippedKernel, TwinKernel, TwinModule, probe_module
+from neutrino.tracing.views import Geometry, MapView
+from tests.oracle.probes import Probe, probe_set
+from tests.oracle.simulation import Simulation, matches, simulate
+from tests.oracle.twin_launch import Launch, LoadedTwin, Shape
+
+Argument = "npt.NDArray[Any] | np.generic | bytes"
+FIXED = None
+"""The fixed schedule, as a seed."""
+SCHEDULES = (FIXED, 1, 2)
+_MEMORY = 96 << 20
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel to judge with. arguments: arrays go by pointer, bytes are structures. stable: per-thread histories
+    do not depend on the schedule."""
+
+    name: str
+    text: str
+    entry: str
+    grid: Shape
+    block: Shape
+    arguments: tuple[Any, ...]
+    shared: int = 0
+    constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    schedules_agree: bool = True
+    stable: bool = True
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry(prod(self.grid), prod(self.block))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the oracle has against a twin. kind: what noticed it."""
+
+    kind: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.detail}"
+
+
+class _Place:
+    """A device with the original loaded and its arguments in memory."""
+
+    def __init__(self, kernel: Kernel, seed: int | None, step_limit: int | None = None) -> None:
+        limit = {} if step_limit is None else {"step_limit": step_limit}
+        self.kernel = kernel
+        self.device = Device(memory=_MEMORY, seed=seed, **limit)
+        self.module = self.device.load(kernel.text)
+        for name, values in kernel.constants.items():
+            self.device.write(self.module.variables[name][0], np.ascontiguousarray(values))
+        self._variables = {
+            (address, size): self.device.read(address, size) for address, size in self.module.variables.values() if size
+        }
+        self._buffers = [
+            (self.device.allocate(max(value.nbytes, 1)), np.ascontiguousarray(value))
+            for value in kernel.arguments
+            if isinstance(value, np.ndarray)
+        ]
+
+    @property
+    def function(self) -> Function:
+        return self.module.functions[self.kernel.entry]
+
+    def launch(self) -> Launch:
+        """Arguments and variables as at the beginning, and the launch that reads them."""
+        for (address, _), content in self._variables.items():
+            self.device.write(address, content)
+        for address, values in self._buffers:
+            self.device.write(address, values)
+        return Launch(self.kernel.grid, self.kernel.block, self._parameters(), self.kernel.shared)
+
+    def _parameters(self) -> bytes:
+        packed = bytearray(self.function.parameter_size)
+        addresses = iter(address for address, _ in self._buffers)
+        for parameter, value in zip(self.function.parameters, self.kernel.arguments, strict=True):
+            if isinstance(value, np.ndarray):
+                content = struct.pack("<Q", next(addresses))
+            else:
+                content = bytes(value) if isinstance(value, bytes) else value.tobytes()
+            packed[parameter.offset : parameter.offset + len(content)] = content
+        return bytes(packed)
+
+    def results(self) -> tuple[bytes, ...]:
+        """All that the program can see: its arrays, its variables."""
+        arrays = [self.device.read(address, values.nbytes) for address, values in self._buffers]
+        return (*arrays, *(self.device.read(address, size) for address, size in self._variables))
+
+
+class Bench:
+    """A kernel with its devices. wanted: tracepoints whose executions are kept for the simulation."""
+
+    def __init__(self, kernel: Kernel, probes: Iterable[Probe], schedules: Sequence[int | None] = SCHEDULES) -> None:
+        self.kernel = kernel
+        self.schedules = tuple(schedules)
+        self._places: dict[int | None, _Place] = {}
+        self._simulations: dict[str, Simulation] = {}
+        self._positions = frozenset[str]().union(*(probe.positions for probe in probes))
+        self._registers = any(probe.registers for probe in probes)
+
+    def place(self, seed: int | None) -> _Place:
+        if seed not in self._places:
+            self._places[seed] = _Place(self.kernel, seed)
+        return self._places[seed]
+
+    @cached_property
+    def tracer(self) -> Tracer:
+        """What the original did under the fixed schedule."""
+        return self._trace(FIXED)[0]
+
+    def _trace(self, seed: int | None) -> tuple[Tracer, tuple[bytes, ...]]:
+        place = self.place(seed)
+        launch = place.launch()
+        tracer = Tracer(self._is_wanted, registers=self._registers)
+        place.device.launch(
+            place.function, launch.grid, launch.block, launch.parameters, shared=launch.shared, observer=tracer
+        )
+        return tracer, place.results()
+
+    def _is_wanted(self, statement: TracedStatement) -> bool:
+        return any(matches(position, statement.opcode) for position in self._positions if position != "kernel")
+
+    @cached_property
+    def _results(self) -> dict[int | None, tuple[bytes, ...]]:
+        return {}
+
+    def results(self, seed: int | None) -> tuple[bytes, ...]:
+        """The original's results under a schedule, unobserved."""
+        if seed not in self._results:
+            place = self.place(seed)
+            launch = place.launch()
+            place.device.launch(place.function, launch.grid, launch.block, launch.parameters, shared=launch.shared)
+            self._results[seed] = place.results()
+        return self._results[seed]
+
+    def simulation(self, probe: Probe) -> Simulation:
+        """What a probe must have recorded."""
+        if probe.name not in self._simulations:
+            self._simulations[probe.name] = simulate(probe.sides, self.tracer.executions, self.kernel.geometry)
+        return self._simulations[probe.name]
+
+    def twins(self, probe: Probe) -> TwinModule:
+        return make_twins(self.kernel, probe_set(probe))
+
+    def judge(self, probe: Probe, twins: TwinModule, text: str | None = None) -> list[Problem]:
+        """Run a twin under every schedule. text: in place of the twins' own."""
+        (twin,) = twins.kernels
+        problems: list[Problem] = []
+        for seed in self.schedules:
+            problems += self.judge_run(probe, twin, text or twins.render(), seed)
+        return problems
+
+    def judge_run(self, probe: Probe, twin: TwinKernel, text: str, seed: int | None) -> list[Problem]:
+        """What is wrong with one run of a twin."""
+        try:
+            views, results = self.run(probe, twin, text, seed)
+        except DeviceFaultError as error:
+            return [Problem("fault", str(error))]
+        problems = []
+        if seed is FIXED or self.kernel.schedules_agree:
+            problems += [
+                Problem("results", f"array or variable {number} differs under schedule {seed}")
+                for number, (one, other) in enumerate(zip(results, self.results(FIXED), strict=True))
+                if one != other
+            ]
+        if seed is FIXED or self.kernel.stable:
+            differences = probe.judge(views, self.simulation(probe))
+            problems += [Problem("records", str(difference)) for difference in differences]
+        return problems
+
+    def run(
+        self, probe: Probe, twin: TwinKernel, text: str, seed: int | None
+    ) -> tuple[dict[str, MapView], tuple[bytes, ...]]:
+        """One launch of a twin: its maps, and the program's results."""
+        place = self.place(seed)
+        loaded = LoadedTwin(twin, place.device.load(text), probe_set(probe).maps, place.module.variables)
+        views = loaded.launch(place.device, place.launch())
+        return views, place.results()
+
+    def module(self, seed: int | None) -> LoadedModule:
+        return self.place(seed).module
+
+    @property
+    def executions(self) -> list[Execution]:
+        return self.tracer.executions
+
+
+def make_twins(kernel: Kernel, probes: ProbeSet) -> TwinModule:
+    """The twin of one kernel, or the reason why it has none."""
+    return probe_module(parse(kernel.text), probes, names=[kernel.entry])
+
+
+def skip_of(twins: TwinModule) -> SkippedKernel | None:
+    """Why the one kernel got no twin; None if it has one."""
+    return twins.skipped[0] if twins.skipped else None

@@ -1,0 +1,712 @@
+"""Seeded faults of the rewriter: small changes, each of a kind that one makes, and what has to notice it.
+
+A fault changes either the rewriter itself, by patching one of its functions, or the twin's text where a slip of
+the rewriter would have shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from neutrino.ptx import emission, operands, twin
+from neutrino.ptx.instruction import Instruction
+from neutrino.ptx.twin import TwinKernel
+from tests.oracle.bench import Kernel
+from tests.oracle.kernels import BRANCHES, FLOATS, MEMORY
+from tests.oracle.probes import ACCESSES, GMEM_BYTES, KINDS, SUMS, VALUES, VECTORS, WARPS, Probe
+
+Pair = tuple[Kernel, Probe]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """name: what is wrong. on: where it has to show, one is enough. caught_by: the kinds of problem that may tell.
+
+    patch: changes the rewriter. rewrite: changes the twins' text. manifest: changes what the host is told.
+    """
+
+    name: str
+    on: tuple[Pair, ...]
+    caught_by: frozenset[str]
+    patch: Callable[[pytest.MonkeyPatch], None] | None = None
+    rewrite: Callable[[str], str] | None = None
+    manifest: Callable[[TwinKernel], TwinKernel] = field(default=lambda kernel: kernel)
+
+
+_FAULTS: list[Fault] = []
+_RECORDS = frozenset({"records"})
+_RESULTS = frozenset({"results", "fault"})
+_RUN = frozenset({"records", "results", "fault"})
+_MEMORY = frozenset({"fault", "records"})
+
+
+def _patched(name: str, *on: Pair, by: frozenset[str] = _RECORDS) -> Callable[[Any], Any]:
+    def add(patch: Callable[[pytest.MonkeyPatch], None]) -> Callable[[pytest.MonkeyPatch], None]:
+        _FAULTS.append(Fault(name, on, by, patch=patch))
+        return patch
+
+    return add
+
+
+def _rewritten(
+    name: str,
+    pattern: str,
+    into: str | Callable[[re.Match[str]], str],
+    *on: Pair,
+    by: frozenset[str] = _RECORDS,
+    count: int = 0,
+) -> None:
+    compiled = re.compile(pattern, re.MULTILINE)
+    _FAULTS.append(Fault(name, on, by, rewrite=lambda text: compiled.sub(into, text, count=count)))
+
+
+# Which instructions are sites
+
+
+@_patched("site missed: the last one", (BRANCHES, ACCESSES))
+def _last_site(patch: pytest.MonkeyPatch) -> None:
+    original = twin._KernelProber._candidates
+
+    def candidates(self: Any) -> Any:
+        hits, ends = original(self)
+        return hits[:-1], ends
+
+    patch.setattr(twin._KernelProber, "_candidates", candidates)
+
+
+@_patched("site missed: predicated instructions", (BRANCHES, ACCESSES))
+def _predicated_sites(patch: pytest.MonkeyPatch) -> None:
+    original = twin._KernelProber._candidates
+
+    def candidates(self: Any) -> Any:
+        hits, ends = original(self)
+        return [hit for hit in hits if not hit[0]["guard"]], ends
+
+    patch.setattr(twin._KernelProber, "_candidates", candidates)
+
+
+@_patched("site missed: behind a label", (BRANCHES, ACCESSES))
+def _labelled_sites(patch: pytest.MonkeyPatch) -> None:
+    original = twin._KernelProber._candidates
+
+    def candidates(self: Any) -> Any:
+        hits, ends = original(self)
+        return [hit for hit in hits if not hit[0][0].startswith(":")], ends
+
+    patch.setattr(twin._KernelProber, "_candidates", candidates)
+
+
+@_patched("site too many: the state space of a pattern is not looked at", (MEMORY, GMEM_BYTES))
+def _any_space(patch: pytest.MonkeyPatch) -> None:
+    original = twin._ModuleProber.matching
+
+    def matching(self: Any, opcode: str) -> Any:
+        return original(self, opcode.replace("ld.shared", "ld.global"))
+
+    patch.setattr(twin._ModuleProber, "matching", matching)
+
+
+@_patched("wrong site: code goes behind the instruction in place of before it", (BRANCHES, VALUES))
+def _behind(patch: pytest.MonkeyPatch) -> None:
+    original = twin._KernelProber._site
+
+    def site(self: Any, hit: Any, probes: Any) -> None:
+        known = len(self.edits.found)
+        original(self, hit, probes)
+        end = self.code.find(";", hit.start("opcode")) + 1
+        self.edits.found[known:] = [
+            (end, end, text) if at < end else (at, stop, text) for at, stop, text in self.edits.found[known:]
+        ]
+
+    patch.setattr(twin._KernelProber, "_site", site)
+
+
+@_patched("wrong site: code behind an instruction goes before it", (BRANCHES, VALUES), by=_MEMORY)
+def _too_early(patch: pytest.MonkeyPatch) -> None:
+    original = twin._KernelProber._site
+
+    def site(self: Any, hit: Any, probes: Any) -> None:
+        known = len(self.edits.found)
+        original(self, hit, probes)
+        end = self.code.find(";", hit.start("opcode")) + 1
+        start = hit.start("guard") if hit["guard"] else hit.start("opcode")
+        self.edits.found[known:] = [
+            (start, start, text.strip() + "\n\t") if at >= end else (at, stop, text)
+            for at, stop, text in self.edits.found[known:]
+        ]
+
+    patch.setattr(twin._KernelProber, "_site", site)
+
+
+@_patched("wrong site: one instruction further down", (BRANCHES, VALUES), by=_MEMORY)
+def _next_instruction(patch: pytest.MonkeyPatch) -> None:
+    original = twin._KernelProber._site
+
+    def site(self: Any, hit: Any, probes: Any) -> None:
+        known = len(self.edits.found)
+        original(self, hit, probes)
+        self.edits.found[known:] = [
+            (self.code.find(";", at) + 1, self.code.find(";", at) + 1, text) for at, _, text in self.edits.found[known:]
+        ]
+
+    patch.setattr(twin._KernelProber, "_site", site)
+
+
+@_patched("before and after swapped", (MEMORY, WARPS), (FLOATS, WARPS), (BRANCHES, WARPS))
+def _swapped_sides(patch: pytest.MonkeyPatch) -> None:
+    original = twin._ModuleProber.__init__
+
+    def init(self: Any, module: Any, probes: Any, version: Any) -> None:
+        turned = tuple(
+            dataclasses.replace(probe, before=probe.after, after=probe.before) if probe.tracepoint.is_kernel else probe
+            for probe in probes.probes
+        )
+        original(self, module, dataclasses.replace(probes, probes=turned), version)
+
+    patch.setattr(twin._ModuleProber, "__init__", init)
+
+
+@_patched(
+    "a snippet's statements in reverse order", (BRANCHES, KINDS), (MEMORY, SUMS)
+)
+def _reverse_order(patch: pytest.MonkeyPatch) -> None:
+    original = twin._ModuleProber.__init__
+
+    def init(self: Any, module: Any, probes: Any, version: Any) -> None:
+        snippets = tuple(
+            dataclasses.replace(
+                probe,
+                before=probe.before and dataclasses.replace(probe.before, statements=probe.before.statements[::-1]),
+                after=probe.after and dataclasses.replace(probe.after, statements=probe.after.statements[::-1]),
+            )
+            for probe in probes.probes
+        )
+        original(self, module, dataclasses.replace(probes, probes=snippets), version)
+
+    patch.setattr(twin._ModuleProber, "__init__", init)
+
+
+_rewritten(
+    "label on the wrong side: a jump passes the inserted code by",
+    r"(?P<label>^(?:two|zero): ?)(?P<code>\n?(?:.*neutrino.*\n)+)",
+    r"\g<code>\g<label>\n",
+    (BRANCHES, ACCESSES),
+)
+
+# Guards
+
+
+@_patched("predicate lost", (BRANCHES, ACCESSES))
+def _no_guard(patch: pytest.MonkeyPatch) -> None:
+    original = emission.Emission.snippet
+
+    def snippet(self: Any, *given: Any, **words: Any) -> Any:
+        return original(self, *given[:2], None, **words)
+
+    patch.setattr(emission.Emission, "snippet", snippet)
+
+
+@_patched("predicate inverted", (BRANCHES, ACCESSES))
+def _inverted_guard(patch: pytest.MonkeyPatch) -> None:
+    original = emission.Emission._positive
+
+    def positive(self: Any, guard: Any, lines: Any) -> str:
+        return original(self, dataclasses.replace(guard, negated=not guard.negated), lines)
+
+    patch.setattr(emission.Emission, "_positive", positive)
+
+
+@_patched("predicate's negation lost", (BRANCHES, ACCESSES))
+def _no_negation(patch: pytest.MonkeyPatch) -> None:
+    original = emission.Emission._positive
+
+    def positive(self: Any, guard: Any, lines: Any) -> str:
+        return original(self, dataclasses.replace(guard, negated=False), lines)
+
+    patch.setattr(emission.Emission, "_positive", positive)
+
+
+_rewritten(
+    "the guard that an instruction overwrites is read behind it",
+    r"^\tmov\.pred %neutrino_tq0, %p5;\n",
+    "\tmov.pred %neutrino_tq0, 1;\n",
+    (BRANCHES, VALUES),
+)
+_rewritten(
+    "a snippet's own predicate lost",
+    r"^\t@%neutrino_r_p1 add\.u64 (%neutrino_r_rd4.*)",
+    r"\tadd.u64 \1",
+    (FLOATS, SUMS),
+    (BRANCHES, SUMS),
+)
+
+# Slots and records
+
+_rewritten(
+    "warps of 16 threads: the lane",
+    r"^\tand\.b32 (%neutrino_tw\d+), \1, 31;",
+    r"\tand.b32 \1, \1, 15;",
+    (BRANCHES, ACCESSES),
+)
+_rewritten(
+    "warps of 16 threads: the warp",
+    r"^\tshr\.u32 (%neutrino_tw\d+), (%neutrino_tw\d+), 5;",
+    r"\tshr.u32 \1, \2, 4;",
+    (BRANCHES, ACCESSES),
+    by=_MEMORY,
+)
+_rewritten("slot by tid.x alone", r"^\tmov\.u32 (%neutrino_tw\d+), %tid\.y;", r"\tmov.u32 \1, 0;", (BRANCHES, ACCESSES))
+_rewritten(
+    "block by ctaid.x alone", r"^\tmov\.u32 (%neutrino_tw\d+), %ctaid\.y;", r"\tmov.u32 \1, 0;", (BRANCHES, ACCESSES)
+)
+_rewritten(
+    "slot by ntid in place of nctaid",
+    r"^\tmov\.u32 (%neutrino_tw\d+), %nctaid\.x;",
+    r"\tmov.u32 \1, %ntid.x;",
+    (BRANCHES, ACCESSES),
+    by=_MEMORY,
+)
+_rewritten(
+    "off-by-one slot",
+    r"^(\tand\.b32 (%neutrino_tw\d+), \2, 31;)",
+    r"\1\n\tadd.u32 \2, \2, 1;",
+    (BRANCHES, ACCESSES),
+    by=_MEMORY,
+)
+_rewritten(
+    "lane 0 alone checked by its warp's number",
+    r"^\tsetp\.eq\.and\.u32 (%neutrino_tq\d+), (%neutrino_tw)1, 0",
+    r"\tsetp.eq.and.u32 \1, \g<2>0, 0",
+    (MEMORY, WARPS),
+)
+_rewritten(
+    "warp level: every lane writes",
+    r"^\tsetp\.eq\.and\.u32 %neutrino_tq\d+, %neutrino_tw1, 0, .*\n",
+    "",
+    (MEMORY, WARPS),
+)
+_rewritten(
+    "warp level: the lowest lane that is there in place of lane 0",
+    r"^\tsetp\.eq\.and\.u32 (%neutrino_tq\d+), %neutrino_tw1, 0, (.*)\n",
+    r"\tactivemask.b32 %neutrino_tw3;\n\tneg.s32 %neutrino_tw4, %neutrino_tw3;\n"
+    r"\tand.b32 %neutrino_tw3, %neutrino_tw3, %neutrino_tw4;\n\tmov.u32 %neutrino_tw4, %lanemask_eq;\n"
+    r"\tsetp.eq.and.u32 \1, %neutrino_tw3, %neutrino_tw4, \2\n",
+    (BRANCHES, WARPS),
+)
+
+
+@_patched("record stride too small", (BRANCHES, ACCESSES))
+def _stride(patch: pytest.MonkeyPatch) -> None:
+    original = emission.Emission._scaled
+
+    def scaled(self: Any, base: str, index: str, scale: int, lines: list[str]) -> None:
+        original(self, base, index, 16 if scale == 24 else scale, lines)
+
+    patch.setattr(emission.Emission, "_scaled", scaled)
+
+
+_rewritten(
+    "record stride too large",
+    r"^(\tmad\.wide\.u32 (%neutrino_td\d+), %neutrino_tw1), 24,",
+    r"\1, 32,",
+    (BRANCHES, ACCESSES),
+    by=_MEMORY,
+)
+_rewritten(
+    "all records of a slot in one place",
+    r"^\tmad\.wide\.u32 %neutrino_td0, %neutrino_k0, .*\n",
+    "",
+    (BRANCHES, ACCESSES),
+)
+_rewritten(
+    "capacity check off by one",
+    r"setp\.lt\.and\.u32 (%neutrino_tq\d+, %neutrino_k0)",
+    r"setp.le.and.u32 \1",
+    (BRANCHES, ACCESSES),
+    (MEMORY, ACCESSES),
+    by=_MEMORY,
+)
+_rewritten(
+    "capacity check one too strict",
+    r"(setp\.lt\.and\.u32 %neutrino_tq\d+, %neutrino_k0), 3",
+    r"\1, 2",
+    (BRANCHES, ACCESSES),
+)
+_rewritten(
+    "capacity check missing",
+    r"setp\.lt\.and\.u32 (%neutrino_tq\d+), %neutrino_k0, 3, (%neutrino_tq\d+);",
+    r"mov.pred \1, \2;",
+    (MEMORY, ACCESSES),
+    by=_MEMORY,
+)
+_rewritten(
+    "count not stored",
+    r"^\t@%neutrino_tq\d+ st\.global\.u32 \[%neutrino_td\d+\], %neutrino_k0;\n",
+    "",
+    (BRANCHES, ACCESSES),
+)
+_rewritten(
+    "count stops at the capacity",
+    r"^\t@%neutrino_tq0 (add\.u32 %neutrino_k0.*)",
+    r"\t@%neutrino_tq1 \1",
+    (MEMORY, ACCESSES),
+)
+_rewritten(
+    "count goes on where the site does not run",
+    r"^\t@%neutrino_tq\d+ (add\.u32 %neutrino_k0.*)",
+    r"\t\1",
+    (BRANCHES, ACCESSES),
+)
+_rewritten(
+    "counter not begun at zero", r"^\tmov\.u32 %neutrino_k0, 0;", "\tmov.u32 %neutrino_k0, 1;", (BRANCHES, ACCESSES)
+)
+_rewritten(
+    "fields swapped",
+    r"^\tmov\.b64 (%neutrino_td\d+), \{(%neutrino_tw\d+), (%neutrino_tw\d+)\};",
+    r"\tmov.b64 \1, {\3, \2};",
+    (BRANCHES, ACCESSES),
+)
+_rewritten("field at another's offset", r"(st\.global\.b64 \[%neutrino_td\d+)\+16\]", r"\1+8]", (BRANCHES, ACCESSES))
+_rewritten(
+    "field of half its width", r"st\.global\.b64 (\[%neutrino_td\d+\],)", r"st.global.b32 \1", (BRANCHES, ACCESSES)
+)
+_rewritten("narrow fields stored wide", r"st\.global\.b8 ", "st.global.b16 ", (BRANCHES, KINDS), by=_MEMORY)
+
+# Maps and the probe block
+
+
+_rewritten(
+    "maps swapped",
+    r"\[__neutrino_block\+(8|24)\]",
+    lambda found: f"[__neutrino_block+{32 - int(found[1])}]",
+    (MEMORY, WARPS),
+    (MEMORY, SUMS),
+    by=_MEMORY,
+)
+_rewritten(
+    "records and counts swapped",
+    r"\[__neutrino_block\+(8|16)\]",
+    lambda found: f"[__neutrino_block+{24 - int(found[1])}]",
+    (BRANCHES, ACCESSES),
+    by=_MEMORY,
+)
+_rewritten("probe block read four bytes off", r"\[__neutrino_block\+4\]", "[__neutrino_block]", (BRANCHES, ACCESSES))
+_FAULTS.append(
+    Fault(
+        "probe block put elsewhere than the twin reads it",
+        ((BRANCHES, ACCESSES),),
+        _RUN,
+        manifest=lambda kernel: dataclasses.replace(kernel, block_offset=kernel.block_offset - 4),
+    )
+)
+_FAULTS.append(
+    Fault(
+        "variables in another order",
+        ((MEMORY, ACCESSES),),
+        _RUN,
+        manifest=lambda kernel: dataclasses.replace(kernel, variables=kernel.variables[::-1]),
+    )
+)
+
+
+@_patched("a variable's address from its neighbour's place", (MEMORY, ACCESSES), by=_RUN)
+def _variable_off(patch: pytest.MonkeyPatch) -> None:
+    original = emission.Emission.variable
+    patch.setattr(emission.Emission, "variable", lambda self, index: original(self, index ^ 1))
+
+
+_rewritten(
+    "constants still read from the constant space",
+    r"ld\.global(\.u32 %r18, \[%neutrino_v\d+\+4\])",
+    r"ld.const\1",
+    (MEMORY, ACCESSES),
+    by=_RUN,
+)
+_rewritten("offset behind a variable lost", r"\[(%neutrino_v\d+)\+4\]", r"[\1]", (MEMORY, ACCESSES), by=_RUN)
+
+# What a site's operands are
+
+
+@_patched("address without its immediate offset", (BRANCHES, ACCESSES))
+def _no_offset(patch: pytest.MonkeyPatch) -> None:
+    original = operands.SiteOperands._sum
+    patch.setattr(
+        operands.SiteOperands,
+        "_sum",
+        lambda self, address: original(self, dataclasses.replace(address, offset="0")),
+    )
+
+
+@_patched("address with a negative offset taken as positive", (BRANCHES, ACCESSES))
+def _sign_of_offset(patch: pytest.MonkeyPatch) -> None:
+    original = operands.SiteOperands._sum
+    patch.setattr(
+        operands.SiteOperands,
+        "_sum",
+        lambda self, address: original(self, dataclasses.replace(address, offset=address.offset.lstrip("-"))),
+    )
+
+
+@_patched("an input read behind the instruction that overwrites it", (BRANCHES, VALUES))
+def _not_preserved(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(operands.SiteOperands, "_preserved", lambda self, name, kind: emission.Value(name, kind))
+
+
+@_patched("bytes of a vector: one element", (MEMORY, ACCESSES), (MEMORY, GMEM_BYTES))
+def _one_element(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Instruction, "elements", 1)
+
+
+@_patched("element of a vector off by one", (MEMORY, VECTORS))
+def _element(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(operands, "_ELEMENT", {"x": 0, "y": 0, "z": 1, "w": 2})
+
+
+@_patched("destination and first source mixed up", (BRANCHES, VALUES), (FLOATS, VALUES))
+def _sources(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Instruction, "sources", property(lambda self: self.operands))
+
+
+@_patched("code of one site reused at another with other operands", (MEMORY, GMEM_BYTES))
+def _reused(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(operands.SiteOperands, "reads_operands", property(lambda self: False, lambda self, value: None), raising=False)
+
+
+_rewritten(
+    "generic addresses all counted as global",
+    r"^\tisspacep\.global (%neutrino_r_global), .*;",
+    r"\tmov.pred \1, 1;",
+    (MEMORY, GMEM_BYTES),
+)
+_rewritten(
+    "shared addresses told with their upper half undefined",
+    r"^\tcvt\.u64\.u32 (%neutrino_td\d+), (%r\d+);",
+    r"\tmov.b64 \1, {\2, \2};",
+    (MEMORY, ACCESSES),
+)
+
+
+@_patched("no private copy of a product that may be fused", (FLOATS, VALUES), by=frozenset({"arithmetic"}))
+def _no_private_product(patch: pytest.MonkeyPatch) -> None:
+    original = twin._KernelProber._operands
+
+    def site_operands(self: Any, *given: Any, **words: Any) -> Any:
+        found = original(self, *given, **words)
+        found._product = lambda name, is_out: None
+        return found
+
+    patch.setattr(twin._KernelProber, "_operands", site_operands)
+
+
+@_patched("predicated stores between a product and its sum", (FLOATS, VALUES), by=frozenset({"arithmetic"}))
+def _stores_between(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(twin._KernelProber, "_clear_of", lambda self, position: position)
+
+
+@_patched("registers of waiting stores handed out again", (FLOATS, VALUES))
+def _released(patch: pytest.MonkeyPatch) -> None:
+    original = twin._KernelProber._snippet
+
+    def snippet(self: Any, *given: Any, **words: Any) -> bool:
+        original(self, *given, **words)
+        return False
+
+    patch.setattr(twin._KernelProber, "_snippet", snippet)
+
+
+_rewritten(
+    "the private product rounds another way", r"mul\.rn\.f32 (%neutrino_m\d+)", r"mul.rz.f32 \1", (FLOATS, VALUES)
+)
+
+# The program's registers
+
+
+def _clobber(kind: str, line: str, *on: Pair) -> None:
+    """The program's register is overwritten where a record's slot is computed, at every site."""
+    _rewritten(
+        f"program register clobbered: {kind}",
+        r"^(\tld\.param\.u32 %neutrino_tw3, \[__neutrino_block\];)",
+        rf"\1\n\t{line}",
+        *on,
+        by=_RESULTS,
+    )
+
+
+_clobber("predicate", "mov.pred %p2, 1;", (FLOATS, WARPS))
+_clobber("32 bits", "mov.u32 %r1, %neutrino_tw3;", (BRANCHES, VALUES), (MEMORY, KINDS), (FLOATS, KINDS))
+_clobber("64 bits", "mov.u64 %rd2, %neutrino_td0;", (BRANCHES, ACCESSES))
+_clobber("f32", "mov.f32 %f7, 0f3F800000;", (FLOATS, WARPS))
+_clobber("f16", "mov.b16 %h1, 0;", (FLOATS, WARPS))
+_clobber("f64", "mov.f64 %fd3, 0d3FF0000000000000;", (FLOATS, WARPS))
+_rewritten(
+    "program register clobbered in one branch only",
+    r"^(zero:\n)",
+    r"\1\tmov.u32 %r10, 0;\n",
+    (BRANCHES, ACCESSES),
+    by=_RESULTS,
+)
+
+
+@_patched("a probe's registers not renamed", (FLOATS, SUMS), (BRANCHES, SUMS), by=_RUN)
+def _not_renamed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(emission.Emission, "_register", lambda self, name: name)
+    entry = emission.Emission.entry
+
+    def declared_once(self: Any, variables: int) -> tuple[list[str], list[str]]:
+        declarations, first = entry(self, variables)
+        clash = [line for line in declarations if not re.search(r"%(?:p1|rd[1-4]|r1);", line)]
+        return clash, [line for line in first if "mov.b64 %r1" not in line]
+
+    patch.setattr(emission.Emission, "entry", declared_once)
+
+
+@_patched("scratch registers overlap", (BRANCHES, ACCESSES), by=_RUN)
+def _overlap(patch: pytest.MonkeyPatch) -> None:
+    original = emission.Scratch.take
+
+    def take(self: Any, kind: str) -> str:
+        name = original(self, kind)
+        return f"{name[:-1]}0" if kind == "b32" and name.endswith("2") else name
+
+    patch.setattr(emission.Scratch, "take", take)
+
+
+_rewritten(
+    "contexted register begins with what was there",
+    r"^\tmov\.b64 %neutrino_r_rd3, 0;\n",
+    "",
+    (FLOATS, SUMS),
+    (BRANCHES, SUMS),
+    by=_RUN,
+)
+_rewritten(
+    "contexted register begins anew at each site",
+    r"^(\tadd\.u64 %neutrino_r_rd3)",
+    r"\tmov.u64 %neutrino_r_rd3, 0;\n\1",
+    (FLOATS, SUMS),
+    (BRANCHES, SUMS),
+)
+
+# The ends of threads
+
+
+@_patched("end lost: predicated exit and ret", (BRANCHES, SUMS), (BRANCHES, ACCESSES))
+def _predicated_ends(patch: pytest.MonkeyPatch) -> None:
+    original = twin._KernelProber._ends
+    patch.setattr(
+        twin._KernelProber, "_ends", lambda self, matches: [end for end in original(self, matches) if not end[1]]
+    )
+
+
+@_patched("end lost: falling off", (BRANCHES, SUMS))
+def _falling_off(patch: pytest.MonkeyPatch) -> None:
+    original = twin._KernelProber._ends
+    patch.setattr(
+        twin._KernelProber, "_ends", lambda self, matches: [end for end in original(self, matches) if end[2] != "}"]
+    )
+
+
+@_patched("end lost: exit", (BRANCHES, SUMS))
+def _no_exit(patch: pytest.MonkeyPatch) -> None:
+    original = twin._KernelProber._ends
+    patch.setattr(
+        twin._KernelProber,
+        "_ends",
+        lambda self, matches: [end for end in original(self, matches) if "exit" not in end[2]],
+    )
+
+
+@_patched("end lost: an early ret", (BRANCHES, SUMS))
+def _early_ret(patch: pytest.MonkeyPatch) -> None:
+    original = twin._KernelProber._ends
+    patch.setattr(twin._KernelProber, "_ends", lambda self, matches: original(self, matches)[1:])
+
+
+@_patched("end of some taken for the end of all", (BRANCHES, SUMS), (FLOATS, SUMS))
+def _unguarded_end(patch: pytest.MonkeyPatch) -> None:
+    original = twin._KernelProber._close
+    patch.setattr(
+        twin._KernelProber,
+        "_close",
+        lambda self, at, guard, closing, label: original(self, at, None, closing, label),
+    )
+
+
+_rewritten(
+    "at a predicated end the wrong lanes go on",
+    r"^(.*)@!(%p\d+) bra (\$L__neutrino_\d+);",
+    r"\1@\2 bra \3;",
+    (FLOATS, SUMS),
+    (BRANCHES, SUMS),
+    by=_RUN,
+)
+_rewritten(
+    "a label of ours on the wrong branch", r"bra \$L__neutrino_1;", "bra $L__neutrino_0;", (BRANCHES, SUMS), by=_RUN
+)
+_rewritten("the end's own instruction lost", r"^\t@%p2 ret;\n", "", (BRANCHES, ACCESSES), by=_RUN)
+
+# Sums
+
+_rewritten(
+    "sum over all lanes in place of those that are there",
+    r"^\tactivemask\.b32 (.*);",
+    r"\tmov.u32 \1, -1;",
+    (BRANCHES, SUMS),
+    by=_MEMORY,
+)
+_rewritten(
+    "sum written by lane 0 alone",
+    r"^\tsetp\.eq\.u32 (%neutrino_tq\d+), (%neutrino_tw\d+), (%neutrino_tw\d+);",
+    r"\tsetp.eq.u32 \1, \3, 1;",
+    (BRANCHES, SUMS),
+)
+_rewritten("sum written by every lane", r"^\t@%neutrino_tq\d+ (red\.global\.add.*)", r"\t\1", (BRANCHES, SUMS))
+_rewritten(
+    "sum without atomics",
+    r"^\t@(%neutrino_tq\d+) red\.global\.add\.u64 (\[.*\]), (%neutrino_td\d+);",
+    r"\t{ .reg .u64 %old; @\1 ld.global.u64 %old, \2;\n\tadd.u64 %old, %old, \3;\n\t@\1 st.global.u64 \2, %old; }",
+    (BRANCHES, SUMS),
+)
+_rewritten(
+    "the middle bits of a wide sum lost",
+    r"^\tmad\.wide\.u32 %neutrino_td\d+, %neutrino_tw\d+, 67108864, .*\n",
+    "",
+    (MEMORY, SUMS),
+)
+_rewritten(
+    "the upper bits of a wide sum lost", r"^\tshl\.b64 (%neutrino_td\d+), \1, 52;", r"\tmov.u64 \1, 0;", (MEMORY, SUMS)
+)
+_rewritten("sums at each other's place", r"(red\.global\.add\.u64 \[%neutrino_td\d+)\+8\]", r"\1]", (MEMORY, SUMS))
+_rewritten(
+    "shared copies of a sum overlap",
+    r"(mad\.wide\.u32 %neutrino_td\d+, %neutrino_tw\d+), 32, ",
+    r"\1, 4, ",
+    (MEMORY, SUMS),
+    by=_MEMORY,
+)
+
+# The program itself
+
+_rewritten(
+    "twin stores into the program's memory",
+    r"ld\.param\.u64 %neutrino_td0, \[__neutrino_block\+8\];",
+    "ld.param.u64 %neutrino_td0, [out];",
+    (BRANCHES, ACCESSES),
+    (MEMORY, ACCESSES),
+    by=_RUN,
+)
+_rewritten(
+    "a barrier where only some threads come",
+    r"^(\tmov\.b64 (%neutrino_td\d+), 4;)",
+    r"\1\n\tbar.sync 0;",
+    (MEMORY, ACCESSES),
+    by=_RESULTS,
+)
+
+FAULTS = tuple(_FAULTS)

@@ -1,0 +1,107 @@
+"""Random well-formed probe files for random kernels, with their simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from tests.oracle.probes import Probe
+from tests.oracle.simulation import Lanes, Side, Simulation
+
+_MEMORY = ("ld.global", "ld.global.v2", "ld.shared", "st.global", "st.shared", "red", "st.generic")
+_COMPUTING = ("add.s32", "sub", "xor", "mul.lo", "setp", "selp", "min", "shl", "and")
+_SIZES = {"u8": 1, "s16": 2, "u32": 4, "s32": 4, "u64": 8, "s64": 8}
+
+
+@dataclass(frozen=True)
+class _Map:
+    name: str
+    kind: str
+    level: str
+    cap: int
+    fields: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        at, widest = 0, 1
+        for kind in self.fields:
+            size = _SIZES[kind]
+            at, widest = -(-at // size) * size + size, max(widest, size)
+        room = f"cap = {self.cap}\n" if self.kind == "array" else ""
+        data = ", ".join(f'f{number} = "{kind}"' for number, kind in enumerate(self.fields))
+        return (
+            f'[map.{self.name}]\ntype = "{self.kind}"\nlevel = "{self.level}"\nsize = {-(-at // widest) * widest}\n'
+            f"{room}data = {{ {data} }}\n"
+        )
+
+
+@st.composite
+def _maps(draw: st.DrawFn, name: str) -> _Map:
+    kind = draw(st.sampled_from(("array", "array", "sum")))
+    kinds = ("u32", "s32", "u64", "s64") if kind == "sum" else tuple(_SIZES)
+    fields = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=5))
+    level = draw(st.sampled_from(("thread", "thread", "warp")))
+    return _Map(name, kind, level, draw(st.integers(1, 4)), tuple(fields))
+
+
+def _operands(position: str, field: str, *, after: bool) -> tuple[str, ...]:
+    """What may be saved into a field; narrow signed ones take immediates only."""
+    always = ("7", "-3", "counter") if field in {"u64", "s64"} else ("7", "-3")
+    if position in _MEMORY:
+        return (*always, "ADDR", "BYTES") if field in {"u64", "s64"} else always
+    if position in _COMPUTING and field in {"u64", "u32", "u8", "s32"}:
+        return (*always, "IN1", "IN2", *(["OUT"] if after else []))
+    return always
+
+
+def _value(operand: str, simulation: Simulation, lanes: Lanes, counter: str) -> Any:
+    if operand == "counter":
+        return simulation.register(counter)[lanes.threads]
+    if operand == "ADDR":
+        return lanes.address
+    if operand == "BYTES":
+        return lanes.size
+    if operand == "OUT":
+        return lanes.result()
+    return lanes.operand(int(operand[2:])) if operand.startswith("IN") else int(operand)
+
+
+def _snippet(target: _Map, words: tuple[str, ...]) -> tuple[str, Any]:
+    """A snippet that counts and saves: as TOML, in Python. Thread and warp level count in registers of their own."""
+    counter = f"%n_{target.level}"
+    shown = ", ".join(counter if word == "counter" else word for word in words)
+    text = f"add.u64 {counter}, {counter}, 1;\nSAVE [ {target.name} ] {{ {shown} }};"
+
+    def run(simulation: Simulation, lanes: Lanes) -> None:
+        simulation.register(counter)[lanes.threads] += np.uint64(1)
+        simulation.save(target.name, lanes, *(_value(word, simulation, lanes, counter) for word in words))
+
+    return text, run
+
+
+@st.composite
+def probes(draw: st.DrawFn) -> Probe:
+    """Up to three maps, up to four tracepoints."""
+    maps = [draw(_maps(f"M{number}")) for number in range(draw(st.integers(1, 3)))]
+    text = "".join(target.text for target in maps)
+    sides = []
+    declared: set[str] = set()
+    places = ("kernel", *_MEMORY, *_COMPUTING)
+    for number in range(draw(st.integers(1, 4))):
+        position = draw(st.sampled_from(places))
+        target = draw(st.sampled_from(maps))
+        chosen = draw(st.sampled_from(((False,), (True,), (False, True))))
+        written = []
+        for after in chosen:
+            words = tuple(draw(st.sampled_from(_operands(position, field, after=after))) for field in target.fields)
+            snippet, run = _snippet(target, words)
+            if target.level not in declared:
+                snippet = f".reg .u64 %n_{target.level};\n{snippet}"
+                declared.add(target.level)
+            written.append(f'{"after" if after else "before"} = """\n{snippet}\n"""\n')
+            sides.append(Side(position, run, after=after, warp=target.level == "warp"))
+        text += f'[probe.p{number}]\nposition = "{position}"\nlevel = "{target.level}"\n{"".join(written)}'
+    return Probe("random", tuple(sides), text=text, registers=True)

@@ -1,0 +1,20 @@
+"""What the oracle did in this session, for the summary line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Tally:
+    """kernels, probes: names; runs: twins launched; seconds: of the matrix alone."""
+
+    kernels: set[str] = field(default_factory=set)
+    probes: set[str] = field(default_factory=set)
+    twins: int = 0
+    runs: int = 0
+    seconds: float = 0.0
+    lines: list[str] = field(default_factory=list)
+
+
+TALLY = Tally()

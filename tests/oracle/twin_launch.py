@@ -1,0 +1,105 @@
+"""The host's side of a twin's launch, as the hook does it, on the embedded device.
+
+Each section of each map (records, counts) is an allocation of its own, of exactly the bytes that the layout
+gives it: one byte too far is a fault. Afterwards the sections are put together as ``region_layout`` says and
+read by the reader that reads traces.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from neutrino.emulator.device import Device, LoadedModule, Observer
+
+from neutrino.probing.layout import region_layout
+from neutrino.probing.model import Map
+from neutrino.ptx.twin import TwinKernel
+from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
+
+Shape = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What the program asks for. parameters: the original's, packed; shared: bytes."""
+
+    grid: Shape
+    block: Shape
+    parameters: bytes
+    shared: int = 0
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry(prod(self.grid), prod(self.block))
+
+
+class Regions:
+    """The maps of one launch on a device, zeroed."""
+
+    def __init__(self, device: Device, maps: Sequence[Map], geometry: Geometry) -> None:
+        self._device = device
+        self._maps = tuple(maps)
+        self._geometry = geometry
+        self._warps = geometry.blocks * geometry.warps
+        self._layout, self._size = region_layout(maps, self._warps)
+        self._sections: dict[int, tuple[int, int]] = {}
+        for region in self._layout:
+            self._add(region.records, region.records_size)
+            if region.counts is not None:
+                self._add(region.counts, region.counts_size)
+
+    def _add(self, offset: int, size: int) -> None:
+        address = self._device.allocate(size)
+        self._device.write(address, bytes(size))
+        self._sections[offset] = (address, size)
+
+    def block(self, variables: Sequence[int]) -> bytes:
+        """The probe block. variables: device addresses, in the twin's order."""
+        words = []
+        for region in self._layout:
+            words.append(self._sections[region.records][0])
+            words.append(0 if region.counts is None else self._sections[region.counts][0])
+        words += variables
+        return struct.pack(f"<2I{len(words)}Q", self._geometry.warps, self._warps, *words)
+
+    def read(self) -> dict[str, MapView]:
+        """What the launch left in the maps."""
+        data = np.zeros(self._size, np.uint8)
+        for offset, (address, size) in self._sections.items():
+            data[offset : offset + size] = np.frombuffer(self._device.read(address, size), np.uint8)
+        frames = Frames(self._geometry, 0, 0, 1)
+        views = view_maps(data, frames, zip(self._maps, self._layout, strict=True))
+        return {name: view.of(0) for name, view in views.items()}
+
+    def free(self) -> None:
+        """Give the memory back."""
+        for address, _ in self._sections.values():
+            self._device.free(address)
+
+
+@dataclass(frozen=True)
+class LoadedTwin:
+    """A twin whose module is on the device, and where the original's variables are: name → (address, size)."""
+
+    twin: TwinKernel
+    module: LoadedModule
+    maps: tuple[Map, ...]
+    variables: Mapping[str, tuple[int, int]]
+
+    def launch(self, device: Device, launch: Launch, observer: Observer | None = None) -> dict[str, MapView]:
+        """Run it in the original's place; what its maps then hold."""
+        twin = self.twin
+        regions = Regions(device, self.maps, launch.geometry)
+        block = regions.block([self.variables[name][0] for name in twin.variables])
+        if len(block) != twin.block_size:
+            raise ValueError(f"{twin.name}: the probe block has {len(block)} bytes, not {twin.block_size}")
+        packed = launch.parameters.ljust(twin.block_offset, b"\0") + block
+        function = self.module.functions[twin.twin_name]
+        device.launch(function, launch.grid, launch.block, packed, shared=launch.shared, observer=observer)
+        views = regions.read()
+        regions.free()
+        return views
