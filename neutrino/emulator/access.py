@@ -172,14 +172,15 @@ class Accesses(State):
         at: Indices | None,
         *,
         writing: bool,
+        aligned: int = 0,
     ) -> list[Piece]:
         """Check ``count`` consecutive words at each address, and find them.
 
         An index is an array, an int for one word that all threads share, a tuple of rows of local memory, or a list of
-        arrays, one a word, where the words of a thread do not lie side by side.
+        arrays, one a word, where the words of a thread do not lie side by side. aligned: to so many bytes, 0: to all.
         """
         size = dtype.itemsize * count
-        self.check_alignment(number, addresses, size, at)
+        self.check_alignment(number, addresses, aligned or size, at)
         if space in (Space.GLOBAL, Space.CONST):
             return self.locate_global(number, Space(space), addresses, dtype, size, at, writing)
         if space == Space.SHARED:

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neutrino.emulator.atomics import Atomics
+from neutrino.emulator.asynchronous import Asynchronous
 from neutrino.emulator.barriers import Barriers
 from neutrino.emulator.blocks import Block, Ending, constant_mask
 from neutrino.emulator.calls import Calls, RegisterFile
 from neutrino.emulator.lanes import Lanes, of_indices, of_mask
+from neutrino.emulator.matrices import Matrices
 from neutrino.emulator.source import Unit
 from neutrino.emulator.state import WARP, Indices
-from neutrino.emulator.warp import WarpOperations
 from neutrino.errors import FaultKind
 
 Key = tuple[int, int, int]
@@ -33,7 +33,7 @@ _FAIR_STEPS = 32
 _RANDOM_SHARE = 0.4
 
 
-class Batch(Atomics, WarpOperations, Calls, Barriers):
+class Batch(Asynchronous, Matrices, Calls, Barriers):
     """``advance`` until it says that the batch has finished."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -54,6 +54,7 @@ class Batch(Atomics, WarpOperations, Calls, Barriers):
         self.files: dict[tuple[int, int], RegisterFile] = {}
         self.start_calls()
         self.start_barriers()
+        self.start_asynchronous()
 
     def add(self, key: Key, lanes: Lanes) -> None:
         """These threads go on there."""
@@ -246,6 +247,7 @@ class Batch(Atomics, WarpOperations, Calls, Barriers):
     def wake(self) -> bool:
         """With nothing left to run: find threads that can go on after all. False: all have ended."""
         if not self.live_count:
+            self.finish_asynchronous()
             return False
         self.release_barriers()
         if not self.pending and self.stalled and self._woken != self.live_count:

@@ -528,6 +528,8 @@ class _Resolver:
             return Symbol(name, None, offset)
         if name[0] == "%" and name[1:] in SPECIAL_REGISTERS and not offset:
             return Special(name[1:])
+        if name[0] == "%" and f"{name[1:]}.x" in SPECIAL_REGISTERS and not offset:
+            return Vector(tuple(Special(f"{name[1:]}.{axis}") for axis in "xyzw"))
         raise self.refused(f"no register, variable or function {name}")
 
     def memory(self, text: str, depth: int) -> Memory:

@@ -128,7 +128,7 @@ class WarpOperations(State):
             function = {"min": np.fmin, "max": np.fmax}.get(operation, function)
         order = np.argsort(group, kind="stable")
         starts = np.searchsorted(group[order], np.arange(groups.size))
-        return (function.reduceat(values[order], starts)[group],)
+        return (function.reduceat(values[order], starts, dtype=values.dtype)[group],)
 
     def elect(self, mask: Any, at: Indices | None) -> tuple[Any, Any]:
         """``elect`` (PTX ISA 9.7.9.13): the lowest thread leads."""
