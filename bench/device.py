@@ -35,7 +35,7 @@ Array = np.ndarray[Any, Any]
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results" / "device_h200.json"
 PATIENCE = 20.0
-"""Seconds that a case may take, the start of a process included."""
+"""Seconds that a case may take, the start of a process included, unless ``--patience`` says otherwise."""
 BUDGET = 55.0
 """Seconds for all cases."""
 SMALL = 1536
@@ -191,7 +191,7 @@ def run(first: int, file: Path) -> int:
     return 0
 
 
-def _follow(command: Sequence[str], file: Path, until: float) -> str:
+def _follow(command: Sequence[str], file: Path, patience: float, until: float) -> str:
     # Why the process ended, in words: it is ended when it adds nothing to the file for too long.
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     size, moved = 0, time.monotonic()
@@ -202,7 +202,7 @@ def _follow(command: Sequence[str], file: Path, until: float) -> str:
             now = time.monotonic()
             if file.exists() and file.stat().st_size > size:
                 size, moved = file.stat().st_size, now
-            if now - moved > PATIENCE or now > until:
+            if now - moved > patience or now > until:
                 process.kill()
                 process.communicate()
                 return f"no result after {now - moved:.0f} s"
@@ -222,7 +222,7 @@ def _device() -> tuple[str, str]:
     return name.strip(), driver.strip()
 
 
-def record(out: Path) -> int:
+def record(out: Path, patience: float = PATIENCE) -> int:
     """Run every case and write the results. 0 when at least one case gave a result, else 1."""
     device, driver = _device()
     names = [case.name for case in cases()]
@@ -233,7 +233,7 @@ def record(out: Path) -> int:
         while first < len(names) and time.monotonic() - began < BUDGET:
             file = Path(scratch) / f"{first}.jsonl"
             command = [sys.executable, "-m", "bench.device", "run", str(first), str(file)]
-            why = _follow(command, file, began + BUDGET)
+            why = _follow(command, file, patience, began + BUDGET)
             rows = _rows(file)
             kept |= {row.pop("name"): row for row in rows}
             first += len(rows)
@@ -259,11 +259,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     actions = parser.add_subparsers(dest="action", required=True)
     recording = actions.add_parser("record")
     recording.add_argument("--out", type=Path, default=RESULTS.parent)
+    recording.add_argument("--patience", type=float, default=PATIENCE, help="seconds that a case may take")
     running = actions.add_parser("run")
     running.add_argument("first", type=int)
     running.add_argument("file", type=Path)
     options = parser.parse_args(arguments)
-    return record(options.out) if options.action == "record" else run(options.first, options.file)
+    if options.action == "record":
+        return record(options.out, options.patience)
+    return run(options.first, options.file)
 
 
 if __name__ == "__main__":

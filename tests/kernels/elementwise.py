@@ -13,16 +13,16 @@ PATH = FIXTURES / "clang" / "elementwise.ptx"
 
 def cases() -> Iterator[Case]:
     """The kernels of elementwise.cu."""
-    yield from (_vecadd(), _saxpy(), _coordinates(), _stencil(), _transpose(), _greyscale())
+    yield from (_vecadd("vecadd", 40, 256, 9999), _vecadd("vecadd_many_blocks", 3000, 32, 95990))
+    yield from (_saxpy(), _coordinates(), _stencil(), _transpose(), _greyscale())
 
 
-def _vecadd() -> Case:
-    n = 9999
-    a, b = seeded("vecadd").standard_normal((2, n)).astype(np.float32)
+def _vecadd(name: str, blocks: int, threads: int, n: int) -> Case:
+    a, b = seeded(name).standard_normal((2, n)).astype(np.float32)
     out = blank(n + 5, np.float32)
     want = out.copy()
     want[:n] = a + b
-    return Case("vecadd", PATH, "vecadd", (40, 1, 1), (256, 1, 1), (a, b, out, np.int32(n)), {2: Expected(want)})
+    return Case(name, PATH, "vecadd", (blocks, 1, 1), (threads, 1, 1), (a, b, out, np.int32(n)), {2: Expected(want)})
 
 
 def _saxpy() -> Case:

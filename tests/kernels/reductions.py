@@ -14,7 +14,7 @@ HISTOGRAMS = FIXTURES / "clang" / "histograms.ptx"
 
 def cases() -> Iterator[Case]:
     """The kernels of reductions.cu and histograms.cu."""
-    yield from (_reduce_shared(), _reduce_shuffle(), _reduce_redux(), _argmax(), _softmax(), _layernorm())
+    yield from (_reduce_shared(), *_reduce_shuffles(), _reduce_redux(), _argmax(), _softmax(), _layernorm())
     yield _dot_double()
     yield from (_histogram_global(), _histogram_shared(), _histogram_private())
 
@@ -36,14 +36,14 @@ def _reduce_shared() -> Case:
                 tags=frozenset({"shared"}))  # fmt: skip
 
 
-def _reduce_shuffle() -> Case:
+def _reduce_shuffles() -> Iterator[Case]:
     # Whole numbers, whose float sums are exact in any order.
-    n = 20000
-    x = seeded("reduce_shuffle").integers(-9, 10, n).astype(np.float32)
-    start = np.array([3], np.float32)
-    return Case("reduce_shuffle", PATH, "reduce_shuffle", (8, 1, 1), (256, 1, 1), (x, start, np.int32(n)),
-                {1: Expected(start + x.sum(dtype=np.float64).astype(np.float32))},
-                tags=frozenset({"warp", "atomic"}))  # fmt: skip
+    for name, blocks, threads, n in (("reduce_shuffle", 8, 256, 20000), ("reduce_shuffle_many_blocks", 300, 64, 30000)):
+        x = seeded(name).integers(-9, 10, n).astype(np.float32)
+        start = np.array([3], np.float32)
+        total = start + x.sum(dtype=np.float64).astype(np.float32)
+        yield Case(name, PATH, "reduce_shuffle", (blocks, 1, 1), (threads, 1, 1), (x, start, np.int32(n)),
+                   {1: Expected(total)}, tags=frozenset({"warp", "atomic"}))  # fmt: skip
 
 
 def _reduce_redux() -> Case:

@@ -13,14 +13,15 @@ PATH = FIXTURES / "clang" / "scans.ptx"
 
 def cases() -> Iterator[Case]:
     """The kernels of scans.cu."""
-    yield from (_scan_blelloch(), _scan_warp(), _compact(), _radix_step(), _bitonic_sort())
+    yield from (_scan_blelloch("scan_blelloch", 8), _scan_blelloch("scan_blelloch_many_blocks", 60))
+    yield from (_scan_warp(), _compact(), _radix_step(), _bitonic_sort())
 
 
-def _scan_blelloch() -> Case:
-    values = seeded("scan_blelloch").integers(-1000, 1000, (8, 512)).astype(np.int32)
+def _scan_blelloch(name: str, blocks: int) -> Case:
+    values = seeded(name).integers(-1000, 1000, (blocks, 512)).astype(np.int32)
     inclusive = values.cumsum(1, dtype=np.int32)
-    return Case("scan_blelloch", PATH, "scan_blelloch", (8, 1, 1), (256, 1, 1),
-                (values, blank(values.shape, np.int32), blank(8, np.int32)),
+    return Case(name, PATH, "scan_blelloch", (blocks, 1, 1), (256, 1, 1),
+                (values, blank(values.shape, np.int32), blank(blocks, np.int32)),
                 {1: Expected(inclusive - values), 2: Expected(inclusive[:, -1].copy())},
                 tags=frozenset({"shared"}))  # fmt: skip
 
