@@ -53,7 +53,9 @@ _PAIRS: Mapping[str, tuple[str, np.dtype[Any]]] = {
 
 
 def _move(words: Modifiers) -> Operation | None:
-    """mov of one register into another."""
+    """mov of one register into another; None for vectors."""
+    if words.choose(("v2", "v4")) is not None:
+        return None
     dtype = REGISTERS.get(words.last())
     words.finish()
     return None if dtype is None else from_expression((dtype,), dtype, "{0}")

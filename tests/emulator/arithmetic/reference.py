@@ -152,28 +152,33 @@ def square_root(a: float, name: str, mode: str) -> float:
 _SPECIAL_BITS = {
     "f16": (0, 1, 2, 0x3FF, 0x400, 0x401, 0x3BFF, 0x3C00, 0x3C01, 0x7BFF, 0x7BFE, 0x7C00, 0x7E01),
     "bf16": (0, 1, 2, 0x7F, 0x80, 0x81, 0x3F7F, 0x3F80, 0x3F81, 0x7F7F, 0x7F7E, 0x7F80, 0x7FC1),
-    "f32": (
-        0,
-        1,
-        2,
-        0x7FFFFF,
-        0x800000,
-        0x800001,
-        0x3F7FFFFF,
-        0x3F800000,
-        0x3F800001,
-        0x7F7FFFFF,
-        0x7F7FFFFE,
-        0x7F800000,
-    )
-    + (0x7FC00001, 0x7F800001),
-    "f64": (0, 1, 2, (1 << 52) - 1, 1 << 52, (1 << 52) + 1, 0x3FEFFFFFFFFFFFFF, 0x3FF0000000000000, 0x3FF0000000000001)
-    + (0x7FEFFFFFFFFFFFFF, 0x7FEFFFFFFFFFFFFE, 0x7FF0000000000000, 0x7FF8000000000001),
+    "f32": tuple(
+        int(word, 16)
+        for word in [
+            "0",
+            "1",
+            "2",
+            "7FFFFF",
+            "800000",
+            "800001",
+            "3F7FFFFF",
+            "3F800000",
+            "3F800001",
+            "7F7FFFFF",
+            "7F7FFFFE",
+            "7F800000",
+            "7FC00001",
+        ]
+    ),
+    "f64": (
+        *(0, 1, 2, (1 << 52) - 1, 1 << 52, (1 << 52) + 1, 0x3FEFFFFFFFFFFFFF, 0x3FF0000000000000, 0x3FF0000000000001),
+        *(0x7FEFFFFFFFFFFFFF, 0x7FEFFFFFFFFFFFFE, 0x7FF0000000000000, 0x7FF8000000000001),
+    ),
 }
 
 
 def operands(name: str, count: int, size: int, seed: int) -> list[Any]:
-    """`count` arrays of `size` words of the format: special values against each other, random words, and numbers near 1.
+    """`count` arrays of `size` words of the format: special values against each other, random words, numbers near 1.
 
     Few significant bits and exponents that are near make ties; many bits and exponents far apart make sticky bits.
     """
