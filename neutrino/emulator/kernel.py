@@ -11,7 +11,7 @@ from neutrino.emulator.source import Unit, generate
 from neutrino.errors import PtxRefusedError
 
 if TYPE_CHECKING:
-    from neutrino.emulator.module import LoadedModule
+    from neutrino.emulator.code import ModuleCode
 
 _LARGEST_SHARED = 227 << 10  # CUDA C++ Programming Guide, technical specifications, compute capability 9.0
 
@@ -19,7 +19,7 @@ _LARGEST_SHARED = 227 << 10  # CUDA C++ Programming Guide, technical specificati
 class Kernel:
     """functions: the names of those with bodies that the kernel may run, itself first. shared_size: without dynamic."""
 
-    def __init__(self, module: LoadedModule, name: str) -> None:
+    def __init__(self, module: ModuleCode, name: str) -> None:
         self.module = module
         self.name = name
         self.functions: list[str] = []

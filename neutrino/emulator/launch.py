@@ -56,6 +56,7 @@ class Run:
         self.statistics = Statistics()
         self._device = device
         self._kernel = kernel
+        self._addresses = function.module.addresses
         self._grid = grid
         self._block = block
         # Wide loads may look beyond the last parameter.
@@ -108,6 +109,7 @@ class Run:
         self._active.append(
             Batch(
                 self._kernel,
+                self._addresses,
                 self._device.memory,
                 self._grid,
                 self._block,

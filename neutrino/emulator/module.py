@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from neutrino.emulator.builtins import BUILTINS
+from neutrino.emulator.code import module_code
 from neutrino.emulator.constants import evaluate_integer, float_bits
 from neutrino.emulator.datatypes import TYPES
 from neutrino.emulator.kernel import Kernel
-from neutrino.emulator.memory import FUNCTION_BASE, FUNCTION_STRIDE, OutOfMemoryError, Window
-from neutrino.emulator.program import Program, Variable, resolve, variable_size
-from neutrino.emulator.text import Declaration, FunctionText, Statement, read_module, split_operands
+from neutrino.emulator.memory import OutOfMemoryError, Window
+from neutrino.emulator.text import Declaration, FunctionText, split_operands
 from neutrino.errors import PtxRefusedError
 
 _MASKED = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)\s*\(\s*(.+)\s*\)", re.DOTALL)
@@ -50,24 +49,18 @@ class Function:
         self.directives: Mapping[str, tuple[int, ...]] = MappingProxyType(dict(text.directives))
         self.parameters = tuple(
             Parameter(variable.name, variable.place, variable.size, variable.alignment)
-            for variable in module.parameters_of(text.name)
+            for variable in module.code.parameters_of(text.name)
         )
-        self._kernel: Kernel | None = None
+        self.parameter_size = max((one.offset + one.size for one in self.parameters), default=0)
 
     @property
     def kernel(self) -> Kernel:
-        """What runs it; made when first asked for. PtxRefusedError: it needs what the device lacks."""
-        if self._kernel is None:
-            self._kernel = Kernel(self.module, self.name)
-        return self._kernel
+        """What runs it. PtxRefusedError: it needs what the device lacks."""
+        return self.module.code.kernel(self.name)
 
     def refused(self, message: str) -> PtxRefusedError:
         """The error for a kernel that cannot be launched so."""
         return PtxRefusedError(self.text.line, self.text.text, message)
-
-    @property
-    def parameter_size(self) -> int:
-        return max((one.offset + one.size for one in self.parameters), default=0)
 
     @property
     def shared_size(self) -> int:
@@ -82,48 +75,23 @@ class LoadedModule:
     """functions: the kernels. variables: (address, size) of each ``.global`` and ``.const`` of module scope."""
 
     def __init__(self, text: str, heap: Window, constants: Window) -> None:
-        self.text = read_module(text)
-        self.statements: list[Statement] = []
-        self.shared: list[Variable] = []
-        self._variables: dict[str, Variable] = {}
+        self.code = module_code(text)
+        self.addresses: list[np.uint64] = []
         self._allocated: list[tuple[Window, int]] = []
-        self._texts: dict[str, FunctionText] = {}
-        self._programs: dict[str, Program] = {}
-        for function in self.text.functions:
-            known = self._texts.get(function.name)
-            if known is not None and known.items is not None:
-                if function.items is not None:
-                    raise PtxRefusedError(function.line, function.text, "a function twice")
-                continue
-            self._texts[function.name] = function
-        self.function_addresses = {
-            name: FUNCTION_BASE + (number + 1) * FUNCTION_STRIDE for number, name in enumerate(self._texts)
-        }
-        for alias in self.text.aliases:
-            self.function_addresses[alias] = self.function_addresses.get(self.text.aliases[alias], 0)
-        self.names_by_address = {address: name for name, address in reversed(self.function_addresses.items())}
+        self._places: dict[str, tuple[int, int]] = {}
         try:
             self._place_variables(heap, constants)
-            self.functions: Mapping[str, Function] = MappingProxyType(
-                {
-                    name: Function(self, function)
-                    for name, function in self._texts.items()
-                    if function.entry and function.items is not None
-                }
-            )
-            for name, function in self._texts.items():
-                if function.items is not None:
-                    self.program(name)
         except PtxRefusedError:
             self.unload()
             raise
-        self.variables: Mapping[str, tuple[int, int]] = MappingProxyType(
+        self.functions: Mapping[str, Function] = MappingProxyType(
             {
-                variable.name: (variable.place, variable.size)
-                for variable in self._variables.values()
-                if variable.space in ("global", "const")
+                name: Function(self, function)
+                for name, function in self.code.texts.items()
+                if function.entry and function.items is not None
             }
         )
+        self.variables: Mapping[str, tuple[int, int]] = MappingProxyType(self._places)
 
     def unload(self) -> None:
         """Give the memory of its variables back."""
@@ -131,86 +99,26 @@ class LoadedModule:
             window.free(address)
         self._allocated.clear()
 
-    # -- functions
-
-    def resolved_name(self, name: str) -> str:
-        """The function that a name or an alias stands for."""
-        return self.text.aliases.get(name, name)
-
-    def functions_with_bodies(self) -> list[str]:
-        """All that an indirect call may reach."""
-        return [name for name, text in self._texts.items() if text.items is not None and not text.entry]
-
-    def program(self, name: str) -> Program:
-        """A function with its names resolved. PtxRefusedError: it has no body, or names what is not there."""
-        found = self._programs.get(name)
-        if found is None:
-            text = self._texts.get(name)
-            if text is None or text.items is None:
-                line, source = (text.line, text.text) if text is not None else (1, name)
-                raise PtxRefusedError(line, source, f"the function {name} has no body")
-            found = resolve(text, self._variables, self._known_functions(), self._add_shared, self.statements)
-            self._programs[name] = found
-        return found
-
-    def _known_functions(self) -> dict[str, FunctionText]:
-        known = dict(self._texts)
-        for alias, name in self.text.aliases.items():
-            if name in known:
-                known[alias] = known[name]
-        return known
-
-    def parameters_of(self, name: str) -> list[Variable]:
-        """The kernel's parameters, placed."""
-        offset = 0
-        found = []
-        for declaration in self._texts[name].parameters:
-            size, alignment = variable_size(declaration)
-            offset = -(-offset // alignment) * alignment
-            found.append(Variable(declaration.name, "param", size, alignment, offset))
-            offset += size
-        return found
-
-    # -- variables
-
-    def _add_shared(self, declaration: Declaration) -> Variable:
-        size, alignment = variable_size(declaration)
-        variable = Variable(declaration.name, "shared", size, alignment, len(self.shared))
-        self.shared.append(variable)
-        return variable
-
     def _place_variables(self, heap: Window, constants: Window) -> None:
-        for declaration in self.text.variables:
-            if declaration.name in self._variables:
-                if declaration.linkage == "extern":
-                    continue
-                raise PtxRefusedError(declaration.line, declaration.text, "a variable twice")
-            if declaration.space == "shared":
-                self._variables[declaration.name] = self._add_shared(declaration)
-                continue
-            if declaration.space not in ("global", "const") or declaration.linkage == "extern":
-                raise PtxRefusedError(
-                    declaration.line, declaration.text, "a variable that the embedded device does not know"
-                )
-            size, alignment = variable_size(declaration)
+        for declaration in self.code.declarations:
+            variable = self.code.variables[declaration.name]
+            size = variable.size
             if size == 0 and declaration.initialiser:
                 size = self._open_size(declaration)
             window = constants if declaration.space == "const" else heap
             try:
-                address = window.allocate(max(size, 1), alignment)
+                address = window.allocate(max(size, 1), variable.alignment)
             except OutOfMemoryError as error:
                 raise PtxRefusedError(declaration.line, declaration.text, "no memory for the variable") from error
             self._allocated.append((window, address))
-            self._variables[declaration.name] = Variable(
-                declaration.name, declaration.space, size, alignment, address
-            )
-        for declaration in self.text.variables:
-            variable = self._variables[declaration.name]
-            if variable.space in ("global", "const"):
-                window = constants if variable.space == "const" else heap
-                start = variable.place - window.base
-                content = self._content(declaration, variable.size)
-                window.buffer[start : start + variable.size] = np.frombuffer(content, np.uint8)
+            self.addresses.append(np.uint64(address))
+            self._places[declaration.name] = (address, size)
+        for declaration in self.code.declarations:
+            address, size = self._places[declaration.name]
+            window = constants if declaration.space == "const" else heap
+            start = address - window.base
+            content = self._content(declaration, size)
+            window.buffer[start : start + size] = np.frombuffer(content, np.uint8)
 
     def _open_size(self, declaration: Declaration) -> int:
         element = TYPES[declaration.type].itemsize * declaration.vector
@@ -284,10 +192,8 @@ class LoadedModule:
         offset = evaluate_integer(match[3]) if match[2] else 0
         if offset is None:
             return None
-        variable = self._variables.get(match[1])
-        base = variable.place if variable is not None and variable.space != "shared" else None
-        if base is None:
-            base = self.function_addresses.get(match[1])
+        placed = self._places.get(match[1])
+        base = placed[0] if placed is not None else self.code.function_addresses.get(match[1])
         if base is None:
             return None
         return base + (-offset if match[2] == "-" else offset)
@@ -309,6 +215,3 @@ def _string(text: str) -> bytes:
         return _ESCAPED.get(match[3], match[3])
 
     return _ESCAPE.sub(replaced, text[1:-1]).encode("latin-1", "replace")
-
-
-__all__ = ["BUILTINS", "Function", "LoadedModule", "Parameter"]

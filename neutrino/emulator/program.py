@@ -64,7 +64,7 @@ class Special:
 class Variable:
     """A variable in memory.
 
-    place: global and const: the address; shared: its index in the module; local: its offset in the function's frame;
+    place: global, const and shared: its number in the module; local: its offset in the function's frame;
     param: its offset in the kernel's parameters.
     """
 

@@ -212,7 +212,7 @@ class _Generator:
                     ending = self.ending(block, instruction)
                 else:
                     self.plain(instruction)
-                self.position += 1
+                self.position += not instruction.hidden
         self.write_back(blocks[-1].live_out)
         self.emit(f"return {ending or None}")
 
@@ -352,6 +352,8 @@ class _Generator:
             return self.fresh(f"m.function_address({symbol.name!r})")
         if variable.space == "shared":
             return self.fresh(f"m.shared_address({variable.place}, {self.constant_object(np.uint64(offset))})")
+        if variable.space in ("global", "const"):
+            return self.fresh(f"m.addresses[{variable.place}] + {self.constant_object(np.uint64(offset))}")
         if variable.space == "local" and not self.entry:
             place = self.constant_object(np.uint64((variable.place + offset) & (1 << 64) - 1))
             return self.fresh(f"(f.base if at is None else get(f.base, at)) + {place}")

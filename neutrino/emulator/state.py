@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
@@ -50,6 +51,7 @@ class State:
     def __init__(
         self,
         kernel: Kernel,
+        addresses: Sequence[np.uint64],
         memory: Memory,
         grid: Dimensions,
         block: Dimensions,
@@ -62,6 +64,7 @@ class State:
         random: np.random.Generator | None,
     ) -> None:
         self.kernel = kernel
+        self.addresses = addresses
         self.memory = memory
         self.grid = grid
         self.first = first
