@@ -173,10 +173,10 @@ def _print_inputs(console: Console, result: Attempt) -> None:
     from neutrino.playground.inputs import Buffer
 
     inputs = result.inputs
-    grid, block = (" × ".join(map(str, extents)) for extents in (inputs.grid, inputs.block))
+    grid, block = map(_shape, (inputs.grid, inputs.block))
     shared = f", {inputs.shared:,} bytes of dynamic shared memory" if inputs.shared else ""
     console.print(result.kernel.name, style="bold")
-    console.print(f"  {grid} blocks of {block} threads{shared} (--grid, --block, --shared say otherwise)")
+    console.print(f"  {grid} blocks of {block} threads{shared}")
     items = [item for _, items in inputs.arguments for item in items]
     if not items:
         return
@@ -190,8 +190,13 @@ def _print_inputs(console: Console, result: Attempt) -> None:
         else:
             table.add_row(f"    {value.name}", item.text, "")
     console.print(table)
-    console.print("  --arg NAME=VALUE says otherwise; neutrino-probe try --help")
+    console.print("  Made up; --arg NAME=VALUE, --grid and --block say otherwise.")
     console.print()
+
+
+def _shape(extents: tuple[int, int, int]) -> str:
+    x, y, z = extents
+    return f"{x} × {y} × {z}" if z > 1 else f"{x} × {y}" if y > 1 else str(x)
 
 
 def _print_outputs(console: Console, result: Attempt) -> None:
@@ -245,13 +250,14 @@ def _print_records(console: Console, result: Attempt, rows: int) -> None:
         return
     assembly = manifest.assembly
     registers = (
-        f"registers {assembly.registers_original} → {assembly.registers_twin}, as {assembly.name} has it"
+        f"registers {assembly.registers_original} → {assembly.registers_twin} by {assembly.name}"
         if assembly
         else "not assembled: no ptxas"
     )
     console.print("What the probe saw", style="bold")
     sites = f"{len(manifest.sites)} {'site' if len(manifest.sites) == 1 else 'sites'}"
-    console.print(f"  {sites}; {registers}; times are steps of the interpreter, not cycles")
+    console.print(f"  {sites}; {registers}")
+    console.print("  times are steps of the interpreter, not cycles")
     for launch in result.probed.launches():
         for view in launch.maps.values():
             _print_map(console, view, rows)

@@ -97,14 +97,13 @@ def attempt(question: Question) -> Attempt:
         runs = [_start(folders[0], _plain_environment(question.device))]
         try:
             runs.append(_start(folders[1], _probed_environment(question, kernel)))
-            said = [_finish(run, question.timeout) for run in runs]
+            for run, folder in zip(runs, folders, strict=True):
+                _check(folder, _finish(run, question.timeout), kernel, inputs)
         finally:
             for run in runs:
                 if run.poll() is None:
                     run.kill()
                     run.wait()
-        for folder, words in zip(folders, said, strict=True):
-            _check(folder, words, kernel, inputs)
         outputs = tuple(
             Output(buffer, *((folder / f"{index}.out").read_bytes() for folder in folders))
             for index, buffer in enumerate(inputs.buffers)
@@ -175,18 +174,21 @@ def _check(folder: Path, said: str, kernel: Kernel, inputs: Inputs) -> None:
     if failure is None:
         return
     words = _SAID.findall(said)
-    where = " with the probe" if folder.name == "probed" else ""
+    where = "with the probe: " if folder.name == "probed" else ""
     if failure["call"] == "cuModuleLoadDataEx":
         reason = failure["log"].splitlines()[0] if failure["log"] else words[-1] if words else failure["name"]
         raise NeutrinoError(f"{kernel.name}: the embedded device does not run this text: {reason}")
-    fault = next((line for line in words if "PTX line" in line), words[-1] if words else failure["name"])
-    missed = _missed(fault, result["addresses"], inputs)
-    raise NeutrinoError(f"{kernel.name}{where}: {failure['call']}: {fault}{missed}")
+    fault = next((line for line in words if "PTX line" in line), None)
+    if fault is None:
+        raise NeutrinoError(f"{kernel.name}: {where}{failure['call']}: {words[-1] if words else failure['name']}")
+    raise NeutrinoError(f"{where}{fault}{_missed(fault, result['addresses'], inputs)}")
 
 
 def _missed(fault: str, addresses: list[list[int]], inputs: Inputs) -> str:
-    """Which argument an access outside of all buffers was probably meant for, in words."""
+    """Which argument an access outside of all buffers was probably meant for, and what may help."""
     found = _ADDRESS.search(fault)
+    if found and "shared memory" in fault:
+        return "\nthe kernel may want another --block, or more --shared"
     if found is None or not addresses:
         return ""
     address = int(found[1], 16)
@@ -199,8 +201,9 @@ def _missed(fault: str, addresses: list[list[int]], inputs: Inputs) -> str:
     buffer, (start, size) = inputs.buffers[nearest], addresses[nearest]
     name, kind = buffer.value.name, buffer.type.name
     side = "before" if address < start else "behind the end of"
+    distance = f"{distances[nearest]:,} bytes" if distances[nearest] else "right"
     return (
-        f"\nthat is {distances[nearest]:,} bytes {side} {name} ({kind} × {buffer.elements:,}, {size:,} bytes); "
+        f"\nthat is {distance} {side} {name} ({kind} × {buffer.elements:,}, {size:,} bytes); "
         f"--arg {name}={kind}:COUNT makes it larger, and smaller integers may keep the kernel inside"
     )
 
