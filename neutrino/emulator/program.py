@@ -144,6 +144,7 @@ class Instruction:
 
     number: its place among all statements of the module; what observers and faults are told.
     hidden: made by the lowering, not in the text: never counted, never observed.
+    named: the registers that the statement names, as it writes them.
     """
 
     statement: Statement
@@ -155,6 +156,7 @@ class Instruction:
     targets: tuple[Target, ...] = ()
     prototype: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     hidden: bool = False
+    named: tuple[tuple[str, Register], ...] = ()
 
     @property
     def name(self) -> str:
@@ -236,6 +238,7 @@ class _Resolver:
         self.scopes = [_Names(variables=dict(variables)), _Names()]
         self.program = Program(text, Signature((), ()), self.registers)
         self.statement: Statement | None = None
+        self.seen: dict[str, Register] = {}
         results = tuple(self.formal(declaration) for declaration in text.results)
         parameters = self.kernel_parameters() if text.entry else tuple(self.formal(one) for one in text.parameters)
         self.program.signature = Signature(results, parameters)
@@ -349,6 +352,7 @@ class _Resolver:
 
     def instruction(self, statement: Statement) -> Instruction:
         self.statement = statement
+        self.seen = {}
         self.numbers.append(statement)
         parts = tuple(statement.opcode.split("."))
         guard = None
@@ -381,6 +385,7 @@ class _Resolver:
             statement.negated,
             targets,
             prototype,
+            named=tuple(self.seen.items()),
         )
 
     def find(self, kind: str, name: str) -> Any:
@@ -397,6 +402,12 @@ class _Resolver:
         return Target(name, place)
 
     def register(self, name: str) -> Register | Vector | None:
+        found = self.known_register(name)
+        if isinstance(found, Register):
+            self.seen[name] = found
+        return found
+
+    def known_register(self, name: str) -> Register | Vector | None:
         numbered = _NUMBERED.fullmatch(name)
         for names in reversed(self.scopes):
             if name in names.registers:

@@ -210,11 +210,21 @@ class _Generator:
                 last = instruction is block.instructions[-1] and block.ending is not Ending.NEXT
                 if last:
                     ending = self.ending(block, instruction)
+                elif self.observed and instruction.named:
+                    before = self.named_values(instruction)
+                    self.plain(instruction)
+                    values = f"{before}, {self.named_values(instruction)}"
+                    self.emit(f"m.valued({instruction.number}, at, {self.guard}, {values})")
                 else:
                     self.plain(instruction)
                 self.position += not instruction.hidden
         self.write_back(blocks[-1].live_out)
         self.emit(f"return {ending or None}")
+
+    def named_values(self, instruction: Instruction) -> str:
+        """The registers that a statement names, with what they hold now."""
+        pairs = (f"({name!r}, {self.register_value(register)}), " for name, register in instruction.named)
+        return f"({''.join(pairs)})"
 
     def mask(self, block: Block) -> None:
         self.lines += [f"def mask_{block.index}(m, f, at):", "    r = f.values"]

@@ -22,7 +22,11 @@ EPOCH = 1_700_000_000_000_000_000
 
 
 class Observer(Protocol):
-    """Told of everything that an observed launch does."""
+    """Told of everything that an observed launch does.
+
+    One with a ``registers(statement, threads, before, after)`` is also told, behind each statement that does not end
+    a basic block, what the registers that it names held before and hold after it: name → one value a thread.
+    """
 
     def executed(self, statement: Statement, threads: Indices) -> None:
         """The threads (linear over the whole grid) are about to run a statement; its guard holds for them."""
@@ -141,6 +145,20 @@ class State:
         at = self.guarded(at, guard)
         if at is None or at.size:
             self.observer.executed(self.kernel.module.statements[number], self.threads_of(at))
+
+    def valued(self, number: int, at: Indices | None, guard: Any, *values: tuple[tuple[str, Any], ...]) -> None:
+        """Tell an observer that wants them what the registers of a statement held before it and hold after it."""
+        told = getattr(self.observer, "registers", None)
+        if told is None:
+            return
+        inside = self.guarded(at, guard)
+        if inside is not None and not inside.size:
+            return
+        lanes = (self.threads if at is None else at.size,)
+        # A guard without lanes of its own holds for all.
+        kept = slice(None) if guard is None or not guard.ndim else guard
+        before, after = ({name: np.broadcast_to(value, lanes)[kept] for name, value in one} for one in values)
+        told(self.kernel.module.statements[number], self.threads_of(inside), before, after)
 
     def guarded(self, at: Indices | None, guard: Any) -> Indices | None:
         """The threads for which a guard holds."""
