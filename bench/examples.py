@@ -84,7 +84,8 @@ def run_block(block: Block, folder: Path) -> list[str]:
 
 
 def comparable(output: str) -> str:
-    """An output without what changes from run to run."""
+    """An output's words without what changes from run to run: a longer pid may wrap a line elsewhere."""
+    output = " ".join(output.split())
     for pattern, stand_in in _CHANGING:
         output = pattern.sub(stand_in, output)
     return output
@@ -92,10 +93,12 @@ def comparable(output: str) -> str:
 
 def run(command: str, folder: Path) -> str:
     """Output of a shell command in folder, stderr with it, as a terminal of 100 columns shows it."""
-    with tempfile.TemporaryDirectory() as programs:
+    with tempfile.TemporaryDirectory() as scratch:
+        programs = Path(scratch) / "bin"
+        programs.mkdir()
         for name in _COMMANDS:
             module = {"neutrino": "run"}.get(name, name.partition("-")[2])
-            path = Path(programs) / name
+            path = programs / name
             path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m neutrino.cli.{module} "$@"\n')
             path.chmod(0o755)
         environment = {
@@ -103,7 +106,7 @@ def run(command: str, folder: Path) -> str:
             "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
             "COLUMNS": "100",
-            "XDG_CACHE_HOME": programs,
+            "XDG_CACHE_HOME": scratch,
         }
         finished = subprocess.run(
             command, shell=True, cwd=folder, env=environment, text=True, check=False,
