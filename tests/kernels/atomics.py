@@ -9,12 +9,13 @@ import numpy as np
 from tests.kernels.model import FIXTURES, Case, Expected, blank, seeded
 
 PATH = FIXTURES / "clang" / "atomics.ptx"
+UPDATES = FIXTURES / "hand" / "updates.ptx"
 _TAGS = frozenset({"atomic"})
 
 
 def cases() -> Iterator[Case]:
-    """The kernels of atomics.cu."""
-    yield from (_lock_by_exchange(), _last_block(), _all_atomics(), _maximum_by_swap())
+    """The kernels of atomics.cu and updates.ptx."""
+    yield from (_lock_by_exchange(), _last_block(), _all_atomics(), _maximum_by_swap(), _updates())
 
 
 def _lock_by_exchange() -> Case:
@@ -68,3 +69,28 @@ def _maximum_by_swap() -> Case:
                 (v, np.array([0.5], np.float32).view(np.uint32), np.zeros(1, np.uint32), places),
                 {1: Expected(v.max()[None].view(np.uint32)), 2: Expected(np.array([len(above)], np.uint32)),
                  3: Expected(want, unordered=True)}, schedules_agree=False, tags=_TAGS | {"ticket"})  # fmt: skip
+
+
+def _updates() -> Case:
+    blocks, threads = 8, 96
+    v = seeded("updates").integers(0, 1 << 32, (blocks, threads), np.uint32)
+    big = v.astype(np.uint64)
+    words = np.array([5, 2**31 - 1, 1 << 7, 11, 0, 3], np.uint32)
+    longs = np.array([17, 23, (1 << 64) - 1, 0, 1 << 63, (1 << 64) - 1], np.uint64)
+    halves = np.array([0, 0, 0, 9], np.uint16)
+    of_blocks = big.sum(1)
+    words_want = [
+        v.max(), v.view(np.int32).min().view(np.uint32), np.bitwise_or.reduce(v, None) | 1 << 7,
+        11 + blocks * (threads % 7), 1, 4,
+    ]  # fmt: skip
+    longs_want = [
+        17 + int(of_blocks.sum()), 23 ^ int(np.bitwise_xor.reduce(of_blocks)), (1 << 64) - 2,
+        np.array(float((v & 63).sum())).view(np.uint64), v.view(np.int32).max(), v.min(),
+    ]  # fmt: skip
+    counts = np.array([v.size // 2, 2 * (v.size // 2)], np.float16).view(np.uint16)
+    sixteenth = np.array([v.size // 16], np.float32).view(np.uint32) >> 16
+    halves_want = [*counts, *sixteenth, (v & 0xFFFF).max()]
+    return Case("updates", UPDATES, "updates", (blocks, 1, 1), (threads, 1, 1), (v, words, longs, halves),
+                {1: Expected(np.array(words_want, np.uint32)), 2: Expected(np.array(longs_want, np.uint64)),
+                 3: Expected(np.array(halves_want, np.uint16))},
+                tags=_TAGS | {"hand", "shared", "f16", "bf16", "f64"})  # fmt: skip

@@ -1,4 +1,4 @@
-"""mma of the formats and shapes that the products of matrices lack."""
+"""mma of the formats and shapes that the products of matrices lack; matrices between memory and registers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tests.kernels.model import FIXTURES, Array, Case, Expected, seeded
+from tests.kernels.model import FIXTURES, Array, Case, Expected, blank, seeded
 
 PATH = FIXTURES / "hand" / "tensors.ptx"
+FRAGMENTS = FIXTURES / "hand" / "fragments.ptx"
 _TILES = 24
 _TAGS = frozenset({"hand", "mma"})
 
 
 def cases() -> Iterator[Case]:
-    """The kernels of tensors.ptx."""
-    yield from (_mma_f64(), _mma_f16(), _mma_u8())
+    """The kernels of tensors.ptx and fragments.ptx."""
+    yield from (_mma_f64(), _mma_f16(), _mma_u8(), _fragments())
 
 
 def _whole(random: np.random.Generator, low: int, high: int, shape: tuple[int, ...]) -> Array:
@@ -47,3 +48,13 @@ def _mma_u8() -> Case:
     c = _whole(random, -(1 << 20), 1 << 20, (16, 8)).astype(np.int32)
     want = c + a.astype(np.int32) @ b.astype(np.int32).transpose(0, 2, 1)
     return _case("mma_u8", (a, b, c), want)
+
+
+def _fragments() -> Case:
+    matrices = seeded("fragments").integers(0, 1 << 16, (_TILES, 8, 8, 8)).astype(np.uint16)
+    straight, turned = matrices.swapaxes(0, 1), matrices.transpose(1, 0, 3, 2)
+    kept = [straight[3], turned[1], straight[2], straight[0], turned[4], straight[5]]
+    want = np.stack([*kept, straight[6][:, ::-1].transpose(0, 2, 1), turned[7]], 1)
+    return Case("fragments", FRAGMENTS, "fragments", (_TILES, 1, 1), (32, 1, 1),
+                (matrices, blank(matrices.shape, np.uint16)), {1: Expected(want)},
+                tags=frozenset({"hand", "ldmatrix", "shared"}))  # fmt: skip

@@ -9,13 +9,14 @@ import numpy as np
 from tests.kernels.model import FIXTURES, Array, Case, Expected, blank, seeded
 
 PATH = FIXTURES / "hand" / "words.ptx"
+RARE = FIXTURES / "hand" / "rare.ptx"
 _TAGS = frozenset({"hand", "integer"})
 _WORD, _LONG = (1 << 32) - 1, (1 << 64) - 1
 
 
 def cases() -> Iterator[Case]:
-    """The kernels of words.ptx."""
-    yield from (_carries(), _fields(), _choices(), _half_pairs())
+    """The kernels of words.ptx and rare.ptx."""
+    yield from (_carries(), _fields(), _choices(), _half_pairs(), _rare(), _packed())
 
 
 def _split(value: int, words: int) -> list[int]:
@@ -180,3 +181,54 @@ def _half_pairs() -> Case:
     return Case("half_pairs", PATH, "half_pairs", (8, 1, 1), (128, 1, 1),
                 (a, b, blank(want.shape, np.uint32)), {2: Expected(want)},
                 tags=frozenset({"hand", "f16", "bf16"}))  # fmt: skip
+
+
+def _rare() -> Case:
+    count = 512
+    a = seeded("rare").integers(0, 1 << 32, count, np.uint32)
+    block = seeded("rare's block").integers(0, 1 << 32, 12, np.uint32)
+    v = (a + a ^ a) + a
+    taken = block[v & 11]
+    # All that the kernel asks of clocks, multiprocessors and clusters of one block holds.
+    want = np.stack([v, np.full(count, 31), taken, np.full(count, block[5] + block[7])], 1).astype(np.uint32)
+    return Case("rare", RARE, "rare", (4, 1, 1), (128, 1, 1), (a, blank(want.shape, np.uint32), block.tobytes()),
+                {1: Expected(want)}, tags=_TAGS)  # fmt: skip
+
+
+def _clamped(value: int, low: int, high: int) -> int:
+    return min(max(value, low), high)
+
+
+def _nth_set(mask: int, base: int, nth: int) -> int:
+    """fns with an offset above zero (PTX ISA 9.7.1.17)."""
+    places = [place for place in range(base, 32) if mask >> place & 1]
+    return places[nth - 1] if nth <= len(places) else _WORD
+
+
+def _packed_row(a: int, b: int, i: int) -> list[int]:
+    x, y = _signed(a, 32), _signed(b, 32)
+    halves = [(a & 0xFFFF, b & 0xFFFF), (a >> 16, b >> 16)]
+    row = [
+        _clamped(x, -(1 << 15), (1 << 15) - 1) << 16 | _clamped(y, -(1 << 15), (1 << 15) - 1) & 0xFFFF,
+        i << 16 | _clamped(x, 0, 255) << 8 | _clamped(y, 0, 255),
+        sum((p + q & 0xFFFF) << 16 * place for place, (p, q) in enumerate(halves)),
+        sum((min(_signed(p, 16), _signed(q, 16)) & 0xFFFF) << 16 * place for place, (p, q) in enumerate(halves)),
+        sum(max(p, q) << 16 * place for place, (p, q) in enumerate(halves)),
+        max(min(x, y), 0),
+        i + _signed(a, 16) * _signed(b >> 16, 8) + _signed(a >> 16, 16) * _signed(b >> 24, 8),
+        i + sum(p * q for p, q in zip(_bytes_of(a, False), _bytes_of(b, False), strict=True)),
+        _nth_set(a, 3, 2),
+    ]  # fmt: skip
+    return [value & _WORD for value in row]
+
+
+def _packed() -> Case:
+    count = 640
+    random = seeded("packed")
+    a, b = (random.integers(0, 1 << 32, (2, count)) >> random.integers(0, 32, (2, count))).astype(np.uint32)
+    a[::3] = ~a[::3]
+    b[::4] = ~b[::4]
+    rows = [_packed_row(x, y, i) for i, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True))]
+    want = np.array(rows, np.uint32)
+    return Case("packed", RARE, "packed", (10, 1, 1), (64, 1, 1), (a, b, blank(want.shape, np.uint32)),
+                {2: Expected(want)}, tags=_TAGS)  # fmt: skip
