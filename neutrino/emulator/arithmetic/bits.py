@@ -287,6 +287,8 @@ _PERMUTE_MODES = {
 
 def _permute_bytes(a: Lanes, b: Lanes, selector: Lanes) -> Lanes:
     """Each byte of the result is that of b:a that its nibble of `selector` names; with bit 3, copies of its sign."""
+    if np.ndim(selector) == 0:
+        return _permute_bytes_alike(a, b, int(selector))
     source = a.astype(U64) | (b.astype(U64) << np.uint64(32))
     result: Any = np.uint32(0)
     for index in range(4):
@@ -294,6 +296,19 @@ def _permute_bytes(a: Lanes, b: Lanes, selector: Lanes) -> Lanes:
         byte = (source >> ((nibble & np.uint32(7)) << np.uint32(3)).astype(U64)).astype(U32) & np.uint32(0xFF)
         sign = (byte >> np.uint32(7)) * np.uint32(0xFF)
         result = result | (np.where((nibble & np.uint32(8)) != 0, sign, byte) << np.uint32(8 * index))
+    return result
+
+
+def _permute_bytes_alike(a: Lanes, b: Lanes, selector: int) -> Lanes:
+    """`_permute_bytes` where all lanes have the same selector."""
+    result: Any = np.uint32(0)
+    for index in range(4):
+        nibble = selector >> 4 * index & 15
+        word = b if nibble & 4 else a
+        byte = (word >> np.uint32(8 * (nibble & 3))) & np.uint32(0xFF)
+        if nibble & 8:
+            byte = (byte >> np.uint32(7)) * np.uint32(0xFF)
+        result = result | (byte << np.uint32(8 * index))
     return result
 
 

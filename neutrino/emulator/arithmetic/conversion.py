@@ -34,6 +34,7 @@ from neutrino.emulator.arithmetic.operation import (
     Modifiers,
     Operation,
     from_expression,
+    in_blocks,
 )
 from neutrino.emulator.arithmetic.rounding import MODES, sum_to_odd, to_integer
 
@@ -240,6 +241,8 @@ def _packed_value(value: Lanes, format: Format, mode: str, relu: bool, finite: b
     """The words of `format` for float64 values."""
     if relu:
         value = np.where(value <= 0, 0.0, value)
+    if format.name in ("f16", "bf16") and mode == "rn" and not finite:
+        return to_register(value, format.name, mode).view(U16)
     rounded = round_to(value, format, mode)
     if finite:
         rounded = np.where(np.isinf(rounded), np.copysign(format.largest, rounded), rounded)
@@ -265,7 +268,7 @@ def _to_pair(words: Modifiers, source: str, target: str) -> Operation:
         return _packed_value(value.astype(np.float64), format, mode, relu, finite)
 
     if source == "f32":
-        return Operation((REGISTERS["f32"],) * 2, (dtype,), lambda a, b: join(convert(b), convert(a)))
+        return Operation((REGISTERS["f32"],) * 2, (dtype,), in_blocks(lambda a, b: join(convert(b), convert(a))))
     if source in ("f16x2", "bf16x2"):
 
         def from_halves(a: Lanes) -> Lanes:

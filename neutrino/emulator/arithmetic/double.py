@@ -139,10 +139,8 @@ def multiply(a: Lanes, b: Lanes, mode: str) -> Lanes:
     return settle_nan(_by_integers("fma", result, extreme, (a, b, np.float64(0)), mode), a, b)
 
 
-def multiply_add(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
-    """a * b + c."""
-    product = a * b
-    plain = product + c
+def _product_sum(a: Lanes, b: Lanes, c: Lanes, product: Lanes, mode: str) -> Lanes:
+    """a * b + c where nothing overflows and `product`, the rounded one, is neither zero nor tiny."""
     low = product_error(a, b, product)
     # Boldo and Melquiond's algorithm: the two errors are added to odd, so that the last sum rounds as if exact.
     upper = low + c
@@ -152,15 +150,36 @@ def multiply_add(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
     tail_near = head_error + upper_error
     tail = towards_odd(tail_near, sum_error(head_error, upper_error, tail_near))
     result = head + tail
-    result = _directed(result, sum_error(head, tail, result), mode)
+    return result if mode == "rn" else _directed(result, sum_error(head, tail, result), mode)
+
+
+def multiply_add(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
+    """a * b + c."""
+    product = a * b
+    result = _product_sum(a, b, c, product, mode)
+    if _all_ordinary(a, b, c, product):
+        return signed_zero_sum(-c, c, result) if mode == "rm" else result
     trivial = (a == 0) | (b == 0) | ~_finite(a, b, c)
-    result = np.where(trivial, np.where(np.isinf(c) & _finite(a, b), c, plain), result)
+    result = np.where(trivial, np.where(np.isinf(c) & _finite(a, b), c, product + c), result)
     if mode == "rm":
         # A product's sign counts where it is zero, and there alone `product` is exact.
         zero = np.where((a == 0) | (b == 0), product, np.where(result == 0, -c, product))
         result = np.where(result == 0, signed_zero_sum(zero, c, result), result)
     extreme = ~trivial & ~(_ordinary(a, b, product) & (np.abs(c) < _LARGE))
     return settle_nan(_by_integers("fma", result, extreme, (a, b, c), mode), a, b, c)
+
+
+def _all_ordinary(a: Lanes, b: Lanes, c: Lanes, product: Lanes) -> bool:
+    """Whether in no lane an error-free transformation of a * b + c fails, nor a NaN appears."""
+    magnitude = np.abs(product)
+    return bool(
+        np.size(magnitude) == 0
+        or (
+            magnitude.min() > _SMALL
+            and magnitude.max() < _LARGE
+            and all(np.abs(value).max() < _LARGE for value in (a, b, c))
+        )
+    )
 
 
 def divide(a: Lanes, b: Lanes, mode: str) -> Lanes:

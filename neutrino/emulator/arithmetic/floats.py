@@ -21,10 +21,11 @@ from neutrino.emulator.arithmetic.operation import (
     Modifiers,
     Operation,
     from_expression,
+    in_blocks,
 )
 from neutrino.emulator.arithmetic.rounding import (
     MODES,
-    product_sum_f32,
+    product_sum,
     signed_zero_sum,
     sum_to_odd,
     to_f32,
@@ -64,10 +65,12 @@ def _arithmetic(kind: str, name: str, mode: str) -> Function:
             "add": lambda a, b: canonical(a + b),
             "sub": lambda a, b: canonical(a - b),
             "mul": lambda a, b: canonical(a * b),
-            "fma": lambda a, b, c: canonical(product_sum_f32(a, b, c)),
+            "fma": lambda a, b, c: canonical(product_sum(a, b, c)),
         }
         return single[kind]
-    if name == "f16" and kind != "fma":
+    if name == "f16" and kind == "fma":
+        return lambda a, b, c: canonical(product_sum(a, b, c))
+    if name == "f16":
         # float32 has more than twice float16's bits, so that one rounding there and one back are as one.
         plain = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[kind]
         return lambda a, b: canonical(plain(a, b, dtype=np.float32).astype(np.float16))
@@ -165,6 +168,8 @@ def _rounded(words: Modifiers) -> Operation:
         raise ValueError(f"{words.opcode}: .{mode} is not for {name}")
     function = _arithmetic(kind, _PAIRS.get(name, name), mode)
     count = 3 if kind == "fma" else 2
+    if kind == "fma" or mode != "rn":
+        function = in_blocks(function)
     if narrow is None:
         return build(words, name, count, function)
     after = _take_after(words)

@@ -152,7 +152,15 @@ def _without_infinity(format: Format) -> Format:
 
 
 def to_bf16(value: Lanes) -> Lanes:
-    """The bf16 words nearest to float32 values; ties go to the even word."""
+    """The bf16 words nearest to float32 values, or to float64 values that are exact or rounded to odd."""
+    if value.dtype == F64:
+        # Adding half of the last place carries into it as rounding does, but for subnormal results.
+        words = np.asarray(value).view(np.int64)
+        odd = (words >> 45) & 1
+        near = ((words + ((1 << 44) - 1) + odd) & ~((1 << 45) - 1)).view(np.float64)
+        magnitude = np.abs(value)
+        plain = (magnitude >= _SMALLEST_NORMAL["bf16"]) | (magnitude == 0)
+        value = near.astype(F32) if plain.all() else np.where(plain, near, to_f32_odd(value)).astype(F32)
     word = np.asarray(value).view(U32)
     odd = (word >> np.uint32(16)) & np.uint32(1)
     near = ((word + np.uint32(0x7FFF) + odd) >> np.uint32(16)).astype(U16)
@@ -177,7 +185,7 @@ def to_register(value: Lanes, name: str, mode: str) -> Lanes:
     if name == "f16" and mode == "rn":
         return canonical(value.astype(F16))
     if name == "bf16" and mode == "rn":
-        return to_bf16(to_f32_odd(value))
+        return to_bf16(value)
     format = FORMATS[name]
     words = encode(round_to(np.asarray(value, F64), format, mode), format)
     return words.view(F16) if name == "f16" else words

@@ -69,19 +69,24 @@ def to_f32_odd(value: Lanes) -> Lanes:
     return (np.asarray(cut).view(np.uint32) | (cut.astype(np.float64) != value)).view(np.float32)
 
 
-def product_sum_f32(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    """a * b + c of float32 values, rounded once to nearest."""
+# The bits of a float64 below the last one that a tie of the narrower type can have.
+_BELOW_TIE = {np.dtype(np.float32): (1 << 28) - 1, np.dtype(np.float16): (1 << 41) - 1}
+
+
+def product_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+    """a * b + c of float32 or float16 values, rounded once to nearest."""
+    dtype = a.dtype
     product = np.multiply(a, b, dtype=np.float64)
     total = np.asarray(product + c)
-    result = total.astype(np.float32)
+    result = total.astype(dtype)
     # The second rounding errs only where the first one ended on a tie: then all bits below a tie's own are zero.
-    doubtful = (total.view(np.int64) & 0x0FFFFFFF) == 0
+    doubtful = (total.view(np.int64) & _BELOW_TIE[dtype]) == 0
     if doubtful.any():
         where = np.flatnonzero(doubtful & (total != 0))
         if where.size:
-            wide = np.broadcast_to(c, total.shape).reshape(-1)[where].astype(np.float64)
-            exact = sum_to_odd(product.reshape(-1)[where] if product.ndim else np.full(where.size, product), wide)
+            products, addends = (np.broadcast_to(x, total.shape).reshape(-1)[where] for x in (product, c))
+            exact = sum_to_odd(products, addends.astype(np.float64)).astype(dtype)
             if total.ndim == 0:
-                return np.float32(exact[0])
-            result[where] = exact.astype(np.float32)
+                return exact[0]
+            result[where] = exact
     return result

@@ -269,3 +269,14 @@ def test_scalars_of_immediates():
     assert float(run("fma.rz.f64", np.float64(3), np.float64(4), np.float64(5))) == 17
     below, above = (float(run(f"div.{mode}.f64", np.float64(1), np.float64(3))) for mode in ("rm", "rp"))
     assert np.nextafter(below, 1) == above
+
+
+@pytest.mark.parametrize("opcode", ["fma.rn.f64", "fma.rz.f32", "cvt.rn.satfinite.e4m3x2.f32"])
+def test_many_lanes_are_as_few(opcode):
+    dtype = np.float64 if opcode.endswith("f64") else np.float32
+    count = 2 if opcode.startswith("cvt") else 3
+    arrays = [np.random.default_rng(seed).standard_normal(10001).astype(dtype) for seed in range(count)]
+    arrays[-1] = dtype(0.75)
+    whole = run(opcode, *arrays)
+    few = [run(opcode, *(x[start : start + 100] if x.ndim else x for x in arrays)) for start in range(0, 10001, 100)]
+    np.testing.assert_array_equal(whole, np.concatenate(few))
