@@ -194,18 +194,33 @@ static void write_log(unsigned count, const int *options, void **values, const c
 			values[i] = (void *)(uintptr_t)strlen(buffer);
 }
 
+/* Why this thread's last image was refused; empty when it was not. */
+static __thread char refusal[1024];
+
+/* For the hook, which puts it into the trace. CUDA_ERROR_NOT_FOUND when nothing was refused. */
+API neutrinoEmbeddedRefusal(char *text, size_t size)
+{
+	if (!refusal[0])
+		return CUDA_ERROR_NOT_FOUND;
+	snprintf(text, size, "%s", refusal);
+	refusal[0] = 0;
+	return CUDA_SUCCESS;
+}
+
 static CUresult load(const void *image, size_t size, unsigned count, const int *options, void **values,
 		     struct ed_loaded *ret)
 {
 	struct ed_reply reply;
 	uint64_t failure = ed_failure(ED_FAIL_LOAD);
 
+	refusal[0] = 0;
 	if (failure)
 		return (CUresult)failure;
 	ed_channel_call(ED_REQUEST_LOAD, &(struct iovec){(void *)(uintptr_t)image, size}, 1, &reply);
 	if (reply.status) {
 		write_log(count, options, values, (const char *)reply.data);
-		ed_say("%s", (const char *)reply.data);
+		snprintf(refusal, sizeof(refusal), "%s", (const char *)reply.data);
+		ed_say("%s", refusal);
 		free(reply.data);
 		return reply.status;
 	}

@@ -38,7 +38,9 @@
 	X(cuFuncGetName, (const char **, CUfunction))                                                                  \
 	X(cuFuncLoad, (CUfunction))                                                                                    \
 	X(cuStreamGetCtx, (CUstream, CUcontext *))                                                                     \
-	X(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *, CUfunction, int, size_t))
+	X(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *, CUfunction, int, size_t))                               \
+	/* Of the embedded device alone: why this thread's last image was refused. */                                  \
+	X(neutrinoEmbeddedRefusal, (char *, size_t))
 
 /* Wrapped: the hook exports a function of the same name. */
 #define NT_DRIVER_WRAPPED(X)                                                                                           \

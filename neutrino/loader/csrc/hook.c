@@ -237,6 +237,19 @@ static void loaded_data(void *handle, bool is_library, const void *image, const 
 		nt_registry_loaded(handle, is_library, &bytes, NULL, caller);
 }
 
+/*
+ * The embedded device runs less than a GPU, and says why. Without this note nothing would tell who reads the trace that
+ * the program had kernels.
+ */
+static void refused(void)
+{
+	char why[1024];
+
+	if (nt_driver.neutrinoEmbeddedRefusal &&
+	    nt_driver.neutrinoEmbeddedRefusal(why, sizeof(why)) == CUDA_SUCCESS && start_trace())
+		nt_trace_note("the embedded device did not take an image: %s", why);
+}
+
 static void loaded_file(void *handle, bool is_library, const char *path, const void *caller)
 {
 	struct nt_image_bytes bytes;
@@ -268,6 +281,8 @@ EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
 	CUresult result = nt_driver.cuModuleLoad(module, path);
 	if (result == CUDA_SUCCESS)
 		loaded_file(*module, false, path, __builtin_return_address(0));
+	else
+		refused();
 	return result;
 }
 
@@ -277,6 +292,8 @@ EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
 	CUresult result = nt_driver.cuModuleLoadData(module, image);
 	if (result == CUDA_SUCCESS)
 		loaded_data(*module, false, image, __builtin_return_address(0));
+	else
+		refused();
 	return result;
 }
 
@@ -286,6 +303,8 @@ EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned
 	CUresult result = nt_driver.cuModuleLoadDataEx(module, image, count, options, values);
 	if (result == CUDA_SUCCESS)
 		loaded_data(*module, false, image, __builtin_return_address(0));
+	else
+		refused();
 	return result;
 }
 
@@ -295,6 +314,8 @@ EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
 	CUresult result = nt_driver.cuModuleLoadFatBinary(module, image);
 	if (result == CUDA_SUCCESS)
 		loaded_data(*module, false, image, __builtin_return_address(0));
+	else
+		refused();
 	return result;
 }
 
@@ -306,6 +327,8 @@ EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *image, int *ji
 						      count);
 	if (result == CUDA_SUCCESS)
 		loaded_data(*library, true, image, __builtin_return_address(0));
+	else
+		refused();
 	return result;
 }
 
@@ -317,6 +340,8 @@ EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, int 
 							  values, count);
 	if (result == CUDA_SUCCESS)
 		loaded_file(*library, true, path, __builtin_return_address(0));
+	else
+		refused();
 	return result;
 }
 
