@@ -13,9 +13,11 @@ import numpy as np
 from neutrino.emulator.access import Accesses
 from neutrino.emulator.blocks import Block
 from neutrino.emulator.datatypes import PREDICATE, TYPES, poison, word
+from neutrino.emulator.device_functions import DEVICE_FUNCTIONS
 from neutrino.emulator.lanes import Lanes, of_indices
-from neutrino.emulator.program import Immediate, Instruction, Operand, Register, Sink, Symbol, Variable, Vector
-from neutrino.errors import FaultKind, PtxRefusedError
+from neutrino.emulator.memory import Space
+from neutrino.emulator.program import Instruction, Operand, Register, Sink, Symbol, Variable, Vector
+from neutrino.errors import FaultKind
 
 if TYPE_CHECKING:
     from neutrino.emulator.machine import Key
@@ -117,7 +119,7 @@ class Calls(Accesses):
         name = self.kernel.module.resolved_name(name)
         function = self.kernel.numbers.get(name)
         if function is None:
-            self.call_builtin(key, block, instruction, name, lanes, values)
+            self.call_device_function(key, block, instruction, name, lanes, values)
             return
         depth = 1 - key[0]
         program = self.units[function].graph.program
@@ -201,7 +203,7 @@ class Calls(Accesses):
                     continue
                 dtype = formal.dtype if formal.dtype != PREDICATE else word(1)
                 place = self.place(from_depth, source.variable, lanes)
-                (value,) = self.load_some(instruction.number, 4, place, dtype, 1, lanes.at)
+                (value,) = self.load_some(instruction.number, Space.LOCAL, place, dtype, 1, lanes.at)
             elif values is not None:
                 value = values[number]
             elif isinstance(source, Register):
@@ -218,7 +220,7 @@ class Calls(Accesses):
                 dtype = word(formal.size) if formal.size in (1, 2, 4, 8, 16) else word(1)
                 place = self.place(depth, formal, lanes)
                 cast = _as(value, dtype, instruction)
-                self.store_some(instruction.number, 4, place, dtype, (cast,), lanes.at)
+                self.store_some(instruction.number, Space.LOCAL, place, dtype, (cast,), lanes.at)
 
     def copy(self, depth: int, to: Variable, from_depth: int, source: Variable, lanes: Lanes, number: int) -> None:
         """Copy a variable of one frame to one of another, eight bytes at a time."""
@@ -227,8 +229,8 @@ class Calls(Accesses):
         observer, self.observer = self.observer, None
         for offset in range(0, min(to.size, source.size), 8):
             step = np.uint64(offset)
-            (value,) = self.load_some(number, 4, origin + step, word(8), 1, lanes.at)
-            self.store_some(number, 4, target + step, word(8), (value,), lanes.at)
+            (value,) = self.load_some(number, Space.LOCAL, origin + step, word(8), 1, lanes.at)
+            self.store_some(number, Space.LOCAL, target + step, word(8), (value,), lanes.at)
         self.observer = observer
 
     def return_from(self, depth: int, function: int, lanes: Lanes) -> None:
@@ -266,7 +268,7 @@ class Calls(Accesses):
             else:
                 dtype = word(formal.size) if formal.size in (1, 2, 4, 8, 16) else word(1)
                 (value,) = self.load_some(
-                    instruction.number, 4, self.place(depth, formal, lanes), dtype, 1, lanes.at
+                    instruction.number, Space.LOCAL, self.place(depth, formal, lanes), dtype, 1, lanes.at
                 )
             if isinstance(target, Register):
                 self.file(to_depth, to_function).write(
@@ -275,14 +277,38 @@ class Calls(Accesses):
             elif isinstance(target, Symbol) and target.variable is not None:
                 dtype = word(target.variable.size) if target.variable.size in (1, 2, 4, 8, 16) else word(1)
                 place = self.place(to_depth, target.variable, lanes)
-                self.store_some(instruction.number, 4, place, dtype, (_as(value, dtype, instruction),), lanes.at)
+                cast = _as(value, dtype, instruction)
+                self.store_some(instruction.number, Space.LOCAL, place, dtype, (cast,), lanes.at)
 
-    def call_builtin(
+    def call_device_function(
         self, key: Key, block: Block, instruction: Instruction, name: str, lanes: Lanes, values: Any
     ) -> None:
         """A function that no module defines."""
-        if name == "__assertfail":
-            self.fault(FaultKind.TRAP, instruction.number, "an assertion failed", thread=int(lanes.indices()[0]))
+        operands = instruction.operands
+        actual = operands[2].elements if isinstance(operands[2], Vector) else ()
+        returned = operands[0].elements if isinstance(operands[0], Vector) else ()
+        count, function = DEVICE_FUNCTIONS[name]
+        if len(actual) != count:
+            raise instruction.refused(f"{name} takes {count} arguments")
+        arguments = []
+        for number, source in enumerate(actual):
+            if isinstance(source, Symbol) and source.variable is not None:
+                place = self.place(-key[0], source.variable, lanes)
+                dtype = word(source.variable.size if source.variable.size in (4, 8) else 1)
+                (value,) = self.load_some(instruction.number, Space.LOCAL, place, dtype, 1, lanes.at)
+                arguments.append(value)
+            else:
+                arguments.append(values[number])
+        result = function(self, instruction.number, arguments, lanes.indices())
+        for target in returned if result is not None else ():
+            if isinstance(target, Register):
+                cast = _as(result, target.dtype, instruction)
+                self.file(-key[0], key[1]).write(target.index, cast, lanes)
+            elif isinstance(target, Symbol) and target.variable is not None:
+                place = self.place(-key[0], target.variable, lanes)
+                dtype = word(target.variable.size if target.variable.size in (4, 8) else 1)
+                cast = _as(result, dtype, instruction)
+                self.store_some(instruction.number, Space.LOCAL, place, dtype, (cast,), lanes.at)
         self.add((key[0], key[1], block.next), lanes)
 
 
@@ -296,6 +322,3 @@ def _as(value: Any, dtype: np.dtype[Any], instruction: Instruction) -> Any:
     if held.itemsize == dtype.itemsize:
         return value.view(dtype)
     return value.view(word(held.itemsize)).astype(word(dtype.itemsize)).view(dtype)
-
-
-__all__ = ["Calls", "Immediate", "PtxRefusedError", "RegisterFile"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from neutrino.emulator.launch import Run, Statistics
 from neutrino.emulator.memory import CONST_BASE, HEAP_BASE, Memory, OutOfMemoryError, Space, Window
 from neutrino.emulator.module import Function, LoadedModule, Parameter
-from neutrino.emulator.state import Clock, Observer
+from neutrino.emulator.state import DeviceState, Observer
 from neutrino.errors import EmulatorError
 
 _CONST_SIZE = 4 << 20
@@ -37,7 +37,7 @@ class Device:
         self.constants = Window(CONST_BASE, np.zeros(_CONST_SIZE, np.uint8), constant=True)
         self.memory.add(self.heap)
         self.memory.add(self.constants)
-        self.clock = Clock()
+        self.state = DeviceState(self.heap)
         self.step_limit = step_limit
         self.random = np.random.default_rng(seed) if seed is not None else None
 
@@ -81,6 +81,12 @@ class Device:
         if window is None or not window.holds(address, address + size):
             raise ValueError(f"{size} bytes at {address:#x} are not inside one allocation")
         return window, address - window.base
+
+    def take_printed(self) -> bytes:
+        """What kernels have printed since this was last asked, at most a MiB."""
+        printed = bytes(self.state.printed)
+        self.state.printed.clear()
+        return printed
 
     # -- modules and launches
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neutrino.emulator.blocks import Graph, build_graph
-from neutrino.emulator.builtins import BUILTINS
+from neutrino.emulator.device_functions import DEVICE_FUNCTIONS
 from neutrino.emulator.program import Program
 from neutrino.emulator.source import Unit, generate
 from neutrino.errors import PtxRefusedError
@@ -42,7 +42,7 @@ class Kernel:
         waiting = [name]
         while waiting:
             name = self.module.resolved_name(waiting.pop(0))
-            if name in self.numbers or name in BUILTINS:
+            if name in self.numbers or name in DEVICE_FUNCTIONS:
                 continue
             program = self.module.program(name)
             self.numbers[name] = len(self.functions)

@@ -117,7 +117,7 @@ class Run:
                 count,
                 self._parameters,
                 self._shared,
-                self._device.clock,
+                self._device.state,
                 self._observer,
                 self._device.random,
             )

@@ -109,7 +109,7 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
             count = block.count
         at = lanes.at
         result = function(self, file, at)
-        self.clock.steps += count or 1
+        self.device_state.steps += count or 1
         self.instructions += count * lanes.count
         self._patience -= 1
         if block.waits:

@@ -464,10 +464,11 @@ class _Generator:
 
     def compute(self, instruction: Instruction) -> None:
         """An instruction that only reads and writes registers."""
+        parts = instruction.parts
         operands: list[Operand] = []
         for operand in instruction.operands:
             operands += (operand.first, operand.second) if isinstance(operand, Pair) else (operand,)
-        written = 2 if isinstance(instruction.operands[0], Pair) else 1
+        written = 2 if isinstance(next(iter(instruction.operands), None), Pair) else 1
         try:
             operation = find_operation(instruction.statement.opcode, written, len(operands) - written)
         except ValueError as error:
@@ -482,10 +483,12 @@ class _Generator:
         given = len(operands) - takes
         if not 1 <= given <= gives:
             raise self.refused(f"{len(instruction.operands)} operands")
-        inputs = [
-            self.value(operand, dtype)
-            for operand, dtype in zip(operands[given:], operation.inputs[:takes], strict=True)
-        ]
+        sources = list(zip(operands[given:], operation.inputs[:takes], strict=True))
+        for operand, dtype in sources:
+            # Registers may be wider than the type in ld, st and cvt only (PTX ISA 9.4.1).
+            if isinstance(operand, Register) and operand.dtype.itemsize != dtype.itemsize and parts[0] != "cvt":
+                raise self.refused(f"a register of {8 * operand.dtype.itemsize} bits for {8 * dtype.itemsize}")
+        inputs = [self.value(operand, dtype) for operand, dtype in sources]
         destinations = operands[:given]
         carry = self.graph.carry
         if carry is not None and uses_carry(instruction):

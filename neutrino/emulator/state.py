@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neutrino.emulator.geometry import WARP, Dimensions, Shape, block_registers, shape
-from neutrino.emulator.memory import POISON, Memory, Space
+from neutrino.emulator.memory import POISON, Memory, Space, Window
 from neutrino.emulator.text import Statement
 from neutrino.errors import DeviceFaultError, FaultKind
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Indices = NDArray[np.int64]
 CLOCK_START = 1 << 20
+_PRINTED = 1 << 20  # CUDA C++ Programming Guide, formatted output: the default size of the buffer
 EPOCH = 1_700_000_000_000_000_000
 
 
@@ -42,11 +43,22 @@ class Observer(Protocol):
         """The threads access ``size`` bytes each. spaces: of ``Space``; addresses: in that space."""
 
 
-class Clock:
-    """The step clock of a device: instructions that batches have run so far."""
+class DeviceState:
+    """What launches leave behind besides memory.
 
-    def __init__(self) -> None:
+    steps: the step clock, instructions that batches have run so far. heap: where ``malloc`` of a kernel allocates.
+    printed: by kernels, the latest MiB of it.
+    """
+
+    def __init__(self, heap: Window) -> None:
         self.steps = CLOCK_START
+        self.heap = heap
+        self.printed = bytearray()
+
+    def print(self, text: bytes) -> None:
+        """Add to what kernels have printed."""
+        self.printed += text
+        del self.printed[:-_PRINTED]
 
 
 class State:
@@ -63,7 +75,7 @@ class State:
         blocks: int,
         parameters: NDArray[np.uint8],
         dynamic_shared: int,
-        clock: Clock,
+        device_state: DeviceState,
         observer: Observer | None,
         random: np.random.Generator | None,
     ) -> None:
@@ -75,7 +87,7 @@ class State:
         self.shape: Shape = shape(block, blocks)
         self.threads = self.shape.threads
         self.parameters = parameters
-        self.clock = clock
+        self.device_state = device_state
         self.observer = observer
         self.random = random
         self.dynamic_shared = dynamic_shared
@@ -110,7 +122,7 @@ class State:
 
     def clock_register(self, name: str, position: int) -> Any:
         """A clock at the instruction of that position in its block. The same in all threads that read it together."""
-        steps = self.clock.steps + position
+        steps = self.device_state.steps + position
         if name == "clock64":
             return np.uint64(steps)
         if name == "clock":
@@ -219,4 +231,4 @@ class State:
         return place if at is None else int(at[place])
 
 
-__all__ = ["CLOCK_START", "WARP", "Clock", "Indices", "Observer", "State"]
+__all__ = ["CLOCK_START", "WARP", "DeviceState", "Indices", "Observer", "State"]
