@@ -130,6 +130,10 @@ def test_text_that_is_refused_gives_the_drivers_error(run: Run, tmp_path: Path, 
     assert "CUDA_ERROR_INVALID_PTX" in result.stderr
     lines = [line for line in result.stderr.splitlines() if line.startswith("neutrino: embedded device: ")]
     assert any(said in line for line in lines), result.stderr
+    shown = run("report", "trace")
+    assert shown.returncode == 3
+    assert "note: the embedded device did not take an image: " in shown.stdout
+    assert said in shown.stdout
 
 
 @pytest.mark.usefixtures("bindings")
