@@ -1,0 +1,29 @@
+"""Every case through the stand-in driver: ctypes, modules, memory and launches as on a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from neutrino.emulator.build import build
+from tests.kernels.cases import cases
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_case_by_the_driver_api(tmp_path: Path) -> None:
+    driver = build(tmp_path / "lib")
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(driver.parent),
+        "NEUTRINO_EMBEDDED": f"python={sys.executable};root={ROOT}",
+    }
+    command = [sys.executable, "-m", "bench.device", "run", "0", str(tmp_path / "rows")]
+    done = subprocess.run(command, cwd=ROOT, env=environment, timeout=120, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
+    assert [row["name"] for row in rows] == [case.name for case in cases()]
+    assert [line for row in rows for line in row["wrong"]] == []
