@@ -1,10 +1,570 @@
 #include "capture.h"
-CUresult ed_capture_operation(struct ed_queue *queue, struct ed_operation *operation, bool *captured) { (void)queue; (void)operation; (void)captured; return 0; }
-CUresult ed_capture_waits_for(struct ed_queue *queue) { (void)queue; return 0; }
-CUresult ed_capture_forbids(struct ed_queue *queue) { (void)queue; return 0; }
-CUresult ed_capture_unsafe(void) { return 0; }
-CUresult ed_capture_wait(struct ed_queue *queue, CUevent event, bool *captured) { (void)queue; (void)event; (void)captured; return 0; }
-CUresult ed_capture_record(struct ed_queue *queue, CUevent event, bool *captured) { (void)queue; (void)event; (void)captured; return 0; }
-CUresult ed_capture_asks_event(CUevent event) { (void)event; return 0; }
-void ed_capture_stream_gone(struct ed_queue *queue) { (void)queue; }
-void ed_capture_event_gone(CUevent event) { (void)event; }
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "event.h"
+#include "graph.h"
+#include "stream.h"
+
+struct member {
+	struct ed_queue *queue;
+	CUgraphNode *frontier; /* what the next node on this queue depends on */
+	size_t count;
+};
+
+struct ed_capture {
+	uint64_t id;
+	CUgraph graph;
+	bool owns_graph; /* it was not the program's before */
+	bool is_spoilt;
+	int mode;
+	const void *thread;
+	struct ed_queue *origin;
+	struct member *members;
+	size_t member_count;
+	struct ed_capture *next;
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of all below, and of what is captured in events */
+static struct ed_capture *captures;
+static uint32_t capture_count; /* read without the mutex: most programs never have one */
+static __thread int thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+/* An address that no other thread has. */
+static const void *this_thread(void)
+{
+	return &thread_mode;
+}
+
+static bool any(void)
+{
+	return __atomic_load_n(&capture_count, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* --- with the mutex held --- */
+
+static struct member *member_of(struct ed_capture *capture, const struct ed_queue *queue)
+{
+	for (size_t i = 0; i < capture->member_count; i++)
+		if (capture->members[i].queue == queue)
+			return &capture->members[i];
+	return NULL;
+}
+
+static struct ed_capture *find_capture(uint64_t id)
+{
+	struct ed_capture *capture = captures;
+
+	while (capture && capture->id != id)
+		capture = capture->next;
+	return capture;
+}
+
+static bool add_to_frontier(struct member *member, CUgraphNode node)
+{
+	for (size_t i = 0; i < member->count; i++)
+		if (member->frontier[i] == node)
+			return true;
+	CUgraphNode *more = realloc(member->frontier, (member->count + 1) * sizeof(*more));
+	if (!more)
+		return false;
+	member->frontier = more;
+	member->frontier[member->count++] = node;
+	return true;
+}
+
+static struct member *join(struct ed_capture *capture, struct ed_queue *queue)
+{
+	struct member *more = realloc(capture->members, (capture->member_count + 1) * sizeof(*more));
+
+	if (!more)
+		return NULL;
+	capture->members = more;
+	more[capture->member_count] = (struct member){.queue = queue};
+	__atomic_store_n(&queue->capture, capture, __ATOMIC_RELEASE);
+	return &more[capture->member_count++];
+}
+
+static void end(struct ed_capture *capture)
+{
+	for (size_t i = 0; i < capture->member_count; i++) {
+		__atomic_store_n(&capture->members[i].queue->capture, NULL, __ATOMIC_RELEASE);
+		free(capture->members[i].frontier);
+	}
+	free(capture->members);
+	for (struct ed_capture **link = &captures; *link; link = &(*link)->next)
+		if (*link == capture) {
+			*link = capture->next;
+			break;
+		}
+	__atomic_sub_fetch(&capture_count, 1, __ATOMIC_ACQ_REL);
+	free(capture);
+}
+
+/* A capture of a stream that the context's default stream would have to wait for, or NULL. */
+static struct ed_capture *in_the_way(const struct ed_queue *legacy)
+{
+	for (struct ed_capture *capture = captures; capture; capture = capture->next)
+		for (size_t i = 0; i < capture->member_count; i++)
+			if (capture->members[i].queue->is_blocking && capture->members[i].queue->context == legacy->context)
+				return capture;
+	return NULL;
+}
+
+static CUresult check_legacy(const struct ed_queue *queue)
+{
+	struct ed_capture *capture = queue->is_legacy ? in_the_way(queue) : NULL;
+
+	if (!capture)
+		return CUDA_SUCCESS;
+	capture->is_spoilt = true;
+	return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
+/* --- what calls ask --- */
+
+CUresult ed_capture_operation(struct ed_queue *queue, struct ed_operation *operation, bool *captured)
+{
+	if (!any())
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&mutex);
+	CUresult result = check_legacy(queue);
+	struct ed_capture *capture = queue->capture;
+	if (!result && capture && capture->is_spoilt)
+		result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	if (!result && capture) {
+		struct member *member = member_of(capture, queue);
+		CUgraphNode node = ed_graph_add(capture->graph, operation, member->frontier, member->count);
+		if (node) {
+			*captured = true;
+			member->count = 0;
+		}
+		if (!node || !add_to_frontier(member, node)) {
+			capture->is_spoilt = true;
+			result = CUDA_ERROR_OUT_OF_MEMORY;
+		}
+	}
+	pthread_mutex_unlock(&mutex);
+	return result;
+}
+
+CUresult ed_capture_forbids(struct ed_queue *queue)
+{
+	if (!any())
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&mutex);
+	CUresult result = check_legacy(queue);
+	if (!result && queue->capture) {
+		queue->capture->is_spoilt = true;
+		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	pthread_mutex_unlock(&mutex);
+	return result;
+}
+
+CUresult ed_capture_waits_for(struct ed_queue *queue)
+{
+	return ed_capture_forbids(queue);
+}
+
+CUresult ed_capture_unsafe(void)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (!any() || thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&mutex);
+	for (struct ed_capture *capture = captures; capture; capture = capture->next) {
+		bool is_own = capture->thread == this_thread();
+		if ((is_own && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED) ||
+		    (!is_own && thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+		     capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL)) {
+			capture->is_spoilt = true;
+			result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		}
+	}
+	pthread_mutex_unlock(&mutex);
+	return result;
+}
+
+/* With the mutex held: the event's part of a capture comes before what follows on the queue. */
+static CUresult wait_in_capture(struct ed_queue *queue, CUevent event, struct ed_capture *capture)
+{
+	if (queue->is_legacy) {
+		capture->is_spoilt = true;
+		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	}
+	if (queue->capture && queue->capture != capture) {
+		queue->capture->is_spoilt = capture->is_spoilt = true;
+		return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+	}
+	if (capture->is_spoilt)
+		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	struct member *member = queue->capture ? member_of(capture, queue) : join(capture, queue);
+	for (size_t i = 0; member && i < event->node_count; i++)
+		if (!add_to_frontier(member, event->nodes[i]))
+			member = NULL;
+	return member ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult ed_capture_wait(struct ed_queue *queue, CUevent event, bool *captured)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	pthread_mutex_lock(&mutex);
+	struct ed_capture *capture = event->capture_id ? find_capture(event->capture_id) : NULL;
+	if (capture) {
+		*captured = true;
+		result = wait_in_capture(queue, event, capture);
+	} else if (event->capture_id) {
+		result = CUDA_ERROR_CAPTURED_EVENT;
+	} else if (queue->capture) {
+		*captured = true;
+		/* Nothing to wait for is no dependency. */
+		if (!ed_moment_is_past(ed_event_moment(event)) || ed_event_moment(event).queue) {
+			queue->capture->is_spoilt = true;
+			result = CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+		}
+	} else {
+		result = check_legacy(queue);
+	}
+	pthread_mutex_unlock(&mutex);
+	return result;
+}
+
+CUresult ed_capture_record(struct ed_queue *queue, CUevent event, bool *captured)
+{
+	if (!any() && !__atomic_load_n(&event->capture_id, __ATOMIC_ACQUIRE))
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&mutex);
+	CUresult result = check_legacy(queue);
+	struct ed_capture *capture = queue->capture;
+	if (!result && capture && capture->is_spoilt)
+		result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	if (!result) {
+		free(event->nodes);
+		event->nodes = NULL;
+		event->node_count = 0;
+		__atomic_store_n(&event->capture_id, capture ? capture->id : 0, __ATOMIC_RELEASE);
+	}
+	if (!result && capture) {
+		const struct member *member = member_of(capture, queue);
+		*captured = true;
+		event->nodes = calloc(member->count + 1, sizeof(CUgraphNode));
+		if (event->nodes) {
+			memcpy(event->nodes, member->frontier, member->count * sizeof(CUgraphNode));
+			event->node_count = member->count;
+		} else {
+			result = CUDA_ERROR_OUT_OF_MEMORY;
+		}
+	}
+	pthread_mutex_unlock(&mutex);
+	return result;
+}
+
+CUresult ed_capture_asks_event(CUevent event)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (!__atomic_load_n(&event->capture_id, __ATOMIC_ACQUIRE))
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&mutex);
+	if (event->capture_id) {
+		struct ed_capture *capture = find_capture(event->capture_id);
+		if (capture)
+			capture->is_spoilt = true;
+		result = CUDA_ERROR_CAPTURED_EVENT;
+	}
+	pthread_mutex_unlock(&mutex);
+	return result;
+}
+
+void ed_capture_event_gone(CUevent event)
+{
+	pthread_mutex_lock(&mutex);
+	free(event->nodes);
+	event->nodes = NULL;
+	event->capture_id = 0;
+	pthread_mutex_unlock(&mutex);
+}
+
+void ed_capture_stream_gone(struct ed_queue *queue)
+{
+	if (!any())
+		return;
+	pthread_mutex_lock(&mutex);
+	struct ed_capture *capture = queue->capture;
+	if (capture && capture->origin == queue) {
+		if (capture->owns_graph)
+			ed_graph_destroy(capture->graph);
+		end(capture);
+	} else if (capture) {
+		struct member *member = member_of(capture, queue);
+		capture->is_spoilt = true;
+		free(member->frontier);
+		*member = capture->members[--capture->member_count];
+		__atomic_store_n(&queue->capture, NULL, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&mutex);
+}
+
+/* --- beginning and ending --- */
+
+static CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, size_t count, int mode,
+		      bool per_thread)
+{
+	static uint64_t last_id;
+	struct ed_queue *queue;
+
+	ENTER_CONTEXT(context);
+	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
+	if (result)
+		return result;
+	if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED ||
+	    (graph && !ed_object_check(graph, ED_GRAPH)))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (queue->is_legacy)
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	pthread_mutex_lock(&mutex);
+	struct ed_capture *capture = queue->capture ? NULL : calloc(1, sizeof(*capture));
+	if (!capture) {
+		result = queue->capture ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_OUT_OF_MEMORY;
+		goto out;
+	}
+	capture->id = ++last_id;
+	capture->owns_graph = !graph;
+	capture->graph = graph ? graph : ed_graph_make();
+	capture->mode = mode;
+	capture->thread = this_thread();
+	capture->origin = queue;
+	capture->next = captures;
+	captures = capture;
+	__atomic_add_fetch(&capture_count, 1, __ATOMIC_ACQ_REL);
+	struct member *member = capture->graph ? join(capture, queue) : NULL;
+	for (size_t i = 0; member && i < count; i++)
+		if (!add_to_frontier(member, dependencies[i]))
+			member = NULL;
+	if (!member) {
+		end(capture);
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+out:
+	pthread_mutex_unlock(&mutex);
+	return result;
+}
+
+API cuStreamBeginCapture(CUstream stream)
+{
+	ENTER();
+	return begin(stream, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL, false);
+}
+
+API cuStreamBeginCapture_ptsz(CUstream stream)
+{
+	ENTER();
+	return begin(stream, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL, true);
+}
+
+API cuStreamBeginCapture_v2(CUstream stream, int mode)
+{
+	ENTER();
+	return begin(stream, NULL, NULL, 0, mode, false);
+}
+
+API cuStreamBeginCapture_v2_ptsz(CUstream stream, int mode)
+{
+	ENTER();
+	return begin(stream, NULL, NULL, 0, mode, true);
+}
+
+API cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+				const CUgraphEdgeData *data, size_t count, int mode)
+{
+	ENTER();
+	(void)data;
+	return graph ? begin(stream, graph, dependencies, count, mode, false) : CUDA_ERROR_INVALID_VALUE;
+}
+
+API cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+				     const CUgraphEdgeData *data, size_t count, int mode)
+{
+	ENTER();
+	(void)data;
+	return graph ? begin(stream, graph, dependencies, count, mode, true) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* With the mutex held: whether what was captured on other streams comes before something on the first. */
+static bool is_joined(struct ed_capture *capture)
+{
+	const struct member *origin = member_of(capture, capture->origin);
+
+	for (size_t i = 0; i < capture->member_count; i++)
+		for (size_t j = 0; j < capture->members[i].count; j++) {
+			bool reached = false;
+			for (size_t k = 0; k < origin->count && !reached; k++)
+				reached = ed_graph_reaches(origin->frontier[k], capture->members[i].frontier[j]);
+			if (!reached)
+				return false;
+		}
+	return true;
+}
+
+static CUresult end_capture(CUstream stream, CUgraph *ret, bool per_thread)
+{
+	struct ed_queue *queue;
+
+	ENTER_CONTEXT(context);
+	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
+	if (result)
+		return result;
+	pthread_mutex_lock(&mutex);
+	struct ed_capture *capture = queue->capture;
+	if (!capture) {
+		result = CUDA_ERROR_ILLEGAL_STATE;
+		goto out;
+	}
+	if (capture->thread != this_thread() && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED) {
+		result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+		goto out;
+	}
+	if (capture->origin != queue) {
+		capture->is_spoilt = true;
+		result = CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+		goto out;
+	}
+	result = capture->is_spoilt      ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+		 : !is_joined(capture) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+				       : CUDA_SUCCESS;
+	if (result && capture->owns_graph)
+		ed_graph_destroy(capture->graph);
+	if (ret)
+		*ret = result ? NULL : capture->graph;
+	end(capture);
+out:
+	pthread_mutex_unlock(&mutex);
+	return result;
+}
+
+API cuStreamEndCapture(CUstream stream, CUgraph *graph)
+{
+	ENTER();
+	return end_capture(stream, graph, false);
+}
+
+API cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
+{
+	ENTER();
+	return end_capture(stream, graph, true);
+}
+
+API cuThreadExchangeStreamCaptureMode(int *mode)
+{
+	ENTER();
+	if (!mode || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+		return CUDA_ERROR_INVALID_VALUE;
+	int before = thread_mode;
+	thread_mode = *mode;
+	*mode = before;
+	return CUDA_SUCCESS;
+}
+
+/* --- questions --- */
+
+struct info {
+	int *status;
+	uint64_t *id;
+	CUgraph *graph;
+	const CUgraphNode **dependencies;
+	const CUgraphEdgeData **edges;
+	size_t *count;
+};
+
+/* An answer about the default stream would have to be one about all that it waits for: 906, and nothing is spoilt. */
+static CUresult get_info(CUstream stream, const struct info *ret, bool per_thread)
+{
+	struct ed_queue *queue;
+
+	ENTER_CONTEXT(context);
+	if (!ret->status)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
+	if (result)
+		return result;
+	*ret->status = CU_STREAM_CAPTURE_STATUS_NONE;
+	if (!any())
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&mutex);
+	struct ed_capture *capture = queue->capture;
+	if (queue->is_legacy && in_the_way(queue))
+		result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	if (!result && capture) {
+		const struct member *member = member_of(capture, queue);
+		*ret->status = capture->is_spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+						  : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+		if (ret->id)
+			*ret->id = capture->id;
+		if (ret->graph)
+			*ret->graph = capture->graph;
+		if (ret->dependencies)
+			*ret->dependencies = member->frontier;
+		if (ret->edges)
+			*ret->edges = NULL;
+		if (ret->count)
+			*ret->count = member->count;
+	}
+	pthread_mutex_unlock(&mutex);
+	return result;
+}
+
+API cuStreamIsCapturing(CUstream stream, int *status)
+{
+	ENTER();
+	return get_info(stream, &(struct info){.status = status}, false);
+}
+
+API cuStreamIsCapturing_ptsz(CUstream stream, int *status)
+{
+	ENTER();
+	return get_info(stream, &(struct info){.status = status}, true);
+}
+
+API cuStreamGetCaptureInfo(CUstream stream, int *status, uint64_t *id)
+{
+	ENTER();
+	return get_info(stream, &(struct info){.status = status, .id = id}, false);
+}
+
+API cuStreamGetCaptureInfo_ptsz(CUstream stream, int *status, uint64_t *id)
+{
+	ENTER();
+	return get_info(stream, &(struct info){.status = status, .id = id}, true);
+}
+
+API cuStreamGetCaptureInfo_v2(CUstream stream, int *status, uint64_t *id, CUgraph *graph,
+			      const CUgraphNode **dependencies, size_t *count)
+{
+	ENTER();
+	return get_info(stream, &(struct info){status, id, graph, dependencies, NULL, count}, false);
+}
+
+API cuStreamGetCaptureInfo_v2_ptsz(CUstream stream, int *status, uint64_t *id, CUgraph *graph,
+				   const CUgraphNode **dependencies, size_t *count)
+{
+	ENTER();
+	return get_info(stream, &(struct info){status, id, graph, dependencies, NULL, count}, true);
+}
+
+API cuStreamGetCaptureInfo_v3(CUstream stream, int *status, uint64_t *id, CUgraph *graph,
+			      const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count)
+{
+	ENTER();
+	return get_info(stream, &(struct info){status, id, graph, dependencies, edges, count}, false);
+}
+
+API cuStreamGetCaptureInfo_v3_ptsz(CUstream stream, int *status, uint64_t *id, CUgraph *graph,
+				   const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count)
+{
+	ENTER();
+	return get_info(stream, &(struct info){status, id, graph, dependencies, edges, count}, true);
+}

@@ -16,17 +16,14 @@ struct ed_event {
 	struct ed_context *context;
 	unsigned flags;
 	struct ed_mark *mark; /* NULL: not recorded */
-	/* capture.c's: where it was recorded in a capture that goes on, else NULL. */
-	struct ed_capture *capture;
+	/* capture.c's: the capture in which it was last recorded, 0 for none, and after which nodes. */
+	uint64_t capture_id;
 	CUgraphNode *nodes;
 	size_t node_count;
 };
 
 /* The moment that the event stands for now. */
 struct ed_moment ed_event_moment(CUevent event);
-
-/* An operation that records the event; NULL event: nothing but the moment. False without memory. */
-bool ed_event_operation(CUevent event, struct ed_operation *ret);
 
 /* Record on the queue, outside of captures, after it has been checked. */
 CUresult ed_event_record(CUevent event, struct ed_queue *queue);

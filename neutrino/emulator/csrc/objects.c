@@ -8,7 +8,7 @@
 #include "settings.h"
 
 #define PLACES 65536u
-#define PLACE_SIZE 256u
+#define PLACE_SIZE ((size_t)ED_OBJECT_SIZE)
 
 struct table {
 	uint8_t *places;
@@ -39,7 +39,7 @@ void *ed_object_take(enum ed_kind kind, size_t size)
 		return NULL;
 	pthread_mutex_lock(&mutex);
 	if (!table->places) {
-		void *memory = mmap(NULL, (size_t)PLACES * PLACE_SIZE, PROT_READ | PROT_WRITE,
+		void *memory = mmap(NULL, PLACES * PLACE_SIZE, PROT_READ | PROT_WRITE,
 				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (memory != MAP_FAILED)
 			__atomic_store_n(&table->places, memory, __ATOMIC_RELEASE);
@@ -48,7 +48,7 @@ void *ed_object_take(enum ed_kind kind, size_t size)
 		object = table->first_free;
 		table->first_free = object->next_free;
 	} else if (table->places && table->used < PLACES) {
-		object = (struct ed_object *)(table->places + (size_t)table->used++ * PLACE_SIZE);
+		object = (struct ed_object *)(table->places + table->used++ * PLACE_SIZE);
 	}
 	if (object) {
 		memset(object + 1, 0, size - sizeof(*object));
@@ -77,7 +77,7 @@ static uint32_t state_of(const void *handle, enum ed_kind kind)
 	const uint8_t *places = __atomic_load_n(&tables[kind].places, __ATOMIC_ACQUIRE);
 	uintptr_t offset = (uintptr_t)handle - (uintptr_t)places;
 
-	if (!places || offset >= (uintptr_t)PLACES * PLACE_SIZE || offset % PLACE_SIZE)
+	if (!places || offset >= PLACES * PLACE_SIZE || offset % PLACE_SIZE)
 		return 0;
 	return __atomic_load_n(&((const struct ed_object *)handle)->state, __ATOMIC_ACQUIRE);
 }
@@ -108,7 +108,7 @@ void ed_object_each(enum ed_kind kind, void (*each)(void *object, void *argument
 	uint32_t used = tables[kind].used;
 	pthread_mutex_unlock(&mutex);
 	for (uint32_t i = 0; i < used; i++) {
-		void *object = places + (size_t)i * PLACE_SIZE;
+		void *object = places + i * PLACE_SIZE;
 		if (ed_object_is(object, kind))
 			each(object, argument);
 	}

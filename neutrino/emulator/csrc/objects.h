@@ -24,6 +24,9 @@ enum ed_kind {
 	ED_KINDS,
 };
 
+/* The most bytes that an object may have. */
+#define ED_OBJECT_SIZE 256
+
 /* The first member of every object. */
 struct ed_object {
 	uint32_t state; /* 0: never used, else kind * 2 + 1 while alive and kind * 2 + 2 once destroyed */

@@ -77,7 +77,8 @@ CUresult ed_stream_queue(struct ed_context *context, CUstream handle, bool per_t
 	return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult ed_stream_submit(struct ed_queue *queue, struct ed_operation *operation, struct ed_moment *ret)
+CUresult ed_stream_submit_after(struct ed_queue *queue, struct ed_operation *operation, const struct ed_moment *after,
+				size_t count, struct ed_moment *ret)
 {
 	bool captured = false;
 	CUresult result = ed_capture_operation(queue, operation, &captured);
@@ -89,10 +90,15 @@ CUresult ed_stream_submit(struct ed_queue *queue, struct ed_operation *operation
 			*ret = (struct ed_moment){0};
 		return result;
 	}
-	struct ed_moment moment = ed_queue_submit(queue, operation, NULL, 0);
+	struct ed_moment moment = ed_queue_submit(queue, operation, after, count);
 	if (ret)
 		*ret = moment;
 	return moment.queue ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult ed_stream_submit(struct ed_queue *queue, struct ed_operation *operation, struct ed_moment *ret)
+{
+	return ed_stream_submit_after(queue, operation, NULL, 0, ret);
 }
 
 /* --- creation --- */

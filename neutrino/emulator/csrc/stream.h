@@ -25,6 +25,10 @@ CUresult ed_stream_queue(struct ed_context *context, CUstream handle, bool per_t
  */
 CUresult ed_stream_submit(struct ed_queue *queue, struct ed_operation *operation, struct ed_moment *ret);
 
+/* The same after other moments too. */
+CUresult ed_stream_submit_after(struct ed_queue *queue, struct ed_operation *operation, const struct ed_moment *after,
+				size_t count, struct ed_moment *ret);
+
 /* Streams and threads' default streams of the context are no more. */
 void ed_stream_forget_context(const struct ed_context *context);
 
