@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from neutrino import patch
 from neutrino.device_kind import DeviceKind
+from neutrino.emulator.container import ImageError, find_ptx
 from neutrino.entry import Entry, KernelEntry, read_entry
-from neutrino.fatbin import ImageKind, build_container, build_entry, read_cubin
+from neutrino.fatbin import ImageKind, build_container, build_entry, read_container, read_cubin
+from neutrino.fatbin.compression import Compression
 from neutrino.patch import patch_image
 from neutrino.probing.layout import Reason
 from neutrino.probing.toml import load_probes
+from neutrino.source import find_source
 from neutrino.toolchain import Assembler
 
 from .test_patch import ALL, KEY, VADD, fatbin, reasons, wide
@@ -121,3 +126,29 @@ def test_compressed_images_and_their_options(assembler: Assembler) -> None:
         kernel.name: json.loads(kernel.files["manifest.json"])["numerics"]["twin"] for kernel in entry.kernels
     }
     assert numerics["half2_pair"] == {"FMUL": 1, "FADD": 1}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["sm_52", "sm_75", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103f"]),
+            st.sampled_from([Compression.NONE, Compression.LZ4, Compression.ZSTD]),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_the_text_is_the_one_that_the_stand_in_runs(entries: list[tuple[str, Compression]]) -> None:
+    """Two readers, written apart, take the same text out of a container: the twin is of what runs."""
+    image = build_container(
+        [
+            build_entry(ImageKind.PTX, f".version 8.8\n.target {arch}\n// {index}\n".encode(), arch, compression=how)
+            for index, (arch, how) in enumerate(entries)
+        ]
+    )
+    source = find_source(read_container(image, "image"), "sm_90", DeviceKind.EMBEDDED)
+    try:
+        assert source.text == find_ptx(image)
+    except ImageError:
+        assert source.text is None
+        assert source.reason is Reason.NO_PTX
