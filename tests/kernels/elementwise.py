@@ -30,7 +30,7 @@ def _saxpy() -> Case:
     n = 9001
     x, y = seeded("saxpy").uniform(1, 2, (2, n)).astype(np.float32)
     alpha = np.float32(1.7)
-    want = (np.float64(alpha) * x + y).astype(np.float32)
+    want = (x.astype(np.float64) * np.float64(alpha) + y).astype(np.float32)
     return Case("saxpy", PATH, "saxpy", (9, 1, 1), (96, 1, 1), (alpha, x, y, np.int32(n)), {2: Expected(want)})
 
 

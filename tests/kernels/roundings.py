@@ -32,7 +32,7 @@ def _choose(low: np.floating, high: np.floating, mode: str, above_middle: int) -
         return high
     if above_middle:
         return high if above_middle > 0 else low
-    even = low.view(f"u{low.itemsize}") & 1 == 0
+    even = int(low.view(f"u{low.itemsize}")) & 1 == 0
     return low if even else high
 
 
