@@ -43,6 +43,7 @@ class Site:
 class Access:
     """One address a lane: uint64[n]; size: bytes a lane; spaces: uint8[n], values of ``Space``."""
 
+    threads: Lanes
     addresses: npt.NDArray[np.uint64]
     size: int
     spaces: npt.NDArray[np.uint8]
@@ -52,8 +53,8 @@ class Access:
 class Execution:
     """A statement, run once by some lanes.
 
-    threads: int64[n], linear thread indices over the grid. accesses: of ``cp.async`` there are two, else one at
-    most. before, after: register values of the lanes, where they were asked for.
+    threads: int64[n], linear thread indices over the grid. accesses: a copy touches two places; of some statements
+    the lanes are told one by one. before, after: register values of the lanes, where they were asked for.
     """
 
     site: Site
@@ -111,7 +112,7 @@ class Tracer:
             site.accessed[int(space)] = site.accessed.get(int(space), 0) + size * int(lanes)
         execution = self._open.get(id(statement))
         if execution is not None:
-            execution.accesses.append(Access(np.array(addresses), size, np.array(spaces)))
+            execution.accesses.append(Access(np.array(threads), np.array(addresses), size, np.array(spaces)))
 
     def of(self, matches: Callable[[str], bool]) -> Iterator[Execution]:
         """The kept executions of statements with certain opcodes, in order."""

@@ -172,9 +172,7 @@ def _swapped_sides(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(twin._ModuleProber, "__init__", init)
 
 
-@_patched(
-    "a snippet's statements in reverse order", (BRANCHES, KINDS), (MEMORY, SUMS)
-)
+@_patched("a snippet's statements in reverse order", (BRANCHES, KINDS), (MEMORY, SUMS))
 def _reverse_order(patch: pytest.MonkeyPatch) -> None:
     original = twin._ModuleProber.__init__
 
@@ -334,13 +332,13 @@ _rewritten(
 )
 _rewritten(
     "capacity check one too strict",
-    r"(setp\.lt\.and\.u32 %neutrino_tq\d+, %neutrino_k0), 3",
-    r"\1, 2",
-    (BRANCHES, ACCESSES),
+    r"(setp\.lt\.and\.u32 %neutrino_tq\d+, %neutrino_k0), 12",
+    r"\1, 11",
+    (MEMORY, ACCESSES),
 )
 _rewritten(
     "capacity check missing",
-    r"setp\.lt\.and\.u32 (%neutrino_tq\d+), %neutrino_k0, 3, (%neutrino_tq\d+);",
+    r"setp\.lt\.and\.u32 (%neutrino_tq\d+), %neutrino_k0, 12, (%neutrino_tq\d+);",
     r"mov.pred \1, \2;",
     (MEMORY, ACCESSES),
     by=_MEMORY,
@@ -475,7 +473,9 @@ def _sources(patch: pytest.MonkeyPatch) -> None:
 
 @_patched("code of one site reused at another with other operands", (MEMORY, GMEM_BYTES))
 def _reused(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(operands.SiteOperands, "reads_operands", property(lambda self: False, lambda self, value: None), raising=False)
+    patch.setattr(
+        operands.SiteOperands, "reads_operands", property(lambda self: False, lambda self, value: None), raising=False
+    )
 
 
 _rewritten(

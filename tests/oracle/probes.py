@@ -91,9 +91,9 @@ def _check_block_sched(views: dict[str, MapView], _: Simulation) -> list[Differe
 
 def _bytes_into(field: str) -> Callable[[Simulation, Lanes], None]:
     def run(simulation: Simulation, lanes: Lanes) -> None:
-        for access in lanes.execution.accesses if lanes.execution else ():
-            inside = access.spaces[lanes.lanes] == Space.GLOBAL
-            simulation.register(field)[lanes.threads[inside]] += np.uint64(access.size)
+        for access in lanes.accesses():
+            inside = access.spaces == Space.GLOBAL
+            simulation.register(field)[access.threads[inside]] += np.uint64(access.size)
 
     return run
 
@@ -159,7 +159,7 @@ def _access(code: int) -> Callable[[Simulation, Lanes], None]:
 ACCESSES = Probe(
     "accesses",
     tuple(Side(place, _access(code)) for code, place in enumerate(_PLACES)),
-    text=_map("Access", "address u64, bytes u64, place u32, mark u32", 24, cap=3)
+    text=_map("Access", "address u64, bytes u64, place u32, mark u32", 24, cap=12)
     + "".join(
         _at(f"a{code}", place, before=f"SAVE [ Access ] {{ ADDR, BYTES, {code}, 0xffffffff }};")
         for code, place in enumerate(_PLACES)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neutrino.emulator.memory import Space
+from neutrino.emulator.memory import LOCAL_BASE, PARAM_BASE, SHARED_BASE, Space
 from neutrino.emulator.tracer import Access, Execution
 from neutrino.tracing.views import Geometry, MapView
 
@@ -25,6 +25,11 @@ LANES = 32
 _SPACES = {"const", "global", "local", "param", "shared"}
 _HEAD = re.compile(r"\s*(?:@\s*!?\s*[\w$%]+\s+)?[a-z]\w*(?:\.[\w:]+)*\s*(?P<operands>.*?)\s*;?\s*\Z", re.DOTALL)
 _NO_RESULT = re.compile(r"(?:st|red|bar|barrier|bra|ret|exit|cp|membar|fence|prefetch|call|trap|nanosleep|stmatrix)\b")
+
+
+# The tracer tells addresses within their space; generic ones begin with the space's window.
+_WINDOWS = np.zeros(256, np.uint64)
+_WINDOWS[[Space.SHARED, Space.LOCAL, Space.PARAM]] = SHARED_BASE, LOCAL_BASE, PARAM_BASE
 
 
 class NoOperandError(Exception):
@@ -100,26 +105,40 @@ class Lanes:
             raise NoOperandError("the kernel itself has no operands")
         return self.execution
 
-    def _access(self) -> Access:
-        accesses = self._statement.accesses
-        if not accesses:
-            raise NoOperandError(f"{self._statement.site.text!r} touched nothing")
-        # Of a copy between two spaces, the side in global memory.
-        return next((access for access in accesses if (access.spaces == Space.GLOBAL).all()), accesses[0])
+    def accesses(self) -> list[Access]:
+        """What these lanes touched."""
+        if len(self.lanes) == len(self._statement.threads):
+            return self._statement.accesses
+        found = []
+        for access in self._statement.accesses:
+            kept = np.isin(access.threads, self.threads)
+            found.append(Access(access.threads[kept], access.addresses[kept], access.size, access.spaces[kept]))
+        return found
 
     @property
     def address(self) -> npt.NDArray[np.uint64]:
-        """ADDR."""
-        return self._access().addresses[self.lanes]
-
-    @property
-    def spaces(self) -> npt.NDArray[np.uint8]:
-        return self._access().spaces[self.lanes]
+        """ADDR: of a copy between two spaces, the side in global memory."""
+        accesses = self.accesses()
+        sides = [access for access in accesses if (access.spaces == Space.GLOBAL).all()] or accesses
+        addresses = np.zeros(len(self.threads), np.uint64)
+        told = np.zeros(len(self.threads), np.int64)
+        order = np.argsort(self.threads)
+        generic = not _SPACES.intersection(part.split("::")[0] for part in self._statement.site.opcode.split("."))
+        for access in sides:
+            place = order[np.searchsorted(self.threads, access.threads, sorter=order)]
+            addresses[place] = access.addresses + (_WINDOWS[access.spaces] if generic else np.uint64(0))
+            told[place] += 1
+        if not (told == 1).all():
+            raise NoOperandError(f"{self._statement.site.text!r}: not one address a lane")
+        return addresses
 
     @property
     def size(self) -> int:
         """BYTES."""
-        return self._access().size
+        sizes = {access.size for access in self.accesses()}
+        if len(sizes) != 1:
+            raise NoOperandError(f"{self._statement.site.text!r}: not one size")
+        return sizes.pop()
 
     def operand(self, number: int, *, element: int = 0) -> npt.NDArray[np.uint64]:
         """INn, from 1, as bits."""
