@@ -803,7 +803,10 @@ class _Generator:
 
     def matrix(self) -> None:
         operands = self.require(4, 6)
-        operation = find_matrix_operation(self.instruction.statement.opcode)
+        try:
+            operation = find_matrix_operation(self.instruction.statement.opcode)
+        except ValueError as error:
+            raise self.refused(str(error)) from error
         if operation is None or len(operands) != 4:
             raise self.refused("a matrix operation that the embedded device does not know")
         function = f"op{len(self.namespace)}"

@@ -82,7 +82,7 @@ def _float_to_integer(name: str, target: np.dtype[Any], mode: str, ftz: bool) ->
 
     def function(a: Lanes) -> Lanes:
         value = decode(a, name)
-        if ftz:
+        if ftz and name == "f32":
             value = flush(value, name)
         whole = to_integer(value.astype(np.float64), mode)
         # The largest 64-bit numbers are no float64 values: float(limits.max) is one above them.
@@ -107,11 +107,6 @@ def _integer_to_double(a: Lanes, exact: bool) -> Lanes:
     return sum_to_odd(high, (a & a.dtype.type(0xFFFFFFFF)).astype(np.float64))
 
 
-def _to_float(value: Lanes, name: str, mode: str) -> Lanes:
-    """float64 values, exact or rounded to odd, in registers of the type `name`."""
-    return to_register(value, name, mode)
-
-
 def _integer_to_float(source: np.dtype[Any], name: str, mode: str) -> Function:
     dtype = REGISTERS[name]
     if name == "f64":
@@ -120,7 +115,7 @@ def _integer_to_float(source: np.dtype[Any], name: str, mode: str) -> Function:
         return lambda a: _whole_to_double(a, mode)
     if mode == "rn" and (name == "f32" or (name == "f16" and source.itemsize <= 2)):
         return lambda a: a.astype(dtype)
-    return lambda a: _to_float(_integer_to_double(a, source.itemsize < 8), name, mode)
+    return lambda a: to_register(_integer_to_double(a, source.itemsize < 8), name, mode)
 
 
 def _whole_to_double(a: Lanes, mode: str) -> Lanes:
@@ -200,7 +195,7 @@ def _float_to_float(source: str, target: str, mode: str, whole: str | None, ftz:
 
     def function(a: Lanes) -> Lanes:
         value = decode(a, source)
-        if ftz and source != "f64":
+        if ftz and source == "f32":
             value = flush(value, source)
         if whole is not None:
             value = to_integer(value, whole)

@@ -180,6 +180,10 @@ def test_saturated_and_flushed():
     assert run("cvt.ftz.f64.f32", a)[6:].tolist() == [0, 0, 0]
     assert run("cvt.rpi.ftz.s32.f32", a)[6:].tolist() == [0, 0, 0]
     assert run("cvt.rpi.s32.f32", a)[6:].tolist() == [1, 0, 0]
+    # .ftz is for f32 alone: the subnormal numbers of f16 are normal there.
+    assert run("cvt.ftz.f32.f16", np.array([2.0**-24, -(2.0**-20)], np.float16)).tolist() == [2.0**-24, -(2.0**-20)]
+    assert run("cvt.rpi.ftz.s32.f16", np.array([2.0**-24], np.float16)).tolist() == [1]
+    assert run("cvt.ftz.f32.bf16", np.array([0x0001, 0x8001], np.uint16)).view(np.uint32).tolist() == [0, 1 << 31]
     assert run("cvt.rn.ftz.f32.f64", np.array([1e-40, 1e-30])).tolist() == [0, float(np.float32(1e-30))]
 
 
