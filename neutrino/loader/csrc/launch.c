@@ -90,10 +90,10 @@ static struct aside {
 static void *prepare(void *argument)
 {
 	struct aside *aside = argument;
-	CUcontext popped;
+	CUcontext context = __atomic_load_n(&aside->context, __ATOMIC_ACQUIRE), popped;
 
-	if (nt_driver.cuCtxPushCurrent_v2(aside->context) == CUDA_SUCCESS) {
-		nt_registry_prepare_context(aside->context);
+	if (nt_driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
+		nt_registry_prepare_context(context);
 		nt_driver.cuCtxPopCurrent_v2(&popped);
 	}
 	__atomic_store_n(&aside->busy, 0, __ATOMIC_RELEASE);

@@ -85,7 +85,6 @@ struct nt_pool {
 	uint64_t chunks_busy;
 	uint64_t watermark; /* a synchronisation of the whole context */
 	uint32_t small_hint;
-	bool is_short; /* a launch found no free segment */
 	bool ending; /* the process ends: keep what the driver will free */
 	struct nt_segment *segments; /* small ones, then one for each chunk */
 	struct nt_slot *slots;
@@ -281,7 +280,6 @@ enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t
 		}
 		struct nt_segment *next = take_small(pool);
 		if (!next) {
-			__atomic_store_n(&pool->is_short, true, __ATOMIC_RELAXED);
 			/* Closed though none follows: only a closed segment ever comes back. */
 			if (current && __atomic_compare_exchange_n(&stream->state, &state, without_segment(state), false,
 								   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
@@ -390,7 +388,6 @@ static void unmake_pool(struct nt_pool *pool, bool has_context)
 	memset(pool->small_free, 0, sizeof(pool->small_free));
 	pool->chunks_busy = 0;
 	pool->watermark = 0;
-	pool->is_short = false;
 }
 
 static bool make_pool(struct nt_pool *pool)
@@ -738,9 +735,19 @@ static bool drain_open(struct nt_pool *pool, struct nt_stream *stream, bool all_
 	return worked;
 }
 
+/* Fewer than a quarter of the small segments are free. */
+static bool runs_short(const struct nt_pool *pool)
+{
+	uint64_t count = 0;
+
+	for (uint64_t i = 0; i < (pool->small_count + 63) / 64; i++)
+		count += (uint64_t)__builtin_popcountll(__atomic_load_n(&pool->small_free[i], __ATOMIC_RELAXED));
+	return count < pool->small_count / 4;
+}
+
 static bool drain_pool(struct nt_pool *pool, bool all_complete)
 {
-	bool worked = false, is_short = __atomic_exchange_n(&pool->is_short, false, __ATOMIC_RELAXED);
+	bool worked = false, is_short = runs_short(pool);
 
 	for (uint64_t i = 0; i < pool->small_count + CHUNKS; i++) {
 		struct nt_segment *segment = &pool->segments[i];
