@@ -19,7 +19,7 @@ from neutrino.emulator.text import Declaration, FunctionText, split_operands
 from neutrino.errors import PtxRefusedError
 
 _MASKED = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)\s*\(\s*(.+)\s*\)", re.DOTALL)
-_GENERIC = re.compile(r"generic\s*\(\s*(.+)\s*\)", re.DOTALL)
+_GENERIC = re.compile(r"generic\s*\(\s*([^()]+?)\s*\)")
 _SYMBOL = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:([-+])\s*(.+))?", re.ASCII | re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", '"': '"', "'": "'", "a": "\a", "b": "\b"}
@@ -185,8 +185,8 @@ class LoadedModule:
         return (value >> shift & (1 << 8 * dtype.itemsize) - 1).to_bytes(dtype.itemsize, "little")
 
     def _address(self, text: str) -> int | None:
-        generic = _GENERIC.fullmatch(text)
-        match = _SYMBOL.fullmatch(generic[1].strip() if generic is not None else text)
+        # Generic addresses of global and constant memory are the addresses themselves.
+        match = _SYMBOL.fullmatch(_GENERIC.sub(r"\1", text))
         if match is None:
             return None
         offset = evaluate_integer(match[3]) if match[2] else 0
