@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from neutrino.emulator.device import Device, Function, LoadedModule
 
+from neutrino.emulator.device import Device, Function, LoadedModule
 from neutrino.emulator.tracer import Execution, TracedStatement, Tracer
-from neutrino.errors import DeviceFaultError
+from neutrino.errors import DeviceFaultError, PtxRefusedError
 from neutrino.probing.model import ProbeSet
 from neutrino.ptx.module import parse
 from neutrino.ptx.twin import SkippedKernel, TwinKernel, TwinModule, probe_module
@@ -28,6 +28,8 @@ FIXED = None
 """The fixed schedule, as a seed."""
 SCHEDULES = (FIXED, 1, 2)
 _MEMORY = 96 << 20
+_STEPS = 200_000
+"""Many times what any kernel of the oracle needs, so that one that hangs is soon given up."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,9 @@ class Problem:
 class _Place:
     """A device with the original loaded and its arguments in memory."""
 
-    def __init__(self, kernel: Kernel, seed: int | None, step_limit: int | None = None) -> None:
-        limit = {} if step_limit is None else {"step_limit": step_limit}
+    def __init__(self, kernel: Kernel, seed: int | None) -> None:
         self.kernel = kernel
-        self.device = Device(memory=_MEMORY, seed=seed, **limit)
+        self.device = Device(memory=_MEMORY, seed=seed, step_limit=_STEPS)
         self.module = self.device.load(kernel.text)
         for name, values in kernel.constants.items():
             self.device.write(self.module.variables[name][0], np.ascontiguousarray(values))
@@ -180,6 +181,8 @@ class Bench:
             views, results = self.run(probe, twin, text, seed, own)
         except DeviceFaultError as error:
             return [Problem("fault", str(error))]
+        except (PtxRefusedError, ValueError) as error:
+            return [Problem("refused", str(error))]
         problems = []
         if self.kernel.schedules_agree or (seed is FIXED and self.kernel.stable):
             problems += [

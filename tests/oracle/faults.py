@@ -18,8 +18,8 @@ from neutrino.ptx import emission, operands, twin
 from neutrino.ptx.instruction import Instruction
 from neutrino.ptx.twin import TwinKernel
 from tests.oracle.bench import Kernel
-from tests.oracle.kernels import BRANCHES, FLOATS, MEMORY
-from tests.oracle.probes import ACCESSES, GMEM_BYTES, KINDS, SUMS, VALUES, VECTORS, WARPS, Probe
+from tests.oracle.kernels import BRANCHES, FLOATS, MEMORY, PRODUCTS
+from tests.oracle.probes import ACCESSES, GMEM_BYTES, KINDS, MIXED, SUMS, VALUES, VECTORS, WARPS, Probe
 
 Pair = tuple[Kernel, Probe]
 
@@ -399,7 +399,7 @@ _FAULTS.append(
     Fault(
         "probe block put elsewhere than the twin reads it",
         ((BRANCHES, ACCESSES),),
-        _RUN,
+        frozenset({"refused"}),
         manifest=lambda kernel: dataclasses.replace(kernel, block_offset=kernel.block_offset - 4),
     )
 )
@@ -413,16 +413,10 @@ _FAULTS.append(
 )
 
 
-@_patched("a variable's address from its neighbour's place", (MEMORY, ACCESSES), by=_RUN)
-def _variable_off(patch: pytest.MonkeyPatch) -> None:
-    original = emission.Emission.variable
-    patch.setattr(emission.Emission, "variable", lambda self, index: original(self, index ^ 1))
-
-
 _rewritten(
-    "constants still read from the constant space",
-    r"ld\.global(\.u32 %r18, \[%neutrino_v\d+\+4\])",
-    r"ld.const\1",
+    "a variable's address from its neighbour's place",
+    r"(ld\.param\.u64 %neutrino_v\d+), \[__neutrino_block\+(\d+)\]",
+    lambda found: f"{found[1]}, [__neutrino_block+{int(found[2]) - 8}]",
     (MEMORY, ACCESSES),
     by=_RUN,
 )
@@ -492,7 +486,7 @@ _rewritten(
 )
 
 
-@_patched("no private copy of a product that may be fused", (FLOATS, VALUES), by=frozenset({"arithmetic"}))
+@_patched("no private copy of a product that may be fused", (PRODUCTS, VALUES), by=frozenset({"arithmetic"}))
 def _no_private_product(patch: pytest.MonkeyPatch) -> None:
     original = twin._KernelProber._operands
 
@@ -504,12 +498,12 @@ def _no_private_product(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(twin._KernelProber, "_operands", site_operands)
 
 
-@_patched("predicated stores between a product and its sum", (FLOATS, VALUES), by=frozenset({"arithmetic"}))
+@_patched("predicated stores between a product and its sum", (PRODUCTS, VALUES), by=frozenset({"arithmetic"}))
 def _stores_between(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(twin._KernelProber, "_clear_of", lambda self, position: position)
 
 
-@_patched("registers of waiting stores handed out again", (FLOATS, VALUES))
+@_patched("registers of waiting stores handed out again", (FLOATS, VALUES), by=_MEMORY)
 def _released(patch: pytest.MonkeyPatch) -> None:
     original = twin._KernelProber._snippet
 
@@ -521,7 +515,7 @@ def _released(patch: pytest.MonkeyPatch) -> None:
 
 
 _rewritten(
-    "the private product rounds another way", r"mul\.rn\.f32 (%neutrino_m\d+)", r"mul.rz.f32 \1", (FLOATS, VALUES)
+    "the private product rounds another way", r"mul\.rn\.f32 (%neutrino_m\d+)", r"mul.rz.f32 \1", (FLOATS, MIXED)
 )
 
 # The program's registers
@@ -531,7 +525,7 @@ def _clobber(kind: str, line: str, *on: Pair) -> None:
     """The program's register is overwritten where a record's slot is computed, at every site."""
     _rewritten(
         f"program register clobbered: {kind}",
-        r"^(\tld\.param\.u32 %neutrino_tw3, \[__neutrino_block\];)",
+        r"^(\tld\.param\.u32 %neutrino_tw\d+, \[__neutrino_block\];)",
         rf"\1\n\t{line}",
         *on,
         by=_RESULTS,
@@ -560,8 +554,8 @@ def _not_renamed(patch: pytest.MonkeyPatch) -> None:
 
     def declared_once(self: Any, variables: int) -> tuple[list[str], list[str]]:
         declarations, first = entry(self, variables)
-        clash = [line for line in declarations if not re.search(r"%(?:p1|rd[1-4]|r1);", line)]
-        return clash, [line for line in first if "mov.b64 %r1" not in line]
+        clash = [line for line in declarations if not re.search(r"%(?:p1|rd[1-5]);", line)]
+        return clash, first
 
     patch.setattr(emission.Emission, "entry", declared_once)
 
@@ -572,7 +566,7 @@ def _overlap(patch: pytest.MonkeyPatch) -> None:
 
     def take(self: Any, kind: str) -> str:
         name = original(self, kind)
-        return f"{name[:-1]}0" if kind == "b32" and name.endswith("2") else name
+        return f"{name[:-1]}1" if kind == "b32" and name.endswith("w3") else name
 
     patch.setattr(emission.Scratch, "take", take)
 
@@ -704,7 +698,7 @@ _rewritten(
 _rewritten(
     "a barrier where only some threads come",
     r"^(\tmov\.b64 (%neutrino_td\d+), 4;)",
-    r"\1\n\tbar.sync 0;",
+    r"\1\n\tbar.sync 1, 96;",
     (MEMORY, ACCESSES),
     by=_RESULTS,
 )

@@ -35,8 +35,7 @@ _BRANCHES = """
 	ld.global.u32 %r7, [%rd1];
 	and.b32 %r8, %r7, 15;
 	setp.eq.s32 %p2, %r8, 0;
-	@!%p2 bra work;
-	st.global.u32 [%rd2], 1000; @%p2 ret;
+	@%p2 st.global.u32 [%rd2], 1000; @%p2 ret;
 work:
 	mov.u32 %r9, 0;
 	mov.u32 %r10, 0;
@@ -238,6 +237,32 @@ end:
 }
 """
 
+# Products and sums in one basic block, so that their number in the machine code is known.
+_PRODUCTS = """
+.visible .entry products(.param .u64 in, .param .u64 out)
+{
+	.reg .b32 %r<4>;
+	.reg .f32 %f<12>;
+	.reg .b64 %rd<6>;
+	ld.param.u64 %rd1, [in];
+	ld.param.u64 %rd2, [out];
+	mov.u32 %r1, %tid.x;
+	mul.wide.u32 %rd3, %r1, 4;
+	add.s64 %rd4, %rd1, %rd3;
+	add.s64 %rd5, %rd2, %rd3;
+	ld.global.f32 %f1, [%rd4];
+	ld.global.f32 %f2, [%rd4+256];
+	mul.f32 %f3, %f1, %f2;
+	add.f32 %f4, %f3, %f1;
+	mul.f32 %f5, %f4, %f2;
+	mul.f32 %f6, %f4, %f1;
+	sub.f32 %f7, %f5, %f1;
+	add.f32 %f8, %f6, %f7;
+	st.global.f32 [%rd5], %f8;
+	ret;
+}
+"""
+
 
 def _inputs() -> np.random.Generator:
     return np.random.default_rng(2026)
@@ -264,5 +289,10 @@ def _floats() -> Kernel:
     return Kernel("floats", _HEAD + _FLOATS, "floats", (4, 1, 1), (48, 1, 1), arguments)
 
 
-BRANCHES, MEMORY, FLOATS = _branches(), _memory(), _floats()
-KERNELS = (BRANCHES, MEMORY, FLOATS)
+def _products() -> Kernel:
+    arguments = (_inputs().random(128, np.float32), np.zeros(64, np.float32))
+    return Kernel("products", _HEAD + _PRODUCTS, "products", (1, 1, 1), (64, 1, 1), arguments)
+
+
+BRANCHES, MEMORY, FLOATS, PRODUCTS = _branches(), _memory(), _floats(), _products()
+KERNELS = (BRANCHES, MEMORY, FLOATS, PRODUCTS)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cache
 
 from neutrino.emulator.device import Device
-
 from neutrino.errors import DeviceFaultError, PtxRefusedError
 from tests.kernels.cases import Case, cases
 from tests.kernels.launch import run_case

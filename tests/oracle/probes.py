@@ -201,7 +201,7 @@ VALUES = Probe(
         ),
         *(Side(position, _values(0, result=True), after=True) for position in _RESULTS),
     ),
-    text=_map("Values", "out u64, in1 u64, in2 u64", 24, cap=5)
+    text=_map("Values", "out u64, in1 u64, in2 u64", 24, cap=16)
     + "".join(_values_text(number, position, inputs) for number, (position, inputs) in enumerate(_COMPUTING))
     + "".join(
         _at(f"r{number}", position, after="SAVE [ Values ] { OUT, 0, 0 };") for number, position in enumerate(_RESULTS)
@@ -291,9 +291,9 @@ SUMS = Probe(
     text=_map("Sums", "count u64, address u64, three u32, five s32, deep s64", 32, kind="sum")
     + _map("Steps", "branches u64, setps u64, odd u64", 24, kind="sum")
     + _map("WarpSteps", "warps u32, setps u64", 16, kind="sum", level="warp")
-    + _at("store", "st.global", before=".reg .s64 %r1;\nmov.s64 %r1, -1099511627777;\n"
-          "SAVE [ Sums ] { 1, ADDR, 3, -5, %r1 };")
-    + _at("red", "red", before="mov.s64 %r1, -1099511627777;\nSAVE [ Sums ] { 1, ADDR, 3, -5, %r1 };")
+    + _at("store", "st.global", before=".reg .s64 %rd5;\nmov.s64 %rd5, -1099511627777;\n"
+          "SAVE [ Sums ] { 1, ADDR, 3, -5, %rd5 };")
+    + _at("red", "red", before="mov.s64 %rd5, -1099511627777;\nSAVE [ Sums ] { 1, ADDR, 3, -5, %rd5 };")
     + _at("branch", "bra", before=_step_text("%rd2"))
     + _at("compare", "setp", after=_step_text("%rd3"))
     + _at("end", "kernel", after="SAVE [ Steps ] { %rd2, %rd3, %rd4 };")

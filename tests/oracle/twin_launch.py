@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-from neutrino.emulator.device import Device, LoadedModule, Observer
 
+from neutrino.emulator.device import Device, LoadedModule, Observer
 from neutrino.probing.layout import region_layout
 from neutrino.probing.model import Map
 from neutrino.ptx.twin import TwinKernel
