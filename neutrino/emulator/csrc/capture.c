@@ -253,7 +253,8 @@ CUresult ed_capture_record(struct ed_queue *queue, CUevent event, bool *captured
 		*captured = true;
 		event->nodes = calloc(member->count + 1, sizeof(CUgraphNode));
 		if (event->nodes) {
-			memcpy(event->nodes, member->frontier, member->count * sizeof(CUgraphNode));
+			if (member->count)
+				memcpy(event->nodes, member->frontier, member->count * sizeof(CUgraphNode));
 			event->node_count = member->count;
 		} else {
 			result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -483,12 +484,14 @@ struct info {
 /* An answer about the default stream would have to be one about all that it waits for: 906, and nothing is spoilt. */
 static CUresult get_info(CUstream stream, const struct info *ret, bool per_thread)
 {
+	struct ed_context *context;
 	struct ed_queue *queue;
 
-	ENTER_CONTEXT(context);
-	if (!ret->status)
-		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
+	CUresult result = ed_context_current(&context);
+	if (!result && !ret->status)
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (!result)
+		result = ed_stream_queue(context, stream, per_thread, &queue);
 	if (result)
 		return result;
 	*ret->status = CU_STREAM_CAPTURE_STATUS_NONE;
