@@ -16,6 +16,8 @@ VARIABLE = "NEUTRINO_EMBEDDED"
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _LIBRARY = _PACKAGE / "emulator" / "lib" / NAME
+_MEMORY = (64 << 20, 64 << 30)
+"""Bytes of device memory that the stand-in takes, from and to."""
 _SIZE_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 
@@ -50,6 +52,8 @@ class EmbeddedDevice:
             if match is None or (match[2] and key != "memory"):
                 raise NeutrinoError(f"--device {text}: {key} needs a number, not {value!r}")
             values[key] = int(match[1]) << _SIZE_SHIFTS[match[2]]
+        if not _MEMORY[0] <= values.get("memory", _MEMORY[0]) <= _MEMORY[1]:
+            raise NeutrinoError(f"--device {text}: memory is from 64M to 64G")
         return cls(**values)
 
     def environment(self, before: Mapping[str, str]) -> dict[str, str]:

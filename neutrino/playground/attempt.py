@@ -27,7 +27,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _PROGRAM = "neutrino.playground.program"
 _SAID = re.compile(r"^neutrino: embedded device: (.*)$", re.MULTILINE)
 _ADDRESS = re.compile(r"\bat (0x[0-9a-f]+)\b")
-_NEAR = 64 << 20
+_NEAR = 4 << 20
 """Bytes between an access and a buffer up to which the buffer is taken for the one that was meant."""
 
 
@@ -68,8 +68,10 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Question:
-    """What to try. text: a PTX module, latin-1. kernel: its name, None where there is only one. tracedir: parent of
-    the trace."""
+    """What to try. text: a PTX module, latin-1. kernel: its name, None where there is only one.
+
+    tracedir: parent of the trace. timeout: seconds that a run may take.
+    """
 
     text: str
     kernel: str | None
@@ -78,7 +80,7 @@ class Question:
     choices: Choices
     tracedir: Path
     device: EmbeddedDevice = field(default_factory=EmbeddedDevice)
-    timeout: float = 120.0
+    timeout: float = 60.0
 
 
 def attempt(question: Question) -> Attempt:
@@ -152,7 +154,8 @@ def _start(folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str
     search = ":".join([str(_ROOT), *filter(None, [environment.get("PYTHONPATH")])])
     return subprocess.Popen(
         [sys.executable, "-m", _PROGRAM, str(folder)], env={**environment, "PYTHONPATH": search},
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8",
+        errors="replace",
     )  # fmt: skip
 
 
@@ -197,7 +200,7 @@ def _missed(fault: str, addresses: list[list[int]], inputs: Inputs) -> str:
     distances = [max(start - address, address - start - size, 0) for start, size in addresses]
     nearest = min(range(len(distances)), key=distances.__getitem__)
     if distances[nearest] > _NEAR:
-        return "\nno argument is near: was an integer taken for a pointer, or a pointer loaded from a buffer?"
+        return "\nno argument is near: an index that leads far away, a variable of the module, a pointer in a buffer?"
     buffer, (start, size) = inputs.buffers[nearest], addresses[nearest]
     name, kind = buffer.value.name, buffer.type.name
     side = "before" if address < start else "behind the end of"

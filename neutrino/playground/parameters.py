@@ -113,6 +113,8 @@ class _Flow:
         self._moved: dict[str, set[str]] = defaultdict(set)
         self._accesses: list[tuple[str, str, Instruction]] = []
         self._passed_on: set[str] = set()
+        # What products of matrices read and write: their operands often went through shared memory, without a type.
+        self._factor = self._product = ""
         for instruction in _instructions(module, entry):
             self._read(instruction)
 
@@ -190,6 +192,8 @@ class _Flow:
             # PTX ISA, "mma": .dtype.atype.btype.ctype, in the order of the operands.
             for operand, kind in zip(operands, kinds, strict=True):
                 self._type([operand], "f32" if kind == "tf32" else kind)
+            self._product = kinds[0] if kinds[0] in _FLOATS else ""
+            self._factor = {"tf32": "f32"}.get(kinds[1], kinds[1] if kinds[1] in _FLOATS else "")
         elif kinds and not any(operand.startswith("[") for operand in operands):
             self._type(operands, kinds[-1])
         elif kinds and parts[0] in ("ld", "st", "atom", "red"):
@@ -233,13 +237,16 @@ class _Flow:
         """What one element of the accessed memory is, by the instruction or by what becomes of its registers."""
         kind = _PAIRS.get(instruction.type or "", instruction.type or "")
         if not kind:
-            return ""
+            return self._factor
         if not kind.startswith("b") or kind == "bf16":
             return kind
         values = [operand for operand in instruction.operands if not operand.startswith("[")]
         known = set().union(*(self._known_types(register) for register in _registers(values)))
         size = TYPE_BYTES[kind]
         fitting = [name for name in _FLOATS if name in known and TYPE_BYTES[name] <= size]
+        likely = self._product if instruction.parts[0] == "st" else self._factor
+        if not known and likely and TYPE_BYTES[likely] <= size:
+            return likely
         return fitting[0] if fitting else "u" + {1: "8", 2: "16", 4: "32", 8: "64"}.get(size, "32")
 
 

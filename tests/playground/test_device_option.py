@@ -28,7 +28,7 @@ def settings(device: EmbeddedDevice, before: dict[str, str]) -> dict[str, str]:
         ("embedded:", EmbeddedDevice()),
         ("embedded:seed=0", EmbeddedDevice(seed=0)),
         ("embedded:seed=3,delay=200,memory=1G", EmbeddedDevice(3, 200, 1 << 30)),
-        ("embedded:memory=65536", EmbeddedDevice(memory=65536)),
+        ("embedded:memory=67108864", EmbeddedDevice(memory=64 << 20)),
     ],
 )
 def test_what_it_takes(text: str, device: EmbeddedDevice) -> None:
@@ -46,6 +46,8 @@ def test_what_it_takes(text: str, device: EmbeddedDevice) -> None:
         ("embedded:seed=-1", "seed needs a number, not '-1'"),
         ("embedded:seed=1G", "seed needs a number, not '1G'"),
         ("embedded:memory=lots", "memory needs a number"),
+        ("embedded:memory=1M", "memory is from 64M to 64G"),
+        ("embedded:memory=65G", "memory is from 64M to 64G"),
         ("embedded:seed=1,,", "'' is no option"),
     ],
 )
