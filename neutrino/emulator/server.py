@@ -13,12 +13,9 @@ import random
 import select
 import socket
 import struct
-import sys
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +51,6 @@ class _Status(IntEnum):
 
     SUCCESS = 0
     OUT_OF_MEMORY = 2
-    NO_DEVICE = 100
     INVALID_PTX = 218
     INVALID_HANDLE = 400
     ILLEGAL_INSTRUCTION = 715
@@ -263,14 +259,6 @@ def main(arguments: Sequence[str]) -> None:
     the address of its first byte for kernels, bytes; the first bytes of device memory are for variables of modules,
     the first of those for constants.
     """
-    channel = socket.socket(fileno=SOCKET_FD)
-
-    def last_words(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        lines = "".join(traceback.format_exception(kind, error, trace)).strip()
-        body = f"the device process failed:\n{lines}".encode()
-        channel.sendall(_HEADER.pack(_Status.NO_DEVICE, len(body), _READY_ID) + body)
-
-    sys.excepthook = last_words
     segment, base, size, constant_part, part = (int(word) for word in arguments[0].split(":"))
     host_segment, host_base, host_size = (int(word) for word in arguments[1].split(":"))
     seed = int(arguments[2], 0) if arguments[2] else None
@@ -282,4 +270,4 @@ def main(arguments: Sequence[str]) -> None:
     limit = {"step_limit": steps} if steps else {}
     device = Device(memory=0, seed=seed, **limit)
     device.place(modules, constants, windows)
-    Server(channel, device, windows, seed).serve()
+    Server(socket.socket(fileno=SOCKET_FD), device, windows, seed).serve()

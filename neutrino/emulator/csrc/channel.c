@@ -33,6 +33,18 @@ enum {
 	FIRST_FREE_FD,
 };
 
+/* What the interpreter runs. An error that nobody handles is the last that is said: by the message that says READY. */
+#define PROGRAM                                                                                                        \
+	"import os, struct, sys, traceback\n"                                                                          \
+	"def last_words(*error):\n"                                                                                    \
+	"    body = 'the device process failed: ' + ''.join(traceback.format_exception(*error)).strip()\n"             \
+	"    body = body.encode(errors='replace')\n"                                                                   \
+	"    os.write(3, struct.pack('<IIQ', 100, len(body), 0) + body)\n"                                             \
+	"sys.excepthook = last_words\n"                                                                                \
+	"sys.path.insert(0, sys.argv[1])\n"                                                                            \
+	"from neutrino.emulator.server import main\n"                                                                  \
+	"main(sys.argv[2:])\n"
+
 #define ENVIRONMENT_MOST 4096
 #define READY_ID 0
 
@@ -175,7 +187,7 @@ static void spawn(int socket, int host_process, const int ids[2])
 		(char *)settings->python,
 		"-I",
 		"-c",
-		"import sys; sys.path.insert(0, sys.argv[1]); from neutrino.emulator.server import main; main(sys.argv[2:])",
+		PROGRAM,
 		values[0],
 		values[1],
 		values[2],
@@ -324,6 +336,8 @@ static void wait_for(struct waiter *waiter)
 			*found->reply = (struct ed_reply){(int)header.code, header.size, data};
 			found->done = true;
 		} else {
+			if (header.id == READY_ID)
+				ed_say("%s", (const char *)data);
 			free(data);
 		}
 		/* Also when the reply was ours: another must read on. */

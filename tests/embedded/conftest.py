@@ -1,0 +1,84 @@
+"""The stand-in driver and programs of the driver API, compiled for these tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from neutrino.emulator import build
+
+HERE = Path(__file__).parent
+CSRC = Path(build.__file__).parent / "csrc"
+ROOT = Path(build.__file__).parents[2]
+PROGRAMS = ("basic", "graph", "life")
+
+
+def settings(**values: object) -> str:
+    """A value for NEUTRINO_EMBEDDED."""
+    pairs = {"python": sys.executable, "root": ROOT, **values}
+    return ";".join(f"{key}={str(value).replace(';', '%3B')}" for key, value in pairs.items())
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Folder with the stand-in driver and the programs."""
+
+    folder: Path
+
+    def build(self, flags: tuple[str, ...]) -> Bench:
+        build.build(self.folder, flags=flags)
+        for name in PROGRAMS:
+            subprocess.run(
+                [
+                    *build.compiler(),
+                    "-std=gnu11",
+                    "-D_GNU_SOURCE",
+                    "-g",
+                    "-Wall",
+                    "-Wextra",
+                    "-Werror",
+                    f"-I{CSRC}",
+                    *flags,
+                    str(HERE / f"{name}.c"),
+                    "-o",
+                    str(self.folder / name),
+                    "-ldl",
+                    "-lpthread",
+                ],
+                check=True,
+            )
+        return self
+
+    def environment(self, extra: Mapping[str, str] | None = None, **values: object) -> dict[str, str]:
+        """What a program runs in. values: of NEUTRINO_EMBEDDED."""
+        return {
+            **os.environ,
+            "LD_LIBRARY_PATH": str(self.folder),
+            "HOST_IMAGE": str(HERE / "kernels.ptx"),
+            "NEUTRINO_EMBEDDED": settings(**values),
+            **(extra or {}),
+        }
+
+    def run(
+        self, *command: str, extra: Mapping[str, str] | None = None, **values: object
+    ) -> subprocess.CompletedProcess[str]:
+        """One of the programs, to its end. values: of NEUTRINO_EMBEDDED."""
+        return subprocess.run(
+            [str(self.folder / command[0]), *command[1:]],
+            env=self.environment(extra, **values),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="session")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("embedded")).build(("-O2",))

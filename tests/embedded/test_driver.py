@@ -1,0 +1,209 @@
+"""The stand-in driver under C programs of the driver API, which check what they see themselves."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from .conftest import Bench
+
+QUIET = (
+    "basic vecadd",
+    "basic order",
+    "graph replay",
+    "graph by-hand",
+    "graph errors",
+    "graph threads",
+    "life reuse",
+    "life spin",
+    "life default-stream",
+    "life events",
+    "life libraries",
+    "life fork",
+    "life bare-fork",
+    "life threads",
+    "life memory",
+    "life refused",
+)
+
+
+@pytest.mark.parametrize("program", QUIET)
+def test_a_program_sees_what_the_driver_would_show(bench: Bench, program: str) -> None:
+    result = bench.run(*program.split(), strict=1)
+    assert (result.stdout, result.stderr, result.returncode) == ("done\n", "", 0)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("program", ["basic order", "graph replay", "life events", "life threads", "life spin"])
+def test_random_delays_and_schedules_change_no_result(bench: Bench, program: str, seed: int) -> None:
+    result = bench.run(*program.split(), strict=1, seed=seed, delay=2000)
+    assert (result.stdout, result.stderr, result.returncode) == ("done\n", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "said"),
+    [
+        ("trap", 719, "trap"),
+        ("red-zone", 700, "access outside every allocation"),
+        ("freed", 700, "access outside every allocation"),
+        ("host-pointer", 700, "access outside every allocation"),
+        ("misaligned", 716, "misaligned access"),
+    ],
+)
+def test_a_fault_stays_until_the_context_is_reset(bench: Bench, kind: str, code: int, said: str) -> None:
+    result = bench.run("life", "fault", kind, str(code), strict=1)
+    assert (result.stdout, result.returncode) == ("done\n", 0)
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("neutrino: embedded device: ")
+    assert said in line
+
+
+def test_a_kernel_that_never_ends_is_given_up(bench: Bench, tmp_path: Path) -> None:
+    endless = tmp_path / "endless.ptx"
+    text = (bench_image()).read_text().replace("trap;", "again: bra again;")
+    endless.write_text(text)
+    result = bench.run("life", "fault", "trap", "702", extra={"HOST_IMAGE": str(endless)}, steps=2000)
+    assert (result.stdout, result.returncode) == ("done\n", 0)
+    assert "step limit reached" in result.stderr
+
+
+def bench_image() -> Path:
+    return Path(__file__).parent / "kernels.ptx"
+
+
+def test_a_destroyed_stream_is_an_error_or_if_strict_the_end(bench: Bench) -> None:
+    said = "neutrino: embedded device: a destroyed stream was used\n"
+    lenient = bench.run("life", "stale-stream")
+    assert (lenient.stdout, lenient.stderr, lenient.returncode) == ("done\n", said, 0)
+    strict = bench.run("life", "stale-stream", strict=1)
+    assert (strict.stderr, strict.returncode) == (said, -signal.SIGABRT)
+
+
+def test_the_host_cannot_follow_a_pointer_of_the_devices(bench: Bench) -> None:
+    assert bench.run("life", "device-pointer").returncode == -signal.SIGSEGV
+
+
+def test_failures_on_request(bench: Bench) -> None:
+    result = bench.run("life", "allocations", fail="alloc@3,launch@2=701,launch@4=719")
+    assert result.stdout == "0 2 0 0 0 701 0 719 done\n"
+
+
+def _device_processes(pid: int) -> list[int]:
+    """Processes of the device of that host: they hold a pidfd of it."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or int(folder.name) == pid:
+            continue
+        try:
+            arguments = (folder / "cmdline").read_bytes().split(b"\0")
+            info = (folder / "fdinfo" / "4").read_text()
+        except OSError:
+            continue
+        if any(b"neutrino.emulator.server" in word for word in arguments) and f"Pid:\t{pid}\n" in info:
+            found.append(int(folder.name))
+    return found
+
+
+def test_the_device_process_ends_with_its_host(bench: Bench) -> None:
+    host = subprocess.Popen(
+        [str(bench.folder / "life"), "wait"], env=bench.environment(), stdout=subprocess.PIPE, text=True
+    )
+    assert host.stdout is not None
+    assert host.stdout.readline() == "ready\n"
+    (device,) = _device_processes(host.pid)
+    status = Path(f"/proc/{device}/status").read_text()
+    assert f"PPid:\t{host.pid}\n" not in status
+    # Nothing of the host's is open in it: stdio on /dev/null, the socket, the host's pidfd, and what Python opens.
+    for descriptor in range(3):
+        assert Path(f"/proc/{device}/fd/{descriptor}").readlink() == Path("/dev/null")
+    host.kill()
+    host.wait()
+    host.stdout.close()
+    until = time.monotonic() + 10
+    while time.monotonic() < until and Path(f"/proc/{device}").exists():
+        time.sleep(0.01)
+    assert not Path(f"/proc/{device}").exists()
+
+
+def test_calls_are_counted_by_caller(bench: Bench, tmp_path: Path) -> None:
+    counts = tmp_path / "counts.json"
+    bench.run("basic", "order", count=counts)
+    found = json.loads(counts.read_text())
+    assert found["hook"] == found["hook-thread"] == {}
+    assert found["program"]["cuLaunchKernel"] == 4 * 20
+    assert found["program"]["cuStreamCreate"] == 4
+    assert found["program"]["cuCtxSynchronize"] == 1
+
+
+def test_a_missing_interpreter_is_named(bench: Bench) -> None:
+    result = bench.run("life", "reuse", python="/nowhere/python")
+    assert "neutrino: embedded device: the interpreter named by python= cannot be started" in result.stderr
+    assert "error 100" in result.stdout
+
+
+def test_a_broken_package_is_named(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "neutrino").mkdir()
+    (tmp_path / "neutrino" / "__init__.py").write_text("raise RuntimeError('not today')")
+    result = bench.run("life", "reuse", root=tmp_path)
+    assert "error 100" in result.stdout
+    assert "not today" in result.stderr
+
+
+IMAGES = {
+    "machine code": (b"\x7fELF" + bytes(100), 209, "machine code only"),
+    "no image": (b"nothing like it", 200, "neither a container nor PTX"),
+    "broken": (b".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry x( {", 218, "PTX line"),
+    "by nvcc": (
+        b"//\n// Generated by NVIDIA NVVM Compiler\n//\n.version 8.0\n.target sm_80\n.address_size 64\n",
+        218,
+        "made by nvcc or NVRTC",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(IMAGES))
+def test_an_image_that_is_not_taken(bench: Bench, tmp_path: Path, name: str) -> None:
+    image, code, said = IMAGES[name]
+    (tmp_path / "image").write_bytes(image)
+    result = bench.run("life", "reuse", extra={"HOST_IMAGE": str(tmp_path / "image")})
+    assert f"error {code}" in result.stdout
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("neutrino: embedded device: ")
+    assert said in line
+
+
+def test_a_limit_on_files_and_closed_descriptors_do_not_matter(bench: Bench) -> None:
+    program = bench.folder / "basic"
+    script = f"ulimit -f 1; exec {program} vecadd <&- 2>&-"
+    result = subprocess.run(
+        ["/bin/bash", "-c", script], env=bench.environment(), stdout=subprocess.PIPE, timeout=60, check=False
+    )
+    assert (result.stdout, result.returncode) == (b"done\n", 0)
+
+
+def _segments(pid: int) -> int:
+    """How many System V segments that process made are still there."""
+    table = Path("/proc/sysvipc/shm").read_text().splitlines()
+    column = table[0].split().index("cpid")
+    return sum(line.split()[column] == str(pid) for line in table[1:])
+
+
+def test_segments_are_gone_afterwards(bench: Bench) -> None:
+    host = subprocess.Popen(
+        [str(bench.folder / "life"), "wait"], env=bench.environment(), stdout=subprocess.PIPE, text=True
+    )
+    assert host.stdout is not None
+    assert host.stdout.readline() == "ready\n"
+    assert _segments(host.pid) == 2
+    host.kill()
+    host.wait()
+    host.stdout.close()
+    until = time.monotonic() + 10
+    while time.monotonic() < until and _segments(host.pid):
+        time.sleep(0.01)
+    assert _segments(host.pid) == 0
