@@ -6,12 +6,14 @@ from functools import cache
 
 import numpy as np
 
-from neutrino.emulator.device import Device, Statistics
+from neutrino.emulator.device import Device, Observer, Statistics
 from tests.kernels.cases import cases
 from tests.kernels.model import Array, Case
 
 
-def run_case(case: Case, device: Device, text: str | None = None) -> tuple[dict[int, Array], Statistics]:
+def run_case(
+    case: Case, device: Device, text: str | None = None, observer: Observer | None = None
+) -> tuple[dict[int, Array], Statistics]:
     """Every array argument after the launch, by its place, and what the launch took.
 
     text: other PTX with the same entry, in place of the case's own. Raises PtxRefusedError, DeviceFaultError.
@@ -28,7 +30,9 @@ def run_case(case: Case, device: Device, text: str | None = None) -> tuple[dict[
             addresses[place] = device.allocate(argument.nbytes)
             device.write(addresses[place], argument)
     values = [addresses.get(place, argument) for place, argument in enumerate(case.arguments)]
-    statistics = device.launch(module.functions[case.kernel], case.grid, case.block, values, shared=case.shared)
+    statistics = device.launch(
+        module.functions[case.kernel], case.grid, case.block, values, shared=case.shared, observer=observer
+    )
     results = {}
     for place, address in addresses.items():
         like = np.asarray(case.arguments[place])

@@ -244,21 +244,26 @@ MUTATIONS: dict[str, Callable[[Statement], Iterator[str]]] = {
 
 @dataclass(frozen=True)
 class Mutation:
-    """line: in the module's text, from 1. into: the new statement, empty when it is dropped."""
+    """line: in the module's text, from 1. into: the new statement, empty when it is dropped. span: what of the text it
+    replaces, the semicolon with it."""
 
     kind: str
     line: int
     statement: str
     into: str
+    span: tuple[int, int]
+
+    def apply(self, text: str) -> str:
+        """The module's text with the mutation."""
+        return text[: self.span[0]] + (self.into and self.into + ";") + text[self.span[1] :]
 
     def __str__(self) -> str:
         return f"{self.kind}, line {self.line}: {self.statement} → {self.into or 'nothing'}"
 
 
-def mutations(text: str, entry: str) -> Iterator[tuple[Mutation, str]]:
-    """Every mutation of one kernel's body, and the module's text with it."""
+def mutations(text: str, entry: str) -> Iterator[Mutation]:
+    """Every mutation of one kernel's body."""
     start, end = _body(text, entry)
-    at = start
     for piece in re.finditer(r"[^;{}]*;|[{}]|\{[^{}]*\}", text[start:end]):
         source = re.sub(r"//[^\n]*", lambda found: " " * len(found[0]), piece[0])
         found = re.search(r"(?:^|[\n:{}])[ \t]*((?:@!?%\w+\s+)?[a-z][^\n:]*(?:::\w[^\n:]*)*);\Z", source)
@@ -272,8 +277,7 @@ def mutations(text: str, entry: str) -> Iterator[tuple[Mutation, str]]:
         for kind, mutate in MUTATIONS.items():
             for into in mutate(statement):
                 if into != statement.text:
-                    new = text[:at] + into + (";" if into else "") + text[at + len(found[1]) + 1 :]
-                    yield Mutation(kind, line, statement.text, into), new
+                    yield Mutation(kind, line, statement.text, into, (at, at + len(found[1]) + 1))
 
 
 def _body(text: str, entry: str) -> tuple[int, int]:
