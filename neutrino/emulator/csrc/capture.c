@@ -318,7 +318,7 @@ static CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode *depende
 	static uint64_t last_id;
 	struct ed_queue *queue;
 
-	ENTER_CONTEXT(context);
+	IN_CONTEXT(context);
 	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
 	if (result)
 		return result;
@@ -415,7 +415,7 @@ static CUresult end_capture(CUstream stream, CUgraph *ret, bool per_thread)
 {
 	struct ed_queue *queue;
 
-	ENTER_CONTEXT(context);
+	IN_CONTEXT(context);
 	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
 	if (result)
 		return result;

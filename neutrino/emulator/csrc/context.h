@@ -41,14 +41,18 @@ bool ed_initialised(void);
 			return CUDA_ERROR_NOT_INITIALIZED;                                                             \
 	} while (0)
 
-/* For functions that work in the thread's context, which is declared. */
-#define ENTER_CONTEXT(context)                                                                                         \
+/* The thread's context, which is declared; returns where there is none or it has a fault. */
+#define IN_CONTEXT(context)                                                                                            \
 	struct ed_context *context;                                                                                    \
-	ENTER();                                                                                                       \
 	do {                                                                                                           \
 		CUresult in_context = ed_context_current(&context);                                                    \
 		if (in_context)                                                                                        \
 			return in_context;                                                                             \
 	} while (0)
+
+/* For functions that work in the thread's context. */
+#define ENTER_CONTEXT(context)                                                                                         \
+	ENTER();                                                                                                       \
+	IN_CONTEXT(context)
 
 #endif

@@ -181,7 +181,7 @@ COPY_FORMS(cuMemcpy, , CUdeviceptr, false, CUdeviceptr, false)
 static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size,
 			  CUstream stream, bool is_async)
 {
-	ENTER_CONTEXT(context);
+	IN_CONTEXT(context);
 	if (!ed_object_check(to_context, ED_CONTEXT) || !ed_object_check(from_context, ED_CONTEXT))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	return copy_linear(context, to, from, size, stream, false, is_async);
@@ -235,7 +235,7 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *parameters, CUstream stream, bool p
 {
 	struct ed_copy copy;
 
-	ENTER_CONTEXT(context);
+	IN_CONTEXT(context);
 	CUresult result = ed_copy_from(parameters, &copy);
 	return result ? result : submit_copy(context, &copy, stream, per_thread, is_async);
 }
@@ -296,7 +296,7 @@ static CUresult submit_fill(const struct ed_fill *fill, CUstream stream, bool pe
 {
 	struct ed_queue *queue;
 
-	ENTER_CONTEXT(context);
+	IN_CONTEXT(context);
 	CUresult result = begin(context, stream, per_thread, is_async, &queue);
 	if (!result)
 		result = check_fill(fill);

@@ -866,7 +866,7 @@ API cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event)
 
 static CUresult instantiate(CUgraphExec *ret, CUgraph graph, uint64_t flags)
 {
-	ENTER_CONTEXT(context);
+	IN_CONTEXT(context);
 	if (!ret || !ed_object_check(graph, ED_GRAPH))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct ed_plan *plan = make_plan(graph, context);
@@ -980,7 +980,7 @@ static CUresult launch(CUgraphExec exec, CUstream stream, bool per_thread)
 	struct ed_queue *queue;
 	struct ed_moment after[64], done;
 
-	ENTER_CONTEXT(context);
+	IN_CONTEXT(context);
 	if (!ed_object_check(exec, ED_EXEC))
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
@@ -1098,7 +1098,7 @@ enum { /* CUgraphExecUpdateResult */
 
 static CUresult update(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, int *verdict)
 {
-	ENTER_CONTEXT(context);
+	IN_CONTEXT(context);
 	*error_node = NULL;
 	*verdict = 1;
 	if (!ed_object_check(exec, ED_EXEC) || !ed_object_check(graph, ED_GRAPH))

@@ -294,7 +294,7 @@ static CUresult load_module(struct ed_context *context, CUmodule *ret, const voi
 
 static CUresult load_data(CUmodule *module, const void *image, unsigned count, const int *options, void **values)
 {
-	ENTER_CONTEXT(context);
+	IN_CONTEXT(context);
 	if (!module || !image)
 		return CUDA_ERROR_INVALID_VALUE;
 	size_t size = measure(&image);

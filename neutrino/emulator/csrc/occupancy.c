@@ -38,7 +38,7 @@ static CUresult active_blocks(int *ret, CUfunction handle, int threads, size_t s
 {
 	CUfunction function;
 
-	ENTER_CONTEXT(context);
+	IN_CONTEXT(context);
 	if (!ret || threads <= 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = ed_function_of(context, handle, &function);
@@ -66,7 +66,7 @@ static CUresult best_block(int *grid, int *block, CUfunction handle, CUoccupancy
 	CUfunction function;
 	int best = 0;
 
-	ENTER_CONTEXT(context);
+	IN_CONTEXT(context);
 	if (!grid || !block)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = ed_function_of(context, handle, &function);

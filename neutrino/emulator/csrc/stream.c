@@ -187,7 +187,7 @@ void ed_stream_forget_context(const struct ed_context *context)
 
 static CUresult get_context(CUstream stream, CUcontext *ret)
 {
-	ENTER_CONTEXT(context);
+	IN_CONTEXT(context);
 	if (!ret)
 		return CUDA_ERROR_INVALID_VALUE;
 	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD) {
