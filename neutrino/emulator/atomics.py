@@ -10,8 +10,12 @@ import numpy as np
 
 from neutrino.emulator.access import Accesses
 from neutrino.emulator.datatypes import Array
-from neutrino.emulator.memory import Space
 from neutrino.emulator.state import Indices
+
+_SINGLE = np.dtype("f4")
+_SMALLEST = np.float32(2.0**-126)
+# Sums of larger numbers are zero or normal.
+_NEVER_BELOW = np.float32(2.0**-100)
 
 _UFUNCS: dict[str, Any] = {
     "add": np.add,
@@ -83,6 +87,8 @@ class Atomics(Accesses):
         self, words: Array, index: Indices, operation: str | Callable[..., Any], values: list[Array], wanted: bool
     ) -> Array | None:
         """Apply one operation a thread at ``words[index]``; the old words, where they are wanted."""
+        if operation == "add" and words.dtype == _SINGLE and words is not self.shared_views.get(_SINGLE):
+            operation = self.flushed_if_tiny(words, index, values[0])
         if self.random is None:
             return apply(words, index, operation, values, wanted)
         order = self.random.permutation(index.size)
@@ -93,9 +99,12 @@ class Atomics(Accesses):
         back[order] = old
         return back
 
-    def space_is_shared(self, space: int) -> bool:
-        """Whether a space is shared memory."""
-        return space == Space.SHARED
+    def flushed_if_tiny(self, words: Array, index: Indices, value: Array) -> str | Callable[..., Any]:
+        """Addition of f32 in global memory takes subnormal numbers for zero (PTX ISA 9.7.13.5)."""
+        for numbers in (np.abs(value), np.abs(words[index])):
+            if ((numbers < _NEVER_BELOW) & (numbers > 0)).any():
+                return _add_flushed
+        return "add"
 
 
 def apply(
@@ -126,6 +135,15 @@ def _reduce(words: Array, index: Indices, function: Any, value: Array) -> None:
         words[first] = function(words[first], function.reduce(value))
     else:
         function.at(words, index, value)
+
+
+def _flushed(numbers: Array) -> Array:
+    plain: Array = np.where(np.abs(numbers) < _SMALLEST, np.copysign(np.float32(0), numbers), numbers)
+    return plain
+
+
+def _add_flushed(old: Array, value: Array) -> Array:
+    return _flushed(_flushed(old) + _flushed(value))
 
 
 def _repeats(index: Indices) -> bool:

@@ -40,7 +40,7 @@ class _Barrier:
     arrived: NDArray[np.bool_]
     needed: NDArray[np.int64]
     votes: NDArray[np.bool_]
-    sleepers: list[_Sleeper] = field(default_factory=list)
+    sleepers: dict[tuple[Key, int], _Sleeper] = field(default_factory=dict)
 
 
 class Barriers(State):
@@ -64,7 +64,7 @@ class Barriers(State):
 
     def sleeping(self) -> list[tuple[int, Lanes]]:
         """(statement, threads) of all that wait."""
-        return [(one.number, one.lanes) for barrier in self.barriers.values() for one in barrier.sleepers]
+        return [(one.number, one.lanes) for barrier in self.barriers.values() for one in barrier.sleepers.values()]
 
     def barrier(self, number: int) -> _Barrier:
         found = self.barriers.get(number)
@@ -122,10 +122,16 @@ class Barriers(State):
             if use.arrive_only:
                 self.add(following, some)
             else:
-                barrier.sleepers.append(
-                    _Sleeper(following, some, statement, file, use.reduction, use.destination)
-                )
+                self.sleep(barrier, _Sleeper(following, some, statement, file, use.reduction, use.destination))
             self.release(one, barrier)
+
+    def sleep(self, barrier: _Barrier, sleeper: _Sleeper) -> None:
+        """Hold threads at a barrier."""
+        known = barrier.sleepers.get((sleeper.key, sleeper.number))
+        if known is not None:
+            known.lanes = known.lanes.joined(sleeper.lanes)
+        else:
+            barrier.sleepers[sleeper.key, sleeper.number] = sleeper
 
     def release_barriers(self) -> None:
         """Let go of all that complete barriers hold."""
@@ -152,29 +158,16 @@ class Barriers(State):
             del self.barriers[number]
 
     def finish(self, barrier: _Barrier, complete: NDArray[np.bool_]) -> None:
-        stride = self.shape.stride
-        freed = np.repeat(complete, stride)
-        sleepers, barrier.sleepers = barrier.sleepers, []
-        for sleeper in sleepers:
-            if complete.all():
-                going = sleeper.lanes
+        every = bool(complete.all())
+        freed = np.repeat(complete, self.shape.stride)
+        for sleeper in list(barrier.sleepers.values()):
+            going = sleeper.lanes if every else of_mask(sleeper.lanes.mask & freed)
+            if not going.count:
+                continue
+            if going.count == sleeper.lanes.count:
+                del barrier.sleepers[sleeper.key, sleeper.number]
             else:
-                mask = sleeper.lanes.mask
-                going = of_mask(mask & freed)
-                staying = of_mask(mask & ~freed)
-                if staying.count:
-                    barrier.sleepers.append(
-                        _Sleeper(
-                            sleeper.key,
-                            staying,
-                            sleeper.number,
-                            sleeper.file,
-                            sleeper.reduction,
-                            sleeper.destination,
-                        )
-                    )
-                if not going.count:
-                    continue
+                sleeper.lanes = of_mask(sleeper.lanes.mask & ~freed)
             if sleeper.destination is not None and sleeper.file is not None:
                 self.reduce_votes(barrier, sleeper, going)
             self.add(sleeper.key, going)
@@ -211,5 +204,5 @@ class Barriers(State):
     def cluster_wait(self, following: Key, lanes: Lanes, number: int) -> None:
         """``barrier.cluster.wait``"""
         barrier = self.barrier(_CLUSTER)
-        barrier.sleepers.append(_Sleeper(following, lanes, number))
+        self.sleep(barrier, _Sleeper(following, lanes, number))
         self.release(_CLUSTER, barrier)

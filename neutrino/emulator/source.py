@@ -67,6 +67,12 @@ _NOTHING = frozenset(
     }
 )  # fmt: skip
 
+# Modifiers of loads, stores and atomics that change no value (PTX ISA 9.7.9.8 to 9.7.9.13, 9.7.13.5, 9.7.13.7).
+_ORDERS = frozenset({"weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
+_SCOPES = frozenset({"cta", "cluster", "gpu", "sys"})
+_CACHES = frozenset({"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"})
+_VECTORS = frozenset({"v2", "v4", "v8"})
+
 _REDUCTIONS = frozenset({"add", "min", "max", "and", "or", "xor", "inc", "dec", "exch", "cas"})
 
 
@@ -649,7 +655,15 @@ class _Generator:
     def call_text(self, method: str, *arguments: str) -> str:
         return f"m.{method}({self.instruction.number}, {', '.join(arguments)}, at, {self.guard})"
 
+    def check_modifiers(self, *known: str) -> None:
+        """Refuse what might mean something that is not done here. The last part is the type."""
+        for part in self.instruction.parts[1:-1]:
+            plain = any(part in one for one in (_ORDERS, _SCOPES, _CACHES, _VECTORS, SPACES, known))
+            if not plain and not part.startswith(("L1::", "L2::")):
+                raise self.refused(f"the modifier .{part} is not known here")
+
     def load(self) -> None:
+        self.check_modifiers()
         destination, source = self.require(2, 3)[:2]
         dtype = self.type_of()
         elements = self.elements(destination, self.vector_count())
@@ -677,6 +691,7 @@ class _Generator:
             raise self.refused("a parameter read at the wrong alignment")
 
     def store(self) -> None:
+        self.check_modifiers()
         target, source = self.require(2, 3)[:2]
         dtype = self.type_of()
         elements = self.elements(source, self.vector_count())
@@ -691,8 +706,11 @@ class _Generator:
     def atomic(self) -> None:
         parts = self.instruction.parts
         reduction = parts[0] == "red"
-        if "async" in parts:
-            raise self.refused("an asynchronous reduction")
+        # The type of vectors may stand before the operation.
+        type_name = next((part for part in reversed(parts) if part in TYPES), "")
+        self.check_modifiers(*_REDUCTIONS, "noftz", type_name)
+        if not type_name or (parts[-1] not in _REDUCTIONS and parts[-1] not in (type_name, "noftz")):
+            raise self.refused("an atomic operation that the embedded device does not know")
         operands = self.instruction.operands
         destination: Operand = Sink() if reduction else operands[0] if operands else Sink()
         rest = operands if reduction else operands[1:]
@@ -700,8 +718,7 @@ class _Generator:
         wanted = 3 if operation == "cas" else 2
         if not operation or len(rest) < wanted:
             raise self.refused("an atomic operation that the embedded device does not know")
-        type_name = parts[-1]
-        dtype = self.type_of()
+        dtype = TYPES[type_name]
         space, base, offset = self.memory(rest[0])
         if space in (Space.CONST, Space.PARAM):
             raise self.refused("constants and the kernel's parameters cannot be written")
@@ -733,6 +750,10 @@ class _Generator:
             self.namespace[name] = found.function
             return name
         return repr(operation)
+
+    def policy(self) -> None:
+        """createpolicy: how caches are to be used; the values mean nothing here."""
+        self.write(self.instruction.operands[0], self.constant_object(np.uint64(0)), U64)
 
     # -- warps
 
@@ -1020,6 +1041,7 @@ _METHODS: dict[str, Callable[[_Generator], None]] = {
     "st": _Generator.store,
     "atom": _Generator.atomic,
     "red": _Generator.atomic,
+    "createpolicy": _Generator.policy,
     "shfl": _Generator.shuffle,
     "vote": _Generator.vote,
     "match": _Generator.match,
