@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from neutrino.errors import NeutrinoError
+from neutrino.playground.elements import element_type
 from neutrino.playground.parameters import Kernel, Role, Value, choose_kernel, read_kernel
 from neutrino.ptx.module import parse
+from tests.kernels.cases import Case, cases
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "embedded" / "kernels.ptx"
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
@@ -130,6 +133,38 @@ def test_the_block_that_the_text_says(header: str, block: tuple[int, int, int] |
 
 def test_dynamic_shared_memory() -> None:
     assert entry("", "", before=".extern .shared .align 16 .b8 tile[];").dynamic_shared
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_roles_are_those_that_the_kernels_tests_give_them(case: Case) -> None:
+    kernel = kernel_of(case.path.read_text("latin-1"), case.kernel)
+    for place, (argument, (_, found)) in enumerate(zip(case.arguments, kernel.parameters, strict=True)):
+        if isinstance(argument, bytes):
+            continue
+        (value,) = found
+        if isinstance(argument, np.ndarray):
+            assert value.role is Role.POINTER
+            assert value.stores or value.updates or place not in case.expected
+        elif value.role is Role.POINTER:
+            # Triton's last two, which the kernel never uses; the tests give 0.
+            assert (argument, value.loads, value.stores, value.updates) == (0, False, False, False)
+        else:
+            assert value.role is (Role.FLOAT if argument.dtype.kind == "f" else Role.INTEGER)
+
+
+def test_most_element_types_are_those_of_the_kernels_tests() -> None:
+    """Where they differ, a test looks at words as something else, or a kernel only moves them."""
+    right = wrong = 0
+    for case in cases():
+        kernel = kernel_of(case.path.read_text("latin-1"), case.kernel)
+        for argument, (_, found) in zip(case.arguments, kernel.parameters, strict=True):
+            if isinstance(argument, np.ndarray):
+                dtype = element_type(found[0].type).dtype
+                kinds = {"f" if kind == "f" else "u" for kind in (dtype.kind, argument.dtype.kind)}
+                same = dtype.itemsize == argument.dtype.itemsize and (len(kinds) == 1 or found[0].type == "bf16")
+                right, wrong = right + same, wrong + (not same)
+    assert right > 200
+    assert wrong <= right / 10
 
 
 def test_which_kernel() -> None:

@@ -126,6 +126,26 @@ def test_made_up_indices_stay_inside(run: Run, tmp_path: Path) -> None:
     assert {item["name"]: item["changed"] > 0 for item in shown["outputs"]} == {"index": False, "counts": True}
 
 
+@pytest.mark.parametrize(
+    ("file", "kernel", "written"),
+    [
+        ("clang/reductions.ptx", "softmax", {"softmax_param_1"}),
+        ("clang/calls.ptx", "recursion", {"recursion_param_0"}),
+        ("clang/histograms.ptx", "histogram_shared", {"histogram_shared_param_1"}),
+        ("triton/matmul_f16.ptx", "matmul", {"matmul_param_2"}),
+        ("hand/barriers.ptx", "phases", {"data"}),
+    ],
+)
+def test_kernels_of_all_sorts(run: Run, file: str, kernel: str, written: set[str]) -> None:
+    """By clang, Triton and hand: inputs are found for them, they write what they should, and the probe sees it."""
+    shown = tried(run, "gmem_bytes", ROOT / "tests" / "fixtures" / "kernels" / file, "-k", kernel, "--grid", "2")
+    assert shown["identical"]
+    assert {item["name"] for item in shown["outputs"] if item["changed"]} == written
+    (columns,) = [entry["columns"] for entry in shown["maps"]]
+    assert sum(columns["load"] + columns["async"]) > 0
+    assert sum(columns["store"] + columns["atomic"]) > 0
+
+
 def test_a_random_schedule_is_alike_for_each_number(run: Run) -> None:
     first, same, fixed = (
         tried(run, "block_sched", EXAMPLE, "-k", "sum", *schedule)
