@@ -65,7 +65,7 @@ _OF_A_WARP: dict[str, int | None] = {
 }
 
 # Where the first operand is no destination although it is a register.
-_WITHOUT_DESTINATION = frozenset({"brx", "bar", "barrier", "call", "nanosleep", "setmaxnreg", "mapa_", "ret"})
+_WITHOUT_DESTINATION = frozenset({"brx", "bar", "barrier", "call", "nanosleep", "setmaxnreg"})
 
 # What threads wait with for memory that others write: a loop of them is a wait, not work.
 _WAITING = frozenset({"volatile", "acquire", "relaxed", "cas", "exch", "test_wait", "try_wait", "nanosleep", "mmio"})

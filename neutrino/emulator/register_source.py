@@ -1,0 +1,200 @@
+"""Instructions that only compute from registers, and moves between them, as Python source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neutrino.emulator.arithmetic import Operation, find_operation
+from neutrino.emulator.blocks import uses_carry
+from neutrino.emulator.datatypes import DOUBLE_WORD, PREDICATE, Array, word
+from neutrino.emulator.memory import CONST_BASE, FUNCTION_BASE, LOCAL_BASE, PARAM_BASE, SHARED_BASE, SPACE_SIZE, Space
+from neutrino.emulator.memory_source import SPACES
+from neutrino.emulator.program import (
+    Instruction,
+    Operand,
+    Pair,
+    Register,
+    Sink,
+    Vector,
+)
+from neutrino.emulator.registers import uniform
+from neutrino.emulator.values_source import U32, U64, ValueSource
+
+_BASES = {
+    Space.SHARED: SHARED_BASE,
+    Space.LOCAL: LOCAL_BASE,
+    Space.PARAM: PARAM_BASE,
+}
+# Address ranges for isspacep (PTX ISA 9.7.9.20). Global memory has the rest.
+_RANGES = {
+    Space.SHARED: (SHARED_BASE, SHARED_BASE + SPACE_SIZE),
+    Space.LOCAL: (LOCAL_BASE, LOCAL_BASE + SPACE_SIZE),
+    Space.CONST: (CONST_BASE, CONST_BASE + SPACE_SIZE),
+    Space.PARAM: (PARAM_BASE, PARAM_BASE + SPACE_SIZE),
+    Space.GLOBAL: (FUNCTION_BASE, 1 << 63),
+}
+
+
+class RegisterSource(ValueSource):
+    """mov, cvta and whatever ``arithmetic`` knows."""
+
+    def compute(self, instruction: Instruction) -> None:
+        """An instruction that only reads and writes registers."""
+        parts = instruction.parts
+        operands: list[Operand] = []
+        for operand in instruction.operands:
+            operands += (operand.first, operand.second) if isinstance(operand, Pair) else (operand,)
+        written = 2 if isinstance(next(iter(instruction.operands), None), Pair) else 1
+        try:
+            operation = find_operation(instruction.statement.opcode, written, len(operands) - written)
+        except ValueError as error:
+            raise self.refused(str(error)) from error
+        if operation is None:
+            raise self.refused("an instruction that the embedded device does not know")
+        carry_in = operation.carry in ("in", "inout")
+        carry_out = operation.carry in ("out", "inout")
+        takes = len(operation.inputs) - carry_in
+        gives = len(operation.outputs) - carry_out
+        # The second result of setp and the like may be left out.
+        given = len(operands) - takes
+        if not 1 <= given <= gives:
+            raise self.refused(f"{len(instruction.operands)} operands")
+        sources = list(zip(operands[given:], operation.inputs[:takes], strict=True))
+        for operand, dtype in sources:
+            # Registers may be wider than the type in ld, st and cvt only (PTX ISA 9.4.1).
+            if isinstance(operand, Register) and operand.dtype.itemsize != dtype.itemsize and parts[0] != "cvt":
+                raise self.refused(f"a register of {8 * operand.dtype.itemsize} bits for {8 * dtype.itemsize}")
+        inputs = [self.value(operand, dtype) for operand, dtype in sources]
+        destinations = operands[:given]
+        carry = self.graph.carry
+        if carry is not None and uses_carry(instruction):
+            if carry_in:
+                inputs.append(self.read(carry, PREDICATE))
+            if carry_out:
+                destinations += [Sink()] * (gives - given) + [carry]
+        self.results(operation, destinations, inputs)
+
+    def results(self, operation: Operation, destinations: list[Operand], inputs: list[str]) -> None:
+        if operation.expression is not None and len(operation.outputs) == 1:
+            name = self.fresh(operation.expression.format(*inputs))
+            self.write(destinations[0], name, operation.outputs[0])
+            return
+        function = f"op{len(self.namespace)}"
+        self.namespace[function] = uniform(operation.function)
+        call = f"{function}({', '.join(inputs)})"
+        if len(operation.outputs) == 1:
+            self.write(destinations[0], self.fresh(call), operation.outputs[0])
+            return
+        names = []
+        for _ in operation.outputs:
+            self.counter += 1
+            names.append(f"t{self.counter}")
+        self.emit(f"{', '.join(names)} = {call}")
+        for destination, name, dtype in zip(destinations, names, operation.outputs, strict=False):
+            self.write(destination, name, dtype)
+
+    def move(self) -> None:
+        destination, source = self.require(2)
+        dtype = self.type_of()
+        if isinstance(source, Vector) and isinstance(destination, Vector):
+            pairs = list(zip(destination.elements, source.elements, strict=False))
+            for one, name in [(one, self.value(other, dtype)) for one, other in pairs]:
+                self.write(one, name, dtype)
+        elif isinstance(source, Vector):
+            self.write(destination, self.packed(source, dtype), word(dtype.itemsize))
+        elif isinstance(destination, Vector):
+            self.unpack(destination, self.value(source, word(dtype.itemsize)), dtype)
+        else:
+            self.write(destination, self.value(source, dtype), dtype)
+
+    def packed(self, source: Vector, dtype: np.dtype[Any]) -> str:
+        count = len(source.elements)
+        part = word(dtype.itemsize // count) if count in (2, 4) else None
+        if part is None or part.itemsize == 0:
+            raise self.refused("a vector of the wrong size")
+        names = [self.value(element, part) for element in source.elements]
+        if dtype == DOUBLE_WORD:
+            if count != 2:
+                raise self.refused("a vector of the wrong size")
+            self.namespace["join"] = _join
+            return self.fresh(f"join({names[0]}, {names[1]})")
+        whole = word(dtype.itemsize)
+        pieces = [f"{names[0]}.astype({self.dtype(whole)})"]
+        for place, name in enumerate(names[1:], 1):
+            shift = self.constant_object(np.array(8 * part.itemsize * place, whole)[()])
+            pieces.append(f"({name}.astype({self.dtype(whole)}) << {shift})")
+        return self.fresh(" | ".join(pieces))
+
+    def unpack(self, destination: Vector, name: str, dtype: np.dtype[Any]) -> None:
+        count = len(destination.elements)
+        if count not in (2, 4) or dtype.itemsize // count == 0:
+            raise self.refused("a vector of the wrong size")
+        if dtype == DOUBLE_WORD:
+            if count != 2:
+                raise self.refused("a vector of the wrong size")
+            halves = [self.fresh(f"{name}[{half!r}]") for half in "xy"]
+            for element, half in zip(destination.elements, halves, strict=True):
+                self.write(element, half, U64)
+            return
+        part = word(dtype.itemsize // count)
+        whole = word(dtype.itemsize)
+        names = []
+        for place in range(count):
+            shift = self.constant_object(np.array(8 * part.itemsize * place, whole)[()])
+            shifted = f"({name} >> {shift})" if place else name
+            names.append(self.fresh(f"{shifted}.astype({self.dtype(part)})"))
+        for element, one in zip(destination.elements, names, strict=True):
+            self.write(element, one, part)
+
+    def convert_address(self) -> None:
+        destination, source = self.require(2)
+        parts = self.instruction.parts
+        dtype = self.type_of()
+        to_space = parts[1] == "to"
+        space = SPACES.get(parts[2 if to_space else 1])
+        if space is None or dtype not in (U64, U32):
+            raise self.refused("an unknown conversion of addresses")
+        name = self.value(source, U64)
+        base = _BASES.get(space, 0)
+        if base:
+            name = self.fresh(f"{name} {'-' if to_space else '+'} {self.constant_object(np.uint64(base))}")
+        if dtype != U64:
+            name = self.fresh(self.converted(name, U64, dtype))
+        self.write(destination, name, dtype)
+
+    def is_in_space(self) -> None:
+        destination, source = self.require(2)
+        space = SPACES.get(self.instruction.parts[1])
+        if space is None:
+            raise self.refused("an unknown state space")
+        low, high = (self.constant_object(np.uint64(bound)) for bound in _RANGES[space])
+        name = self.value(source, U64)
+        test = f"({name} >= {low}) & ({name} < {high})"
+        if space is Space.GLOBAL:
+            low, high = (self.constant_object(np.uint64(bound)) for bound in _RANGES[Space.CONST])
+            test = f"({test}) | (({name} >= {low}) & ({name} < {high}))"
+        self.write(destination, self.fresh(test), PREDICATE)
+
+    def map_shared(self) -> None:
+        """mapa: with clusters of one block, the address itself."""
+        destination, source, _ = self.require(3)
+        dtype = self.type_of()
+        self.write(destination, self.value(source, dtype), dtype)
+
+    def get_rank(self) -> None:
+        destination, _ = self.require(2)
+        self.write(destination, self.constant_object(np.uint32(0)), U32)
+
+    def policy(self) -> None:
+        """createpolicy: how caches are to be used; the values mean nothing here."""
+        self.write(self.instruction.operands[0], self.constant_object(np.uint64(0)), U64)
+
+
+def _join(low: Array, high: Array) -> Array:
+    shape = np.broadcast_shapes(np.shape(low), np.shape(high))
+    whole = np.empty(shape, DOUBLE_WORD)
+    whole["x"] = low
+    whole["y"] = high
+    return whole

@@ -1,0 +1,149 @@
+"""Instructions of warps as Python source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neutrino.emulator.arithmetic import find_matrix_operation
+from neutrino.emulator.datatypes import PREDICATE, word
+from neutrino.emulator.memory_source import MemorySource
+from neutrino.emulator.program import (
+    Operand,
+    Pair,
+    Register,
+    Sink,
+    Vector,
+)
+from neutrino.emulator.values_source import U32, U64
+
+
+class WarpSource(MemorySource):
+    """Shuffles, votes and the like (PTX ISA 9.7.9), and matrices (9.7.14)."""
+
+    def warp_operation(self, method: str, arguments: list[str], destinations: list[tuple[Operand, Any]]) -> None:
+        names = []
+        for _ in destinations:
+            self.counter += 1
+            names.append(f"t{self.counter}")
+        self.emit(f"{', '.join(names)}, = m.{method}({', '.join(arguments)}, at)")
+        for (destination, dtype), name in zip(destinations, names, strict=True):
+            self.write(destination, name, dtype)
+
+    def pair(self, operand: Operand) -> tuple[Operand, Operand]:
+        return (operand.first, operand.second) if isinstance(operand, Pair) else (operand, Sink())
+
+    def shuffle(self) -> None:
+        parts = self.instruction.parts
+        sync = "sync" in parts
+        operands = self.require(5 if sync else 4)
+        mode = next((part for part in parts if part in ("up", "down", "bfly", "idx")), "")
+        if not mode or parts[-1] not in ("b32", "u32", "s32", "f32"):
+            raise self.refused("an unknown shuffle")
+        first, second = self.pair(operands[0])
+        arguments = [repr(mode), *(self.value(operand, U32) for operand in operands[1:4])]
+        self.warp_operation("shuffle", arguments, [(first, U32), (second, PREDICATE)])
+
+    def vote(self) -> None:
+        parts = self.instruction.parts
+        sync = "sync" in parts
+        operands = self.require(3 if sync else 2)
+        mode = next((part for part in parts if part in ("all", "any", "uni", "ballot")), "")
+        if not mode:
+            raise self.refused("an unknown vote")
+        mask = self.value(operands[2], U32) if sync else self.constant_object(np.uint32(0xFFFFFFFF))
+        arguments = [repr(mode), self.value(operands[1], PREDICATE), mask]
+        self.warp_operation("vote", arguments, [(operands[0], U32 if mode == "ballot" else PREDICATE)])
+
+    def match(self) -> None:
+        parts = self.instruction.parts
+        destination, source, mask = self.require(3)
+        dtype = word(self.type_of().itemsize)
+        first, second = self.pair(destination)
+        arguments = [repr("all" if "all" in parts else "any"), self.value(source, dtype), self.value(mask, U32)]
+        self.warp_operation("match", arguments, [(first, U32), (second, PREDICATE)])
+
+    def reduce(self) -> None:
+        destination, source, mask = self.require(3)
+        parts = self.instruction.parts
+        operation = next((part for part in parts if part in ("add", "min", "max", "and", "or", "xor")), "")
+        dtype = self.type_of()
+        if not operation or dtype.itemsize != 4:
+            raise self.refused("an unknown reduction")
+        flags = [repr(operation), str("abs" in parts), str("NaN" in parts)]
+        arguments = [*flags, self.value(source, dtype), self.value(mask, U32)]
+        self.warp_operation("reduce", arguments, [(destination, dtype)])
+
+    def elect(self) -> None:
+        destination, mask = self.require(2)
+        first, second = self.pair(destination)
+        self.warp_operation("elect", [self.value(mask, U32)], [(first, U32), (second, PREDICATE)])
+
+    def active_mask(self) -> None:
+        (destination,) = self.require(1)
+        if self.guard is None:
+            self.warp_operation("active_mask", ["None"], [(destination, U32)])
+        else:
+            self.warp_operation("active_mask", [self.guard], [(destination, U32)])
+
+    def matrix(self) -> None:
+        operands = self.require(4, 6)
+        try:
+            operation = find_matrix_operation(self.instruction.statement.opcode)
+        except ValueError as error:
+            raise self.refused(str(error)) from error
+        if operation is None or len(operands) != 4:
+            raise self.refused("a matrix operation that the embedded device does not know")
+        function = f"op{len(self.namespace)}"
+        self.namespace[function] = operation.function
+        texts = []
+        for operand, words in zip(operands[1:], (operation.a, operation.b, operation.c), strict=True):
+            names: list[str] = []
+            for element in operand.elements if isinstance(operand, Vector) else (operand,):
+                names += self.words(element)
+            if len(names) != words:
+                raise self.refused("a fragment of the wrong size")
+            texts.append(f"({''.join(name + ', ' for name in names)})")
+        result = self.fresh(f"m.matrix({function}, {', '.join(texts)}, at)")
+        place = 0
+        for element in operands[0].elements if isinstance(operands[0], Vector) else (operands[0],):
+            wide = isinstance(element, Register) and element.dtype.itemsize == 8
+            if wide:
+                low, high = (self.fresh(f"{result}[:, {place + half}].astype({self.dtype(U64)})") for half in (0, 1))
+                self.write(element, self.fresh(f"{low} | ({high} << {self.constant_object(np.uint64(32))})"), U64)
+            else:
+                self.write(element, self.fresh(f"{result}[:, {place}]"), U32)
+            place += 2 if wide else 1
+        if place != operation.d:
+            raise self.refused("a fragment of the wrong size")
+
+    def words(self, operand: Operand) -> list[str]:
+        if isinstance(operand, Register) and operand.dtype.itemsize == 8:
+            name = self.read(operand, U64)
+            high = f"({name} >> {self.constant_object(np.uint64(32))}).astype({self.dtype(U32)})"
+            return [self.fresh(f"{name}.astype({self.dtype(U32)})"), self.fresh(high)]
+        return [self.value(operand, U32)]
+
+    def matrices(self) -> None:
+        parts = self.instruction.parts
+        operands = self.require(2)
+        count = next((int(part[1]) for part in parts if part in ("x1", "x2", "x4")), 0)
+        storing = parts[0] == "stmatrix"
+        if not count or "m8n8" not in parts or parts[-1] != "b16":
+            raise self.refused("a shape that the embedded device does not know")
+        elements = self.elements(operands[1 if storing else 0], count)
+        space, base, offset = self.memory(operands[0 if storing else 1])
+        head = f"{self.instruction.number}, {int(space)}, {base}, {offset}"
+        transposed = str("trans" in parts)
+        if storing:
+            listed = "".join(f"{self.value(element, U32)}, " for element in elements)
+            self.emit(f"m.store_matrices({head}, ({listed}), {transposed}, at)")
+            return
+        names = self.fresh(f"m.load_matrices({head}, {count}, {transposed}, at)")
+        for place, element in enumerate(elements):
+            self.write(element, self.fresh(f"{names}[{place}]"), U32)
+
+    def transpose(self) -> None:
+        destination, source = self.require(2)
+        self.warp_operation("transpose_matrix", [self.value(source, U32)], [(destination, U32)])
