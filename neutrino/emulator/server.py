@@ -27,8 +27,9 @@ from neutrino.errors import DeviceFaultError, FaultKind, PtxRefusedError
 
 SOCKET_FD = 3
 HOST_PROCESS_FD = 4
-SLICE = 256
-"""Steps of one launch before the next one has its turn, or a message is looked for."""
+SLICE = 24
+"""Steps of one launch before the next one has its turn, and a message is looked for. A step takes some 10 µs or more,
+so that a kernel that waits costs others little, and looking costs little itself."""
 
 _HEADER = struct.Struct("<IIQ")  # code, bytes behind it, id: channel.c
 _LAUNCH = struct.Struct("<QI3I3IIII")  # struct ed_launch_request

@@ -394,6 +394,14 @@ int main(int argc, char **argv)
 		printf("ready\n");
 		fflush(stdout);
 		pause();
+	} else if (!strcmp(scenario, "lost-device")) {
+		CUfunction add = obtain(module, "add");
+		printf("ready\n");
+		fflush(stdout);
+		getchar();
+		CHECK(launch_add(add, 1, word, NULL));
+		EXPECT(999, synchronize(NULL));
+		EXPECT(999, launch_add(add, 1, word, NULL));
 	} else if (!strcmp(scenario, "allocations")) {
 		CUdeviceptr address;
 		for (int i = 2; i < 6; i++)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -183,6 +184,39 @@ def test_a_limit_on_files_and_closed_descriptors_do_not_matter(bench: Bench) -> 
     result = subprocess.run(
         ["/bin/bash", "-c", script], env=bench.environment(), stdout=subprocess.PIPE, timeout=60, check=False
     )
+    assert (result.stdout, result.returncode) == (b"done\n", 0)
+
+
+def test_the_end_of_the_device_process_is_an_error_and_not_the_hosts_end(bench: Bench) -> None:
+    host = subprocess.Popen(
+        [str(bench.folder / "life"), "lost-device"],
+        env=bench.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert host.stdout is not None
+    assert host.stdout.readline() == "ready\n"
+    (device,) = _device_processes(host.pid)
+    os.kill(device, signal.SIGKILL)
+    output, errors = host.communicate("go on\n", timeout=30)
+    assert (output, host.returncode) == ("done\n", 0)
+    assert errors.startswith("neutrino: embedded device: the device process has ended\n")
+
+
+def test_a_pipe_that_nobody_reads_does_not_end_the_program(bench: Bench) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    result = subprocess.run(
+        [str(bench.folder / "life"), "fault", "trap", "719"],
+        env=bench.environment(),
+        stdout=subprocess.PIPE,
+        stderr=writing,
+        timeout=60,
+        check=False,
+    )
+    os.close(writing)
     assert (result.stdout, result.returncode) == (b"done\n", 0)
 
 

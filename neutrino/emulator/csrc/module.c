@@ -18,6 +18,9 @@
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of functions, kernels and a library's modules */
 
+/* Taken first: modules and libraries come and go under it, for a context that ends walks over all of them. */
+static pthread_mutex_t lifetimes = PTHREAD_MUTEX_INITIALIZER;
+
 /* --- images --- */
 
 #define FATBIN_MAGIC 0xba55ed50u
@@ -288,7 +291,9 @@ static CUresult load_module(struct ed_context *context, CUmodule *ret, const voi
 		result = load(image, size, count, options, values, &loaded);
 	if (result)
 		return result;
+	pthread_mutex_lock(&lifetimes);
 	*ret = make_module(context, &loaded);
+	pthread_mutex_unlock(&lifetimes);
 	return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -343,7 +348,9 @@ API cuModuleUnload(CUmodule module)
 	if (result)
 		return result;
 	ed_queue_wait_all(module->context);
+	pthread_mutex_lock(&lifetimes);
 	destroy_module(module);
+	pthread_mutex_unlock(&lifetimes);
 	return CUDA_SUCCESS;
 }
 
@@ -445,8 +452,8 @@ API cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, CUmodule module, co
 
 /* --- libraries --- */
 
-/* The library's module in the context: loaded again for every context after the first. */
-static CUresult module_in(struct ed_library *library, struct ed_context *context, struct ed_module **ret)
+/* The library's module in the context: loaded again for every context after the first. Under lifetimes. */
+static CUresult find_or_load(struct ed_library *library, struct ed_context *context, struct ed_module **ret)
 {
 	struct ed_module *unclaimed = NULL;
 	struct ed_loaded loaded;
@@ -472,7 +479,15 @@ static CUresult module_in(struct ed_library *library, struct ed_context *context
 	library->modules = module;
 	pthread_mutex_unlock(&mutex);
 	/* Another thread may have been faster: then this one waits unclaimed for the next context. */
-	return module_in(library, context, ret);
+	return find_or_load(library, context, ret);
+}
+
+static CUresult module_in(struct ed_library *library, struct ed_context *context, struct ed_module **ret)
+{
+	pthread_mutex_lock(&lifetimes);
+	CUresult result = find_or_load(library, context, ret);
+	pthread_mutex_unlock(&lifetimes);
+	return result;
 }
 
 static CUresult load_library(CUlibrary *ret, const void *image, size_t size, const int *options, void **values,
@@ -485,6 +500,7 @@ static CUresult load_library(CUlibrary *ret, const void *image, size_t size, con
 		return result;
 	uint8_t *copy = malloc(size + 1);
 	CUkernel *kernels = calloc(loaded.kernel_count + 1, sizeof(*kernels));
+	pthread_mutex_lock(&lifetimes);
 	struct ed_library *library = copy && kernels ? ed_object_take(ED_LIBRARY, sizeof(*library)) : NULL;
 	struct ed_module *module = library ? make_module(NULL, &loaded) : NULL;
 	if (!module) {
@@ -494,6 +510,7 @@ static CUresult load_library(CUlibrary *ret, const void *image, size_t size, con
 			ed_object_give(library);
 		else
 			unload(&loaded);
+		pthread_mutex_unlock(&lifetimes);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	memcpy(copy, image, size);
@@ -503,6 +520,7 @@ static CUresult load_library(CUlibrary *ret, const void *image, size_t size, con
 	library->size = size;
 	library->kernels = kernels;
 	library->modules = module;
+	pthread_mutex_unlock(&lifetimes);
 	*ret = library;
 	return CUDA_SUCCESS;
 }
@@ -539,6 +557,21 @@ API cuLibraryLoadFromFile(CUlibrary *library, const char *path, int *jit_options
 	return result;
 }
 
+/* Every context that has a module of the library; the lock is not held meanwhile, since a kernel may wait for others. */
+static void wait_for_users(const struct ed_library *library)
+{
+	struct ed_context *contexts[64];
+	unsigned count = 0;
+
+	pthread_mutex_lock(&lifetimes);
+	for (const struct ed_module *module = library->modules; module && count < 64; module = module->next_of_library)
+		if (module->context)
+			contexts[count++] = module->context;
+	pthread_mutex_unlock(&lifetimes);
+	while (count)
+		ed_queue_wait_all(contexts[--count]);
+}
+
 API cuLibraryUnload(CUlibrary library)
 {
 	ENTER();
@@ -547,6 +580,8 @@ API cuLibraryUnload(CUlibrary library)
 	CUresult result = ed_capture_unsafe();
 	if (result)
 		return result;
+	wait_for_users(library);
+	pthread_mutex_lock(&lifetimes);
 	pthread_mutex_lock(&mutex);
 	struct ed_module *module = library->modules;
 	library->modules = NULL;
@@ -555,8 +590,6 @@ API cuLibraryUnload(CUlibrary library)
 	pthread_mutex_unlock(&mutex);
 	while (module) {
 		struct ed_module *next = module->next_of_library;
-		if (module->context)
-			ed_queue_wait_all(module->context);
 		destroy_module(module);
 		module = next;
 	}
@@ -566,6 +599,7 @@ API cuLibraryUnload(CUlibrary library)
 	free(kernels);
 	free(library->image);
 	ed_object_give(library);
+	pthread_mutex_unlock(&lifetimes);
 	return CUDA_SUCCESS;
 }
 
@@ -945,5 +979,7 @@ static void forget_module(void *object, void *context)
 
 void ed_module_forget_context(struct ed_context *context)
 {
+	pthread_mutex_lock(&lifetimes);
 	ed_object_each(ED_MODULE, forget_module, context);
+	pthread_mutex_unlock(&lifetimes);
 }

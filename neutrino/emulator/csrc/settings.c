@@ -1,7 +1,9 @@
 #include "settings.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,9 +129,15 @@ void ed_say(const char *format, ...)
 	va_end(arguments);
 	used += length < 0 ? 0 : (size_t)length < sizeof(line) - used - 1 ? (size_t)length : sizeof(line) - used - 2;
 	line[used++] = '\n';
-	/* One write, so that lines of several threads stay whole. */
-	if (write(STDERR_FILENO, line, used) < 0)
-		return;
+	/* One write, so that lines of several threads stay whole; a pipe that nobody reads must not end the program. */
+	sigset_t pipe_signal, before, pending;
+	sigemptyset(&pipe_signal);
+	sigaddset(&pipe_signal, SIGPIPE);
+	sigpending(&pending);
+	pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+	if (write(STDERR_FILENO, line, used) < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE))
+		sigtimedwait(&pipe_signal, NULL, &(struct timespec){0, 0});
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 uint64_t ed_now_ns(void)
