@@ -1,9 +1,9 @@
 """What each PTX instruction computes that only reads and writes registers, on arrays with an element a lane.
 
-The contract: integers, bits, comparisons, and every float operation with a rounding modifier (or with none) are exactly
-The contract: integers, bits, comparisons, and every float operation with a rounding modifier (or with none) are exact:
-what the PTX ISA and IEEE 754 say, in each rounding. NaN results are 0x7fffffff (f32) and 0x7fff (f16, bf16); those of f64
-Approximations and matrix products are as near as float64 makes them: see `approximate` and `matrix`.
+The contract: integers, bits, comparisons, and float operations with a rounding modifier (or with none) are exactly what
+the PTX ISA and IEEE 754 say, in each rounding; where those leave it open, what ptxas computes of constants. So NaN
+results are 0x7fffffff (f32) and 0x7fff (f16, bf16); those of f64 are the first operand that is NaN, made quiet, else
+0xfff8000000000000. Approximations and matrix products are as near as float64 makes them: see `approximate`, `matrix`.
 
 Left out, and refused: .oob, stochastic rounding (.rs), sparse and block-scaled `mma`, the video instructions.
 """

@@ -16,6 +16,7 @@ from neutrino.emulator.arithmetic.formats import (
     decode,
     encode,
     flush,
+    flush_result,
     halves_of,
     round_to,
     to_bf16,
@@ -36,7 +37,7 @@ from neutrino.emulator.arithmetic.operation import (
     from_expression,
     in_blocks,
 )
-from neutrino.emulator.arithmetic.rounding import MODES, sum_to_odd, to_integer
+from neutrino.emulator.arithmetic.rounding import MODES, sum_to_odd, to_f32, to_integer
 
 _FLOAT_TYPES = ("f16", "bf16", "f32", "f64")
 _TO_INTEGER = {"rni": "rn", "rzi": "rz", "rmi": "rm", "rpi": "rp"}
@@ -191,31 +192,39 @@ def _finished(function: Function, name: str, *, saturating: bool, relu: bool, fi
 
 
 def _float_to_float(source: str, target: str, mode: str, whole: str | None, ftz: bool) -> Function:
-    """Registers of one scalar type as another's; `whole`: rounded to an integer first."""
+    """Registers of one scalar type as another's; `whole`: rounded to an integer first.
+
+    NaN keeps its sign and the upper part of its payload between f32 and f64, and becomes the canonical one elsewhere.
+    """
 
     def function(a: Lanes) -> Lanes:
         value = decode(a, source)
         if ftz and source == "f32":
             value = flush(value, source)
-        if whole is not None:
-            value = to_integer(value, whole)
         if source == target:
-            result = a if whole is None and not ftz else value
-            if target == "bf16" and result is value:
-                return to_bf16(value)
-            return settle_nan(result, a) if target == "f64" else canonical(result)
+            return _whole_float(a, value, target, whole)
         if target == "f64":
-            return (
-                np.where(np.isnan(value), np.nan, value.astype(np.float64))
-                if np.isnan(value).any()
-                else value.astype(F64)
-            )
+            value = value.astype(np.float32)
+            return (value if source == "f32" and not ftz else canonical(value)).astype(F64)
+        if source == "f64" and target == "f32":
+            result = to_f32(value, mode)
+            return flush_result(result, target, lambda: value, mode) if ftz else result
         if target == "bf16" and mode == "rn" and value.dtype == np.float32:
             return to_bf16(value)
         result = to_register(value.astype(np.float64), target, mode)
         return flush(result, "f32") if ftz and target == "f32" else result
 
     return function
+
+
+def _whole_float(a: Lanes, value: Lanes, name: str, whole: str | None) -> Lanes:
+    """Registers `a`, which hold `value`, rounded to integers if `whole` says how."""
+    if whole is None:
+        return a if name == "bf16" else value
+    rounded = to_integer(value, whole)
+    if name == "bf16":
+        return to_bf16(rounded)
+    return settle_nan(rounded, a) if name == "f64" else canonical(rounded)
 
 
 def _to_tf32(words: Modifiers, source: str) -> Operation:
@@ -227,7 +236,9 @@ def _to_tf32(words: Modifiers, source: str) -> Operation:
     format = FORMATS["tf32"]
 
     def function(a: Lanes) -> Lanes:
-        return _packed_value(a.astype(np.float64), format, mode, relu, finite)
+        result = _packed_value(a.astype(np.float64), format, mode, relu, finite)
+        # Ties away from zero is an addition to the word, cut off: NaN comes out as the upper part of what it was.
+        return np.where(np.isnan(a), a.view(U32) & np.uint32(0xFFFFE000), result) if mode == "rna" else result
 
     return Operation((REGISTERS["f32"],), (U32,), function)
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from neutrino.emulator.arithmetic import double
 from neutrino.emulator.arithmetic.approximate import BUILDERS as APPROXIMATE
-from neutrino.emulator.arithmetic.formats import canonical, decode, flush, halves_of, join_values, to_bf16, to_register
+from neutrino.emulator.arithmetic.formats import (
+    canonical,
+    decode,
+    flush,
+    flush_result,
+    halves_of,
+    join_values,
+    to_bf16,
+    to_register,
+)
 from neutrino.emulator.arithmetic.operation import (
     BOOL,
     F32,
@@ -110,20 +120,37 @@ def finish(value: Lanes, name: str, after: Callable[[Lanes], Lanes]) -> Lanes:
     return (np.asarray(after(decode(value, name))).view(np.uint32) >> np.uint32(16)).astype(U16)
 
 
-def dressed(function: Function, name: str, *, ftz: bool, after: Function | None) -> Function:
-    """`function` of registers of the scalar type `name`, subnormal operands and results as zero, `after` at the end."""
+@dataclass(frozen=True)
+class Rounded:
+    """A function of registers of one scalar type.
+
+    exact: where its results can round up to the smallest normal number, the function of float64 values that gives them
+    before they are rounded by `mode`.
+    """
+
+    function: Function
+    exact: Function | None = None
+    mode: str = "rn"
+
+
+def dressed(rounded: Rounded, name: str, *, ftz: bool, after: Function | None) -> Function:
+    """The function for registers of the scalar type `name`, subnormal numbers as zero, `after` applied at the end."""
+    function, exact = rounded.function, rounded.exact
     if not ftz and after is None:
         return function
 
-    def apply(*operands: Lanes) -> Lanes:
-        if ftz:
-            operands = tuple(finish(operand, name, lambda value: flush(value, name)) for operand in operands)
+    def flushed(*operands: Lanes) -> Lanes:
+        operands = tuple(finish(operand, name, lambda value: flush(value, name)) for operand in operands)
         result = function(*operands)
-        if ftz:
-            result = finish(result, name, lambda value: flush(value, name))
-        return result if after is None else finish(result, name, after)
+        if exact is None or name == "bf16":
+            return finish(result, name, lambda value: flush(value, name))
+        wide = (operand.astype(np.float64) for operand in operands)
+        return flush_result(result, name, lambda: exact(*wide), rounded.mode)
 
-    return apply
+    inner = flushed if ftz else function
+    if after is None:
+        return inner
+    return lambda *operands: finish(inner(*operands), name, after)
 
 
 def pairwise(function: Function, name: str) -> Function:
@@ -143,14 +170,14 @@ def _take_after(words: Modifiers) -> Function | None:
     return rectify if words.flag("relu") else None
 
 
-def build(words: Modifiers, name: str, count: int, function: Function) -> Operation:
-    """The operation of `count` operands of the type `name` that `function` computes on scalars, and of what is left."""
+def build(words: Modifiers, name: str, count: int, rounded: Rounded) -> Operation:
+    """The operation of `count` operands of the type `name`, from its function of scalars and the modifiers left."""
     scalar = _PAIRS.get(name, name)
     ftz, after = words.flag("ftz"), _take_after(words)
     words.finish()
     if ftz and scalar == "f64":
         raise ValueError(f"{words.opcode}: .ftz is not for f64")
-    function = dressed(function, scalar, ftz=ftz, after=after)
+    function = dressed(rounded, scalar, ftz=ftz, after=after)
     dtype = REGISTERS[name]
     return Operation((dtype,) * count, (dtype,), pairwise(function, name) if name in _PAIRS else function)
 
@@ -171,10 +198,11 @@ def _rounded(words: Modifiers) -> Operation:
     if kind == "fma" or mode != "rn":
         function = in_blocks(function)
     if narrow is None:
-        return build(words, name, count, function)
+        exact: dict[str, Function] = {"mul": np.multiply, "fma": _multiply_add_f64(mode)}
+        return build(words, name, count, Rounded(function, exact.get(kind), mode))
     after = _take_after(words)
     words.finish()
-    wide = dressed(function, "f32", ftz=False, after=after)
+    wide = dressed(Rounded(function), "f32", ftz=False, after=after)
     first = 2 if kind == "fma" else 1
 
     def mixed(*operands: Lanes) -> Lanes:
@@ -210,7 +238,9 @@ def _quotient(words: Modifiers) -> Operation:
             "rcp": lambda a: divide(unit, a),
             "sqrt": lambda a: canonical(to_f32(np.sqrt(a, dtype=np.float64), mode)),
         }
-    return build(words, name, 2 if words.mnemonic == "div" else 1, functions[words.mnemonic])
+    exact: dict[str, Function] = {"div": np.divide, "rcp": np.reciprocal}
+    rounded = Rounded(functions[words.mnemonic], exact.get(words.mnemonic), mode)
+    return build(words, name, 2 if words.mnemonic == "div" else 1, rounded)
 
 
 def _approximation(words: Modifiers) -> Operation | None:
@@ -221,7 +251,7 @@ def _approximation(words: Modifiers) -> Operation | None:
 def _built_approximation(words: Modifiers, form: str) -> Operation:
     name = words.type((*_SCALARS, *_PAIRS))
     function, count = APPROXIMATE[words.mnemonic](words, _PAIRS.get(name, name), form)
-    return build(words, name, count, function)
+    return build(words, name, count, Rounded(function))
 
 
 def _approximate(words: Modifiers) -> Operation:
@@ -279,7 +309,7 @@ def _extremum(words: Modifiers) -> Operation:
         raise ValueError(f"{words.opcode}: .abs alone goes with three operands")
     if by_magnitude:
         function = _with_xored_sign(choose, scalar)
-    return build(words, name, count, function)
+    return build(words, name, count, Rounded(function))
 
 
 def _sign_bits(name: str) -> tuple[Function, Function, Function]:
@@ -322,8 +352,16 @@ def _sign(words: Modifiers) -> Operation:
         words.finish()
         dtype = REGISTERS[name]
         return from_expression((dtype,), dtype, "np.abs({0})" if kind == "abs" else "-{0}")
-    function: Function = clear if kind == "abs" else _negate(scalar)
-    return build(words, name, 1, function)
+    plain = clear if kind == "abs" else _negate(scalar)
+    # As ptxas has it: the halves' NaN is the canonical one, but that of two in one word only changes its sign.
+    function = plain if name in ("f16x2", "f32") else lambda value: _canonical_half(plain(value), scalar)
+    return build(words, name, 1, Rounded(function))
+
+
+def _canonical_half(value: Lanes, name: str) -> Lanes:
+    nan = _is_nan(value, name)
+    canonical_nan = np.uint16(0x7FFF).view(value.dtype)
+    return np.where(nan, canonical_nan, value) if nan.any() else value
 
 
 def _negate(name: str) -> Function:

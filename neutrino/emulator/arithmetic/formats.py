@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -104,6 +105,26 @@ def flush(value: Lanes, name: str) -> Lanes:
     """`value`, of the format `name`, with zeros of the same sign for subnormal numbers (.ftz)."""
     small = np.abs(value) < _SMALLEST_NORMAL[name]
     return np.where(small, np.copysign(value.dtype.type(0), value), value) if small.any() else value
+
+
+# A power of two that lifts the smallest normal number well into the normal ones.
+_LIFT = {"f16": 2.0**20, "f32": 2.0**64}
+
+
+def flush_result(result: Lanes, name: str, exact: Callable[[], Lanes], mode: str) -> Lanes:
+    """`flush` of results of the type f16 or f32 that were rounded by `mode`.
+
+    What counts as subnormal is the result rounded as if exponents had no lower end, as ptxas has it: so some of the
+    exact values just below the smallest normal number, which round to it, still give zero. exact: gives the results as
+    float64, exact or rounded to odd.
+    """
+    edge = np.abs(result) == _SMALLEST_NORMAL[name]
+    if edge.any():
+        lift = _LIFT[name]
+        lifted = np.abs(to_register(exact() * lift, name, mode))
+        low = edge & (lifted < result.dtype.type(_SMALLEST_NORMAL[name] * lift))
+        result = np.where(low, np.copysign(result.dtype.type(0), result), result)
+    return flush(result, name)
 
 
 def round_to(value: Lanes, format: Format, mode: str) -> Lanes:

@@ -16,6 +16,8 @@ PARAMETERS: dict[str, tuple[int, int, Fraction, int]] = {
     "f16": (11, -14, Fraction(65504), 0x7FFF),
     "bf16": (8, -126, Fraction((2**8 - 1) * 2**120), 0x7FFF),
     "f32": (24, -126, Fraction((2**24 - 1) * 2**104), 0x7FFFFFFF),
+    # What .ftz looks at: f32 with exponents without a lower end.
+    "f32.ftz": (24, -100000, Fraction((2**24 - 1) * 2**104), 0x7FFFFFFF),
     "f64": (53, -1022, Fraction((2**53 - 1) * 2**971), 0xFFF8000000000000),
     "tf32": (11, -126, Fraction((2**11 - 1) * 2**117), 0x7FFFFFFF),
     "e4m3": (4, -6, Fraction(448), 0x7F),

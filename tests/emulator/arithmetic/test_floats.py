@@ -141,10 +141,10 @@ def _flush(value, name):
 @pytest.mark.parametrize("kind", ["add", "mul", "fma", "div"])
 def test_flushed_and_saturated(kind, mode):
     plain = {
-        "add": lambda *values: reference.add(*values, "f32", mode),
-        "mul": lambda *values: reference.multiply(*values, "f32", mode),
-        "fma": lambda *values: reference.multiply_add(*values, "f32", mode),
-        "div": lambda *values: reference.divide(*values, "f32", mode),
+        "add": lambda *values: reference.add(*values, "f32.ftz", mode),
+        "mul": lambda *values: reference.multiply(*values, "f32.ftz", mode),
+        "fma": lambda *values: reference.multiply_add(*values, "f32.ftz", mode),
+        "div": lambda *values: reference.divide(*values, "f32.ftz", mode),
     }[kind]
 
     def flushed(*values):
@@ -158,6 +158,16 @@ def test_flushed_and_saturated(kind, mode):
     _check(f"{kind}.{mode}.ftz.f32", "f32", flushed, count, 1500, 5)
     if kind != "div":
         _check(f"{kind}.{mode}.ftz.sat.f32", "f32", saturated, count, 1500, 6)
+
+
+def test_flushed_just_below_the_smallest_normal_number():
+    # (1 - 2**-13) (1 + 2**-13) rounds to 1 at any exponent, (1 - 2**-12) (1 + 2**-12) only where a bit is missing.
+    near, far = (np.array([(1 - step) * 2.0**-63], np.float32) for step in (2.0**-13, 2.0**-12))
+    other, another = (np.array([(1 + step) * 2.0**-63], np.float32) for step in (2.0**-13, 2.0**-12))
+    assert run("mul.rn.ftz.f32", near, other).tolist() == [2.0**-126]
+    assert run("mul.rn.f32", far, another).tolist() == [2.0**-126]
+    assert run("mul.rn.ftz.f32", far, another).tolist() == [0]
+    assert run("fma.rn.ftz.f32", far, another, np.zeros(1, np.float32)).tolist() == [0]
 
 
 @pytest.mark.parametrize("name", ["f16", "bf16"])
@@ -222,8 +232,12 @@ def test_signs(name):
     a, b = (_registers(array, name) for array in words)
     word = np.dtype(WORDS[name])
     top = word.type(1 << (8 * word.itemsize - 1))
-    np.testing.assert_array_equal(np.asarray(run(f"abs.{name}", a)).view(word), words[0] & ~top)
-    np.testing.assert_array_equal(np.asarray(run(f"neg.{name}", a)).view(word), words[0] ^ top)
+    for kind, plain in (("abs", words[0] & ~top), ("neg", words[0] ^ top)):
+        wanted = plain
+        if name in ("f16", "bf16"):
+            nan = np.array([math.isnan(value_of(int(given_word), name)) for given_word in words[0]])
+            wanted = np.where(nan, word.type(0x7FFF), plain)
+        np.testing.assert_array_equal(np.asarray(run(f"{kind}.{name}", a)).view(word), wanted)
     if name in ("f32", "f64"):
         joined = (words[1] & ~top) | (words[0] & top)
         np.testing.assert_array_equal(np.asarray(run(f"copysign.{name}", a, b)).view(word), joined)
