@@ -45,6 +45,8 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         self.pending: dict[Key, Lanes] = {(0, 0, 0): Lanes(self.live.copy(), self.live_count)}
         self.since: dict[Key, int] = {(0, 0, 0): 0}
         self.stalled: dict[Key, Lanes] = {}
+        # Threads that may pass the bar.warp.sync that they stand at.
+        self.passed: NDArray[np.bool_] = np.zeros(self.threads, np.bool_)
         self.steps = 0
         self.instructions = 0
         self.waited = False
@@ -178,6 +180,7 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
             self.live[lanes.at] = False
         if self.live_count and self.waiting_at_barriers:
             self.release_barriers()
+        self.resume_stalled()
 
     # -- which goes next
 
@@ -231,10 +234,21 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
             return lanes
         constant = np.uint32((mask or 0) & 0xFFFFFFFF)
         wanted = constant if mask is not None else unit.masks[block.index](self, file, lanes.at)
-        have = self.ballots(lanes.mask.reshape(-1, WARP))
-        missing = self.ballots(self.live.reshape(-1, WARP)) & ~have
+        here = lanes.mask
+        is_barrier = block.instructions[0].name == "bar"
+        if is_barrier:
+            # Any bar.warp.sync will do, not this one only (PTX ISA 9.7.13.2).
+            others = {other: some for other, some in self.stalled.items() if self.at_warp_barrier(other)}
+            for some in others.values():
+                here = here | some.mask
+        missing = self.ballots((self.live & ~here).reshape(-1, WARP))
         at = lanes.indices()
         ready = (missing[at >> 5] & wanted) == 0
+        if is_barrier:
+            ready |= self.passed[at]
+            self.passed[at] = False
+            if others and ready.any():
+                self.pass_others(others, at[ready], np.broadcast_to(wanted, at.shape)[ready])
         count = int(np.count_nonzero(ready))
         if count == lanes.count:
             return lanes
@@ -243,6 +257,22 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
             return None
         going, self.stalled[key] = of_indices(at[ready], self.threads), of_indices(at[~ready], self.threads)
         return going
+
+    def at_warp_barrier(self, key: Key) -> bool:
+        """Whether threads stand at a ``bar.warp.sync`` there."""
+        return self.units[key[1]].graph.blocks[key[2]].instructions[0].name == "bar"
+
+    def pass_others(self, others: dict[Key, Lanes], at: Indices, members: NDArray[np.uint32]) -> None:
+        """The barriers of these threads are complete: so are those of their members that stand at another one."""
+        masks = np.zeros(self.threads // WARP, np.uint32)
+        np.bitwise_or.at(masks, at >> 5, members)
+        for key, lanes in others.items():
+            threads = lanes.indices()
+            free = (masks[threads >> 5] >> (threads & 31).astype(np.uint32) & np.uint32(1)) != 0
+            if free.any():
+                self.passed[threads[free]] = True
+                del self.stalled[key]
+                self.add(key, lanes)
 
     def wake(self) -> bool:
         """With nothing left to run: find threads that can go on after all. False: all have ended."""
@@ -253,12 +283,16 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         if not self.pending and self.stalled and self._woken != self.live_count:
             # Threads that they waited for may have ended since.
             self._woken = self.live_count
-            stalled, self.stalled = self.stalled, {}
-            for key, lanes in stalled.items():
-                self.add(key, lanes)
+            self.resume_stalled()
         if not self.pending:
             self.report_deadlock()
         return True
+
+    def resume_stalled(self) -> None:
+        """Let threads that wait for others of their warps look again."""
+        stalled, self.stalled = self.stalled, {}
+        for key, lanes in stalled.items():
+            self.add(key, lanes)
 
     def report_deadlock(self) -> None:
         """No thread can go on: say where they wait."""

@@ -130,6 +130,56 @@ def test_threads_meet_again_after_a_branch() -> None:
     assert (results == 0xFFFFFFFF).all()
 
 
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_a_barrier_of_a_warp_in_both_branches(seed: int | None) -> None:
+    body = """
+    mov.u32 %r4, room;
+    shl.b32 %r5, %r3, 2;
+    add.u32 %r5, %r5, %r4;
+    xor.b32 %r6, %r3, 31;
+    shl.b32 %r6, %r6, 2;
+    add.u32 %r6, %r6, %r4;
+    st.shared.u32 [%r5], %r3;
+    setp.lt.u32 %p0, %r3, 16;
+    @%p0 bra LOW;
+    bar.warp.sync -1;
+    ld.shared.u32 %r7, [%r6];
+    bra DONE;
+LOW:
+    add.u32 %r8, %r3, 1;
+    bar.warp.sync 0xffffffff;
+    ld.shared.u32 %r7, [%r6];
+DONE:
+    st.global.u32 [%d1], %r7;
+    """
+    results = np.zeros(32, np.uint32)
+    Kernel(body, before=_ROOM, seed=seed).run(results)
+    assert results.tolist() == [thread ^ 31 for thread in range(32)]
+
+
+def test_threads_that_ended_are_no_partners() -> None:
+    # The others spin until the shuffle is done.
+    body = """
+    ld.param.u64 %d3, [p1];
+    setp.gt.u32 %p0, %r3, 15;
+    @%p0 bra SPIN;
+    setp.gt.u32 %p1, %r3, 7;
+    @%p1 exit;
+    shfl.sync.idx.b32 %r4, %r3, 3, 31, 0xffff;
+    st.global.u32 [%d1], %r4;
+    st.volatile.global.u32 [%d3], 1;
+    exit;
+SPIN:
+    ld.volatile.global.u32 %r5, [%d3];
+    setp.eq.u32 %p2, %r5, 0;
+    @%p2 bra SPIN;
+    """
+    for seed in (None, 1, 2):
+        results, flag = np.zeros(32, np.uint32), np.zeros(1, np.uint32)
+        Kernel(body, parameters=2, seed=seed).run(results, flag)
+        assert results.tolist() == [3] * 8 + [0] * 24
+
+
 def test_clocks_only_go_forward() -> None:
     body = ("    mov.u64 %d4, %clock64;\n    mov.u64 %d5, %globaltimer;\n    mov.u64 %d6, %clock64;\n"
             "    mov.u32 %r5, 0;\nAGAIN:\n    add.u32 %r5, %r5, 1;\n    setp.lt.u32 %p0, %r5, %r3;\n"
