@@ -1,38 +1,55 @@
-"""A fake driver, a program of the driver API, and the hook, compiled for these tests; cache entries made by hand."""
+"""The stand-in driver, programs of the driver API and the hook, compiled for these tests; twins made by the patcher."""
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from neutrino.cache import Cache, image_key, run_key
-from neutrino.entry import KernelEntry, write_entry
+from neutrino.device_kind import DeviceKind
+from neutrino.emulator import build as emulator_build
+from neutrino.entry import KernelEntry, read_entry, write_entry
 from neutrino.loader import build, install
-from neutrino.probing.layout import Reason, block_size
-from neutrino.probing.model import Field, Level, Map, MapKind, ScalarType, Span
+from neutrino.patch import patch_image
+from neutrino.probing import Selection, load_probe_file
+from neutrino.probing.layout import Reason
+from neutrino.probing.model import Map, ProbeSet
 
 HERE = Path(__file__).parent
 CSRC = Path(build.__file__).parent / "csrc"
-BLOCK_SCHED = Map(
-    "BlockSched",
-    MapKind.ARRAY,
-    Level.WARP,
-    16,
-    1,
-    (
-        Field("start", ScalarType.U64, 0),
-        Field("elapsed", ScalarType.U32, 8),
-        Field("cuid", ScalarType.U32, 12),
+ROOT = HERE.parent.parent
+TICKETS = HERE / "tickets.toml"
+RUN_KEY = run_key("probes", "selection", "assembler", "version", DeviceKind.EMBEDDED)
+IMAGE = (HERE / "kernels.ptx").read_bytes() + b"// the tests change the last letter to have another image: a"
+"""What the programs load, without the NUL that they add."""
+POOL_LEAST = 4 << 20
+"""Bytes of the smallest pool: 8 segments of 256 KiB, and 64 chunks of 32 KiB."""
+
+PROGRAMS = {
+    "host": (
+        "host.c", "program.c", "captures.c", "contexts.c", "launches.c", "modules.c", "processes.c", "streams.c",
     ),
-    Span(1, 1),
-)
-RUN_KEY = run_key("probes", "selection", "assembler", "version")
-IMAGE = b".version 9.0\n" + b" " * 5000
+    "random": ("random.c", "program.c"),
+}  # fmt: skip
+SANITIZERS = {
+    "plain": ("-O2",),
+    "address": ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
+    "thread": ("-O1", "-fsanitize=thread"),
+}
+_SANITIZER_OPTIONS = {
+    # The drain thread and what it points at live until the process ends, by design.
+    "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0:exitcode=99",
+    "UBSAN_OPTIONS": "print_stacktrace=1:exitcode=99",
+    "TSAN_OPTIONS": "exitcode=99:halt_on_error=0:report_signal_unsafe=0:die_after_fork=0:atexit_sleep_ms=0",
+}
 
 
 def compile_c(target: Path, *arguments: str) -> None:
@@ -56,109 +73,190 @@ def compile_c(target: Path, *arguments: str) -> None:
     )
 
 
+def second(image: bytes) -> bytes:
+    """The image with its last letter changed, as the programs change it."""
+    return image[:-1] + bytes([image[-1] ^ 1])
+
+
+@functools.cache
+def entry_of(image: bytes, probes: ProbeSet | None = None) -> bytes:
+    """What the patcher makes of the image; probes: the tickets' where none are given."""
+    return patch_image(
+        image, probes or load_probe_file(TICKETS), "sm_90", selection=Selection(), assembler=None,
+        key=image_key(RUN_KEY, "sm_90", image), device=DeviceKind.EMBEDDED,
+    )  # fmt: skip
+
+
+def probes_with_cap(folder: Path, cap: int) -> ProbeSet:
+    """The tests' probes, with room for that many tickets a warp; their file is written into folder."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "tickets.toml"
+    path.write_text(TICKETS.read_text().replace("cap = 1", f"cap = {cap}"))
+    probes = load_probe_file(path)
+    assert [entry.cap for entry in probes.maps] == [cap, 1]
+    return probes
+
+
 @dataclass(frozen=True)
 class Bench:
-    """Folder with the fake driver, the program and the hook."""
+    """A folder with the stand-in driver, the programs and the hook, all compiled with the same sanitizers."""
 
     folder: Path
+    sanitizer: str
 
     @property
     def driver(self) -> Path:
-        return self.folder / "libcuda.so.1"
+        return self.folder / "driver" / "libcuda.so.1"
 
     @property
     def host(self) -> Path:
         return self.folder / "host"
 
-    def build(self, flags: tuple[str, ...]) -> Bench:
+    @property
+    def random_program(self) -> Path:
+        return self.folder / "random"
+
+    @property
+    def maps(self) -> tuple[Map, ...]:
+        """Tickets and Entered, as most tests use them."""
+        return load_probe_file(TICKETS).maps
+
+    def build(self) -> Bench:
+        flags = SANITIZERS[self.sanitizer]
         self.folder.mkdir(parents=True, exist_ok=True)
-        compile_c(
-            self.driver,
-            *flags,
-            "-shared",
-            "-fPIC",
-            "-Wl,-soname,libcuda.so.1",
-            "-Wl,-Bsymbolic",
-            str(HERE / "fake_driver.c"),
-        )
-        compile_c(self.host, *flags, str(HERE / "host.c"))
+        emulator_build.build(self.driver.parent, flags=flags)
+        for name, sources in PROGRAMS.items():
+            compile_c(self.folder / name, *flags, *(str(HERE / "programs" / source) for source in sources))
         build.build(self.folder / "lib", flags=flags)
         return self
 
-    def run(
-        self,
-        scenario: str,
-        home: Path,
-        *,
-        twins: bool = True,
-        reason: Reason = Reason.PROBED,
-        extra: Mapping[str, str] | None = None,
-        image: bytes = IMAGE,
-        cap: int = 1,
-    ) -> subprocess.CompletedProcess[str]:
-        """The program under the hook, its twins in a cache below home; traces in home/trace."""
-        cache = Cache(home / "cache")
-        home.mkdir(exist_ok=True)
-        (home / "image").write_bytes(image)
-        if twins:
-            for variant in {image, _second(image)}:
-                key = image_key(RUN_KEY, "sm_90", variant)
-                cache.write(key, entry_for(key, reason, cap))
-        else:
-            cache.root.mkdir()
-        installed = install.install_hook(self.driver, cache.root)
-        environment = {
+    def environment(self, home: Path, device: Mapping[str, object] | None = None) -> dict[str, str]:
+        """What the programs need to find the stand-in and their image. device: settings of the stand-in."""
+        settings = {"python": sys.executable, "root": ROOT, "strict": 1, **(device or {})}
+        return {
             **os.environ,
+            **(_SANITIZER_OPTIONS if self.sanitizer != "plain" else {}),
             "HOST_IMAGE": str(home / "image"),
-            "LD_LIBRARY_PATH": str(self.folder),
+            "LD_LIBRARY_PATH": str(self.driver.parent),
+            "NEUTRINO_EMBEDDED": ";".join(f"{key}={value}" for key, value in settings.items()),
+        }
+
+    def hooked(self, environment: Mapping[str, str], home: Path) -> dict[str, str]:
+        """The environment with the hook in it; twins come from home/cache, traces go to home/trace."""
+        cache = Cache(home / "cache")
+        if not cache.root.exists():
+            cache.root.mkdir()
+        with mock.patch.object(install, "_BUILT", self.folder / "lib"):
+            installed = install.install_hook(self.driver, cache.root)
+        return {
+            **environment,
             "LD_PRELOAD": install.preload(installed, os.environ.get("LD_PRELOAD", "")),
             "NEUTRINO_DRIVER": str(self.driver),
             "NEUTRINO_KEY": RUN_KEY.hex(),
             "NEUTRINO_CACHE": str(cache.root),
             "NEUTRINO_TRACEDIR": str(home / "trace"),
-            **(extra or {}),
         }
-        return subprocess.run(
-            [str(self.host), scenario],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
+
+    def run(
+        self,
+        program: str,
+        home: Path,
+        *arguments: str,
+        hook: bool = True,
+        twins: bool = True,
+        probes: ProbeSet | None = None,
+        extra: Mapping[str, str] | None = None,
+        device: Mapping[str, object] | None = None,
+        image: bytes = IMAGE,
+    ) -> subprocess.CompletedProcess[str]:
+        """``host SCENARIO``, or another program of the folder, with and without the hook.
+
+        twins: they are in the cache, made with the given probes; else none can be had. device: settings of the
+        stand-in.
+        """
+        home.mkdir(exist_ok=True)
+        (home / "image").write_bytes(image)
+        if hook and twins:
+            cache = Cache(home / "cache")
+            for variant in (image, second(image)):
+                cache.write(image_key(RUN_KEY, "sm_90", variant), entry_of(variant, probes))
+        environment = self.environment(home, device)
+        if hook:
+            environment = self.hooked(environment, home)
+        command = [str(self.random_program), *arguments] if program == "random" else [str(self.host), program]
+        result = subprocess.run(
+            command, env=environment | dict(extra or {}), capture_output=True, text=True, timeout=120, check=False
         )
+        assert "Sanitizer" not in result.stderr, result.stderr[:6000]
+        assert "runtime error" not in result.stderr, result.stderr[:6000]
+        return result
 
 
-def _second(image: bytes) -> bytes:
-    changed = bytearray(image)
-    changed[4000] ^= 1
-    return bytes(changed)
+def write_reasons(home: Path, reason: Reason) -> None:
+    """Cache entries that give that reason in place of twins."""
+    cache = Cache(home / "cache")
+    home.mkdir(exist_ok=True)
+    for variant in (IMAGE, second(IMAGE)):
+        key = image_key(RUN_KEY, "sm_90", variant)
+        cache.write(key, write_entry(key, load_probe_file(TICKETS).maps, [
+            KernelEntry("count_p2", reason, "said the test")], []))  # fmt: skip
 
 
-def entry_for(key: bytes, reason: Reason, cap: int = 1) -> bytes:
-    def kernel(name: str, parameters: int) -> KernelEntry:
-        if reason is not Reason.PROBED:
-            return KernelEntry(name, reason, "said the test")
-        return KernelEntry(
-            name,
-            reason,
-            twin=f"{name}__neutrino",
-            parameters=tuple((8 * i, 8) for i in range(parameters)),
-            block_offset=8 * parameters,
-            block_size=block_size(1, 0),
-            files={"manifest.json": b"{}", "original.ptx": b"o", "probed.ptx": b"p"},
-        )
+def write_immense(home: Path) -> None:
+    """Cache entries whose records of one launch would not fit 64 bits of addresses."""
+    cache = Cache(home / "cache")
+    home.mkdir(exist_ok=True)
+    probes = load_probe_file(TICKETS)
+    maps = [replace(entry, size=65536, cap=2**32 - 1) if entry.cap == 1 and entry.name == "Tickets" else entry
+            for entry in probes.maps]  # fmt: skip
+    for variant in (IMAGE, second(IMAGE)):
+        entry = read_entry(entry_of(variant), "entry")
+        cache.write(entry.key, write_entry(entry.key, maps, entry.kernels, entry.images))
 
-    kernels = [kernel("count_p2", 2), kernel("spin_p1", 1), kernel("fault_p1", 1)]
-    return write_entry(key, [replace(BLOCK_SCHED, cap=cap)], kernels, [b"FAKETWIN\0"])
+
+def _works(sanitizer: str, folder: Path) -> bool:
+    source = folder / "empty.c"
+    source.write_text("int main(void) { return 0; }\n")
+    command = [*build.compiler(), *SANITIZERS[sanitizer], str(source), "-o", str(folder / "empty")]
+    built = subprocess.run(command, capture_output=True, check=False)
+    return built.returncode == 0 and subprocess.run([str(folder / "empty")], check=False).returncode == 0
 
 
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return Bench(tmp_path_factory.mktemp("bench")).build(("-O2",))
+    return Bench(tmp_path_factory.mktemp("bench"), "plain").build()
 
 
-@pytest.fixture
-def use_lib(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """The hook compiled for the tests in place of the installed one."""
-    monkeypatch.setattr(install, "_BUILT", bench.folder / "lib")
-    return bench
+@pytest.fixture(scope="session", params=sorted(SANITIZERS))
+def any_bench(request: pytest.FixtureRequest, bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """Without a sanitizer, under AddressSanitizer with UndefinedBehaviorSanitizer, under ThreadSanitizer."""
+    if request.param == "plain":
+        return bench
+    folder = tmp_path_factory.mktemp(request.param)
+    if not _works(request.param, folder):
+        pytest.skip(f"this compiler has no working -fsanitize={request.param}")
+    return Bench(folder, request.param).build()
+
+
+class Reference:
+    """What programs print and return without the hook; asked once for each program and its settings."""
+
+    def __init__(self, bench: Bench, folder: Path) -> None:
+        self._bench = bench
+        self._folder = folder
+        self._known: dict[str, tuple[str, int]] = {}
+
+    def __call__(
+        self, program: str, *arguments: str, device: Mapping[str, object] | None = None
+    ) -> tuple[str, int]:
+        name = repr((program, arguments, sorted((device or {}).items())))
+        if name not in self._known:
+            result = self._bench.run(program, self._folder, *arguments, hook=False, device=device)
+            assert "neutrino: trace" not in result.stderr
+            self._known[name] = result.stdout, result.returncode
+        return self._known[name]
+
+
+@pytest.fixture(scope="session")
+def reference(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    return Reference(bench, tmp_path_factory.mktemp("reference"))

@@ -1,4 +1,4 @@
-"""``neutrino`` from end to end in front of a fake driver: patcher, assembler, listener and cache are the real ones."""
+"""``neutrino`` from end to end on the embedded device: patcher, assembler, listener and cache are the real ones."""
 
 from __future__ import annotations
 
@@ -17,35 +17,13 @@ import pytest
 from neutrino.errors import ToolMissingError
 from neutrino.toolchain import find_tool
 
-from .conftest import Bench
+from .conftest import IMAGE, TICKETS, Bench
 from .trace_files import Files
-
-PTX = """.version 8.0
-.target sm_90
-.address_size 64
-.visible .entry count_p2(.param .u64 counter, .param .u32 unused)
-{
-	.reg .b64 %d<3>;
-	ld.param.u64 %d1, [counter];
-	atom.global.add.u64 %d2, [%d1], 1;
-	ret;
-}
-.visible .entry spin_p1(.param .u64 flag)
-{
-	.reg .b64 %d<2>; .reg .b32 %r<2>; .reg .pred %p<2>;
-	ld.param.u64 %d1, [flag];
-$again:
-	ld.volatile.global.u32 %r1, [%d1];
-	setp.eq.u32 %p1, %r1, 0;
-	@%p1 bra $again;
-	ret;
-}
-"""
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    (tmp_path / "image").write_text(PTX)
+    (tmp_path / "image").write_bytes(IMAGE)
     return tmp_path
 
 
@@ -57,20 +35,21 @@ def ptxas() -> Path:
         pytest.skip(str(error))
 
 
+EMBEDDED = ("--device", "embedded")
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {**os.environ, "HOST_IMAGE": str(home / "image"), "XDG_CACHE_HOME": str(home / "cache")}
+
+
 def neutrino(
-    bench: Bench, home: Path, *arguments: str, extra: Mapping[str, str] | None = None, driver: bool = True
+    home: Path, *arguments: str, extra: Mapping[str, str] | None = None, device: tuple[str, ...] = EMBEDDED
 ) -> subprocess.CompletedProcess[str]:
-    environment = {
-        **os.environ,
-        "HOST_IMAGE": str(home / "image"),
-        "XDG_CACHE_HOME": str(home / "cache"),
-        **({"LD_LIBRARY_PATH": str(bench.folder)} if driver else {}),
-        **(extra or {}),
-    }
-    command = [sys.executable, "-m", "neutrino.cli.run", *arguments]
+    command = [sys.executable, "-m", "neutrino.cli.run", *device, *arguments]
     return subprocess.run(
-        command, env=environment, cwd=home, capture_output=True, text=True, timeout=120, check=False
-    )
+        command, env=environment(home) | dict(extra or {}), cwd=home, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
 
 
 @pytest.mark.usefixtures("ptxas")
@@ -82,13 +61,13 @@ def test_the_second_run_finds_everything_in_the_cache(bench: Bench, home: Path, 
     extra = {"NEUTRINO_PTXAS": str(logging)}
     for run in ("first", "second"):
         result = neutrino(
-            bench, home, "-p", "block_sched", "--tracedir", run, str(bench.host), "plain", extra=extra
+            home, "-p", str(TICKETS), "--tracedir", run, str(bench.host), "plain", extra=extra
         )
-        assert (result.stdout, result.returncode) == ("20\n", 0), result.stderr
+        assert (result.stdout, result.returncode) == ("120\n", 0), result.stderr
         assert re.fullmatch(rf"neutrino: trace in {home}/{run}/\w+\n", result.stderr)
         files = Files(home / run)
         assert files.counted("count_p2") == {"probed": 20}
-        files.check_records()
+        assert list(files.check_tickets(bench.maps)) == list(range(120))
         image = next(event for event in files.events if event["event"] == "image")
         assert image["cached"] == (run == "second")
         if run == "first":
@@ -98,14 +77,14 @@ def test_the_second_run_finds_everything_in_the_cache(bench: Bench, home: Path, 
             assert not log.exists()
             assert image["ready_ms"] <= 5
     assert (files.path / "read.py").is_file()
-    assert "BlockSched" in (files.path / "probe.toml").read_text()
+    assert "Tickets" in (files.path / "probe.toml").read_text()
     manifest = json.loads(
-        (files.path / "kernel" / str(files.kernel("count_p2")) / "manifest.json").read_text()
+        (files.path / "kernel" / str(files.kernels("count_p2")[0]) / "manifest.json").read_text()
     )
     assert manifest["registers"]["twin"] >= manifest["registers"]["original"] > 0
 
 
-def test_starting_a_command_imports_no_patcher(bench: Bench, home: Path) -> None:
+def test_starting_a_command_imports_no_patcher(home: Path) -> None:
     code = "import sys; sys.argv = ['neutrino']; import neutrino.cli.run; print(*sys.modules)"
     names = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -123,8 +102,8 @@ def test_starting_a_command_imports_no_patcher(bench: Bench, home: Path) -> None
 @pytest.mark.usefixtures("ptxas")
 def test_a_damaged_entry_is_made_anew(bench: Bench, home: Path) -> None:
     for run in ("first", "second"):
-        result = neutrino(bench, home, "-p", "block_sched", "--tracedir", run, str(bench.host), "plain")
-        assert (result.stdout, result.returncode) == ("20\n", 0)
+        result = neutrino(home, "-p", "block_sched", "--tracedir", run, str(bench.host), "plain")
+        assert (result.stdout, result.returncode) == ("120\n", 0)
         assert Files(home / run).counted("count_p2") == {"probed": 20}
         (entry,) = (home / "cache" / "neutrino").glob("twins/*/*.twins")
         entry.write_bytes(entry.read_bytes()[:-100])
@@ -132,8 +111,8 @@ def test_a_damaged_entry_is_made_anew(bench: Bench, home: Path) -> None:
 
 @pytest.mark.usefixtures("ptxas")
 def test_selection_leaves_a_kernel_alone(bench: Bench, home: Path) -> None:
-    result = neutrino(bench, home, "-p", "block_sched", "--filter", "count", str(bench.host), "plain")
-    assert (result.stdout, result.returncode) == ("20\n", 0)
+    result = neutrino(home, "-p", "block_sched", "--filter", "count", str(bench.host), "plain")
+    assert (result.stdout, result.returncode) == ("120\n", 0)
     assert Files(home / "trace").counted("count_p2") == {"not-selected": 20}
 
 
@@ -141,19 +120,20 @@ def test_without_an_assembler_the_program_runs_and_the_reason_is_kept(bench: Ben
     broken = home / "ptxas"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
-    result = neutrino(bench, home, "-p", "block_sched", str(bench.host), "plain",
-                      extra={"NEUTRINO_PTXAS": str(broken)})  # fmt: skip
-    assert (result.stdout, result.returncode) == ("20\n", 0)
+    # Not said to be embedded, the device is taken for a GPU, whose twins are assembled.
+    extra = bench.environment(home) | {"NEUTRINO_PTXAS": str(broken), "XDG_CACHE_HOME": str(home / "cache")}
+    result = neutrino(home, "-p", "block_sched", str(bench.host), "plain", extra=extra, device=())
+    assert (result.stdout, result.returncode) == ("120\n", 0)
     files = Files(home / "trace")
     assert files.counted("count_p2") in ({"helper": 20}, {"assembler": 20})
     assert not list((home / "cache").glob("neutrino/twins/*/*.twins"))
 
 
-def test_the_commands_pid_status_and_output_are_its_own(bench: Bench, home: Path) -> None:
+def test_the_commands_pid_status_and_output_are_its_own(home: Path) -> None:
     script = "import os, sys; print(os.getpid()); print('err', file=sys.stderr); sys.exit(7)"
     process = subprocess.Popen(
-        [sys.executable, "-m", "neutrino.cli.run", "-p", "block_sched", sys.executable, "-c", script],
-        env={**os.environ, "LD_LIBRARY_PATH": str(bench.folder), "XDG_CACHE_HOME": str(home / "cache")},
+        [sys.executable, "-m", "neutrino.cli.run", *EMBEDDED, "-p", "block_sched", sys.executable, "-c", script],
+        env=environment(home),
         cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     out, err = process.communicate(timeout=60)
@@ -161,36 +141,36 @@ def test_the_commands_pid_status_and_output_are_its_own(bench: Bench, home: Path
     assert not (home / "trace").exists()
 
 
-def test_a_signal_ends_the_command_as_without_neutrino(bench: Bench, home: Path) -> None:
-    result = neutrino(bench, home, "-p", "block_sched", "sh", "-c", "kill -TERM $$")
+def test_a_signal_ends_the_command_as_without_neutrino(home: Path) -> None:
+    result = neutrino(home, "-p", "block_sched", "sh", "-c", "kill -TERM $$")
     assert result.returncode == -signal.SIGTERM
 
 
-def test_signals_that_python_ignores_are_the_commands_own(bench: Bench, home: Path) -> None:
+def test_signals_that_python_ignores_are_the_commands_own(home: Path) -> None:
     command = ("sh", "-c", "grep SigIgn /proc/self/status")
     # Popen's child has them as they are by default, too.
     alone = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert neutrino(bench, home, "-p", "block_sched", *command).stdout == alone.stdout
-    with_head = f"'{sys.executable}' -m neutrino.cli.run -p block_sched sh -c 'yes; kill -l $?' | head -1"
+    assert neutrino(home, "-p", "block_sched", *command).stdout == alone.stdout
+    hooked = f"'{sys.executable}' -m neutrino.cli.run --device embedded -p block_sched"
     result = subprocess.run(
-        ["sh", "-c", with_head], capture_output=True, text=True, timeout=60, check=False, cwd=home,
-        env={**os.environ, "LD_LIBRARY_PATH": str(bench.folder), "XDG_CACHE_HOME": str(home / "cache")},
+        ["sh", "-c", f"{hooked} sh -c 'yes; kill -l $?' | head -1"],
+        capture_output=True, text=True, timeout=60, check=False, cwd=home, env=environment(home),
     )  # fmt: skip
     assert "Broken pipe" not in result.stderr
 
 
-def test_a_script_that_names_no_interpreter_runs(bench: Bench, home: Path) -> None:
+def test_a_script_that_names_no_interpreter_runs(home: Path) -> None:
     script = home / "script"
     script.write_text('echo "$0 $1"; exit 6\n')
     script.chmod(0o755)
-    result = neutrino(bench, home, "-p", "block_sched", str(script), "a b")
+    result = neutrino(home, "-p", "block_sched", str(script), "a b")
     assert (result.stdout, result.returncode) == (f"{script} a b\n", 6)
 
 
-def test_no_process_and_no_socket_stay_behind(bench: Bench, home: Path) -> None:
+def test_no_process_and_no_socket_stay_behind(home: Path) -> None:
     runtime = home / "run"
     runtime.mkdir()
-    result = neutrino(bench, home, "-p", "block_sched", "true", extra={"XDG_RUNTIME_DIR": str(runtime)})
+    result = neutrino(home, "-p", "block_sched", "true", extra={"XDG_RUNTIME_DIR": str(runtime)})
     assert result.returncode == 0
     deadline = time.monotonic() + 10
     while list(runtime.iterdir()) and time.monotonic() < deadline:
@@ -198,8 +178,8 @@ def test_no_process_and_no_socket_stay_behind(bench: Bench, home: Path) -> None:
     assert list(runtime.iterdir()) == []
 
 
-def test_without_a_driver_the_command_runs_and_one_line_says_so(bench: Bench, home: Path) -> None:
-    result = neutrino(bench, home, "-p", "block_sched", "sh", "-c", "echo out; exit 5", driver=False)
+def test_without_a_driver_the_command_runs_and_one_line_says_so(home: Path) -> None:
+    result = neutrino(home, "-p", "block_sched", "sh", "-c", "echo out; exit 5", device=())
     if "no CUDA driver" not in result.stderr:
         pytest.skip("this machine has a CUDA driver")
     assert (result.stdout, result.returncode) == ("out\n", 5)
@@ -228,9 +208,9 @@ def test_without_a_driver_the_command_runs_and_one_line_says_so(bench: Bench, ho
     ],
 )
 def test_nothing_starts_and_one_line_says_why(
-    bench: Bench, home: Path, arguments: tuple[str, ...], status: int, said: str
+    home: Path, arguments: tuple[str, ...], status: int, said: str
 ) -> None:
-    result = neutrino(bench, home, *arguments)
+    result = neutrino(home, *arguments, device=() if "--driver" in arguments else EMBEDDED)
     assert (result.stdout, result.returncode) == ("", status)
     assert len(result.stderr.splitlines()) == 1
     assert said in result.stderr
@@ -241,16 +221,11 @@ def test_nothing_starts_and_one_line_says_why(
 def test_closed_and_full_streams_are_the_commands_own(bench: Bench, home: Path, closing: str) -> None:
     script = f"for d in 0 1 2; do test -e /proc/$$/fd/$d && echo $d >> {home}/open; done; '{bench.host}' plain; exit 7"
     # The shell's first two words run it with and without Neutrino.
-    for prefix in ("", f"'{sys.executable}' -m neutrino.cli.run -p block_sched "):
+    for prefix in ("", f"'{sys.executable}' -m neutrino.cli.run --device embedded -p block_sched "):
         (home / "open").unlink(missing_ok=True)
         run = subprocess.run(
             ["sh", "-c", f"{prefix}sh -c \"$1\" {closing}", "sh", script],
-            env={
-                **os.environ,
-                "HOST_IMAGE": str(home / "image"),
-                "LD_LIBRARY_PATH": str(bench.folder),
-                "XDG_CACHE_HOME": str(home / "cache"),
-            },
+            env=environment(home) if prefix else bench.environment(home),
             cwd=home, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         found = run.returncode, run.stdout, (home / "open").read_text() if (home / "open").exists() else ""
@@ -261,15 +236,15 @@ def test_closed_and_full_streams_are_the_commands_own(bench: Bench, home: Path, 
     assert Files(home / "trace").counted("count_p2") == {"probed": 20}
 
 
-def test_no_message_of_ours_goes_to_the_commands_stdout(bench: Bench, home: Path) -> None:
+def test_no_message_of_ours_goes_to_the_commands_stdout(home: Path) -> None:
     command = f"'{sys.executable}' -m neutrino.cli.run -p nosuch true 2>&-"
     result = subprocess.run(command, shell=True, cwd=home, capture_output=True, text=True, check=False)
     assert (result.stdout, result.returncode) == ("", 125)
 
 
 @pytest.mark.parametrize("cache", ["image", "/proc"])
-def test_a_cache_that_cannot_be_is_named(bench: Bench, home: Path, cache: str) -> None:
-    result = neutrino(bench, home, "-p", "block_sched", "true", extra={"XDG_CACHE_HOME": str(home / cache)})
+def test_a_cache_that_cannot_be_is_named(home: Path, cache: str) -> None:
+    result = neutrino(home, "-p", "block_sched", "true", extra={"XDG_CACHE_HOME": str(home / cache)})
     assert (result.stdout, result.returncode) == ("", 125)
     assert len(result.stderr.splitlines()) == 1
     assert f"{home / cache}/neutrino: the cache cannot be there" in result.stderr
@@ -278,17 +253,17 @@ def test_a_cache_that_cannot_be_is_named(bench: Bench, home: Path, cache: str) -
 @pytest.mark.usefixtures("ptxas")
 def test_a_cache_that_is_filled_serves_without_being_written(bench: Bench, home: Path) -> None:
     arguments = ("-p", "block_sched", str(bench.host), "plain")
-    neutrino(bench, home, *arguments)
+    neutrino(home, *arguments)
     before = {path: path.stat().st_mtime_ns for path in (home / "cache").rglob("*")}
-    result = neutrino(bench, home, *arguments)
-    assert (result.stdout, result.returncode) == ("20\n", 0)
+    result = neutrino(home, *arguments)
+    assert (result.stdout, result.returncode) == ("120\n", 0)
     assert {path: path.stat().st_mtime_ns for path in (home / "cache").rglob("*")} == before
 
 
-def test_a_runtime_folder_that_is_relative_is_not_taken(bench: Bench, home: Path) -> None:
+def test_a_runtime_folder_that_is_relative_is_not_taken(home: Path) -> None:
     (home / "run").mkdir()
     command = ("sh", "-c", "echo $NEUTRINO_SOCKET")
-    result = neutrino(bench, home, "-p", "block_sched", *command, extra={"XDG_RUNTIME_DIR": "run"})
+    result = neutrino(home, "-p", "block_sched", *command, extra={"XDG_RUNTIME_DIR": "run"})
     assert Path(result.stdout).is_absolute()
     assert list((home / "run").iterdir()) == []
 
@@ -296,20 +271,20 @@ def test_a_runtime_folder_that_is_relative_is_not_taken(bench: Bench, home: Path
 @pytest.mark.usefixtures("ptxas")
 def test_stages_are_kept_though_the_twins_are_cached(bench: Bench, home: Path) -> None:
     for run in ("first", "second"):
-        neutrino(bench, home, "-p", "block_sched", str(bench.host), "plain")
-        result = neutrino(bench, home, "-p", "block_sched", "--save-temps", run, str(bench.host), "plain")
-        assert (result.stdout, result.returncode) == ("20\n", 0)
+        neutrino(home, "-p", "block_sched", str(bench.host), "plain")
+        result = neutrino(home, "-p", "block_sched", "--save-temps", run, str(bench.host), "plain")
+        assert (result.stdout, result.returncode) == ("120\n", 0)
         assert len(list((home / run).glob("*/probed.ptx"))) == 1
     assert len(list((home / "cache" / "neutrino").glob("twins/*/*.twins"))) == 1
 
 
-def test_a_typo_in_a_probe_is_shown_with_line_column_and_hint(bench: Bench, home: Path) -> None:
+def test_a_typo_in_a_probe_is_shown_with_line_column_and_hint(home: Path) -> None:
     (home / "p.toml").write_text(
         'platform = "cuda"\n[map.M]\ntype = "array"\nlevel = "warp"\nsize = 8\ncap = 1\ndata = { start = "u64" }\n'
         '[probe.a]\nposition = "kernel"\nlevel = "warp"\n'
         'before = """\n.reg .u64 %start;\nmov.u64 %strt, %clock64;\nSAVE [ M ] { %start };\n"""\n'
     )
-    result = neutrino(bench, home, "-p", "./p.toml", "sh", "-c", "echo started")
+    result = neutrino(home, "-p", "./p.toml", "sh", "-c", "echo started")
     assert (result.stdout, result.returncode) == ("", 125)
     assert "p.toml:13:9" in result.stderr
     assert "%start" in result.stderr

@@ -10,11 +10,12 @@ from cffi import FFI
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neutrino.entry import read_entry
 from neutrino.loader import build
 from neutrino.probing.layout import c_header, region_layout
 from neutrino.probing.model import Level, Map, MapKind, Span
 
-from .conftest import CSRC, compile_c
+from .conftest import CSRC, IMAGE, compile_c, entry_of
 
 maps = st.lists(
     st.tuples(
@@ -94,13 +95,9 @@ def test_measuring_any_bytes_stays_inside_them(core: tuple[FFI, object], data: b
 @settings(deadline=None, max_examples=200)
 @given(st.data())
 def test_an_entry_with_any_byte_changed_is_refused(core: tuple[FFI, object], data: st.DataObject) -> None:
-    from neutrino.probing.layout import Reason
-
-    from .conftest import entry_for
-
     ffi, library = core
-    key = bytes(range(32))
-    entry = bytearray(entry_for(key, Reason.PROBED))
+    entry = bytearray(entry_of(IMAGE))
+    key = read_entry(bytes(entry), "entry").key
     opened = ffi.new("char[256]")
     assert library.nt_entry_open(ffi.from_buffer(bytes(entry)), len(entry), key, opened)  # type: ignore[attr-defined]
     place = data.draw(st.integers(0, len(entry) - 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,36 @@ from neutrino.probing.layout import (
     LAUNCHES_HEADER_SIZE,
     MAX_KERNELS,
     REASON_SLOTS,
+    SUM_COPIES,
     LaunchState,
     Reason,
+    record_dtype,
+    region_layout,
+    sum_stride,
 )
+from neutrino.probing.model import Map
 
-RECORD = np.dtype([("serial", "<u8"), ("warp", "<u4"), ("seven", "<u4")])
+_COUNTING = ("count_p2", "count_p6")
+"""Kernels of kernels.ptx whose warps take tickets of a counter of the program's."""
 
 
 class Files:
+    """A trace of a program of the tests, made with the maps Tickets and Entered."""
+
     def __init__(self, parent: Path) -> None:
+        """The only trace in the folder parent."""
         folders = list(parent.iterdir())
         assert len(folders) == 1, folders
-        self.path = folders[0]
+        self._read(folders[0])
+
+    @classmethod
+    def of(cls, trace: Path) -> Files:
+        files = cls.__new__(cls)
+        files._read(trace)
+        return files
+
+    def _read(self, path: Path) -> None:
+        self.path = path
         data = (self.path / "launches.bin").read_bytes()
         self.header = np.frombuffer(data, LAUNCHES_HEADER.dtype, 1)[0]
         self.counters = np.frombuffer(data, "<u8", MAX_KERNELS * REASON_SLOTS, LAUNCHES_HEADER_SIZE).reshape(
@@ -38,36 +57,61 @@ class Files:
         self.events: list[dict[str, Any]] = [
             json.loads(line) for line in (self.path / "events.jsonl").read_text().splitlines()
         ]
+        self._data: dict[int, bytes] = {}
 
-    def kernel(self, name: str) -> int:
-        return int(
-            next(event["id"] for event in self.events if event["event"] == "kernel" and event["name"] == name)
-        )
+    def kernels(self, *names: str) -> list[int]:
+        """Ids of the kernels of these names: one for each image."""
+        return [int(event["id"]) for event in self.events if event["event"] == "kernel" and event["name"] in names]
 
-    def counted(self, name: str) -> dict[str, int]:
-        row = self.counters[self.kernel(name)]
-        return {reason.word: int(row[reason]) for reason in Reason if row[reason]}
+    def counted(self, *names: str) -> dict[str, int]:
+        """Launches of the kernels of these names by what became of them."""
+        rows = self.counters[self.kernels(*names)].sum(axis=0)
+        return {reason.word: int(rows[reason]) for reason in Reason if rows[reason]}
 
     def written(self) -> np.ndarray[Any, np.dtype[np.void]]:
         return self.launches[self.launches["state"] == LaunchState.WRITTEN]
 
-    def records(self, launch: np.void) -> np.ndarray[Any, np.dtype[np.void]]:
-        """The records of a written launch of the fake kernels: one a warp."""
-        data = (self.path / "result" / f"{launch['kernel']}.bin").read_bytes()
-        offset = int(launch["data_offset"])
+    def frame(self, launch: np.void) -> bytes:
+        """The data of a written launch behind its frame, which must be this launch's."""
+        kernel = int(launch["kernel"])
+        if kernel not in self._data:
+            self._data[kernel] = (self.path / "result" / f"{kernel}.bin").read_bytes()
+        data, offset = self._data[kernel], int(launch["data_offset"])
         frame = np.frombuffer(data, FRAME.dtype, 1, offset)[0]
         assert frame["magic"] == b"NTFRAME"
         assert list(frame["grid"]) == list(launch["grid"])
-        warps = int(np.prod(launch["grid"].astype(np.uint64))) * -(-int(np.prod(launch["block"])) // 32)
-        return np.frombuffer(data, RECORD, warps, offset + FRAME.size)
+        assert list(frame["block"]) == list(launch["block"])
+        begin = offset + int(FRAME.size)
+        return data[begin : begin + int(launch["data_size"])]
 
-    def check_records(self) -> None:
-        """Every written launch: all its warps, one serial throughout, no two launches with the same."""
-        serials = []
+    def check_tickets(self, maps: Sequence[Map]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        """Every written launch holds what its kernel did: all its threads, a ticket a warp, each once in the process.
+
+        Returns the tickets in order.
+        """
+        tickets, entered = maps
+        counting = self.kernels(*_COUNTING)
+        taken = [np.zeros(0, np.uint64)]
         for launch in self.written():
-            records = self.records(launch)
-            assert (records["seven"] == 7).all()
-            assert (records["warp"] == np.arange(len(records))).all()
-            assert (records["serial"] == records["serial"][0]).all()
-            serials.append(int(records["serial"][0]))
-        assert len(set(serials)) == len(serials)
+            blocks, threads = (int(np.prod(launch[name].astype(np.uint64))) for name in ("grid", "block"))
+            warps_per_block = -(-threads // 32)
+            warps = blocks * warps_per_block
+            (first, total), size = region_layout(maps, warps)
+            data = self.frame(launch)
+            assert len(data) == size
+            ran = np.frombuffer(data, np.uint8, SUM_COPIES * sum_stride(entered.size), total.records)
+            copies = np.ascontiguousarray(ran.reshape(SUM_COPIES, -1)[:, :8]).view("<u8")
+            assert int(copies.sum()) == blocks * threads
+            if int(launch["kernel"]) not in counting:
+                continue
+            dtype = record_dtype(tickets.fields, tickets.size)
+            records = np.frombuffer(data, dtype, warps * tickets.cap, first.records)[:: tickets.cap]
+            assert (records["seven"] == 7).all(), launch
+            if int(launch["grid"][1]) == int(launch["grid"][2]) == 1:
+                assert (records["block"] == np.repeat(np.arange(blocks), warps_per_block)).all()
+            if first.counts is not None:
+                assert (np.frombuffer(data, "<u4", warps, first.counts) == 1).all()
+            taken.append(records["ticket"])
+        every = np.sort(np.concatenate(taken))
+        assert (np.diff(every) > 0).all(), "a ticket was taken twice"
+        return every

@@ -1,0 +1,151 @@
+/*
+ * A program of the driver API for the tests: `host SCENARIO`. What it prints, the driver's answers among it, and its
+ * status must be the same with and without the hook.
+ */
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "host.h"
+
+CUcontext context;
+CUmodule module;
+CUfunction function;
+CUstream stream;
+CUdeviceptr counter, flag;
+
+CUresult count(CUfunction counting, unsigned blocks, unsigned threads, CUstream on)
+{
+	return launch_at(counting, counter, blocks, threads, on);
+}
+
+CUdeviceptr make_counter(void)
+{
+	static uint64_t made;
+	uint64_t start = made++ << 32;
+	CUdeviceptr memory = allocate(sizeof(start));
+
+	CHECK(cu.MemcpyHtoD_v2(memory, &start, sizeof(start)));
+	return memory;
+}
+
+void say_counter(void)
+{
+	printf("%llu\n", (unsigned long long)value_at(counter));
+}
+
+void rest(void)
+{
+	usleep(60000);
+}
+
+static void limit_files(rlim_t size)
+{
+	setrlimit(RLIMIT_FSIZE, &(struct rlimit){size, size});
+}
+
+static const struct scenario {
+	const char *name;
+	void (*run)(void);
+	bool is_over; /* the context is gone or in error: nothing can be read back */
+} scenarios[] = {
+	{"plain", plain, false},
+	{"unversioned", plain, false},
+	{"small-files", plain, false},
+	{"nobody-listens", plain, false},
+	{"forgetful", plain, false},
+	{"closed", plain, false},
+	{"many", many, false},
+	{"large", large, false},
+	{"immense", immense, false},
+	{"cut", cut, false},
+	{"parameters", parameters, false},
+	{"variables", variables, false},
+	{"shared-memory", shared_memory, false},
+	{"forms", forms, false},
+	{"reload", reload, false},
+	{"names", names, false},
+	{"short-streams", short_streams, false},
+	{"many-streams", many_streams, false},
+	{"full-streams", full_streams, false},
+	{"heirs", heirs, false},
+	{"own-streams", own_streams, false},
+	{"spin", spin, false},
+	{"endless", endless, true},
+	{"primary", primary, false},
+	{"destroy", destroy, false},
+	{"unannounced", unannounced, false},
+	{"no-memory", no_memory, false},
+	{"fault", fault, true},
+	{"misaligned", misaligned, true},
+	{"trap", trap, true},
+	{"fault-elsewhere", fault_elsewhere, false},
+	{"fork-first", plain, false},
+	{"fork", fork_and_exit, false},
+	{"bare-fork", bare_fork, false},
+	{"fork-and-call", fork_and_call, false},
+	{"fork-amid", fork_amid, false},
+	{"kill", kill_self, true},
+	{"threads", threads, false},
+	{"churn", churn, false},
+	{"contexts-and-libraries", contexts_and_libraries, false},
+	{"exit-amid", exit_amid, true},
+	{"capture", capture, false},
+	{"forbidden", forbidden, false},
+	{"fork-and-join", fork_and_join, false},
+	{"capture-first", capture_first, false},
+	{"nodes", nodes, false},
+	{"capture-amid", capture_amid, false},
+};
+
+/* What the scenario needs before the program has asked for anything. */
+static void surround(const char *name)
+{
+	int ends[2];
+
+	/* A process that forks before it uses the driver has a child that may use it too. */
+	if (!strcmp(name, "fork-first") && fork())
+		wait(NULL);
+	if (!strcmp(name, "nobody-listens") && pipe(ends) == 0) {
+		dup2(ends[1], 2);
+		close(ends[0]);
+		close(ends[1]);
+	}
+	if (!strcmp(name, "forgetful"))
+		unsetenv("NEUTRINO_DRIVER");
+	if (!strcmp(name, "closed"))
+		for (int fd = 0; fd < 3; fd += 2)
+			close(fd);
+}
+
+int main(int argc, char **argv)
+{
+	const char *name = argc > 1 ? argv[1] : "plain";
+	const struct scenario *scenario = scenarios, *end = scenarios + sizeof(scenarios) / sizeof(*scenarios);
+
+	while (scenario < end && strcmp(scenario->name, name))
+		scenario++;
+	if (scenario == end) {
+		fprintf(stderr, "no scenario %s\n", name);
+		return 2;
+	}
+	surround(name);
+	read_image();
+	find_driver(strcmp(name, "unversioned") ? "libcuda.so.1" : "libcuda.so");
+	CHECK(cu.Init(0));
+	find_launches();
+	CHECK(cu.DevicePrimaryCtxRetain(&context, 0));
+	CHECK(cu.CtxSetCurrent(context));
+	counter = make_counter();
+	flag = allocate(8);
+	if (!strcmp(name, "small-files") || !strcmp(name, "cut"))
+		limit_files(*name == 's' ? 1 << 20 : 12 << 20);
+	module = load();
+	function = obtain(module, "count_p2");
+	stream = make_stream(0);
+	scenario->run();
+	if (!scenario->is_over) {
+		CHECK(cu.CtxSynchronize());
+		say_counter();
+	}
+	return 0;
+}

@@ -1,0 +1,63 @@
+/* One scenario after another is run by host.c; this is what they work with. */
+#ifndef HOST_H
+#define HOST_H
+
+#include "program.h"
+
+extern CUcontext context; /* the primary one */
+extern CUmodule module;
+extern CUfunction function; /* count_p2 of the module */
+extern CUstream stream;
+extern CUdeviceptr counter, flag;
+
+/* Counters begin with numbers of their own, so that no two tickets of the process are the same. */
+CUdeviceptr make_counter(void);
+CUresult count(CUfunction counting, unsigned blocks, unsigned threads, CUstream on);
+void say_counter(void);
+
+/* Let the hook's own thread work, which does so every few milliseconds. */
+void rest(void);
+
+void plain(void);
+void many(void);
+void large(void);
+void immense(void);
+void cut(void);
+void parameters(void);
+void variables(void);
+void shared_memory(void);
+void forms(void);
+void reload(void);
+void names(void);
+void short_streams(void);
+void many_streams(void);
+void full_streams(void);
+void heirs(void);
+void own_streams(void);
+void spin(void);
+void endless(void);
+void primary(void);
+void destroy(void);
+void unannounced(void);
+void no_memory(void);
+void fault(void);
+void misaligned(void);
+void trap(void);
+void fault_elsewhere(void);
+void fork_and_exit(void);
+void bare_fork(void);
+void fork_and_call(void);
+void fork_amid(void);
+void kill_self(void);
+void threads(void);
+void churn(void);
+void contexts_and_libraries(void);
+void exit_amid(void);
+void capture(void);
+void forbidden(void);
+void fork_and_join(void);
+void capture_first(void);
+void nodes(void);
+void capture_amid(void);
+
+#endif

@@ -1,0 +1,48 @@
+"""What the hook asks of the driver: nothing on the launch path that waits, allocates or calls back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from neutrino.probing import load_probes
+
+from .conftest import Bench
+from .trace_files import Files
+
+WARM_UP, LAUNCHES = 256, 10_240
+
+
+def _calls(bench: Bench, home: Path, launches: int, probe: str) -> dict[str, Counter[str]]:
+    counts = home / "counts.json"
+    result = bench.run(
+        "many", home, probes=load_probes([probe]), device={"count": counts},
+        extra={"HOST_LAUNCHES": str(launches), "NEUTRINO_POOL": str(64 << 20)},
+    )
+    assert (result.stdout, result.returncode) == (f"{launches}\n", 0)
+    files = Files(home / "trace")
+    counted = files.counted("count_p2")
+    assert counted == {"probed": launches}
+    assert len(files.written()) == launches
+    calls = json.loads(counts.read_text())
+    return {who: Counter(calls[who]) for who in ("hook", "hook-thread")}
+
+
+@pytest.mark.parametrize("probe", ["block_sched", "gmem_bytes"])
+def test_launches_cost_no_synchronisation_allocation_or_callback(bench: Bench, tmp_path: Path, probe: str) -> None:
+    before = _calls(bench, tmp_path / "before", WARM_UP, probe)
+    after = _calls(bench, tmp_path / "after", WARM_UP + LAUNCHES, probe)
+    assert after["hook"]["cuLaunchKernel"] - before["hook"]["cuLaunchKernel"] == LAUNCHES
+    added = after["hook"] - before["hook"]
+    events = added.pop("cuEventRecord", 0)
+    assert events <= LAUNCHES / 64
+    allowed = {"cuLaunchKernel", "cuStreamIsCapturing", "cuStreamGetCtx", "cuCtxGetCurrent"}
+    assert set(added) <= allowed, added
+    # The hook's own thread copies and zeroes on a stream of its own, and it waits for nothing else.
+    aside = after["hook-thread"] - before["hook-thread"]
+    waits = {name for name in aside if re.search("Synchronize|Alloc|Free|HostFunc|Callback|Create|Destroy|Load", name)}
+    assert waits <= {"cuStreamSynchronize"}
