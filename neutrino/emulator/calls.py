@@ -51,7 +51,8 @@ class RegisterFile:
         """Set a register in some threads."""
         at = lanes.at
         if at is None:
-            self.values[index] = value
+            # It may be an array of another file, which goes on to own it.
+            self.values[index] = value.copy() if value.ndim else value
             self.owned.discard(index)
             return
         old = self.values[index]

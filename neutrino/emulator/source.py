@@ -146,7 +146,9 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
         self.emit("if at is None:")
         for index, name in finals:
             self.emit(f"    r[{index}] = {name}")
-        self.emit(f"    f.owned.difference_update({self.constant_object(tuple(indices))})")
+        # What was moved as it is now has two registers, the one that was read among them.
+        shared = tuple(sorted(self.values.read.union(indices)))
+        self.emit(f"    f.owned.difference_update({self.constant_object(shared)})")
         self.emit("else:")
         for index, name in finals:
             self.emit(f"    put(f, {index}, {name}, at)")

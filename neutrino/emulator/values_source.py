@@ -29,8 +29,10 @@ U32 = np.dtype("u4")
 
 @dataclass
 class Held:
-    # Register index → type → the local variable that holds it so; and which were written in this block.
+    # Register index → type → the local variable that holds it so; and which were read from their file, which written
+    # in this block.
     names: dict[int, dict[np.dtype[Any], str]] = field(default_factory=dict)
+    read: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
 
 
@@ -105,6 +107,7 @@ class ValueSource:
             return known[register.dtype]
         if not known:
             index = register.index
+            self.values.read.add(index)
             name = self.fresh(f"r[{index}] if at is None else get(r[{index}], at)")
         else:
             held, held_name = next(iter(known.items()))
