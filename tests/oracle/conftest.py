@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if TALLY.runs:
         terminalreporter.write_line(
-            f"oracle: {len(TALLY.kernels)} kernels x {len(TALLY.probes)} probe files: {TALLY.twins} twins, "
+            f"oracle: {TALLY.kernels} kernels x {TALLY.probes} probe files: {TALLY.twins} twins, "
             f"{TALLY.runs} runs under 3 schedules in {TALLY.seconds:.1f} s"
         )
     for line in TALLY.lines:

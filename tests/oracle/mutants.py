@@ -95,7 +95,7 @@ def try_mutant(mutant: Mutant) -> Verdict:
             return Verdict(mutant, "wrong", wrong[0])
     if _is_idle(case, mutant.mutation, text):
         return Verdict(mutant, "idle", "")
-    reason = why_equivalent(mutant.case, mutant.mutation)
+    reason = why_equivalent(case, mutant.mutation)
     return Verdict(mutant, "equivalent", reason) if reason else Verdict(mutant, "survived", "")
 
 

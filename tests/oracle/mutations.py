@@ -18,7 +18,7 @@ _COMPARED = {
     "lt": ("ge", "le"), "le": ("gt", "lt"), "gt": ("le", "ge"), "ge": ("lt", "gt"), "eq": ("ne",), "ne": ("eq",),
 }  # fmt: skip
 _MODIFIER = {
-    "lo": "hi", "hi": "lo", "down": "up", "up": "down", "bfly": "down", "idx": "bfly", "any": "all", "all": "any",
+    "lo": "hi", "hi": "lo", "down": "up", "up": "down", "bfly": "up", "idx": "bfly", "any": "all", "all": "any",
     "row": "col", "trans": "", "wide": "lo",
 }  # fmt: skip
 _ATOMIC = {"add": "max", "max": "min", "min": "max", "and": "or", "or": "and", "xor": "or", "inc": "dec", "dec": "inc",
@@ -218,11 +218,12 @@ def _special_registers(statement: Statement) -> Iterator[str]:
 
 
 def _shuffled(statement: Statement) -> Iterator[str]:
+    """Another distance: half of it, since one that only mixes in others leaves a butterfly what it was."""
     if statement.parts[0] != "shfl":
         return
     pieces = _split(statement.operands)
     if _DECIMAL.match(pieces[2]):
-        yield statement.with_operands(", ".join([*pieces[:2], str(int(pieces[2]) ^ 3), *pieces[3:]]))
+        yield statement.with_operands(", ".join([*pieces[:2], str(int(pieces[2]) // 2 or 2), *pieces[3:]]))
 
 
 MUTATIONS: dict[str, Callable[[Statement], Iterator[str]]] = {

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Tally:
-    """kernels, probes: names; runs: twins launched; seconds: of the matrix alone."""
+    """runs: twins launched; seconds: of the matrix alone, by the clock."""
 
-    kernels: set[str] = field(default_factory=set)
-    probes: set[str] = field(default_factory=set)
+    kernels: int = 0
+    probes: int = 0
     twins: int = 0
     runs: int = 0
     seconds: float = 0.0

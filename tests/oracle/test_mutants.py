@@ -1,20 +1,21 @@
-"""A seeded sample of one-instruction mutants: the references of the kernels notice them."""
+"""A fixed sample of one-instruction mutants: the references of the kernels notice them."""
 
 from __future__ import annotations
 
-import random
+import zlib
 
 from tests.oracle.mutants import all_mutants, noticed, try_all
 from tests.oracle.tally import TALLY
 
-_SAMPLE = 200
+_ONE_IN = 70
 
 
 def test_a_sample_of_mutants_is_noticed() -> None:
-    sample = random.Random(2026).sample(list(all_mutants()), _SAMPLE)
+    # By their own digest, so that the sample stays when kernels come.
+    sample = [mutant for mutant in all_mutants() if zlib.crc32(str(mutant).encode()) % _ONE_IN == 0]
     verdicts = list(try_all(sample))
     found, total = noticed(verdicts)
-    TALLY.lines.append(f"oracle: {found} of {total} mutants noticed, of {_SAMPLE} tried")
+    TALLY.lines.append(f"oracle: {found} of {total} mutants noticed, of {len(sample)} tried")
     survivors = "\n".join(str(verdict.mutant) for verdict in verdicts if verdict.what == "survived")
-    assert total > _SAMPLE * 0.8
+    assert total > len(sample) * 0.7
     assert found >= 0.95 * total, f"{found} of {total} noticed; survivors:\n{survivors}"
