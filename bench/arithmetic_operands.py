@@ -145,7 +145,7 @@ def _scalars(types: Sequence[str], salt: int) -> list[Words]:
     first, second = specials[0].size, specials[min(1, len(types) - 1)].size
     # A stride through all pairs of special values; where there are no pairs, through the values.
     walk = np.arange(_SPECIAL, dtype=np.int64) * 7919 % (first * (second if len(types) > 1 else 1))
-    columns = []
+    columns: list[Words] = []
     for place, name in enumerate(types):
         values = specials[place]
         if place > 1:
@@ -214,10 +214,8 @@ def fragments(name: str, words: int, warps: int, whole: bool, key: str) -> np.nd
         else:
             found = _RANDOM_NARROW[name](noise)
         return found.astype(np.uint8).view(np.uint32).reshape(warps, 32, words)
-    if whole:
-        values = (noise % np.uint64(9)).astype(np.float64) - 4.0
-    else:
-        values = noise.astype(np.float64) * 2.0**-62 - 2.0
+    wide = (noise % np.uint64(9) if whole else noise).astype(np.float64)
+    values = wide - 4.0 if whole else wide * 2.0**-62 - 2.0
     if name in ("bf16", "tf32"):
         kept = 16 if name == "bf16" else 13
         raw = values.astype(np.float32).view(np.uint32) >> np.uint32(kept)

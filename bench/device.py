@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -53,6 +53,19 @@ class DriverError(Exception):
     def __init__(self, call: str, said: str) -> None:
         super().__init__(f"{call}: {said}")
         self.call, self.said = call, said
+
+
+class Launchable(Protocol):
+    """What a launch is of: a kernel's name, blocks, threads a block, dynamic shared bytes."""
+
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def grid(self) -> tuple[int, int, int]: ...
+    @property
+    def block(self) -> tuple[int, int, int]: ...
+    @property
+    def shared(self) -> int: ...
 
 
 class Gpu:
@@ -117,8 +130,8 @@ class Gpu:
         self._call("cuMemcpyDtoH_v2", ctypes.c_void_p(values.ctypes.data), address, ctypes.c_size_t(values.nbytes))
         return values
 
-    def launch(self, module: ctypes.c_void_p, case: Case, values: Sequence[bytes]) -> None:
-        """The case's kernel, to its end. values: its parameters, one by one."""
+    def launch(self, module: ctypes.c_void_p, case: Launchable, values: Sequence[bytes]) -> None:
+        """A kernel, to its end. values: its parameters, one by one."""
         function = ctypes.c_void_p()
         self._call("cuModuleGetFunction", ctypes.byref(function), module, case.kernel.encode())
         buffers = [ctypes.create_string_buffer(value, len(value)) for value in values]
@@ -215,7 +228,8 @@ def _rows(file: Path) -> list[Json]:
     return [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")] if file.exists() else []
 
 
-def _device() -> tuple[str, str]:
+def read_device() -> tuple[str, str]:
+    """The first device's name and its driver's version, by nvidia-smi."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
     name, driver = said.splitlines()[0].split(",")
@@ -224,7 +238,7 @@ def _device() -> tuple[str, str]:
 
 def record(out: Path, patience: float = PATIENCE) -> int:
     """Run every case and write the results. 0 when at least one case gave a result, else 1."""
-    device, driver = _device()
+    device, driver = read_device()
     names = [case.name for case in cases()]
     began = time.monotonic()
     kept: dict[str, Json] = {}
