@@ -258,7 +258,7 @@ static CUresult submit_twin(const struct nt_launch *launch, const struct nt_kern
 				size = *(size_t *)key[1];
 		}
 		/* What the driver may refuse of the original is for it to judge. */
-		if (launch->parameters || (!buffer && size) || size < parameters_size(kernel))
+		if (launch->parameters || (!buffer && size) || size != parameters_size(kernel))
 			return CUDA_ERROR_INVALID_VALUE;
 		uint8_t *packed = alloca(twin_size);
 		memset(packed, 0, twin_size);
