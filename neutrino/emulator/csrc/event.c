@@ -75,7 +75,7 @@ API cuEventCreate(CUevent *event, unsigned int flags)
 	struct ed_event *made = ed_object_take(ED_EVENT, sizeof(*made));
 	if (!made)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	made->context = context;
+	__atomic_store_n(&made->context, context, __ATOMIC_RELAXED);
 	made->flags = flags;
 	*event = made;
 	return CUDA_SUCCESS;
@@ -103,15 +103,19 @@ API cuEventDestroy_v2(CUevent event)
 	return destroy(event);
 }
 
-static void forget_event(void *object, void *context)
+static bool is_of_context(const void *event, const void *context)
 {
-	if (((struct ed_event *)object)->context == context)
-		destroy(object);
+	return __atomic_load_n(&((const struct ed_event *)event)->context, __ATOMIC_RELAXED) == context;
+}
+
+static void forget_event(void *event)
+{
+	destroy(event);
 }
 
 void ed_event_forget_context(const struct ed_context *context)
 {
-	ed_object_each(ED_EVENT, forget_event, (void *)(uintptr_t)context);
+	ed_object_each(ED_EVENT, is_of_context, forget_event, context);
 }
 
 static CUresult record(struct ed_context *context, CUevent event, CUstream stream, bool per_thread)
@@ -161,6 +165,8 @@ API cuEventQuery(CUevent event)
 	if (!ed_object_check(event, ED_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;
 	CUresult result = ed_capture_asks_event(event);
+	if (!result)
+		result = ed_capture_unsafe();
 	if (result)
 		return result;
 	return ed_moment_is_past(ed_event_moment(event)) ? ed_context_fault(context) : CUDA_ERROR_NOT_READY;

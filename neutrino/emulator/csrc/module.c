@@ -944,12 +944,15 @@ API cuKernelSetCacheConfig(CUkernel kernel, int config, CUdevice device)
 
 /* --- ends --- */
 
-static void forget_module(void *object, void *context)
+static bool is_of_context(const void *module, const void *context)
+{
+	return ((const struct ed_module *)module)->context == context;
+}
+
+static void forget_module(void *object)
 {
 	struct ed_module *module = object;
 
-	if (module->context != context)
-		return;
 	if (module->library) {
 		/* Fresh variables for whoever asks next: the library itself stays. */
 		struct ed_loaded loaded;
@@ -980,6 +983,6 @@ static void forget_module(void *object, void *context)
 void ed_module_forget_context(struct ed_context *context)
 {
 	pthread_mutex_lock(&lifetimes);
-	ed_object_each(ED_MODULE, forget_module, context);
+	ed_object_each(ED_MODULE, is_of_context, forget_module, context);
 	pthread_mutex_unlock(&lifetimes);
 }

@@ -101,15 +101,22 @@ bool ed_object_check(const void *handle, enum ed_kind kind)
 	return false;
 }
 
-void ed_object_each(enum ed_kind kind, void (*each)(void *object, void *argument), void *argument)
+void ed_object_each(enum ed_kind kind, bool (*is_wanted)(const void *object, const void *argument),
+		    void (*each)(void *object), const void *argument)
 {
-	pthread_mutex_lock(&mutex);
-	uint8_t *places = tables[kind].places;
-	uint32_t used = tables[kind].used;
-	pthread_mutex_unlock(&mutex);
-	for (uint32_t i = 0; i < used; i++) {
-		void *object = places + i * PLACE_SIZE;
-		if (ed_object_is(object, kind))
-			each(object, argument);
-	}
+	uint32_t i = 0, used;
+
+	do {
+		void *wanted = NULL;
+		pthread_mutex_lock(&mutex);
+		used = tables[kind].used;
+		for (; i < used && !wanted; i++) {
+			void *object = tables[kind].places + i * PLACE_SIZE;
+			if (ed_object_is(object, kind) && is_wanted(object, argument))
+				wanted = object;
+		}
+		pthread_mutex_unlock(&mutex);
+		if (wanted)
+			each(wanted);
+	} while (i < used);
 }

@@ -45,7 +45,11 @@ bool ed_object_check(const void *handle, enum ed_kind kind);
 /* The same without a word: for what may be one of two kinds. */
 bool ed_object_is(const void *handle, enum ed_kind kind);
 
-/* Call each for every living object of that kind; it may destroy it. */
-void ed_object_each(enum ed_kind kind, void (*each)(void *object, void *argument), void *argument);
+/*
+ * Call each for every living object of that kind that is_wanted; it may destroy it. is_wanted is asked under the lock of
+ * all objects: none comes or goes meanwhile, but another thread may still fill what it has just made.
+ */
+void ed_object_each(enum ed_kind kind, bool (*is_wanted)(const void *object, const void *argument),
+		    void (*each)(void *object), const void *argument);
 
 #endif

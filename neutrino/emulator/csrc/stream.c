@@ -126,7 +126,8 @@ static CUresult create(struct ed_context *context, CUstream *ret, unsigned flags
 			ed_queue_give(queue);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	stream->context = context;
+	/* A context that ends in another thread looks at it meanwhile. */
+	__atomic_store_n(&stream->context, context, __ATOMIC_RELAXED);
 	stream->queue = queue;
 	stream->id = next_id();
 	stream->flags = flags;
@@ -170,17 +171,19 @@ API cuStreamDestroy_v2(CUstream stream)
 	return destroy(stream);
 }
 
-static void forget_stream(void *object, void *context)
+static bool is_of_context(const void *stream, const void *context)
 {
-	struct ed_stream *stream = object;
+	return __atomic_load_n(&((const struct ed_stream *)stream)->context, __ATOMIC_RELAXED) == context;
+}
 
-	if (stream->context == context)
-		destroy(stream);
+static void forget_stream(void *stream)
+{
+	destroy(stream);
 }
 
 void ed_stream_forget_context(const struct ed_context *context)
 {
-	ed_object_each(ED_STREAM, forget_stream, (void *)(uintptr_t)context);
+	ed_object_each(ED_STREAM, is_of_context, forget_stream, context);
 }
 
 /* --- questions --- */
