@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
@@ -124,10 +125,19 @@ class Bench:
     def build(self) -> Bench:
         flags = SANITIZERS[self.sanitizer]
         self.folder.mkdir(parents=True, exist_ok=True)
-        emulator_build.build(self.driver.parent, flags=flags)
-        for name, sources in PROGRAMS.items():
-            compile_c(self.folder / name, *flags, *(str(HERE / "programs" / source) for source in sources))
-        build.build(self.folder / "lib", flags=flags)
+        with ThreadPoolExecutor(2) as pool:
+            jobs = [
+                pool.submit(emulator_build.build, self.driver.parent, flags=flags),
+                pool.submit(build.build, self.folder / "lib", flags=flags),
+                *(
+                    pool.submit(
+                        compile_c, self.folder / name, *flags, *(str(HERE / "programs" / one) for one in sources)
+                    )
+                    for name, sources in PROGRAMS.items()
+                ),
+            ]
+            for job in jobs:
+                job.result()
         return self
 
     def environment(self, home: Path, device: Mapping[str, object] | None = None) -> dict[str, str]:

@@ -43,11 +43,12 @@ def test_what_is_refused_while_a_stream_is_captured(any_bench: Bench, tmp_path: 
 def test_captures_while_another_thread_loads_and_launches(
     any_bench: Bench, tmp_path: Path, reference: Reference
 ) -> None:
-    result = any_bench.run("capture-amid", tmp_path)
+    # Segments fill, so that the hook's own thread asks for events, which a capture in global mode forbids to others.
+    result = any_bench.run("capture-amid", tmp_path, extra={"NEUTRINO_POOL": str(64 << 20)})
     assert (result.stdout, result.returncode) == reference("capture-amid")
     files = Files(tmp_path / "trace")
     counted = files.counted("count_p2")
     assert counted.pop("graph") == 120
-    assert sum(counted.values()) == 320
-    assert counted["probed"] == len(files.written()) > 200
+    assert counted == {"probed": 320}
+    assert len(files.written()) == 320
     files.check_tickets(any_bench.maps)

@@ -139,7 +139,7 @@ def test_a_context_is_drained_before_it_goes(any_bench: Bench, tmp_path: Path, r
 
 
 def test_a_context_that_ends_while_its_pool_is_made(any_bench: Bench, tmp_path: Path) -> None:
-    result = any_bench.run("unannounced", tmp_path, device={"fail": "slowalloc=300ms"})
+    result = any_bench.run("unannounced", tmp_path, device={"fail": "slowalloc=120ms"})
     assert result.returncode == 0
     files = Files(tmp_path / "trace")
     assert files.counted("count_p2") == {"probed": 1, "context": 5}

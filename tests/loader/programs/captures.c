@@ -248,7 +248,7 @@ static void *capture_often(void *number)
 			CUmodule mine = load();
 			CUfunction counting = obtain(mine, "count_p2");
 			for (int j = 0; j < 8; j++)
-				CHECK(count(j % 2 ? function : counting, 60, 1, own));
+				CHECK(count(j % 2 ? function : counting, 400, 1, own));
 			CHECK(cu.StreamSynchronize(own));
 			CHECK(cu.ModuleUnload(mine));
 		}

@@ -48,7 +48,7 @@ void unannounced(void)
 		counter = make_counter();
 		CHECK(count(kernel, 2, 32, NULL));
 		if (i == 2)
-			usleep(900000);
+			usleep(500000);
 		CHECK(count(kernel, 2, 32, NULL));
 		CHECK(cu.CtxSynchronize());
 		say_counter();
