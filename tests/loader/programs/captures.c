@@ -152,6 +152,7 @@ void fork_and_join(void)
 			CHECK(cu.GraphExecDestroy(exec));
 		}
 	}
+	CHECK(cu.StreamSynchronize(side));
 	say_counter();
 	CHECK(cu.StreamBeginCapture_v2(captured, 0));
 	pthread_create(&thread, NULL, end_elsewhere, &graph);
