@@ -6,8 +6,12 @@ import operator as operators
 import re
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 
-_TOKEN = re.compile(r"\s*(?:(0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+U?)|(<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^~!<>()?:]))")
+_TOKEN = re.compile(
+    r"\s*(?:(\(\s*\.[su]64\s*\))|(0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+U?)"
+    r"|(<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^~!<>()?:]))"
+)
 _HEX_FLOAT = re.compile(r"(-?)0(?:[fF]([0-9a-fA-F]{8})|[dD]([0-9a-fA-F]{16}))")
 _DECIMAL_FLOAT = re.compile(r"-?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
 _BINDING = {
@@ -30,8 +34,26 @@ def float_bits(text: str) -> tuple[int, int] | None:
     return None
 
 
+@dataclass(frozen=True)
+class _Number:
+    # bits: from 0 up to 2**64. Literals are .s64 where they fit and have no U behind them (PTX ISA 4.5.1).
+    bits: int
+    unsigned: bool = False
+
+    @property
+    def signed_value(self) -> int:
+        return self.bits - (1 << 64) if self.bits >> 63 else self.bits
+
+    @property
+    def value(self) -> int:
+        return self.bits if self.unsigned else self.signed_value
+
+
 def evaluate_integer(text: str) -> int | None:
-    """The value of a constant expression of integers, modulo 2**64 from -2**63; None where it is none."""
+    """The value of a constant expression of integers, modulo 2**64 from -2**63; None where it is none.
+
+    The rules are those of PTX ISA 4.5.6 as ptxas 13 applies them.
+    """
     if len(text) > 1000:
         return None
     tokens = []
@@ -41,16 +63,11 @@ def evaluate_integer(text: str) -> int | None:
         match = _TOKEN.match(text, position)
         if match is None:
             return None
-        tokens.append(match[1] or match[2])
+        tokens.append(match[match.lastindex or 0])
         position = match.end()
     parser = _Expression(tokens)
     value = parser.ternary(0)
-    return value if value is not None and parser.at == len(tokens) else None
-
-
-def _wrapped(value: int) -> int:
-    value &= _MASK
-    return value - (1 << 64) if value >> 63 else value
+    return value.signed_value if value is not None and parser.at == len(tokens) else None
 
 
 class _Expression:
@@ -67,7 +84,7 @@ class _Expression:
         self.at += 1
         return token
 
-    def ternary(self, depth: int) -> int | None:
+    def ternary(self, depth: int) -> _Number | None:
         condition = self.binary(1, depth)
         if condition is None or self.next() != "?":
             return condition
@@ -78,9 +95,9 @@ class _Expression:
         second = self.ternary(depth + 1)
         if second is None:
             return None
-        return first if condition else second
+        return first if condition.bits else second
 
-    def binary(self, binding: int, depth: int) -> int | None:
+    def binary(self, binding: int, depth: int) -> _Number | None:
         left = self.unary(depth)
         while left is not None and _BINDING.get(self.next(), 0) >= binding:
             operator = self.take()
@@ -90,15 +107,21 @@ class _Expression:
             left = _apply(operator, left, right)
         return left
 
-    def unary(self, depth: int) -> int | None:
+    def unary(self, depth: int) -> _Number | None:
         token = self.take()
         if depth > _DEEPEST or not token:
             return None
-        if token in "+-~!":
-            value = self.unary(depth + 1)
-            if value is None:
+        if token in ("+", "-", "~", "!") or token.endswith("64)"):
+            number = self.unary(depth + 1)
+            if number is None:
                 return None
-            return {"+": value, "-": _wrapped(-value), "~": ~value, "!": int(not value)}[token]
+            if token in "+-":
+                return number if token == "+" else _Number(-number.bits & _MASK, number.unsigned)
+            if token == "~":
+                return _Number(~number.bits & _MASK, True)
+            if token == "!":
+                return _Number(int(not number.bits))
+            return _Number(number.bits, "u" in token)
         if token == "(":
             inside = self.ternary(depth + 1)
             return inside if self.take() == ")" else None
@@ -107,25 +130,33 @@ class _Expression:
         return None
 
 
-def _literal(token: str) -> int | None:
+def _literal(token: str) -> _Number | None:
     digits = token.rstrip("U")
     if len(digits) > 1 and digits[0] == "0" and digits[1] not in "xXbB":
-        return _wrapped(int(digits, 8)) if all(digit in "01234567" for digit in digits) else None
-    return _wrapped(int(digits, 0))
-
-
-def _apply(operator: str, left: int, right: int) -> int | None:
-    if operator in ("/", "%"):
-        if right == 0:
+        if not all(digit in "01234567" for digit in digits):
             return None
-        quotient = abs(left) // abs(right)
-        quotient = quotient if (left < 0) == (right < 0) else -quotient
-        return _wrapped(quotient if operator == "/" else left - quotient * right)
+        value = int(digits, 8)
+    else:
+        value = int(digits, 0)
+    return _Number(value & _MASK, digits != token or bool(value >> 63))
+
+
+def _apply(operator: str, left: _Number, right: _Number) -> _Number | None:
     if operator in ("<<", ">>"):
-        if not 0 <= right < 64:
-            return 0
-        return _wrapped(left << right) if operator == "<<" else left >> right
-    return _wrapped(int(_SIMPLE[operator](left, right)))
+        count = right.bits & 63
+        return _Number((left.value << count if operator == "<<" else left.value >> count) & _MASK, left.unsigned)
+    unsigned = left.unsigned or right.unsigned
+    first, second = (left.bits, right.bits) if unsigned else (left.value, right.value)
+    if operator in ("/", "%"):
+        if right.bits == 0:
+            return None
+        if operator == "%":
+            # Always of unsigned numbers.
+            return _Number(left.bits % right.bits, True)
+        quotient = abs(first) // abs(second)
+        return _Number((quotient if (first < 0) == (second < 0) else -quotient) & _MASK, unsigned)
+    kept = operator in ("&", "|", "^", "+", "-", "*")
+    return _Number(int(_SIMPLE[operator](first, second)) & _MASK, unsigned and kept)
 
 
 _SIMPLE: dict[str, Callable[[int, int], int]] = {

@@ -466,7 +466,8 @@ class _Resolver:
         first = text[0]
         if first == "_" and text == "_":
             return Sink()
-        if first in "{(":
+        called = self.statement is not None and self.statement.opcode.partition(".")[0] == "call"
+        if first == "{" or (first == "(" and called):
             if text[-1] != {"{": "}", "(": ")"}[first]:
                 raise self.refused(f"cannot read {text}")
             return self.vector(text, depth)

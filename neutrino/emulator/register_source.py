@@ -17,6 +17,7 @@ from neutrino.emulator.program import (
     Pair,
     Register,
     Sink,
+    Special,
     Vector,
 )
 from neutrino.emulator.registers import uniform
@@ -114,6 +115,10 @@ class RegisterSource(ValueSource):
         part = word(dtype.itemsize // count) if count in (2, 4) else None
         if part is None or part.itemsize == 0:
             raise self.refused("a vector of the wrong size")
+        for element in source.elements:
+            wrong = isinstance(element, Register) and element.dtype.itemsize != part.itemsize
+            if wrong or isinstance(element, Special):
+                raise self.refused("a vector of the wrong size")
         names = [self.value(element, part) for element in source.elements]
         if dtype == DOUBLE_WORD:
             if count != 2:

@@ -19,6 +19,17 @@ _STATEMENT = re.compile(r"[^;{}]*(?:\{[^{};]*\}[^;{}]*)*;")
 _GUARD = re.compile(r"@\s*(!?)\s*([A-Za-z_$%][\w$]*)\s+", re.ASCII)
 _OPCODE = re.compile(r"[a-z]\w*(?:\.\w+(?:::\w+)*)*", re.ASCII)
 _LINE = re.compile(r"[^\n]*")
+# Directives without a ';' (PTX ISA 11.1, 11.5): anything may follow them on their line.
+_UNENDED = {
+    "version": re.compile(r"\s*(\d{1,3}\.\d{1,3})\b"),
+    "target": re.compile(r"\s*(\w+(?:\s*,\s*\w+)*)"),
+    "address_size": re.compile(r"\s*(\d{1,3})\b"),
+    "file": re.compile(r'\s*\d+\s*"[^"\n]*"(?:\s*,\s*\d+\s*,\s*\d+)?'),
+    "loc": re.compile(
+        r"\s*\d+\s+\d+(?:\s+\d+)?(?:\s*,\s*function_name\s+[\w$%]+(?:\s*\+\s*\d+)?)?"
+        r"(?:\s*,\s*inlined_at\s+\d+\s+\d+\s+\d+)?"
+    ),
+}
 _DECLARED = re.compile(
     r"\s*(?P<name>[A-Za-z_$%][\w$]*)\s*(?:<\s*(?P<count>\d{1,9})\s*>)?\s*(?P<dimensions>(?:\[[^\[\]]*\]\s*)*)",
     re.ASCII,
@@ -33,7 +44,13 @@ _VENDOR_PRODUCERS = (b"lgenfe", b"NVIDIA", b"NVVM")
 _LICENCE = "made by nvcc or NVRTC, whose licence does not let their output be translated to other platforms"
 
 _LINKAGE = frozenset({"visible", "extern", "weak", "common"})
-_TO_END_OF_LINE = frozenset({"version", "target", "address_size", "file", "loc"})
+# What stands between a function's head and its body (PTX ISA 11.2, 11.3, 11.8).
+_FUNCTION_DIRECTIVES = frozenset(
+    {
+        "maxntid", "reqntid", "minnctapersm", "maxnctapersm", "maxnreg", "noreturn", "explicitcluster",
+        "reqnctapercluster", "maxclusterrank", "blocksareclusters",
+    }
+)  # fmt: skip
 _VARIABLE_SPACES = frozenset({"global", "const", "shared", "local", "param", "reg", "tex"})
 _LARGEST = 1 << 40
 
@@ -218,7 +235,7 @@ class _Reader:
             while word in _LINKAGE:
                 linkage = word
                 word = self.expect(_DIRECTIVE, "a directive")[1]
-            if word in _TO_END_OF_LINE:
+            if word in _UNENDED:
                 self.heading(module, word, start)
             elif word in ("entry", "func"):
                 module.functions.append(self.function(word == "entry", start))
@@ -238,15 +255,13 @@ class _Reader:
         return module
 
     def heading(self, module: ModuleText, word: str, start: int) -> None:
-        rest = self.expect(_LINE, "the rest of the line")[0].strip()
+        match = self.expect(_UNENDED[word], f"what .{word} takes")
         if word == "target":
-            module.target = rest
+            module.target = match[1]
         elif word == "version":
-            numbers = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", rest)
-            if numbers is None:
-                self.refuse(start, "expected a version")
-            module.version = (int(numbers[1]), int(numbers[2]))
-        elif word == "address_size" and rest != "64":
+            major, minor = match[1].split(".")
+            module.version = (int(major), int(minor))
+        elif word == "address_size" and match[1] != "64":
             self.refuse(start, "addresses that are not of 64 bits")
 
     def section(self) -> None:
@@ -274,6 +289,8 @@ class _Reader:
             if word == "pragma":
                 self.expect(_STATEMENT, "a ';'")
                 continue
+            if word not in _FUNCTION_DIRECTIVES:
+                self.refuse(self.position, f"unknown directive .{word}")
             rest = self.expect(re.compile(r"[^.;{]*"), "numbers")[0]
             directives[word] = tuple(int(number) for number in re.findall(r"\b\d{1,9}\b", rest))
         items: tuple[Item, ...] | None = None
@@ -358,6 +375,8 @@ class _Reader:
             position = self.skip_space()
             declared = self.expect(_DECLARED, "a name")
             initialiser = self.initialiser() if self.take("=") else ""
+            if initialiser and space not in ("global", "const"):
+                self.refuse(position, f"a .{space} variable with a value")
             found.append(
                 Declaration(
                     self.line_of(position),
@@ -443,7 +462,7 @@ class _Reader:
     def body_directive(self, items: list[Item], start: int) -> None:
         word = self.expect(_DIRECTIVE, "a directive")[1]
         if word in ("loc", "file"):
-            self.expect(_LINE, "the rest of the line")
+            self.expect(_UNENDED[word], f"what .{word} takes")
         elif word in ("pragma", "noreturn"):
             self.expect(_STATEMENT, "a ';'")
         elif word in ("extern", "visible", "weak"):

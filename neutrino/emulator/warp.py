@@ -9,22 +9,24 @@ import numpy as np
 
 from neutrino.emulator.datatypes import Array
 from neutrino.emulator.geometry import WARP
+from neutrino.emulator.memory import POISON
 from neutrino.emulator.state import Indices, State
 
 _BITS = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
+_UNPREDICTABLE = int.from_bytes(bytes([POISON]) * 4, "little")
 _LANES = np.arange(WARP, dtype=np.int64)
 
 
 class WarpOperations(State):
     """``at``: the threads that take part. Results have one element for each of them."""
 
-    def rows(self, value: Any, at: Indices | None, dtype: Any = None) -> Array:
-        """Values of threads as one row of 32 a warp; zero where a thread does not take part."""
+    def rows(self, value: Any, at: Indices | None, dtype: Any = None, *, absent: int = 0) -> Array:
+        """Values of threads as one row of 32 a warp; ``absent`` where a thread does not take part."""
         dtype = dtype or value.dtype
         if at is None:
             every: Array = np.broadcast_to(value, (self.threads,))
             return every.reshape(-1, WARP)
-        whole = np.zeros(self.threads, dtype)
+        whole = np.full(self.threads, absent, dtype)
         whole[at] = value
         return whole.reshape(-1, WARP)
 
@@ -70,7 +72,8 @@ class WarpOperations(State):
             good = from_lane <= high
         from_lane = np.where(good, from_lane, lane)
         first = (np.arange(size, dtype=np.int64) if at is None else at) & ~31
-        whole = self.rows(value, at).reshape(-1)
+        # What a thread that does not take part holds is unpredictable.
+        whole = self.rows(value, at, absent=_UNPREDICTABLE).reshape(-1)
         return whole[first + from_lane], good
 
     def ballots(self, rows: Array) -> Array:
