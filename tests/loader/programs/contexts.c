@@ -74,7 +74,8 @@ static void fault_by(const char *name, CUdeviceptr where)
 		CHECK(count(function, 2, 32, stream));
 	CHECK(cu.StreamSynchronize(stream));
 	say_counter();
-	rest();
+	/* What is done must be written before the fault. */
+	usleep(200000);
 	TELL(launch_at(obtain(module, name), where, 1, 1, stream));
 	TELL(cu.StreamSynchronize(stream));
 	TELL(count(function, 2, 32, stream));
