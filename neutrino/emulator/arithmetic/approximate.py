@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from neutrino.emulator.arithmetic import double
 from neutrino.emulator.arithmetic.formats import decode, to_register
 from neutrino.emulator.arithmetic.operation import Function, Lanes, Modifiers
 
@@ -56,15 +55,20 @@ def _divide(a: Lanes, b: Lanes) -> Lanes:
 
 
 def _in_double(function: Function) -> Function:
-    """rcp and rsqrt of f64: the upper 32 bits of the result, the lower ones zero; subnormal operands count as zero."""
+    """rcp and rsqrt of f64: they look at the upper word and give one, cut off; the lower words are zero.
+
+    Subnormal operands and results count as zero, NaN whose payload is in the lower word as infinity.
+    """
     mask = np.uint64(0xFFFFFFFF00000000)
     smallest = np.finfo(np.float64).tiny
 
     def apply(a: Lanes) -> Lanes:
-        flushed = np.where(np.abs(a) < smallest, np.copysign(np.float64(0), a), a)
-        result = double.settle_nan(function(flushed), a)
+        upper = (np.asarray(a).view(np.uint64) & mask).view(np.float64)
+        flushed = np.where(np.abs(upper) < smallest, np.copysign(np.float64(0), upper), upper)
+        result = function(flushed)
         result = np.where(np.abs(result) < smallest, np.copysign(np.float64(0), result), result)
-        return (np.asarray(result).view(np.uint64) & mask).view(np.float64)
+        words = np.where(np.isnan(result), np.uint64(0x7FFFFFFF00000000), np.asarray(result).view(np.uint64) & mask)
+        return words.view(np.float64)
 
     return apply
 

@@ -106,15 +106,24 @@ def _ones(count: Lanes) -> Lanes:
     return np.where(count >= np.uint64(64), ~np.uint64(0), (np.uint64(1) << count) - np.uint64(1))
 
 
+def _field_mask(dtype: np.dtype[Any]) -> Lanes:
+    """The bits of a field's place and length that count (PTX ISA 9.7.1: those of 0 to 255).
+
+    Of 64-bit words all do: the compiler makes several instructions of these, which hold larger numbers at the width.
+    """
+    return np.uint32(255 if dtype.itemsize == 4 else 0xFFFFFFFF)
+
+
 def _extract(words: Modifiers) -> Operation:
     """bfe."""
     dtype = INTEGERS[words.type(("u32", "u64", "s32", "s64"))]
     words.finish()
     width = np.uint64(8 * dtype.itemsize)
+    kept = _field_mask(dtype)
     unsigned = np.dtype(f"u{dtype.itemsize}")
 
     def function(a: Lanes, position: Lanes, length: Lanes) -> Lanes:
-        start, count = (position & np.uint32(255)).astype(U64), (length & np.uint32(255)).astype(U64)
+        start, count = (position & kept).astype(U64), (length & kept).astype(U64)
         word = a.view(unsigned).astype(U64)
         mask = _ones(np.minimum(count, width - np.minimum(start, width)))
         field = (word >> start) & mask
@@ -131,9 +140,10 @@ def _insert(words: Modifiers) -> Operation:
     """bfi."""
     dtype = BITS[words.type(("b32", "b64"))]
     words.finish()
+    kept = _field_mask(dtype)
 
     def function(a: Lanes, b: Lanes, position: Lanes, length: Lanes) -> Lanes:
-        start, count = (position & np.uint32(255)).astype(U64), (length & np.uint32(255)).astype(U64)
+        start, count = (position & kept).astype(U64), (length & kept).astype(U64)
         mask = _ones(count) << start
         return ((b.astype(U64) & ~mask) | ((a.astype(U64) << start) & mask)).astype(dtype)
 

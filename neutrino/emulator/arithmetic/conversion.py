@@ -18,6 +18,7 @@ from neutrino.emulator.arithmetic.formats import (
     flush,
     flush_result,
     halves_of,
+    narrow_nan,
     round_to,
     to_bf16,
     to_register,
@@ -194,24 +195,31 @@ def _finished(function: Function, name: str, *, saturating: bool, relu: bool, fi
 def _float_to_float(source: str, target: str, mode: str, whole: str | None, ftz: bool) -> Function:
     """Registers of one scalar type as another's; `whole`: rounded to an integer first.
 
-    NaN keeps its sign and the upper part of its payload between f32 and f64, and becomes the canonical one elsewhere.
+    NaN keeps its sign and what there is room for of its payload from and to f64, and from bf16 to f32; it becomes the
+    canonical one elsewhere, and with .ftz. (ptxas, where it folds constants, makes it canonical in more places.)
     """
 
     def function(a: Lanes) -> Lanes:
         value = decode(a, source)
-        if ftz and source == "f32":
+        # To f16 the hardware rounds subnormal operands as any others, .ftz or not: it tells in rm and rp.
+        if ftz and source == "f32" and target != "f16":
             value = flush(value, source)
         if source == target:
-            return _whole_float(a, value, target, whole)
+            result = _whole_float(a, value, target, whole)
+            return canonical(result) if ftz else result
         if target == "f64":
             value = value.astype(np.float32)
-            return (value if source == "f32" and not ftz else canonical(value)).astype(F64)
+            return (canonical(value) if ftz else value).astype(F64)
+        if source == "bf16" and target == "f32" and not ftz:
+            return value
         if source == "f64" and target == "f32":
             result = to_f32(value, mode)
             return flush_result(result, target, lambda: value, mode) if ftz else result
         if target == "bf16" and mode == "rn" and value.dtype == np.float32:
             return to_bf16(value)
         result = to_register(value.astype(np.float64), target, mode)
+        if source == "f64":
+            return narrow_nan(result, target, value)
         return flush(result, "f32") if ftz and target == "f32" else result
 
     return function
@@ -237,8 +245,12 @@ def _to_tf32(words: Modifiers, source: str) -> Operation:
 
     def function(a: Lanes) -> Lanes:
         result = _packed_value(a.astype(np.float64), format, mode, relu, finite)
-        # Ties away from zero is an addition to the word, cut off: NaN comes out as the upper part of what it was.
-        return np.where(np.isnan(a), a.view(U32) & np.uint32(0xFFFFE000), result) if mode == "rna" else result
+        if mode != "rna":
+            return result
+        # Ties away from zero is an addition to the word, cut off: NaN comes out as the upper part of what it was. With
+        # .satfinite the hardware takes a last place from infinity, and from NaN as well.
+        upper = a.view(U32) & np.uint32(0xFFFFE000)
+        return np.where(np.isnan(a), upper - np.uint32(0x2000) if finite else upper, result)
 
     return Operation((REGISTERS["f32"],), (U32,), function)
 

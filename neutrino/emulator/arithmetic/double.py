@@ -1,7 +1,8 @@
 """float64 arithmetic rounded once in each direction: by error-free transformations, by integers where those overflow.
 
-Each function gives what IEEE 754 says; where the result is NaN, it is the first operand that is NaN, made quiet, else
-0xfff8000000000000, as the double-precision unit gives.
+Each function gives what IEEE 754 says; where the result is NaN, it is an operand that is NaN, made quiet, else
+0xfff8000000000000. Of several such operands an H200 takes b before a, and of three b before c before a; of a quotient,
+which is a subroutine, a before b.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _SMALL, _LARGE = 2.0**-900, 2.0**900
 
 
 def settle_nan(result: Lanes, *operands: Lanes) -> Lanes:
-    """`result` of `operands` with the NaN that the hardware gives in place of the processor's."""
+    """`result` with the hardware's NaN in place of the processor's: the first of `operands` that is one, made quiet."""
     nan = np.isnan(result)
     if not nan.any():
         return result
@@ -119,24 +120,24 @@ def add(a: Lanes, b: Lanes, mode: str) -> Lanes:
     """a + b."""
     near = a + b
     if mode == "rn":
-        return settle_nan(near, a, b)
+        return settle_nan(near, b, a)
     result = _directed(near, sum_error(a, b, near), mode)
     if mode == "rm":
         result = signed_zero_sum(a, b, result)
     large = (np.abs(a) > _LARGE) | (np.abs(b) > _LARGE)
-    return settle_nan(_by_integers("add", result, large & _finite(a, b), (a, b), mode), a, b)
+    return settle_nan(_by_integers("add", result, large & _finite(a, b), (a, b), mode), b, a)
 
 
 def multiply(a: Lanes, b: Lanes, mode: str) -> Lanes:
     """a * b."""
     near = a * b
     if mode == "rn":
-        return settle_nan(near, a, b)
+        return settle_nan(near, b, a)
     result = _directed(near, product_error(a, b, near), mode)
     exact = (a == 0) | (b == 0) | ~_finite(a, b)
     result = np.where(exact, near, result)
     extreme = ~(exact | _ordinary(a, b, near))
-    return settle_nan(_by_integers("fma", result, extreme, (a, b, np.float64(0)), mode), a, b)
+    return settle_nan(_by_integers("fma", result, extreme, (a, b, np.float64(0)), mode), b, a)
 
 
 def _product_sum(a: Lanes, b: Lanes, c: Lanes, product: Lanes, mode: str) -> Lanes:
@@ -166,7 +167,7 @@ def multiply_add(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
         zero = np.where((a == 0) | (b == 0), product, np.where(result == 0, -c, product))
         result = np.where(result == 0, signed_zero_sum(zero, c, result), result)
     extreme = ~trivial & ~(_ordinary(a, b, product) & (np.abs(c) < _LARGE))
-    return settle_nan(_by_integers("fma", result, extreme, (a, b, c), mode), a, b, c)
+    return settle_nan(_by_integers("fma", result, extreme, (a, b, c), mode), b, c, a)
 
 
 def _all_ordinary(a: Lanes, b: Lanes, c: Lanes, product: Lanes) -> bool:

@@ -280,7 +280,7 @@ def _choose(kind: str, name: str, propagate: bool) -> Function:
         if zero.any():
             bits = combine(np.asarray(a).view(word), np.asarray(b).view(word))
             result = np.where(zero, bits, np.asarray(result).view(word)).view(result.dtype)
-        return double.settle_nan(result, a, b) if result.dtype == F64 else canonical(result)
+        return double.settle_nan(result, b, a) if result.dtype == F64 else canonical(result)
 
     return choose
 
@@ -348,20 +348,19 @@ def _sign(words: Modifiers) -> Operation:
         words.finish()
         dtype = REGISTERS[name]
         return Operation((dtype, dtype), (dtype,), lambda a, b: join(sign(a), clear(b)))
-    if name in ("f32", "f64") and words.peek() != "ftz":
-        words.finish()
-        dtype = REGISTERS[name]
-        return from_expression((dtype,), dtype, "np.abs({0})" if kind == "abs" else "-{0}")
     plain = clear if kind == "abs" else _negate(scalar)
-    # As ptxas has it: the halves' NaN is the canonical one, but that of two in one word only changes its sign.
-    function = plain if name in ("f16x2", "f32") else lambda value: _canonical_half(plain(value), scalar)
-    return build(words, name, 1, Rounded(function))
+    # The hardware adds a zero, so that NaN comes out as of an addition: of f64 with the sign that it had. What ptxas
+    # makes of constants differs: there NaN of f32, f64 and f16x2 keeps its payload, and its sign is cleared or changed.
+    if name == "f64":
+        return build(words, name, 1, Rounded(lambda value: double.settle_nan(plain(value), value)))
+    return build(words, name, 1, Rounded(lambda value: _with_canonical_nan(plain(value), scalar)))
 
 
-def _canonical_half(value: Lanes, name: str) -> Lanes:
+def _with_canonical_nan(value: Lanes, name: str) -> Lanes:
+    if name != "bf16":
+        return canonical(value)
     nan = _is_nan(value, name)
-    canonical_nan = np.uint16(0x7FFF).view(value.dtype)
-    return np.where(nan, canonical_nan, value) if nan.any() else value
+    return np.where(nan, np.uint16(0x7FFF), value) if nan.any() else value
 
 
 def _negate(name: str) -> Function:
@@ -371,13 +370,13 @@ def _negate(name: str) -> Function:
     return lambda value: (value.view(word) ^ sign).view(dtype)
 
 
-# PTX ISA 9.7.3, testp.
+# PTX ISA 9.7.3, testp. Zero is a normal number to an H200; to ptxas, where it folds constants, it is none.
 _TESTS = {
     "finite": "np.isfinite({0})",
     "infinite": "np.isinf({0})",
     "number": "~np.isnan({0})",
     "notanumber": "np.isnan({0})",
-    "normal": "np.isfinite({0}) & (np.abs({0}) >= np.finfo({0}.dtype).tiny)",
+    "normal": "np.isfinite({0}) & (({0} == 0) | (np.abs({0}) >= np.finfo({0}.dtype).tiny))",
     "subnormal": "({0} != 0) & (np.abs({0}) < np.finfo({0}.dtype).tiny)",
 }
 

@@ -43,7 +43,7 @@ FORMATS = {
         Format("f16", 11, -14, 65504.0, 0x7FFF, True, 16),
         Format("bf16", 8, -126, float.fromhex("0x1.fep127"), 0x7FFF, True, 16),
         Format("f32", 24, -126, float.fromhex("0x1.fffffep127"), 0x7FFFFFFF, True, 32),
-        Format("tf32", 11, -126, float.fromhex("0x1.ffcp127"), 0x7FFFFFFF, True, 32, low=13),
+        Format("tf32", 11, -126, float.fromhex("0x1.ffcp127"), 0x7FFFE000, True, 32, low=13),
         Format("e4m3", 4, -6, 448.0, 0x7F, False, 8),
         Format("e5m2", 3, -14, 57344.0, 0x7F, True, 8),
         Format("e2m1", 2, 0, 6.0, None, False, 4),
@@ -122,7 +122,7 @@ def flush_result(result: Lanes, name: str, exact: Callable[[], Lanes], mode: str
     if edge.any():
         lift = _LIFT[name]
         lifted = np.abs(to_register(exact() * lift, name, mode))
-        low = edge & (lifted < result.dtype.type(_SMALLEST_NORMAL[name] * lift))
+        low = edge & (lifted < result.dtype.type(float(_SMALLEST_NORMAL[name]) * lift))
         result = np.where(low, np.copysign(result.dtype.type(0), result), result)
     return flush(result, name)
 
@@ -197,6 +197,19 @@ def canonical(value: Lanes) -> Lanes:
     words = np.asarray(value).view(f"u{value.dtype.itemsize}")
     largest = words.dtype.type(FORMATS["f32" if value.dtype == F32 else "f16"].nan)
     return np.where(nan, largest, words).view(value.dtype)
+
+
+def narrow_nan(result: Lanes, name: str, value: Lanes) -> Lanes:
+    """`result`, words or values of f16 or bf16, where `value` of f64 is NaN: its sign and upper payload, made quiet."""
+    nan = np.isnan(value)
+    if not nan.any():
+        return result
+    format = FORMATS[name]
+    fraction = format.precision - 1
+    words = np.asarray(value).view(U64)
+    kept = ((words | np.uint64(1 << 51)) >> np.uint64(52 - fraction)) & np.uint64((1 << 15) - 1)
+    narrow = (kept | (words >> np.uint64(48) & np.uint64(0x8000))).astype(U16)
+    return np.where(nan, narrow, np.asarray(result).view(U16)).view(result.dtype)
 
 
 def to_register(value: Lanes, name: str, mode: str) -> Lanes:

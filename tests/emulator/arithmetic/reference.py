@@ -19,7 +19,7 @@ PARAMETERS: dict[str, tuple[int, int, Fraction, int]] = {
     # What .ftz looks at: f32 with exponents without a lower end.
     "f32.ftz": (24, -100000, Fraction((2**24 - 1) * 2**104), 0x7FFFFFFF),
     "f64": (53, -1022, Fraction((2**53 - 1) * 2**971), 0xFFF8000000000000),
-    "tf32": (11, -126, Fraction((2**11 - 1) * 2**117), 0x7FFFFFFF),
+    "tf32": (11, -126, Fraction((2**11 - 1) * 2**117), 0x7FFFE000),
     "e4m3": (4, -6, Fraction(448), 0x7F),
     "e5m2": (3, -14, Fraction(57344), 0x7F),
     "e2m1": (2, 0, Fraction(6), 0x7),

@@ -20,6 +20,13 @@ from tests.emulator.arithmetic.reference import run
 
 CASES = 24
 LAST = 4 * CASES
+# Where ptxas, folding, gives another NaN than an H200 computes, which is the judge above it: no NaN is tried there.
+NUMBERS_ALONE = frozenset(
+    (
+        *("min.f64", "max.f64", "abs.f32", "neg.f32", "abs.ftz.f32", "neg.ftz.f32", "abs.f16x2", "neg.f16x2"),
+        *("cvt.f64.f16", "cvt.f32.bf16", "cvt.rn.f16.f64", "cvt.ftz.f32.f32"),
+    )
+)
 # Instructions that ptxas folds, all of their operands or most.
 FOLDED = {
     "floats": (
@@ -31,7 +38,7 @@ FOLDED = {
         *("setp.lt.s32", "setp.lo.u32", "setp.ge.u64", "setp.eq.f32", "setp.ne.f32", "setp.ltu.f32", "setp.neu.f32"),
         *("setp.equ.f32", "setp.num.f32", "setp.nan.f32", "setp.gt.ftz.f32", "setp.ge.f64", "set.lt.f32.f32"),
         *("set.gtu.u32.f32", "set.eq.s32.u64", "slct.u32.s32", "slct.f32.f32", "slct.ftz.u32.f32"),
-        *("testp.normal.f32", "testp.subnormal.f32", "testp.finite.f64", "testp.notanumber.f32"),
+        *("testp.subnormal.f32", "testp.finite.f64", "testp.notanumber.f32"),
     ),
     "conversions": (
         *("cvt.f64.f32", "cvt.ftz.f64.f32", "cvt.rn.f32.f64", "cvt.rn.ftz.f32.f64", "cvt.f32.f16", "cvt.f64.f16"),
@@ -100,10 +107,23 @@ def _words(dtype, opcode, place):
     return words & word.type(255) if opcode.startswith("bf") and opcode.endswith("64") and place > 0 else words
 
 
+def _without_nan(words, dtype, opcode):
+    """Words with the exponent's lowest bit cleared in each value that is NaN."""
+    name = "bf16" if "bf16" in opcode.split(".")[-1] else "f16" if dtype.kind == "u" else f"f{8 * dtype.itemsize}"
+    fraction = reference.PARAMETERS[name][0] - 1
+    word = np.dtype(reference.WORDS[name])
+    parts = np.ascontiguousarray(words).view(word)
+    infinity = word.type(((1 << 8 * word.itemsize - 1) - 1) >> fraction << fraction)
+    nan = (parts & word.type((1 << 8 * word.itemsize - 1) - 1)) > infinity
+    return np.where(nan, parts & ~word.type(1 << fraction), parts).view(words.dtype)
+
+
 def _kernel(index, opcode):
     """An entry that stores the number of each case whose result is not ours, and something at the end."""
     operation = find_operation(opcode)
     words = [_words(dtype, opcode, place) for place, dtype in enumerate(operation.inputs)]
+    if opcode in NUMBERS_ALONE:
+        words = [_without_nan(word, dtype, opcode) for word, dtype in zip(words, operation.inputs, strict=True)]
     result = np.asarray(run(opcode, *(word.view(dtype) for word, dtype in zip(words, operation.inputs, strict=True))))
     truth = result.dtype == np.bool_
     # Registers have at least 16 bits: narrower results are extended.

@@ -249,16 +249,19 @@ def test_counts(bits):
 
 @pytest.mark.parametrize("bits", [32, 64])
 def test_fields(bits):
-    """bfe and bfi, bit by bit as the manual's loop has it."""
+    """bfe and bfi, bit by bit as the manual's loop has it; of 64-bit words all of a place's and length's bits count."""
+
+    def kept(amount):
+        return amount & 255 if bits == 32 else min(amount, bits)
 
     def extract(a, position, length, signed):
-        position, length, top = position & 255, length & 255, bits - 1
+        position, length, top = kept(position), kept(length), bits - 1
         word = a & ((1 << bits) - 1)
         sign = word >> min(position + length - 1, top) & 1 if signed and length else 0
         return sum((word >> position + i & 1 if i < length and position + i <= top else sign) << i for i in range(bits))
 
     def insert(a, b, position, length):
-        position, length = position & 255, length & 255
+        position, length = kept(position), kept(length)
         for i in range(length):
             if position + i < bits:
                 b = b & ~(1 << position + i) | (a >> i & 1) << position + i
