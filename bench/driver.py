@@ -1,0 +1,152 @@
+"""What a GPU's driver answers to the questions of tests/embedded, for the stand-in driver to be compared with.
+
+    python3 -m bench.driver record --out FOLDER    on a machine with a GPU and a C compiler: FOLDER/driver_h200.json
+    python3 -m bench.driver list                   the groups of questions, a line each
+
+The programs ``tests/embedded/ask_*.c`` print a line for each question. Every group of a program is a process of its
+own: one that breaks its context, crashes or never comes back takes nothing with it but the rest of its lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.tree import tree_hash
+
+ROOT = Path(__file__).resolve().parent.parent
+QUESTIONS = ROOT / "tests" / "embedded"
+HEADERS = ROOT / "neutrino" / "emulator" / "csrc"
+IMAGE = QUESTIONS / "questions.ptx"
+RESULTS = ROOT / "bench" / "results" / "driver_h200.json"
+PATIENCE = 30.0
+"""Seconds that a group may take."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Questions that one process asks. program: a source's name without its ending; name: the program's argument."""
+
+    program: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.program} {self.name}"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a group printed, whole lines and perhaps a last one that is not, and how its process ended.
+
+    end: the exit status, negative for a signal; None: it did not end in time.
+    """
+
+    lines: tuple[str, ...]
+    end: int | None
+
+
+def sources() -> list[Path]:
+    """The programs that ask."""
+    return sorted(QUESTIONS.glob("ask_*.c"))
+
+
+def source_hash() -> str:
+    """SHA-256, in hex, of all that decides what is asked: answers to other questions are not to be compared."""
+    state = hashlib.sha256()
+    for path in (*sources(), QUESTIONS / "asking.h", QUESTIONS / "host.h", IMAGE):
+        state.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return state.hexdigest()
+
+
+def compile_programs(folder: Path, compiler: Sequence[str] = ("cc",), flags: Sequence[str] = ()) -> None:
+    """Every program into the folder. Raises subprocess.CalledProcessError, FileNotFoundError without a compiler."""
+    for source in sources():
+        out = str(folder / source.stem)
+        command = [*compiler, "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", *flags, f"-I{HEADERS}", str(source)]
+        subprocess.run([*command, "-o", out, "-ldl", "-lpthread"], check=True)
+
+
+def find_groups(folder: Path) -> Iterator[Group]:
+    """The groups of the compiled programs. No driver is needed."""
+    for source in sources():
+        said = subprocess.run([str(folder / source.stem)], capture_output=True, text=True, check=True, timeout=10)
+        for name in said.stdout.split():
+            yield Group(source.stem, name)
+
+
+def ask(folder: Path, group: Group, environment: Mapping[str, str], patience: float = PATIENCE) -> Answers:
+    """One group's answers from the libcuda.so.1 that the environment leads to. patience: seconds."""
+    with tempfile.TemporaryFile("w+") as out:
+        command = [str(folder / group.program), group.name]
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.DEVNULL, env={**environment, "HOST_IMAGE": str(IMAGE)}
+        )
+        end: int | None
+        try:
+            end = process.wait(patience)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            end = None
+        out.seek(0)
+        return Answers(tuple(out.read().splitlines()), end)
+
+
+def record(out: Path, patience: float = PATIENCE) -> int:
+    """Ask the machine's driver everything, and write its answers. 0 when every group came to its end, else 1."""
+    # Here, since the stand-in's tests need neither a GPU nor what reads its name.
+    from bench.device import read_device
+
+    device, driver = read_device()
+    began = time.monotonic()
+    answers: dict[str, dict[str, object]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        compile_programs(folder)
+        for group in find_groups(folder):
+            found = ask(folder, group, os.environ, patience)
+            answers[str(group)] = {"end": found.end, "lines": found.lines}
+    result = {
+        "tree": tree_hash(ROOT),
+        "device": device,
+        "driver": driver,
+        "questions": source_hash(),
+        "answers": answers,
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / RESULTS.name).write_text(json.dumps(result, indent=0) + "\n")
+    broken = [f"{group}: end {row['end']}" for group, row in answers.items() if row["end"] != 0]
+    print("\n".join(broken))
+    lines = sum(len(row["lines"]) for row in answers.values() if isinstance(row["lines"], tuple))
+    print(f"{lines} answers of {driver} on {device} in {time.monotonic() - began:.1f} s; {len(broken)} groups broken")
+    return 1 if broken else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above."""
+    parser = argparse.ArgumentParser(prog="bench.driver")
+    actions = parser.add_subparsers(dest="action", required=True)
+    recording = actions.add_parser("record")
+    recording.add_argument("--out", type=Path, default=RESULTS.parent)
+    recording.add_argument("--patience", type=float, default=PATIENCE, help="seconds that a group may take")
+    actions.add_parser("list")
+    options = parser.parse_args(arguments)
+    if options.action == "record":
+        return record(options.out, options.patience)
+    with tempfile.TemporaryDirectory() as folder:
+        compile_programs(Path(folder))
+        print("\n".join(map(str, find_groups(Path(folder)))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
