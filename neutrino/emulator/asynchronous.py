@@ -348,15 +348,32 @@ class Asynchronous(Atomics):
         threads, index = self.valid_mbarriers(number, space, base, offset, at, guard)
         if not threads.size:
             return states
-        found = self.shared_view(_LONG)[index]
+        words = self.shared_view(_LONG)
+        found = words[index]
+        arrivals = self.of_guarded(count, at, guard).astype(np.int64)
+        moved = self.of_guarded(bytes_, at, guard).astype(np.int64)
+        total = np.zeros(words.size, np.int64)
+        np.add.at(total, index, arrivals)
+        if (total[index] <= (found & np.uint64(_COUNT)).astype(np.int64)).all():
+            self.change(index, arrivals=arrivals, bytes_=moved, drop=drop)
+            # Each thread is told the count that those before it have left.
+            order = np.argsort(index, kind="stable")
+            before = np.cumsum(arrivals[order]) - arrivals[order]
+            before -= before[np.searchsorted(index[order], index[order])]
+            found[order] -= before.astype(_LONG)
+        else:
+            # A phase ends among these threads: they arrive one by one.
+            turns = range(threads.size) if self.random is None else self.random.permutation(threads.size).tolist()
+            for place in turns:
+                one = slice(place, place + 1)
+                found[place] = words[index[place]]
+                pending = int(found[place]) & _COUNT
+                if arrivals[place] > pending:
+                    detail = f"{arrivals[place]} arrivals at an mbarrier that waits for {pending}"
+                    self.fault(FaultKind.DEADLOCK, number, detail, thread=int(threads[place]))
+                self.change(index[one], arrivals=arrivals[one], bytes_=moved[one], drop=drop)
         chosen = slice(None) if guard is None else np.broadcast_to(guard, (size,))
         states[chosen] = found
-        self.change(
-            index,
-            arrivals=self.of_guarded(count, at, guard).astype(np.int64),
-            bytes_=self.of_guarded(bytes_, at, guard).astype(np.int64),
-            drop=drop,
-        )
         return states
 
     def change(self, index: Indices, *, arrivals: Any, bytes_: Any, drop: bool = False, adds: bool = False) -> None:

@@ -43,6 +43,10 @@ class _Barrier:
     sleepers: dict[tuple[Key, int], _Sleeper] = field(default_factory=dict)
 
 
+def _part(values: Any, inside: Any) -> Any:
+    return values[inside] if values is not None and values.ndim else values
+
+
 class Barriers(State):
     """Threads that wait until enough others of their block have come."""
 
@@ -103,27 +107,63 @@ class Barriers(State):
             if one >= _NUMBERS:
                 detail = f"barrier {one}, of which there are {_NUMBERS}"
                 self.fault(FaultKind.DEADLOCK, statement, detail, thread=int(some.indices()[0]))
-            barrier = self.barrier(one)
-            threads = some.indices()
-            again = barrier.arrived[threads]
-            if again.any():
-                self.fault(
-                    FaultKind.DEADLOCK,
-                    statement,
-                    f"arrives at barrier {one} a second time before it is complete",
-                    thread=int(threads[again][0]),
-                )
-            barrier.arrived[threads] = True
-            blocks = threads // self.shape.stride
-            if count is not None:
-                barrier.needed[blocks] = count[chosen] if count.ndim else count
-            if predicate is not None:
-                barrier.votes[threads] = predicate[chosen] if predicate.ndim else predicate
-            if use.arrive_only:
-                self.add(following, some)
-            else:
-                self.sleep(barrier, _Sleeper(following, some, statement, file, use.reduction, use.destination))
-            self.release(one, barrier)
+            counts = count[chosen] if count is not None and count.ndim else count
+            votes = predicate[chosen] if predicate is not None and predicate.ndim else predicate
+            for part, inside in self.parts(one, some, counts, statement):
+                barrier = self.barrier(one)
+                threads = part.indices()
+                self.check_arrivals(one, barrier, threads, _part(counts, inside), statement)
+                barrier.arrived[threads] = True
+                if counts is not None:
+                    barrier.needed[threads // self.shape.stride] = _part(counts, inside)
+                if votes is not None:
+                    barrier.votes[threads] = _part(votes, inside)
+                if use.arrive_only:
+                    self.add(following, part)
+                else:
+                    self.sleep(barrier, _Sleeper(following, part, statement, file, use.reduction, use.destination))
+                self.release(one, barrier)
+
+    def parts(self, number: int, lanes: Lanes, counts: Any, statement: int) -> list[tuple[Lanes, Any]]:
+        """Threads that come to a barrier, and which of them: one warp of each block at a time where more come than
+        it takes."""
+        if counts is None:
+            return [(lanes, slice(None))]
+        threads = lanes.indices()
+        wrong = np.broadcast_to((counts == 0) | (counts % WARP != 0), threads.shape)
+        if wrong.any():
+            place = int(np.flatnonzero(wrong)[0])
+            asked = int(np.broadcast_to(counts, threads.shape)[place])
+            detail = f"barrier {number} for {asked} threads, which are no whole warps"
+            self.fault(FaultKind.DEADLOCK, statement, detail, thread=int(threads[place]))
+        known = self.barriers.get(number)
+        coming = lanes.mask if known is None else lanes.mask | known.arrived
+        warps = coming.reshape(-1, self.shape.warps, WARP).any(2).sum(1) * WARP
+        if (warps[threads // self.shape.stride] <= counts).all():
+            return [(lanes, slice(None))]
+        ranks = threads % self.shape.stride // WARP
+        order = np.unique(ranks)
+        if self.random is not None:
+            order = self.random.permutation(order)
+        return [(of_indices(threads[ranks == rank], self.threads), ranks == rank) for rank in order]
+
+    def check_arrivals(self, number: int, barrier: _Barrier, threads: Indices, counts: Any, statement: int) -> None:
+        """DeviceFaultError: a thread has come before, or others came for another count of threads."""
+        again = barrier.arrived[threads]
+        if again.any():
+            detail = f"arrives at barrier {number} a second time before it is complete"
+            self.fault(FaultKind.DEADLOCK, statement, detail, thread=int(threads[again][0]))
+        blocks = threads // self.shape.stride
+        needed = barrier.needed[blocks]
+        every = self.shape.stride
+        # Without a count it is for all threads of the block (PTX ISA 9.7.13.1).
+        others = np.where(needed == 0, every, needed)
+        came = np.atleast_1d(barrier.arrived.reshape(-1, every).any(1))
+        differs = (others != (every if counts is None else counts)) & came[blocks]
+        if np.any(differs):
+            place = int(np.flatnonzero(differs)[0])
+            detail = f"others wait at barrier {number} for another count of threads"
+            self.fault(FaultKind.DEADLOCK, statement, detail, thread=int(threads[place]))
 
     def sleep(self, barrier: _Barrier, sleeper: _Sleeper) -> None:
         """Hold threads at a barrier."""

@@ -77,7 +77,7 @@ class Block:
 
     warp: the first instruction is one of a whole warp. mask: its member mask (None: all threads).
     waits: has an instruction that loops wait with. live_out: bit set of the registers read later.
-    joined: falls into the next block, which starts with an instruction of a warp and has no other predecessor.
+    joined: falls into the next block, which starts with an instruction of a whole warp and has no other predecessor.
     """
 
     index: int
@@ -149,8 +149,9 @@ def build_graph(program: Program) -> Graph:
         graph.blocks.append(block)
     for block in graph.blocks[:-1]:
         following = starts[block.index + 1]
+        behind = graph.blocks[block.index + 1]
         block.joined = (
-            block.ending is Ending.NEXT and graph.blocks[block.index + 1].warp and following not in labelled
+            block.ending is Ending.NEXT and behind.warp and is_for_all(behind) and following not in labelled
         )
     _find_live(graph)
     return graph
@@ -287,6 +288,11 @@ def _falls(block: Block) -> bool:
     if block.ending in (Ending.RETURN, Ending.EXIT, Ending.TRAP, Ending.TABLE):
         return False
     return block.ending is not Ending.BRANCH or block.instructions[-1].guard is not None
+
+
+def is_for_all(block: Block) -> bool:
+    """Whether its first instruction is known to be one of all threads of a warp."""
+    return constant_mask(block) in (-1, 0xFFFFFFFF)
 
 
 def constant_mask(block: Block) -> int | None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from neutrino.emulator.asynchronous import Asynchronous
 from neutrino.emulator.barriers import Barriers
-from neutrino.emulator.blocks import Block, Ending, constant_mask
+from neutrino.emulator.blocks import Block, Ending, constant_mask, is_for_all
 from neutrino.emulator.calls import Calls, RegisterFile
 from neutrino.emulator.lanes import Lanes, of_indices, of_mask
 from neutrino.emulator.matrices import Matrices
@@ -227,13 +227,15 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         held = self.stalled.pop(key, None)
         if held is not None:
             lanes = lanes.joined(held)
-        if lanes.count == self.live_count:
-            return lanes
         mask = constant_mask(block)
-        if mask == 0:
+        everyone = is_for_all(block)
+        if everyone and lanes.count == self.live_count:
             return lanes
-        constant = np.uint32((mask or 0) & 0xFFFFFFFF)
-        wanted = constant if mask is not None else unit.masks[block.index](self, file, lanes.at)
+        wanted = np.uint32(0xFFFFFFFF) if everyone else np.uint32(mask or 0)
+        if mask is None:
+            wanted = unit.masks[block.index](self, file, lanes.at)
+        if not everyone:
+            self.check_members(block, lanes, wanted)
         here = lanes.mask
         is_barrier = block.instructions[0].name == "bar"
         if is_barrier:
@@ -257,6 +259,16 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
             return None
         going, self.stalled[key] = of_indices(at[ready], self.threads), of_indices(at[~ready], self.threads)
         return going
+
+    def check_members(self, block: Block, lanes: Lanes, wanted: Any) -> None:
+        """DeviceFaultError: a thread's member mask is without the thread itself."""
+        threads = lanes.indices()
+        outside = (wanted >> (threads & 31).astype(np.uint32) & np.uint32(1)) == 0
+        if outside.any():
+            place = int(np.flatnonzero(outside)[0])
+            mask = int(np.broadcast_to(wanted, threads.shape)[place])
+            detail = f"the member mask {mask:#010x} is without the thread itself"
+            self.fault(FaultKind.DEADLOCK, block.instructions[0].number, detail, thread=int(threads[place]))
 
     def at_warp_barrier(self, key: Key) -> bool:
         """Whether threads stand at a ``bar.warp.sync`` there."""

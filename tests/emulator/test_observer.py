@@ -28,8 +28,10 @@ _BODY = """
     mov.u64 %d4, mine;
     cvta.local.u64 %d4, %d4;
     st.v2.u32 [%d4+8], {%r5, %r5};
+    setp.lt.u32 %p1, %r3, 32;
+    selp.b32 %r10, 0xfffffc00, 0xffffffff, %p1;
     @%p0 bra SHORT;
-    shfl.sync.idx.b32 %r9, %r3, 31, 31, 0xfffffc00;
+    shfl.sync.idx.b32 %r9, %r3, 31, 31, %r10;
 SHORT:
     bar.sync 0;
 """
@@ -77,7 +79,7 @@ def test_what_ran_and_what_was_touched(seed: int | None, block: int) -> None:
     assert ran("@%p0 add.u32 %r4, %r3, 1;") == low
     assert ran("@!%p0 st.global.u32 [%d1], %r5;") == everyone - low
     assert ran("@%p0 bra SHORT;") == low
-    assert ran("shfl.sync.idx.b32 %r9, %r3, 31, 31, 0xfffffc00;") == everyone - low
+    assert ran("shfl.sync.idx.b32 %r9, %r3, 31, 31, %r10;") == everyone - low
     assert ran("bar.sync 0;") == everyone
     assert ran("ret;") == everyone
 
