@@ -1,9 +1,10 @@
 """What each PTX instruction computes that only reads and writes registers, on arrays with an element a lane.
 
 The contract: integers, bits, comparisons, and float operations with a rounding modifier (or with none) are exactly what
-the PTX ISA and IEEE 754 say, in each rounding; where those leave it open, what ptxas computes of constants. So NaN
-results are 0x7fffffff (f32) and 0x7fff (f16, bf16); those of f64 are the first operand that is NaN, made quiet, else
-0xfff8000000000000. Approximations and matrix products are as near as float64 makes them: see `approximate`, `matrix`.
+the PTX ISA and IEEE 754 say, in each rounding; where those leave it open, what an H200 computes. So NaN results are
+0x7fffffff (f32) and 0x7fff (f16, bf16); those of f64 are an operand that is NaN, made quiet, else 0xfff8000000000000
+(see `double`). Matrix products add as its tensor cores do (see `accumulation`, `matrix`). Approximations are as near as
+float64 makes them, which is not always the hardware's last bits (see `approximate`).
 
 Left out, and refused: .oob, stochastic rounding (.rs), sparse and block-scaled `mma`, the video instructions.
 """

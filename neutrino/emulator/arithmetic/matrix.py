@@ -1,8 +1,9 @@
 """Products of small matrices that the lanes of a warp hold together (PTX ISA 9.7.15, mma.sync).
 
-The order and the precision in which the hardware adds are not specified. Here products are exact, their sum with the
-accumulator is taken in float64 and rounded once; with f64 each product is added by one fma, in the order of k.
-So results are exact where the hardware's are, and else at least as near.
+The order and the precision in which the hardware adds are not specified; for f32 sums of f16, bf16 and tf32, and for
+m8n8k4, `accumulation` has what an H200 does. Elsewhere products are exact, their sum with the accumulator is taken in
+float64 and rounded once; with f64 each product is added by one fma, in the order of k. These as well are the H200's
+bits on all that was tried, but of f16 accumulators and of e4m3 and e5m2 that were operands of like magnitudes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neutrino.emulator.arithmetic import double
+from neutrino.emulator.arithmetic.accumulation import chained_sum, cut_sum
 from neutrino.emulator.arithmetic.formats import FORMATS, canonical, decode
 from neutrino.emulator.arithmetic.operation import F16, S32, U8, U32, Lanes, Modifiers
 
@@ -215,7 +217,9 @@ def build(opcode: str) -> MatrixOperation | None:
     order_b = words.require(("row", "col"), "layout of b")
     words.finish()
     m, n, k = (int(number) for number in shape.replace("n", " ").replace("k", " ")[1:].split())
-    if shape == "m8n8k4" and a_type == "f16":
+    by_pairs = shape == "m8n8k4" and a_type == "f16"
+    cut = a_type in ("f16", "bf16", "tf32") and d_type == "f32"
+    if by_pairs:
         layouts = (_layout_a_pairs(order_a == "row"), _layout_b_pairs(order_b == "row"))
         layout_c, layout_d = _layout_c_pairs(c_type), _layout_c_pairs(d_type)
     else:
@@ -231,7 +235,13 @@ def build(opcode: str) -> MatrixOperation | None:
         left = np.take(_values(a, a_type), layout_a, axis=1)
         right = np.take(_values(b, b_type), layout_b, axis=1)
         accumulator = np.take(_values(c, c_type), layout_c, axis=1)
-        result = _multiply(left, right, accumulator, a_type, bits_by == "xor").reshape(len(a), -1)
+        if by_pairs:
+            result = chained_sum(left, right, accumulator)
+        elif cut:
+            result = cut_sum(left, right, accumulator)
+        else:
+            result = _multiply(left, right, accumulator, a_type, bits_by == "xor")
+        result = result.reshape(len(a), -1)
         held = np.ascontiguousarray(_write(np.take(result, back, axis=1), d_type, saturate))
         return held.view(U32).reshape(len(a), 32, -1)
 

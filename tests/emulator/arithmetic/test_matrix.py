@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from neutrino.emulator.arithmetic import find_matrix_operation, find_operation
-from tests.emulator.arithmetic.reference import run
+from neutrino.emulator.arithmetic.accumulation import chained_sum, cut_sum
+from tests.emulator.arithmetic.reference import rounded, run
 
 BITS = {"f64": 64, "f32": 32, "s32": 32, "tf32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8}
 BITS |= {"s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1}
@@ -199,23 +205,59 @@ def test_integers_wrap_or_saturate():
     assert set(held.view(np.int32).ravel().tolist()) == {0x7FFFFFFF}
 
 
-def test_rounded_once():
-    """A sum that float32 would lose on the way, and the canonical NaN."""
+def test_sums_are_cut():
+    """What tensor cores drop of a sum, and the canonical NaN."""
     a, b = np.zeros((1, 32, 2), np.float32), np.zeros((1, 32, 1), np.float32)
-    a[:, :, 0], b[:, :, 0] = 1, 2.0**-15
     c = np.full((1, 32, 4), np.float32(2.0**11), np.float32)
     operation = find_matrix_operation("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32")
-    got = operation.function(a.view(np.uint32), b.view(np.uint32), c.view(np.uint32)).view(np.float32)
-    # Four products of 2**-15 are half of the last place of 2**11, a tie; each alone would be lost.
-    assert got[0, 0].tolist() == [2.0**11, 2.0**11, 2.0**11, 2.0**11]
-    a[:, :, 0] = 1 + 2.0**-10
-    got = operation.function(a.view(np.uint32), b.view(np.uint32), c.view(np.uint32)).view(np.float32)
-    assert got[0, 0, 0] == np.nextafter(np.float32(2.0**11), np.float32(np.inf))
-    a[:, :, 0] = np.inf
-    b[:] = 0
-    with np.errstate(invalid="ignore"):
-        got = operation.function(a.view(np.uint32), b.view(np.uint32), c.view(np.uint32))
-    assert got[0, 0, 0] == 0x7FFFFFFF
+
+    def first(left, right):
+        a[:, :, 0], b[:] = left, right
+        with np.errstate(invalid="ignore"):
+            return operation.function(a.view(np.uint32), b.view(np.uint32), c.view(np.uint32)).view(np.float32)[0, 0, 0]
+
+    above = np.nextafter(np.float32(2.0**11), np.float32(np.inf))
+    # Four products of 2**-14 are the last place of 2**11: each is two places below it, and still counts.
+    assert first(1, 2.0**-14) == above
+    assert first(1 + 2.0**-10, 2.0**-15) == 2.0**11
+    # Below the 25th place none counts, however many there are.
+    assert first(1.75, 2.0**-15) == 2.0**11
+    assert first(-1, 2.0**-14) == 2.0**11 - 2.0**-12
+    assert first(-1, 2.0**-15) == 2.0**11
+    assert first(np.inf, 0).view(np.uint32) == 0x7FFFFFFF
+    assert first(np.inf, 1) == np.inf
+
+
+def _place(value):
+    """The exponent of the highest bit of a number that is not zero."""
+    return math.frexp(value)[1] - 1
+
+
+def _as_tensor_cores_add(products, factors, start):
+    """The sum of fractions cut off 25 places below the largest, factor by factor, and again at 24 bits."""
+    places = [_place(x) + _place(y) for x, y in factors if x and y] + ([_place(start)] if start else [])
+    if not places:
+        return 0.0
+    unit = Fraction(2) ** (max(places) - 25)
+    total = sum(math.trunc(value / unit) for value in [*products, Fraction(start)]) * unit
+    return rounded(total, "f32", "rz")
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(*[st.floats(-60000, 60000, width=16, allow_subnormal=False)] * 2), min_size=16, max_size=16),
+    st.floats(-1e6, 1e6, width=32, allow_subnormal=False),
+)
+def test_one_sum(factors, start):
+    a, b = (np.array([[row]], np.float64) for row in zip(*factors, strict=True))
+    got = cut_sum(a, np.swapaxes(b, 1, 2), np.array([[[start]]], np.float64))[0, 0, 0]
+    products = [Fraction(x) * Fraction(y) for x, y in factors]
+    assert got == _as_tensor_cores_add(products, factors, start)
+    chained = Fraction(0)
+    for product in products:
+        chained = Fraction(rounded(chained + product, "f32", "rn"))
+    got = chained_sum(a, np.swapaxes(b, 1, 2), np.array([[[start]]], np.float64))[0, 0, 0]
+    assert got == rounded(chained + Fraction(start), "f32", "rn")
 
 
 @pytest.mark.parametrize(
