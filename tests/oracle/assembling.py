@@ -6,14 +6,14 @@ import io
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 
 from neutrino.numerics import count_arithmetic
-from neutrino.ptx.twin import TwinKernel
+from neutrino.ptx.source import without_locations
+from neutrino.ptx.twin import TwinKernel, TwinModule
 from neutrino.toolchain import find_tool
 
 
@@ -30,10 +30,21 @@ def assemble(text: str, *, quick: bool = True) -> tuple[bytes, str]:
         return cubin.read_bytes() if result.returncode == 0 else b"", result.stderr + result.stdout
 
 
-def complaints(texts: Iterable[str]) -> list[str]:
-    """What ptxas has against any of the texts; it runs twice at a time."""
-    with ThreadPoolExecutor(2) as pool:
-        return [said for _, said in pool.map(assemble, texts) if said]
+def together(twins: Sequence[TwinModule]) -> str:
+    """Twins of one module for several probe files, as one module: what they share once, the kernels renamed."""
+    shared: dict[str, None] = {}
+    entries = []
+    for number, probed in enumerate(twins):
+        for kernel in probed.kernels:
+            for statement in probed.module.statements:
+                if statement in kernel.statements:
+                    shared[probed.module.source(statement)] = None
+            name = re.escape(kernel.twin_name)
+            entries.append(re.sub(rf"{name}\b", f"{kernel.twin_name}_{number}", kernel.probed_text, count=1))
+    version = max(kernel.version for probed in twins for kernel in probed.kernels)
+    module = twins[0].module
+    head = f".version {version[0]}.{version[1]}\n.target {module.target}\n.address_size 64\n"
+    return without_locations("\n".join([head, *shared, *entries]), keep=False)
 
 
 def arithmetic(text: str, kernel: str) -> dict[str, int]:

@@ -169,10 +169,11 @@ ACCESSES = Probe(
 # Results and inputs, on both sides of their instructions
 
 _COMPUTING = (
-    ("mad.lo", 3), ("mul.lo", 2), ("mul.wide", 2), ("fma", 3), ("mul.f32", 2), ("mul.rn.f32", 2), ("add.f32", 2),
-    ("add.rn.f32", 2), ("add.s32", 2), ("sub", 2), ("setp", 2), ("selp", 2), ("shl", 2), ("shr", 2), ("cvt", 1),
-    ("min", 2), ("max", 2), ("xor", 2), ("neg", 1),
+    ("mad.lo", 3, True), ("setp", 2, True), ("add.s32", 2, False), ("mul.wide", 2, False), ("fma", 3, False),
+    ("mul.f32", 2, False), ("mul.rn.f32", 2, False), ("add.rn.f32", 2, False), ("selp", 2, False), ("cvt", 1, False),
+    ("min", 2, False), ("neg", 1, False),
 )  # fmt: skip
+"""Position, inputs, whether it is probed before the instruction as well as behind it."""
 _RESULTS = ("ld.global", "ld.shared", "ld.local", "shfl")
 
 
@@ -185,10 +186,10 @@ def _values(inputs: int, *, result: bool) -> Callable[[Simulation, Lanes], None]
     return run
 
 
-def _values_text(number: int, position: str, inputs: int) -> str:
+def _values_text(number: int, position: str, inputs: int, *, both: bool) -> str:
     read = ", ".join([f"IN{index + 1}" for index in range(min(inputs, 2))] + ["0"] * (2 - min(inputs, 2)))
-    sides = {"before": f"SAVE [ Values ] {{ 77, {read} }};", "after": f"SAVE [ Values ] {{ OUT, {read} }};"}
-    return _at(f"v{number}", position, **sides)
+    before = {"before": f"SAVE [ Values ] {{ 77, {read} }};"} if both else {}
+    return _at(f"v{number}", position, **before, after=f"SAVE [ Values ] {{ OUT, {read} }};")
 
 
 VALUES = Probe(
@@ -196,13 +197,15 @@ VALUES = Probe(
     (
         *(
             Side(position, _values(inputs, result=after), after=after)
-            for position, inputs in _COMPUTING
-            for after in (False, True)
+            for position, inputs, both in _COMPUTING
+            for after in ((False, True) if both else (True,))
         ),
         *(Side(position, _values(0, result=True), after=True) for position in _RESULTS),
     ),
     text=_map("Values", "out u64, in1 u64, in2 u64", 24, cap=16)
-    + "".join(_values_text(number, position, inputs) for number, (position, inputs) in enumerate(_COMPUTING))
+    + "".join(
+        _values_text(number, position, inputs, both=both) for number, (position, inputs, both) in enumerate(_COMPUTING)
+    )
     + "".join(
         _at(f"r{number}", position, after="SAVE [ Values ] { OUT, 0, 0 };") for number, position in enumerate(_RESULTS)
     ),
@@ -453,5 +456,15 @@ MIXED = Probe(
     registers=True,
 )
 
+# Of all three, one file: each costs a twin of each kernel.
+VARIOUS = Probe(
+    "various",
+    (*VECTORS.sides, *CLOCKS.sides, *MIXED.sides),
+    text="".join(probe.text or "" for probe in (VECTORS, CLOCKS, MIXED)),
+    registers=True,
+    ignore=CLOCKS.ignore,
+    check=CLOCKS.check,
+)
+
 SHIPPED = (BLOCK_SCHED, GMEM_BYTES)
-PROBES = (*SHIPPED, ACCESSES, VALUES, VECTORS, SUMS, WARPS, KINDS, CLOCKS, MIXED)
+PROBES = (*SHIPPED, ACCESSES, VALUES, SUMS, WARPS, KINDS, VARIOUS)
