@@ -68,7 +68,7 @@ _OF_A_WARP: dict[str, int | None] = {
 _WITHOUT_DESTINATION = frozenset({"brx", "bar", "barrier", "call", "nanosleep", "setmaxnreg"})
 
 # What threads wait with for memory that others write: a loop of them is a wait, not work.
-_WAITING = frozenset({"volatile", "acquire", "relaxed", "cas", "exch", "test_wait", "try_wait", "nanosleep", "mmio"})
+_WAITING = frozenset({"volatile", "acquire", "relaxed", "atom", "test_wait", "try_wait", "nanosleep", "mmio"})
 
 
 @dataclass

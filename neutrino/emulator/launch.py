@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _BATCH_THREADS = 1 << 14
 _SLICE = 4096
+_LONG = 1 << 15
 # CUDA C++ Programming Guide, technical specifications, compute capability 9.0.
 _BLOCKS_A_MULTIPROCESSOR = 32
 _THREADS_A_MULTIPROCESSOR = 2048
@@ -94,8 +95,8 @@ class Run:
                 self._active.pop(self._turn)
             elif batch.steps > self._device.step_limit:
                 self._give_up(batch)
-            elif batch.waited:
-                # It may wait for blocks that have not begun.
+            elif batch.waited or batch.steps > _LONG:
+                # It may wait for blocks that have not begun, also with plain loads.
                 self._start()
                 self._turn += 1
 

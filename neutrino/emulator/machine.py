@@ -207,7 +207,13 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         warps = random.random(self.threads // WARP) < _RANDOM_SHARE
         mask = lanes.mask & np.repeat(warps, WARP)
         part = of_mask(mask)
-        if not part.count or part.count == lanes.count:
+        if not part.count:
+            # One of them goes alone: the fewer warps there are, the more often that shows what they owe each other.
+            some = np.flatnonzero(lanes.mask.reshape(-1, WARP).any(1))
+            warps[some[random.integers(some.size)]] = True
+            mask = lanes.mask & np.repeat(warps, WARP)
+            part = of_mask(mask)
+        if part.count == lanes.count:
             return lanes
         self.add(key, of_mask(lanes.mask & ~mask))
         return part

@@ -204,3 +204,40 @@ def test_a_small_launch_is_quick() -> None:
         device.launch(function, (1, 1, 1), (32, 1, 1), [array])
         times.append(time.perf_counter() - start)
     assert min(times) < 0.0005
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("poll", ["atom.global.add.u32 %r6, [%d0], 0;", "ld.global.u32 %r6, [%d0];"])
+def test_blocks_of_several_batches_wait_for_each_other(poll: str, seed: int | None) -> None:
+    body = f"""
+    setp.ne.u32 %p1, %r3, 0;
+    @%p1 bra END;
+    red.global.add.u32 [%d0], 1;
+WAIT:
+    {poll}
+    setp.lt.u32 %p2, %r6, 20;
+    @%p2 bra WAIT;
+END:
+    """
+    count = np.zeros(1, np.uint32)
+    Kernel(body, seed=seed, step_limit=500_000).run(count, grid=20, block=1024)
+    assert count[0] == 20
+
+
+def test_most_seeds_show_that_two_warps_need_a_barrier() -> None:
+    body = """
+    mov.u32 %r5, room;
+    shl.b32 %r6, %r3, 2;
+    add.u32 %r7, %r5, %r6;
+    st.shared.u32 [%r7], %r3;
+    xor.b32 %r6, %r6, 128;
+    add.u32 %r7, %r5, %r6;
+    ld.shared.u32 %r8, [%r7];
+    st.global.u32 [%d1], %r8;
+    """
+    noticed = 0
+    for seed in range(20):
+        out = np.zeros(64, np.uint32)
+        Kernel(body, before=".shared .u32 room[64];", seed=seed).run(out, block=64)
+        noticed += not np.array_equal(out, np.arange(64) ^ 32)
+    assert noticed >= 12
