@@ -114,7 +114,7 @@ _LIFT = {"f16": 2.0**20, "f32": 2.0**64}
 def flush_result(result: Lanes, name: str, exact: Callable[[], Lanes], mode: str) -> Lanes:
     """`flush` of results of the type f16 or f32 that were rounded by `mode`.
 
-    What counts as subnormal is the result rounded as if exponents had no lower end, as ptxas has it: so some of the
+    What counts as subnormal is the result rounded as if exponents had no lower end, as an H200 has it: so some of the
     exact values just below the smallest normal number, which round to it, still give zero. exact: gives the results as
     float64, exact or rounded to odd.
     """
