@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -13,6 +14,8 @@ from neutrino.errors import EmulatorError
 
 DEVICE_ARCH = 90
 """The device takes PTX for this architecture, its ``a`` and ``f`` forms, and for older ones without a suffix."""
+PTX_ISA = (9, 0)
+"""The newest version of PTX that the device takes: CUDA 13.0's."""
 
 _ELF = b"\x7fELF"
 _CONTAINER = struct.Struct("<IHHQ")  # magic, version, header size, size of what follows
@@ -28,6 +31,8 @@ _FLAG_OBFUSCATED = 0x10000
 _FLAG_ARCH_SPECIFIC = 0x100000
 _FLAG_ARCH_FAMILY = 0x200000
 _LARGEST = 1 << 28
+_VERSION = re.compile(r"^\s*\.version\s+(\d+)\.(\d+)", re.MULTILINE)
+_TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)([af]?)\b", re.MULTILINE)
 
 
 class ImageFault(IntEnum):
@@ -35,6 +40,8 @@ class ImageFault(IntEnum):
 
     INVALID = 200
     NO_BINARY = 209
+    INVALID_PTX = 218
+    UNSUPPORTED_PTX_VERSION = 222
 
 
 class ImageError(EmulatorError):
@@ -78,7 +85,24 @@ def _text(data: bytes) -> str:
         raise ImageError(ImageFault.INVALID, f"the image is neither a container nor text: {error}") from error
     if ".version" not in text:
         raise ImageError(ImageFault.INVALID, "the image is neither a container nor PTX")
+    _check(text)
     return text
+
+
+def _check(text: str) -> None:
+    # What a driver of the device's says before it looks at a statement.
+    version = _VERSION.search(text)
+    if version is not None and (int(version[1]), int(version[2])) > PTX_ISA:
+        newest = ".".join(map(str, PTX_ISA))
+        said = f"PTX version {version[1]}.{version[2]}, and the newest that is known is {newest}"
+        raise ImageError(ImageFault.UNSUPPORTED_PTX_VERSION, said)
+    target = _TARGET.search(text)
+    if target is None:
+        return
+    arch = int(target[1])
+    if arch > DEVICE_ARCH or (target[2] and arch != DEVICE_ARCH):
+        said = f"PTX for sm_{target[1]}{target[2]}, and the device is an sm_{DEVICE_ARCH}"
+        raise ImageError(ImageFault.INVALID_PTX, said)
 
 
 def _from_container(data: memoryview) -> str:

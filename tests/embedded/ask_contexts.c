@@ -148,9 +148,11 @@ static void ask_reset(void)
 	CUcontext found, again = NULL;
 	CUmodule fresh;
 	CUfunction function;
+	unsigned long long id = 0, id_again = 0;
 	unsigned flags;
 	int active;
 
+	cuCtxGetId(context, &id);
 	question("reset");
 	answer(cuDevicePrimaryCtxReset_v2(0));
 	answer(cuCtxGetCurrent(&found));
@@ -170,6 +172,10 @@ static void ask_reset(void)
 	answer(again == context);
 	answer(again == NULL);
 	answer(try_alloc());
+	answered();
+	question("identity after retaining");
+	answer(cuCtxGetId(context, &id_again));
+	answer(id == id_again);
 	answered();
 	question("set after retaining");
 	answer(cuCtxSetCurrent(again));

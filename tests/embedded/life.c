@@ -13,7 +13,7 @@ static CUresult launch_add(CUfunction function, uint32_t x, CUdeviceptr to, CUst
 	return launch(function, 1, 32, stream, parameters);
 }
 
-/* The fault comes back from everything until the context is reset. */
+/* The fault comes back from everything; after a reset the handle is there, and the process has no device any more. */
 static void fault(CUmodule module, const char *kind, CUresult expected)
 {
 	CUfunction add = obtain(module, "add");
@@ -39,10 +39,26 @@ static void fault(CUmodule module, const char *kind, CUresult expected)
 	EXPECT(expected, CALL(cuCtxSynchronize, (void))());
 	CHECK(CALL(cuCtxGetCurrent, (CUcontext *))(&current));
 	CHECK(CALL(cuDevicePrimaryCtxReset_v2, (CUdevice))(0));
+	EXPECT(709, CALL(cuMemAlloc_v2, (CUdeviceptr *, size_t))(&address, 4));
+	CHECK(CALL(cuCtxSetCurrent, (CUcontext))(current));
+	EXPECT(expected, CALL(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))(&current, 0));
+	EXPECT(0, (intptr_t)current);
+}
+
+/* A reset without a fault: everything is gone, and comes again for whoever retains the context again. */
+static void reset(CUcontext context)
+{
+	CUdeviceptr address;
+	CUcontext again;
+	uint32_t found;
+
+	CHECK(CALL(cuDevicePrimaryCtxReset_v2, (CUdevice))(0));
+	EXPECT(709, CALL(cuMemAlloc_v2, (CUdeviceptr *, size_t))(&address, 4));
+	CHECK(CALL(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))(&again, 0));
+	EXPECT((intptr_t)context, (intptr_t)again);
 	word = allocate(4);
 	to_device(word, &(uint32_t){0}, 4);
 	CHECK(launch_add(obtain(load(), "add"), 1, word, NULL));
-	uint32_t found;
 	to_host(&found, word, 4);
 	EXPECT(32, found);
 }
@@ -345,7 +361,8 @@ static void refused(CUmodule module)
 		CUdeviceptr to;
 		uint32_t x;
 	} packed = {word, 2};
-	size_t size = sizeof(packed);
+	/* Without the struct's padding: a size beyond the parameters' is refused. */
+	size_t size = offsetof(typeof(packed), x) + sizeof(packed.x);
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
 			 CU_LAUNCH_PARAM_END};
 	CHECK(CALL(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -366,6 +383,8 @@ int main(int argc, char **argv)
 	to_device(word, &(uint32_t){0}, 4);
 	if (!strcmp(scenario, "fault"))
 		fault(module, argv[2], atoi(argv[3]));
+	else if (!strcmp(scenario, "reset"))
+		reset(context);
 	else if (!strcmp(scenario, "reuse"))
 		reuse(module);
 	else if (!strcmp(scenario, "spin"))

@@ -80,6 +80,23 @@ def test_what_holds_no_ptx_for_the_device_is_no_binary(image: bytes, said: str) 
     assert caught.value.fault is ImageFault.NO_BINARY
 
 
+@pytest.mark.parametrize(
+    ("image", "fault"),
+    [
+        (text("sm_91"), ImageFault.INVALID_PTX),
+        (text("sm_120a"), ImageFault.INVALID_PTX),
+        (text("sm_80a"), ImageFault.INVALID_PTX),
+        (b".version 9.1\n.target sm_90\n", ImageFault.UNSUPPORTED_PTX_VERSION),
+        (b".version 99.0\n.target sm_120\n", ImageFault.UNSUPPORTED_PTX_VERSION),
+    ],
+)
+def test_text_for_newer_devices_and_drivers_is_refused(image: bytes, fault: ImageFault) -> None:
+    with pytest.raises(ImageError) as caught:
+        find_ptx(image)
+    assert caught.value.fault is fault
+    assert find_ptx(b".version 9.0\n.target sm_90a\n")
+
+
 @given(st.data())
 def test_a_damaged_container_is_an_error_and_nothing_worse(data: st.DataObject) -> None:
     image = bytearray(container(entry(text("sm_70"), 70, LZ4), entry(text("sm_80"), 80, ZSTD)))

@@ -20,6 +20,7 @@ QUIET = (
     "graph by-hand",
     "graph errors",
     "graph threads",
+    "life reset",
     "life reuse",
     "life spin",
     "life default-stream",
@@ -56,7 +57,7 @@ def test_random_delays_and_schedules_change_no_result(bench: Bench, program: str
         ("misaligned", 716, "misaligned access"),
     ],
 )
-def test_a_fault_stays_until_the_context_is_reset(bench: Bench, kind: str, code: int, said: str) -> None:
+def test_a_fault_takes_the_device_from_the_process(bench: Bench, kind: str, code: int, said: str) -> None:
     result = bench.run("life", "fault", kind, str(code), strict=1)
     assert (result.stdout, result.returncode) == ("done\n", 0)
     (line,) = result.stderr.splitlines()

@@ -188,6 +188,30 @@ CUresult ed_capture_unsafe(void)
 	return result;
 }
 
+static bool is_in_context(const struct ed_capture *capture, const struct ed_context *context)
+{
+	for (size_t i = 0; i < capture->member_count; i++)
+		if (capture->members[i].queue->context == context)
+			return true;
+	return false;
+}
+
+CUresult ed_capture_waits_for_all(const struct ed_context *context)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (!any())
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&mutex);
+	for (struct ed_capture *capture = captures; capture; capture = capture->next)
+		if (is_in_context(capture, context)) {
+			capture->is_spoilt = true;
+			result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		}
+	pthread_mutex_unlock(&mutex);
+	return result;
+}
+
 /* With the mutex held: the event's part of a capture comes before what follows on the queue. */
 static CUresult wait_in_capture(struct ed_queue *queue, CUevent event, struct ed_capture *capture)
 {
@@ -273,9 +297,10 @@ CUresult ed_capture_asks_event(CUevent event)
 	pthread_mutex_lock(&mutex);
 	if (event->capture_id) {
 		struct ed_capture *capture = find_capture(event->capture_id);
+		/* In a capture that is spoilt already the event is as good as none. */
+		result = capture && capture->is_spoilt ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_CAPTURED_EVENT;
 		if (capture)
 			capture->is_spoilt = true;
-		result = CUDA_ERROR_CAPTURED_EVENT;
 	}
 	pthread_mutex_unlock(&mutex);
 	return result;
@@ -425,16 +450,15 @@ static CUresult end_capture(CUstream stream, CUgraph *ret, bool per_thread)
 		result = CUDA_ERROR_ILLEGAL_STATE;
 		goto out;
 	}
-	if (capture->thread != this_thread() && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED) {
-		result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-		goto out;
-	}
+	/* A thread that may not end it ends it all the same, and has nothing of it. */
+	bool is_wrong_thread = capture->thread != this_thread() && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
 	if (capture->origin != queue) {
 		capture->is_spoilt = true;
 		result = CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
 		goto out;
 	}
-	result = capture->is_spoilt      ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+	result = capture->is_spoilt    ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+		 : is_wrong_thread     ? CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
 		 : !is_joined(capture) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
 				       : CUDA_SUCCESS;
 	if (result && capture->owns_graph)

@@ -16,6 +16,9 @@ CUresult ed_capture_operation(struct ed_queue *queue, struct ed_operation *opera
 /* For what would wait for a queue, or ask how far it is: 900 while it is captured, and the capture is spoilt. */
 CUresult ed_capture_waits_for(struct ed_queue *queue);
 
+/* For what would wait for all that a context does: 900 while anything of it is captured, in whatever mode. */
+CUresult ed_capture_waits_for_all(const struct ed_context *context);
+
 /* For what a capture cannot hold: 900 while the queue is captured, and the capture is spoilt. */
 CUresult ed_capture_forbids(struct ed_queue *queue);
 
@@ -26,7 +29,7 @@ CUresult ed_capture_unsafe(void);
 CUresult ed_capture_wait(struct ed_queue *queue, CUevent event, bool *captured);
 CUresult ed_capture_record(struct ed_queue *queue, CUevent event, bool *captured);
 
-/* For cuEventQuery and the like: 907 when the event was last recorded in a capture. */
+/* For cuEventQuery and the like: 907 when the event was last recorded in a capture, 1 when that one is spoilt. */
 CUresult ed_capture_asks_event(CUevent event);
 
 void ed_capture_stream_gone(struct ed_queue *queue);

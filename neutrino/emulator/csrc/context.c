@@ -20,8 +20,9 @@ static __thread struct {
 } stack;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the primary context */
-static struct ed_context *primary;
+static struct ed_context *primary; /* the device's for ever, once it has been made */
 static int retained;
+static CUresult device_fault; /* what befell the primary context before it was reset */
 static unsigned primary_flags;
 static int started; /* cuInit has succeeded: also in children, which it does not hold for */
 
@@ -79,7 +80,9 @@ CUresult ed_context_of(CUcontext handle, struct ed_context **ret)
 	*ret = handle ? handle : current();
 	if (!*ret)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	return ed_object_check(*ret, ED_CONTEXT) ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	if (!ed_object_check(*ret, ED_CONTEXT) || __atomic_load_n(&(*ret)->is_ended, __ATOMIC_ACQUIRE))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	return CUDA_SUCCESS;
 }
 
 CUresult ed_context_current(struct ed_context **ret)
@@ -109,7 +112,7 @@ static struct ed_context *make(unsigned flags, unsigned version)
 	return context;
 }
 
-/* Everything in it goes; the context itself stays, without a fault. */
+/* Everything in it goes. */
 static void empty(struct ed_context *context)
 {
 	ed_queue_wait_all(context);
@@ -117,7 +120,6 @@ static void empty(struct ed_context *context)
 	ed_event_forget_context(context);
 	ed_module_forget_context(context);
 	ed_memory_forget_context(context);
-	__atomic_store_n(&context->fault, 0, __ATOMIC_RELEASE);
 }
 
 static void destroy(struct ed_context *context)
@@ -217,31 +219,43 @@ API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 		if (primary)
 			primary->is_primary = true;
 	}
-	if (primary)
+	/* A process that has lost its device does not get it back. */
+	CUresult result = !primary ? CUDA_ERROR_OUT_OF_MEMORY : device_fault;
+	if (!result) {
 		retained++;
-	*context = primary;
+		__atomic_store_n(&primary->is_ended, 0, __ATOMIC_RELEASE);
+	}
+	*context = result ? NULL : primary;
 	pthread_mutex_unlock(&mutex);
-	return *context ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	return result;
+}
+
+/* The handle stays good for cuCtxSetCurrent, and for whoever retains it again. */
+static void end_primary(void)
+{
+	pthread_mutex_lock(&mutex);
+	struct ed_context *context = primary;
+	if (context) {
+		if (!device_fault)
+			device_fault = ed_context_fault(context);
+		__atomic_store_n(&context->is_ended, 1, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&mutex);
+	if (context)
+		empty(context);
 }
 
 static CUresult release_primary(CUdevice device)
 {
-	struct ed_context *last = NULL;
-	CUresult result = CUDA_SUCCESS;
-
 	if (device != 0)
 		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&mutex);
-	if (!retained)
-		result = CUDA_ERROR_INVALID_CONTEXT;
-	else if (--retained == 0) {
-		last = primary;
-		primary = NULL;
-	}
+	bool is_held = retained > 0, is_last = retained == 1;
+	retained -= is_held;
 	pthread_mutex_unlock(&mutex);
-	if (last)
-		destroy(last);
-	return result;
+	if (is_last)
+		end_primary();
+	return is_held ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 API cuDevicePrimaryCtxRelease(CUdevice device)
@@ -260,11 +274,7 @@ static CUresult reset_primary(CUdevice device)
 {
 	if (device != 0)
 		return CUDA_ERROR_INVALID_DEVICE;
-	pthread_mutex_lock(&mutex);
-	struct ed_context *context = primary;
-	pthread_mutex_unlock(&mutex);
-	if (context)
-		empty(context);
+	end_primary();
 	return CUDA_SUCCESS;
 }
 
@@ -313,7 +323,7 @@ API cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active
 	if (flags)
 		*flags = primary_flags;
 	if (active)
-		*active = primary != NULL;
+		*active = primary && !__atomic_load_n(&primary->is_ended, __ATOMIC_ACQUIRE);
 	pthread_mutex_unlock(&mutex);
 	return CUDA_SUCCESS;
 }
@@ -442,7 +452,7 @@ API cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
 
 static CUresult synchronize(struct ed_context *context)
 {
-	CUresult result = ed_capture_unsafe();
+	CUresult result = ed_capture_waits_for_all(context);
 
 	if (result)
 		return result;

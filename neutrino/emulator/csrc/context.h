@@ -15,13 +15,14 @@ struct ed_context {
 	unsigned flags;
 	unsigned version; /* of the function that made it */
 	bool is_primary;
+	uint32_t is_ended; /* the primary context between its end and the next time that it is retained */
 	struct ed_queue *legacy; /* the default stream */
 };
 
 /* CUDA_SUCCESS with the calling thread's context; 201 without one, 709 when it was destroyed, or its fault. */
 CUresult ed_context_current(struct ed_context **ret);
 
-/* The context that the handle, or for NULL the thread, names. */
+/* The context that the handle, or for NULL the thread, names: 709 where it has ended. */
 CUresult ed_context_of(CUcontext handle, struct ed_context **ret);
 
 /* The first fault stays; line is what is said of it, NULL for nothing. */

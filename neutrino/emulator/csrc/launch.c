@@ -40,7 +40,7 @@ CUresult ed_launch_run(const struct ed_kernel_work *work, struct ed_context *con
 static CUresult pack(const struct ed_description *kernel, void **parameters, void **extra, uint8_t *ret)
 {
 	const void *buffer = NULL;
-	size_t size = 0;
+	const size_t *size = NULL;
 
 	if (!kernel->parameter_count)
 		return CUDA_SUCCESS;
@@ -58,13 +58,16 @@ static CUresult pack(const struct ed_description *kernel, void **parameters, voi
 		if (*key == CU_LAUNCH_PARAM_BUFFER_POINTER)
 			buffer = key[1];
 		else if (*key == CU_LAUNCH_PARAM_BUFFER_SIZE)
-			size = *(size_t *)key[1];
+			size = key[1];
 		else
 			return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (!buffer || size < kernel->parameter_size)
+	if (!buffer || !size)
 		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(ret, buffer, kernel->parameter_size);
+	/* The driver takes a buffer that is too short, and no byte more than the parameters have. */
+	if (*size > kernel->parameter_size)
+		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+	memcpy(ret, buffer, *size);
 	return CUDA_SUCCESS;
 }
 

@@ -285,10 +285,8 @@ static CUresult load_module(struct ed_context *context, CUmodule *ret, const voi
 			    const int *options, void **values)
 {
 	struct ed_loaded loaded;
-	CUresult result = ed_capture_unsafe();
+	CUresult result = load(image, size, count, options, values, &loaded);
 
-	if (!result)
-		result = load(image, size, count, options, values, &loaded);
 	if (result)
 		return result;
 	pthread_mutex_lock(&lifetimes);
@@ -409,11 +407,13 @@ API cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
 	uint32_t number;
 
-	ENTER_CONTEXT(context);
+	ENTER();
 	if (!function || !name)
 		return CUDA_ERROR_INVALID_VALUE;
+	/* The driver looks at the module before it asks for a context. */
 	if (!ed_object_check(module, ED_MODULE))
 		return CUDA_ERROR_INVALID_HANDLE;
+	IN_CONTEXT(context);
 	CUresult result = find(&module->loaded, name, &number);
 	if (result)
 		return result;
