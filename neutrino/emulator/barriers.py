@@ -32,6 +32,7 @@ class _Sleeper:
     file: RegisterFile | None = None
     reduction: str = ""
     destination: Register | None = None
+    aligned: bool = False
 
 
 @dataclass
@@ -121,7 +122,8 @@ class Barriers(State):
                 if use.arrive_only:
                     self.add(following, part)
                 else:
-                    self.sleep(barrier, _Sleeper(following, part, statement, file, use.reduction, use.destination))
+                    sleeper = _Sleeper(following, part, statement, file, use.reduction, use.destination, use.aligned)
+                    self.sleep(barrier, sleeper)
                 self.release(one, barrier)
 
     def parts(self, number: int, lanes: Lanes, counts: Any, statement: int) -> list[tuple[Lanes, Any]]:
@@ -200,6 +202,8 @@ class Barriers(State):
     def finish(self, barrier: _Barrier, complete: NDArray[np.bool_]) -> None:
         every = bool(complete.all())
         freed = np.repeat(complete, self.shape.stride)
+        if len(barrier.sleepers) > 1:
+            self.check_warps(barrier, freed)
         for sleeper in list(barrier.sleepers.values()):
             going = sleeper.lanes if every else of_mask(sleeper.lanes.mask & freed)
             if not going.count:
@@ -214,6 +218,21 @@ class Barriers(State):
         barrier.arrived &= ~freed
         barrier.votes &= ~freed
         barrier.needed[complete] = 0
+
+    def check_warps(self, barrier: _Barrier, freed: NDArray[np.bool_]) -> None:
+        """DeviceFaultError: a warp has come by different instructions, where all of it must run the same one."""
+        came: dict[int, NDArray[np.bool_]] = {}
+        for sleeper in barrier.sleepers.values():
+            if not sleeper.aligned:
+                continue
+            mask = sleeper.lanes.mask & freed
+            warps = mask.reshape(-1, WARP).any(1)
+            for number, others in came.items():
+                both = np.repeat(warps & others, WARP) & mask
+                if number != sleeper.number and both.any():
+                    detail = "others of the warp came by another instruction, which .aligned forbids"
+                    self.fault(FaultKind.DEADLOCK, sleeper.number, detail, thread=int(np.flatnonzero(both)[0]))
+            came[sleeper.number] = came.get(sleeper.number, np.False_) | warps
 
     def reduce_votes(self, barrier: _Barrier, sleeper: _Sleeper, lanes: Lanes) -> None:
         stride = self.shape.stride

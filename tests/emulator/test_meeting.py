@@ -23,6 +23,7 @@ _SEEDS = [None, 1, 2]
         "vote.sync.ballot.b32 %r5, 1, 0xffff;",
         "mov.u32 %r5, 7; mov.u32 %r6, 0xffff0000; shfl.sync.idx.b32 %r7, %r5, 16, 31, %r6;",
         "bar.warp.sync 0;",
+        "setp.lt.u32 %p1, %r3, 16; @%p1 bra ONE; bar.sync 0; bra END; ONE: bar.sync 0; END:",
     ],
 )
 def test_wrong_numbers_are_told(body: str, seed: int | None) -> None:
@@ -69,3 +70,11 @@ def test_a_shuffle_from_an_absent_thread_gives_no_plausible_number(ends: str, se
     Kernel(body, seed=seed).run(out, block=out.size)
     assert (out[:4] == 0).all()
     assert (out[4:16] == 0xA5A5A5A5).all()
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_a_barrier_that_is_not_aligned_is_reached_from_two_places(seed: int | None) -> None:
+    out = np.zeros(64, np.uint32)
+    body = "setp.lt.u32 %p1, %r3, 16; @%p1 bra ONE; barrier.sync 0; bra END; ONE: barrier.sync 0; END:"
+    Kernel(f"{body} st.global.u32 [%d1], 1;", seed=seed).run(out, block=64)
+    assert (out == 1).all()
