@@ -28,6 +28,7 @@ PROGRAMS = (
     "graph by-hand",
     "graph errors",
     "graph threads",
+    "life reset",
     "life reuse",
     "life spin",
     "life default-stream",
