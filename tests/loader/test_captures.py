@@ -14,7 +14,7 @@ from .trace_files import Files
     ("scenario", "counted"),
     [
         ("capture", {"probed": 18, "graph": 9}),
-        ("fork-and-join", {"probed": 5, "graph": 8}),
+        ("fork-and-join", {"probed": 6, "graph": 7}),
         ("capture-first", {"probed": 3, "graph": 3}),
         ("nodes", {"graph": 2}),
     ],

@@ -12,8 +12,8 @@ void primary(void)
 		} else {
 			CHECK(cu.DevicePrimaryCtxRelease_v2(0));
 			TELL(cu.DevicePrimaryCtxRelease_v2(0));
-			CHECK(cu.DevicePrimaryCtxRetain(&context, 0));
 		}
+		CHECK(cu.DevicePrimaryCtxRetain(&context, 0));
 		CHECK(cu.CtxSetCurrent(context));
 		counter = make_counter();
 		module = load();
