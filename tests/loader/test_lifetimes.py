@@ -165,6 +165,8 @@ def test_what_was_written_before_a_fault_stays_written(
     assert (result.stdout, result.returncode) == reference(scenario)
     files = Files(tmp_path / "trace")
     assert list(files.launches["state"][:11]) == 10 * [LaunchState.WRITTEN] + [LaunchState.LOST]
+    # What the driver refuses because the context is lost is no capture.
+    assert files.counted("count_p2") == {"probed": 10, "refused": 2}
     assert list(files.check_tickets(any_bench.maps)) == list(range(20))
 
 

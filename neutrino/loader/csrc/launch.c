@@ -42,14 +42,18 @@ static CUresult run_original(const struct nt_function *function, const struct nt
 	return launch->submit(launch, function->handle.handle, launch->parameters, launch->extra);
 }
 
-static bool is_capturing(const struct nt_launch *launch)
+/* PROBED when the launch may be a twin's: nothing captures, and the context is well. */
+static unsigned verdict_on_stream(const struct nt_launch *launch)
 {
 	int status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUresult result = launch->per_thread && nt_driver.cuStreamIsCapturing_ptsz
 				  ? nt_driver.cuStreamIsCapturing_ptsz(launch->stream, &status)
 				  : nt_driver.cuStreamIsCapturing(launch->stream, &status);
 
-	return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+	/* The legacy stream cannot be asked while another captures. */
+	if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || (!result && status != CU_STREAM_CAPTURE_STATUS_NONE))
+		return NEUTRINO_REASON_GRAPH;
+	return result ? NEUTRINO_REASON_REFUSED : NEUTRINO_REASON_PROBED;
 }
 
 static const struct nt_addresses *addresses_in(struct nt_function *function, CUcontext context)
@@ -292,8 +296,9 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 		return run_original(function, launch, NEUTRINO_REASON_ENDING);
 	if (function->reason != NEUTRINO_REASON_PROBED)
 		return run_original(function, launch, function->reason);
-	if (is_capturing(launch))
-		return run_original(function, launch, NEUTRINO_REASON_GRAPH);
+	unsigned stream_verdict = verdict_on_stream(launch);
+	if (stream_verdict != NEUTRINO_REASON_PROBED)
+		return run_original(function, launch, stream_verdict);
 
 	uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
 	uint64_t warps_per_block = (threads + NEUTRINO_LANES - 1) / NEUTRINO_LANES;
