@@ -178,7 +178,9 @@ class RegisterSource(ValueSource):
         name = self.value(source, U64)
         test = f"({name} >= {low}) & ({name} < {high})"
         if space is Space.GLOBAL:
-            low, high = (self.constant_object(np.uint64(bound)) for bound in _RANGES[Space.CONST])
+            # An H200 counts a kernel's parameters as global memory, as the generic window of constants.
+            low = self.constant_object(np.uint64(_RANGES[Space.CONST][0]))
+            high = self.constant_object(np.uint64(_RANGES[Space.PARAM][1]))
             test = f"({test}) | (({name} >= {low}) & ({name} < {high}))"
         self.write(destination, self.fresh(test), PREDICATE)
 

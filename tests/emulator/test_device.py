@@ -408,3 +408,14 @@ def test_blocks_of_three_dimensions_that_fill_no_warp() -> None:
     array = np.zeros(42, np.uint32)
     Kernel(body).run(array, block=(3, 7, 2))
     assert array.tolist() == [0xFFFFFFFF] * 32 + [0x3FF] * 10
+
+
+def test_a_parameters_address_lies_in_the_window_of_global_memory() -> None:
+    # As an H200 answers, and PTX ISA 5.1.7 says.
+    places = "\n".join(
+        f"    isspacep.{space} %p1, %d4;\n    selp.u32 %r5, 1, 0, %p1;\n    st.global.u32 [%d0+{4 * place}], %r5;"
+        for place, space in enumerate(["global", "const", "local", "shared", "param"])
+    )
+    out = np.zeros(8, np.uint32)
+    Kernel(f"    mov.u64 %d3, p0;\n    cvta.param.u64 %d4, %d3;\n{places}").run(out, block=1)
+    assert out[:5].tolist() == [1, 0, 0, 0, 1]
