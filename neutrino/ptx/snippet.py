@@ -340,6 +340,8 @@ class _Checker:
         elif _INTEGER.fullmatch(word):
             if not integer:
                 self._report(span, f"'{word}' is an integer", f"field '{field.name}' is {field.type.value}")
+            elif not -(1 << (8 * field.type.size - 1)) <= _integer(word) < 1 << (8 * field.type.size):
+                self._report(span, f"'{word}' does not fit in field '{field.name}', which is {field.type.value}")
         elif _FLOAT.fullmatch(word):
             self._report(span, f"'{word}' in SAVE", "mov it into a register first")
         else:

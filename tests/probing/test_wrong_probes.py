@@ -231,6 +231,13 @@ FAULTS = {
     "saved type": (
         at_load("SAVE [ M ] { ¦%n };"), "%n is .u32, but field 'value' is u64", "convert with cvt first",
     ),
+    "saved number is too large": (
+        at_load("SAVE [ M ] { ¦0x1ffffffffffffffff };"), "does not fit in field 'value', which is u64", "",
+    ),
+    "saved number is too large for 32 bits": (
+        at_load("SAVE [ N ] { ¦0x1FFFFFFFF };") + MAP.replace(".M", ".N").replace("8", "4").replace("u64", "u32"),
+        "'0x1FFFFFFFF' does not fit in field 'value', which is u32", "",
+    ),
     "saved predicate": (at_load("SAVE [ M ] { ¦%p };"), "%p is .pred, but field 'value' is u64", ""),
     "saved and undeclared": (at_load("SAVE [ M ] { ¦%q };"), "register %q is not declared", ""),
     "not an instruction": (at_load("¦%a = %b + 1;"), "is no instruction", "opcode.type destination"),
