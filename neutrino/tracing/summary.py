@@ -178,14 +178,21 @@ def _kernel_notes(summary: KernelSummary) -> list[str]:
     for entry in summary.maps:
         if entry.dropped:
             notes.append(
-                f"{name}: {entry.dropped} records of map {entry.name} were dropped: "
+                f"{name}: {_counted(entry.dropped, 'record')} of map {entry.name} "
+                f"{'was' if entry.dropped == 1 else 'were'} dropped: "
                 f"a slot keeps {entry.cap}; raise cap"
             )
     if summary.lost:
-        notes.append(f"{name}: the data of {summary.lost} launches were lost on their way back")
+        notes.append(f"{name}: the data of {_counted(summary.lost, 'launch')} were lost on their way back")
     if summary.pending:
-        notes.append(f"{name}: the data of {summary.pending} launches had not come back when the trace ended")
+        pending = _counted(summary.pending, "launch")
+        notes.append(f"{name}: the data of {pending} had not come back when the trace ended")
     return notes
+
+
+def _counted(number: int, word: str) -> str:
+    plural = f"{word}es" if word.endswith("h") else f"{word}s"
+    return f"{number:,} {word if number == 1 else plural}"
 
 
 def _not_probed(kernel: TraceKernel) -> list[NotProbed]:
