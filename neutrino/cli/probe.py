@@ -10,13 +10,14 @@ import os
 import re
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neutrino import __version__
-from neutrino.cli.streams import print_anything
+from neutrino.cli.streams import print_anything, visible
 from neutrino.errors import NeutrinoError, ProbeError
 
 if TYPE_CHECKING:
@@ -77,6 +78,12 @@ def _natural(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text, re.ASCII) or not float(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return float(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="neutrino-probe", description="Work with probes. No GPU is needed.")
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
@@ -107,7 +114,14 @@ def _parser() -> argparse.ArgumentParser:
     attempt.add_argument(
         "--schedule", type=_natural, metavar="N", help="let warps take turns at random, alike for each N"
     )
-    attempt.add_argument("--rows", type=_natural, default=8, metavar="N", help="records shown of a map (default: 8)")
+    attempt.add_argument(
+        "--timeout", type=_seconds, default=60.0, metavar="SECONDS",
+        help="that the kernel may take, as it is and with the probe (default: 60)",
+    )  # fmt: skip
+    attempt.add_argument(
+        "--rows", type=_natural, default=8, metavar="N", help="records shown of a map, and lines that the kernel "
+        "printed (default: 8)",
+    )  # fmt: skip
     attempt.add_argument("--diff", action="store_true", help="show what the probe changed in the kernel's text, too")
     attempt.add_argument("--tracedir", type=Path, metavar="DIR", help="keep the trace, in this parent folder")
     attempt.add_argument("--json", action="store_true", help="one JSON document on stdout, with all records")
@@ -133,7 +147,7 @@ def _try(options: argparse.Namespace) -> int:
         result = attempt(
             Question(
                 text, options.kernel, probes, (options.probe,), choices, Path(tracedir).absolute(),
-                EmbeddedDevice(seed=options.schedule),
+                EmbeddedDevice(seed=options.schedule), options.timeout,
             )
         )  # fmt: skip
         kernel = result.probed
@@ -163,6 +177,7 @@ def _print(result: Attempt, options: argparse.Namespace) -> None:
     with console.capture() as captured:
         _print_inputs(console, result)
         _print_outputs(console, result)
+        _print_printed(console, result, options.rows)
         if options.diff:
             _print_difference(console, result)
         _print_records(console, result, options.rows)
@@ -203,18 +218,53 @@ def _print_outputs(console: Console, result: Attempt) -> None:
     changed = [output for output in result.outputs if output.changed or not output.identical]
     if changed:
         console.print("What the kernel wrote", style="bold")
-        table = _table("    buffer", "changed", "the first of them")
+        table = _table("    memory", "changed", "the first of them")
         for output in changed:
             count, first = _changes(output)
-            table.add_row(f"    {output.buffer.value.name}", f"{count:,} of {output.buffer.elements:,}", first)
+            table.add_row(f"    {output.name}", f"{count:,} of {output.elements:,}", first)
         console.print(table)
     else:
-        console.print("The kernel left every buffer as it was.")
-    if result.identical:
-        console.print("  The same bits with and without the probe.")
-    else:
-        names = ", ".join(output.buffer.value.name for output in result.outputs if not output.identical)
+        console.print(f"The kernel left {_all_memory(result)} as it was.")
+    names = ", ".join(output.name for output in result.outputs if not output.identical)
+    if names:
         console.print(f"  NOT the same bits with the probe: {names}", style="bold red")
+    elif result.outputs:
+        console.print("  The same bits with and without the probe.")
+    console.print()
+
+
+def _all_memory(result: Attempt) -> str:
+    """What was compared, in words: the variables are behind the buffers."""
+    buffers = len(result.inputs.buffers)
+    variables = len(result.outputs) - buffers
+    kinds = [
+        "every buffer" if buffers or not variables else "",
+        "every .global variable of the module" if variables else "",
+    ]
+    return " and ".join(filter(None, kinds))
+
+
+def _print_printed(console: Console, result: Attempt, rows: int) -> None:
+    plain, probed = result.printed
+    if not plain and not probed:
+        return
+    console.print("What the kernel printed", style="bold")
+    lines = plain.splitlines()
+    for line in lines[:rows]:
+        console.print(f"    {visible(line.expandtabs())}", soft_wrap=True)
+    if len(lines) > rows:
+        console.print(f"    … {len(lines) - rows:,} more (--rows)")
+    if plain == probed:
+        console.print("  The same with and without the probe.")
+    elif result.same_lines:
+        console.print("  With the probe the same lines in another order.")
+    else:
+        console.print("  NOT the same with the probe:", style="bold red")
+        before = Counter(lines)
+        for line in list((Counter(probed.splitlines()) - before).elements())[:rows]:
+            console.print(f"  + {visible(line.expandtabs())}", soft_wrap=True)
+        for line in list((before - Counter(probed.splitlines())).elements())[:rows]:
+            console.print(f"  - {visible(line.expandtabs())}", soft_wrap=True)
     console.print()
 
 
@@ -222,11 +272,11 @@ def _changes(output: Output) -> tuple[int, str]:
     """How many elements the kernel changed, and the first ones."""
     import numpy as np
 
-    size = output.buffer.type.dtype.itemsize
-    whole = output.buffer.elements * size
-    before, after = (np.frombuffer(data, np.uint8, whole) for data in (output.buffer.data, output.plain))
+    size = output.type.dtype.itemsize
+    whole = output.elements * size
+    before, after = (np.frombuffer(data, np.uint8, whole) for data in (output.before, output.plain))
     where = np.flatnonzero((before != after).reshape(-1, size).any(axis=1))
-    values = output.buffer.type.decode(output.plain)[where[:_SHOWN_ELEMENTS]]
+    values = output.type.decode(output.plain)[where[:_SHOWN_ELEMENTS]]
     more = ", …" if len(where) > _SHOWN_ELEMENTS else ""
     return len(where), ", ".join(_number(value) for value in values.tolist()) + more
 
@@ -332,9 +382,11 @@ def _document(result: Attempt) -> dict[str, Any]:
         "shared": inputs.shared,
         "arguments": arguments,
         "outputs": [
-            {"name": output.buffer.value.name, "changed": _changes(output)[0], "identical": output.identical}
+            {"name": output.name, "changed": _changes(output)[0], "identical": output.identical}
             for output in result.outputs
         ],
+        "printed": result.printed[0],
+        "printed_alike": result.same_lines,
         "identical": result.identical,
         "reason": result.probed.reason.word,
         "detail": result.probed.detail,

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from neutrino import __version__
 from neutrino.cli.kernel_names import shorten
-from neutrino.cli.streams import print_anything
+from neutrino.cli.streams import print_anything, visible
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.fatbin.demangle import demangle
 from neutrino.probing.model import MapKind
@@ -104,11 +104,6 @@ def _name(kernel: TraceKernel) -> str:
     return kernel.demangled if kernel.demangled != kernel.name else demangle(kernel.name)
 
 
-def _visible(text: str) -> str:
-    """Text of the program in which nothing moves the terminal's cursor: an argument may be a whole script."""
-    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
-
-
 class _Report:
     """Tables on a console, as narrow as it is."""
 
@@ -132,10 +127,10 @@ class _Report:
 
     def _heading(self, trace: Trace) -> None:
         process = trace.process
-        command = _visible(" ".join(str(word) for word in process.get("argv", [])))
+        command = visible(" ".join(str(word) for word in process.get("argv", [])))
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(trace.started))
         self.console.print(str(trace.path), style="bold", soft_wrap=True)
-        facts = [_visible(f"pid {process.get('pid', '?')} on {process.get('host', '?')}"), when]
+        facts = [visible(f"pid {process.get('pid', '?')} on {process.get('host', '?')}"), when]
         facts += [f"{device.get('name')} ({device.get('arch')})" for device in trace.devices]
         self.console.print(f"{command or 'unknown command'}: {', '.join(facts)}")
         if trace.clock is Clock.STEPS:

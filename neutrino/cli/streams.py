@@ -10,3 +10,8 @@ def print_anything() -> None:
     """Let stdout show what its encoding lacks, such as a file name that is not UTF-8, with escapes."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def visible(text: str) -> str:
+    """Text of the program in which nothing moves the terminal's cursor: an argument may be a whole script."""
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)

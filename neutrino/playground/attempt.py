@@ -8,41 +8,57 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from neutrino.errors import NeutrinoError
-from neutrino.loader.embedded import EmbeddedDevice, stand_in
+from neutrino.loader.embedded import VARIABLE, EmbeddedDevice, stand_in
 from neutrino.loader.start import Request, prepare
-from neutrino.playground.inputs import Buffer, Choices, Inputs, make_inputs
-from neutrino.playground.parameters import Kernel, choose_kernel, read_kernel
+from neutrino.playground.elements import ElementType, element_type
+from neutrino.playground.inputs import MOST_SHARED, Buffer, Choices, Inputs, Number, make_inputs
+from neutrino.playground.parameters import Kernel, Role, check_text, choose_kernel, read_kernel
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.ptx.module import parse
+from neutrino.ptx.module import Module, parse
 from neutrino.tracing import Trace, TraceKernel
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PROGRAM = "neutrino.playground.program"
 _SAID = re.compile(r"^neutrino: embedded device: (.*)$", re.MULTILINE)
 _ADDRESS = re.compile(r"\bat (0x[0-9a-f]+)\b")
+_PLACE = re.compile(r"PTX line \d+: .*$")
 _NEAR = 4 << 20
 """Bytes between an access and a buffer up to which the buffer is taken for the one that was meant."""
+_LONGEST = 600
+"""Characters of what the device says that are shown: it quotes statements, and those may be of any length."""
+_LOOK_STEPS = 20_000
+_LOOK_SECONDS = 10.0
+"""How far a kernel that did not end is run again, to see where it is: basic blocks, and seconds at most."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """One buffer after both runs. changed: the kernel wrote something else into it than it held."""
+    """A buffer, or a variable of the module, before and after both runs. type: of its elements."""
 
-    buffer: Buffer
+    name: str
+    type: ElementType
+    before: bytes
     plain: bytes
     probed: bytes
 
     @property
+    def elements(self) -> int:
+        """How many elements it holds."""
+        return len(self.before) // self.type.dtype.itemsize
+
+    @property
     def changed(self) -> bool:
         """Whether the kernel, without a probe, left other bytes than it found."""
-        return self.plain != self.buffer.data
+        return self.plain != self.before
 
     @property
     def identical(self) -> bool:
@@ -52,25 +68,36 @@ class Output:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What came out. trace: of the run with the probe; probed: the kernel in it. Both valid while the folder is."""
+    """What came out. outputs: the buffers, then the ``.global`` variables of the module.
+
+    printed: what the kernel wrote to stdout, without the probe and with it. trace: of the run with the probe; probed:
+    the kernel in it. Both valid while the folder is.
+    """
 
     kernel: Kernel
     inputs: Inputs
     outputs: tuple[Output, ...]
+    printed: tuple[str, str]
     trace: Trace
     probed: TraceKernel
 
     @property
+    def same_lines(self) -> bool:
+        """Whether both runs printed the same lines, in whatever order: threads print in none."""
+        plain, probed = (sorted(text.splitlines()) for text in self.printed)
+        return plain == probed
+
+    @property
     def identical(self) -> bool:
-        """Whether every buffer holds the same bits after both runs."""
-        return all(output.identical for output in self.outputs)
+        """Whether every output holds the same bits after both runs, and both printed the same lines."""
+        return self.same_lines and all(output.identical for output in self.outputs)
 
 
 @dataclass(frozen=True)
 class Question:
     """What to try. text: a PTX module, latin-1. kernel: its name, None where there is only one.
 
-    tracedir: parent of the trace. timeout: seconds that a run may take.
+    tracedir: parent of the trace. timeout: seconds that each of the two runs may take.
     """
 
     text: str
@@ -89,31 +116,62 @@ def attempt(question: Question) -> Attempt:
     Raises NeutrinoError: for a kernel or choices that are wrong, for one that the device refuses, for a launch that
     ends by a fault, with the argument that an access missed; and OSError.
     """
+    check_text(question.text)
     module = parse(question.text)
     kernel = read_kernel(module, choose_kernel(module, question.kernel))
     inputs = make_inputs(kernel, question.choices)
+    variables = _variables(module)
     with tempfile.TemporaryDirectory(prefix="neutrino-try-") as scratch:
         folders = [Path(scratch) / name for name in ("plain", "probed")]
         for folder in folders:
-            _lay_out(folder, question.text, kernel, inputs)
+            _lay_out(folder, question.text, kernel, inputs, [name for name, _ in variables])
         runs = [_start(folders[0], _plain_environment(question.device))]
+        printed = []
         try:
             runs.append(_start(folders[1], _probed_environment(question, kernel)))
             for run, folder in zip(runs, folders, strict=True):
-                _check(folder, _finish(run, question.timeout), kernel, inputs)
+                try:
+                    written, said = run.communicate(timeout=question.timeout)
+                except subprocess.TimeoutExpired:
+                    raise NeutrinoError(_endless(question, kernel, inputs, folder)) from None
+                _check(folder, said, kernel, inputs)
+                printed.append(written)
         finally:
             for run in runs:
-                if run.poll() is None:
-                    run.kill()
-                    run.wait()
-        outputs = tuple(
-            Output(buffer, *((folder / f"{index}.out").read_bytes() for folder in folders))
-            for index, buffer in enumerate(inputs.buffers)
-        )
-    return Attempt(kernel, inputs, outputs, *_trace_of(question.tracedir, runs[1].pid, kernel.name))
+                _stop(run)
+        outputs = (*_buffers_after(inputs, folders), *_variables_after(variables, folders))
+    return Attempt(
+        kernel, inputs, outputs, (printed[0], printed[1]), *_trace_of(question.tracedir, runs[1].pid, kernel.name)
+    )
 
 
-def _lay_out(folder: Path, text: str, kernel: Kernel, inputs: Inputs) -> None:
+def _variables(module: Module) -> list[tuple[str, ElementType]]:
+    """The variables that a kernel can write, with the type of their elements."""
+    return [
+        (variable.name, element_type(variable.type.rpartition(".")[2]))
+        for variable in module.variables
+        if variable.space == "global" and "extern" not in variable.linkage
+    ]
+
+
+def _buffers_after(inputs: Inputs, folders: Sequence[Path]) -> Iterator[Output]:
+    for index, buffer in enumerate(inputs.buffers):
+        plain, probed = ((folder / f"{index}.out").read_bytes() for folder in folders)
+        yield Output(buffer.value.name, buffer.type, buffer.data, plain, probed)
+
+
+def _variables_after(variables: Sequence[tuple[str, ElementType]], folders: Sequence[Path]) -> Iterator[Output]:
+    for index, (name, kind) in enumerate(variables):
+        before, plain = ((folders[0] / f"{index}.{when}").read_bytes() for when in ("before", "after"))
+        start, probed = ((folders[1] / f"{index}.{when}").read_bytes() for when in ("before", "after"))
+        if start != before:
+            # An address among the initial values may be another one in each run. Bytes that stayed are the same.
+            was, now, other = (np.frombuffer(data, np.uint8) for data in (start, probed, before))
+            probed = np.where(was == now, other, now).astype(np.uint8).tobytes()
+        yield Output(name, kind, before, plain, probed)
+
+
+def _lay_out(folder: Path, text: str, kernel: Kernel, inputs: Inputs, variables: Sequence[str]) -> None:
     """Write what the program reads."""
     folder.mkdir()
     parameters: list[str] = []
@@ -129,7 +187,7 @@ def _lay_out(folder: Path, text: str, kernel: Kernel, inputs: Inputs) -> None:
         parameters.append(data.hex())
     plan = {
         "kernel": kernel.name, "grid": inputs.grid, "block": inputs.block, "shared": inputs.shared,
-        "parameters": parameters, "buffers": buffers,
+        "parameters": parameters, "buffers": buffers, "variables": variables,
     }  # fmt: skip
     (folder / "launch.json").write_text(json.dumps(plan))
     (folder / "kernel.ptx").write_bytes(text.encode("latin-1"))
@@ -154,16 +212,49 @@ def _start(folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str
     search = ":".join([str(_ROOT), *filter(None, [environment.get("PYTHONPATH")])])
     return subprocess.Popen(
         [sys.executable, "-m", _PROGRAM, str(folder)], env={**environment, "PYTHONPATH": search},
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8",
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
         errors="replace",
     )  # fmt: skip
 
 
-def _finish(run: subprocess.Popen[str], timeout: float) -> str:
+def _stop(run: subprocess.Popen[str]) -> None:
+    if run.poll() is None:
+        run.kill()
+        run.wait()
+
+
+def _endless(question: Question, kernel: Kernel, inputs: Inputs, folder: Path) -> str:
+    """What there is to say of a kernel that did not end in time: where it is, and what makes it shorter."""
+    where = "with the probe: " if folder.name == "probed" else ""
+    said = f"{where}{kernel.name} has not ended within {question.timeout:g} s"
+    place = _place_in(folder.parent / "plain", question.device)
+    if place:
+        said += f"; after {_LOOK_STEPS:,} basic blocks a thread was at {place}"
+    numbers = [item for _, items in inputs.arguments for item in items if isinstance(item, Number)]
+    integer = next((item.value.name for item in numbers if item.value.role is Role.INTEGER), None)
+    smaller = f"a smaller --arg {integer}=NUMBER, " if integer else ""
+    fewer = "--grid 1" if kernel.exact else "--grid 1 or --block 32"
+    return f"{said}\n{smaller}{fewer} may make it shorter, --timeout SECONDS gives it longer"
+
+
+def _place_in(folder: Path, device: EmbeddedDevice) -> str:
+    """The PTX line that the kernel has come to after some steps, or nothing when it is not found out in time."""
+    environment = dict(_plain_environment(device))
+    environment[VARIABLE] += f";steps={_LOOK_STEPS}"
+    run = _start(folder, environment)
     try:
-        return run.communicate(timeout=timeout)[1]
+        said = run.communicate(timeout=_LOOK_SECONDS)[1]
     except subprocess.TimeoutExpired:
-        raise NeutrinoError(f"the kernel has not ended within {timeout:g} s") from None
+        return ""
+    finally:
+        _stop(run)
+    found = next((_PLACE.search(line) for line in _SAID.findall(said) if "step limit" in line), None)
+    return _shortened(found[0]) if found else ""
+
+
+def _shortened(text: str) -> str:
+    half = _LONGEST // 2
+    return text if len(text) <= _LONGEST else f"{text[:half]} … {text[-half:]}"
 
 
 def _check(folder: Path, said: str, kernel: Kernel, inputs: Inputs) -> None:
@@ -171,16 +262,21 @@ def _check(folder: Path, said: str, kernel: Kernel, inputs: Inputs) -> None:
     done = folder / "done.json"
     if not done.is_file():
         last = said.strip().splitlines()[-1:] or ["it said nothing"]
-        raise NeutrinoError(f"{kernel.name}: the program that launches it ended early: {last[0]}")
+        raise NeutrinoError(f"{kernel.name}: the program that launches it ended early: {_shortened(last[0])}")
     result: dict[str, Any] = json.loads(done.read_text())
     failure = result["failure"]
     if failure is None:
         return
-    words = _SAID.findall(said)
+    words = [_shortened(line) for line in _SAID.findall(said)]
     where = "with the probe: " if folder.name == "probed" else ""
     if failure["call"] == "cuModuleLoadDataEx":
         reason = failure["log"].splitlines()[0] if failure["log"] else words[-1] if words else failure["name"]
-        raise NeutrinoError(f"{kernel.name}: the embedded device does not run this text: {reason}")
+        raise NeutrinoError(f"{kernel.name}: the embedded device does not run this text: {_shortened(reason)}")
+    if failure["call"] == "cuFuncSetAttribute":
+        raise NeutrinoError(
+            f"{kernel.name}: {where}--shared {inputs.shared} and the kernel's own shared memory are more than the "
+            f"{MOST_SHARED:,} bytes that a block may have"
+        )
     fault = next((line for line in words if "PTX line" in line), None)
     if fault is None:
         raise NeutrinoError(f"{kernel.name}: {where}{failure['call']}: {words[-1] if words else failure['name']}")
@@ -199,6 +295,10 @@ def _missed(fault: str, addresses: list[list[int]], inputs: Inputs) -> str:
         return "\nthat address is next to a null pointer"
     distances = [max(start - address, address - start - size, 0) for start, size in addresses]
     nearest = min(range(len(distances)), key=distances.__getitem__)
+    if "misaligned" in fault:
+        # The size of the buffer has no part in it.
+        inside = distances[nearest] == 0 and address < sum(addresses[nearest])
+        return f"\nthat is {inputs.buffers[nearest].value.name} + {address - addresses[nearest][0]:,} bytes" * inside
     if distances[nearest] > _NEAR:
         return "\nno argument is near: an index that leads far away, a variable of the module, a pointer in a buffer?"
     buffer, (start, size) = inputs.buffers[nearest], addresses[nearest]

@@ -21,6 +21,12 @@ BLOCKS = 4
 _BUFFER_BYTES = 1 << 20
 _SHARED_BYTES = 32 << 10
 _MOST_BYTES = 128 << 20
+# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", 9.0; by axis where there are three.
+_MOST_THREADS = 1024
+_MOST_BLOCK = (1024, 1024, 64)
+_MOST_GRID = ((1 << 31) - 1, 65535, 65535)
+MOST_SHARED = 227 << 10
+"""Bytes of shared memory that a block may have, the kernel's own included."""
 _PLAIN_FLOAT = 1.5
 _BUFFER = re.compile(rf"(?P<type>{'|'.join(NAMES)}):(?P<count>\d+)(?:=(?P<fill>.+))?")
 _FLOAT_FORMATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
@@ -90,6 +96,7 @@ def make_inputs(kernel: Kernel, choices: Choices) -> Inputs:
         raise NeutrinoError(f"--block {given}: the kernel says .reqntid {wanted}, and runs with that alone")
     grid = choices.grid or (BLOCKS, 1, 1)
     shared = choices.shared if choices.shared is not None else _SHARED_BYTES if kernel.dynamic_shared else 0
+    _check_launch(grid, block, shared)
     maker = _Maker(math.prod(grid) * math.prod(block), choices)
     values = [value for _, values in kernel.parameters for value in values]
     texts = _texts(values, choices.arguments or {})
@@ -98,6 +105,19 @@ def make_inputs(kernel: Kernel, choices: Choices) -> Inputs:
         for parameter, values in kernel.parameters
     )
     return Inputs(grid, block, shared, arguments)
+
+
+def _check_launch(grid: tuple[int, int, int], block: tuple[int, int, int], shared: int) -> None:
+    """Raise NeutrinoError for a launch that the device does not take."""
+    for option, extents, most in (("grid", grid, _MOST_GRID), ("block", block, _MOST_BLOCK)):
+        if any(extent > limit for extent, limit in zip(extents, most, strict=True)):
+            given, limits = (",".join(map(str, numbers)) for numbers in (extents, most))
+            raise NeutrinoError(f"--{option} {given}: the device takes up to {limits}")
+    if math.prod(block) > _MOST_THREADS:
+        given = ",".join(map(str, block))
+        raise NeutrinoError(f"--block {given}: {math.prod(block):,} threads, but a block has up to {_MOST_THREADS:,}")
+    if shared > MOST_SHARED:
+        raise NeutrinoError(f"--shared {shared}: a block has up to {MOST_SHARED:,} bytes (227 KiB) of shared memory")
 
 
 def _texts(values: Sequence[Value], arguments: Mapping[str, str]) -> dict[str, str]:

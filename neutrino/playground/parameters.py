@@ -15,11 +15,18 @@ from enum import Enum
 from neutrino.errors import NeutrinoError
 from neutrino.probing.model import STATE_SPACES
 from neutrino.ptx.instruction import REGISTER, Instruction, read_address, read_instruction, vector_elements
-from neutrino.ptx.module import TYPE_BYTES, Function, Module, Parameter
+from neutrino.ptx.module import TYPE_BYTES, Function, Kind, Module, Parameter
 
 _STATEMENT = re.compile(r"(?<=[;{}:\s])(?:@\s*!?\s*[\w$%]+\s+)?[a-z]\w*(?:\.[\w:]+)*\b[^;:]*(?=;)", re.ASCII)
 _THREADS = re.compile(r"\.(?P<word>reqntid|maxntid)\s+(?P<extents>\d+(?:\s*,\s*\d+){0,2})", re.ASCII)
 _POINTER = re.compile(r"\.param\b[^,()]*\.ptr\b[^,()]*?(?P<name>[A-Za-z_$%][\w$]*)\s*(?=,|\Z)", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_$%][\w$]*", re.ASCII)
+_OPEN_SHARED = re.compile(r"\.extern\s+\.shared\b[^;]*\[\s*\]\s*;", re.ASCII)
+# How files begin that are taken for PTX by mistake.
+_OTHERS = {
+    "\x7fELF": "an ELF file: a program, a library or machine code", "\x50\xed\x55\xba": "a fatbin",
+    "BC\xc0\xde": "LLVM bitcode", "!<arch>": "an archive",
+}  # fmt: skip
 _FLOATS = ("f64", "f32", "f16", "bf16")
 _PAIRS = {"f16x2": "f16", "bf16x2": "bf16"}
 _MOVES = frozenset({"mov", "cvta", "add", "sub", "selp", "or", "shfl"})
@@ -69,17 +76,40 @@ class Kernel:
     dynamic_shared: bool
 
 
+def check_text(text: str) -> None:
+    """Raise NeutrinoError for a file that is no PTX. text: as read, latin-1."""
+    what = next((what for magic, what in _OTHERS.items() if text.startswith(magic)), None)
+    if what is None and "\0" in text.rstrip("\0"):
+        what = "data, with zero bytes in it"
+    if what:
+        raise NeutrinoError(f"this is {what}, not PTX; neutrino-extract lists the PTX in a file, and writes it with -o")
+
+
 def choose_kernel(module: Module, name: str | None) -> Function:
     """The kernel of that name, or the only one. Raises NeutrinoError that lists what there is."""
     names = [entry.name for entry in module.entries]
     if not names:
-        raise NeutrinoError("no kernel in it: there is no .entry")
+        raise NeutrinoError(f"no kernel in it: {_why_none(module)}")
+    for entry in module.entries:
+        if names.count(entry.name) > 1:
+            lines = [module.line(other.statement.start) for other in module.entries if other.name == entry.name]
+            raise NeutrinoError(f"{len(lines)} kernels are named {entry.name}, in lines {', '.join(map(str, lines))}")
     if name is None and len(names) > 1:
         raise NeutrinoError(f"{len(names)} kernels in it; choose one with --kernel: {', '.join(names)}")
     for entry in module.entries:
         if name in (None, entry.name):
             return entry
     raise NeutrinoError(f"no kernel {name} in it; it has {', '.join(names)}")
+
+
+def _why_none(module: Module) -> str:
+    for statement in module.statements:
+        entry = module.code.find(".entry", statement.start, statement.end)
+        if statement.kind is Kind.UNKNOWN and entry >= 0:
+            source = " ".join(module.source(statement).split())[:60]
+            where = f"line {module.line(statement.start)}: {source!r}"
+            return f"the .entry in line {module.line(entry)} is part of what cannot be read, {where}"
+    return "there is no .entry"
 
 
 def read_kernel(module: Module, entry: Function) -> Kernel:
@@ -99,8 +129,29 @@ def read_kernel(module: Module, entry: Function) -> Kernel:
         tuple((parameter, tuple(flow.values(parameter, parameter.name in pointers))) for parameter in parameters),
         block,
         threads is not None and threads["word"] == "reqntid",
-        any(variable.space == "shared" and variable.size is None for variable in module.variables),
+        _uses_dynamic_shared(module, entry),
     )
+
+
+def _uses_dynamic_shared(module: Module, entry: Function) -> bool:
+    """Whether the kernel, or what it names, names shared memory of open size."""
+    symbols = module.symbols
+    reached: set[str] = set()
+    texts = [module.code[slice(*entry.body)]] if entry.body else []
+    while texts:
+        text = texts.pop()
+        if _OPEN_SHARED.search(text):
+            return True
+        for name in set(_NAME.findall(text)) & symbols.keys() - reached:
+            reached.add(name)
+            symbol = symbols[name]
+            if isinstance(symbol, Function):
+                texts += [module.code[slice(*symbol.body)]] if symbol.body else []
+            elif symbol.space == "shared" and symbol.size is None:
+                return True
+            elif symbol.initializer:
+                texts.append(symbol.initializer)
+    return False
 
 
 class _Flow:

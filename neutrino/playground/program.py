@@ -2,8 +2,9 @@
 
     python -m neutrino.playground.program FOLDER
 
-FOLDER/launch.json says what to launch (``attempt`` writes it); the buffers' contents after it, and ``done.json`` with
-their addresses or with what went wrong, are written there. It finds the driver as every program does.
+FOLDER/launch.json says what to launch (``attempt`` writes it); the buffers' contents after it, those of the module's
+variables before and after, and ``done.json`` with the buffers' addresses or with what went wrong, are written there.
+It finds the driver as every program does. Its stdout is the kernel's own.
 """
 
 from __future__ import annotations
@@ -51,6 +52,16 @@ class _Driver:
         self("cuModuleLoadDataEx", ctypes.byref(module), ctypes.c_char_p(image), 2, options, values)
         return module
 
+    def variable(self, module: ctypes.c_void_p, name: str) -> tuple[int, int]:
+        address, size = ctypes.c_uint64(), ctypes.c_size_t()
+        self("cuModuleGetGlobal_v2", ctypes.byref(address), ctypes.byref(size), module, name.encode())
+        return address.value, size.value
+
+    def read(self, address: int, size: int) -> bytes:
+        data = ctypes.create_string_buffer(size)
+        self("cuMemcpyDtoH_v2", data, ctypes.c_uint64(address), ctypes.c_size_t(size))
+        return data.raw
+
 
 def run(folder: Path) -> dict[str, Any]:
     """Launch what FOLDER/launch.json says. Returns what goes into ``done.json``."""
@@ -71,6 +82,9 @@ def _launch(driver: _Driver, folder: Path, plan: dict[str, Any], addresses: list
     driver("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     driver("cuCtxSetCurrent", context)
     module = driver.load((folder / "kernel.ptx").read_bytes() + b"\0")
+    variables = [driver.variable(module, name) for name in plan["variables"]]
+    for index, place in enumerate(variables):
+        (folder / f"{index}.before").write_bytes(driver.read(*place))
     function = ctypes.c_void_p()
     driver("cuModuleGetFunction", ctypes.byref(function), module, plan["kernel"].encode())
     parameters = [bytearray(bytes.fromhex(text)) for text in plan["parameters"]]
@@ -89,10 +103,10 @@ def _launch(driver: _Driver, folder: Path, plan: dict[str, Any], addresses: list
         driver("cuFuncSetAttribute", function, 8, plan["shared"])
     driver("cuLaunchKernel", function, *plan["grid"], *plan["block"], plan["shared"], None, pointers, None)
     driver("cuCtxSynchronize")
-    for index, (address_of, size) in enumerate(addresses):
-        after = ctypes.create_string_buffer(size)
-        driver("cuMemcpyDtoH_v2", after, ctypes.c_uint64(address_of), ctypes.c_size_t(size))
-        (folder / f"{index}.out").write_bytes(after.raw)
+    for index, place in enumerate(addresses):
+        (folder / f"{index}.out").write_bytes(driver.read(*place))
+    for index, place in enumerate(variables):
+        (folder / f"{index}.after").write_bytes(driver.read(*place))
     driver("cuModuleUnload", module)
     driver("cuDevicePrimaryCtxRelease_v2", device)
 

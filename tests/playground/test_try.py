@@ -236,3 +236,122 @@ def test_a_kernel_that_never_ends_is_stopped(run: Run, tmp_path: Path) -> None:
     (tmp_path / "k.ptx").write_text(HEAD + ".visible .entry k() { LOOP: bra LOOP; }\n")
     few = {"NEUTRINO_EMBEDDED": "steps=20000"}
     assert "step limit" in failed(run("probe", "try", "block_sched", "k.ptx", "--block", "1", extra=few))
+
+
+def test_a_kernel_out_of_time_is_named_with_its_line_and_what_may_help(run: Run, tmp_path: Path) -> None:
+    text = ".visible .entry k(.param .u32 n) { .reg .u32 %r; ld.param.u32 %r, [n];\nLOOP: bra LOOP; }\n"
+    (tmp_path / "k.ptx").write_text(HEAD + text)
+    began = time.monotonic()
+    said = failed(run("probe", "try", "block_sched", "k.ptx", "--timeout", "0.7"))
+    assert time.monotonic() - began < 40
+    assert "k has not ended within 0.7 s" in said
+    assert "was at PTX line 5: 'bra LOOP;'" in said
+    assert "a smaller --arg n=NUMBER, --grid 1 or --block 32 may make it shorter" in said
+
+
+def test_a_misaligned_access_says_nothing_of_sizes(run: Run, tmp_path: Path) -> None:
+    body = ".reg .u64 %d; .reg .u32 %r; ld.param.u64 %d, [y]; ld.global.u32 %r, [%d+2]; ret;"
+    (tmp_path / "k.ptx").write_text(f"{HEAD}.visible .entry k(.param .u64 y) {{ {body} }}\n")
+    said = failed(run("probe", "try", "block_sched", "k.ptx"))
+    assert "misaligned access" in said
+    assert "that is y + 2 bytes" in said
+    assert "COUNT" not in said
+
+
+# Every thread counts in one variable, and the first one leaves the address of another one in a third.
+VARIABLES = HEAD + """
+.visible .global .align 4 .u32 counter = 5;
+.global .align 4 .f32 table[4] = {1.5, 2.5, 3.5, 4.5};
+.global .align 8 .u64 pointer = table;
+.const .align 4 .u32 fixed = 3;
+.visible .entry count()
+{
+.reg .u64 %d; .reg .u32 %r;
+mov.u64 %d, counter; red.global.add.u32 [%d], 1;
+mov.u64 %d, table; st.global.f32 [%d+8], 0f40000000;
+ret;
+}
+"""
+
+
+def test_variables_of_the_module_are_compared_and_listed(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(VARIABLES)
+    result = run("probe", "try", "gmem_bytes", "k.ptx")
+    assert (result.returncode, result.stderr) == (0, "")
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["counter", "1", "of", "1", "517"] in rows
+    assert ["table", "1", "of", "4", "2"] in rows
+    assert "The same bits with and without the probe." in result.stdout
+    shown = tried(run, "gmem_bytes", "k.ptx")
+    assert {item["name"]: item["changed"] for item in shown["outputs"]} == {"counter": 1, "table": 1, "pointer": 0}
+
+
+def test_a_variable_that_differs_with_the_probe_is_told(run: Run, tmp_path: Path) -> None:
+    """The clock runs on with a probe, so what a kernel stores of it is another number."""
+    clock = "mov.u64 %t, %clock64; st.global.u64 [stamp], %t; ret;"
+    text = f".visible .global .align 8 .u64 stamp;\n.visible .entry k() {{ .reg .u64 %t; bar.sync 0; {clock} }}\n"
+    (tmp_path / "k.ptx").write_text(HEAD + text)
+    result = run("probe", "try", "block_sched", "k.ptx", "--grid", "1", "--block", "1")
+    assert result.returncode == 1
+    assert "NOT the same bits with the probe: stamp" in result.stdout
+
+
+@pytest.mark.parametrize(("kernel", "shared"), [("reverse", 32768), ("through_call", 32768), ("without", 0)])
+def test_dynamic_shared_memory_is_for_kernels_that_use_it(
+    run: Run, tmp_path: Path, kernel: str, shared: int
+) -> None:
+    more = """
+.func touch() { .reg .u32 %r; mov.u32 %r, tile; st.shared.u32 [%r], %r; ret; }
+.visible .entry through_call() { call.uni touch, (); ret; }
+.visible .entry without() { ret; }
+"""
+    (tmp_path / "k.ptx").write_text(REVERSE + more)
+    assert tried(run, "block_sched", "k.ptx", "-k", kernel)["shared"] == shared
+
+
+K = ".visible .entry k() { ret; }\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\x7fELF\2\1\1\0 .entry k", "this is an ELF file: a program, a library or machine code, not PTX"),
+        (b"\x50\xed\x55\xba\1\0\x10\0", "this is a fatbin, not PTX"),
+        (b".version 8.0\0\0\1", "this is data, with zero bytes in it, not PTX"),
+        (f'{HEAD}.include "x"\n{K}'.encode(), "the .entry in line 5 is part of what cannot be read, line 4: '.include"),
+        (f"{HEAD}{K}{K}".encode(), "2 kernels are named k, in lines 4, 5"),
+        (f"{HEAD}// .entry k\n".encode(), "no kernel in it: there is no .entry"),
+    ],
+)
+def test_a_file_without_a_kernel_to_choose_is_said_to_be_what_it_is(
+    run: Run, tmp_path: Path, data: bytes, said: str
+) -> None:
+    (tmp_path / "k.ptx").write_bytes(data)
+    assert said in failed(run("probe", "try", "block_sched", "k.ptx"))
+
+
+def test_a_long_statement_is_not_shown_whole(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(f"{HEAD}.global .u32 a = {'(' * 5000}1{')' * 5000};\n{K}")
+    said = failed(run("probe", "try", "block_sched", "k.ptx"))
+    assert "PTX line 4" in said
+    assert len(said) < 1000
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--block", "2048", "--block 2048,1,1: the device takes up to 1024,1024,64"),
+        ("--block", "64,32", "--block 64,32,1: 2,048 threads, but a block has up to 1,024"),
+        ("--grid", "1,65536", "--grid 1,65536,1: the device takes up to 2147483647,65535,65535"),
+        ("--shared", "232449", "--shared 232449: a block has up to 232,448 bytes"),
+    ],
+)
+def test_a_launch_beyond_the_limits_names_them(run: Run, option: str, value: str, said: str) -> None:
+    assert said in failed(run("probe", "try", "block_sched", EXAMPLE, "-k", "saxpy", option, value))
+
+
+def test_dynamic_shared_memory_beyond_what_the_kernel_leaves(run: Run, tmp_path: Path) -> None:
+    body = ".shared .align 4 .b8 own[1024]; st.shared.u32 [own], 1; ret;"
+    (tmp_path / "k.ptx").write_text(f"{HEAD}.visible .entry k() {{ {body} }}\n")
+    said = failed(run("probe", "try", "block_sched", "k.ptx", "--shared", "232448"))
+    assert "--shared 232448 and the kernel's own shared memory are more than the 232,448 bytes" in said
