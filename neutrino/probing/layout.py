@@ -94,7 +94,7 @@ REASON_TEXT: dict[Reason, str] = {
     Reason.MAP_SIZE: "the launch needs more map memory than the pool has",
     Reason.POOL_FULL: "the pool was full when the launch came",
     Reason.CONTEXT: "the context had no pool yet",
-    Reason.REFUSED: "the driver refused the twin's launch",
+    Reason.REFUSED: "the driver refused the launch, or had lost the context",
     Reason.TABLE_FULL: "the launch table was full when the launch came",
     Reason.ENDING: "the trace had ended",
 }
