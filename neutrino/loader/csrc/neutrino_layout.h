@@ -89,7 +89,7 @@ enum neutrino_reason {
     [15] = "the launch needs more map memory than the pool has", \
     [16] = "the pool was full when the launch came", \
     [17] = "the context had no pool yet", \
-    [18] = "the driver refused the twin's launch", \
+    [18] = "the driver refused the launch, or had lost the context", \
     [19] = "the launch table was full when the launch came", \
     [20] = "the trace had ended", \
 
