@@ -10,9 +10,10 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 DONE, DIFFERENT, BAD_INPUT, NOTHING = 0, 1, 2, 3
 _SHOWN_ELEMENTS = 6
+_PATIENCE = 2.0
+"""Seconds after which a person at a terminal is told what is going on."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -144,12 +147,12 @@ def _try(options: argparse.Namespace) -> int:
     choices = Choices(options.grid, options.block, options.shared, dict(options.arg), options.seed)
     kept = options.tracedir
     with nullcontext(str(kept)) if kept else tempfile.TemporaryDirectory(prefix="neutrino-try-") as tracedir:
-        result = attempt(
-            Question(
-                text, options.kernel, probes, (options.probe,), choices, Path(tracedir).absolute(),
-                EmbeddedDevice(seed=options.schedule), options.timeout,
-            )
+        question = Question(
+            text, options.kernel, probes, (options.probe,), choices, Path(tracedir).absolute(),
+            EmbeddedDevice(seed=options.schedule), options.timeout,
         )  # fmt: skip
+        with _telling_who_waits(options.timeout):
+            result = attempt(question)
         kernel = result.probed
         if options.json:
             print(json.dumps(_document(result), indent=1))
@@ -164,6 +167,22 @@ def _try(options: argparse.Namespace) -> int:
         if kept and not options.json:
             print(f"\nThe trace: {result.trace.path}")
     return DONE if result.identical else DIFFERENT
+
+
+@contextmanager
+def _telling_who_waits(timeout: float) -> Iterator[None]:
+    """Say once, on a terminal, that the kernel is still running."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    words = f"neutrino-probe: the kernel runs; --timeout gives it {timeout:g} s"
+    timer = threading.Timer(_PATIENCE, print, (words,), {"file": sys.stderr})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 # Words and tables

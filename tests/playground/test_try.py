@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -247,6 +250,69 @@ def test_a_kernel_out_of_time_is_named_with_its_line_and_what_may_help(run: Run,
     assert "k has not ended within 0.7 s" in said
     assert "was at PTX line 5: 'bra LOOP;'" in said
     assert "a smaller --arg n=NUMBER, --grid 1 or --block 32 may make it shorter" in said
+
+
+def test_who_waits_at_a_terminal_is_told(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(HEAD + ".visible .entry k() { LOOP: bra LOOP; }\n")
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-m", "neutrino.cli.probe", "try", "block_sched", "k.ptx", "--timeout", "4"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=end) as process:
+        os.close(end)
+        try:
+            assert b"neutrino-probe: the kernel runs; --timeout gives it 4 s" in os.read(terminal, 1000)
+        finally:
+            process.kill()
+    os.close(terminal)
+
+
+# Threads 0 to 3 of each block print their number and the kernel's integer.
+PATTERN = b"thread %d: %d\n\0"
+PRINTS = f"""{HEAD}
+.extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);
+.global .align 1 .b8 pattern[{len(PATTERN)}] = {{{", ".join(map(str, PATTERN))}}};
+""" + """
+.visible .entry says(.param .u32 n)
+{
+.local .align 8 .b8 values[8];
+.reg .pred %p; .reg .b32 %r<5>; .reg .b64 %d<3>;
+mov.u32 %r1, %tid.x; setp.gt.u32 %p, %r1, 3; @%p bra END;
+ld.param.u32 %r2, [n];
+st.local.u32 [values], %r1; st.local.u32 [values+4], %r2;
+mov.u64 %d1, pattern; cvta.global.u64 %d1, %d1;
+mov.u64 %d2, values; cvta.local.u64 %d2, %d2;
+{
+.param .b64 a; .param .b64 b; .param .b32 r;
+st.param.b64 [a], %d1; st.param.b64 [b], %d2;
+call.uni (r), vprintf, (a, b);
+ld.param.b32 %r3, [r];
+}
+END: ret;
+}
+"""
+
+
+def test_what_the_kernel_printed_is_shown_once(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(PRINTS)
+    arguments = ("block_sched", "k.ptx", "--grid", "2", "--arg", "n=7", "--rows", "5")
+    result = run("probe", "try", *arguments)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.count("What the kernel printed") == 1
+    assert result.stdout.count("thread 2: 7\n") == 1
+    assert "    … 3 more (--rows)" in result.stdout
+    assert "The same with and without the probe." in result.stdout
+    shown = tried(run, *arguments)
+    assert sorted(shown["printed"].splitlines()) == sorted([f"thread {index}: 7" for index in range(4)] * 2)
+    assert shown["printed_alike"] is True
+
+
+def test_another_text_with_the_probe_is_told(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(PRINTS.replace("ld.param.u32 %r2, [n]", "mov.u32 %r2, %clock"))
+    result = run("probe", "try", "block_sched", "k.ptx", "--grid", "1")
+    assert result.returncode == 1
+    assert "NOT the same with the probe:" in result.stdout
+    assert sum(line.startswith("  + thread 0: ") for line in result.stdout.splitlines()) == 1
+    assert sum(line.startswith("  - thread 0: ") for line in result.stdout.splitlines()) == 1
 
 
 def test_a_misaligned_access_says_nothing_of_sizes(run: Run, tmp_path: Path) -> None:
