@@ -27,6 +27,7 @@ SOURCES = (
     "objects.c",
     "occupancy.c",
     "operation.c",
+    "printed.c",
     "queue.c",
     "settings.c",
     "stream.c",

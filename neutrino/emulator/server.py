@@ -13,6 +13,7 @@ import random
 import select
 import socket
 import struct
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -34,6 +35,8 @@ so that a kernel that waits costs others little, and looking costs little itself
 _HEADER = struct.Struct("<IIQ")  # code, bytes behind it, id: channel.c
 _LAUNCH = struct.Struct("<QI3I3IIII")  # struct ed_launch_request
 _READY_ID = 0
+_MOST_PRINTED = 64 << 20
+"""Bytes that one launch may print; of more the latest are kept. What the host keeps of them is its limit."""
 _MAX_THREADS = 1024
 
 
@@ -85,6 +88,7 @@ class Server:
         self._modules: dict[int, _Module] = {}
         self._last_module = 0
         self._running: dict[int, Run] = {}
+        self._printed: dict[int, bytearray] = {}
         self._received = bytearray()
 
     def serve(self) -> None:
@@ -189,20 +193,23 @@ class Server:
             self._turn(number, run)
 
     def _turn(self, number: int, run: Run) -> None:
+        finished, status, said = False, int(_Status.SUCCESS), b""
         try:
             finished = run.advance(SLICE)
         except DeviceFaultError as error:
-            del self._running[number]
-            self._reply(number, _FAULTS[error.kind], str(error).encode())
-            return
+            finished, status, said = True, _FAULTS[error.kind], str(error).encode() + b"\0"
         except PtxRefusedError as error:
-            del self._running[number]
-            self._reply(number, _Status.ILLEGAL_INSTRUCTION, str(error).encode())
-            return
+            finished, status, said = True, _Status.ILLEGAL_INSTRUCTION, str(error).encode() + b"\0"
+        # Before another launch has its turn: it is this one's.
+        if printed := self._device.take_printed():
+            mine = self._printed.setdefault(number, bytearray())
+            mine += printed
+            del mine[:-_MOST_PRINTED]
         if finished:
             del self._running[number]
             statistics = run.statistics
-            self._reply(number, _Status.SUCCESS, struct.pack("<QQ", statistics.thread_instructions, statistics.steps))
+            said = said or struct.pack("<QQ", statistics.thread_instructions, statistics.steps)
+            self._reply(number, status, said + self._printed.pop(number, b""))
 
 
 def _string(text: str) -> bytes:
@@ -267,8 +274,7 @@ def main(arguments: Sequence[str]) -> None:
     constants = Window(CONST_BASE, memory[:constant_part], constant=True)
     modules = Window(base + constant_part, memory[constant_part:part])
     windows = (Window(base + part, memory[part:]), Window(host_base, _attach(host_segment, host_size)))
-    steps = int(arguments[3])
-    limit = {"step_limit": steps} if steps else {}
-    device = Device(memory=0, seed=seed, **limit)
+    # A kernel that runs or polls for long is right; threads that wait for one another are told without a limit.
+    device = Device(memory=0, seed=seed, step_limit=int(arguments[3]) or sys.maxsize)
     device.place(modules, constants, windows)
     Server(socket.socket(fileno=SOCKET_FD), device, windows, seed).serve()

@@ -16,7 +16,7 @@ from neutrino.emulator import build
 HERE = Path(__file__).parent
 CSRC = Path(build.__file__).parent / "csrc"
 ROOT = Path(build.__file__).parents[2]
-PROGRAMS = ("basic", "graph", "life")
+PROGRAMS = ("basic", "graph", "life", "prints")
 
 
 def settings(**values: object) -> str:

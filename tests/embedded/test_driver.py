@@ -188,6 +188,33 @@ def test_a_limit_on_files_and_closed_descriptors_do_not_matter(bench: Bench) -> 
     assert (result.stdout, result.returncode) == (b"done\n", 0)
 
 
+def _with_descriptors(bench: Bench, most: str) -> subprocess.CompletedProcess[str]:
+    script = f"ulimit -n {most}; exec {bench.folder / 'basic'} vecadd"
+    return subprocess.run(
+        ["/bin/bash", "-c", script],
+        env=bench.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_low_limit_on_descriptors_is_kept_or_named(bench: Bench) -> None:
+    for most in ("16", "32", "-S 5"):
+        enough = _with_descriptors(bench, most)
+        assert (enough.stdout, enough.stderr, enough.returncode) == ("done\n", "", 0)
+    said = {
+        "15": "a limit of 15 open files is too low for the device process, which needs 16",
+        "-S 4": "no shared memory or socket for the device process: Too many open files",
+    }
+    for most, cause in said.items():
+        short = _with_descriptors(bench, most)
+        assert short.stderr == f"neutrino: embedded device: {cause}\n"
+        # cuInit's line.
+        assert short.stdout.endswith("host.h:63: error 100\n")
+
+
 def test_the_end_of_the_device_process_is_an_error_and_not_the_hosts_end(bench: Bench) -> None:
     host = subprocess.Popen(
         [str(bench.folder / "life"), "lost-device"],

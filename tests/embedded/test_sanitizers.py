@@ -9,7 +9,7 @@ import pytest
 
 from neutrino.emulator import build
 
-from .conftest import Bench
+from .conftest import HERE, Bench
 
 FLAGS = {
     "address": ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
@@ -38,6 +38,7 @@ PROGRAMS = (
     "life threads",
     "life memory",
     "life refused",
+    "prints waits",
 )
 
 
@@ -56,5 +57,6 @@ def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_no_report(sanitized: Bench, program: str, tmp_path: Path) -> None:
-    result = sanitized.run(*program.split(), extra=OPTIONS, strict=1, seed=5, delay=300, count=tmp_path / "counts")
+    extra = OPTIONS | ({"HOST_IMAGE": str(HERE / "prints.ptx")} if program.startswith("prints") else {})
+    result = sanitized.run(*program.split(), extra=extra, strict=1, seed=5, delay=300, count=tmp_path / "counts")
     assert (result.stdout, result.stderr, result.returncode) == ("done\n", "", 0)

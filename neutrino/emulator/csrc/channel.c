@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -31,6 +32,7 @@ enum {
 	SOCKET_FD = 3,
 	HOST_PROCESS_FD = 4, /* readable when the host has ended; closed where the kernel cannot tell */
 	FIRST_FREE_FD,
+	ENOUGH_FDS = 16, /* the interpreter reads a few files at a time */
 };
 
 /* What the interpreter runs. An error that nobody handles is the last that is said: by the message that says READY. */
@@ -109,7 +111,14 @@ static int above_stdio(int fd)
 		return fd;
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 32);
 
+	/* Where so high a number is not allowed. */
+	if (copy < 0 && fd > STDERR_FILENO)
+		return fd;
+	if (copy < 0)
+		copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	int error = errno;
 	close(fd);
+	errno = error;
 	return copy;
 }
 
@@ -124,6 +133,15 @@ static bool is_kept(const char *variable)
 	return true;
 }
 
+/* Make fd the number wanted, to stay open over exec. */
+static void put(int fd, int wanted)
+{
+	if (fd == wanted)
+		fcntl(fd, F_SETFD, 0);
+	else
+		dup2(fd, wanted);
+}
+
 /* Only what is safe between fork and exec. */
 static _Noreturn void become_device(int socket, int host_process, char *const *arguments, char *const *environment)
 {
@@ -134,6 +152,11 @@ static _Noreturn void become_device(int socket, int host_process, char *const *a
 	/* The parent of this one ends at once, so that the host never has to wait for it. */
 	if (syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL) != 0)
 		_exit(0);
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
 	for (int number = 1; number < NSIG; number++)
 		sigaction(number, &plain, NULL);
 	sigemptyset(&none);
@@ -141,9 +164,11 @@ static _Noreturn void become_device(int socket, int host_process, char *const *a
 	int null = open("/dev/null", O_RDWR);
 	for (int fd = 0; fd < 3; fd++)
 		dup2(null, fd);
-	dup2(socket, SOCKET_FD);
+	if (host_process == SOCKET_FD)
+		host_process = fcntl(host_process, F_DUPFD, FIRST_FREE_FD);
+	put(socket, SOCKET_FD);
 	if (host_process >= 0)
-		dup2(host_process, HOST_PROCESS_FD);
+		put(host_process, HOST_PROCESS_FD);
 	else
 		close(HOST_PROCESS_FD);
 	if (syscall(SYS_close_range, FIRST_FREE_FD, ~0u, 0) != 0)
@@ -210,7 +235,13 @@ static void spawn(int socket, int host_process, const int ids[2])
 bool ed_channel_start(void)
 {
 	int ids[2], ends[2];
+	struct rlimit limit;
 
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max < ENOUGH_FDS) {
+		ed_say("a limit of %llu open files is too low for the device process, which needs %d",
+		       (unsigned long long)limit.rlim_max, ENOUGH_FDS);
+		return false;
+	}
 	ours = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (ours == MAP_FAILED || madvise(ours, 4096, MADV_WIPEONFORK) != 0 || !make_shared(ids) ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -220,6 +251,10 @@ bool ed_channel_start(void)
 	*ours = 1;
 	channel = above_stdio(ends[0]);
 	int other = above_stdio(ends[1]);
+	if (channel < 0 || other < 0) {
+		ed_say("no descriptor left for the device process: %s", strerror(errno));
+		return false;
+	}
 	int host_process = above_stdio((int)syscall(SYS_pidfd_open, getpid(), 0));
 	spawn(other, host_process, ids);
 	close(other);

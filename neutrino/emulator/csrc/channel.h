@@ -11,7 +11,7 @@
 enum ed_request {
 	ED_REQUEST_LOAD = 1, /* an image's bytes -> module.h's description */
 	ED_REQUEST_UNLOAD,   /* u64 module */
-	ED_REQUEST_LAUNCH,   /* struct ed_launch_request, parameters -> u64 thread instructions, u64 steps */
+	ED_REQUEST_LAUNCH,   /* struct ed_launch_request, parameters -> u64 thread instructions, u64 steps, what it printed */
 	ED_REQUEST_ALLOW,    /* u64 address, u64 size: kernels may go there. Not answered */
 	ED_REQUEST_FORBID,   /* u64 address: no more. Not answered */
 };
@@ -28,7 +28,8 @@ struct ed_launch_request {
 struct ed_reply {
 	int status;	/* the driver's error, 0 when done */
 	size_t size;	/* of data */
-	uint8_t *data;	/* the caller's to free; after an error a line of text. Always ends in a zero byte beyond size */
+	uint8_t *data;	/* the caller's to free; after an error a line of text, and for a
+			 * launch a zero and what it printed. Always ends in a zero byte beyond size */
 };
 
 /*

@@ -8,6 +8,7 @@
 #include "event.h"
 #include "memory.h"
 #include "module.h"
+#include "printed.h"
 #include "queue.h"
 #include "settings.h"
 #include "stream.h"
@@ -116,6 +117,7 @@ static struct ed_context *make(unsigned flags, unsigned version)
 static void empty(struct ed_context *context)
 {
 	ed_queue_wait_all(context);
+	ed_printed_flush();
 	ed_stream_forget_context(context);
 	ed_event_forget_context(context);
 	ed_module_forget_context(context);
@@ -457,6 +459,7 @@ static CUresult synchronize(struct ed_context *context)
 	if (result)
 		return result;
 	ed_queue_wait_all(context);
+	ed_printed_flush();
 	return ed_context_fault(context);
 }
 
@@ -507,8 +510,10 @@ API cuCtxSetSharedMemConfig(int config)
 	return config < 0 || config > 2 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
+#define LIMIT_PRINTED 1
+
 /* Stack, printf buffer, heap, nested depth, pending launches, L2 granularity, persisting L2. */
-static size_t limits[] = {1024, 1048576, 8388608, 2, 2048, 64, 0};
+static size_t limits[] = {1024, ED_PRINTED_SIZE, 8388608, 2, 2048, 64, 0};
 
 API cuCtxGetLimit(size_t *value, int limit)
 {
@@ -527,6 +532,8 @@ API cuCtxSetLimit(int limit, size_t value)
 	if (limit < 0 || (size_t)limit >= sizeof(limits) / sizeof(limits[0]))
 		return CUDA_ERROR_UNSUPPORTED_LIMIT;
 	__atomic_store_n(&limits[limit], value, __ATOMIC_RELAXED);
+	if (limit == LIMIT_PRINTED)
+		ed_printed_limit(value);
 	return CUDA_SUCCESS;
 }
 

@@ -6,6 +6,7 @@
 #include "capture.h"
 #include "failure.h"
 #include "memory.h"
+#include "printed.h"
 #include "stream.h"
 
 /* --- doing it --- */
@@ -133,8 +134,10 @@ static CUresult submit_copy(struct ed_context *context, const struct ed_copy *wa
 	/* Between two places of the device the driver does not wait; to pageable memory it does, even if asked not to. */
 	bool waits = is_async ? is_pageable(wanted->to) : is_pageable(wanted->to) || !ed_memory_is_device(wanted->from) ||
 								  !ed_memory_is_device(wanted->to);
-	if (waits)
+	if (waits) {
 		ed_moment_wait(done);
+		ed_printed_flush();
+	}
 	return waits ? ed_context_fault(operation.context) : CUDA_SUCCESS;
 }
 

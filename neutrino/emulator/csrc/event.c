@@ -4,6 +4,7 @@
 
 #include "capture.h"
 #include "failure.h"
+#include "printed.h"
 #include "settings.h"
 #include "stream.h"
 
@@ -181,6 +182,7 @@ API cuEventSynchronize(CUevent event)
 	if (result)
 		return result;
 	ed_moment_wait(ed_event_moment(event));
+	ed_printed_flush();
 	return ed_context_fault(context);
 }
 

@@ -7,6 +7,7 @@
 #include "failure.h"
 #include "module.h"
 #include "occupancy.h"
+#include "printed.h"
 #include "settings.h"
 #include "stream.h"
 
@@ -33,6 +34,10 @@ CUresult ed_launch_run(const struct ed_kernel_work *work, struct ed_context *con
 	ed_channel_call(ED_REQUEST_LAUNCH, parts, 2, &reply);
 	if (reply.status)
 		ed_context_fail(context, reply.status, (const char *)reply.data);
+	/* Behind two numbers, or the line that says what went wrong and its zero. */
+	size_t before = reply.status ? strlen((const char *)reply.data) + 1 : 2 * sizeof(uint64_t);
+	if (reply.size > before)
+		ed_printed_add(reply.data + before, reply.size - before);
 	free(reply.data);
 	return reply.status;
 }

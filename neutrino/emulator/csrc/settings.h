@@ -11,7 +11,7 @@ struct ed_settings {
 	char count[4096];     /* where to write the counters at exit; empty: nowhere */
 	char fail[1024];      /* requested failures: failure.h */
 	char seed[32];	      /* of the warps' schedule and the streams' delays; empty: fixed and none */
-	uint64_t steps;	      /* limit of a launch; 0: the device's own */
+	uint64_t steps;	      /* limit of a launch; 0: none */
 	uint64_t memory;      /* bytes of device memory */
 	uint64_t host_memory; /* bytes of managed and pinned memory */
 	uint32_t delay;	      /* most microseconds before an item of a stream */

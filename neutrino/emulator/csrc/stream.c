@@ -6,6 +6,7 @@
 #include "capture.h"
 #include "event.h"
 #include "failure.h"
+#include "printed.h"
 
 /* --- which queue --- */
 
@@ -311,6 +312,7 @@ static CUresult synchronize(struct ed_context *context, CUstream handle, bool pe
 	if (queue->is_legacy)
 		ed_queue_wait_blocking(context);
 	ed_moment_wait(ed_queue_end(queue));
+	ed_printed_flush();
 	return ed_context_fault(of_queue);
 }
 
