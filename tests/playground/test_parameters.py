@@ -131,8 +131,27 @@ def test_the_block_that_the_text_says(header: str, block: tuple[int, int, int] |
     assert (kernel.block, kernel.exact, kernel.dynamic_shared) == (block, exact, False)
 
 
-def test_dynamic_shared_memory() -> None:
-    assert entry("", "", before=".extern .shared .align 16 .b8 tile[];").dynamic_shared
+TILE = ".extern .shared .align 16 .b8 tile[];\n"
+TOUCH = ".reg .u32 %r;\nmov.u32 %r, tile;"
+
+
+@pytest.mark.parametrize(
+    ("before", "body", "used"),
+    [
+        (TILE, TOUCH, True),
+        (TILE, "", False),
+        (TILE, ".reg .u32 %tile;\nmov.u32 %tile, 0;", False),
+        ("", TILE + TOUCH, True),
+        (f"{TILE}.func touch() {{ {TOUCH} ret; }}\n", "call.uni touch, ();", True),
+        (f"{TILE}.func touch() {{ {TOUCH} ret; }}\n", "", False),
+        (f"{TILE}.func touch() {{ {TOUCH} ret; }}\n.func over() {{ call.uni touch, (); ret; }}\n",
+         "call.uni over, ();", True),
+        (f"{TILE}.global .align 8 .u64 table[1] = {{tile}};\n", ".reg .u64 %d;\nmov.u64 %d, table;", True),
+        (".shared .align 16 .b8 tile[64];\n", TOUCH, False),
+    ],
+)  # fmt: skip
+def test_dynamic_shared_memory_is_what_the_kernel_reaches(before: str, body: str, used: bool) -> None:
+    assert entry("", body, before=before).dynamic_shared is used
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
