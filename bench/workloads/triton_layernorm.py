@@ -15,7 +15,7 @@ ROWS, COLUMNS, BLOCK, WARPS, EPSILON = 1024, 2048, 2048, 8, 1e-5
 
 
 @triton.jit
-def layernorm_kernel(x, weight, bias, y, means, deviations, columns, epsilon, block: tl.constexpr):  # noqa: PLR0917
+def layernorm_kernel(x, weight, bias, y, means, deviations, columns, epsilon, block: tl.constexpr):
     row = tl.program_id(0)
     offsets = tl.arange(0, block)
     mask = offsets < columns

@@ -16,7 +16,7 @@ TILE_M, TILE_N, TILE_K, WARPS, STAGES = 128, 128, 64, 4, 3
 
 
 @triton.jit
-def matmul_kernel(a, b, c, m, n, k, tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: tl.constexpr):  # noqa: PLR0917
+def matmul_kernel(a, b, c, m, n, k, tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: tl.constexpr):
     rows = tl.program_id(0) * tile_m + tl.arange(0, tile_m)
     columns = tl.program_id(1) * tile_n + tl.arange(0, tile_n)
     inner = tl.arange(0, tile_k)

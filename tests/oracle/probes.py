@@ -92,7 +92,7 @@ def _check_block_sched(views: dict[str, MapView], _: Simulation) -> list[Differe
 def _bytes_into(field: str) -> Callable[[Simulation, Lanes], None]:
     def run(simulation: Simulation, lanes: Lanes) -> None:
         for access in lanes.accesses():
-            # What a generic address names in the window of parameters is global memory to isspacep, and so to the probe.
+            # To isspacep, and so to the probe, the window of parameters is global memory.
             inside = (access.spaces == Space.GLOBAL) | (access.spaces == Space.PARAM)
             simulation.register(field)[access.threads[inside]] += np.uint64(access.size)
 

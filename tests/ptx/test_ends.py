@@ -70,7 +70,7 @@ def test_classes_without_sites_cost_nothing(gmem_bytes, tools, tmp_path):
 
 @pytest.mark.parametrize(("arch", "version", "warp_wide"), [("sm_75", "6.5", False), ("sm_80", "7.0", True)])
 @pytest.mark.parametrize("level", ["thread", "warp"])
-def test_sums(arch, version, warp_wide, level, probe_set, tools, tmp_path):  # noqa: PLR0917
+def test_sums(arch, version, warp_wide, level, probe_set, tools, tmp_path):
     declared = 'size = 24\ndata = { a = "u64", b = "s32", c = "u32", d = "s64" }\n'
     snippet = ".reg .u32 %w; add.u32 %w, %w, 1; SAVE [ M ] { BYTES, %w, 3, OUT };"
     probes = probe_set(
@@ -116,7 +116,7 @@ SITES = "@%p1 ld.global.u32 %r3, [%rd1];\nld.global.u32 %r3, [%rd1];\nst.global.
     (["u8", "s16", "u32", "f64"], 16, ["b8", "b16", "b32", "b64"]), (["f32", "s64"], 16, ["b32", "b64"]), (["s8"], 1,
      ["b8"]),
 ])  # fmt: skip
-def test_records(level, cap, fields, size, stores, probe_set, tools, tmp_path):  # noqa: PLR0917
+def test_records(level, cap, fields, size, stores, probe_set, tools, tmp_path):
     operands = ", ".join(["%w", "%d", "7", "%smid"][: len(fields)])
     declared = ".reg .u32 %w; .reg .u64 %d; add.u32 %w, %w, 1; add.u64 %d, %d, 1;"
     probes = probe_set(

@@ -130,7 +130,7 @@ SAVE [ M ] {{ %c }};
 
 
 @pytest.mark.parametrize(("kind", "register", "width", "arch", "version"), KINDS)
-def test_products_stay_fused(kind, register, width, arch, version, probe_set, tools, tmp_path):  # noqa: PLR0917
+def test_products_stay_fused(kind, register, width, arch, version, probe_set, tools, tmp_path):
     text = module_text(kind, register, width, arch, version)
     original = arithmetic(text, arch, tmp_path)
     assert any(key.endswith(("FMA", "FMA2")) for counts in original.values() for key in counts)

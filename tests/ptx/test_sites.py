@@ -39,7 +39,7 @@ bra ld_global;
     ("ld: ld.global.u32 %r3, [%rd1]; st:st.global.u32 [%rd1], %r3; ld2 : @%p1 bra ld; ret:ret;", 2),
     ("bra exit; exit : st.global.u32 [%rd1], %r1; @%p1 bra exit; ret;", 1),
 ])  # fmt: skip
-def test_spellings_that_ptxas_takes(body, sites, gmem_bytes, block_sched, tools, tmp_path):  # noqa: PLR0917
+def test_spellings_that_ptxas_takes(body, sites, gmem_bytes, block_sched, tools, tmp_path):
     """Operands right behind the opcode; labels called as opcodes are."""
     assemble(kernel(body), "sm_90", tmp_path)
     twins = probe_module(parse(kernel(body)), gmem_bytes)
@@ -129,7 +129,7 @@ BULK_STORE = "cp.async.bulk.global.shared::cta.bulk_group [%rd2], [%r3], 64;"
     ("mov.b64", "mov.b64 %rd3, buffer;", "IN1", ["mov.u64 %Ntd0, buffer;", *MOVED]),
     ("mov.b64", "mov.b64 %rd3, %clock64;", "IN1", ["mov.b64 %Nr_x, %clock64;"]),
 ])  # fmt: skip
-def test_operands_before(position, instruction, helper, expected, probe_set, tools, tmp_path):  # noqa: PLR0917
+def test_operands_before(position, instruction, helper, expected, probe_set, tools, tmp_path):
     body = ".shared .align 16 .b8 buffer[64]; mov.u64 %rd2, 0; mov.u32 %r3, 0; mov.u32 %r4, 0; mov.u32 %r5, 0;\n"
     text = kernel(f"{body}{instruction}\nst.global.u32 [%rd1], %r3; ret;", arch="sm_90a", version="8.1")
     probes = probe_set(probe(position, before=f".reg .b64 %x; mov.b64 %x, {helper};"))
@@ -151,7 +151,7 @@ def test_operands_before(position, instruction, helper, expected, probe_set, too
     ("ld.global.v2.u64 {%rd3, %rd2}, [%rd2];", "ADDR", ["mov.b64 %Ntd0, %rd2;"], MOVED),
     ("@%p1 ld.global.u64 %rd3, [%rd2];", "OUT", [], ["@%p1 mov.b64 %Nr_x, %rd3;"]),
 ])  # fmt: skip
-def test_operands_after(instruction, helper, before, after, probe_set, tools, tmp_path):  # noqa: PLR0917
+def test_operands_after(instruction, helper, before, after, probe_set, tools, tmp_path):
     text = kernel(f"mov.u64 %rd2, %rd1;\n{instruction}\nst.global.u64 [%rd1], %rd2; ret;")
     probes = probe_set(probe("ld.global", after=f".reg .b64 %x; mov.b64 %x, {helper};"))
     twins = probe_module(parse(text), probes)
@@ -169,7 +169,7 @@ def test_operands_after(instruction, helper, before, after, probe_set, tools, tm
     ("fma.rn.f64 %d1, %d2, 0.1, %d2", "mov.f64 %NtW, 0d3FB999999999999A;"),
     ("fma.rn.f64 %d1, %d2, 0D3FF0000000000000, %d2", "mov.f64 %NtW, 0D3FF0000000000000;"),
 ])  # fmt: skip
-def test_fractions_among_the_operands(instruction, move, field, probe_set, tools, tmp_path):  # noqa: PLR0917
+def test_fractions_among_the_operands(instruction, move, field, probe_set, tools, tmp_path):
     """The bits that the instruction takes, whatever the field; the assembler takes them as floats only."""
     size = int(field[1:]) // 8
     probes = probe_set(array([field], size) + probe(instruction.split()[0], before="SAVE [ M ] { IN2 };"))
@@ -220,7 +220,7 @@ TENSOR = (
     ("cp.async.bulk.tensor", TENSOR, "before", "IN2", "no plain one"),
     ("atom.global", "atom.global.add.u32 _, [%rd1], 1;", "after", "OUT", "thrown away"),
 ])  # fmt: skip
-def test_what_an_instruction_lacks_is_named(position, instruction, side, helper, detail, probe_set):  # noqa: PLR0917
+def test_what_an_instruction_lacks_is_named(position, instruction, side, helper, detail, probe_set):
     probes = probe_set(probe(position, **{side: f".reg .b64 %x; mov.b64 %x, {helper};"}))
     reason, text = skipped(probe_module(parse(kernel(instruction + " ret;")), probes))
     assert reason is Reason.UNSUPPORTED

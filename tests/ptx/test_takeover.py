@@ -12,7 +12,7 @@ TARGETS = [("sm_75", "6.5"), ("sm_80", "7.0"), ("sm_90a", "8.0"), ("sm_100a", "8
 
 
 @pytest.mark.parametrize(("arch", "version"), TARGETS)
-def test_shipped_probes_assemble(arch, version, block_sched, gmem_bytes, tools, tmp_path):  # noqa: PLR0917
+def test_shipped_probes_assemble(arch, version, block_sched, gmem_bytes, tools, tmp_path):
     body = """
         mul.wide.u32 %rd2, %r2, 8; add.u64 %rd1, %rd1, %rd2;
         @%p1 ld.global.v2.u64 {%rd3, %rd4}, [%rd1+16];
