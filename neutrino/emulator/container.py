@@ -16,6 +16,11 @@ DEVICE_ARCH = 90
 """The device takes PTX for this architecture, its ``a`` and ``f`` forms, and for older ones without a suffix."""
 PTX_ISA = (9, 0)
 """The newest version of PTX that the device takes: CUDA 13.0's."""
+# PTX ISA 9.0, section 13 (release notes): the version that brought a target.
+_FIRST_ISA = {
+    50: (4, 0), 52: (4, 1), 53: (4, 2), 60: (5, 0), 61: (5, 0), 62: (5, 0), 70: (6, 0), 72: (6, 1), 75: (6, 3),
+    80: (7, 0), 86: (7, 1), 87: (7, 4), 89: (7, 8), 90: (7, 8),
+}  # fmt: skip
 
 _ELF = b"\x7fELF"
 _CONTAINER = struct.Struct("<IHHQ")  # magic, version, header size, size of what follows
@@ -98,8 +103,12 @@ def _check(text: str) -> None:
         raise ImageError(ImageFault.UNSUPPORTED_PTX_VERSION, said)
     target = _TARGET.search(text)
     if target is None:
-        return
+        raise ImageError(ImageFault.INVALID_PTX, "the PTX has no .target sm_NN")
     arch = int(target[1])
+    first = (8, 0) if target[2] and arch == DEVICE_ARCH else _FIRST_ISA.get(arch, (1, 0))
+    if version is not None and (int(version[1]), int(version[2])) < first:
+        said = f"PTX version {version[1]}.{version[2]} knows no sm_{arch}{target[2]}: {first[0]}.{first[1]} does"
+        raise ImageError(ImageFault.INVALID_PTX, said)
     if arch > DEVICE_ARCH or (target[2] and arch != DEVICE_ARCH):
         said = f"PTX for sm_{target[1]}{target[2]}, and the device is an sm_{DEVICE_ARCH}"
         raise ImageError(ImageFault.INVALID_PTX, said)
@@ -112,9 +121,7 @@ def _from_container(data: memoryview) -> str:
         return _text(_decoded(best))
     kinds = sorted({entry.kind for entry in entries})
     if kinds == [_KIND_CUBIN]:
-        raise ImageError(
-            ImageFault.NO_BINARY, "the image holds machine code only (cubins); the device runs PTX"
-        )
+        raise ImageError(ImageFault.NO_BINARY, "the image holds machine code only (cubins); the device runs PTX")
     archs = ", ".join(f"sm_{entry.arch}" for entry in entries if entry.kind == _KIND_PTX)
     what = f"its PTX is for {archs}" if archs else "it holds none"
     raise ImageError(ImageFault.NO_BINARY, f"the image has no PTX for sm_{DEVICE_ARCH} or older: {what}")

@@ -21,8 +21,10 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from neutrino.emulator.code import module_code
 from neutrino.emulator.container import ImageError, find_ptx
 from neutrino.emulator.device import Device, Function, LoadedModule, Run
+from neutrino.emulator.loading_checks import check_names
 from neutrino.emulator.memory import CONST_BASE, OutOfMemoryError, Window
 from neutrino.errors import DeviceFaultError, FaultKind, PtxRefusedError
 
@@ -142,7 +144,9 @@ class Server:
 
     def _load(self, number: int, image: bytes) -> None:
         try:
-            loaded = self._device.load(find_ptx(image))
+            text = find_ptx(image)
+            check_names(module_code(text))
+            loaded = self._device.load(text)
         except ImageError as error:
             self._reply(number, error.fault, str(error).encode())
             return

@@ -165,7 +165,19 @@ CUresult ed_capture_forbids(struct ed_queue *queue)
 
 CUresult ed_capture_waits_for(struct ed_queue *queue)
 {
-	return ed_capture_forbids(queue);
+	CUresult result = ed_capture_forbids(queue);
+
+	return result ? result : ed_capture_unsafe();
+}
+
+void ed_capture_spoil(struct ed_queue *queue)
+{
+	if (!any())
+		return;
+	pthread_mutex_lock(&mutex);
+	if (queue->capture)
+		queue->capture->is_spoilt = true;
+	pthread_mutex_unlock(&mutex);
 }
 
 CUresult ed_capture_unsafe(void)
@@ -223,8 +235,9 @@ static CUresult wait_in_capture(struct ed_queue *queue, CUevent event, struct ed
 		queue->capture->is_spoilt = capture->is_spoilt = true;
 		return CUDA_ERROR_STREAM_CAPTURE_MERGE;
 	}
+	/* What is left of the event is nothing that another stream could wait for. */
 	if (capture->is_spoilt)
-		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+		return queue->capture ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_INVALID_VALUE;
 	struct member *member = queue->capture ? member_of(capture, queue) : join(capture, queue);
 	for (size_t i = 0; member && i < event->node_count; i++)
 		if (!add_to_frontier(member, event->nodes[i]))
@@ -242,7 +255,9 @@ CUresult ed_capture_wait(struct ed_queue *queue, CUevent event, bool *captured)
 		*captured = true;
 		result = wait_in_capture(queue, event, capture);
 	} else if (event->capture_id) {
-		result = CUDA_ERROR_CAPTURED_EVENT;
+		result = CUDA_ERROR_INVALID_VALUE;
+		if (queue->capture)
+			queue->capture->is_spoilt = true;
 	} else if (queue->capture) {
 		*captured = true;
 		/* Nothing to wait for is no dependency. */
@@ -288,7 +303,7 @@ CUresult ed_capture_record(struct ed_queue *queue, CUevent event, bool *captured
 	return result;
 }
 
-CUresult ed_capture_asks_event(CUevent event)
+CUresult ed_capture_asks_event(CUevent event, bool spoils)
 {
 	CUresult result = CUDA_SUCCESS;
 
@@ -297,9 +312,9 @@ CUresult ed_capture_asks_event(CUevent event)
 	pthread_mutex_lock(&mutex);
 	if (event->capture_id) {
 		struct ed_capture *capture = find_capture(event->capture_id);
-		/* In a capture that is spoilt already the event is as good as none. */
-		result = capture && capture->is_spoilt ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_CAPTURED_EVENT;
-		if (capture)
+		/* Of a capture that has ended, or is spoilt already, the event is as good as none. */
+		result = !capture || capture->is_spoilt ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_CAPTURED_EVENT;
+		if (capture && spoils)
 			capture->is_spoilt = true;
 	}
 	pthread_mutex_unlock(&mutex);
@@ -350,9 +365,12 @@ static CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode *depende
 	if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED ||
 	    (graph && !ed_object_check(graph, ED_GRAPH)))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (queue->is_legacy)
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	pthread_mutex_lock(&mutex);
+	if (queue->is_legacy) {
+		result = check_legacy(queue);
+		pthread_mutex_unlock(&mutex);
+		return result ? result : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
 	struct ed_capture *capture = queue->capture ? NULL : calloc(1, sizeof(*capture));
 	if (!capture) {
 		result = queue->capture ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_OUT_OF_MEMORY;
@@ -486,7 +504,8 @@ API cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 API cuThreadExchangeStreamCaptureMode(int *mode)
 {
 	ENTER();
-	if (!mode || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+	/* The driver takes a mode beyond the last, which is none of the three. */
+	if (!mode || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED + 1)
 		return CUDA_ERROR_INVALID_VALUE;
 	int before = thread_mode;
 	thread_mode = *mode;

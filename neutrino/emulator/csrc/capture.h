@@ -13,7 +13,10 @@
  */
 CUresult ed_capture_operation(struct ed_queue *queue, struct ed_operation *operation, bool *captured);
 
-/* For what would wait for a queue, or ask how far it is: 900 while it is captured, and the capture is spoilt. */
+/*
+ * For what would wait for a queue, or ask how far it is: 900 while it is captured, and the capture is spoilt; of another
+ * queue it is as unsafe as an allocation.
+ */
 CUresult ed_capture_waits_for(struct ed_queue *queue);
 
 /* For what would wait for all that a context does: 900 while anything of it is captured, in whatever mode. */
@@ -29,8 +32,14 @@ CUresult ed_capture_unsafe(void);
 CUresult ed_capture_wait(struct ed_queue *queue, CUevent event, bool *captured);
 CUresult ed_capture_record(struct ed_queue *queue, CUevent event, bool *captured);
 
-/* For cuEventQuery and the like: 907 when the event was last recorded in a capture, 1 when that one is spoilt. */
-CUresult ed_capture_asks_event(CUevent event);
+/*
+ * For cuEventQuery and the like: 907 when the event was last recorded in a capture, which is spoilt by it if spoils; 1
+ * when that capture has ended or was spoilt before.
+ */
+CUresult ed_capture_asks_event(CUevent event, bool spoils);
+
+/* A call on the queue was wrong in itself: the capture that it would have gone into is spoilt. */
+void ed_capture_spoil(struct ed_queue *queue);
 
 void ed_capture_stream_gone(struct ed_queue *queue);
 void ed_capture_event_gone(CUevent event);

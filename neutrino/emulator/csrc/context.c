@@ -23,7 +23,7 @@ static __thread struct {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the primary context */
 static struct ed_context *primary; /* the device's for ever, once it has been made */
 static int retained;
-static CUresult device_fault; /* what befell the primary context before it was reset */
+static uint32_t device_fault; /* what befell a context: a process that has lost its device does not get it back */
 static unsigned primary_flags;
 static int started; /* cuInit has succeeded: also in children, which it does not hold for */
 
@@ -56,16 +56,16 @@ API cuInit(unsigned int flags)
 	return failed ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }
 
-CUresult ed_context_fault(const struct ed_context *context)
+CUresult ed_device_fault(void)
 {
-	return (CUresult)__atomic_load_n(&context->fault, __ATOMIC_ACQUIRE);
+	return (CUresult)__atomic_load_n(&device_fault, __ATOMIC_ACQUIRE);
 }
 
-void ed_context_fail(struct ed_context *context, CUresult fault, const char *line)
+void ed_device_fail(CUresult fault, const char *line)
 {
 	uint32_t none = 0;
 
-	if (__atomic_compare_exchange_n(&context->fault, &none, (uint32_t)fault, false, __ATOMIC_ACQ_REL,
+	if (__atomic_compare_exchange_n(&device_fault, &none, (uint32_t)fault, false, __ATOMIC_ACQ_REL,
 					__ATOMIC_ACQUIRE) &&
 	    line)
 		ed_say("%s", line);
@@ -90,19 +90,25 @@ CUresult ed_context_current(struct ed_context **ret)
 {
 	CUresult result = ed_context_of(NULL, ret);
 
-	return result ? result : ed_context_fault(*ret);
+	return result ? result : ed_device_fault();
 }
 
 /* --- life --- */
 
+static uint64_t next_id(void)
+{
+	static uint64_t last;
+
+	return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+}
+
 static struct ed_context *make(unsigned flags, unsigned version)
 {
-	static uint64_t last_id;
 	struct ed_context *context = ed_object_take(ED_CONTEXT, sizeof(*context));
 
 	if (!context)
 		return NULL;
-	context->id = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&context->id, next_id(), __ATOMIC_RELEASE);
 	context->flags = flags;
 	context->version = version;
 	context->legacy = ed_queue_take(context, true, true);
@@ -140,12 +146,24 @@ static CUresult push(CUcontext context)
 	return CUDA_SUCCESS;
 }
 
+/* CUctx_flags: the lowest bits are one way of waiting, the rest are bits of their own. */
+static bool are_flags(unsigned flags)
+{
+	unsigned waiting = flags & 7;
+
+	return flags <= 0xff && (waiting <= 2 || waiting == 4);
+}
+
 static CUresult create(CUcontext *ret, unsigned flags, CUdevice device, unsigned version)
 {
 	if (!ret)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (device != 0)
 		return CUDA_ERROR_INVALID_DEVICE;
+	if (!are_flags(flags))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (ed_device_fault())
+		return ed_device_fault();
 	struct ed_context *context = make(flags, version);
 	if (!context)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -221,10 +239,11 @@ API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 		if (primary)
 			primary->is_primary = true;
 	}
-	/* A process that has lost its device does not get it back. */
-	CUresult result = !primary ? CUDA_ERROR_OUT_OF_MEMORY : device_fault;
+	CUresult result = !primary ? CUDA_ERROR_OUT_OF_MEMORY : ed_device_fault();
 	if (!result) {
 		retained++;
+		if (__atomic_load_n(&primary->is_ended, __ATOMIC_ACQUIRE))
+			__atomic_store_n(&primary->id, next_id(), __ATOMIC_RELEASE);
 		__atomic_store_n(&primary->is_ended, 0, __ATOMIC_RELEASE);
 	}
 	*context = result ? NULL : primary;
@@ -237,11 +256,8 @@ static void end_primary(void)
 {
 	pthread_mutex_lock(&mutex);
 	struct ed_context *context = primary;
-	if (context) {
-		if (!device_fault)
-			device_fault = ed_context_fault(context);
+	if (context)
 		__atomic_store_n(&context->is_ended, 1, __ATOMIC_RELEASE);
-	}
 	pthread_mutex_unlock(&mutex);
 	if (context)
 		empty(context);
@@ -296,6 +312,8 @@ static CUresult set_primary_flags(CUdevice device, unsigned flags)
 {
 	if (device != 0)
 		return CUDA_ERROR_INVALID_DEVICE;
+	if (!are_flags(flags))
+		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&mutex);
 	primary_flags = flags;
 	if (primary)
@@ -341,10 +359,16 @@ API cuCtxGetCurrent(CUcontext *context)
 	return CUDA_SUCCESS;
 }
 
+/* The driver makes a destroyed one current without a word; calls in it are refused. */
+static bool is_or_was_context(CUcontext context)
+{
+	return ed_object_check(context, ED_CONTEXT) || ed_object_was(context, ED_CONTEXT);
+}
+
 API cuCtxSetCurrent(CUcontext context)
 {
 	ENTER();
-	if (context && !ed_object_check(context, ED_CONTEXT))
+	if (context && !is_or_was_context(context))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	if (stack.depth)
 		stack.depth--;
@@ -355,7 +379,7 @@ static CUresult push_handle(CUcontext context)
 {
 	if (!context)
 		return CUDA_ERROR_INVALID_VALUE;
-	return ed_object_check(context, ED_CONTEXT) ? push(context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	return is_or_was_context(context) ? push(context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 API cuCtxPushCurrent(CUcontext context)
@@ -437,7 +461,7 @@ API cuCtxGetId(CUcontext handle, unsigned long long *id)
 	ENTER();
 	CUresult result = ed_context_of(handle, &context);
 	if (!result && id)
-		*id = context->id;
+		*id = __atomic_load_n(&context->id, __ATOMIC_ACQUIRE);
 	return !id ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
@@ -447,6 +471,8 @@ API cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
 
 	ENTER();
 	CUresult result = ed_context_of(handle, &context);
+	if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED && handle)
+		result = CUDA_ERROR_INVALID_CONTEXT;
 	if (!result && version)
 		*version = context->version;
 	return !version ? CUDA_ERROR_INVALID_VALUE : result;
@@ -460,7 +486,7 @@ static CUresult synchronize(struct ed_context *context)
 		return result;
 	ed_queue_wait_all(context);
 	ed_printed_flush();
-	return ed_context_fault(context);
+	return ed_device_fault();
 }
 
 API cuCtxSynchronize(void)
@@ -511,17 +537,26 @@ API cuCtxSetSharedMemConfig(int config)
 }
 
 #define LIMIT_PRINTED 1
+#define LIMIT_LAST 9 /* of CUDA 13.0 */
 
 /* Stack, printf buffer, heap, nested depth, pending launches, L2 granularity, persisting L2. */
 static size_t limits[] = {1024, ED_PRINTED_SIZE, 8388608, 2, 2048, 64, 0};
+
+static CUresult check_limit(int limit)
+{
+	if (limit < 0 || limit > LIMIT_LAST)
+		return CUDA_ERROR_INVALID_VALUE;
+	return (size_t)limit < sizeof(limits) / sizeof(limits[0]) ? CUDA_SUCCESS : CUDA_ERROR_UNSUPPORTED_LIMIT;
+}
 
 API cuCtxGetLimit(size_t *value, int limit)
 {
 	ENTER_CONTEXT(context);
 	if (!value)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (limit < 0 || (size_t)limit >= sizeof(limits) / sizeof(limits[0]))
-		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	CUresult result = check_limit(limit);
+	if (result)
+		return result;
 	*value = __atomic_load_n(&limits[limit], __ATOMIC_RELAXED);
 	return CUDA_SUCCESS;
 }
@@ -529,8 +564,11 @@ API cuCtxGetLimit(size_t *value, int limit)
 API cuCtxSetLimit(int limit, size_t value)
 {
 	ENTER_CONTEXT(context);
-	if (limit < 0 || (size_t)limit >= sizeof(limits) / sizeof(limits[0]))
-		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	CUresult result = check_limit(limit);
+	if (!result)
+		result = ed_capture_unsafe();
+	if (result)
+		return result;
 	__atomic_store_n(&limits[limit], value, __ATOMIC_RELAXED);
 	if (limit == LIMIT_PRINTED)
 		ed_printed_limit(value);

@@ -11,7 +11,6 @@ struct ed_queue;
 struct ed_context {
 	struct ed_object object;
 	uint64_t id;	 /* never used again, as the handle is */
-	uint32_t fault;	 /* the error that every call returns, 0 while all is well */
 	unsigned flags;
 	unsigned version; /* of the function that made it */
 	bool is_primary;
@@ -25,22 +24,32 @@ CUresult ed_context_current(struct ed_context **ret);
 /* The context that the handle, or for NULL the thread, names: 709 where it has ended. */
 CUresult ed_context_of(CUcontext handle, struct ed_context **ret);
 
-/* The first fault stays; line is what is said of it, NULL for nothing. */
-void ed_context_fail(struct ed_context *context, CUresult fault, const char *line);
+/* The process has lost the device. The first fault stays; line is what is said of it, NULL for nothing. */
+void ed_device_fail(CUresult fault, const char *line);
 
-CUresult ed_context_fault(const struct ed_context *context);
+/* The error that every call in every context returns since a kernel's fault, 0 while all is well. */
+CUresult ed_device_fault(void);
 
 /* Whether cuInit has been called in this process. */
 bool ed_initialised(void);
 
+/* The thread runs a host function or callback of a stream, which must not call the driver. */
+extern __thread bool ed_in_host_function;
+
 /* For functions that need no context: count the call, refuse it before cuInit. */
-#define ENTER()                                                                                                        \
+#define ENTER_ANYWHERE()                                                                                                        \
 	do {                                                                                                           \
 		static struct ed_counter entered;                                                                      \
 		ed_count(&entered, __func__, __builtin_return_address(0));                                             \
 		if (!ed_initialised())                                                                                 \
 			return CUDA_ERROR_NOT_INITIALIZED;                                                             \
 	} while (0)
+
+/* The same, and refuse it in a host function. */
+#define ENTER()                                                                                                        \
+	ENTER_ANYWHERE();                                                                                              \
+	if (ed_in_host_function)                                                                                       \
+	return CUDA_ERROR_NOT_PERMITTED
 
 /* The thread's context, which is declared; returns where there is none or it has a fault. */
 #define IN_CONTEXT(context)                                                                                            \

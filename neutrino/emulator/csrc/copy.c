@@ -99,15 +99,15 @@ static CUresult check(const struct ed_copy *copy)
 		       : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* What both forms of a call do before they go to a stream: a synchronous one is unsafe in captures. */
+/* What both forms of a call do before they go to a stream: a synchronous one cannot be captured, but does no harm. */
 static CUresult begin(struct ed_context *context, CUstream stream, bool per_thread, bool is_async,
 		      struct ed_queue **queue)
 {
 	CUresult result = ed_stream_queue(context, stream, per_thread, queue);
 
 	if (!result && !is_async)
-		result = ed_capture_waits_for(*queue);
-	return result || is_async ? result : ed_capture_unsafe();
+		result = ed_capture_forbids(*queue);
+	return result;
 }
 
 static CUresult submit_copy(struct ed_context *context, const struct ed_copy *wanted, CUstream stream, bool per_thread,
@@ -138,7 +138,7 @@ static CUresult submit_copy(struct ed_context *context, const struct ed_copy *wa
 		ed_moment_wait(done);
 		ed_printed_flush();
 	}
-	return waits ? ed_context_fault(operation.context) : CUDA_SUCCESS;
+	return waits ? ed_device_fault() : CUDA_SUCCESS;
 }
 
 static CUresult copy_linear(struct ed_context *context, uint64_t to, uint64_t from, size_t size, CUstream stream,

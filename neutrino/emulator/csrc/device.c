@@ -8,7 +8,6 @@
 #include "occupancy.h"
 #include "settings.h"
 
-#define DRIVER_VERSION 13000
 #define DEVICE_NAME "Neutrino embedded device (PTX interpreter, step clock)"
 
 /* By CUdevice_attribute, as of an sm_90; what is not named is 0. Clocks are those of nothing: it has a step clock. */
@@ -66,7 +65,7 @@ API cuDriverGetVersion(int *version)
 	ed_count(&counter, __func__, __builtin_return_address(0));
 	if (!version)
 		return CUDA_ERROR_INVALID_VALUE;
-	*version = DRIVER_VERSION;
+	*version = ED_DRIVER_VERSION;
 	return CUDA_SUCCESS;
 }
 

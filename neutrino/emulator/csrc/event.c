@@ -69,7 +69,7 @@ API cuEventCreate(CUevent *event, unsigned int flags)
 {
 	ENTER_CONTEXT(context);
 	uint64_t failure = ed_failure(ED_FAIL_EVENT);
-	if (!event || flags > 7)
+	if (!event || flags > 7 || (flags & CU_EVENT_INTERPROCESS && !(flags & CU_EVENT_DISABLE_TIMING)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (failure)
 		return (CUresult)failure;
@@ -92,16 +92,24 @@ static CUresult destroy(CUevent event)
 	return CUDA_SUCCESS;
 }
 
+/* In a process that has lost its device it goes all the same. */
+static CUresult destroy_handle(CUevent event)
+{
+	CUresult result = destroy(event);
+
+	return result ? result : ed_device_fault();
+}
+
 API cuEventDestroy(CUevent event)
 {
 	ENTER();
-	return destroy(event);
+	return destroy_handle(event);
 }
 
 API cuEventDestroy_v2(CUevent event)
 {
 	ENTER();
-	return destroy(event);
+	return destroy_handle(event);
 }
 
 static bool is_of_context(const void *event, const void *context)
@@ -162,15 +170,19 @@ API cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int fla
 
 API cuEventQuery(CUevent event)
 {
-	ENTER_CONTEXT(context);
+	ENTER_ANYWHERE();
+	/* The driver looks at the event before it asks who calls. */
+	if (ed_in_host_function)
+		return ed_object_check(event, ED_EVENT) ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_HANDLE;
+	IN_CONTEXT(context);
 	if (!ed_object_check(event, ED_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;
-	CUresult result = ed_capture_asks_event(event);
+	CUresult result = ed_capture_asks_event(event, true);
 	if (!result)
 		result = ed_capture_unsafe();
 	if (result)
 		return result;
-	return ed_moment_is_past(ed_event_moment(event)) ? ed_context_fault(context) : CUDA_ERROR_NOT_READY;
+	return ed_moment_is_past(ed_event_moment(event)) ? ed_device_fault() : CUDA_ERROR_NOT_READY;
 }
 
 API cuEventSynchronize(CUevent event)
@@ -178,12 +190,14 @@ API cuEventSynchronize(CUevent event)
 	ENTER_CONTEXT(context);
 	if (!ed_object_check(event, ED_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;
-	CUresult result = ed_capture_asks_event(event);
+	CUresult result = ed_capture_asks_event(event, true);
+	if (!result)
+		result = ed_capture_unsafe();
 	if (result)
 		return result;
 	ed_moment_wait(ed_event_moment(event));
 	ed_printed_flush();
-	return ed_context_fault(context);
+	return ed_device_fault();
 }
 
 /* The device has no clock of its own that runs in time: the host's, at the moments when the marks were reached. */
@@ -193,10 +207,13 @@ static CUresult elapsed(float *milliseconds, CUevent start, CUevent end)
 	uint64_t times[2];
 
 	if (!milliseconds)
-		return CUDA_ERROR_INVALID_VALUE;
+		return CUDA_ERROR_INVALID_HANDLE;
 	for (int i = 0; i < 2; i++) {
 		if (!ed_object_check(events[i], ED_EVENT) || (events[i]->flags & CU_EVENT_DISABLE_TIMING))
 			return CUDA_ERROR_INVALID_HANDLE;
+		CUresult result = ed_capture_asks_event(events[i], false);
+		if (result)
+			return result;
 		pthread_mutex_lock(&mutex);
 		const struct ed_mark *mark = events[i]->mark;
 		bool is_past = mark && ed_moment_is_past(mark->moment);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
 #include "copy.h"
 #include "event.h"
 #include "launch.h"
@@ -255,7 +256,7 @@ static bool is_acyclic(const struct ed_plan *plan)
 	return left == 0;
 }
 
-CUresult ed_plan_run(struct ed_plan *plan, struct ed_context *context)
+CUresult ed_plan_run(struct ed_plan *plan)
 {
 	static uint64_t runs;
 	bool *done = calloc(plan->count + 1, sizeof(*done));
@@ -263,13 +264,13 @@ CUresult ed_plan_run(struct ed_plan *plan, struct ed_context *context)
 
 	if (!done)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	for (size_t i = 0; i < plan->count && !ed_context_fault(context); i++) {
+	for (size_t i = 0; i < plan->count && !ed_device_fault(); i++) {
 		size_t next = choose(plan, done, &random);
 		ed_operation_run(&plan->steps[next].operation);
 		done[next] = true;
 	}
 	free(done);
-	return ed_context_fault(context);
+	return ed_device_fault();
 }
 
 /* --- making graphs --- */
@@ -344,6 +345,9 @@ static CUresult prepare_kernel(const CUDA_KERNEL_NODE_PARAMS *p, struct ed_opera
 	if (result)
 		return result;
 	CUfunction function = p->func ? p->func : (CUfunction)(void *)p->kern;
+	/* Unlike a launch a node takes a kernel by its own member only. */
+	if (p->func && ed_object_is(p->func, ED_KERNEL))
+		return CUDA_ERROR_INVALID_HANDLE;
 	uint32_t grid[] = {p->gridDimX, p->gridDimY, p->gridDimZ};
 	uint32_t block[] = {p->blockDimX, p->blockDimY, p->blockDimZ};
 	*ret = (struct ed_operation){.type = CU_GRAPH_NODE_TYPE_KERNEL, .context = context};
@@ -789,7 +793,7 @@ static CUresult get_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *ret)
 		pointers[i] = work->parameters + kernel->parameters[i].offset;
 	bool is_kernel = ed_object_is(work->function, ED_KERNEL);
 	*ret = (CUDA_KERNEL_NODE_PARAMS){
-		.func = is_kernel ? NULL : work->function,
+		.func = function,
 		.gridDimX = work->grid[0],
 		.gridDimY = work->grid[1],
 		.gridDimZ = work->grid[2],
@@ -797,7 +801,7 @@ static CUresult get_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *ret)
 		.blockDimY = work->block[1],
 		.blockDimZ = work->block[2],
 		.sharedMemBytes = work->shared,
-		.kernelParams = pointers,
+		.kernelParams = kernel->parameter_count ? pointers : NULL,
 		.kern = is_kernel ? (CUkernel)(void *)work->function : NULL,
 		.ctx = node->operation.context,
 	};
@@ -810,8 +814,6 @@ API cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *par
 
 	ENTER();
 	CUresult result = parameters ? get_kernel(node, &wide) : CUDA_ERROR_INVALID_VALUE;
-	if (!result && !wide.func)
-		wide.func = (CUfunction)(void *)wide.kern;
 	if (!result)
 		memcpy(parameters, &wide, sizeof(*parameters));
 	return result;
@@ -864,10 +866,12 @@ API cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event)
 
 /* --- executable graphs --- */
 
+#define INSTANTIATE_FLAGS 15u /* CUgraphInstantiate_flags together */
+
 static CUresult instantiate(CUgraphExec *ret, CUgraph graph, uint64_t flags)
 {
 	IN_CONTEXT(context);
-	if (!ret || !ed_object_check(graph, ED_GRAPH))
+	if (!ret || !ed_object_check(graph, ED_GRAPH) || flags > INSTANTIATE_FLAGS)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct ed_plan *plan = make_plan(graph, context);
 	if (!plan)
@@ -984,6 +988,8 @@ static CUresult launch(CUgraphExec exec, CUstream stream, bool per_thread)
 	if (!ed_object_check(exec, ED_EXEC))
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
+	if (!result && __atomic_load_n(&queue->capture, __ATOMIC_ACQUIRE))
+		result = ed_capture_forbids(queue);
 	if (result)
 		return result;
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_GRAPH, .context = queue->context, .plan = exec->plan};
@@ -1010,18 +1016,28 @@ API cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 	return launch(exec, stream, true);
 }
 
+/* There is nothing to bring anywhere. */
+static CUresult upload(CUgraphExec exec, CUstream stream, bool per_thread)
+{
+	struct ed_queue *queue;
+
+	IN_CONTEXT(context);
+	if (!ed_object_check(exec, ED_EXEC))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
+	return result ? result : ed_capture_forbids(queue);
+}
+
 API cuGraphUpload(CUgraphExec exec, CUstream stream)
 {
 	ENTER();
-	(void)stream;
-	return ed_object_check(exec, ED_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return upload(exec, stream, false);
 }
 
 API cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 {
 	ENTER();
-	(void)stream;
-	return ed_object_check(exec, ED_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return upload(exec, stream, true);
 }
 
 /* The plan with one step's operation replaced: launches under way keep the old one. */

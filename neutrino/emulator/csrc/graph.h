@@ -42,6 +42,6 @@ void ed_plan_hold(struct ed_plan *plan);
 void ed_plan_release(struct ed_plan *plan);
 
 /* Run every node, in one of the orders that the edges allow. */
-CUresult ed_plan_run(struct ed_plan *plan, struct ed_context *context);
+CUresult ed_plan_run(struct ed_plan *plan);
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
 #include "channel.h"
 #include "failure.h"
 #include "module.h"
@@ -17,7 +18,7 @@
 #define BLOCK_MOST 1024u
 #define BLOCK_Z_MOST 64u
 
-CUresult ed_launch_run(const struct ed_kernel_work *work, struct ed_context *context)
+CUresult ed_launch_run(const struct ed_kernel_work *work)
 {
 	struct ed_launch_request request = {
 		.module = work->module,
@@ -33,7 +34,7 @@ CUresult ed_launch_run(const struct ed_kernel_work *work, struct ed_context *con
 	memcpy(request.block, work->block, sizeof(request.block));
 	ed_channel_call(ED_REQUEST_LAUNCH, parts, 2, &reply);
 	if (reply.status)
-		ed_context_fail(context, reply.status, (const char *)reply.data);
+		ed_device_fail(reply.status, (const char *)reply.data);
 	/* Behind two numbers, or the line that says what went wrong and its zero. */
 	size_t before = reply.status ? strlen((const char *)reply.data) + 1 : 2 * sizeof(uint64_t);
 	if (reply.size > before)
@@ -47,10 +48,10 @@ static CUresult pack(const struct ed_description *kernel, void **parameters, voi
 	const void *buffer = NULL;
 	const size_t *size = NULL;
 
-	if (!kernel->parameter_count)
-		return CUDA_SUCCESS;
-	if (!extra == !parameters)
+	if (extra && parameters)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (!extra && !parameters)
+		return kernel->parameter_count ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 	if (parameters) {
 		for (uint32_t i = 0; i < kernel->parameter_count; i++) {
 			if (!parameters[i])
@@ -69,7 +70,9 @@ static CUresult pack(const struct ed_description *kernel, void **parameters, voi
 	}
 	if (!buffer || !size)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* The driver takes a buffer that is too short, and no byte more than the parameters have. */
+	/* The driver takes a buffer that is too short, but for one of no bytes, and no byte more than the parameters have. */
+	if (!*size && kernel->parameter_size)
+		return CUDA_ERROR_INVALID_VALUE;
 	if (*size > kernel->parameter_size)
 		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
 	memcpy(ret, buffer, *size);
@@ -105,7 +108,7 @@ static CUresult check_shape(CUfunction function, const uint32_t grid[3], const u
 }
 
 /* Errors that a context does not survive come back at this launch and at all calls after it. */
-static CUresult requested_failure(struct ed_context *context, const struct ed_description *kernel)
+static CUresult requested_failure(const struct ed_description *kernel)
 {
 	uint64_t failure = ed_failure(ED_FAIL_LAUNCH);
 
@@ -113,7 +116,7 @@ static CUresult requested_failure(struct ed_context *context, const struct ed_de
 		failure = ed_failure(ED_FAIL_TWINLAUNCH);
 	if (failure >= CUDA_ERROR_ILLEGAL_ADDRESS && failure != CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES &&
 	    failure != CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE && failure < CUDA_ERROR_NOT_SUPPORTED)
-		ed_context_fail(context, (CUresult)failure, "a launch fails, as was asked for");
+		ed_device_fail((CUresult)failure, "a launch fails, as was asked for");
 	return (CUresult)failure;
 }
 
@@ -129,7 +132,7 @@ CUresult ed_launch_prepare(struct ed_context *context, CUfunction handle, const 
 	if (!result)
 		result = check_shape(function, grid, block, shared, is_cooperative);
 	if (!result)
-		result = requested_failure(context, function->kernel);
+		result = requested_failure(function->kernel);
 	if (result)
 		return result;
 	const struct ed_description *kernel = function->kernel;
@@ -176,6 +179,8 @@ static CUresult launch(const struct launch *wanted)
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_KERNEL, .context = queue->context};
 	result = ed_launch_prepare(queue->context, wanted->function, wanted->grid, wanted->block, wanted->shared,
 				   wanted->is_cooperative, wanted->parameters, wanted->extra, &operation.kernel);
+	if (result)
+		ed_capture_spoil(queue);
 	return result ? result : ed_stream_submit(queue, &operation, NULL);
 }
 
@@ -218,6 +223,8 @@ static CUresult launch_config(const CUlaunchConfig *config, CUfunction function,
 		return CUDA_ERROR_INVALID_VALUE;
 	for (unsigned i = 0; i < config->numAttrs; i++) {
 		const CUlaunchAttribute *attribute = &config->attrs[i];
+		if (attribute->id < 0 || attribute->id > CU_LAUNCH_ATTRIBUTE_LAST)
+			return CUDA_ERROR_INVALID_VALUE;
 		if (attribute->id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
 			is_cooperative = attribute->value.cooperative != 0;
 		if (attribute->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&

@@ -6,7 +6,7 @@
 #include "operation.h"
 
 /* Ask the device process to run it and wait. */
-CUresult ed_launch_run(const struct ed_kernel_work *work, struct ed_context *context);
+CUresult ed_launch_run(const struct ed_kernel_work *work);
 
 /*
  * Check a launch and copy its parameters: of parameters, one pointer each, or of the buffer that extra names. What

@@ -389,7 +389,7 @@ API cuMemFree_v2(CUdeviceptr address)
 	/* As the driver does: what may still use it ends first. */
 	ed_queue_wait_all(context);
 	result = release(address, false);
-	return result ? result : ed_context_fault(context);
+	return result ? result : ed_device_fault();
 }
 
 API cuMemGetInfo_v2(size_t *available, size_t *total)
@@ -438,7 +438,12 @@ static CUresult allocate_async(struct ed_context *context, CUdeviceptr *address,
 	/* Graphs of ours hold no allocations. */
 	if (!result)
 		result = ed_capture_forbids(queue);
-	return result ? result : allocate(context, address, size, DEVICE, 0);
+	if (!result)
+		result = ed_capture_unsafe();
+	if (result || size || !address)
+		return result ? result : allocate(context, address, size, DEVICE, 0);
+	*address = 0;
+	return CUDA_SUCCESS;
 }
 
 static CUresult free_async(struct ed_context *context, CUdeviceptr address, CUstream stream, bool per_thread)
@@ -448,7 +453,7 @@ static CUresult free_async(struct ed_context *context, CUdeviceptr address, CUst
 
 	if (!result)
 		result = ed_capture_forbids(queue);
-	if (result)
+	if (result || !address)
 		return result;
 	if (!ed_memory_is_valid(address, 1))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -559,10 +564,13 @@ static CUresult allocate_host(struct ed_context *context, void **ret, size_t siz
 {
 	uint64_t failure = ed_failure(ED_FAIL_HOSTALLOC);
 
-	if (!ret || !size || flags > 7)
+	if (!ret || flags > 7)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (failure)
 		return (CUresult)failure;
+	*ret = NULL;
+	if (!size)
+		return CUDA_SUCCESS;
 	uint64_t address =
 		take(&host_region, size, (struct piece){.context = context, .sort = PINNED, .flags = flags});
 	*ret = (void *)(uintptr_t)address;

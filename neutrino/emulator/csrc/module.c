@@ -177,24 +177,23 @@ static bool describe(struct ed_reply *reply, struct ed_loaded *ret)
 }
 
 
-/* Where the program wants to read what a compiler would say. */
-static void write_log(unsigned count, const int *options, void **values, const char *text)
+/* Where the program wants to read what a compiler would say: the sizes become those of the text. */
+static void write_log(unsigned count, const int *options, void **values, int buffer_option, const char *text)
 {
 	char *buffer = NULL;
 	size_t size = 0;
 
 	for (unsigned i = 0; options && values && i < count; i++) {
-		if (options[i] == CU_JIT_ERROR_LOG_BUFFER)
+		if (options[i] == buffer_option)
 			buffer = values[i];
-		if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+		if (options[i] == buffer_option + 1)
 			size = (size_t)(uint32_t)(uintptr_t)values[i];
 	}
-	if (!buffer || !size)
-		return;
-	snprintf(buffer, size, "%s", text);
-	for (unsigned i = 0; i < count; i++)
-		if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
-			values[i] = (void *)(uintptr_t)strlen(buffer);
+	if (buffer && size)
+		snprintf(buffer, size, "%s", text);
+	for (unsigned i = 0; options && values && i < count; i++)
+		if (options[i] == buffer_option + 1)
+			values[i] = (void *)(uintptr_t)(buffer && size ? strlen(buffer) : 0);
 }
 
 /* Why this thread's last image was refused; empty when it was not. */
@@ -220,8 +219,10 @@ static CUresult load(const void *image, size_t size, unsigned count, const int *
 	if (failure)
 		return (CUresult)failure;
 	ed_channel_call(ED_REQUEST_LOAD, &(struct iovec){(void *)(uintptr_t)image, size}, 1, &reply);
+	/* The sizes' options come behind those of the buffers. */
+	write_log(count, options, values, CU_JIT_INFO_LOG_BUFFER, "");
+	write_log(count, options, values, CU_JIT_ERROR_LOG_BUFFER, reply.status ? (const char *)reply.data : "");
 	if (reply.status) {
-		write_log(count, options, values, (const char *)reply.data);
 		snprintf(refusal, sizeof(refusal), "%s", (const char *)reply.data);
 		ed_say("%s", refusal);
 		free(reply.data);
@@ -340,8 +341,10 @@ API cuModuleLoad(CUmodule *module, const char *path)
 API cuModuleUnload(CUmodule module)
 {
 	ENTER_CONTEXT(context);
-	if (!ed_object_check(module, ED_MODULE) || module->library)
+	if (!ed_object_check(module, ED_MODULE))
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (module->library)
+		return CUDA_ERROR_NOT_PERMITTED;
 	CUresult result = ed_capture_unsafe();
 	if (result)
 		return result;
@@ -363,6 +366,13 @@ API cuModuleGetLoadingMode(int *mode)
 
 /* --- functions --- */
 
+#define SHARED_WITHOUT_ASKING 49152 /* bytes a block */
+
+static int32_t default_dynamic(const struct ed_description *kernel)
+{
+	return kernel->shared_size < SHARED_WITHOUT_ASKING ? SHARED_WITHOUT_ASKING - (int32_t)kernel->shared_size : 0;
+}
+
 static CUfunction function_at(struct ed_module *module, uint32_t number)
 {
 	pthread_mutex_lock(&mutex);
@@ -372,7 +382,7 @@ static CUfunction function_at(struct ed_module *module, uint32_t number)
 		if (function) {
 			function->module = module;
 			function->kernel = &module->loaded.kernels[number];
-			function->max_dynamic_shared = 49152;
+			function->max_dynamic_shared = default_dynamic(function->kernel);
 			function->carveout = -1;
 			module->functions[number] = function;
 		}
@@ -408,7 +418,7 @@ API cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 	uint32_t number;
 
 	ENTER();
-	if (!function || !name)
+	if (!function || !name || !*name)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* The driver looks at the module before it asks for a context. */
 	if (!ed_object_check(module, ED_MODULE))
@@ -484,10 +494,30 @@ static CUresult find_or_load(struct ed_library *library, struct ed_context *cont
 
 static CUresult module_in(struct ed_library *library, struct ed_context *context, struct ed_module **ret)
 {
+	if (library->refused)
+		return library->refused;
 	pthread_mutex_lock(&lifetimes);
 	CUresult result = find_or_load(library, context, ret);
 	pthread_mutex_unlock(&lifetimes);
 	return result;
+}
+
+static bool is_of_image(CUresult result)
+{
+	return result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_NO_BINARY_FOR_GPU ||
+	       result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+}
+
+/* The driver looks into a library's image when something of it is asked for: then the error comes. */
+static CUresult refused_library(CUlibrary *ret, CUresult error)
+{
+	struct ed_library *library = ed_object_take(ED_LIBRARY, sizeof(*library));
+
+	if (!library)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	library->refused = error;
+	*ret = library;
+	return CUDA_SUCCESS;
 }
 
 static CUresult load_library(CUlibrary *ret, const void *image, size_t size, const int *options, void **values,
@@ -496,6 +526,8 @@ static CUresult load_library(CUlibrary *ret, const void *image, size_t size, con
 	struct ed_loaded loaded;
 	CUresult result = load(image, size, count, options, values, &loaded);
 
+	if (is_of_image(result) && refusal[0])
+		return refused_library(ret, result);
 	if (result)
 		return result;
 	uint8_t *copy = malloc(size + 1);
@@ -586,7 +618,7 @@ API cuLibraryUnload(CUlibrary library)
 	struct ed_module *module = library->modules;
 	library->modules = NULL;
 	CUkernel *kernels = library->kernels;
-	uint32_t count = module->loaded.kernel_count;
+	uint32_t count = module ? module->loaded.kernel_count : 0;
 	pthread_mutex_unlock(&mutex);
 	while (module) {
 		struct ed_module *next = module->next_of_library;
@@ -620,7 +652,7 @@ static CUkernel kernel_at(struct ed_library *library, uint32_t number)
 		if (kernel) {
 			kernel->library = library;
 			kernel->number = number;
-			kernel->max_dynamic_shared = 49152;
+			kernel->max_dynamic_shared = default_dynamic(&library->modules->loaded.kernels[number]);
 			kernel->carveout = -1;
 			library->kernels[number] = kernel;
 		}
@@ -638,6 +670,8 @@ API cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!ed_object_check(library, ED_LIBRARY))
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (library->refused)
+		return library->refused;
 	CUresult result = find(&library->modules->loaded, name, &number);
 	if (result)
 		return result;
@@ -650,6 +684,8 @@ API cuLibraryGetKernelCount(unsigned int *count, CUlibrary library)
 	ENTER();
 	if (!count || !ed_object_check(library, ED_LIBRARY))
 		return count ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+	if (library->refused)
+		return library->refused;
 	*count = library->modules->loaded.kernel_count;
 	return CUDA_SUCCESS;
 }
@@ -659,6 +695,8 @@ API cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, CUlibrary l
 	ENTER();
 	if (!kernels || !ed_object_check(library, ED_LIBRARY))
 		return kernels ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+	if (library->refused)
+		return library->refused;
 	for (uint32_t i = 0; i < count; i++)
 		kernels[i] = i < library->modules->loaded.kernel_count ? kernel_at(library, i) : NULL;
 	return CUDA_SUCCESS;
@@ -751,6 +789,8 @@ API cuKernelGetName(const char **name, CUkernel kernel)
 API cuFuncGetName(const char **name, CUfunction function)
 {
 	ENTER();
+	if (name && ed_device_fault())
+		return ed_device_fault();
 	if (name && ed_object_is(function, ED_KERNEL)) {
 		*name = description_of((CUkernel)(void *)function)->name;
 		return CUDA_SUCCESS;
@@ -766,7 +806,7 @@ API cuFuncGetModule(CUmodule *module, CUfunction handle)
 	CUfunction function;
 
 	ENTER_CONTEXT(context);
-	if (!module)
+	if (!module || !handle)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = ed_function_of(context, handle, &function);
 	if (!result)

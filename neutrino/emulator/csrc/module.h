@@ -57,6 +57,7 @@ struct ed_library {
 	size_t size;
 	struct ed_module *modules; /* one for each context that has asked; the first may have none yet */
 	CUkernel *kernels;
+	CUresult refused; /* what its image is refused with, and it has nothing of the above; else 0 */
 };
 
 struct ed_kernel {

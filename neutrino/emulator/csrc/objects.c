@@ -87,6 +87,11 @@ bool ed_object_is(const void *handle, enum ed_kind kind)
 	return state_of(handle, kind) == alive(kind);
 }
 
+bool ed_object_was(const void *handle, enum ed_kind kind)
+{
+	return state_of(handle, kind) == alive(kind) + 1;
+}
+
 bool ed_object_check(const void *handle, enum ed_kind kind)
 {
 	uint32_t state = state_of(handle, kind);

@@ -45,6 +45,9 @@ bool ed_object_check(const void *handle, enum ed_kind kind);
 /* The same without a word: for what may be one of two kinds. */
 bool ed_object_is(const void *handle, enum ed_kind kind);
 
+/* Whether it was one, and is destroyed. */
+bool ed_object_was(const void *handle, enum ed_kind kind);
+
 /*
  * Call each for every living object of that kind that is_wanted; it may destroy it. is_wanted is asked under the lock of
  * all objects: none comes or goes meanwhile, but another thread may still fill what it has just made.

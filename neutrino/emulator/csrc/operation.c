@@ -40,13 +40,17 @@ bool ed_operation_copy(struct ed_operation *to, const struct ed_operation *from)
 	}
 }
 
+__thread bool ed_in_host_function;
+
 static CUresult run_host(struct ed_operation *operation)
 {
+	ed_in_host_function = true;
 	if (operation->host.callback)
-		operation->host.callback(operation->host.stream, ed_context_fault(operation->context),
+		operation->host.callback(operation->host.stream, ed_device_fault(),
 					 operation->host.data);
-	else if (!ed_context_fault(operation->context))
+	else if (!ed_device_fault())
 		operation->host.function(operation->host.data);
+	ed_in_host_function = false;
 	return CUDA_SUCCESS;
 }
 
@@ -56,7 +60,7 @@ CUresult ed_operation_run(struct ed_operation *operation)
 
 	switch (operation->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
-		return ed_launch_run(&operation->kernel, operation->context);
+		return ed_launch_run(&operation->kernel);
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
 		result = ed_copy_run(&operation->copy);
 		break;
@@ -70,12 +74,12 @@ CUresult ed_operation_run(struct ed_operation *operation)
 			__atomic_store_n(&operation->event.mark->done_ns, ed_now_ns(), __ATOMIC_RELEASE);
 		break;
 	case CU_GRAPH_NODE_TYPE_GRAPH:
-		return ed_plan_run(operation->plan, operation->context);
+		return ed_plan_run(operation->plan);
 	default:
 		break;
 	}
 	if (result)
-		ed_context_fail(operation->context, result, "a copy or fill found its memory freed, or was told to fail");
+		ed_device_fail(result, "a copy or fill found its memory freed, or was told to fail");
 	return result;
 }
 

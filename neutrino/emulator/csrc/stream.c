@@ -41,6 +41,8 @@ static void make_own_key(void)
 
 static struct ed_queue *own_queue(struct ed_context *context)
 {
+	uint64_t id = __atomic_load_n(&context->id, __ATOMIC_ACQUIRE);
+
 	pthread_once(&own_once, make_own_key);
 	struct own_streams *own = pthread_getspecific(own_key);
 	if (!own) {
@@ -51,12 +53,12 @@ static struct ed_queue *own_queue(struct ed_context *context)
 		}
 	}
 	for (int i = 0; i < OWN_STREAMS; i++)
-		if (own->of[i].queue && own->of[i].context == context->id)
+		if (own->of[i].queue && own->of[i].context == id)
 			return own->of[i].queue;
 	unsigned slot = own->next++ % OWN_STREAMS;
 	if (own->of[slot].queue)
 		ed_queue_give(own->of[slot].queue);
-	own->of[slot].context = context->id;
+	own->of[slot].context = id;
 	own->of[slot].queue = ed_queue_take(context, true, false);
 	return own->of[slot].queue;
 }
@@ -73,7 +75,7 @@ CUresult ed_stream_queue(struct ed_context *context, CUstream handle, bool per_t
 		if (!ed_object_check(handle, ED_STREAM))
 			return CUDA_ERROR_INVALID_HANDLE;
 		*ret = handle->queue;
-		return ed_context_fault(handle->context);
+		return ed_device_fault();
 	}
 	return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -160,16 +162,24 @@ static CUresult destroy(CUstream stream)
 	return CUDA_SUCCESS;
 }
 
+/* In a process that has lost its device it goes all the same. */
+static CUresult destroy_handle(CUstream stream)
+{
+	CUresult result = destroy(stream);
+
+	return ed_device_fault() ? CUDA_ERROR_INVALID_HANDLE : result;
+}
+
 API cuStreamDestroy(CUstream stream)
 {
 	ENTER();
-	return destroy(stream);
+	return destroy_handle(stream);
 }
 
 API cuStreamDestroy_v2(CUstream stream)
 {
 	ENTER();
-	return destroy(stream);
+	return destroy_handle(stream);
 }
 
 static bool is_of_context(const void *stream, const void *context)
@@ -238,7 +248,7 @@ API cuStreamGetFlags(CUstream stream, unsigned int *flags)
 	if (!ed_object_check(stream, ED_STREAM))
 		return CUDA_ERROR_INVALID_HANDLE;
 	*flags = stream->flags;
-	return CUDA_SUCCESS;
+	return ed_capture_forbids(stream->queue);
 }
 
 API cuStreamGetPriority(CUstream stream, int *priority)
@@ -283,7 +293,7 @@ static CUresult query(struct ed_context *context, CUstream handle, bool per_thre
 		return result;
 	if (!ed_moment_is_past(ed_queue_end(queue)))
 		return CUDA_ERROR_NOT_READY;
-	return ed_context_fault(context);
+	return ed_device_fault();
 }
 
 API cuStreamQuery(CUstream stream)
@@ -307,13 +317,12 @@ static CUresult synchronize(struct ed_context *context, CUstream handle, bool pe
 		result = ed_capture_waits_for(queue);
 	if (result)
 		return result;
-	struct ed_context *of_queue = queue->context;
 	/* The default stream's end is that of everything it would wait for. */
 	if (queue->is_legacy)
 		ed_queue_wait_blocking(context);
 	ed_moment_wait(ed_queue_end(queue));
 	ed_printed_flush();
-	return ed_context_fault(of_queue);
+	return ed_device_fault();
 }
 
 API cuStreamSynchronize(CUstream stream)

@@ -21,6 +21,10 @@ static const struct {
 	const char *name;
 	int since;
 } versions[] = {
+	{"cuLaunchKernel", 4000},
+	{"cuLaunchKernelEx", 11060},
+	{"cuLaunchCooperativeKernel", 9000},
+	{"cuLaunchHostFunc", 10000},
 	{"cuCtxCreate_v3", 11040},
 	{"cuCtxCreate_v4", 12050},
 	{"cuCtxGetDevice_v2", 13000},
@@ -63,6 +67,8 @@ static int since(const char *name)
 	for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++)
 		if (!strcmp(versions[i].name, name))
 			return versions[i].since;
+	if (!strncmp(name, "cuLibrary", strlen("cuLibrary")) || !strncmp(name, "cuKernel", strlen("cuKernel")))
+		return 12000;
 	return strstr(name, "_v2") ? 3020 : 2000;
 }
 
@@ -92,6 +98,20 @@ static void *look_up(const char *name)
 	return found;
 }
 
+/* Programs name functions as the manual does. */
+static bool has_suffix(const char *symbol)
+{
+	static const char *const suffixes[] = {"_v2", "_v3", "_v4", "_ptsz", "_ptds"};
+	size_t length = strlen(symbol);
+
+	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+		size_t size = strlen(suffixes[i]);
+		if (length >= size && !strcmp(symbol + length - size, suffixes[i]))
+			return true;
+	}
+	return false;
+}
+
 static CUresult get(const char *symbol, void **function, int version, uint64_t flags, int *status)
 {
 	static const char *const suffixes[] = {"_v4", "_v3", "_v2", ""};
@@ -99,14 +119,14 @@ static CUresult get(const char *symbol, void **function, int version, uint64_t f
 	char name[160];
 	int found = SYMBOL_NOT_FOUND;
 
-	if (!symbol || !function || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
+	if (!symbol || !function || flags > CU_GET_PROC_ADDRESS_LAST || version > ED_DRIVER_VERSION)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_once(&once, open_own);
 	*function = NULL;
 	/* The header's macro: cuGraphInstantiate is cuGraphInstantiateWithFlags from 12.0 on. */
 	if (!strcmp(symbol, "cuGraphInstantiate") && version >= 12000)
 		symbol = "cuGraphInstantiateWithFlags";
-	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]) && !*function; i++) {
+	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]) && !*function && !has_suffix(symbol); i++) {
 		snprintf(name, sizeof(name), "%s%s", symbol, suffixes[i]);
 		bool is_there = look_up(name) != NULL;
 		if (!is_there)
@@ -123,7 +143,7 @@ static CUresult get(const char *symbol, void **function, int version, uint64_t f
 	}
 	if (status)
 		*status = *function ? SUCCESS : found;
-	return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+	return *function || status ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 API cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags)
