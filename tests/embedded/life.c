@@ -372,6 +372,22 @@ static void refused(CUmodule module)
 	EXPECT(8, found);
 }
 
+/* What is wrong with a library's image comes back from whatever asks for something of it. */
+static void lazy_library(void)
+{
+	CUlibrary library;
+	CUkernel kernel;
+	CUmodule module;
+	unsigned count;
+
+	CHECK(CALL(cuLibraryLoadData, (CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned))(
+		&library, ".version 8.0\n.target sm_80\n.entry k() { bogus; }", NULL, NULL, 0, NULL, NULL, 0));
+	EXPECT(218, CALL(cuLibraryGetKernel, (CUkernel *, CUlibrary, const char *))(&kernel, library, "k"));
+	EXPECT(218, CALL(cuLibraryGetKernelCount, (unsigned *, CUlibrary))(&count, library));
+	EXPECT(218, CALL(cuLibraryGetModule, (CUmodule *, CUlibrary))(&module, library));
+	CHECK(CALL(cuLibraryUnload, (CUlibrary))(library));
+}
+
 int main(int argc, char **argv)
 {
 	const char *scenario = argc > 1 ? argv[1] : "";
@@ -403,6 +419,8 @@ int main(int argc, char **argv)
 		memory();
 	else if (!strcmp(scenario, "refused"))
 		refused(module);
+	else if (!strcmp(scenario, "lazy-library"))
+		lazy_library();
 	else if (!strcmp(scenario, "stale-stream")) {
 		CUstream stream = make_stream(0);
 		CHECK(CALL(cuStreamDestroy_v2, (CUstream))(stream));

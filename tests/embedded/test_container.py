@@ -141,3 +141,26 @@ def statements(ptx: str) -> list[str]:
     """The lines, without the comments and white space that the tool drops."""
     lines = [line.split("//")[0].strip() for line in ptx.splitlines()]
     return [line for line in lines if line]
+
+
+@pytest.mark.parametrize(
+    ("head", "fault"),
+    [
+        (".version 7.8\n.target sm_90", None),
+        (".version 7.7\n.target sm_90", ImageFault.INVALID_PTX),
+        (".version 8.0\n.target sm_90a", None),
+        (".version 7.8\n.target sm_90a", ImageFault.INVALID_PTX),
+        (".version 6.3\n.target sm_75", None),
+        (".version 6.2\n.target sm_75", ImageFault.INVALID_PTX),
+        (".version 8.0", ImageFault.INVALID_PTX),
+        (".version 9.1\n.target sm_90", ImageFault.UNSUPPORTED_PTX_VERSION),
+    ],
+)
+def test_versions_and_targets_that_do_not_go_together(head: str, fault: ImageFault | None) -> None:
+    image = f"{head}\n.address_size 64\n".encode()
+    if fault is None:
+        assert find_ptx(image) == image.decode()
+        return
+    with pytest.raises(ImageError) as caught:
+        find_ptx(image)
+    assert caught.value.fault == fault

@@ -90,6 +90,12 @@ def test_the_host_cannot_follow_a_pointer_of_the_devices(bench: Bench) -> None:
     assert bench.run("life", "device-pointer").returncode == -signal.SIGSEGV
 
 
+def test_a_library_of_a_wrong_image_says_so_when_it_is_asked(bench: Bench) -> None:
+    result = bench.run("life", "lazy-library", strict=1)
+    assert (result.stdout, result.returncode) == ("done\n", 0)
+    assert result.stderr == "neutrino: embedded device: PTX line 3: PTX has no instruction bogus: 'bogus;'\n"
+
+
 def test_failures_on_request(bench: Bench) -> None:
     result = bench.run("life", "allocations", fail="alloc@3,launch@2=701,launch@4=719")
     assert result.stdout == "0 2 0 0 0 701 0 719 done\n"
