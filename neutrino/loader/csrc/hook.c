@@ -325,10 +325,10 @@ EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *image, int *ji
 	NEED_DRIVER(cuLibraryLoadData);
 	CUresult result = nt_driver.cuLibraryLoadData(library, image, jit_options, jit_values, jit_count, options, values,
 						      count);
+	/* Also of a library that was taken: its image is judged when something of it is asked for. */
+	refused();
 	if (result == CUDA_SUCCESS)
 		loaded_data(*library, true, image, __builtin_return_address(0));
-	else
-		refused();
 	return result;
 }
 
@@ -338,10 +338,10 @@ EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, int 
 	NEED_DRIVER(cuLibraryLoadFromFile);
 	CUresult result = nt_driver.cuLibraryLoadFromFile(library, path, jit_options, jit_values, jit_count, options,
 							  values, count);
+	/* Also of a library that was taken: its image is judged when something of it is asked for. */
+	refused();
 	if (result == CUDA_SUCCESS)
 		loaded_file(*library, true, path, __builtin_return_address(0));
-	else
-		refused();
 	return result;
 }
 
