@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import signal
 import sys
 import tempfile
 import threading
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. Returns the exit status: 0 done, 1 outputs differ, 2 bad input or a fault, 3 nothing was probed."""
     options = _parser().parse_args(arguments)
     print_anything()
+    # Ended from outside it leaves nothing behind.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         status = _try(options)
         if sys.stdout is not None:

@@ -211,7 +211,7 @@ def _probed_environment(question: Question, kernel: Kernel) -> dict[str, str]:
 def _start(folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]:
     search = ":".join([str(_ROOT), *filter(None, [environment.get("PYTHONPATH")])])
     return subprocess.Popen(
-        [sys.executable, "-m", _PROGRAM, str(folder)], env={**environment, "PYTHONPATH": search},
+        [sys.executable, "-m", _PROGRAM, str(folder), str(os.getpid())], env={**environment, "PYTHONPATH": search},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
         errors="replace",
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """A program of the driver API that knows nothing of Neutrino: it launches one kernel and keeps what its buffers hold.
 
-    python -m neutrino.playground.program FOLDER
+    python -m neutrino.playground.program FOLDER PID_OF_THE_STARTER
 
 FOLDER/launch.json says what to launch (``attempt`` writes it); the buffers' contents after it, those of the module's
 variables before and after, and ``done.json`` with the buffers' addresses or with what went wrong, are written there.
@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 _LOG_BYTES = 8192
+_PR_SET_PDEATHSIG = 1  # prctl(2)
 # cuda.h, CUjit_option: where the driver puts the reason why it refuses an image, and how much room there is.
 _JIT_ERROR_LOG_BUFFER = 5
 _JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6
@@ -111,6 +114,15 @@ def _launch(driver: _Driver, folder: Path, plan: dict[str, Any], addresses: list
     driver("cuDevicePrimaryCtxRelease_v2", device)
 
 
+def _end_with_parent(parent: int) -> None:
+    """A kernel that does not end would go on without the one who gave it a limit."""
+    if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL)) != 0:
+        sys.exit("PR_SET_PDEATHSIG was refused")
+    if os.getppid() != parent:
+        sys.exit("who started this has ended")
+
+
 if __name__ == "__main__":
+    _end_with_parent(int(sys.argv[2]))
     target = Path(sys.argv[1])
     (target / "done.json").write_text(json.dumps(run(target)))

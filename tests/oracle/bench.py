@@ -168,11 +168,13 @@ class Bench:
     def twins(self, probe: Probe) -> TwinModule:
         return make_twins(self.kernel, probe_set(probe))
 
-    def judge(self, probe: Probe, twins: TwinModule, text: str | None = None) -> list[Problem]:
-        """Run a twin under every schedule. text: in place of the twins' own."""
+    def judge(
+        self, probe: Probe, twins: TwinModule, text: str | None = None, schedules: Sequence[int | None] | None = None
+    ) -> list[Problem]:
+        """Run a twin under every schedule, or those. text: in place of the twins' own."""
         (twin,) = twins.kernels
         problems: list[Problem] = []
-        for seed in self.schedules:
+        for seed in self.schedules if schedules is None else schedules:
             problems += self.judge_run(probe, twin, text or twins.render(), seed)
         return problems
 

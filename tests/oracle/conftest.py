@@ -28,7 +28,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if TALLY.runs:
         terminalreporter.write_line(
             f"oracle: {TALLY.kernels} kernels x {TALLY.probes} probe files: {TALLY.twins} twins, "
-            f"{TALLY.runs} runs under 3 schedules in {TALLY.seconds:.1f} s"
+            f"{TALLY.runs} runs under fixed and random schedules in {TALLY.seconds:.1f} s"
         )
     for line in TALLY.lines:
         terminalreporter.write_line(line)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import time
@@ -250,6 +252,35 @@ def test_a_kernel_out_of_time_is_named_with_its_line_and_what_may_help(run: Run,
     assert "k has not ended within 0.7 s" in said
     assert "was at PTX line 5: 'bra LOOP;'" in said
     assert "a smaller --arg n=NUMBER, --grid 1 or --block 32 may make it shorter" in said
+
+
+def _processes_about(folder: Path) -> list[str]:
+    """Command lines that name a file below the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in found if f"{folder}/" in line]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_try_that_is_ended_takes_its_runs_along(cache: Path, tmp_path: Path, number: int) -> None:
+    (tmp_path / "k.ptx").write_text(HEAD + ".visible .entry k() { LOOP: bra LOOP; }\n")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    command = [sys.executable, "-m", "neutrino.cli.probe", "try", "block_sched", "k.ptx"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as process:
+        limit = time.monotonic() + 30
+        while len(_processes_about(scratch)) < 2 and time.monotonic() < limit:
+            time.sleep(0.1)
+        assert len(_processes_about(scratch)) == 2
+        process.send_signal(number)
+    while _processes_about(scratch) and time.monotonic() < limit:
+        time.sleep(0.1)
+    assert _processes_about(scratch) == []
+    if number == signal.SIGTERM:
+        assert list(scratch.iterdir()) == []
 
 
 def test_who_waits_at_a_terminal_is_told(cache: Path, tmp_path: Path) -> None:
