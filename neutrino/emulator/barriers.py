@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ def _part(values: Any, inside: Any) -> Any:
     return values[inside] if values is not None and values.ndim else values
 
 
-class Barriers(State):
+class Barriers(State, ABC):
     """Threads that wait until enough others of their block have come."""
 
     units: list[Unit]
@@ -59,8 +60,9 @@ class Barriers(State):
         """Before the first step."""
         self.barriers: dict[int, _Barrier] = {}
 
+    @abstractmethod
     def add(self, key: Key, lanes: Lanes) -> None:
-        raise NotImplementedError
+        """Let threads go on at a block: the machine's."""
 
     @property
     def waiting_at_barriers(self) -> bool:

@@ -6,6 +6,7 @@ recursion needs nothing saved. Frames lie in local memory, the caller's below th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,7 +64,7 @@ class RegisterFile:
         old[at] = value
 
 
-class Calls(Accesses):
+class Calls(Accesses, ABC):
     """Calls and returns."""
 
     units: list[Unit]
@@ -77,11 +78,13 @@ class Calls(Accesses):
         self.site_numbers: dict[tuple[int, int, int], int] = {}
         self.reserve_local(self.kernel.frame_size)
 
+    @abstractmethod
     def add(self, key: Key, lanes: Lanes) -> None:
-        raise NotImplementedError
+        """Let threads go on at a block: the machine's."""
 
+    @abstractmethod
     def file(self, depth: int, function: int) -> RegisterFile:
-        raise NotImplementedError
+        """The registers of a function at a depth of calls: the machine's."""
 
     def call(self, key: Key, block: Block, lanes: Lanes, result: Any, file: RegisterFile) -> None:
         """Send threads into the function that each of them calls."""
