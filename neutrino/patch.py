@@ -60,11 +60,40 @@ def patch_image(
     since they say nothing of the image, ToolMissingError without an assembler for a GPU, ToolError when it was killed
     or took too long, OSError when a file could not be written. Nothing of this kind is in an entry.
     """
-    if assembler is None and device is DeviceKind.GPU:
-        raise ToolMissingError("ptxas", ASSEMBLER_HINT)
-    dump = _Dump(save_temps / key.hex()[:16] if save_temps else None)
+    dump = Dump(save_temps / key.hex()[:16] if save_temps else None)
     dump.write("image.bin", image)
     source = find_source(read_container(image, "image"), arch, device)
+    twins = make_twins(source, probes, selection=selection, assembler=assembler, device=device, dump=dump)
+    return write_entry(key, probes.maps, twins.kernels, twins.images)
+
+
+@dataclass(frozen=True)
+class Twins:
+    """What is made of one image for one device. kernels: all of the image's, with their reasons.
+
+    images: none, the twins', or these and those under a register cap: what the driver is given, as in an entry.
+    """
+
+    kernels: tuple[KernelEntry, ...]
+    images: tuple[bytes, ...]
+
+
+def make_twins(
+    source: Source,
+    probes: ProbeSet,
+    *,
+    selection: Selection,
+    assembler: Assembler | None,
+    device: DeviceKind = DeviceKind.GPU,
+    dump: Dump | None = None,
+) -> Twins:
+    """Twins of the kernels of source that can have one, and why the others cannot.
+
+    assembler may be None for the embedded device alone. Raises as patch_image.
+    """
+    if assembler is None and device is DeviceKind.GPU:
+        raise ToolMissingError("ptxas", ASSEMBLER_HINT)
+    dump = dump or Dump(None)
     names = _kernel_names(source)
     kernels = {name: KernelEntry(name, Reason.NOT_SELECTED) for name in names}
     selected = [name for name in names if selection.selects(name, demangle(name))]
@@ -87,7 +116,7 @@ def patch_image(
         f"{entry.name}: {entry.reason.word}{': ' if entry.detail else ''}{entry.detail}\n" for entry in
         kernels.values()
     ))  # fmt: skip
-    return write_entry(key, probes.maps, list(kernels.values()), images)
+    return Twins(tuple(kernels.values()), images)
 
 
 def _kernel_names(source: Source) -> list[str]:
@@ -101,7 +130,7 @@ def _kernel_names(source: Source) -> list[str]:
         return []
 
 
-class _Dump:
+class Dump:
     """What ``--save-temps`` keeps; nothing without a folder."""
 
     def __init__(self, folder: Path | None) -> None:
@@ -126,7 +155,7 @@ class _Rewritten:
 
 
 def _make_twins(
-    rewritten: _Rewritten, assembler: Assembler | None, device: DeviceKind, dump: _Dump
+    rewritten: _Rewritten, assembler: Assembler | None, device: DeviceKind, dump: Dump
 ) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
     """Entries of the selected kernels, and the images that their twins are in."""
     source, twins = rewritten.source, rewritten.twins
@@ -187,7 +216,7 @@ class _Original:
 class _Attempt:
     """The twins of one image, assembled and judged. All state that several steps of it need."""
 
-    def __init__(self, rewritten: _Rewritten, assembler: Assembler, device: DeviceKind, dump: _Dump) -> None:
+    def __init__(self, rewritten: _Rewritten, assembler: Assembler, device: DeviceKind, dump: Dump) -> None:
         self._rewritten = rewritten
         self._source = rewritten.source
         self._module = rewritten.module

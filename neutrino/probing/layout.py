@@ -68,6 +68,7 @@ class Reason(enum.IntEnum):
     REFUSED = 18
     TABLE_FULL = 19
     ENDING = 20
+    NOT_PATCHED = 21
 
     @property
     def word(self) -> str:
@@ -97,6 +98,7 @@ REASON_TEXT: dict[Reason, str] = {
     Reason.REFUSED: "the driver refused the launch, or had lost the context",
     Reason.TABLE_FULL: "the launch table was full when the launch came",
     Reason.ENDING: "the trace had ended",
+    Reason.NOT_PATCHED: "no probe was given, and its library is not patched",
 }
 
 
@@ -168,6 +170,7 @@ FRAME_MAGIC = b"NTFRAME\0"
 TWINS_MAGIC = b"NTTWINS\0"
 REQUEST_MAGIC = b"NTASK\0\0\0"
 REPLY_MAGIC = b"NTREPLY\0"
+SECTION_MAGIC = b"NTSECTN\0"
 FORMAT_VERSION = 1
 
 LAUNCHES_HEADER = Struct(
@@ -334,9 +337,68 @@ REPLY = Struct(
     "What the listener answers to a request of kind 2.",
 )
 
+SECTION_HEADER = Struct(
+    "section_header",
+    (
+        Member("magic", "char", 8),
+        Member("version", "u32"),
+        Member("rows", "u32"),
+        Member("size", "u64", note="bytes of the whole section"),
+        Member("rows_offset", "u64", note="section_twins rows"),
+        Member("names_offset", "u64", note="names of the probes, with spaces between, NUL-terminated"),
+        Member("maker_offset", "u64", note="version of Neutrino that wrote it, NUL-terminated"),
+        Member("probes_offset", "u64", note="probe.toml"),
+        Member("probes_size", "u64"),
+        Member("reader_offset", "u64", note="read.py"),
+        Member("reader_size", "u64"),
+        Member("report_offset", "u64", note="what neutrino-patch --json printed"),
+        Member("report_size", "u64"),
+        Member("restore_offset", "u64", note="restore_header and what follows"),
+        Member("restore_size", "u64"),
+    ),
+    "Start of a patched file's .neutrino section. Offsets count from the start of the section, which is page-aligned.",
+)
+
+SECTION_TWINS = Struct(
+    "section_twins",
+    (
+        Member("image_digest", "u8", 32, note="SHA-256 of the image as the program hands it to the driver"),
+        Member("image_size", "u64", note="its bytes"),
+        Member("key", "u8", 32, note="of the cache entry"),
+        Member("arch", "char", 16, note="of a device that the entry is for, such as sm_90"),
+        Member("entry_offset", "u64", note="twins_header, 64-byte aligned; rows may share one"),
+        Member("entry_size", "u64"),
+        Member("device", "u32", note="0 a GPU, 1 the embedded device"),
+        Member("reserved", "u32"),
+    ),
+    "The twins of one image for one architecture of devices.",
+)
+
+RESTORE_HEADER = Struct(
+    "restore_header",
+    (
+        Member("original_size", "u64"),
+        Member("original_digest", "u8", 32, note="SHA-256 of the original file"),
+        Member("edits", "u32", note="restore_edit rows that follow"),
+        Member("reserved", "u32"),
+    ),
+    "What gives the original file back: cut to original_size, then each edit's bytes put where they were.",
+)
+
+RESTORE_EDIT = Struct(
+    "restore_edit",
+    (
+        Member("file_offset", "u64"),
+        Member("size", "u64"),
+        Member("bytes_offset", "u64", note="of the original's bytes, from the start of the section"),
+    ),
+    "A range of the original file that patching changed.",
+)
+
 STRUCTS = (
     LAUNCHES_HEADER, LAUNCH, RESULT_HEADER, MAP_DESCRIPTOR, FRAME,
     TWINS_HEADER, TWIN_IMAGE, TWIN_KERNEL, TWIN_PARAMETER, TWIN_FILE, REQUEST, REPLY,
+    SECTION_HEADER, SECTION_TWINS, RESTORE_HEADER, RESTORE_EDIT,
 )  # fmt: skip
 
 
@@ -432,7 +494,7 @@ def c_header() -> str:
     }  # fmt: skip
     lines += [f"#define NEUTRINO_{name} {value}" for name, value in constants.items()]
     magics = {"LAUNCHES": LAUNCHES_MAGIC, "RESULT": RESULT_MAGIC, "FRAME": FRAME_MAGIC, "TWINS": TWINS_MAGIC,
-              "REQUEST": REQUEST_MAGIC, "REPLY": REPLY_MAGIC}  # fmt: skip
+              "REQUEST": REQUEST_MAGIC, "REPLY": REPLY_MAGIC, "SECTION": SECTION_MAGIC}  # fmt: skip
     for name, magic in magics.items():
         text = magic.decode().replace("\0", "\\0")
         lines.append(f'#define NEUTRINO_{name}_MAGIC "{text}"')

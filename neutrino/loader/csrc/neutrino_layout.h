@@ -22,6 +22,7 @@
 #define NEUTRINO_TWINS_MAGIC "NTTWINS\0"
 #define NEUTRINO_REQUEST_MAGIC "NTASK\0\0\0"
 #define NEUTRINO_REPLY_MAGIC "NTREPLY\0"
+#define NEUTRINO_SECTION_MAGIC "NTSECTN\0"
 
 enum neutrino_reason {
     NEUTRINO_REASON_PROBED = 0,
@@ -45,6 +46,7 @@ enum neutrino_reason {
     NEUTRINO_REASON_REFUSED = 18,
     NEUTRINO_REASON_TABLE_FULL = 19,
     NEUTRINO_REASON_ENDING = 20,
+    NEUTRINO_REASON_NOT_PATCHED = 21,
 };
 
 #define NEUTRINO_REASON_WORDS \
@@ -69,6 +71,7 @@ enum neutrino_reason {
     [18] = "refused", \
     [19] = "table-full", \
     [20] = "ending", \
+    [21] = "not-patched", \
 
 #define NEUTRINO_REASON_TEXTS \
     [0] = "the twin ran", \
@@ -92,6 +95,7 @@ enum neutrino_reason {
     [18] = "the driver refused the launch, or had lost the context", \
     [19] = "the launch table was full when the launch came", \
     [20] = "the trace had ended", \
+    [21] = "no probe was given, and its library is not patched", \
 
 enum neutrino_launch_state {
     NEUTRINO_LAUNCH_EMPTY = 0,
@@ -334,5 +338,85 @@ static_assert(offsetof(struct neutrino_reply, magic) == 0, "magic");
 static_assert(offsetof(struct neutrino_reply, status) == 8, "status");
 static_assert(offsetof(struct neutrino_reply, reserved) == 12, "reserved");
 static_assert(offsetof(struct neutrino_reply, size) == 16, "size");
+
+/* Start of a patched file's .neutrino section. Offsets count from the start of the section, which is page-aligned. */
+struct neutrino_section_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t rows;
+    uint64_t size; /* bytes of the whole section */
+    uint64_t rows_offset; /* section_twins rows */
+    uint64_t names_offset; /* names of the probes, with spaces between, NUL-terminated */
+    uint64_t maker_offset; /* version of Neutrino that wrote it, NUL-terminated */
+    uint64_t probes_offset; /* probe.toml */
+    uint64_t probes_size;
+    uint64_t reader_offset; /* read.py */
+    uint64_t reader_size;
+    uint64_t report_offset; /* what neutrino-patch --json printed */
+    uint64_t report_size;
+    uint64_t restore_offset; /* restore_header and what follows */
+    uint64_t restore_size;
+};
+static_assert(sizeof(struct neutrino_section_header) == 112, "section_header");
+static_assert(offsetof(struct neutrino_section_header, magic) == 0, "magic");
+static_assert(offsetof(struct neutrino_section_header, version) == 8, "version");
+static_assert(offsetof(struct neutrino_section_header, rows) == 12, "rows");
+static_assert(offsetof(struct neutrino_section_header, size) == 16, "size");
+static_assert(offsetof(struct neutrino_section_header, rows_offset) == 24, "rows_offset");
+static_assert(offsetof(struct neutrino_section_header, names_offset) == 32, "names_offset");
+static_assert(offsetof(struct neutrino_section_header, maker_offset) == 40, "maker_offset");
+static_assert(offsetof(struct neutrino_section_header, probes_offset) == 48, "probes_offset");
+static_assert(offsetof(struct neutrino_section_header, probes_size) == 56, "probes_size");
+static_assert(offsetof(struct neutrino_section_header, reader_offset) == 64, "reader_offset");
+static_assert(offsetof(struct neutrino_section_header, reader_size) == 72, "reader_size");
+static_assert(offsetof(struct neutrino_section_header, report_offset) == 80, "report_offset");
+static_assert(offsetof(struct neutrino_section_header, report_size) == 88, "report_size");
+static_assert(offsetof(struct neutrino_section_header, restore_offset) == 96, "restore_offset");
+static_assert(offsetof(struct neutrino_section_header, restore_size) == 104, "restore_size");
+
+/* The twins of one image for one architecture of devices. */
+struct neutrino_section_twins {
+    uint8_t image_digest[32]; /* SHA-256 of the image as the program hands it to the driver */
+    uint64_t image_size; /* its bytes */
+    uint8_t key[32]; /* of the cache entry */
+    char arch[16]; /* of a device that the entry is for, such as sm_90 */
+    uint64_t entry_offset; /* twins_header, 64-byte aligned; rows may share one */
+    uint64_t entry_size;
+    uint32_t device; /* 0 a GPU, 1 the embedded device */
+    uint32_t reserved;
+};
+static_assert(sizeof(struct neutrino_section_twins) == 112, "section_twins");
+static_assert(offsetof(struct neutrino_section_twins, image_digest) == 0, "image_digest");
+static_assert(offsetof(struct neutrino_section_twins, image_size) == 32, "image_size");
+static_assert(offsetof(struct neutrino_section_twins, key) == 40, "key");
+static_assert(offsetof(struct neutrino_section_twins, arch) == 72, "arch");
+static_assert(offsetof(struct neutrino_section_twins, entry_offset) == 88, "entry_offset");
+static_assert(offsetof(struct neutrino_section_twins, entry_size) == 96, "entry_size");
+static_assert(offsetof(struct neutrino_section_twins, device) == 104, "device");
+static_assert(offsetof(struct neutrino_section_twins, reserved) == 108, "reserved");
+
+/* What gives the original file back: cut to original_size, then each edit's bytes put where they were. */
+struct neutrino_restore_header {
+    uint64_t original_size;
+    uint8_t original_digest[32]; /* SHA-256 of the original file */
+    uint32_t edits; /* restore_edit rows that follow */
+    uint32_t reserved;
+};
+static_assert(sizeof(struct neutrino_restore_header) == 48, "restore_header");
+static_assert(offsetof(struct neutrino_restore_header, original_size) == 0, "original_size");
+static_assert(offsetof(struct neutrino_restore_header, original_digest) == 8, "original_digest");
+static_assert(offsetof(struct neutrino_restore_header, edits) == 40, "edits");
+static_assert(offsetof(struct neutrino_restore_header, reserved) == 44, "reserved");
+
+/* A range of the original file that patching changed. */
+struct neutrino_restore_edit {
+    uint64_t file_offset;
+    uint64_t size;
+    uint64_t bytes_offset; /* of the original's bytes, from the start of the section */
+};
+static_assert(sizeof(struct neutrino_restore_edit) == 24, "restore_edit");
+static_assert(offsetof(struct neutrino_restore_edit, file_offset) == 0, "file_offset");
+static_assert(offsetof(struct neutrino_restore_edit, size) == 8, "size");
+static_assert(offsetof(struct neutrino_restore_edit, bytes_offset) == 16, "bytes_offset");
 
 #endif
