@@ -102,6 +102,13 @@ REASON_TEXT: dict[Reason, str] = {
 }
 
 
+VENDOR_LIBRARIES = (
+    "libcublas", "libcudnn", "libcufft", "libcusparse", "libcusolver", "libcurand", "libcutensor", "libcudss",
+    "libnvjpeg", "libnpp", "libnvrtc", "libnvJitLink", "libnvinfer", "libcuda.so",
+)  # fmt: skip
+"""How the names of libraries begin whose licence forbids changing them: listed, never rewritten."""
+
+
 class LaunchState(enum.IntEnum):
     """State of one record of ``launches.bin``. The order is part of the file format."""
 
@@ -504,6 +511,8 @@ def c_header() -> str:
     lines += [f'    [{reason.value}] = "{reason.word}", \\' for reason in Reason]
     lines += ["", "#define NEUTRINO_REASON_TEXTS \\"]
     lines += [f'    [{reason.value}] = "{REASON_TEXT[reason]}", \\' for reason in Reason]
+    lines += ["", "#define NEUTRINO_VENDOR_LIBRARIES \\"]
+    lines += [f'    "{name}", \\' for name in VENDOR_LIBRARIES]
     lines += ["", "enum neutrino_launch_state {"]
     lines += [f"    NEUTRINO_LAUNCH_{state.name} = {state.value}," for state in LaunchState]
     lines += ["};", ""]

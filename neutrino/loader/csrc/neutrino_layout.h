@@ -97,6 +97,22 @@ enum neutrino_reason {
     [20] = "the trace had ended", \
     [21] = "no probe was given, and its library is not patched", \
 
+#define NEUTRINO_VENDOR_LIBRARIES \
+    "libcublas", \
+    "libcudnn", \
+    "libcufft", \
+    "libcusparse", \
+    "libcusolver", \
+    "libcurand", \
+    "libcutensor", \
+    "libcudss", \
+    "libnvjpeg", \
+    "libnpp", \
+    "libnvrtc", \
+    "libnvJitLink", \
+    "libnvinfer", \
+    "libcuda.so", \
+
 enum neutrino_launch_state {
     NEUTRINO_LAUNCH_EMPTY = 0,
     NEUTRINO_LAUNCH_SUBMITTED = 1,

@@ -65,10 +65,7 @@ static struct nt_handles owner_table, function_table;
 static int has_twins;
 
 /* Libraries whose licence forbids changing them: listed, never rewritten. */
-static const char *const vendor_libraries[] = {
-	"libcublas", "libcudnn", "libcufft", "libcusparse", "libcusolver", "libcurand", "libcutensor", "libcudss",
-	"libnvjpeg", "libnpp",	 "libnvrtc", "libnvJitLink", "libnvinfer", "libcuda.so",
-};
+static const char *const vendor_libraries[] = { NEUTRINO_VENDOR_LIBRARIES };
 
 static const char *library_of(const void *address)
 {
