@@ -27,6 +27,18 @@ class FormatError(NeutrinoError):
         self.expected = expected
 
 
+class PatchError(NeutrinoError):
+    """A file that cannot be patched or restored by its nature, not by damage.
+
+    file: as the user would name it. reason: why, and what to do instead.
+    """
+
+    def __init__(self, file: str, reason: str) -> None:
+        super().__init__(f"{file}: {reason}")
+        self.file = file
+        self.reason = reason
+
+
 class ToolError(NeutrinoError):
     """An external tool could not be run or refused its input. status: None when it did not start."""
 
