@@ -4,7 +4,9 @@ obstacles."""
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from neutrino.ptx.body import Body
 from neutrino.ptx.module import Function, Module, Statement, Variable
@@ -36,21 +38,56 @@ class ObstacleError(Exception):
     """A kernel refers to something that a twin in an image of its own cannot take over."""
 
 
+@dataclass(frozen=True)
+class Callee:
+    """A function that a kernel calls, directly or not. module: the one that defines it."""
+
+    module: Module
+    function: Function
+    body: Body
+
+
 @dataclass
 class Needs:
-    """statements: to copy, besides the kernel. by_address: variables in the order of the probe block."""
+    """statements: of the kernel's own module to copy, besides the kernel. by_address: variables in the order of the
+    probe block.
+
+    elsewhere: statements to copy of the modules that this one is linked with, by their number.
+    """
 
     statements: set[Statement] = field(default_factory=set)
     by_address: list[Variable] = field(default_factory=list)
-    functions: list[Function] = field(default_factory=list)
+    functions: list[Callee] = field(default_factory=list)
     constant: bool = False
+    elsewhere: dict[int, set[Statement]] = field(default_factory=dict)
+
+
+class Surroundings(Protocol):
+    """What the device linker brings together for a relocatable module."""
+
+    def definition(self, user: Linkage, name: str) -> tuple[Linkage, Function] | None:
+        """The function that a name of user's module means in the linked code, None when no module defines it.
+
+        Raises ObstacleError when modules define it differently.
+        """
+
+    def check_address(self, name: str) -> None:
+        """Raises ObstacleError when the driver cannot give the address of a variable by its name."""
+
+    def addresses_taken(self) -> Collection[str]:
+        """Functions whose address any module takes. Raises ObstacleError when not all modules are known."""
 
 
 class Linkage:
-    """Answers for the kernels of one module."""
+    """Answers for the kernels of one module.
 
-    def __init__(self, module: Module) -> None:
-        self._module = module
+    surroundings: where the module is linked with others; number: which of them it is.
+    """
+
+    def __init__(self, module: Module, surroundings: Surroundings | None = None, number: int = 0) -> None:
+        self.module = module
+        self.number = number
+        self._surroundings = surroundings
         self._bodies: dict[Statement, tuple[Body, set[str]]] = {}
         self._taken_addresses: set[str] | None = None
 
@@ -62,59 +99,74 @@ class Linkage:
         known = self._bodies.get(function.statement)
         if known is None:
             start, end = function.body or (function.statement.end, function.statement.end)
-            names = set(_NAMED.findall(self._module.code, start, end))
-            if self._module.code.find("call", start, end) >= 0:
-                names.update(_CALLEE.findall(self._module.code, start, end))
-            if self._module.code.find(".calltargets", start, end) >= 0:
-                for listed in _LISTED.findall(self._module.code, start, end):
+            names = set(_NAMED.findall(self.module.code, start, end))
+            if self.module.code.find("call", start, end) >= 0:
+                names.update(_CALLEE.findall(self.module.code, start, end))
+            if self.module.code.find(".calltargets", start, end) >= 0:
+                for listed in _LISTED.findall(self.module.code, start, end):
                     names.update(_WORD.findall(listed))
-            known = (Body(self._module.code, start, end), names)
+            known = (Body(self.module.code, start, end), names)
             self._bodies[function.statement] = known
         return known
 
     def needs(self, kernel: Function) -> Needs:
         """What a kernel needs. Raises ObstacleError."""
         needs = Needs()
-        reached: set[str] = set()
+        reached: set[tuple[int, str]] = set()
         indirect = False
         taken: set[str] = set()
-        waiting = [kernel]
+        waiting: list[tuple[Linkage, Function]] = [(self, kernel)]
         while waiting:
-            function = waiting.pop()
-            body, names = self._read(function)
-            names = names & self._module.symbols.keys()
-            if names:
-                names = self._not_shadowed(function, body, names)
-            has_calls = self._module.code.find("call", body.start, body.end) >= 0
-            if has_calls:
-                indirect = indirect or self._calls_a_register(body)
+            at, function = waiting.pop()
+            body, names = at.named(function)
+            indirect = indirect or at.calls_a_register(body)
+            statements = needs.statements if at is self else needs.elsewhere.setdefault(at.number, set())
             for name in sorted(names):
-                symbol = self._module.symbols[name]
+                symbol = at.module.symbols[name]
                 if isinstance(symbol, Variable):
-                    self._need_variable(needs, symbol, kernel, function)
+                    at.need_variable(needs, statements, symbol, kernel, function)
                 elif symbol.is_entry:
                     raise ObstacleError(f"{function.name} refers to the kernel {name}")
                 else:
-                    if self._takes_address(function, body, name):
+                    if at.takes_address(function, body, name):
                         taken.add(name)
-                    if name not in reached:
-                        reached.add(name)
-                        self._need_function(needs, symbol)
-                        if symbol.body is not None:
-                            waiting.append(symbol)
-            self._check_local_variables(body, function)
-        self._check_pointers(taken, reached, indirect=indirect)
+                    statements.update(entry.statement for entry in at.module.functions if entry.name == name)
+                    definition = at.definition(symbol)
+                    if definition is not None and (definition[0].number, name) not in reached:
+                        reached.add((definition[0].number, name))
+                        definition[0].need_function(needs, definition[1], self)
+                        waiting.append(definition)
+            at.check_local_variables(body, function)
+        self._check_pointers(taken, indirect=indirect)
         return needs
 
-    def _calls_a_register(self, body: Body) -> bool:
-        return any(
-            callee[1] in body.declarations or not isinstance(self._module.symbols.get(callee[1]), Function)
-            for callee in _CALLEE.finditer(self._module.code, body.start, body.end)
+    def named(self, function: Function) -> tuple[Body, set[str]]:
+        """The function's body, and the module's symbols that it names."""
+        body, names = self._read(function)
+        names = names & self.module.symbols.keys()
+        return body, self._not_shadowed(function, body, names) if names else names
+
+    def definition(self, function: Function) -> tuple[Linkage, Function] | None:
+        """What a function's name leads to; None for what the driver provides. Raises ObstacleError for nothing."""
+        found = self._surroundings.definition(self, function.name) if self._surroundings is not None else None
+        if found is not None:
+            return found
+        if function.body is not None:
+            return self, function
+        if function.name in _SYSTEM_CALLS:
+            return None
+        raise ObstacleError(f"it calls the external function {function.name}")
+
+    def calls_a_register(self, body: Body) -> bool:
+        """Whether a body calls what is no function's name."""
+        return self.module.code.find("call", body.start, body.end) >= 0 and any(
+            callee[1] in body.declarations or not isinstance(self.module.symbols.get(callee[1]), Function)
+            for callee in _CALLEE.finditer(self.module.code, body.start, body.end)
         )
 
     def _not_shadowed(self, function: Function, body: Body, names: set[str]) -> set[str]:
         """Names that mean the module's symbol at one place at least."""
-        parameters = _parameter_names(self._module, function)
+        parameters = _parameter_names(self.module, function)
         local = {name for name in names if name in body.declarations}
         return {
             name
@@ -125,40 +177,42 @@ class Linkage:
     def references(self, function: Function, name: str) -> list[tuple[int, int]]:
         """Where in a function's body a name means the module's symbol, as positions in the module's text."""
         body = self.body(function)
-        if name in _parameter_names(self._module, function):
+        if name in _parameter_names(self.module, function):
             return []
         return [
             match.span()
             for match in re.compile(rf"(?<![\w$%.]){re.escape(name)}(?![\w$]|\.\w)").finditer(
-                self._module.code, body.start, body.end
+                self.module.code, body.start, body.end
             )
             if name not in body.declarations or body.declaration(name, match.start()) is None
         ]
 
-    def _need_function(self, needs: Needs, function: Function) -> None:
-        if function.body is None and function.name not in _SYSTEM_CALLS:
-            raise ObstacleError(f"it calls the external function {function.name}")
-        if function.body is not None:
-            needs.functions.append(function)
-        needs.statements.update(
-            entry.statement for entry in self._module.functions if entry.name == function.name
-        )
+    def need_function(self, needs: Needs, function: Function, asker: Linkage) -> None:
+        """Note a function of this module that a kernel of asker's calls."""
+        needs.functions.append(Callee(self.module, function, self.body(function)))
+        statements = needs.statements if self is asker else needs.elsewhere.setdefault(self.number, set())
+        statements.update(entry.statement for entry in self.module.functions if entry.name == function.name)
 
-    def _need_variable(self, needs: Needs, variable: Variable, kernel: Function, user: Function) -> None:
+    def need_variable(
+        self, needs: Needs, statements: set[Statement], variable: Variable, kernel: Function, user: Function
+    ) -> None:
+        """Note a variable of this module that user names, a kernel or what it calls. Raises ObstacleError."""
         if variable.space in {"shared", "local", "reg", "param"}:
-            needs.statements.add(variable.statement)
+            statements.add(variable.statement)
             return
         if variable.space not in {"global", "const"}:
             raise ObstacleError(f"it uses the {variable.space} {variable.name}")
-        if "extern" in variable.linkage:
+        if "extern" in variable.linkage and self._surroundings is None:
             raise ObstacleError(f"it uses the external variable {variable.name}")
         if variable.initializer is not None and self._names_functions(variable.initializer):
             raise ObstacleError(f"it uses the function table {variable.name}")
         if self._is_literal(variable):
-            needs.statements.add(variable.statement)
+            statements.add(variable.statement)
             return
         if user is not kernel:
             raise ObstacleError(f"the called function {user.name} uses the module's variable {variable.name}")
+        if self._surroundings is not None:
+            self._surroundings.check_address(variable.name)
         if variable not in needs.by_address:
             needs.by_address.append(variable)
         needs.constant = needs.constant or variable.space == "const"
@@ -169,18 +223,19 @@ class Linkage:
             and not variable.linkage
             and (variable.space, variable.type) == ("global", ".b8")
             and _LITERAL.match(variable.name) is not None
-            and self._module.symbols.keys().isdisjoint(_WORD.findall(variable.initializer))
+            and self.module.symbols.keys().isdisjoint(_WORD.findall(variable.initializer))
         )
 
     def _names_functions(self, initializer: str) -> bool:
         return any(
-            isinstance(self._module.symbols.get(word), Function) for word in _WORD.findall(initializer)
+            isinstance(self.module.symbols.get(word), Function) for word in _WORD.findall(initializer)
         )
 
-    def _check_local_variables(self, body: Body, function: Function) -> None:
+    def check_local_variables(self, body: Body, function: Function) -> None:
+        """Raises ObstacleError when a function declares a variable that outlives it."""
         if not any(
-            match.start() == body.start or self._module.code[match.start() - 1] in ";{} \t\r\n"
-            for match in _LOCAL_STATIC.finditer(self._module.code, body.start, body.end)
+            match.start() == body.start or self.module.code[match.start() - 1] in ";{} \t\r\n"
+            for match in _LOCAL_STATIC.finditer(self.module.code, body.start, body.end)
         ):
             return
         for declarations in body.declarations.values():
@@ -190,31 +245,32 @@ class Linkage:
                         f"{function.name} declares the {declaration.space} variable {declaration.name}"
                     )
 
-    def _check_pointers(self, taken: set[str], reached: set[str], *, indirect: bool) -> None:
+    def _check_pointers(self, taken: set[str], *, indirect: bool) -> None:
         """Function pointers must come from the twin's own text, and stay in it."""
         if not indirect:
             if taken:
                 raise ObstacleError(f"it takes the address of the function {min(taken)}")
             return
-        everywhere = self._addresses_taken()
-        outside = everywhere - taken
+        everywhere = self.addresses_taken() if self._surroundings is None else self._surroundings.addresses_taken()
+        outside = set(everywhere) - taken
         if outside or not taken:
             name = f" ({min(outside)} may be one)" if outside else ""
             raise ObstacleError(f"it calls functions by pointers that come from outside the kernel{name}")
 
-    def _takes_address(self, function: Function, body: Body, name: str) -> bool:
-        calls = _CALLEE.findall(self._module.code, body.start, body.end).count(name)
+    def takes_address(self, function: Function, body: Body, name: str) -> bool:
+        """Whether a function names another one otherwise than to call it."""
+        calls = _CALLEE.findall(self.module.code, body.start, body.end).count(name)
         return len(self.references(function, name)) > calls
 
-    def _addresses_taken(self) -> set[str]:
+    def addresses_taken(self) -> set[str]:
         """Functions whose address any code or initializer of the module takes."""
         if self._taken_addresses is None:
             found = set()
-            functions = {function.name for function in self._module.functions}
-            for function in (*self._module.functions, *self._module.entries):
+            functions = {function.name for function in self.module.functions}
+            for function in (*self.module.functions, *self.module.entries):
                 body, names = self._read(function)
-                found |= {name for name in names & functions if self._takes_address(function, body, name)}
-            for variable in self._module.variables:
+                found |= {name for name in names & functions if self.takes_address(function, body, name)}
+            for variable in self.module.variables:
                 found |= functions.intersection(_WORD.findall(variable.initializer or ""))
             self._taken_addresses = found
         return self._taken_addresses

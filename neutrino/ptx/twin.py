@@ -20,7 +20,7 @@ from neutrino.ptx.body import Body
 from neutrino.ptx.contraction import PRODUCT, Contractions, has_product, may_contract
 from neutrino.ptx.emission import Emission, Guard, UnsupportedError, bits
 from neutrino.ptx.instruction import REGISTER, Instruction, read_instruction
-from neutrino.ptx.linkage import Linkage, Needs, ObstacleError
+from neutrino.ptx.linkage import Callee, Linkage, Needs, ObstacleError
 from neutrino.ptx.module import Function, Kind, Module, Parameter, Statement, Variable
 from neutrino.ptx.operands import SiteOperands
 from neutrino.ptx.source import without_locations
@@ -81,7 +81,8 @@ class TwinKernel:
     floating-point instructions that the probes add, by SASS mnemonic. version: the ``.version`` that the twin
     needs. statements: what of the module it needs. statement: the original. header: characters of probed_text
     before the body. bodies: its body and those of the functions that it calls. can_cap: ``render`` may put the
-    twin under a register cap (``.maxnreg`` goes with every other directive).
+    twin under a register cap (``.maxnreg`` goes with every other directive). calls: names of the functions that it
+    calls, directly or not. elsewhere: what it needs of the modules that its own is linked with, by their number.
     """
 
     name: str
@@ -100,15 +101,16 @@ class TwinKernel:
     header: int
     bodies: tuple[Body, ...]
     can_cap: bool = True
+    calls: tuple[str, ...] = ()
+    elsewhere: Mapping[int, frozenset[Statement]] = field(default_factory=dict)
 
     @cached_property
     def contractible(self) -> bool:
         """Some product may be fused with a sum; where not, inserted code cannot change what comes out."""
-        code = self.bodies[0].code
         if len(self.bodies) == 1:
-            return may_contract(code, self.bodies[0].start, self.bodies[0].end)
+            return may_contract(self.bodies[0].code, self.bodies[0].start, self.bodies[0].end)
         # Called functions may be inlined; then a product and its sum can come from either side of the call.
-        return any(has_product(code, body.start, body.end) for body in self.bodies)
+        return any(has_product(body.code, body.start, body.end) for body in self.bodies)
 
     def capped_text(self, registers: int) -> str:
         """The twin under ``.maxnreg``. header: length of the text before the body."""
@@ -133,10 +135,19 @@ class TwinModule:
 
         names: the originals' names. max_registers: register cap by the original's name.
         """
-        caps = max_registers or {}
         chosen = [kernel for kernel in self.kernels if names is None or kernel.name in names]
+        return self.render_unit(chosen, (), max_registers)
+
+    def render_unit(
+        self,
+        chosen: Collection[TwinKernel],
+        statements: Iterable[Statement],
+        max_registers: Mapping[str, int] | None = None,
+    ) -> str:
+        """A complete PTX module of these twins of its own, and of statements that twins of other modules need."""
+        caps = max_registers or {}
         twins = {kernel.statement: kernel for kernel in chosen}
-        copied = frozenset[Statement]().union(*(kernel.statements for kernel in chosen))
+        copied = frozenset(statements).union(*(kernel.statements for kernel in chosen))
         module = self.module
         version = max((kernel.version for kernel in chosen), default=module.version or (0, 0))
         pieces = [
@@ -161,14 +172,15 @@ def probe_module(
     *,
     names: Collection[str] | None = None,
     version: tuple[int, int] | None = None,
+    linkage: Linkage | None = None,
 ) -> TwinModule:
     """Write the twins of a module's kernels.
 
     names: only these kernels, the others are left out without a word. version: the highest ``.version`` that
-    may be raised to where the probe block needs parameter space; None: the module's own. Raises PtxError when
-    the text has no ``.version`` or no ``.target sm_``.
+    may be raised to where the probe block needs parameter space; None: the module's own. linkage: of a module that
+    is linked with others. Raises PtxError when the text has no ``.version`` or no ``.target sm_``.
     """
-    return _ModuleProber(module, probes, version).run(names)
+    return _ModuleProber(module, probes, version, linkage or Linkage(module)).run(names)
 
 
 def _target(module: Module) -> str:
@@ -181,6 +193,10 @@ def _places(code: str, text: str, body: Body) -> Iterator[int]:
     while at >= 0:
         yield at
         at = code.find(text, at + 1, body.end)
+
+
+def _white_space(module: Module) -> list[str]:
+    return [space for space in " \t\n\r\v\f" if space in module.code]
 
 
 class _SkipError(Exception):
@@ -214,7 +230,9 @@ class _Edits:
 
 
 class _ModuleProber:
-    def __init__(self, module: Module, probes: ProbeSet, version: tuple[int, int] | None) -> None:
+    def __init__(
+        self, module: Module, probes: ProbeSet, version: tuple[int, int] | None, linkage: Linkage
+    ) -> None:
         if module.version is None or module.architecture is None:
             raise PtxError(1, module.text[:80], "no .version, or no .target sm_; not a PTX module for a GPU")
         self.module = module
@@ -222,7 +240,7 @@ class _ModuleProber:
         self.version = module.version
         self.highest = max(version or module.version, module.version)
         self.architecture = module.architecture
-        self.linkage = Linkage(module)
+        self.linkage = linkage
         self.prefix = "%neutrino_"
         while self.prefix in module.text:
             self.prefix = self.prefix[:-1] + "x_"
@@ -245,7 +263,7 @@ class _ModuleProber:
             rf"(?P<opcode>(?:{alternatives})\b(?:\.[\w:]+)*)(?=\s*[;\[{{(%]|\s+[^\s,}}:])",
             re.ASCII,
         )
-        self.white_space = [space for space in " \t\n\r\v\f" if space in module.code]
+        self.white_space = _white_space(module)
         self._plain: dict[str, bool] = {}
         self._matching: dict[str, tuple[Probe, ...]] = {}
         self.has_end_work = bool(self.kernel_after) or any(
@@ -288,21 +306,21 @@ class _ModuleProber:
                 return f"map {entry.name}: sums over {refused[0]} are not supported"
         return None
 
-    def check_text(self, body: Body) -> None:
+    def check_text(self, module: Module, body: Body) -> None:
         """Refuse what ptxas reads otherwise than we do. Raises UnsupportedError."""
-        code = self.module.code
-        for space in self.white_space:
+        code = module.code
+        for space in self.white_space if module is self.module else _white_space(module):
             for at in _places(code, f"{space}.", body):
                 if code.endswith(".reg", 0, at) or code.startswith(".reg", at + 1):
                     continue
                 statement = body.statement_start(at + 1)
                 if code[statement] != "." and code[at + 2].isalpha():
-                    line = self.module.line(statement)
+                    line = module.line(statement)
                     raise UnsupportedError(f"line {line}: white space within an opcode")
         for at in _places(code, ".reg", body):
             special = _SPECIAL.search(code, at, code.find(";", at))
             if special is not None:
-                line = self.module.line(at)
+                line = module.line(at)
                 raise UnsupportedError(f"line {line}: a register of its own is called {special[0]}")
 
     def is_plain(self, probe: Probe) -> bool:
@@ -357,8 +375,8 @@ class _KernelProber:
         if twin_name in self.module.symbols:
             raise _SkipError(Reason.UNSUPPORTED, f"the module has a {twin_name} already")
         needs = owner.linkage.needs(self.entry)
-        for function in (self.entry, *needs.functions):
-            owner.check_text(owner.linkage.body(function))
+        for callee in (Callee(self.module, self.entry, self.body), *needs.functions):
+            owner.check_text(callee.module, callee.body)
         hits, ends = self._candidates()
         if not hits and not owner.kernel_before and not owner.kernel_after:
             raise _SkipError(
@@ -402,7 +420,9 @@ class _KernelProber:
             frozenset(needs.statements),
             self.entry.statement,
             len(head),
-            (self.body, *(owner.linkage.body(function) for function in needs.functions)),
+            (self.body, *(callee.body for callee in needs.functions)),
+            calls=tuple(callee.function.name for callee in needs.functions),
+            elsewhere={number: frozenset(statements) for number, statements in needs.elsewhere.items()},
         )
 
     def _candidates(self) -> tuple[list[tuple[re.Match[str], tuple[Probe, ...]]], list[re.Match[str]]]:
@@ -420,14 +440,13 @@ class _KernelProber:
 
     def _check_functions(self, needs: Needs) -> None:
         """Sites in called functions would need the kernel's registers there."""
-        for function in needs.functions:
-            body = self.owner.linkage.body(function)
-            for match in self.owner.candidate.finditer(self.code, body.start, body.end):
+        for callee in needs.functions:
+            for match in self.owner.candidate.finditer(callee.module.code, callee.body.start, callee.body.end):
                 opcode = match["opcode"]
                 leaves = opcode.split(".")[0] == "exit" and self.owner.has_end_work
                 if leaves or self.owner.matching(opcode):
-                    line = self.module.line(match.start("opcode"))
-                    raise UnsupportedError(f"line {line}: {opcode} in the called function {function.name}")
+                    line = callee.module.line(match.start("opcode"))
+                    raise UnsupportedError(f"line {line}: {opcode} in the called function {callee.function.name}")
 
     def _version(self, needed: int) -> tuple[int, int]:
         """The lowest version not below the module's that has parameter space for that many bytes."""
