@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neutrino.device_kind import DeviceKind
 from neutrino.fatbin import Container, Cubin, Image, ImageKind, read_cubin
@@ -74,7 +74,8 @@ class Source:
 
     machine: the machine code that the driver picks, None where it compiles PTX. text: the PTX, None where
     there is none of the same architecture; then reason and detail say so. arch: to assemble for. options: for
-    ptxas. found: where the PTX was.
+    ptxas. found: where the PTX was. image: index in the container of what the driver picks, machine code or PTX; None
+    where nothing fits.
     """
 
     machine: Cubin | None
@@ -84,6 +85,7 @@ class Source:
     reason: Reason = Reason.PROBED
     detail: str = ""
     found: str = ""
+    image: int | None = None
 
 
 _FLAGS_DROPPED = frozenset({"-v", "--verbose", "-w", "--disable-warnings"})
@@ -133,28 +135,42 @@ def stored_options(line: str) -> tuple[tuple[str, ...], str | None]:
     return tuple(kept), None
 
 
+def picked_image(container: Container, device: str, kind: DeviceKind = DeviceKind.GPU) -> Image | None:
+    """What the driver picks of a container: the machine code that it runs, else the PTX that it compiles.
+
+    device: ``sm_90``. None when nothing fits. The embedded device takes PTX only, that of the highest architecture.
+    """
+    if kind is DeviceKind.GPU and (
+        cubins := _best(container.images, ImageKind.CUBIN, lambda arch: runs_on(arch, device))
+    ):
+        return cubins[0]
+    texts = _best(container.images, ImageKind.PTX, lambda arch: compiles_for(arch, device))
+    return texts[0] if texts else None
+
+
 def find_source(container: Container, device: str, kind: DeviceKind = DeviceKind.GPU) -> Source:
     """The machine code that the driver would run on device (``sm_90``) and the PTX that it stands for.
 
     On the embedded device there is no machine code, and the PTX is the one of the highest architecture that it takes.
     """
-    cubins = (
-        _best(container.images, ImageKind.CUBIN, lambda arch: runs_on(arch, device)) if kind is DeviceKind.GPU else []
-    )
-    texts = [image for image in container.images if image.kind is ImageKind.PTX]
-    if not cubins:
-        fitting = _best(container.images, ImageKind.PTX, lambda arch: compiles_for(arch, device))
-        if not fitting:
-            found = ", ".join(sorted({image.arch or "unknown" for image in container.images})) or "nothing"
-            lacking = "nothing" if kind is DeviceKind.GPU else "no PTX"
-            return Source(None, None, device, (), Reason.NO_PTX, f"{lacking} for {device}: the image holds {found}")
-        target = Device.parse(fitting[0].arch)
+    picked = picked_image(container, device, kind)
+    if picked is None:
+        found = ", ".join(sorted({image.arch or "unknown" for image in container.images})) or "nothing"
+        lacking = "nothing" if kind is DeviceKind.GPU else "no PTX"
+        return Source(None, None, device, (), Reason.NO_PTX, f"{lacking} for {device}: the image holds {found}")
+    if picked.kind is ImageKind.PTX:
+        target = Device.parse(picked.arch)
         suffix = target.suffix if target else ""
         # The driver compiles for the device itself; with a suffix only when the PTX asks for it.
         arch = device if suffix in ("", "f") else device.rstrip("af") + suffix
-        return _with_text(None, fitting[0], arch)
-    machine = read_cubin(cubins[0].data, f"{cubins[0].arch} cubin")
-    arch = machine.arch or cubins[0].arch
+        return replace(_with_text(None, picked, arch), image=picked.index)
+    return replace(_of_machine_code(container, picked), image=picked.index)
+
+
+def _of_machine_code(container: Container, picked: Image) -> Source:
+    machine = read_cubin(picked.data, f"{picked.arch} cubin")
+    arch = machine.arch or picked.arch
+    texts = [image for image in container.images if image.kind is ImageKind.PTX]
     for image in texts:
         if image.arch == arch:
             return _with_text(machine, image, arch)
