@@ -16,16 +16,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry, write_entry
 from neutrino.errors import PtxError, ToolMissingError
-from neutrino.fatbin import CubinKernel, demangle, read_container, read_cubin
+from neutrino.fatbin import Cubin, CubinKernel, demangle, read_container, read_cubin
 from neutrino.numerics import FIRST_ARCHITECTURE, compare, count_arithmetic
 from neutrino.probing.layout import Reason, align_up
 from neutrino.probing.model import Map, ProbeSet
@@ -112,10 +112,7 @@ def make_twins(
         except PtxError as error:
             made = {name: KernelEntry(name, Reason.UNSUPPORTED, str(error)) for name in selected}
         kernels |= made
-    dump.write("kernels.txt", "".join(
-        f"{entry.name}: {entry.reason.word}{': ' if entry.detail else ''}{entry.detail}\n" for entry in
-        kernels.values()
-    ))  # fmt: skip
+    dump.kernels(kernels.values())
     return Twins(tuple(kernels.values()), images)
 
 
@@ -142,6 +139,16 @@ class Dump:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (self._folder / name).write_bytes(data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data)
 
+    def sites(self, twins: Sequence[TwinKernel]) -> None:
+        """What the probes matched."""
+        self.write("sites.json", json.dumps({twin.name: _sites(twin) for twin in twins}, indent=1))
+
+    def kernels(self, entries: Iterable[KernelEntry]) -> None:
+        """What became of each kernel."""
+        self.write("kernels.txt", "".join(
+            f"{entry.name}: {entry.reason.word}{': ' if entry.detail else ''}{entry.detail}\n" for entry in entries
+        ))  # fmt: skip
+
 
 @dataclass(frozen=True)
 class _Rewritten:
@@ -160,20 +167,25 @@ def _make_twins(
     """Entries of the selected kernels, and the images that their twins are in."""
     source, twins = rewritten.source, rewritten.twins
     dump.write("original.ptx", rewritten.module.text.encode("latin-1"))
-    dump.write("sites.json", json.dumps({twin.name: _sites(twin) for twin in twins.kernels}, indent=1))
+    dump.sites(twins.kernels)
     entries = dict(rewritten.entries)
     if not twins.kernels:
         return entries, ()
     if assembler is None:
         text = twins.render()
         dump.write("probed.ptx", text.encode("latin-1"))
-        made = {twin.name: _probed(twin, _manifest(twin, rewritten), capped=False) for twin in twins.kernels}
+        made = {
+            twin.name: _probed(twin, _manifest(twin, source.arch, rewritten.probes), capped=False)
+            for twin in twins.kernels
+        }
         return entries | made, (_ptx_image(rewritten.module, text),)
-    made, images = _Attempt(rewritten, assembler, device, dump).run()
+    made, images = judge_twins(twins.kernels, _OneModule(rewritten, assembler, device, dump), rewritten.probes)
     # A cubin does not say how it was assembled. Triton's enable_fp_fusion=False passes --fmad=false.
     if source.found == DEBUG_SECTION and {entry.reason for entry in (entries | made).values()} == {Reason.NUMERICS}:
         unfused = replace(rewritten, source=replace(source, options=("--fmad=false",)))
-        again, images_again = _Attempt(unfused, assembler, device, dump).run()
+        again, images_again = judge_twins(
+            twins.kernels, _OneModule(unfused, assembler, device, dump), rewritten.probes
+        )
         if any(entry.reason is Reason.PROBED for entry in again.values()):
             made, images = again, images_again
     return entries | made, images
@@ -194,66 +206,54 @@ def _rewrite(
 
 
 @dataclass(frozen=True)
-class _Built:
-    """Twins assembled together: their image, and per twin's name what ptxas and the cubin say. failed: kernel → why."""
+class AssembledTwins:
+    """Twins assembled together. image: what the driver is given."""
 
-    image: bytes = b""
-    kernels: Mapping[str, CubinKernel] = field(default_factory=dict)
-    resources: Mapping[str, Resources] = field(default_factory=dict)
-    warnings: Counter[str] = field(default_factory=Counter)
-    failed: Mapping[str, str] = field(default_factory=dict)
+    image: bytes
+    assembled: Assembled
 
 
-@dataclass(frozen=True)
-class _Original:
-    """The originals: their machine code as it runs, and what ptxas says of their text."""
+class Assembly(Protocol):
+    """How the originals and the twins of one image become machine code.
 
-    kernels: Mapping[str, CubinKernel]
-    resources: Mapping[str, Resources]
-    warnings: Counter[str]
+    name: of what assembles, with its version. arch: what for. machine: the originals as they run, None where that
+    is what assembling their text gives. Both methods raise as ``Assembler.assemble`` and may run at the same time.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def arch(self) -> str: ...
+
+    @property
+    def machine(self) -> Cubin | None: ...
+
+    def originals(self, names: Collection[str]) -> Assembled:
+        """The named kernels' own text assembled, possibly with others."""
+
+    def twins(
+        self, names: Collection[str], registers: Mapping[str, int] | None = None, *, stage: str = ""
+    ) -> AssembledTwins:
+        """The named kernels' twins, under a register cap where registers has one. stage: dumped under that name."""
 
 
-class _Attempt:
-    """The twins of one image, assembled and judged. All state that several steps of it need."""
+class _OneModule:
+    """The originals of one module, and the twins that were made of it."""
 
     def __init__(self, rewritten: _Rewritten, assembler: Assembler, device: DeviceKind, dump: Dump) -> None:
-        self._rewritten = rewritten
         self._source = rewritten.source
         self._module = rewritten.module
         self._twins = rewritten.twins
         self._assembler = assembler
         self._device = device
         self._dump = dump
+        self.name = assembler.name
+        self.arch = rewritten.source.arch
+        self.machine = rewritten.source.machine
 
-    def run(self) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
-        """Entries of the kernels with twins, good or not, and the images that the good ones are in."""
-        twins = self._twins
-        with ThreadPoolExecutor(2) as pool:
-            # The original's spills are only known by assembling its text; ptxas has a process of its own
-            # meanwhile.
-            original_job = pool.submit(self._assemble_original, {twin.name for twin in twins.kernels})
-            built = self._assemble_twins("probed", None)
-            try:
-                original = original_job.result()
-            except AssemblyError as error:
-                detail = f"{self._assembler.name} refuses the original: {error.reason}"
-                return {twin.name: KernelEntry(twin.name, Reason.ASSEMBLER, detail) for twin in twins.kernels}, ()
-        warned = self._warned(original, built)
-        verdicts = {twin.name: self._judge(twin, original, built, warned) for twin in twins.kernels}
-        good = [twin for twin in twins.kernels if verdicts[twin.name] is None]
-        capped = self._cap(good, original, built)
-        entries = {}
-        for twin in twins.kernels:
-            verdict = verdicts[twin.name]
-            entries[twin.name] = (
-                self._probed(twin, original, built, capped) if verdict is None else KernelEntry(twin.name, *verdict)
-            )
-        if not good:
-            return entries, ()
-        return entries, (built.image, capped.image) if capped.kernels else (built.image,)
-
-    def _assemble_original(self, names: Collection[str]) -> _Original:
-        text = _only_kernels(self._module, names)
+    def originals(self, names: Collection[str]) -> Assembled:
+        text = only_kernels(self._module, names)
         try:
             assembled = self._assemble(text)
         except AssemblyError:
@@ -263,27 +263,107 @@ class _Attempt:
             assembled = self._assemble(self._module.text)
         self._dump.write("original.cubin", assembled.cubin)
         self._dump.write("original.warnings.txt", "\n".join(assembled.warnings))
-        machine = self._source.machine or read_cubin(assembled.cubin, "assembled original")
-        return _Original(machine.kernels, assembled.resources, _performance_warnings(assembled))
+        return assembled
+
+    def twins(
+        self, names: Collection[str], registers: Mapping[str, int] | None = None, *, stage: str = ""
+    ) -> AssembledTwins:
+        text = self._twins.render(names, registers)
+        if stage:
+            self._dump.write(f"{stage}.ptx", text.encode("latin-1"))
+        assembled = self._assemble(text)
+        if stage:
+            self._dump.write(f"{stage}.cubin", assembled.cubin)
+            self._dump.write(f"{stage}.warnings.txt", "\n".join(assembled.warnings))
+        image = assembled.cubin if self._device is DeviceKind.GPU else _ptx_image(self._module, text)
+        return AssembledTwins(image, assembled)
 
     def _assemble(self, text: str) -> Assembled:
         return self._assembler.assemble(text, self._source.arch, self._source.options)
 
+
+@dataclass(frozen=True)
+class _Built:
+    """Twins assembled together: their image, and per twin's name what ptxas and the cubin say. failed: kernel → why."""
+
+    image: bytes = b""
+    kernels: Mapping[str, CubinKernel] = field(default_factory=dict)
+    functions: Mapping[str, bytes] = field(default_factory=dict)
+    resources: Mapping[str, Resources] = field(default_factory=dict)
+    warnings: Counter[str] = field(default_factory=Counter)
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Original:
+    """The originals: their machine code as it runs, and what ptxas says of their text."""
+
+    machine: Cubin
+    resources: Mapping[str, Resources]
+    warnings: Counter[str]
+
+
+def judge_twins(
+    twins: Sequence[TwinKernel], assembly: Assembly, probes: ProbeSet
+) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
+    """Assemble twins and hold them against their originals.
+
+    Gives entries of all kernels with twins, good or not, and the images that the good ones are in.
+    """
+    return _Attempt(twins, assembly, probes).run()
+
+
+class _Attempt:
+    """The twins of one image, assembled and judged. All state that several steps of it need."""
+
+    def __init__(self, twins: Sequence[TwinKernel], assembly: Assembly, probes: ProbeSet) -> None:
+        self._twins = twins
+        self._assembly = assembly
+        self._probes = probes
+
+    def run(self) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
+        twins = self._twins
+        with ThreadPoolExecutor(2) as pool:
+            # The original's spills are only known by assembling its text; ptxas has a process of its own
+            # meanwhile.
+            original_job = pool.submit(self._assemble_original, {twin.name for twin in twins})
+            built = self._assemble_twins("probed", None)
+            try:
+                original = original_job.result()
+            except AssemblyError as error:
+                detail = f"{self._assembly.name} refuses the original: {error.reason}"
+                return {twin.name: KernelEntry(twin.name, Reason.ASSEMBLER, detail) for twin in twins}, ()
+        warned = self._warned(original, built)
+        verdicts = {twin.name: self._judge(twin, original, built, warned) for twin in twins}
+        good = [twin for twin in twins if verdicts[twin.name] is None]
+        capped = self._cap(good, original, built)
+        entries = {}
+        for twin in twins:
+            verdict = verdicts[twin.name]
+            entries[twin.name] = (
+                self._probed(twin, original, built, capped) if verdict is None else KernelEntry(twin.name, *verdict)
+            )
+        if not good:
+            return entries, ()
+        return entries, (built.image, capped.image) if capped.kernels else (built.image,)
+
+    def _assemble_original(self, names: Collection[str]) -> _Original:
+        assembled = self._assembly.originals(names)
+        machine = self._assembly.machine or read_cubin(assembled.cubin, "assembled original")
+        return _Original(machine, assembled.resources, _performance_warnings(assembled))
+
     def _assemble_twins(self, stage: str, registers: Mapping[str, int] | None) -> _Built:
         """Assemble the twins of registers' kernels, or all; when that fails, one by one, to lose only the bad ones."""
-        twins = self._twins
-        names = list(registers) if registers is not None else [twin.name for twin in twins.kernels]
-        text = twins.render(names, registers)
-        self._dump.write(f"{stage}.ptx", text.encode("latin-1"))
+        names = list(registers) if registers is not None else [twin.name for twin in self._twins]
         try:
-            return self._built(text, stage)
+            return self._built(names, registers, stage)
         except AssemblyError as error:
             failed = {names[0]: error.reason} if len(names) == 1 else self._refused(names, registers)
         left = [name for name in names if name not in failed]
         if not left:
             return _Built(failed=failed)
         try:
-            built = self._built(twins.render(left, registers), stage)
+            built = self._built(left, registers, stage)
         except AssemblyError as error:
             return _Built(failed=failed | dict.fromkeys(left, f"only together with other twins: {error.reason}"))
         return replace(built, failed=failed)
@@ -291,7 +371,7 @@ class _Attempt:
     def _refused(self, names: Sequence[str], registers: Mapping[str, int] | None) -> dict[str, str]:
         def attempt(name: str) -> str | None:
             try:
-                self._assemble(self._twins.render([name], registers))
+                self._assembly.twins([name], registers)
             except AssemblyError as error:
                 return error.reason
             return None
@@ -299,13 +379,16 @@ class _Attempt:
         with ThreadPoolExecutor(2) as pool:
             return {name: reason for name, reason in zip(names, pool.map(attempt, names), strict=True) if reason}
 
-    def _built(self, text: str, stage: str) -> _Built:
-        assembled = self._assemble(text)
-        self._dump.write(f"{stage}.cubin", assembled.cubin)
-        self._dump.write(f"{stage}.warnings.txt", "\n".join(assembled.warnings))
-        kernels = read_cubin(assembled.cubin, stage).kernels
-        image = assembled.cubin if self._device is DeviceKind.GPU else _ptx_image(self._module, text)
-        return _Built(image, kernels, assembled.resources, _performance_warnings(assembled))
+    def _built(self, names: Sequence[str], registers: Mapping[str, int] | None, stage: str) -> _Built:
+        twins = self._assembly.twins(names, registers, stage=stage)
+        cubin = read_cubin(twins.assembled.cubin, stage)
+        return _Built(
+            twins.image,
+            cubin.kernels,
+            cubin.functions,
+            twins.assembled.resources,
+            _performance_warnings(twins.assembled),
+        )
 
     def _warned(self, original: _Original, built: _Built) -> dict[str, str]:
         """Kernels whose twins ptxas warns of where it did not warn of the original, and the warning."""
@@ -319,10 +402,10 @@ class _Attempt:
                 unnamed = True
         if unnamed:
             # It does not say which kernel it is about, so each is assembled alone.
-            for twin in self._twins.kernels:
+            for twin in self._twins:
                 if twin.twin_name in built.kernels:
-                    alone = _performance_warnings(self._assemble(self._twins.render([twin.name])))
-                    before = _performance_warnings(self._assemble(_only_kernels(self._module, {twin.name})))
+                    alone = _performance_warnings(self._assembly.twins([twin.name]).assembled)
+                    before = _performance_warnings(self._assembly.originals([twin.name]))
                     for text in alone - before:
                         warned[twin.name] = text
         return warned
@@ -332,10 +415,10 @@ class _Attempt:
     ) -> tuple[Reason, str] | None:
         """What stands against using a twin, None when nothing does."""
         if twin.name in built.failed:
-            return Reason.ASSEMBLER, f"{self._assembler.name}: {built.failed[twin.name]}"
+            return Reason.ASSEMBLER, f"{self._assembly.name}: {built.failed[twin.name]}"
         if twin.name in warned:
-            return Reason.ASSEMBLER, f"{self._assembler.name} warns: {warned[twin.name]}"
-        before, after = original.kernels[twin.name], built.kernels[twin.twin_name]
+            return Reason.ASSEMBLER, f"{self._assembly.name} warns: {warned[twin.name]}"
+        before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         expected = [(parameter.offset, parameter.size) for parameter in twin.parameters]
         shipped = [(offset, size) for _, offset, size in before.parameters]
         if shipped != expected:
@@ -349,16 +432,27 @@ class _Attempt:
         difference = compare(self._count(before), self._count(after), twin.own_arithmetic)
         # Held against kernels without a contractible pair as well, whose code ptxas copied or unrolled otherwise: what
         # the machine code shows counts for more than what the text promises.
-        return None if difference is None else (Reason.NUMERICS, difference)
+        if difference is not None:
+            return Reason.NUMERICS, difference
+        # A function that only one of them calls is inlined in the other, whose count shows it.
+        for name in sorted({*twin.calls} & original.machine.functions.keys() & built.functions.keys()):
+            difference = compare(
+                count_arithmetic(original.machine.functions[name], self._assembly.arch),
+                count_arithmetic(built.functions[name], self._assembly.arch),
+                {},
+            )
+            if difference is not None:
+                return Reason.NUMERICS, f"in the called function {name}: {difference}"
+        return None
 
     def _count(self, kernel: CubinKernel) -> dict[str, int]:
-        return count_arithmetic(kernel.code, self._source.arch)
+        return count_arithmetic(kernel.code, self._assembly.arch)
 
     def _cap(self, good: Sequence[TwinKernel], original: _Original, built: _Built) -> _Built:
         """Again, under the original's register count, the twins that need more; only those that came out well."""
         limits = {}
         for twin in good:
-            limit = align_up(original.kernels[twin.name].registers, _REGISTER_UNIT)
+            limit = align_up(original.machine.kernels[twin.name].registers, _REGISTER_UNIT)
             if align_up(built.kernels[twin.twin_name].registers, _REGISTER_UNIT) > limit and twin.can_cap:
                 limits[twin.name] = limit
         if not limits:
@@ -376,9 +470,9 @@ class _Attempt:
         return replace(capped, kernels=sound)
 
     def _probed(self, twin: TwinKernel, original: _Original, built: _Built, capped: _Built) -> KernelEntry:
-        before, after = original.kernels[twin.name], built.kernels[twin.twin_name]
+        before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         under_cap = capped.kernels.get(twin.twin_name)
-        manifest = _manifest(twin, self._rewritten) | {
+        manifest = _manifest(twin, self._assembly.arch, self._probes) | {
             "registers": {
                 "original": before.registers,
                 "twin": after.registers,
@@ -394,21 +488,21 @@ class _Attempt:
                 "original": self._count(before), "twin": self._count(after), "own": dict(twin.own_arithmetic),
                 "contractible": twin.contractible,
             },
-            "assembler": self._assembler.name,
+            "assembler": self._assembly.name,
         }  # fmt: skip
         return _probed(twin, manifest, capped=under_cap is not None)
 
 
-def _manifest(twin: TwinKernel, rewritten: _Rewritten) -> dict[str, Any]:
+def _manifest(twin: TwinKernel, arch: str, probes: ProbeSet) -> dict[str, Any]:
     """What a manifest holds of a twin that no assembler has seen."""
     return {
         "name": twin.name,
         "demangled": demangle(twin.name),
         "twin": twin.twin_name,
-        "arch": rewritten.source.arch,
+        "arch": arch,
         "parameters": [{"offset": item.offset, "size": item.size} for item in twin.parameters],
         "block": {"offset": twin.block_offset, "size": twin.block_size},
-        "maps": [_map(entry) for entry in rewritten.probes.maps],
+        "maps": [_map(entry) for entry in probes.maps],
         "variables": list(twin.variables),
         "registers": None,
         "spills": None,
@@ -461,7 +555,7 @@ def _performance_warnings(assembled: Assembled) -> Counter[str]:
     )
 
 
-def _only_kernels(module: Module, names: Collection[str]) -> str:
+def only_kernels(module: Module, names: Collection[str]) -> str:
     """The module's text without other kernels than these."""
     pieces, position = [], 0
     for entry in module.entries:
