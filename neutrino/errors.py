@@ -10,6 +10,16 @@ from pathlib import Path
 class NeutrinoError(Exception):
     """Root of everything that Neutrino raises on purpose."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Workers raise them in one process for another. What Exception does would call __init__ with the message alone.
+        return _remade, (type(self), self.args, self.__dict__)
+
+
+def _remade(kind: type[NeutrinoError], args: tuple[object, ...], facts: dict[str, object]) -> NeutrinoError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(facts)
+    return error
+
 
 class FormatError(NeutrinoError):
     """A file or an image does not have the form that it claims.
