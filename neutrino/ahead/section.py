@@ -34,7 +34,7 @@ _KINDS = (DeviceKind.GPU, DeviceKind.EMBEDDED)
 _CODES = {"u32": "I", "u64": "Q"}
 
 
-def _packing(layout: Struct) -> struct.Struct:
+def packing(layout: Struct) -> struct.Struct:
     """A structure of the layout for ``struct``; arrays of bytes are one bytes value."""
     return struct.Struct(
         "<"
@@ -45,8 +45,8 @@ def _packing(layout: Struct) -> struct.Struct:
     )
 
 
-_HEADER = _packing(SECTION_HEADER)
-_ROW = _packing(SECTION_TWINS)
+_HEADER = packing(SECTION_HEADER)
+_ROW = packing(SECTION_TWINS)
 _HEADER_FIELDS = [member.name for member in SECTION_HEADER.members]
 _ROW_FIELDS = [member.name for member in SECTION_TWINS.members]
 
