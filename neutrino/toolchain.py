@@ -28,6 +28,9 @@ from neutrino.errors import NeutrinoError, ToolError, ToolMissingError
 ASSEMBLER_HINT = 'pip install "neutrino-gpu[cuda]", or name one in NEUTRINO_PTXAS'
 ASSEMBLE_TIMEOUT = 600.0
 """Seconds that one ``ptxas`` may take; a 4.8 MB module of 201 kernels takes 5."""
+LINKER_HINT = "it comes with the CUDA toolkit (nvidia-cuda-nvcc from CUDA 13 on); name one in NEUTRINO_NVLINK"
+LINK_TIMEOUT = 120.0
+"""Seconds that one ``nvlink`` may take; 201 kernels take less than one."""
 
 # CUDA release -> PTX ISA version: the table "PTX Release History" of the PTX ISA manual, "Release Notes".
 # 12.6 came with 8.5. A release newer than the table accepts at least the last line's.
@@ -38,14 +41,24 @@ _PTX_RELEASES: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = (
     ((12, 7), (8, 6)), ((12, 8), (8, 7)), ((12, 9), (8, 8)), ((13, 0), (9, 0)), ((13, 1), (9, 1)),
 )  # fmt: skip
 
+# Architecture -> CUDA release whose assembler knows it first: the same manual, table "PTX Release History".
+_FIRST_RELEASES: dict[int, tuple[int, int]] = {
+    75: (10, 0), 80: (11, 0), 86: (11, 1), 87: (11, 4), 88: (13, 0), 89: (11, 8), 90: (11, 8),
+    100: (12, 8), 101: (12, 8), 103: (12, 9), 110: (13, 0), 120: (12, 8), 121: (12, 9),
+}  # fmt: skip
+
 LATEST_PTX = _PTX_RELEASES[-1][1]
 """The highest PTX ISA ``.version`` known here, for twins that no assembler sees."""
 
 _TOOLKIT = Path("/usr/local/cuda")
 _CRASHES = {-4: "SIGILL", -6: "SIGABRT", -8: "SIGFPE", -11: "SIGSEGV"}
-_REFUSAL = re.compile(r"^ptxas (?:error|fatal)\s*:|^ptxas .*, line \d+; (?:error|fatal)\s*:", re.MULTILINE)
+_REFUSAL = re.compile(
+    r"^(?:ptxas|nvlink) (?:error|fatal)\s*:|^ptxas .*, line \d+; (?:error|fatal)\s*:", re.MULTILINE
+)
+# The last two are nvlink's for a folder that is not there and for a full disk.
 _ENVIRONMENT = re.compile(
     r"could not be (?:opened|read|written|created)|[Mm]emory allocation|No space left|out of memory|bad_alloc"
+    r"|Could not open|Internal error: writing file"
 )
 
 
@@ -59,14 +72,16 @@ class ToolResult:
 
 
 class AssemblyError(ToolError):
-    """The assembler refused the text or crashed on it: a verdict about the text, unlike any other ToolError."""
+    """The assembler or linker refused its input or crashed on it: a verdict about that, unlike any other ToolError."""
 
     @property
     def reason(self) -> str:
         """The first line that says what is wrong, without the path of the temporary file."""
         for line in self.stderr.splitlines():
             if _REFUSAL.search(line):
-                return re.sub(r"^ptxas .*?, line (\d+); ", r"line \1: ", line).replace("ptxas ", "", 1).strip()
+                line = re.sub(r"^ptxas .*?, line (\d+); ", r"line \1: ", line)
+                line = re.sub(r"^(?:ptxas|nvlink) ", "", line)
+                return re.sub(r" in '[^']*/[^']*'", "", line).strip()
         return f"it crashed ({_CRASHES[self.status]})" if self.status in _CRASHES else str(self)
 
 
@@ -210,15 +225,50 @@ class Assembler:
                 raise _classified(error) from error
             cubin = result.read_bytes()
         # ptxas 13.0 ends with status 0 when the disk filled up while it wrote.
-        if not _is_whole_elf(cubin):
-            raise OSError(
-                errno.ENOSPC,
-                f"ptxas wrote a truncated cubin of {len(cubin)} bytes; is the disk full?",
-                folder,
-            )
+        _check_whole("ptxas", cubin, folder)
         # Triton's ptxas and those before 11 print some of it on stdout.
         printed = done.stderr + done.stdout.decode("utf-8", "replace")
         return Assembled(cubin, _parse_resources(printed), _parse_warnings(printed))
+
+
+@dataclass(frozen=True)
+class Linker:
+    """An ``nvlink``. version: (13, 0, 88). identity: what tells two builds of it apart, for the cache key."""
+
+    path: Path
+    version: tuple[int, int, int]
+    identity: str = field(compare=False)
+
+    @property
+    def name(self) -> str:
+        """``nvlink 13.0.88``."""
+        return "nvlink " + ".".join(map(str, self.version))
+
+    def link(self, cubins: Sequence[bytes], arch: str, *, timeout: float = LINK_TIMEOUT) -> bytes:
+        """Link relocatable cubins (``ptxas -c``) for arch (``sm_90a``) into one that the driver loads.
+
+        timeout: seconds. Raises AssemblyError when they do not go together, as for a function that none of them
+        defines; ToolError or OSError when the machine is at fault. nvlink 13.0 takes a truncated cubin without a
+        word, so these must be whole.
+        """
+        with tempfile.TemporaryDirectory(prefix="neutrino-") as folder:
+            inputs = [Path(folder) / f"unit{number}.cubin" for number in range(len(cubins))]
+            for path, cubin in zip(inputs, cubins, strict=True):
+                path.write_bytes(cubin)
+            result = Path(folder) / "linked.cubin"
+            try:
+                run_tool([self.path, f"-arch={arch}", "-m64", *inputs, "-o", result], timeout=timeout)
+            except ToolError as error:
+                raise _classified(error) from error
+            linked = result.read_bytes()
+        _check_whole("nvlink", linked, folder)
+        return linked
+
+
+def _check_whole(tool: str, cubin: bytes, folder: str) -> None:
+    if not _is_whole_elf(cubin):
+        problem = f"{tool} wrote a truncated cubin of {len(cubin)} bytes; is the disk full?"
+        raise OSError(errno.ENOSPC, problem, folder)
 
 
 def _classified(error: ToolError) -> ToolError:
@@ -281,9 +331,20 @@ _BUILD = re.compile(r"^Build (\S+)", re.MULTILINE)
 _VERSIONS_FILE = "assemblers.json"
 
 
-@functools.lru_cache(maxsize=64)
 def _assembler_at(path: Path) -> Assembler | None:
-    """The assembler at path, None when it cannot say its version. What it said is kept by path, size and time."""
+    """The assembler at path, None when it cannot say its version."""
+    found = _release_at(path)
+    return Assembler(path, found[0], f"ptxas {found[1]}") if found else None
+
+
+def _linker_at(path: Path) -> Linker | None:
+    found = _release_at(path)
+    return Linker(path, found[0], f"nvlink {found[1]}") if found else None
+
+
+@functools.lru_cache(maxsize=64)
+def _release_at(path: Path) -> tuple[tuple[int, int, int], str] | None:
+    """A tool's version, and the same with its build; None when it cannot say. Kept by path, size and time."""
     status = path.stat()
     stamp = f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}"
     known = _known_versions()
@@ -301,7 +362,7 @@ def _assembler_at(path: Path) -> Assembler | None:
             write_private(private_folder(cache_root()) / _VERSIONS_FILE, json.dumps(known).encode())
     release, build_name = known[stamp]
     major, minor, patch = map(int, release.split("."))
-    return Assembler(path, (major, minor, patch), f"ptxas {release} {build_name}")
+    return (major, minor, patch), f"{release} {build_name}"
 
 
 def _known_versions() -> dict[str, tuple[str, str]]:
@@ -319,6 +380,25 @@ def _known_versions() -> dict[str, tuple[str, str]]:
     }
 
 
+def _chosen_assembler() -> Assembler | None:
+    """The one that NEUTRINO_PTXAS names."""
+    chosen = _chosen_tool("ptxas")
+    if chosen is None:
+        return None
+    assembler = _assembler_at(chosen)
+    if assembler is None:
+        raise ToolMissingError("ptxas", f"NEUTRINO_PTXAS names {chosen}, which does not say its version")
+    return assembler
+
+
+def _assemblers() -> list[Assembler]:
+    """Every one there is, at least one. Raises ToolMissingError."""
+    found = [entry for path in _tool_candidates("ptxas") if (entry := _assembler_at(path)) is not None]
+    if not found:
+        raise ToolMissingError("ptxas", ASSEMBLER_HINT)
+    return found
+
+
 def find_assembler(driver_version: int | None = None) -> Assembler:
     """The ``ptxas`` to use: NEUTRINO_PTXAS, else the highest release not newer than the driver's.
 
@@ -326,15 +406,10 @@ def find_assembler(driver_version: int | None = None) -> Assembler:
     When all are newer, the lowest of the driver's major release: within one, newer cubins load on older
     drivers ("CUDA Compatibility", minor version compatibility). Raises ToolMissingError, with what was found.
     """
-    chosen = _chosen_tool("ptxas")
+    chosen = _chosen_assembler()
     if chosen is not None:
-        assembler = _assembler_at(chosen)
-        if assembler is None:
-            raise ToolMissingError("ptxas", f"NEUTRINO_PTXAS names {chosen}, which does not say its version")
-        return assembler
-    found = [entry for path in _tool_candidates("ptxas") if (entry := _assembler_at(path)) is not None]
-    if not found:
-        raise ToolMissingError("ptxas", ASSEMBLER_HINT)
+        return chosen
+    found = _assemblers()
     if driver_version is None:
         return max(found, key=lambda entry: entry.version)
     release = (driver_version // 1000, driver_version % 1000 // 10)
@@ -351,9 +426,53 @@ def find_assembler(driver_version: int | None = None) -> Assembler:
     )
 
 
+def find_linker(assembler: Assembler) -> Linker:
+    """The ``nvlink`` for what an assembler makes: NEUTRINO_NVLINK, else the oldest that is not older than it.
+
+    It must be of the assembler's major release, since what it writes needs a driver of its own. Raises
+    ToolMissingError, with what was found.
+    """
+    chosen = _chosen_tool("nvlink")
+    candidates = [chosen] if chosen is not None else list(_tool_candidates("nvlink"))
+    found = [entry for path in candidates if (entry := _linker_at(path)) is not None]
+    if chosen is not None and not found:
+        raise ToolMissingError("nvlink", f"NEUTRINO_NVLINK names {chosen}, which does not say its version")
+    major = assembler.version[0]
+    fitting = [entry for entry in found if entry.version >= assembler.version and entry.version[0] == major]
+    if fitting:
+        return min(fitting, key=lambda entry: entry.version)
+    others = ", ".join(sorted({entry.name for entry in found}))
+    detail = f"{assembler.name} needs one of release {major}, not older than itself"
+    raise ToolMissingError("nvlink", f"{detail}{f', and here is {others}' if others else ''}; {LINKER_HINT}")
+
+
 def assembler_identity(driver_version: int | None = None) -> str:
     """The identity of the assembler that find_assembler would return; starts no process once it is known.
 
     Raises ToolMissingError as find_assembler does.
     """
     return find_assembler(driver_version).identity
+
+
+def release_of_ptx(version: tuple[int, int]) -> tuple[int, int] | None:
+    """The first CUDA release that takes PTX of that ``.version``; None for a version of none that is known."""
+    return next((release for release, ptx in _PTX_RELEASES if ptx >= version), None)
+
+
+def find_assembler_for(release: tuple[int, int] | None, arch: str) -> Assembler:
+    """The ``ptxas`` for code that is used later, elsewhere: NEUTRINO_PTXAS, else the newest not newer than the
+    original's toolkit.
+
+    release: of that toolkit, as (12, 4); None when it is not known: then the oldest. arch: to assemble for, as
+    ``sm_90a``; what does not know it is passed over. When all that know it are newer than the toolkit, the oldest of
+    them: its code asks the least of the driver. Raises ToolMissingError when there is none at all.
+    """
+    chosen = _chosen_assembler()
+    if chosen is not None:
+        return chosen
+    found = sorted(_assemblers(), key=lambda entry: entry.version)
+    number = int("".join(character for character in arch if character.isdigit()) or 0)
+    first = _FIRST_RELEASES.get(number, (0, 0))
+    knowing = [entry for entry in found if entry.version[:2] >= first] or found[-1:]
+    fitting = [entry for entry in knowing if release is not None and entry.version[:2] <= release]
+    return fitting[-1] if fitting else knowing[0]

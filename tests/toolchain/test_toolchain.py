@@ -21,7 +21,9 @@ from neutrino.toolchain import (
     Resources,
     assembler_identity,
     find_assembler,
+    find_assembler_for,
     find_tool,
+    release_of_ptx,
     run_tool,
 )
 
@@ -43,9 +45,9 @@ ret;
 def _fresh(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("NEUTRINO_PTXAS", raising=False)
-    toolchain._assembler_at.cache_clear()
+    toolchain._release_at.cache_clear()
     yield
-    toolchain._assembler_at.cache_clear()
+    toolchain._release_at.cache_clear()
 
 
 @pytest.fixture
@@ -152,6 +154,34 @@ def test_the_highest_release_not_newer_than_the_driver(tmp_path, only, driver, e
     assert find_assembler(driver).version == expected
 
 
+@pytest.mark.parametrize(
+    ("toolkit", "arch", "expected"),
+    [
+        ((13, 1), "sm_90", (13, 1, 80)),
+        ((13, 0), "sm_90a", (12, 8, 93)),
+        ((12, 4), "sm_80", (12, 4, 131)),
+        ((11, 8), "sm_80", (12, 4, 131)),
+        (None, "sm_80", (12, 4, 131)),
+        ((12, 4), "sm_100a", (12, 8, 93)),
+        ((12, 4), "sm_110", (13, 1, 80)),
+    ],
+)
+def test_ahead_of_time_the_newest_not_newer_than_the_toolkit(tmp_path, only, monkeypatch, toolkit, arch, expected):
+    for release in ("12.4.131", "12.8.93", "13.1.80"):
+        assembler_of(tmp_path / release, release)
+    only(*(tmp_path / release for release in ("12.8.93", "12.4.131", "13.1.80")))
+    assert find_assembler_for(toolkit, arch).version == expected
+    monkeypatch.setenv("NEUTRINO_PTXAS", str(tmp_path / "13.1.80" / "ptxas"))
+    assert find_assembler_for(toolkit, arch).version == (13, 1, 80)
+
+
+@pytest.mark.parametrize(
+    ("ptx", "release"), [((8, 4), (12, 4)), ((8, 5), (12, 5)), ((7, 8), (11, 8)), ((9, 0), (13, 0)), ((99, 0), None)]
+)
+def test_the_release_that_first_took_a_version(ptx, release):
+    assert release_of_ptx(ptx) == release
+
+
 def test_within_a_major_release_a_newer_assembler_will_do(tmp_path, only):
     for release in ("13.1.80", "13.2.51"):
         assembler_of(tmp_path / release, release)
@@ -174,19 +204,19 @@ def test_the_version_is_asked_once_per_file(tmp_path, only):
     starts = tmp_path / "a" / "starts"
     first = assembler_identity(13000)
     assert first == "ptxas 13.0.88 cuda_13.0.r/compiler.1_0"
-    toolchain._assembler_at.cache_clear()
+    toolchain._release_at.cache_clear()
     assert assembler_identity(13000) == first
     assert starts.read_text() == "started\n"
     known = next((tmp_path / "xdg").rglob("assemblers.json"))
     assert stat.S_IMODE(known.stat().st_mode) == 0o600
-    toolchain._assembler_at.cache_clear()
+    toolchain._release_at.cache_clear()
     os.utime(path, ns=(1, 1))
     assembler_identity(13000)
     assert starts.read_text() == "started\nstarted\n"
     # A damaged file of known versions costs a start, nothing else.
     for damage in ("{", "[]", '{"a": 1}', known.read_text().replace("13.0.88", "13.0")):
         known.write_text(damage)
-        toolchain._assembler_at.cache_clear()
+        toolchain._release_at.cache_clear()
         assert assembler_identity(13000) == first
 
 
