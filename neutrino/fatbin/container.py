@@ -6,6 +6,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from neutrino.errors import FormatError
 from neutrino.fatbin.compression import Compression
@@ -13,11 +14,15 @@ from neutrino.fatbin.cubin import cubin_arch
 from neutrino.fatbin.cursor import Cursor
 from neutrino.fatbin.elf import EM_AMDGPU, EM_CUDA, Elf
 from neutrino.fatbin.elf import MAGIC as ELF_MAGIC
-from neutrino.fatbin.entry import read_entry
+from neutrino.fatbin.entry import entry_extent, read_entry
 from neutrino.fatbin.image import Image, ImageKind
 from neutrino.fatbin.ptxscan import is_ptx, ptx_target
 
+if TYPE_CHECKING:
+    from neutrino.fatbin.bundle import Bundle
+
 CUDA_FATBIN = "cuda-fatbin"
+HIP_BUNDLE = "hip-bundle"
 FILE = "file"
 
 _HEADER = struct.Struct("<IHHQ")
@@ -29,9 +34,10 @@ _FOREIGN = {
     struct.pack("<I", 0x466243B1): "a fatbin wrapper, which only points to the container",
     b"!<ar": "an archive",
     b"!<th": "a thin archive",
-    b"__CL": "an offload bundle of clang",
-    b"CCOB": "a compressed offload bundle of clang",
 }
+_BUNDLE_MAGICS = (b"__CL", b"CCOB")
+BUNDLE_SECTION = "__CLANG_OFFLOAD_BUNDLE__"
+"""How the names of sections begin in which clang keeps the device code of an object; what follows is its target."""
 _BITCODE_MAGIC = b"BC\xc0\xde"
 _NOT_ZERO = re.compile(rb"[^\0]")
 
@@ -40,9 +46,10 @@ _NOT_ZERO = re.compile(rb"[^\0]")
 class Container:
     """Images that belong together: those of one translation unit, or one bare image.
 
-    kind: ``cuda-fatbin`` or ``file``. section: of the host ELF, empty if none. offset, size: in the file, in
-    bytes. header: the container's own, empty for ``file``. trailing: bytes behind it that were handed over
-    with it.
+    kind: ``cuda-fatbin``, ``hip-bundle`` or ``file``. section: of the host ELF, empty if none. offset, size: in the
+    file, in bytes. header: the container's own, empty for ``file``. trailing: bytes behind it that were handed over
+    with it. bundle: of a ``hip-bundle``, its table and how it is compressed; None when the image is a section of its
+    own.
     """
 
     index: int
@@ -53,6 +60,7 @@ class Container:
     images: tuple[Image, ...]
     header: bytes = field(default=b"", repr=False)
     trailing: bytes = field(default=b"", repr=False)
+    bundle: Bundle | None = field(default=None, repr=False)
 
 
 def read_container(data: bytes | memoryview, name: str) -> Container:
@@ -62,32 +70,35 @@ def read_container(data: bytes | memoryview, name: str) -> Container:
     FormatError.
     """
     view = memoryview(data)
-    if bytes(view[:4]) != _MAGIC_BYTES:
-        return read_bare(view, name)
     cursor = Cursor(view, name)
-    container = _read_fatbin(cursor, 0, "")
+    if is_fatbin(view):
+        container = _read_fatbin(cursor, 0, "")
+    elif bytes(view[:4]) in _BUNDLE_MAGICS:
+        container = _read_bundle(cursor, 0, "")
+    else:
+        return read_bare(view, name)
     return replace(container, trailing=bytes(cursor.take(cursor.remaining, "rest")))
 
 
-def read_bare(data: memoryview, name: str) -> Container:
-    """A file or buffer that is one image: one container of kind ``file``. Raises FormatError for anything
-    else."""
+def read_bare(data: memoryview, name: str, section: str = "", base: int = 0) -> Container:
+    """Data that are one image: one container of kind ``file``. section, base: where the data are, if not the whole
+    file. Raises FormatError for anything else."""
     magic = bytes(data[:4])
     if magic == ELF_MAGIC:
-        machine = Elf(data, name).machine
+        machine = Elf(data, name, base).machine
         if machine == EM_CUDA:
-            return _bare(data, name, ImageKind.CUBIN, cubin_arch(data, name))
+            return _bare(data, name, ImageKind.CUBIN, cubin_arch(data, name), section, base)
         if machine == EM_AMDGPU:
-            return _bare(data, name, ImageKind.CODE_OBJECT, "")
+            return _bare(data, name, ImageKind.CODE_OBJECT, "", section, base)
         known = f"{EM_CUDA} (CUDA) or {EM_AMDGPU} (AMD GPU)"
-        raise Cursor(data, name).error("e_machine", str(machine), known, at=0x12)
+        raise Cursor(data, name, base=base).error("e_machine", str(machine), known, at=0x12)
     if magic == _BITCODE_MAGIC:
-        return _bare(data, name, ImageKind.BITCODE, "")
+        return _bare(data, name, ImageKind.BITCODE, "", section, base)
     if is_ptx(data):
-        return _bare(data, name, ImageKind.PTX, ptx_target(data))
+        return _bare(data, name, ImageKind.PTX, ptx_target(data), section, base)
     found = _FOREIGN.get(magic) or (magic.hex(" ") if magic else "empty")
     expected = "a fatbin container, a cubin, or PTX text (it begins with .version)"
-    raise FormatError(name, 0, "content", found, expected)
+    raise FormatError(name, base, "content", found, expected)
 
 
 def read_fatbins(cursor: Cursor, section: str, first_index: int = 0) -> Iterator[Container]:
@@ -104,6 +115,53 @@ def read_fatbins(cursor: Cursor, section: str, first_index: int = 0) -> Iterator
         index += 1
 
 
+def read_bundles(cursor: Cursor, section: str, first_index: int = 0) -> Iterator[Container]:
+    """As read_fatbins, for the offload bundles of ``.hip_fatbin``, plain and compressed ones mixed."""
+    index = first_index
+    while found := _NOT_ZERO.search(cursor.data, cursor.position, cursor.end):
+        cursor.seek(found.start(), "bundle")
+        yield _read_bundle(cursor, index, section)
+        index += 1
+
+
+def read_bundled_section(cursor: Cursor, section: str, index: int = 0) -> Container | None:
+    """The one image of a ``__CLANG_OFFLOAD_BUNDLE__NAME`` section of an object; None for the host's, which is not
+    device code."""
+    from neutrino.fatbin.bundle import section_image
+
+    name = section.removeprefix(BUNDLE_SECTION)
+    if name.startswith("host-"):
+        return None
+    offset = cursor.base + cursor.position
+    payload = cursor.take(cursor.remaining, "section")
+    image = section_image(0, name, payload, cursor.file, offset)
+    return Container(index, HIP_BUNDLE, section, offset, len(payload), (image,))
+
+
+def fatbin_extent(cursor: Cursor) -> tuple[int | None, int]:
+    """Bytes of the CUDA container under the cursor if its entries end where it ends, else None; and how many entries
+    were looked at.
+
+    Far stricter than reading is, for telling containers from what only begins like one. The cursor stays.
+    """
+    begin, data = cursor.position, cursor.data
+    if cursor.remaining < _HEADER.size:
+        return None, 0
+    magic, version, header_size, body_size = _HEADER.unpack_from(data, begin)
+    end = begin + header_size + body_size
+    if (magic, version, header_size) != (_MAGIC, _VERSION, _HEADER.size) or not body_size or end > cursor.end:
+        return None, 0
+    position = begin + header_size
+    entries = 0
+    while position < end:
+        size = entry_extent(data, position, end)
+        if size is None:
+            return None, entries
+        position += size
+        entries += 1
+    return end - begin, entries
+
+
 def is_fatbin(data: memoryview, offset: int = 0) -> bool:
     """Whether a CUDA container's magic is at that offset."""
     return bytes(data[offset : offset + 4]) == _MAGIC_BYTES
@@ -112,8 +170,11 @@ def is_fatbin(data: memoryview, offset: int = 0) -> bool:
 def write_container(container: Container) -> bytes:
     """The container's bytes. Of a container as it was read they are the bytes that it was read from.
 
-    Images may have been exchanged (``dataclasses.replace``): the container's size field is made to fit.
+    Images may have been exchanged (``dataclasses.replace``): the container's size field is made to fit, and a bundle
+    is written anew.
     """
+    if container.bundle is not None:
+        return container.bundle.write(container.images) + container.trailing
     body = b"".join(part for image in container.images for part in (image.header, bytes(image.payload)))
     header = container.header
     if header:
@@ -148,13 +209,20 @@ def _read_fatbin(cursor: Cursor, index: int, section: str) -> Container:
     return Container(index, CUDA_FATBIN, section, cursor.base + begin, header_size + body_size, tuple(images), header)
 
 
-def _bare(data: memoryview, name: str, kind: ImageKind, arch: str) -> Container:
+def _read_bundle(cursor: Cursor, index: int, section: str) -> Container:
+    from neutrino.fatbin.bundle import read_bundle
+
+    bundle = read_bundle(cursor)
+    return Container(index, HIP_BUNDLE, section, bundle.offset, len(bundle.stored), bundle.images, bundle=bundle)
+
+
+def _bare(data: memoryview, name: str, kind: ImageKind, arch: str, section: str, base: int) -> Container:
     image = Image(
         index=0,
         kind=kind,
         arch=arch,
         compression=Compression.NONE,
-        offset=0,
+        offset=base,
         stored_size=len(data),
         options="",
         version=(0, 0),
@@ -167,4 +235,4 @@ def _bare(data: memoryview, name: str, kind: ImageKind, arch: str) -> Container:
         encoded_size=None,
         decoded_size=len(data),
     )
-    return Container(0, FILE, "", 0, len(data), (image,))
+    return Container(0, FILE, section, base, len(data), (image,))

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from neutrino.fatbin.compression import Compression, decompress
 from neutrino.fatbin.cursor import Cursor
+
+if TYPE_CHECKING:
+    from neutrino.fatbin.compressed_bundle import CompressedBundle
 
 
 class ImageKind(enum.Enum):
@@ -51,6 +55,10 @@ class Image:
     """Bytes of payload that are compressed data; None when nothing is compressed."""
     decoded_size: int = field(repr=False)
     """Size after decoding as the entry states it; for PTX with the NUL that ends the text."""
+    within: CompressedBundle | None = field(default=None, repr=False, compare=False)
+    """The compressed bundle that the image is a part of. Its payload is that of all its images."""
+    within_offset: int = field(default=0, repr=False)
+    """In the decoded bundle, in bytes."""
 
     @property
     def size(self) -> int:
@@ -69,6 +77,8 @@ class Image:
         return decoded.partition(b"\0")[0] if self.kind is ImageKind.PTX else decoded
 
     def _decoded(self) -> bytes:
+        if self.within is not None:
+            return self.within.read(self.within_offset, self.decoded_size)
         if self.encoded_size is None:
             return bytes(self.payload)
         if self.obfuscated:

@@ -1,0 +1,265 @@
+"""Clang offload bundles: code objects for several targets, one behind the other, behind a table of their names.
+
+The layout is that of clang's manual, "Clang Offload Bundler", section "Bundled Binary File Layout": magic, the
+number of entries, and for each its offset from the bundle's beginning, its size and its name. There is no total
+size: a bundle ends where its last entry ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from neutrino.errors import FormatError
+from neutrino.fatbin.compressed_bundle import (
+    DEFAULT_VERSION,
+    CompressedBundle,
+    compress_bundle,
+    is_compressed_bundle,
+    read_compressed_bundle,
+)
+from neutrino.fatbin.compression import Compression
+from neutrino.fatbin.cursor import Cursor
+from neutrino.fatbin.elf import EM_AMDGPU
+from neutrino.fatbin.elf import MAGIC as ELF_MAGIC
+from neutrino.fatbin.image import Image, ImageKind
+
+MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+ALIGNMENT = 4096
+"""Of code objects in a bundle and of bundles in ``.hip_fatbin``, so that a loader can map them."""
+
+_COUNT = struct.Struct("<Q")
+_ENTRY = struct.Struct("<QQQ")
+_KIND_BYTES = 20
+"""Of an image, these tell its kind: an ELF header up to e_machine."""
+_BITCODE_MAGIC = b"BC\xc0\xde"
+_MAX_TABLE = 1 << 20
+"""Bytes of a table; LLVM knows some hundred targets, and an entry for one takes about 60."""
+_Take = Callable[[int, str], bytes | memoryview]
+_Fault = Callable[[str, str, str], FormatError]
+# KIND-ARCH-VENDOR-OS-ENVIRONMENT-TARGET; of HIP the environment is empty, of others it may be missing, and
+# features such as ":xnack-" belong to the target.
+_NAME = re.compile(r"(?P<kind>[a-z0-9]+)-(?P<triple>[^-]*-[^-]*-[^-]*)-?(?P<rest>.*)", re.DOTALL)
+_TARGET = re.compile(r"(?:^|-)((?:gfx|sm_)[^-]*(?:-generic)?(?::[a-z]+[+-])*)$")
+
+
+@dataclass(frozen=True)
+class BundleEntry:
+    """A row of a bundle's table. name: as ``clang-offload-bundler --list`` prints it. offset, size: in bytes, from
+    the decoded bundle's beginning."""
+
+    name: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An offload bundle as it is stored.
+
+    entries: of its table, also those without content, as the host's is. images: of the entries with content, as
+    they were read. compressed: None for a plain one. stored: all of its bytes. offset: in the file.
+    """
+
+    entries: tuple[BundleEntry, ...]
+    images: tuple[Image, ...]
+    offset: int
+    compressed: CompressedBundle | None
+    stored: memoryview = field(repr=False, compare=False)
+
+    def write(self, images: Sequence[Image]) -> bytes:
+        """The bundle with these images in the places of its own: its own bytes when they are its own images.
+
+        Otherwise a new one with the old one's order, names, compression and version; the new images' payloads
+        are what they have decoded. Raises ValueError for another number of images.
+        """
+        if len(images) != len(self.images):
+            raise ValueError(f"{len(images)} images for a bundle of {len(self.images)}")
+        if all(image is own for image, own in zip(images, self.images, strict=True)):
+            return bytes(self.stored)
+        given = iter(images)
+        entries = [(entry.name, next(given).data if entry.size else b"") for entry in self.entries]
+        if self.compressed is None:
+            return build_bundle(entries)
+        return build_bundle(entries, self.compressed.compression, self.compressed.version)
+
+
+def is_bundle(data: memoryview, offset: int = 0) -> bool:
+    """Whether a bundle's magic, plain or compressed, is at that offset."""
+    return bytes(data[offset : offset + len(MAGIC)]) == MAGIC or is_compressed_bundle(data, offset)
+
+
+def read_bundle(cursor: Cursor) -> Bundle:
+    """The bundle under the cursor, which moves behind it.
+
+    Of a compressed one only as much is decoded as tells what is in it, and nothing is kept. Raises FormatError for
+    entries that overlap or leave the bundle, and for damaged data.
+    """
+    begin = cursor.position
+    compressed = None
+    if is_compressed_bundle(cursor.data, begin):
+        compressed = read_compressed_bundle(cursor)
+        entries, images = _compressed_content(compressed)
+    else:
+        error = functools.partial(FormatError, cursor.file, cursor.base + begin)
+        entries = _table(cursor.take, cursor.remaining, error)
+        _check_places(entries, cursor.end - begin, error)
+        cursor.seek(begin + _end(entries), "bundle")
+        images = _plain_images(cursor, begin, entries)
+    stored = cursor.data[begin : cursor.position]
+    return Bundle(entries, images, cursor.base + begin, compressed, stored)
+
+
+def bundle_target(name: str) -> str:
+    """The target of an entry: ``gfx942:sramecc+`` of ``hipv4-amdgcn-amd-amdhsa--gfx942:sramecc+``; the triple where
+    no processor is named, and the name itself when it is of no known form."""
+    parts = _NAME.fullmatch(name)
+    if parts is None:
+        return name
+    target = _TARGET.search(parts["rest"])
+    return target[1] if target else f"{parts['kind']}-{parts['triple']}"
+
+
+def build_bundle(
+    entries: Iterable[tuple[str, bytes]],
+    compression: Compression = Compression.NONE,
+    version: int = DEFAULT_VERSION,
+    *,
+    alignment: int = ALIGNMENT,
+) -> bytes:
+    """A new bundle of (name, content), byte for byte as ``clang-offload-bundler -type=o`` writes it when plain.
+
+    version: of the compressed form, looked at for that only. Raises ValueError as ``compress_bundle``.
+    """
+    rows = [(name.encode("latin-1"), content) for name, content in entries]
+    table_size = len(MAGIC) + _COUNT.size + sum(_ENTRY.size + len(name) for name, _ in rows)
+    table = bytearray(MAGIC + _COUNT.pack(len(rows)))
+    body = bytearray()
+    for name, content in rows:
+        body += bytes(-(table_size + len(body)) % alignment)
+        table += _ENTRY.pack(table_size + len(body), len(content), len(name)) + name
+        body += content
+    plain = bytes(table + body)
+    return plain if compression is Compression.NONE else compress_bundle(plain, compression, version)
+
+
+def _table(take: _Take, size: int, error: _Fault) -> tuple[BundleEntry, ...]:
+    """The table at the beginning of a bundle of size bytes. take: its next bytes, with the field's name for errors."""
+    magic = bytes(take(len(MAGIC), "bundle magic"))
+    if magic != MAGIC:
+        raise error("bundle magic", repr(magic), repr(MAGIC))
+    (count,) = _COUNT.unpack(take(_COUNT.size, "number of entries"))
+    used = len(MAGIC) + _COUNT.size
+    entries = []
+    for _ in range(count):
+        offset, entry_size, name_size = _ENTRY.unpack(take(_ENTRY.size, "entry"))
+        used += _ENTRY.size + name_size
+        limit = min(size, _MAX_TABLE)
+        if used > limit:
+            raise error("table of entries", f"{used} bytes long or more", f"at most {limit}")
+        name = bytes(take(name_size, "name of an entry")).decode("latin-1")
+        entries.append(BundleEntry(name, offset, entry_size))
+    return tuple(entries)
+
+
+def _table_size(entries: Iterable[BundleEntry]) -> int:
+    return len(MAGIC) + _COUNT.size + sum(_ENTRY.size + len(entry.name) for entry in entries)
+
+
+def _end(entries: Sequence[BundleEntry]) -> int:
+    return max([_table_size(entries), *(entry.offset + entry.size for entry in entries if entry.size)])
+
+
+def _check_places(entries: Sequence[BundleEntry], size: int, error: _Fault) -> None:
+    """Every entry behind the table, within size bytes, and on its own."""
+    end = _table_size(entries)
+    for entry in sorted((entry for entry in entries if entry.size), key=lambda entry: entry.offset):
+        if entry.offset < end:
+            expected = f"{end:#x} or more, where what is before it ends"
+            raise error(f"offset of {entry.name}", f"{entry.offset:#x}", expected)
+        end = entry.offset + entry.size
+        if end > size:
+            expected = f"at most {size:#x}, where the bundle or its section ends"
+            raise error(f"end of {entry.name}", f"{end:#x}", expected)
+
+
+def _plain_images(cursor: Cursor, begin: int, entries: Sequence[BundleEntry]) -> tuple[Image, ...]:
+    images: list[Image] = []
+    for entry in entries:
+        if entry.size:
+            payload = cursor.data[begin + entry.offset : begin + entry.offset + entry.size]
+            offset = cursor.base + begin + entry.offset
+            images.append(section_image(len(images), entry.name, payload, cursor.file, offset))
+    return tuple(images)
+
+
+def section_image(index: int, name: str, payload: memoryview, file: str, offset: int) -> Image:
+    """An image that is stored as it is, under an entry's name: in a bundle, or as a section of an object."""
+    return Image(
+        index=index,
+        kind=_kind(bytes(payload[:_KIND_BYTES])),
+        arch=bundle_target(name),
+        compression=Compression.NONE,
+        offset=offset,
+        stored_size=len(payload),
+        options="",
+        version=(0, 0),
+        flags=0,
+        identifier=name,
+        obfuscated=False,
+        file=file,
+        header=b"",
+        payload=payload,
+        encoded_size=None,
+        decoded_size=len(payload),
+    )
+
+
+def _compressed_content(bundle: CompressedBundle) -> tuple[tuple[BundleEntry, ...], tuple[Image, ...]]:
+    """The table and the images of a compressed bundle. Their kinds are told by their first bytes, so it is decoded up
+    to the last image."""
+    stream = bundle.stream()
+    # Offsets within the decoded bundle are none of the file's: errors name the place of the compressed data.
+    error = functools.partial(FormatError, bundle.file, bundle.offset)
+    entries = _table(lambda size, _: stream.take(size), bundle.size, error)
+    _check_places(entries, bundle.size, error)
+    # Images may lie in another order than their entries.
+    kinds = {}
+    for entry in sorted((entry for entry in entries if entry.size), key=lambda entry: entry.offset):
+        stream.skip(entry.offset)
+        kinds[entry.offset] = _kind(stream.take(min(entry.size, _KIND_BYTES)))
+    images: list[Image] = []
+    for entry in entries:
+        if entry.size:
+            images.append(
+                Image(
+                    index=len(images),
+                    kind=kinds[entry.offset],
+                    arch=bundle_target(entry.name),
+                    compression=bundle.compression,
+                    offset=bundle.offset,
+                    stored_size=len(bundle.payload),
+                    options="",
+                    version=(0, 0),
+                    flags=0,
+                    identifier=entry.name,
+                    obfuscated=False,
+                    file=bundle.file,
+                    header=b"",
+                    payload=bundle.payload,
+                    encoded_size=None,
+                    decoded_size=entry.size,
+                    within=bundle,
+                    within_offset=entry.offset,
+                )
+            )
+    return entries, tuple(images)
+
+
+def _kind(head: bytes) -> ImageKind:
+    if head[:4] == ELF_MAGIC and head[0x12:0x14] == EM_AMDGPU.to_bytes(2, "little"):
+        return ImageKind.CODE_OBJECT
+    return ImageKind.BITCODE if head[:4] == _BITCODE_MAGIC else ImageKind.UNKNOWN
