@@ -89,7 +89,8 @@ class Source:
 
 
 _FLAGS_DROPPED = frozenset({"-v", "--verbose", "-w", "--disable-warnings"})
-_FLAGS_RELOCATABLE = frozenset({"-c", "--compile-only", "-ewp", "--extensible-whole-program", "-preserve-relocs"})
+_COMPILE_ONLY = frozenset({"-c", "--compile-only"})
+_FLAGS_RELOCATABLE = frozenset({*_COMPILE_ONLY, "-ewp", "--extensible-whole-program", "-preserve-relocs"})
 _FLAGS_KEPT = frozenset({
     "-g", "--device-debug", "-lineinfo", "--generate-line-info", "-sp-bounds-check", "--sp-bounds-check",
     "-ret-end", "--return-at-end", "-disable-optimizer-consts", "--disable-optimizer-constants",
@@ -105,9 +106,10 @@ _OPTIONS_KEPT = frozenset({
 _OPTIONS_DROPPED = frozenset({"-m", "--machine"})
 
 
-def stored_options(line: str) -> tuple[tuple[str, ...], str | None]:
+def stored_options(line: str, *, relocatable: bool = False) -> tuple[tuple[str, ...], str | None]:
     """The ptxas options stored with an image that shape its code, and None or what stands against using them.
 
+    relocatable: ``--compile-only`` does not stand against it, and is left out like what does not shape code.
     An option that is not known is not passed on: it might name a file, or change what the code means.
     """
     try:
@@ -120,6 +122,8 @@ def stored_options(line: str) -> tuple[tuple[str, ...], str | None]:
         word = words[position]
         name, equals, _ = word.partition("=")
         position += 1
+        if relocatable and word in _COMPILE_ONLY:
+            continue
         if word in _FLAGS_RELOCATABLE:
             return (), f"relocatable PTX ({word}): its machine code is made by the device linker"
         if word in _FLAGS_DROPPED or re.fullmatch(r"-m(32|64)", word):
