@@ -1,0 +1,265 @@
+"""Where the fields of every format lie: what hostile input changes, and what the property tests go through.
+
+Offsets and widths in bytes, by the ELF gABI, clang's offload bundle, ``ar(5)``, and for NVIDIA's formats by what
+``fatbinary`` writes. Nothing here is shared with the parsers, which these tables judge; only the sections that this
+project defines itself come from their one definition.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from neutrino.probing import layout
+
+
+class Field(NamedTuple):
+    """A field of a structure. width: bytes; text: a decimal number in characters, as in an archive's headers."""
+
+    name: str
+    offset: int
+    width: int
+    text: bool = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """A field as it lies in some bytes: offset from their start."""
+
+    structure: str
+    field: str
+    offset: int
+    width: int
+    text: bool = False
+
+    def value(self, data: bytes | bytearray) -> int:
+        """What the field holds; 0 for text that is no number."""
+        stored = bytes(data[self.offset : self.offset + self.width])
+        if self.text:
+            return int(stored) if stored.strip().isdigit() else 0
+        return int.from_bytes(stored, "little")
+
+    def put(self, data: bytearray, value: int) -> None:
+        """Store value, its low bits or its first digits where it does not fit."""
+        if self.text:
+            data[self.offset : self.offset + self.width] = str(value).encode().ljust(self.width)[: self.width]
+        else:
+            value &= (1 << 8 * self.width) - 1
+            data[self.offset : self.offset + self.width] = value.to_bytes(self.width, "little")
+
+
+def _fields(*rows: tuple[str, int, int]) -> tuple[Field, ...]:
+    return tuple(Field(*row) for row in rows)
+
+
+def _packed(*rows: tuple[str, int], start: int = 0) -> tuple[Field, ...]:
+    """Fields that follow each other without gaps: (name, width)."""
+    fields = []
+    for name, width in rows:
+        fields.append(Field(name, start, width))
+        start += width
+    return tuple(fields)
+
+
+def _members(struct_: layout.Struct) -> tuple[Field, ...]:
+    fields = struct_.dtype.fields or {}
+    return tuple(Field(name, int(place[1]), place[0].itemsize) for name, place in fields.items())
+
+
+CONTAINER = _packed(("magic", 4), ("version", 2), ("header_size", 2), ("size", 8))
+ENTRY = _packed(
+    ("kind", 2), ("version", 2), ("header_size", 4), ("payload_size", 8), ("compressed_size", 4), ("options_offset", 4),
+    ("minor", 2), ("major", 2), ("arch", 4), ("name_offset", 4), ("name_size", 4), ("flags", 8), ("key", 8),
+    ("uncompressed_size", 8),
+)  # fmt: skip
+OPTIONS = _packed(("string_offset", 4), ("length", 4))
+WRAPPER = _packed(("magic", 4), ("version", 4), ("data", 8), ("filename", 8))
+ELF_HEADER = _fields(
+    ("EI_CLASS", 4, 1), ("EI_DATA", 5, 1), ("EI_OSABI", 7, 1), ("EI_ABIVERSION", 8, 1), ("e_type", 16, 2),
+    ("e_machine", 18, 2), ("e_version", 20, 4), ("e_phoff", 32, 8), ("e_shoff", 40, 8), ("e_flags", 48, 4),
+    ("e_ehsize", 52, 2), ("e_phentsize", 54, 2), ("e_phnum", 56, 2), ("e_shentsize", 58, 2), ("e_shnum", 60, 2),
+    ("e_shstrndx", 62, 2),
+)  # fmt: skip
+SECTION_HEADER = _packed(
+    ("sh_name", 4), ("sh_type", 4), ("sh_flags", 8), ("sh_addr", 8), ("sh_offset", 8), ("sh_size", 8), ("sh_link", 4),
+    ("sh_info", 4), ("sh_addralign", 8), ("sh_entsize", 8),
+)  # fmt: skip
+PROGRAM_HEADER = _packed(
+    ("p_type", 4), ("p_flags", 4), ("p_offset", 8), ("p_vaddr", 8), ("p_paddr", 8), ("p_filesz", 8), ("p_memsz", 8),
+    ("p_align", 8),
+)  # fmt: skip
+SYMBOL = _packed(("st_name", 4), ("st_info", 1), ("st_other", 1), ("st_shndx", 2), ("st_value", 8), ("st_size", 8))
+DYNAMIC = _packed(("d_tag", 8), ("d_val", 8))
+RELA = _packed(("r_offset", 8), ("r_info", 8), ("r_addend", 8))
+NOTE = _packed(("n_namesz", 4), ("n_descsz", 4), ("n_type", 4))
+ATTRIBUTE = _packed(("format", 1), ("attribute", 1), ("size", 2))
+BUNDLE = _fields(("count", 24, 8))
+BUNDLE_ENTRY = _packed(("offset", 8), ("size", 8), ("id_size", 8))
+COMPRESSED_BUNDLE = {
+    1: _packed(("magic", 4), ("version", 2), ("method", 2), ("uncompressed_size", 4), ("hash", 8)),
+    2: _packed(("magic", 4), ("version", 2), ("method", 2), ("size", 4), ("uncompressed_size", 4), ("hash", 8)),
+    3: _packed(("magic", 4), ("version", 2), ("method", 2), ("size", 8), ("uncompressed_size", 8), ("hash", 8)),
+}
+MEMBER = (Field("name", 0, 16, True), Field("mtime", 16, 12, True), Field("mode", 40, 8, True),
+          Field("size", 48, 10, True), Field("end", 58, 2))  # fmt: skip
+
+_OWN = {
+    layout.SECTION_MAGIC: layout.SECTION_HEADER,
+    layout.TWINS_MAGIC: layout.TWINS_HEADER,
+}
+_OWN_TABLES = (
+    (layout.SECTION_HEADER, "rows_offset", layout.SECTION_TWINS),
+    (layout.SECTION_HEADER, "restore_offset", layout.RESTORE_HEADER),
+    (layout.TWINS_HEADER, "maps_offset", layout.MAP_DESCRIPTOR),
+    (layout.TWINS_HEADER, "kernels_offset", layout.TWIN_KERNEL),
+    (layout.TWINS_HEADER, "images_offset", layout.TWIN_IMAGE),
+)
+_MAX_ROWS = 24
+"""Rows of a table that are looked at: more of the same add nothing."""
+_SHT_SYMTAB, _SHT_RELA, _SHT_DYNAMIC, _SHT_NOTE, _SHT_DYNSYM = 2, 4, 6, 7, 11
+_BY_SECTION_TYPE = {
+    _SHT_SYMTAB: ("symbol", SYMBOL), _SHT_DYNSYM: ("symbol", SYMBOL), _SHT_RELA: ("relocation", RELA),
+    _SHT_DYNAMIC: ("dynamic", DYNAMIC), _SHT_NOTE: ("note", NOTE),
+}  # fmt: skip
+_SHT_CUDA_INFO = 0x70000000
+
+
+def places(data: bytes | bytearray) -> list[Place]:
+    """Every field that is found in data, following the headers as far as they lead."""
+    data = bytes(data)
+    found: list[Place] = []
+    for match in _MAGICS.finditer(data):
+        found += _STRUCTURES[match[0]](data, match.start())
+    return found
+
+
+def _structure(name: str, fields: tuple[Field, ...], data: bytes, offset: int) -> Iterator[Place]:
+    for field in fields:
+        if offset >= 0 and offset + field.offset + field.width <= len(data):
+            yield Place(name, field.name, offset + field.offset, field.width, field.text)
+
+
+def _rows(
+    name: str, fields: tuple[Field, ...], data: bytes, offset: int, size: int, count: int
+) -> Iterator[Place]:
+    for row in range(min(count, _MAX_ROWS)):
+        if offset + (row + 1) * size > len(data):
+            return
+        yield from _structure(name, fields, data, offset + row * size)
+
+
+def _number(data: bytes, offset: int, width: int) -> int:
+    return int.from_bytes(data[offset : offset + width], "little")
+
+
+def _container(data: bytes, start: int) -> Iterator[Place]:
+    yield from _structure("container", CONTAINER, data, start)
+    position = start + 16
+    end = min(len(data), position + _number(data, start + 8, 8))
+    for _ in range(_MAX_ROWS):
+        if position + 64 > end:
+            return
+        yield from _structure("entry", ENTRY, data, position)
+        options = _number(data, position + 0x14, 4)
+        if options:
+            yield from _structure("options", OPTIONS, data, position + options)
+        position += _number(data, position + 4, 4) + _number(data, position + 8, 8)
+
+
+def _wrapper(data: bytes, start: int) -> Iterator[Place]:
+    yield from _structure("wrapper", WRAPPER, data, start)
+
+
+def _elf(data: bytes, start: int) -> Iterator[Place]:
+    yield from _structure("ELF header", ELF_HEADER, data, start)
+    if len(data) < start + 64:
+        return
+    (phoff, shoff) = struct.unpack_from("<QQ", data, start + 32)
+    (phnum,) = struct.unpack_from("<H", data, start + 56)
+    (shnum,) = struct.unpack_from("<H", data, start + 60)
+    yield from _rows("program header", PROGRAM_HEADER, data, start + phoff, 56, phnum)
+    yield from _rows("section header", SECTION_HEADER, data, start + shoff, 64, shnum)
+    for row in range(min(shnum, 2 * _MAX_ROWS)):
+        header = start + shoff + 64 * row
+        if header + 64 > len(data):
+            return
+        kind, offset, size = _number(data, header + 4, 4), start + _number(data, header + 24, 8), _number(
+            data, header + 32, 8
+        )
+        if kind in _BY_SECTION_TYPE:
+            name, fields = _BY_SECTION_TYPE[kind]
+            width = fields[-1].offset + fields[-1].width
+            yield from _rows(name, fields, data, offset, width, size // width)
+        elif kind == _SHT_CUDA_INFO:
+            yield from _attributes(data, offset, offset + size)
+
+
+def _attributes(data: bytes, position: int, end: int) -> Iterator[Place]:
+    for _ in range(_MAX_ROWS):
+        if position + 4 > min(end, len(data)):
+            return
+        yield from _structure("attribute", ATTRIBUTE, data, position)
+        size = _number(data, position + 2, 2) if data[position] == 4 else 0
+        for word in range(min(size // 4, 4)):
+            if position + 8 + 4 * word <= len(data):
+                yield Place("attribute", f"word {word}", position + 4 + 4 * word, 4)
+        position += 4 + size
+
+
+def _bundle(data: bytes, start: int) -> Iterator[Place]:
+    yield from _structure("bundle", BUNDLE, data, start)
+    position = start + 32
+    for _ in range(min(_number(data, start + 24, 8), _MAX_ROWS)):
+        if position + 24 > len(data):
+            return
+        yield from _structure("bundle entry", BUNDLE_ENTRY, data, position)
+        position += 24 + _number(data, position + 16, 8)
+
+
+def _compressed_bundle(data: bytes, start: int) -> Iterator[Place]:
+    fields = COMPRESSED_BUNDLE.get(_number(data, start + 4, 2), COMPRESSED_BUNDLE[3])
+    yield from _structure("compressed bundle", fields, data, start)
+
+
+def _archive(data: bytes, start: int) -> Iterator[Place]:
+    position = start + 8
+    for _ in range(_MAX_ROWS):
+        if position + 60 > len(data):
+            return
+        yield from _structure("archive member", MEMBER, data, position)
+        size = data[position + 48 : position + 58].strip()
+        if not size.isdigit():
+            return
+        position += 60 + int(size) + int(size) % 2
+
+
+def _own(data: bytes, start: int) -> Iterator[Place]:
+    own = _OWN[data[start : start + 8]]
+    yield from _structure(own.name, _members(own), data, start)
+    for parent, member, row in _OWN_TABLES:
+        if parent is own:
+            field = next(field for field in _members(own) if field.name == member)
+            offset = _number(data, start + field.offset, field.width)
+            yield from _rows(row.name, _members(row), data, start + offset, row.size, 4)
+            if row is layout.RESTORE_HEADER:
+                yield from _rows(
+                    layout.RESTORE_EDIT.name, _members(layout.RESTORE_EDIT), data, start + offset + row.size,
+                    layout.RESTORE_EDIT.size, 4,
+                )  # fmt: skip
+
+
+_STRUCTURES: dict[bytes, Callable[[bytes, int], Iterator[Place]]] = {
+    b"\x50\xed\x55\xba": _container,
+    b"\xb1\x43\x62\x46": _wrapper,
+    b"\x46\x50\x49\x48": _wrapper,
+    b"\x7fELF": _elf,
+    b"__CLANG_OFFLOAD_BUNDLE__": _bundle,
+    b"CCOB": _compressed_bundle,
+    b"!<arch>\n": _archive,
+    b"!<thin>\n": _archive,
+    **dict.fromkeys(_OWN, _own),
+}
+_MAGICS = re.compile(b"|".join(map(re.escape, _STRUCTURES)))

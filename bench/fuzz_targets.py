@@ -1,0 +1,176 @@
+"""What is fuzzed: one function per way into the parsers, and what each must keep to whatever it is given.
+
+A target returns the bytes that its input claims to decode to, which it may allocate; it raises FormatError for what
+is not sound, and ``UnsoundError`` when a reading contradicts itself.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import fuzz_seeds
+from neutrino.errors import FormatError
+from neutrino.fatbin import Container, ImageKind, build_container, kernel_names, read_container, read_cubin, read_file
+from neutrino.fatbin import write_container as write
+from neutrino.fatbin.compression import MAX_DECODED
+from neutrino.fatbin.cubin import cubin_arch, cubin_compatibility, cubin_kernel_names
+from neutrino.fatbin.cursor import Cursor
+from neutrino.fatbin.ptxscan import is_ptx, ptx_entries, ptx_target
+
+NAME = "input"
+
+
+class UnsoundError(AssertionError):
+    """A reading that contradicts its input or another reading of it."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A way into the parsers. run: as the module says. seeds: sound inputs. weight: share of the time."""
+
+    name: str
+    run: Callable[[bytes], int]
+    seeds: Callable[[], list[bytes]]
+    weight: int = 1
+
+
+def _must(condition: bool, what: str) -> None:
+    if not condition:
+        raise UnsoundError(what)
+
+
+def _images(container: Container) -> int:
+    """Everything that can be asked of a container's images; bytes that they claim to be."""
+    claimed = 0
+    for image in container.images:
+        claimed = max(claimed, min(image.decoded_size, MAX_DECODED))
+        try:
+            data = image.data
+            # What only NVIDIA's tools decode has the decoded size and the stored bytes.
+            _must(image.obfuscated or len(data) == image.size, f"size {image.size} of {len(data)} bytes")
+            kernel_names(image)
+            if image.kind is ImageKind.CUBIN:
+                read_cubin(data, NAME)
+        except FormatError:
+            continue
+    return claimed
+
+
+def _container(data: bytes) -> int:
+    container = read_container(data, NAME)
+    _must(write(container) == data, "written back differently")
+    _must(0 <= container.size <= len(data), f"container of {container.size} bytes")
+    return _images(container)
+
+
+def _file(data: bytes) -> int:
+    descriptor = os.memfd_create(NAME)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+        claimed = 0
+        for container in read_file(f"/proc/self/fd/{descriptor}"):
+            begin, end = container.offset, container.offset + container.size
+            _must(0 <= begin <= end <= len(data), f"container from {begin} to {end} of {len(data)} bytes")
+            _must(write(container) == data[begin:end], "written back differently")
+            claimed = max(claimed, _images(container))
+        return claimed
+    finally:
+        os.close(descriptor)
+
+
+def _cubin(data: bytes) -> int:
+    cubin = read_cubin(data, NAME)
+    _must(cubin.arch == cubin_arch(data, NAME), "two architectures")
+    _must(set(cubin.kernels) == set(cubin_kernel_names(data, NAME)), "two lists of kernels")
+    cubin_compatibility(data, NAME)
+    return 0
+
+
+def _ptx(data: bytes) -> int:
+    is_ptx(data)
+    ptx_target(data)
+    names = ptx_entries(data)
+    _must(all(name.encode("latin-1") in data for name in names), "a kernel that is not in the text")
+    return 0
+
+
+_FLAGS = struct.Struct("<QIII")
+
+
+def _entry(data: bytes) -> int:
+    """An entry whose sizes are right: flags, kind and decoded size from the input, all else is payload."""
+    head = data[: _FLAGS.size].ljust(_FLAGS.size, b"\0")
+    flags, kind, size, cut = _FLAGS.unpack(head)
+    kind &= 0xFFFF
+    payload = data[_FLAGS.size :]
+    payload += bytes(-len(payload) % 8)
+    stored = max(0, len(payload) - cut % 16)
+    header = struct.pack("<HHIQIIHHIIIQQQ", kind, 0x0101, 64, len(payload), stored, 0, 0, 8, 90, 0, 0, flags, 0, size)
+    return _container(build_container([header + payload]))
+
+
+def _entry_seeds() -> list[bytes]:
+    made = []
+    for entry in fuzz_seeds.entries():
+        (kind, _, header, payload, stored) = struct.unpack_from("<HHIQI", entry)
+        (flags, _, size) = struct.unpack_from("<QQQ", entry, 0x28)
+        if header == 64 and payload:
+            cut = payload - (stored or payload)
+            made.append(_FLAGS.pack(flags, kind, size, cut) + entry[header:])
+    return made
+
+
+def _cursor(data: bytes) -> int:
+    """A program of the cursor's own operations, beside the same done with slices."""
+    view = memoryview(data)
+    half = len(data) // 2
+    cursor = Cursor(view, NAME, start=half // 2, end=len(data) - half // 2)
+    for step in range(0, half, 9):
+        operation = data[step] % 4
+        (argument,) = struct.unpack("<Q", data[step + 1 : step + 9].ljust(8, b"\0"))
+        before = cursor.position
+        try:
+            if operation == 0:
+                _must(cursor.take(argument, "bytes") == data[before : before + argument], "other bytes")
+                _must(cursor.position == before + argument, "another position")
+            elif operation == 1:
+                width = 1 << argument % 4
+                _must(cursor.integer(width, "number") == int.from_bytes(data[before : before + width], "little"),
+                      "another number")  # fmt: skip
+            elif operation == 2:
+                cursor.seek(argument, "place")
+            else:
+                cursor.take(-(argument >> 1), "bytes")
+        except FormatError as error:
+            _must(cursor.position == before, "moved by what failed")
+            _must(error.offset == before, "an error elsewhere")
+        _must(cursor.start <= cursor.position <= cursor.end, "out of range")
+    return 0
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("container", _container, fuzz_seeds.containers, 2),
+        Target("file", _file, fuzz_seeds.hosts, 3),
+        Target("cubin", _cubin, lambda: [fuzz_seeds.cubin(), fuzz_seeds.cubin(new=False)], 2),
+        Target("entry", _entry, _entry_seeds),
+        Target("ptx", _ptx, lambda: [fuzz_seeds.PTX, *(line for line in fuzz_seeds.PTX.splitlines() if line)]),
+        Target("cursor", _cursor, lambda: [bytes(range(64)), b"\1" * 99]),
+    )
+}
+"""By name. What is read from files that others made comes first."""
+
+INSTRUMENTED = ("neutrino/fatbin/", "neutrino/ahead/", "neutrino/entry.py")
+"""Sources whose branches guide the fuzzing, as they end or are contained in a path."""
+
+
+def source_files(root: Path) -> list[Path]:
+    """The sources that INSTRUMENTED names."""
+    return sorted(path for path in (root / "neutrino").rglob("*.py")
+                  if any(name in path.as_posix() for name in INSTRUMENTED))  # fmt: skip
