@@ -1,17 +1,41 @@
 """Containers of device code: read them out of files and memory, look into cubins, write containers back.
 
 ``read_file`` and ``read_container`` give ``Container``s of ``Image``s; ``write_container`` gives back the
-same bytes.
+same bytes. A name's module is imported when the name is first used: a listing needs few of them, and starts sooner.
 """
 
-from neutrino.fatbin.compression import Compression
-from neutrino.fatbin.container import Container, build_container, read_container, write_container
-from neutrino.fatbin.cubin import Cubin, CubinKernel, read_cubin
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+# Here, because the module is called as the function: importing it later would put it in the function's place.
 from neutrino.fatbin.demangle import demangle
-from neutrino.fatbin.entry import build_entry
-from neutrino.fatbin.host import read_file
-from neutrino.fatbin.image import Image, ImageKind
-from neutrino.fatbin.kernels import kernel_names
+
+if TYPE_CHECKING:
+    from neutrino.fatbin.compression import Compression
+    from neutrino.fatbin.container import Container, build_container, read_container, write_container
+    from neutrino.fatbin.cubin import Cubin, CubinKernel, read_cubin
+    from neutrino.fatbin.entry import build_entry
+    from neutrino.fatbin.host import read_file
+    from neutrino.fatbin.image import Image, ImageKind
+    from neutrino.fatbin.kernels import kernel_names
+
+_HOMES = {
+    "Compression": "compression",
+    "Container": "container",
+    "Cubin": "cubin",
+    "CubinKernel": "cubin",
+    "Image": "image",
+    "ImageKind": "image",
+    "build_container": "container",
+    "build_entry": "entry",
+    "kernel_names": "kernels",
+    "read_container": "container",
+    "read_cubin": "cubin",
+    "read_file": "host",
+    "write_container": "container",
+}
 
 __all__ = [
     "Compression",
@@ -29,3 +53,12 @@ __all__ = [
     "read_file",
     "write_container",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value

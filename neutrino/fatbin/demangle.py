@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Callable
 
@@ -20,6 +19,9 @@ def demangle(name: str) -> str:
 
 @functools.cache
 def _demangler() -> Callable[[str], str]:
+    # Here, because every listing imports this module, and few need it.
+    import ctypes
+
     try:
         library = ctypes.CDLL("libstdc++.so.6")
         process = ctypes.CDLL(None)
