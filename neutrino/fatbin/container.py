@@ -47,9 +47,11 @@ class Container:
     """Images that belong together: those of one translation unit, or one bare image.
 
     kind: ``cuda-fatbin``, ``hip-bundle`` or ``file``. section: of the host ELF, empty if none. offset, size: in the
-    file, in bytes. header: the container's own, empty for ``file``. trailing: bytes behind it that were handed over
-    with it. bundle: of a ``hip-bundle``, its table and how it is compressed; None when the image is a section of its
-    own.
+    file, in bytes; of a member of an archive, in the archive, or for a thin one in the member's own file. header: the
+    container's own, empty for ``file``. trailing: bytes behind it that were handed over with it. bundle: of a
+    ``hip-bundle``, its table and how it is compressed; None when the image is a section of its own. member: the
+    archive's member that it is in, empty if none. wrappers: versions of the wrappers that point to it, in file order:
+    1 for a translation unit's, 2 for one that the device linker made; none when nothing in the file does.
     """
 
     index: int
@@ -61,6 +63,8 @@ class Container:
     header: bytes = field(default=b"", repr=False)
     trailing: bytes = field(default=b"", repr=False)
     bundle: Bundle | None = field(default=None, repr=False)
+    member: str = ""
+    wrappers: tuple[int, ...] = ()
 
 
 def read_container(data: bytes | memoryview, name: str) -> Container:
@@ -160,6 +164,11 @@ def fatbin_extent(cursor: Cursor) -> tuple[int | None, int]:
         position += size
         entries += 1
     return end - begin, entries
+
+
+def is_bundle(data: memoryview, offset: int = 0) -> bool:
+    """Whether the magic of an offload bundle, plain or compressed, is at that offset."""
+    return bytes(data[offset : offset + 4]) in _BUNDLE_MAGICS
 
 
 def is_fatbin(data: memoryview, offset: int = 0) -> bool:

@@ -17,14 +17,22 @@ from neutrino.fatbin.cursor import Cursor
 MAGIC = b"\x7fELF"
 EM_CUDA = 190
 EM_AMDGPU = 224
+ET_REL = 1
 PT_LOAD = 1
 PT_DYNAMIC = 2
 PF_W = 2
+SHT_PROGBITS = 1
 SHT_SYMTAB = 2
+SHT_RELA = 4
 SHT_NOBITS = 8
 SHT_SYMTAB_SHNDX = 18
+SHF_WRITE = 0x1
+SHF_ALLOC = 0x2
+SHF_EXECINSTR = 0x4
 SHN_XINDEX = 0xFFFF
 STT_FUNC = 2
+DT_NULL = 0
+DT_SYMTAB = 6
 DT_RELA = 7
 DT_RELASZ = 8
 
@@ -32,10 +40,13 @@ _ELFCLASS64_LSB = b"\x02\x01"
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
 _DYNAMIC = struct.Struct("<QQ")
-_RELA = struct.Struct("<QQq")
 _PN_XNUM = 0xFFFF
+_MAX_NAMES = 16
+"""How many times a string table's size all names together may take, names that share an offset counted once."""
+_MAX_NAME_TABLE = 1 << 28
+"""Bytes of a string table, which is copied: of real ones the largest take a tenth of it."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,8 @@ class Segment:
     offset: int
     address: int
     file_size: int
+    memory_size: int
+    alignment: int
 
 
 @dataclass(frozen=True)
@@ -111,6 +124,10 @@ class Elf:
             rows = list(_SECTION.iter_unpack(cursor.take(shnum * _SECTION.size, "section header table")))
         self._rows = rows
         self._shstrndx: int = shstrndx
+        self.program_headers: int = phoff
+        """Offset of the program header table, 0 without one."""
+        self.section_headers: int = shoff
+        """Offset of the section header table, 0 without one."""
         self.segments: tuple[Segment, ...] = ()
         if phnum and phoff:
             if phentsize != _SEGMENT.size:
@@ -118,8 +135,8 @@ class Elf:
             cursor.seek(phoff, "e_phoff")
             table = cursor.take(phnum * _SEGMENT.size, "program header table")
             self.segments = tuple(
-                Segment(type_, flags, offset, address, file_size)
-                for type_, flags, offset, address, _, file_size, _, _ in _SEGMENT.iter_unpack(table)
+                Segment(type_, flags, offset, address, file_size, memory_size, alignment)
+                for type_, flags, offset, address, _, file_size, memory_size, alignment in _SEGMENT.iter_unpack(table)
             )
 
     @functools.cached_property
@@ -131,9 +148,9 @@ class Elf:
         if self._shstrndx >= len(self._rows):
             raise self._cursor().error("e_shstrndx", str(self._shstrndx), f"below {len(self._rows)}", at=0x3E)
         row = self._rows[self._shstrndx]
-        names = bytes(self._range(row[4], row[5], "section name table"))
+        names = _Names(self._cursor(), self._range(row[4], row[5], "section name table"), "sh_name")
         return tuple(
-            Section(index, self._string(names, name, "sh_name"), type_, flags, address, offset, size, link, info)
+            Section(index, names.at(name), type_, flags, address, offset, size, link, info)
             for index, (name, type_, flags, address, offset, size, link, info, _, _) in enumerate(self._rows)
         )
 
@@ -155,17 +172,17 @@ class Elf:
             return
         if table.link >= len(self.sections):
             raise self._cursor().error(f"sh_link of {table.name}", str(table.link), f"below {len(self.sections)}", at=0)
-        names = bytes(self.contents(self.sections[table.link]))
+        names = _Names(self._cursor(), self.contents(self.sections[table.link]), "st_name")
         rows = self.contents(table)
-        if len(rows) % _SYMBOL.size:
-            raise self._cursor().error(f"size of {table.name}", str(len(rows)), f"a multiple of {_SYMBOL.size}", at=0)
+        if len(rows) % SYMBOL.size:
+            raise self._cursor().error(f"size of {table.name}", str(len(rows)), f"a multiple of {SYMBOL.size}", at=0)
         wide = self._wide_indices(table.index)
-        for index, (name, info, other, section, value, size) in enumerate(_SYMBOL.iter_unpack(rows)):
+        for index, (name, info, other, section, value, size) in enumerate(SYMBOL.iter_unpack(rows)):
             if section == SHN_XINDEX:
                 if index >= len(wide):
                     raise self._cursor().error(f"symbol {index}", "without SHT_SYMTAB_SHNDX row", "one", at=0)
                 section = wide[index]
-            yield Symbol(index, self._string(names, name, "st_name"), info & 0xF, other, section, value, size)
+            yield Symbol(index, names.at(name), info & 0xF, other, section, value, size)
 
     def file_range(self, address: int) -> tuple[int, int] | None:
         """File offsets (begin, end) of the PT_LOAD's bytes from a virtual address on; None when it is not in
@@ -177,18 +194,30 @@ class Elf:
                 return (begin, end) if end <= len(self.data) else None
         return None
 
-    def relocations(self) -> Iterator[tuple[int, int]]:
-        """(address, addend) of every dynamic RELA entry, found through PT_DYNAMIC and thus without section
-        headers."""
+    def address(self, offset: int) -> int | None:
+        """The virtual address of a place in the file; None when no PT_LOAD has it."""
+        for segment in self.segments:
+            if segment.type == PT_LOAD and 0 <= offset - segment.offset < segment.file_size:
+                return segment.address + offset - segment.offset
+        return None
+
+    @functools.cached_property
+    def dynamic(self) -> dict[int, int]:
+        """The dynamic section by tag (of repeated tags the last), found through PT_DYNAMIC and thus without
+        section headers. Raises FormatError when it leaves the file."""
+        tags: dict[int, int] = {}
         for segment in self.segments:
             if segment.type == PT_DYNAMIC:
-                table = self._range(segment.offset, segment.file_size - segment.file_size % _DYNAMIC.size, "PT_DYNAMIC")
-                tags = dict(_DYNAMIC.iter_unpack(table))
-                place = self.file_range(tags.get(DT_RELA, 0))
-                if place and DT_RELASZ in tags:
-                    size = tags[DT_RELASZ] - tags[DT_RELASZ] % _RELA.size
-                    for address, _, addend in _RELA.iter_unpack(self._range(place[0], size, "DT_RELA")):
-                        yield address, addend
+                size = segment.file_size - segment.file_size % _DYNAMIC.size
+                for tag, value in _DYNAMIC.iter_unpack(self._range(segment.offset, size, "PT_DYNAMIC")):
+                    if tag == DT_NULL:
+                        break
+                    tags[tag] = value
+        return tags
+
+    def bytes_at(self, offset: int, size: int, field: str) -> memoryview:
+        """A range of the file, not copied. Raises FormatError, which names the field, when it leaves the file."""
+        return self._range(offset, size, field)
 
     @functools.cached_property
     def _by_name(self) -> dict[str, Section]:
@@ -209,8 +238,31 @@ class Elf:
         cursor.seek(offset, f"offset of {field}")
         return cursor.take(size, field)
 
-    def _string(self, table: bytes, offset: int, field: str) -> str:
-        end = table.find(b"\0", offset)
-        if end < 0:
-            raise self._cursor().error(field, f"{offset:#x}", f"a string within {len(table):#x} bytes", at=0)
-        return table[offset:end].decode("latin-1")
+
+class _Names:
+    """The strings of a string table.
+
+    Names may overlap, so that a small table could hold many long ones: all of them together are bounded.
+    """
+
+    def __init__(self, cursor: Cursor, table: memoryview, field: str) -> None:
+        if len(table) > _MAX_NAME_TABLE:
+            raise cursor.error(f"table of {field}", f"{len(table)} bytes long", f"at most {_MAX_NAME_TABLE}", at=0)
+        self._cursor = cursor
+        self._table = bytes(table)
+        self._field = field
+        self._known: dict[int, str] = {}
+        self._left = _MAX_NAMES * len(table)
+
+    def at(self, offset: int) -> str:
+        name = self._known.get(offset)
+        if name is None:
+            end = self._table.find(b"\0", offset)
+            if end < 0:
+                size = len(self._table)
+                raise self._cursor.error(self._field, f"{offset:#x}", f"a string within {size:#x} bytes", at=0)
+            self._left -= end - offset
+            if self._left < 0:
+                raise self._cursor.error(self._field, "of many long overlapping strings", "names", at=0)
+            name = self._known[offset] = self._table[offset:end].decode("latin-1")
+        return name

@@ -29,6 +29,8 @@ FLAG_COMPATIBILITY = 0x1000000
 
 _HEADER = struct.Struct("<HHIQIIHHIIIQQQ")
 _VERSION = 0x0101
+_MAX_HEADER = 1 << 20
+"""Bytes of a header, which is copied: it holds a source file's name and a command line."""
 _KINDS = {1: ImageKind.PTX, 2: ImageKind.CUBIN, 8: ImageKind.NVVM}
 _KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _OPTIONS = struct.Struct("<II")
@@ -39,6 +41,17 @@ _FIRST_WITH_COMPATIBILITY = 100
 _EI_ABIVERSION = 8
 
 
+def entry_extent(data: memoryview, begin: int, end: int) -> int | None:
+    """Bytes of the entry at that place if it is one as all known toolkits write them and lies before the end, else
+    None."""
+    if end - begin < _HEADER.size:
+        return None
+    _, version, header_size, payload_size, *_ = _HEADER.unpack_from(data, begin)
+    size: int = header_size + payload_size
+    known = version == _VERSION and _HEADER.size <= header_size <= _MAX_HEADER and size % 8 == 0
+    return size if known and size <= end - begin else None
+
+
 def read_entry(cursor: Cursor, index: int) -> Image:
     """The entry under the cursor; the cursor moves behind it. Raises FormatError for sizes that cannot be."""
     begin = cursor.position
@@ -46,6 +59,8 @@ def read_entry(cursor: Cursor, index: int) -> Image:
      name_size, flags, _, uncompressed_size) = cursor.unpack(_HEADER, "entry header")  # fmt: skip
     if header_size < _HEADER.size:
         raise cursor.error("header_size", str(header_size), f"at least {_HEADER.size}", at=begin + 4)
+    if header_size > _MAX_HEADER:
+        raise cursor.error("header_size", str(header_size), f"at most {_MAX_HEADER}", at=begin + 4)
     cursor.seek(begin, "entry")
     header = bytes(cursor.take(header_size, "entry header with name and options (header_size)"))
     payload = cursor.take(payload_size, "payload (payload_size)")

@@ -1,4 +1,4 @@
-"""Files that hold containers: host libraries, executables and objects, or a container or an image by
+"""Files that hold containers: host libraries, executables, objects and archives of them, or a container or an image by
 itself."""
 
 from __future__ import annotations
@@ -7,97 +7,214 @@ import mmap
 import stat
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from neutrino.errors import FormatError
-from neutrino.fatbin.container import Container, is_fatbin, read_bare, read_fatbins
+from neutrino.fatbin.archive import Member, is_archive, nested_member, read_members
+from neutrino.fatbin.container import (
+    BUNDLE_SECTION,
+    Container,
+    is_bundle,
+    is_fatbin,
+    read_bare,
+    read_bundled_section,
+    read_bundles,
+    read_fatbins,
+)
 from neutrino.fatbin.cursor import Cursor
-from neutrino.fatbin.elf import EM_AMDGPU, EM_CUDA, PF_W, PT_LOAD, Elf
+from neutrino.fatbin.elf import (
+    EM_AMDGPU,
+    EM_CUDA,
+    PF_W,
+    PT_LOAD,
+    SHF_ALLOC,
+    SHF_EXECINSTR,
+    SHF_WRITE,
+    SHT_PROGBITS,
+    Elf,
+    Section,
+)
 from neutrino.fatbin.elf import MAGIC as ELF_MAGIC
+from neutrino.fatbin.embedded import Area, find_embedded, occurrences
+from neutrino.fatbin.pointers import pointees
+from neutrino.fatbin.ptxscan import is_ptx
 
-_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
-"""Where nvcc and clang put containers: those for the driver, and those that the device linker has read."""
+_FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin", ".nv_fatbin.orig")
+"""Where nvcc and clang put containers: those for the driver, and those that the device linker has read; and what some
+tools rename the section to that they have moved containers out of."""
+_BUNDLES_SECTION = ".hip_fatbin"
+_PATCHED_MAGIC = b"NTSECTN\0"
+"""At the start of a patched library's ``.neutrino`` section and its segment: the images there are Neutrino's own."""
 _WRAPPER = struct.Struct("<IIQ")
-_WRAPPER_MAGIC = struct.pack("<I", 0x466243B1)
+_WRAPPERS = {
+    # Of a plain translation unit, and of one that went through the device linker (``fatbinary_section.h``).
+    struct.pack("<I", 0x466243B1): (1, 2),
+    # AMD's (``.hipFatBinSegment``).
+    struct.pack("<I", 0x48495046): (1,),
+}
+"""Versions that there are of the wrappers with a magic."""
 _WRAPPER_DATA = 8
-_WRAPPER_VERSIONS = (1, 2)
-"""Of a plain translation unit, and of one that went through the device linker (``fatbinary_section.h``)."""
+_MAX_MEMBERS = 1 << 16
+"""Files that thin archives may name in all: those that name each other could name any number."""
 
 
 def read_file(path: str | Path) -> tuple[Container, ...]:
-    """Every container of a file, in file order; none when an ELF file holds no device code.
+    """Every container of a file, in file order; none when an ELF file or an archive holds no device code.
 
-    path: PTX, a cubin, a fatbin, or an ELF64 shared library, executable or object. The file is mapped, not
-    read, and must not change while its images are in use. Raises FormatError for what is neither of these,
-    OSError as ``open``.
+    path: PTX, a cubin, a fatbin, an ELF64 shared library, executable or object, or an archive of such. Of a thin
+    archive the files that it names are read, relative to its folder. The file is mapped, not read, and must not change
+    while its images are in use. Raises FormatError for what is neither of these, OSError as ``open``.
     """
-    name = str(path)
-    with Path(path).open("rb") as file:
-        status = Path(path).stat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
-            raise FormatError(name, 0, "file", "empty or not a regular file", "a file with content")
-        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    if is_fatbin(data):
-        return tuple(read_fatbins(Cursor(data, name), ""))
-    if bytes(data[:4]) == ELF_MAGIC:
-        elf = Elf(data, name)
-        if elf.machine not in (EM_CUDA, EM_AMDGPU):
-            return tuple(_in_host(elf))
-    return (read_bare(data, name),)
+    found = _read(_map(Path(path)), str(path), 0, _Thin((Path(path),)))
+    return tuple(replace(container, index=index) for index, container in enumerate(found))
 
 
-def _in_host(elf: Elf) -> Iterator[Container]:
-    index = 0
-    named = [section for section in elf.sections if section.name in _SECTIONS]
-    for section in sorted(named, key=lambda section: section.offset):
-        begin = section.offset
-        end = begin + len(elf.contents(section))
-        for container in read_fatbins(Cursor(elf.data, elf.file, start=begin, end=end), section.name, index):
-            yield container
-            index += 1
-    if not named:
-        for begin, end in _wrapped(elf):
-            container = next(read_fatbins(Cursor(elf.data, elf.file, start=begin, end=end), "", index))
-            yield container
-            index += 1
+class _Thin:
+    """Which thin archives are being read, outermost first, and how many files they have named."""
+
+    def __init__(self, paths: tuple[Path, ...]) -> None:
+        self.paths = paths
+        self.members = 0
 
 
-def _wrapped(elf: Elf) -> list[tuple[int, int]]:
-    """Where containers begin that wrappers point to, and where their segments end: for files without section
-    headers.
+def _map(path: Path) -> memoryview:
+    status = path.stat()
+    # Looked at before it is opened, since opening a FIFO would wait for a writer.
+    if stat.S_ISDIR(status.st_mode):
+        path.open("rb").close()
+    if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
+        raise FormatError(str(path), 0, "file", "empty or not a regular file", "a file with content")
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
-    A wrapper is 24 bytes in a writable segment: magic, version, address of the container, and a filename that
-    is not used. What carries the magic but does not lead to a container is no wrapper.
+
+def _read(data: memoryview, name: str, base: int, thin: _Thin) -> Iterator[Container]:
+    if is_fatbin(data) or is_bundle(data):
+        yield from _containers(Cursor(data, name, base=base), "")
+    elif is_archive(data):
+        yield from _in_archive(data, name, base, thin)
+    elif bytes(data[:4]) == ELF_MAGIC and (elf := Elf(data, name, base)).machine not in (EM_CUDA, EM_AMDGPU):
+        yield from _in_host(elf)
+    else:
+        yield read_bare(data, name, base=base)
+
+
+def _in_archive(data: memoryview, name: str, base: int, thin: _Thin) -> Iterator[Container]:
+    for member in read_members(Cursor(data, name, base=base)):
+        inner = f"{name}({member.name})"
+        if member.data is not None:
+            found = _in_member(member.data, inner, member.offset, thin)
+        else:
+            found = _in_thin_member(member, inner, thin)
+        for container in found:
+            yield replace(container, member=f"{member.name}({container.member})" if container.member else member.name)
+
+
+def _in_member(data: memoryview, name: str, base: int, thin: _Thin) -> Iterator[Container]:
+    # Archives hold anything: what is not device code by its first bytes is passed over, as linkers do.
+    if bytes(data[:4]) == ELF_MAGIC or is_fatbin(data) or is_bundle(data) or is_archive(data) or is_ptx(data):
+        yield from _read(data, name, base, thin)
+
+
+def _in_thin_member(member: Member, name: str, thin: _Thin) -> Iterator[Container]:
+    path = thin.paths[-1].parent / member.name
+    thin.members += 1
+    if path in thin.paths or thin.members > _MAX_MEMBERS:
+        found = "itself" if path in thin.paths else f"more than {_MAX_MEMBERS} files"
+        raise FormatError(str(thin.paths[-1]), member.offset, "member", found, "files that thin archives name")
+    data = _map(path)
+    if member.nested is not None:
+        inner = nested_member(Cursor(data, str(path)), member.nested)
+        for container in _in_member(inner.data or data[:0], f"{path}({inner.name})", inner.offset, thin):
+            yield replace(container, member=inner.name)
+        return
+    thin.paths = (*thin.paths, path)
+    yield from _in_member(data, str(path), 0, thin)
+    thin.paths = thin.paths[:-1]
+
+
+def _in_host(elf: Elf) -> list[Container]:
+    """The containers of an ELF file for a CPU: of sections made for them, those that wrappers point to, and images in
+    its data."""
+    found = [container for section in elf.sections for container in _of_section(elf, section)]
+    areas = [area for area in _areas(elf) if bytes(elf.data[area.begin : area.begin + 8]) != _PATCHED_MAGIC]
+    found += find_embedded(elf.data, areas, elf.file, elf.base)
+    known = {container.offset - elf.base for container in found}
+    wrappers: dict[int, list[int]] = {}
+    for version, (begin, end) in _wrappers(elf, _outside(areas, found, elf.base)):
+        if begin not in known:
+            whole = Cursor(elf.data, elf.file, start=begin, end=end, base=elf.base)
+            found.append(next(_containers(whole, "")))
+            known.add(begin)
+        wrappers.setdefault(begin, []).append(version)
+    found.sort(key=lambda container: container.offset)
+    return [replace(one, wrappers=tuple(wrappers.get(one.offset - elf.base, ()))) for one in found]
+
+
+def _containers(cursor: Cursor, section: str) -> Iterator[Container]:
+    """The containers under the cursor, CUDA's or AMD's."""
+    return (read_bundles if is_bundle(cursor.data, cursor.position) else read_fatbins)(cursor, section)
+
+
+def _of_section(elf: Elf, section: Section) -> Iterator[Container]:
+    if not _is_known(section):
+        return
+    begin, end = section.offset, section.offset + len(elf.contents(section))
+    cursor = Cursor(elf.data, elf.file, start=begin, end=end, base=elf.base)
+    if section.name == _BUNDLES_SECTION:
+        yield from read_bundles(cursor, section.name)
+    elif section.name in _FATBIN_SECTIONS:
+        yield from read_fatbins(cursor, section.name)
+    elif container := read_bundled_section(cursor, section.name):
+        yield container
+
+
+def _is_known(section: Section) -> bool:
+    return section.name in (*_FATBIN_SECTIONS, _BUNDLES_SECTION) or section.name.startswith(BUNDLE_SECTION)
+
+
+def _areas(elf: Elf) -> Iterator[Area]:
+    """Where data may be that are no section of containers."""
+    if not elf.sections:
+        for segment in elf.segments:
+            end = min(segment.offset + segment.file_size, len(elf.data))
+            if segment.type == PT_LOAD and segment.offset < end:
+                yield Area(segment.offset, end, "", bool(segment.flags & PF_W))
+    for section in elf.sections:
+        end = min(section.offset + section.size, len(elf.data))
+        data = section.type == SHT_PROGBITS and section.flags & (SHF_ALLOC | SHF_EXECINSTR) == SHF_ALLOC
+        if data and not _is_known(section) and section.offset < end:
+            yield Area(section.offset, end, section.name, bool(section.flags & SHF_WRITE))
+
+
+def _outside(areas: list[Area], found: list[Container], base: int) -> Iterator[Area]:
+    """The writable areas, less the containers that were found in them."""
+    places = sorted((container.offset - base, container.size) for container in found)
+    for area in areas:
+        if area.writable:
+            begin = area.begin
+            for place, size in places:
+                if area.begin <= place < area.end:
+                    yield Area(begin, place, area.section, True)
+                    begin = place + size
+            yield Area(begin, area.end, area.section, True)
+
+
+def _wrappers(elf: Elf, areas: Iterator[Area]) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Versions of wrappers and the file offsets (begin, end) of the containers that they point to, in file order.
+
+    A wrapper is 24 bytes of writable data: magic, version, address of the container, and a pointer that only the
+    runtime uses. What carries the magic but does not lead to a container is no wrapper.
     """
-    addends: dict[int, int] | None = None
-    places = set()
-    for segment in elf.segments:
-        end = min(segment.offset + segment.file_size, len(elf.data))
-        if segment.type != PT_LOAD or not segment.flags & PF_W:
-            continue
-        last = end - _WRAPPER.size + len(_WRAPPER_MAGIC)
-        for position in _aligned(elf.data, _WRAPPER_MAGIC, segment.offset, last):
-            _, version, address = _WRAPPER.unpack_from(elf.data, position)
-            if version not in _WRAPPER_VERSIONS:
-                continue
-            if not address:
-                # lld leaves the slot 0 and has the address in the relocation alone.
-                addends = dict(elf.relocations()) if addends is None else addends
-                address = addends.get(segment.address + position - segment.offset + _WRAPPER_DATA, 0)
-            place = elf.file_range(address)
-            if place and is_fatbin(elf.data, place[0]):
-                places.add(place)
-    return sorted(places)
-
-
-def _aligned(data: memoryview, pattern: bytes, begin: int, end: int) -> Iterator[int]:
-    """Offsets of pattern in data[begin:end] that are 8-aligned from begin on."""
-    size = 1 << 20
-    overlap = len(pattern) - 1
-    for start in range(begin, end, size):
-        block = bytes(data[start : min(start + size + overlap, end)])
-        found = block.find(pattern)
-        while found >= 0:
-            if (start + found - begin) % 8 == 0:
-                yield start + found
-            found = block.find(pattern, found + 1)
+    versions = {}
+    for area in areas:
+        for magic, known in _WRAPPERS.items():
+            for position in occurrences(elf.data, area.begin, area.end, magic):
+                if (position - area.begin) % 8 == 0 and position + _WRAPPER.size <= area.end:
+                    _, version, _ = _WRAPPER.unpack_from(elf.data, position)
+                    if version in known:
+                        versions[position + _WRAPPER_DATA] = version
+    for slot, place in sorted(pointees(elf, versions).items()):
+        if is_fatbin(elf.data, place[0]) or is_bundle(elf.data, place[0]):
+            yield versions[slot], place

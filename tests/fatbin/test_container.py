@@ -316,7 +316,6 @@ def test_bare_cubin(cubins):
         (b"hello, world", "68 65 6c 6c"),
         (struct.pack("<IIQQ", 0x466243B1, 1, 0, 0), "wrapper"),
         (b"!<arch>\n", "archive"),
-        (b"__CLANG_OFFLOAD_BUNDLE__", "offload bundle"),
         (b"\x7fELF", "cut off"),
         (b"\x7fELF\x01" + bytes(59), "01 00"),
         (b"\x7fELF\x02\x01\x01" + bytes(57), "0"),
