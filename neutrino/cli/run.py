@@ -1,4 +1,4 @@
-"""``neutrino``: run a command with probes in its GPU kernels."""
+"""``neutrino``: run a command with probes in its GPU kernels, or record with those that patched libraries carry."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from neutrino import __version__
 from neutrino.errors import NeutrinoError
 from neutrino.loader.embedded import EmbeddedDevice
 from neutrino.loader.start import Request, say, start
+from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import load_probes
 from neutrino.ptx.snippet import check_snippets
@@ -50,16 +51,17 @@ def _size(text: str) -> int:
 def _parser() -> _Parser:
     parser = _Parser(
         prog="neutrino",
-        usage="neutrino -p PROBE [options] COMMAND [ARGUMENT ...]",
+        usage="neutrino [-p PROBE] [options] COMMAND [ARGUMENT ...]",
         description="Run COMMAND with probes in its GPU kernels. Its results, output and exit status stay its own; "
-        "a trace directory appears for each process that uses the GPU. Read it with neutrino-report.",
+        "a trace directory appears for each process that uses the GPU. Read it with neutrino-report. Without -p the "
+        "probes are those that neutrino-patch put into libraries of COMMAND's.",
         epilog=f"Probes that ship with Neutrino: {', '.join(shipped_probes())}.",
     )
     parser.add_argument(
         "-p",
         "--probe",
         action="append",
-        required=True,
+        default=[],
         metavar="PROBE",
         help="a shipped probe's name, or the path of a .toml file; repeatable",
     )
@@ -127,11 +129,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         _parser().error("no COMMAND to run")
+    if not options.probe:
+        _refuse_without_probe(options)
     try:
-        probes = load_probes(options.probe)
-        check_snippets(probes)
-        for warning in probes.warnings:
-            say(str(warning))
+        probes = _load(options.probe) if options.probe else None
         save_temps = options.save_temps.absolute() if options.save_temps else None
         request = Request(
             command,
@@ -156,6 +157,31 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
         raise
+
+
+def _refuse_without_probe(options: argparse.Namespace) -> None:
+    """Exit with a message when an option speaks of twins that are to be made: without a probe none are."""
+    given = {
+        "-k": options.kernel,
+        "--filter": options.filter,
+        "--timeout": options.timeout,
+        "--save-temps": options.save_temps,
+    }
+    for name, value in given.items():
+        if value:
+            _parser().error(
+                f"{name} needs a probe, given with -p; without one the twins are those that neutrino-patch has put "
+                "into libraries"
+            )
+
+
+def _load(names: Sequence[str]) -> ProbeSet:
+    """The probes of these names, found sound; their warnings are said."""
+    probes = load_probes(names)
+    check_snippets(probes)
+    for warning in probes.warnings:
+        say(str(warning))
+    return probes
 
 
 def _message(error: NeutrinoError | OSError) -> str:

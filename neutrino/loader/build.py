@@ -24,6 +24,7 @@ SOURCES = (
     "launch.c",
     "pool.c",
     "registry.c",
+    "section.c",
     "sha256.c",
     "trace.c",
     "twins.c",

@@ -37,11 +37,12 @@ _WITHOUT_ASSEMBLER = {
 class Request:
     """What the user asked for. pool: bytes of device memory for maps, None for the default.
 
-    device: the embedded device in place of the machine's GPU; driver is not looked at then.
+    probes: None takes those that patched libraries carry. device: the embedded device in place of the machine's GPU;
+    driver is not looked at then.
     """
 
     command: list[str]
-    probes: ProbeSet
+    probes: ProbeSet | None
     probe_names: tuple[str, ...]
     selection: Selection
     tracedir: Path = field(default_factory=lambda: Path("trace"))
@@ -54,7 +55,7 @@ class Request:
 
 
 def prepare(request: Request) -> dict[str, str]:
-    """The environment to start COMMAND with; the listener is running then.
+    """The environment to start COMMAND with; with probes the listener is running then.
 
     Without a driver the environment is this process's own, and a line on stderr says so. Raises NeutrinoError, OSError.
     """
@@ -75,34 +76,19 @@ def prepare(request: Request) -> dict[str, str]:
         _check_writable(f"--save-temps {request.save_temps}: nothing", request.save_temps.absolute())
     with _naming_the_cache():
         cache = private_folder(cache_root())
-    version = driver_version(driver, cache)
-    try:
-        assembler = assembler_identity(version)
-    except ToolError as error:
-        say(f"{error}: {_WITHOUT_ASSEMBLER[kind]}")
-        assembler = "none"
-    # Who wants to see the stages wants them made: no entry of another run has this key.
-    made_for = f"{__version__} {os.urandom(16).hex() if request.save_temps else patcher_identity()}"
-    key = run_key(request.probes.digest, request.selection.digest, assembler, made_for, kind)
-    with _naming_the_cache():
         folder = install_hook(driver.absolute(), cache)
-        probe_file = _keep_probes(cache, request.probes)
-    # On a GPU nothing is loaded that was not assembled: there a worker looks for an assembler all the same.
-    assembled = request.device is None or assembler != "none"
-    socket = start_listener(
-        Settings(request.probes, request.selection, key, Cache(cache), request.save_temps, kind, assembled)
-    )
     environment |= request.device.environment(environment) if request.device else {}
+    # Of a run around this one, whose probes are not this one's.
+    for name in _RUN_VARIABLES:
+        environment.pop(name, None)
+    if request.probes is None:
+        environment["NEUTRINO_AHEAD"] = "1"
+    else:
+        environment |= _run(request, request.probes, driver, kind, cache)
     environment |= {
         "LD_PRELOAD": preload(folder, environment.get("LD_PRELOAD", "")),
         "NEUTRINO_DRIVER": str(driver.absolute()),
-        "NEUTRINO_KEY": key.hex(),
-        "NEUTRINO_CACHE": str(cache),
-        "NEUTRINO_SOCKET": str(socket),
         "NEUTRINO_TRACEDIR": str(tracedir),
-        "NEUTRINO_PROBE_FILE": str(probe_file),
-        "NEUTRINO_PROBES": " ".join(request.probe_names),
-        "NEUTRINO_READER": str(tool_path("read.py")),
         "NEUTRINO_VERSION": __version__,
     }
     for name, value in {
@@ -113,6 +99,40 @@ def prepare(request: Request) -> dict[str, str]:
         if value is not None:
             environment[f"NEUTRINO_{name}"] = str(value)
     return environment
+
+
+_RUN_VARIABLES = (
+    "NEUTRINO_AHEAD", "NEUTRINO_KEY", "NEUTRINO_CACHE", "NEUTRINO_SOCKET", "NEUTRINO_PROBE_FILE", "NEUTRINO_PROBES",
+    "NEUTRINO_READER",
+)  # fmt: skip
+
+
+def _run(request: Request, probes: ProbeSet, driver: Path, kind: DeviceKind, cache: Path) -> dict[str, str]:
+    """What tells the hook of a run with probes; the listener is running then."""
+    version = driver_version(driver, cache)
+    try:
+        assembler = assembler_identity(version)
+    except ToolError as error:
+        say(f"{error}: {_WITHOUT_ASSEMBLER[kind]}")
+        assembler = "none"
+    # Who wants to see the stages wants them made: no entry of another run has this key.
+    made_for = f"{__version__} {os.urandom(16).hex() if request.save_temps else patcher_identity()}"
+    key = run_key(probes.digest, request.selection.digest, assembler, made_for, kind)
+    with _naming_the_cache():
+        probe_file = _keep_probes(cache, probes)
+    # On a GPU nothing is loaded that was not assembled: there a worker looks for an assembler all the same.
+    assembled = request.device is None or assembler != "none"
+    socket = start_listener(
+        Settings(probes, request.selection, key, Cache(cache), request.save_temps, kind, assembled)
+    )
+    return {
+        "NEUTRINO_KEY": key.hex(),
+        "NEUTRINO_CACHE": str(cache),
+        "NEUTRINO_SOCKET": str(socket),
+        "NEUTRINO_PROBE_FILE": str(probe_file),
+        "NEUTRINO_PROBES": " ".join(request.probe_names),
+        "NEUTRINO_READER": str(tool_path("read.py")),
+    }
 
 
 def start(request: Request) -> NoReturn:

@@ -189,7 +189,7 @@ def test_without_a_driver_the_command_runs_and_one_line_says_so(home: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        ((), 125, "required: -p/--probe"),
+        ((), 125, "no COMMAND to run"),
         (("-p", "block_sched"), 125, "no COMMAND to run"),
         (("-p", "blok_sched", "true"), 125, "did you mean block_sched?"),
         (("-p", "./missing.toml", "true"), 125, "cannot read the probe file"),

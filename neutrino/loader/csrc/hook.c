@@ -17,6 +17,7 @@
 #include "launch.h"
 #include "pool.h"
 #include "registry.h"
+#include "section.h"
 #include "trace.h"
 #include "twins.h"
 
@@ -55,6 +56,7 @@ static void say_where(void)
 }
 
 static pid_t process;
+static bool is_ahead; /* twins come from patched files */
 
 static void at_exit(void)
 {
@@ -86,12 +88,23 @@ static void in_child(void)
 	nt_pool_child();
 }
 
+static bool is_set(const char *variable)
+{
+	const char *value = getenv(variable);
+
+	return value && *value;
+}
+
 static void start(void)
 {
-	const char *key = getenv("NEUTRINO_KEY");
+	/* A run's probes stand in for those that patched files carry. */
+	bool run = is_set("NEUTRINO_KEY");
 
-	if (!key || !*key)
+	if (!run && !is_set("NEUTRINO_AHEAD"))
 		return;
+	if (!run)
+		nt_registry_use_sections();
+	is_ahead = !run;
 	process = getpid();
 	/* Registered after the driver's own handlers, so run before them. */
 	if (atexit(at_exit) != 0 || pthread_atfork(NULL, NULL, in_child) != 0)
@@ -145,7 +158,8 @@ static void log_process(void)
 {
 	static const char *const ranks[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
 	static struct nt_event event;
-	static char text[8192];
+	static char text[8192], section_names[4096], section_maker[256];
+	const char *names = getenv("NEUTRINO_PROBES"), *maker = getenv("NEUTRINO_VERSION");
 	char *arguments[64], host[256] = "", executable[4096] = "", folder[4096] = "";
 	int version = 0;
 
@@ -153,6 +167,11 @@ static void log_process(void)
 	executable[length > 0 ? length : 0] = 0;
 	gethostname(host, sizeof(host) - 1);
 	nt_driver.cuDriverGetVersion(&version);
+	if (is_ahead) {
+		nt_section_names(section_names, sizeof(section_names), section_maker, sizeof(section_maker));
+		names = section_names;
+		maker = section_maker;
+	}
 	nt_event_begin(&event, "process");
 	nt_event_number(&event, "pid", (uint64_t)getpid());
 	nt_event_number(&event, "ppid", (uint64_t)getppid());
@@ -160,10 +179,10 @@ static void log_process(void)
 	nt_event_strings(&event, "argv", arguments, read_arguments(text, sizeof(text), arguments, 64));
 	nt_event_string(&event, "executable", executable);
 	nt_event_string(&event, "folder", getcwd(folder, sizeof(folder)) ? folder : "");
-	nt_event_string(&event, "version", getenv("NEUTRINO_VERSION") ? getenv("NEUTRINO_VERSION") : "");
+	nt_event_string(&event, "version", maker ? maker : "");
 	nt_event_string(&event, "driver", getenv("NEUTRINO_DRIVER") ? getenv("NEUTRINO_DRIVER") : "");
 	nt_event_number(&event, "driver_version", (uint64_t)version);
-	nt_event_string(&event, "probes", getenv("NEUTRINO_PROBES") ? getenv("NEUTRINO_PROBES") : "");
+	nt_event_string(&event, "probes", names ? names : "");
 	nt_event_number(&event, "monotonic_ns", nt_now_ns());
 	for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++)
 		if (getenv(ranks[i]))
@@ -185,9 +204,11 @@ static bool start_trace(void)
 		bool made = nt_trace_start();
 		if (made) {
 			log_process();
-			copy_into_trace("NEUTRINO_PROBE_FILE", "probe.toml");
-			copy_into_trace("NEUTRINO_READER", "read.py");
-			nt_twins_hello();
+			if (!is_ahead) {
+				copy_into_trace("NEUTRINO_PROBE_FILE", "probe.toml");
+				copy_into_trace("NEUTRINO_READER", "read.py");
+				nt_twins_hello();
+			}
 		} else {
 			nt_say("neutrino: no trace directory could be made in %s (%s): kernels run unprobed\n",
 			       getenv("NEUTRINO_TRACEDIR") ? getenv("NEUTRINO_TRACEDIR") : "(none)", strerror(errno));

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "pool.h"
+#include "section.h"
 #include "sha256.h"
 #include "trace.h"
 #include "twins.h"
@@ -29,7 +30,9 @@ struct image {
 	unsigned reason; /* PROBED: the entry tells kernel by kernel */
 	char *detail;
 	int state;
-	void *copy; /* of the image's bytes, until resolved */
+	bool from_section; /* of the patched file that it lies in; else its twins are the run's */
+	void *copy;	   /* of the image's bytes, or of its entry from a section, until resolved */
+	size_t copy_size;
 	struct nt_entry entry;
 	struct kernel_row *kernels;
 	struct image *next;
@@ -63,6 +66,7 @@ static uint32_t image_count, kernel_count;
 static struct nt_owner *owners;
 static struct nt_handles owner_table, function_table;
 static int has_twins;
+static bool in_sections;
 
 /* Libraries whose licence forbids changing them: listed, never rewritten. */
 static const char *const vendor_libraries[] = { NEUTRINO_VENDOR_LIBRARIES };
@@ -138,32 +142,95 @@ static struct image *find_image(const uint8_t key[32])
 	return NULL;
 }
 
+/* What can be said of an image before its entry is read. */
+struct verdict {
+	unsigned reason; /* PROBED: there may be an entry for this key */
+	uint8_t key[32];
+	char detail[NT_SECTION_PATH + 128];
+};
+
+/* The twins of an image in the section of the file that it lies in. */
+static void judge_by_section(const struct nt_image_bytes *bytes, bool is_file, const char *arch,
+			     struct nt_section_twins *twins, struct verdict *ret)
+{
+	bool embedded = nt_driver.neutrinoEmbeddedRefusal != NULL;
+
+	ret->reason = bytes->has_ptx ? NEUTRINO_REASON_NOT_PATCHED : NEUTRINO_REASON_NO_PTX;
+	/* The bytes of a file are a copy of ours: they lie in no object. */
+	switch (is_file ? NT_SECTION_NONE : nt_section_find(bytes, arch, embedded, twins)) {
+	case NT_SECTION_FOUND:
+		ret->reason = NEUTRINO_REASON_PROBED;
+		memcpy(ret->key, twins->key, sizeof(ret->key));
+		break;
+	case NT_SECTION_OTHER:
+		ret->reason = NEUTRINO_REASON_NOT_PATCHED;
+		snprintf(ret->detail, sizeof(ret->detail), "%s has no twins of this image for %s", twins->library,
+			 embedded ? "the embedded device" : arch);
+		break;
+	case NT_SECTION_UNSOUND:
+		ret->reason = NEUTRINO_REASON_NOT_PATCHED;
+		snprintf(ret->detail, sizeof(ret->detail),
+			 "the twins in %s are damaged, or of another version of Neutrino", twins->library);
+		break;
+	case NT_SECTION_NONE:
+		break;
+	}
+}
+
+static void judge_by_run(const struct nt_image_bytes *bytes, const char *arch, struct verdict *ret)
+{
+	if (!bytes->has_ptx) {
+		ret->reason = NEUTRINO_REASON_NO_PTX;
+	} else if (!nt_twins_key(arch, bytes->data, bytes->size, ret->key)) {
+		ret->reason = NEUTRINO_REASON_HELPER;
+		snprintf(ret->detail, sizeof(ret->detail), "NEUTRINO_KEY is not a run's key");
+	}
+}
+
+/* The program may free its bytes once the driver has them, or unload its library; the request comes later, if at all. */
+static void keep_bytes(struct image *image, const void *data, size_t size)
+{
+	image->copy = malloc(size);
+	if (!image->copy)
+		return;
+	memcpy(image->copy, data, size);
+	image->copy_size = size;
+}
+
+static void free_image(struct image *image)
+{
+	free(image->copy);
+	free(image->source);
+	free(image->detail);
+	free(image);
+}
+
 /* The image of these bytes, made when it is new; NULL without memory. */
 static struct image *image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller)
 {
 	const char *library = source ? NULL : library_of(bytes->data);
 	const char *asker = source ? NULL : library_of(caller);
-	const char *detail = NULL;
-	uint8_t key[32];
+	struct nt_section_twins twins;
+	struct verdict verdict = {.reason = NEUTRINO_REASON_PROBED};
 	char arch[16] = "";
 	CUdevice device;
-	unsigned reason = NEUTRINO_REASON_PROBED;
 
 	if (device_arch(arch, &device))
 		log_device(device, arch);
 	if (is_vendor_library(source ? source : library) || is_vendor_library(asker))
-		reason = NEUTRINO_REASON_VENDOR;
-	else if (!bytes->has_ptx)
-		reason = NEUTRINO_REASON_NO_PTX;
-	else if (!nt_twins_key(arch, bytes->data, bytes->size, key)) {
-		reason = NEUTRINO_REASON_HELPER;
-		detail = "NEUTRINO_KEY is not a run's key";
-	}
-	if (reason != NEUTRINO_REASON_PROBED)
-		identity_of(bytes, key);
+		verdict.reason = NEUTRINO_REASON_VENDOR;
+	else if (in_sections)
+		judge_by_section(bytes, source, arch, &twins, &verdict);
+	else
+		judge_by_run(bytes, arch, &verdict);
+	bool has_entry = verdict.reason == NEUTRINO_REASON_PROBED, from_section = has_entry && in_sections;
+	if (!has_entry)
+		identity_of(bytes, verdict.key);
+	if (from_section)
+		nt_section_use(&twins);
 
 	pthread_mutex_lock(&mutex);
-	struct image *image = find_image(key);
+	struct image *image = find_image(verdict.key);
 	pthread_mutex_unlock(&mutex);
 	if (image)
 		return image;
@@ -174,18 +241,17 @@ static struct image *image_of(const struct nt_image_bytes *bytes, const char *so
 	image->kind = bytes->kind;
 	image->size = bytes->size;
 	image->source = strdup(source ? source : library ? library : asker ? asker : "");
-	image->reason = reason;
-	image->detail = detail ? strdup(detail) : NULL;
-	memcpy(image->key, key, sizeof(key));
+	image->reason = verdict.reason;
+	image->detail = *verdict.detail ? strdup(verdict.detail) : NULL;
+	image->from_section = from_section;
+	memcpy(image->key, verdict.key, sizeof(verdict.key));
 	memcpy(image->arch, arch, sizeof(arch));
-	if (reason == NEUTRINO_REASON_PROBED) {
-		/* The program may free its bytes once the driver has them; the request comes later, if at all. */
-		image->copy = malloc(bytes->size);
-		if (image->copy)
-			memcpy(image->copy, bytes->data, bytes->size);
-	}
+	if (from_section)
+		keep_bytes(image, twins.entry, twins.entry_size);
+	else if (has_entry)
+		keep_bytes(image, bytes->data, bytes->size);
 	pthread_mutex_lock(&mutex);
-	struct image *other = find_image(key);
+	struct image *other = find_image(verdict.key);
 	if (!other) {
 		image->id = ++image_count;
 		image->next = images;
@@ -193,10 +259,7 @@ static struct image *image_of(const struct nt_image_bytes *bytes, const char *so
 	}
 	pthread_mutex_unlock(&mutex);
 	if (other) {
-		free(image->copy);
-		free(image->source);
-		free(image->detail);
-		free(image);
+		free_image(image);
 		return other;
 	}
 	return image;
@@ -211,19 +274,49 @@ static void log_image(const struct image *image, bool cached, double ready_ms)
 	nt_event_string(&event, "kind", nt_image_kind_word(image->kind));
 	nt_event_number(&event, "size", image->size);
 	nt_event_string(&event, "source", image->source ? image->source : "");
+	if (image->from_section)
+		nt_event_string(&event, "twins", "section");
 	if (image->reason == NEUTRINO_REASON_PROBED) {
-		nt_event_number(&event, "cached", cached);
+		if (!image->from_section)
+			nt_event_number(&event, "cached", cached);
 		nt_event_real(&event, "ready_ms", ready_ms);
 	}
 	nt_event_end(&event);
 }
 
+/* The entry that a patched file carried: its copy is what the image works with from here on. */
+static void open_copy(struct image *image)
+{
+	if (image->copy && nt_entry_open(image->copy, image->copy_size, image->key, &image->entry)) {
+		image->copy = NULL;
+		return;
+	}
+	image->reason = NEUTRINO_REASON_NOT_PATCHED;
+	image->detail = strdup(image->copy ? "the twins in its file are damaged" : "no memory for its twins");
+}
+
+/* The entry of the run's probes. Returns whether it was in the cache. */
+static bool fetch_entry(struct image *image)
+{
+	char error[512] = "";
+	int version = 0;
+
+	if (nt_twins_read(image->key, &image->entry))
+		return true;
+	nt_driver.cuDriverGetVersion(&version);
+	if (!image->copy || !nt_twins_request(image->key, image->arch, version, image->copy, image->size, &image->entry,
+					      error, sizeof(error))) {
+		image->reason = NEUTRINO_REASON_HELPER;
+		image->detail = strdup(error);
+	}
+	return false;
+}
+
 /* Bring an image's entry in, once; other threads wait for the one that is at it. */
 static void resolve_image(struct image *image)
 {
-	int unresolved = UNRESOLVED, version = 0;
+	int unresolved = UNRESOLVED;
 	uint64_t begin = nt_now_ns();
-	char error[512] = "";
 	bool cached = true;
 
 	if (!__atomic_compare_exchange_n(&image->state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
@@ -232,16 +325,10 @@ static void resolve_image(struct image *image)
 			nt_sleep_us(500);
 		return;
 	}
-	if (image->reason == NEUTRINO_REASON_PROBED && !nt_twins_read(image->key, &image->entry)) {
-		cached = false;
-		nt_driver.cuDriverGetVersion(&version);
-		if (!image->copy ||
-		    !nt_twins_request(image->key, image->arch, version, image->copy, image->size, &image->entry, error,
-				      sizeof(error))) {
-			image->reason = NEUTRINO_REASON_HELPER;
-			image->detail = strdup(error);
-		}
-	}
+	if (image->from_section)
+		open_copy(image);
+	else if (image->reason == NEUTRINO_REASON_PROBED)
+		cached = fetch_entry(image);
 	free(image->copy);
 	image->copy = NULL;
 	log_image(image, cached, (double)(nt_now_ns() - begin) / 1e6);
@@ -535,6 +622,11 @@ static void add_owner(void *handle, bool is_library, struct image *image, struct
 		owners = owner;
 	}
 	pthread_mutex_unlock(&mutex);
+}
+
+void nt_registry_use_sections(void)
+{
+	in_sections = true;
 }
 
 void nt_registry_loaded(void *handle, bool is_library, const struct nt_image_bytes *bytes, const char *source,

@@ -37,6 +37,11 @@ struct nt_function {
 	struct nt_function *next;
 };
 
+/*
+ * Twins come from the sections of patched files, not from the run's probes. Said before anything is loaded.
+ */
+void nt_registry_use_sections(void);
+
 /* The program obtained nothing yet: remember what it loaded. caller: return address of the program's call. */
 void nt_registry_loaded(void *handle, bool is_library, const struct nt_image_bytes *bytes, const char *source,
 			const void *caller);

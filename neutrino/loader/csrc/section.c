@@ -1,0 +1,322 @@
+#include "section.h"
+
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sha256.h"
+#include "trace.h"
+
+#define MOST_UNUSED 32
+
+/* The program itself has no name in the dynamic loader's list. */
+static void name_of(const struct dl_phdr_info *object, char *ret, size_t size)
+{
+	if (object->dlpi_name && *object->dlpi_name) {
+		snprintf(ret, size, "%s", object->dlpi_name);
+		return;
+	}
+	ssize_t length = readlink("/proc/self/exe", ret, size - 1);
+	ret[length > 0 ? length : 0] = 0;
+}
+
+static bool holds(const struct dl_phdr_info *object, const void *address)
+{
+	for (unsigned i = 0; i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
+		if (segment->p_type == PT_LOAD &&
+		    (uintptr_t)address - (object->dlpi_addr + segment->p_vaddr) < segment->p_memsz)
+			return true;
+	}
+	return false;
+}
+
+/* The section is at the start of a segment that can be read. size: bytes of the file in it. */
+static const uint8_t *section_of(const struct dl_phdr_info *object, size_t *size)
+{
+	for (unsigned i = 0; i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
+		const uint8_t *start = (const uint8_t *)(object->dlpi_addr + segment->p_vaddr);
+		if (segment->p_type != PT_LOAD || !(segment->p_flags & PF_R) ||
+		    segment->p_filesz < sizeof(struct neutrino_section_header) || (uintptr_t)start % 8)
+			continue;
+		if (memcmp(start, NEUTRINO_SECTION_MAGIC, 8) == 0) {
+			*size = segment->p_filesz;
+			return start;
+		}
+	}
+	return NULL;
+}
+
+static bool span_fits(size_t size, uint64_t offset, uint64_t bytes)
+{
+	return offset <= size && bytes <= size - offset;
+}
+
+static bool string_fits(const uint8_t *data, size_t size, uint64_t offset)
+{
+	return offset && offset < size && memchr(data + offset, 0, size - offset);
+}
+
+/* The header, when everything that it points at lies within the section, and the section within its segment. */
+static const struct neutrino_section_header *open_section(const uint8_t *data, size_t segment_size)
+{
+	const struct neutrino_section_header *header = (const void *)data;
+	uint64_t size = header->size;
+
+	if (header->version != NEUTRINO_FORMAT_VERSION || size < sizeof(*header) || size > segment_size)
+		return NULL;
+	if (header->rows_offset % 8 || header->rows_offset > size ||
+	    header->rows > (size - header->rows_offset) / sizeof(struct neutrino_section_twins) ||
+	    !string_fits(data, size, header->names_offset) || !string_fits(data, size, header->maker_offset) ||
+	    !span_fits(size, header->probes_offset, header->probes_size) ||
+	    !span_fits(size, header->reader_offset, header->reader_size))
+		return NULL;
+	return header;
+}
+
+static const char *text_at(const struct neutrino_section_header *section, uint64_t offset)
+{
+	return (const char *)section + offset;
+}
+
+struct search {
+	const void *address;
+	const uint8_t *data;
+	size_t size;
+	char *library;
+	size_t library_size;
+};
+
+static int search_object(struct dl_phdr_info *object, size_t size, void *argument)
+{
+	struct search *search = argument;
+
+	(void)size;
+	if (!holds(object, search->address))
+		return 0;
+	search->data = section_of(object, &search->size);
+	if (search->data)
+		name_of(object, search->library, search->library_size);
+	return 1;
+}
+
+enum nt_section_answer nt_section_find(const struct nt_image_bytes *image, const char *arch, bool embedded,
+				       struct nt_section_twins *ret)
+{
+	struct search search = {
+		.address = image->data, .library = ret->library, .library_size = sizeof(ret->library)};
+	struct nt_sha256 hash;
+	uint8_t digest[32];
+	bool digested = false;
+
+	dl_iterate_phdr(search_object, &search);
+	if (!search.data)
+		return NT_SECTION_NONE;
+	const struct neutrino_section_header *section = open_section(search.data, search.size);
+	if (!section)
+		return NT_SECTION_UNSOUND;
+	const struct neutrino_section_twins *rows = (const void *)(search.data + section->rows_offset);
+	for (uint32_t i = 0; i < section->rows; i++) {
+		const struct neutrino_section_twins *row = &rows[i];
+		if (row->device != embedded || row->image_size != image->size ||
+		    strncmp(row->arch, arch, sizeof(row->arch)) != 0)
+			continue;
+		/* The image is read for rows that could be its own, and once. */
+		if (!digested) {
+			nt_sha256_init(&hash);
+			nt_sha256_add(&hash, image->data, image->size);
+			nt_sha256_finish(&hash, digest);
+			digested = true;
+		}
+		if (memcmp(row->image_digest, digest, sizeof(digest)) != 0)
+			continue;
+		if (!span_fits(section->size, row->entry_offset, row->entry_size) || !row->entry_size)
+			return NT_SECTION_UNSOUND;
+		ret->section = section;
+		memcpy(ret->key, row->key, sizeof(ret->key));
+		ret->entry = search.data + row->entry_offset;
+		ret->entry_size = row->entry_size;
+		return NT_SECTION_FOUND;
+	}
+	return NT_SECTION_OTHER;
+}
+
+/* --- what the trace tells of sections --- */
+
+/* A library whose twins are used. Never freed: there are as many as the program has patched libraries. */
+struct used {
+	char *library;
+	uint8_t probes[32]; /* SHA-256 of probe.toml */
+	unsigned file;	    /* 1: probe.toml, 2: probe-2.toml ... */
+	struct used *next;
+};
+
+/* Guards the list. Never held across a call of the dynamic loader. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct used *used;
+static unsigned files;
+
+/* True when it is new to the list; its probes' file is new then if *is_first. */
+static bool add_used(struct used *added, bool *is_first)
+{
+	unsigned known = 0;
+
+	pthread_mutex_lock(&mutex);
+	for (struct used *one = used; one; one = one->next) {
+		if (memcmp(one->probes, added->probes, sizeof(one->probes)) != 0)
+			continue;
+		known = one->file;
+		if (strcmp(one->library, added->library) == 0) {
+			pthread_mutex_unlock(&mutex);
+			return false;
+		}
+	}
+	*is_first = !known;
+	added->file = known ? known : ++files;
+	added->next = used;
+	used = added;
+	pthread_mutex_unlock(&mutex);
+	return true;
+}
+
+void nt_section_use(const struct nt_section_twins *twins)
+{
+	const struct neutrino_section_header *section = twins->section;
+	const uint8_t *probes = (const uint8_t *)section + section->probes_offset;
+	struct used *added = calloc(1, sizeof(*added));
+	char name[32] = "probe.toml";
+	struct nt_sha256 hash;
+	struct nt_event event;
+	bool is_first;
+
+	if (!added)
+		return;
+	nt_sha256_init(&hash);
+	nt_sha256_add(&hash, probes, section->probes_size);
+	nt_sha256_finish(&hash, added->probes);
+	added->library = strdup(twins->library);
+	if (!added->library || !add_used(added, &is_first)) {
+		free(added->library);
+		free(added);
+		return;
+	}
+	if (added->file > 1)
+		snprintf(name, sizeof(name), "probe-%u.toml", added->file);
+	if (is_first)
+		nt_trace_file(name, probes, section->probes_size);
+	if (is_first && added->file == 1)
+		nt_trace_file("read.py", (const uint8_t *)section + section->reader_offset, section->reader_size);
+	nt_event_begin(&event, "section");
+	nt_event_string(&event, "library", twins->library);
+	nt_event_string(&event, "probes", text_at(section, section->names_offset));
+	nt_event_string(&event, "version", text_at(section, section->maker_offset));
+	nt_event_string(&event, "file", name);
+	nt_event_end(&event);
+	nt_trace_log("%s carries twins with %s", twins->library, text_at(section, section->names_offset));
+}
+
+struct names {
+	char *names;
+	size_t names_size;
+	char *maker;
+	size_t maker_size;
+};
+
+/* Whether the word is one of the words of text, which has spaces between them. */
+static bool has_word(const char *text, const char *word, size_t length)
+{
+	for (const char *at = text; (at = strstr(at, word)); at++)
+		if ((at == text || at[-1] == ' ') && (at[length] == ' ' || !at[length]))
+			return true;
+	return false;
+}
+
+static void add_words(char *text, size_t size, const char *words)
+{
+	char word[256];
+
+	while (*words) {
+		size_t length = strcspn(words, " "), used_size = strlen(text);
+		if (length && length < sizeof(word) && used_size + length + 2 <= size) {
+			memcpy(word, words, length);
+			word[length] = 0;
+			if (!has_word(text, word, length))
+				snprintf(text + used_size, size - used_size, "%s%s", used_size ? " " : "", word);
+		}
+		words += length;
+		words += strspn(words, " ");
+	}
+}
+
+static int collect_names(struct dl_phdr_info *object, size_t object_size, void *argument)
+{
+	struct names *names = argument;
+	size_t size;
+	const uint8_t *data = section_of(object, &size);
+	const struct neutrino_section_header *section = data ? open_section(data, size) : NULL;
+
+	(void)object_size;
+	if (!section)
+		return 0;
+	add_words(names->names, names->names_size, text_at(section, section->names_offset));
+	if (!*names->maker)
+		snprintf(names->maker, names->maker_size, "%s", text_at(section, section->maker_offset));
+	return 0;
+}
+
+void nt_section_names(char *names, size_t names_size, char *maker, size_t maker_size)
+{
+	struct names argument = {names, names_size, maker, maker_size};
+
+	*names = *maker = 0;
+	dl_iterate_phdr(collect_names, &argument);
+}
+
+static bool is_used(const char *library)
+{
+	const struct used *one;
+
+	pthread_mutex_lock(&mutex);
+	for (one = used; one && strcmp(one->library, library) != 0; one = one->next)
+		;
+	pthread_mutex_unlock(&mutex);
+	return one;
+}
+
+struct unused {
+	char paths[MOST_UNUSED][NT_SECTION_PATH];
+	unsigned count;
+};
+
+static int collect_unused(struct dl_phdr_info *object, size_t object_size, void *argument)
+{
+	struct unused *unused = argument;
+	size_t size;
+
+	(void)object_size;
+	if (unused->count == MOST_UNUSED || !section_of(object, &size))
+		return 0;
+	char *path = unused->paths[unused->count];
+	name_of(object, path, sizeof(unused->paths[0]));
+	unused->count += !is_used(path);
+	return 0;
+}
+
+unsigned nt_section_unused(void (*each)(const char *library))
+{
+	struct unused *unused = calloc(1, sizeof(*unused));
+
+	if (!unused)
+		return 0;
+	dl_iterate_phdr(collect_unused, unused);
+	/* Called outside the dynamic loader's lock: it writes files. */
+	for (unsigned i = 0; i < unused->count; i++)
+		each(unused->paths[i]);
+	unsigned count = unused->count;
+	free(unused);
+	return count;
+}
