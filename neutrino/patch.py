@@ -15,17 +15,28 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry, write_entry
 from neutrino.errors import PtxError, ToolMissingError
-from neutrino.fatbin import Cubin, CubinKernel, demangle, read_container, read_cubin
+from neutrino.fatbin import (
+    Cubin,
+    CubinKernel,
+    ImageKind,
+    build_container,
+    build_entry,
+    demangle,
+    read_container,
+    read_cubin,
+)
 from neutrino.numerics import FIRST_ARCHITECTURE, compare, count_arithmetic
 from neutrino.probing.layout import Reason, align_up
 from neutrino.probing.model import Map, ProbeSet
@@ -37,6 +48,17 @@ from neutrino.toolchain import ASSEMBLER_HINT, LATEST_PTX, Assembled, Assembler,
 
 _REGISTER_UNIT = 8
 """Registers are handed out to threads in units of this many (CUDA occupancy calculator, all of sm_75 to sm_120)."""
+
+
+class Emit(Enum):
+    """In which form twins are handed to the driver."""
+
+    SASS = "sass"
+    """Machine code."""
+    PTX = "ptx"
+    """Text, which the driver compiles for whatever device it has."""
+    BOTH = "both"
+    """A container of both, of which the driver picks."""
 
 
 def patch_image(
@@ -85,11 +107,13 @@ def make_twins(
     selection: Selection,
     assembler: Assembler | None,
     device: DeviceKind = DeviceKind.GPU,
+    emit: Emit = Emit.SASS,
     dump: Dump | None = None,
 ) -> Twins:
     """Twins of the kernels of source that can have one, and why the others cannot.
 
-    assembler may be None for the embedded device alone. Raises as patch_image.
+    assembler may be None for the embedded device alone, to which emit means nothing: it takes text. Raises as
+    patch_image.
     """
     if assembler is None and device is DeviceKind.GPU:
         raise ToolMissingError("ptxas", ASSEMBLER_HINT)
@@ -108,7 +132,8 @@ def make_twins(
         version = LATEST_PTX if assembler is None else assembler.ptx_version
         try:
             rewritten = _rewrite(source, source.text, probes, selected, version)
-            made, images = _make_twins(rewritten, assembler, device, dump)
+            form = Emit.PTX if device is DeviceKind.EMBEDDED else emit
+            made, images = _make_twins(rewritten, assembler, form, dump)
         except PtxError as error:
             made = {name: KernelEntry(name, Reason.UNSUPPORTED, str(error)) for name in selected}
         kernels |= made
@@ -162,7 +187,7 @@ class _Rewritten:
 
 
 def _make_twins(
-    rewritten: _Rewritten, assembler: Assembler | None, device: DeviceKind, dump: Dump
+    rewritten: _Rewritten, assembler: Assembler | None, emit: Emit, dump: Dump
 ) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
     """Entries of the selected kernels, and the images that their twins are in."""
     source, twins = rewritten.source, rewritten.twins
@@ -175,16 +200,16 @@ def _make_twins(
         text = twins.render()
         dump.write("probed.ptx", text.encode("latin-1"))
         made = {
-            twin.name: _probed(twin, _manifest(twin, source.arch, rewritten.probes), capped=False)
+            twin.name: _probed(twin, _manifest(twin, source.arch, rewritten.probes, emit), capped=False)
             for twin in twins.kernels
         }
-        return entries | made, (_ptx_image(rewritten.module, text),)
-    made, images = judge_twins(twins.kernels, _OneModule(rewritten, assembler, device, dump), rewritten.probes)
+        return entries | made, (_emitted(rewritten, text, None, emit),)
+    made, images = judge_twins(twins.kernels, _OneModule(rewritten, assembler, emit, dump), rewritten.probes)
     # A cubin does not say how it was assembled. Triton's enable_fp_fusion=False passes --fmad=false.
     if source.found == DEBUG_SECTION and {entry.reason for entry in (entries | made).values()} == {Reason.NUMERICS}:
         unfused = replace(rewritten, source=replace(source, options=("--fmad=false",)))
         again, images_again = judge_twins(
-            twins.kernels, _OneModule(unfused, assembler, device, dump), rewritten.probes
+            twins.kernels, _OneModule(unfused, assembler, emit, dump), rewritten.probes
         )
         if any(entry.reason is Reason.PROBED for entry in again.values()):
             made, images = again, images_again
@@ -207,10 +232,11 @@ def _rewrite(
 
 @dataclass(frozen=True)
 class AssembledTwins:
-    """Twins assembled together. image: what the driver is given."""
+    """Twins assembled together. image: what the driver is given, in the form emit."""
 
     image: bytes
     assembled: Assembled
+    emit: Emit = Emit.SASS
 
 
 class Assembly(Protocol):
@@ -241,12 +267,13 @@ class Assembly(Protocol):
 class _OneModule:
     """The originals of one module, and the twins that were made of it."""
 
-    def __init__(self, rewritten: _Rewritten, assembler: Assembler, device: DeviceKind, dump: Dump) -> None:
+    def __init__(self, rewritten: _Rewritten, assembler: Assembler, emit: Emit, dump: Dump) -> None:
+        self._rewritten = rewritten
         self._source = rewritten.source
         self._module = rewritten.module
         self._twins = rewritten.twins
         self._assembler = assembler
-        self._device = device
+        self._emit = emit
         self._dump = dump
         self.name = assembler.name
         self.arch = rewritten.source.arch
@@ -275,8 +302,7 @@ class _OneModule:
         if stage:
             self._dump.write(f"{stage}.cubin", assembled.cubin)
             self._dump.write(f"{stage}.warnings.txt", "\n".join(assembled.warnings))
-        image = assembled.cubin if self._device is DeviceKind.GPU else _ptx_image(self._module, text)
-        return AssembledTwins(image, assembled)
+        return AssembledTwins(_emitted(self._rewritten, text, assembled.cubin, self._emit), assembled, self._emit)
 
     def _assemble(self, text: str) -> Assembled:
         return self._assembler.assemble(text, self._source.arch, self._source.options)
@@ -292,6 +318,7 @@ class _Built:
     resources: Mapping[str, Resources] = field(default_factory=dict)
     warnings: Counter[str] = field(default_factory=Counter)
     failed: Mapping[str, str] = field(default_factory=dict)
+    emit: Emit = Emit.SASS
 
 
 @dataclass(frozen=True)
@@ -388,6 +415,7 @@ class _Attempt:
             cubin.functions,
             twins.assembled.resources,
             _performance_warnings(twins.assembled),
+            emit=twins.emit,
         )
 
     def _warned(self, original: _Original, built: _Built) -> dict[str, str]:
@@ -472,7 +500,7 @@ class _Attempt:
     def _probed(self, twin: TwinKernel, original: _Original, built: _Built, capped: _Built) -> KernelEntry:
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         under_cap = capped.kernels.get(twin.twin_name)
-        manifest = _manifest(twin, self._assembly.arch, self._probes) | {
+        manifest = _manifest(twin, self._assembly.arch, self._probes, built.emit) | {
             "registers": {
                 "original": before.registers,
                 "twin": after.registers,
@@ -493,7 +521,7 @@ class _Attempt:
         return _probed(twin, manifest, capped=under_cap is not None)
 
 
-def _manifest(twin: TwinKernel, arch: str, probes: ProbeSet) -> dict[str, Any]:
+def _manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Emit) -> dict[str, Any]:
     """What a manifest holds of a twin that no assembler has seen."""
     return {
         "name": twin.name,
@@ -510,6 +538,7 @@ def _manifest(twin: TwinKernel, arch: str, probes: ProbeSet) -> dict[str, Any]:
         "sites": _sites(twin),
         "numerics": None,
         "assembler": None,
+        "emit": emit.value,
     }
 
 
@@ -529,6 +558,33 @@ def _probed(twin: TwinKernel, manifest: dict[str, Any], *, capped: bool) -> Kern
             "probed.ptx": twin.probed_text.encode("latin-1"),
         },
     )
+
+
+def _emitted(rewritten: _Rewritten, text: str, cubin: bytes | None, emit: Emit) -> bytes:
+    """Twins as the driver takes them. cubin: of the text, None where nothing has assembled it.
+
+    A container where there is more to say than the text: the options that the original was assembled with.
+    """
+    source, module = rewritten.source, rewritten.module
+    if emit is Emit.SASS and cubin is not None:
+        return cubin
+    image = _ptx_image(module, text)
+    if emit is Emit.PTX and not source.options:
+        return image
+    version = _VERSION.search(text)
+    entry = build_entry(
+        ImageKind.PTX,
+        image,
+        module.target.partition(",")[0].strip(),
+        version=(int(version[1]), int(version[2])) if version else (0, 0),
+        options=shlex.join(source.options),
+    )
+    if emit is Emit.PTX or cubin is None:
+        return build_container([entry])
+    return build_container([entry, build_entry(ImageKind.CUBIN, cubin, source.arch)])
+
+
+_VERSION = re.compile(r"^\.version (\d+)\.(\d+)$", re.MULTILINE)
 
 
 def _ptx_image(module: Module, text: str) -> bytes:

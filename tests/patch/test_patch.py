@@ -11,12 +11,13 @@ import pytest
 from neutrino import patch
 from neutrino.entry import Entry, read_entry
 from neutrino.errors import FormatError, ToolError, ToolMissingError
-from neutrino.fatbin import ImageKind, build_container, build_entry, read_cubin
+from neutrino.fatbin import ImageKind, build_container, build_entry, read_container, read_cubin
 from neutrino.numerics import compare
-from neutrino.patch import patch_image
+from neutrino.patch import Emit, make_twins, patch_image
 from neutrino.probing.layout import Reason, block_size
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import load_probe_file, load_probes
+from neutrino.source import find_source
 from neutrino.toolchain import Assembled, Assembler, AssemblyError
 
 KEY = bytes(range(32))
@@ -406,3 +407,23 @@ def test_the_same_image_gives_the_same_entry(assembler):
     arguments = {"selection": Selection((), ()), "assembler": assembler, "key": KEY}
     probes = load_probes(["gmem_bytes"])
     assert patch_image(image, probes, "sm_90", **arguments) == patch_image(image, probes, "sm_90", **arguments)
+
+
+@pytest.mark.parametrize("options", [None, "-maxrregcount=40"])
+def test_text_is_emitted_with_the_options_of_the_original(assembler, options):
+    container = read_container(fatbin(assembler, VADD.format(arch="sm_90"), options=options), "image")
+    source = find_source(container, "sm_90")
+    made = {
+        emit: make_twins(source, load_probes(["block_sched"]), selection=ALL, assembler=assembler, emit=emit)
+        for emit in Emit
+    }
+    cubin = made[Emit.SASS].images[0]
+    both = read_container(made[Emit.BOTH].images[0], "both")
+    assert [image.kind for image in both.images] == [ImageKind.PTX, ImageKind.CUBIN]
+    assert both.images[1].data == cubin
+    only = read_container(made[Emit.PTX].images[0], "ptx").images[0]
+    assert (only.kind, only.data) == (ImageKind.PTX, both.images[0].data)
+    assert assembler.assemble(only.data, "sm_90", source.options).cubin == cubin
+    assert only.options == both.images[0].options == (options or "")
+    for emit, twins in made.items():
+        assert {json.loads(kernel.files["manifest.json"])["emit"] for kernel in twins.kernels} == {emit.value}
