@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from neutrino.fatbin.demangle import demangle
 
 if TYPE_CHECKING:
+    from neutrino.fatbin.bundle import build_bundle
+    from neutrino.fatbin.code_object import CodeObject, CodeObjectKernel, read_code_object
     from neutrino.fatbin.compression import Compression
     from neutrino.fatbin.container import Container, build_container, read_container, write_container
     from neutrino.fatbin.cubin import Cubin, CubinKernel, read_cubin
@@ -22,15 +24,19 @@ if TYPE_CHECKING:
     from neutrino.fatbin.kernels import kernel_names
 
 _HOMES = {
+    "CodeObject": "code_object",
+    "CodeObjectKernel": "code_object",
     "Compression": "compression",
     "Container": "container",
     "Cubin": "cubin",
     "CubinKernel": "cubin",
     "Image": "image",
     "ImageKind": "image",
+    "build_bundle": "bundle",
     "build_container": "container",
     "build_entry": "entry",
     "kernel_names": "kernels",
+    "read_code_object": "code_object",
     "read_container": "container",
     "read_cubin": "cubin",
     "read_file": "host",
@@ -38,16 +44,20 @@ _HOMES = {
 }
 
 __all__ = [
+    "CodeObject",
+    "CodeObjectKernel",
     "Compression",
     "Container",
     "Cubin",
     "CubinKernel",
     "Image",
     "ImageKind",
+    "build_bundle",
     "build_container",
     "build_entry",
     "demangle",
     "kernel_names",
+    "read_code_object",
     "read_container",
     "read_cubin",
     "read_file",

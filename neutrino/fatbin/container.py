@@ -93,7 +93,9 @@ def read_bare(data: memoryview, name: str, section: str = "", base: int = 0) -> 
         if machine == EM_CUDA:
             return _bare(data, name, ImageKind.CUBIN, cubin_arch(data, name), section, base)
         if machine == EM_AMDGPU:
-            return _bare(data, name, ImageKind.CODE_OBJECT, "", section, base)
+            from neutrino.fatbin.code_object import code_object_target
+
+            return _bare(data, name, ImageKind.CODE_OBJECT, code_object_target(data, name), section, base)
         known = f"{EM_CUDA} (CUDA) or {EM_AMDGPU} (AMD GPU)"
         raise Cursor(data, name, base=base).error("e_machine", str(machine), known, at=0x12)
     if magic == _BITCODE_MAGIC:

@@ -25,6 +25,7 @@ SHT_PROGBITS = 1
 SHT_SYMTAB = 2
 SHT_RELA = 4
 SHT_NOBITS = 8
+SHT_DYNSYM = 11
 SHT_SYMTAB_SHNDX = 18
 SHF_WRITE = 0x1
 SHF_ALLOC = 0x2
@@ -165,9 +166,9 @@ class Elf:
             return self.data[:0]
         return self._range(section.offset, section.size, f"section {section.name}")
 
-    def symbols(self) -> Iterator[Symbol]:
-        """The rows of ``.symtab``; none when the file is stripped."""
-        table = next((section for section in self.sections if section.type == SHT_SYMTAB), None)
+    def symbols(self, type: int = SHT_SYMTAB) -> Iterator[Symbol]:
+        """The rows of ``.symtab``, none when the file is stripped; or of ``.dynsym``, for SHT_DYNSYM."""
+        table = next((section for section in self.sections if section.type == type), None)
         if table is None:
             return
         if table.link >= len(self.sections):

@@ -8,7 +8,7 @@ from neutrino.fatbin.ptxscan import ptx_entries
 
 
 def kernel_names(image: Image) -> tuple[str, ...]:
-    """Mangled names in the image's own order; none for a form that is not read (LTO IR, AMD's, unknown).
+    """Mangled names in the image's own order; none for a form that is not read (LTO IR, bitcode, unknown).
 
     Raises FormatError when the image is damaged.
     """
@@ -16,4 +16,8 @@ def kernel_names(image: Image) -> tuple[str, ...]:
         return ptx_entries(image.data)
     if image.kind is ImageKind.CUBIN:
         return cubin_kernel_names(image.data, f"{image.file}, image {image.index}")
+    if image.kind is ImageKind.CODE_OBJECT:
+        from neutrino.fatbin.code_object import code_object_kernel_names
+
+        return code_object_kernel_names(image.data, f"{image.file}, image {image.index}")
     return ()
