@@ -1,0 +1,337 @@
+"""Twins of device-linked code: from the PTX of its translation units, assembled one by one and linked.
+
+``nvcc -rdc=true`` leaves relocatable cubins and PTX of each translation unit in ``__nv_relfatbin``. What the driver
+runs is another container, in ``.nv_fatbin``: cubins that the device linker made of them, without PTX. Nothing in the
+file says which units these were, so names and machine code have to: a unit's PTX stands for a linked kernel when the
+unit's own cubin for the same architecture has the kernel's code, up to what the linker fills in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from neutrino.entry import KernelEntry
+from neutrino.fatbin import Container, Cubin, Image, ImageKind, demangle, read_cubin
+from neutrino.fatbin.elf import Elf
+from neutrino.numerics import FIRST_ARCHITECTURE, INSTRUCTION_SIZE
+from neutrino.patch import AssembledTwins, Dump, Twins, judge_twins, only_kernels
+from neutrino.probing.layout import Reason
+from neutrino.probing.model import ProbeSet
+from neutrino.probing.selection import Selection
+from neutrino.ptx.module import Module, parse
+from neutrino.ptx.program import Program, TwinProgram, probe_program, shape
+from neutrino.source import Device, runs_on, stored_options
+from neutrino.toolchain import Assembled, Assembler, AssemblyError, Linker
+
+RELOCATABLE_SECTION = "__nv_relfatbin"
+"""Where nvcc puts the containers that the device linker reads."""
+
+_ET_REL = 1
+_ET_EXEC = 2
+_STT_OBJECT = 1
+_VARIABLE_SECTIONS = (".nv.global", ".nv.constant3")
+_RELOCATIONS = ((".rela.text.", 24), (".rel.text.", 16))
+"""Sections with a kernel's relocations, and the bytes of each (gABI, "Relocation")."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A translation unit of linked code. container: its index in the file. options: for ptxas."""
+
+    container: int
+    text: str
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LinkedSource:
+    """What runs of a linked container on a device, and the PTX that it stands for.
+
+    machine: the linked machine code that the driver picks, None without any. units: those whose PTX can be used.
+    kernels: the unit that each kernel comes from, by its place in units. refused: why a kernel has none. variables:
+    the names of the linked code's variables, as often as they occur. missing: what of it no unit defines, in words.
+    """
+
+    machine: Cubin | None
+    arch: str
+    units: tuple[Unit, ...] = ()
+    kernels: Mapping[str, int] | None = None
+    refused: Mapping[str, tuple[Reason, str]] | None = None
+    variables: tuple[str, ...] = ()
+    missing: str = ""
+    reason: Reason = Reason.PROBED
+    detail: str = ""
+
+
+def is_linked(container: Container, units: Sequence[Container]) -> bool:
+    """Whether a container holds what the device linker made of units: executable cubins, and no PTX of its own.
+
+    units: the file's containers of RELOCATABLE_SECTION. Raises FormatError for a damaged cubin.
+    """
+    if not units or container.section == RELOCATABLE_SECTION:
+        return False
+    cubins = [image for image in container.images if image.kind is ImageKind.CUBIN]
+    if not cubins or any(image.kind is ImageKind.PTX for image in container.images):
+        return False
+    return all(_elf(image).type == _ET_EXEC for image in cubins[:1])
+
+
+def find_linked_source(linked: Container, units: Sequence[Container], device: str) -> LinkedSource:
+    """The linked machine code that the driver would run on device (``sm_90``), and the PTX of the units in it.
+
+    linked: a container for which is_linked is true. Raises FormatError for damaged images.
+    """
+    fitting = [(rank, image) for image in linked.images
+               if image.kind is ImageKind.CUBIN and (rank := runs_on(image.arch, device)) is not None]  # fmt: skip
+    if not fitting:
+        found = ", ".join(sorted({image.arch or "unknown" for image in linked.images})) or "nothing"
+        detail = f"nothing for {device}: the linked image holds {found}, and the driver would link its units itself"
+        return LinkedSource(None, device, reason=Reason.NO_PTX, detail=detail)
+    image = max(fitting, key=lambda pair: pair[0])[1]
+    data = image.data
+    machine = read_cubin(data, f"linked {image.arch} cubin")
+    arch = machine.arch or image.arch
+    candidates = [unit for container in units if (unit := _candidate(container, arch)) is not None]
+    usable = [unit for unit in candidates if not unit.refusal]
+    chosen: dict[str, int] = {}
+    refused: dict[str, tuple[Reason, str]] = {}
+    for name in machine.kernels:
+        verdict = _unit_of(name, machine, candidates, units, arch)
+        if isinstance(verdict, _Candidate):
+            chosen[name] = usable.index(verdict)
+        else:
+            refused[name] = verdict
+    variables = _variables(Elf(memoryview(data), image.file))
+    return LinkedSource(
+        machine,
+        arch,
+        tuple(Unit(unit.container, unit.module.text, unit.options) for unit in usable),
+        chosen,
+        refused,
+        variables,
+        _missing(machine, variables, usable),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A unit with PTX for the architecture. refusal: what stands against assembling it. elf: its own machine code."""
+
+    container: int
+    module: Module
+    options: tuple[str, ...]
+    refusal: str | None
+    elf: Elf | None
+    machine: Cubin | None
+
+
+def _candidate(container: Container, arch: str) -> _Candidate | None:
+    text = next((image for image in container.images if image.kind is ImageKind.PTX and image.arch == arch), None)
+    if text is None:
+        return None
+    options, refusal = stored_options(text.options, relocatable=True)
+    own = next((image for image in container.images if image.kind is ImageKind.CUBIN and image.arch == arch), None)
+    elf = _elf(own) if own is not None else None
+    return _Candidate(
+        container.index,
+        parse(text.data.decode("latin-1")),
+        options,
+        refusal,
+        elf,
+        read_cubin(elf.data, f"{arch} cubin of unit {container.index}") if elf is not None else None,
+    )
+
+
+def _elf(image: Image) -> Elf:
+    return Elf(memoryview(image.data), f"{image.file}, {image.arch} cubin")
+
+
+def _unit_of(
+    name: str, machine: Cubin, candidates: Sequence[_Candidate], units: Sequence[Container], arch: str
+) -> _Candidate | tuple[Reason, str]:
+    """The unit that a linked kernel comes from, or why there is none."""
+    defining = []
+    for unit in candidates:
+        entries = [entry for entry in unit.module.entries if entry.name == name and entry.body is not None]
+        defining += [(unit, entry) for entry in entries]
+    if not defining:
+        return _why_none(name, units, arch)
+    same = [(unit, entry) for unit, entry in defining if _has_code(unit, name, machine)]
+    if not same:
+        where = "the unit that defines it" if len(defining) == 1 else "the units that define it"
+        return Reason.VARIANT, f"{where} has other machine code for {arch} than what was linked"
+    if len({shape(unit.module, entry) for unit, entry in same}) > 1:
+        return Reason.VARIANT, f"{len(same)} units define it differently, with the same machine code"
+    usable = [unit for unit, _ in same if not unit.refusal]
+    return usable[0] if usable else (Reason.UNSUPPORTED, same[0][0].refusal or "")
+
+
+def _why_none(name: str, units: Sequence[Container], arch: str) -> tuple[Reason, str]:
+    others: set[str] = set()
+    intermediate = False
+    for container in units:
+        cubins = [image for image in container.images if image.kind is ImageKind.CUBIN]
+        if not any(name in read_cubin(image.data, image.file).kernels for image in cubins if image.arch == arch):
+            intermediate = intermediate or any(image.kind is ImageKind.NVVM for image in container.images)
+            continue
+        others |= {image.arch for image in container.images if image.kind is ImageKind.PTX}
+    if others:
+        return Reason.VARIANT, f"its unit's PTX is for {', '.join(sorted(others))}, the linked machine code for {arch}"
+    if intermediate:
+        return Reason.NO_PTX, f"no unit in the file has its PTX for {arch}; there is LTO IR, which is not read"
+    return Reason.NO_PTX, f"no unit in the file has its PTX for {arch}"
+
+
+def _has_code(unit: _Candidate, name: str, machine: Cubin) -> bool:
+    """The unit's own machine code of a kernel is what was linked; true as well when the unit has none to compare."""
+    if unit.machine is None or unit.elf is None:
+        return True
+    own = unit.machine.kernels.get(name)
+    linked = machine.kernels[name]
+    if own is None or len(own.code) != len(linked.code):
+        return False
+    if own.code == linked.code:
+        return True
+    filled_in = _relocated(unit.elf, name)
+    return all(
+        own.code[at : at + INSTRUCTION_SIZE] == linked.code[at : at + INSTRUCTION_SIZE] or at in filled_in
+        for at in range(0, len(own.code), INSTRUCTION_SIZE)
+    )
+
+
+def _relocated(elf: Elf, name: str) -> set[int]:
+    """Offsets of the instructions of a kernel that the linker fills something into."""
+    found = set()
+    for prefix, size in _RELOCATIONS:
+        section = elf.section(prefix + name)
+        rows = bytes(elf.contents(section)) if section is not None else b""
+        for row in range(0, len(rows) - size + 1, size):
+            offset = int.from_bytes(rows[row : row + 8], "little")
+            found.add(offset - offset % INSTRUCTION_SIZE)
+    return found
+
+
+def _variables(elf: Elf) -> tuple[str, ...]:
+    """The names of the variables in global and constant memory."""
+    places = {section.index for section in elf.sections if section.name.startswith(_VARIABLE_SECTIONS)}
+    return tuple(symbol.name for symbol in elf.symbols() if symbol.type == _STT_OBJECT and symbol.section in places)
+
+
+def _missing(machine: Cubin, variables: Collection[str], units: Sequence[_Candidate]) -> str:
+    """What the linked code has and no unit defines; names with a ``$`` in front are the compilers' own."""
+    defined: set[str] = set()
+    for unit in units:
+        defined |= {entry.name for entry in (*unit.module.entries, *unit.module.functions) if entry.body is not None}
+        defined |= {variable.name for variable in unit.module.variables}
+    lacking = {*machine.kernels, *machine.functions, *variables} - defined
+    first = min((name for name in lacking if not name.startswith("$")), default=None)
+    return "" if first is None else f"no unit in the file has the PTX that defines {first}"
+
+
+def make_linked_twins(
+    source: LinkedSource,
+    probes: ProbeSet,
+    *,
+    selection: Selection,
+    assembler: Assembler,
+    linker: Linker,
+    dump: Dump | None = None,
+) -> Twins:
+    """Twins of the kernels of linked code that can have one, and why the others cannot. The images are cubins.
+
+    Raises ProbeError when a probe asks for what an instruction has not, ToolError or OSError when the machine is at
+    fault.
+    """
+    dump = dump or Dump(None)
+    machine = source.machine
+    if machine is None:
+        return Twins((), ())
+    kernels = {name: KernelEntry(name, Reason.NOT_SELECTED) for name in machine.kernels}
+    selected = [name for name in kernels if selection.selects(name, demangle(name))]
+    images: tuple[bytes, ...] = ()
+    device = Device.parse(source.arch)
+    if device is None or device.number < FIRST_ARCHITECTURE:
+        detail = f"{source.arch}: machine code is understood from sm_{FIRST_ARCHITECTURE} on"
+        kernels |= {name: KernelEntry(name, Reason.UNSUPPORTED, detail) for name in selected}
+    else:
+        units = source.kernels or {}
+        refused = source.refused or {}
+        kernels |= {name: KernelEntry(name, *refused[name]) for name in selected if name in refused}
+        wanted = {name: units[name] for name in selected if name in units}
+        if wanted:
+            program = Program(
+                [parse(unit.text) for unit in source.units],
+                functions=machine.functions,
+                variables=source.variables,
+                missing=source.missing,
+            )
+            twins = probe_program(program, probes, kernels=wanted, version=assembler.ptx_version)
+            kernels |= {skip.name: KernelEntry(skip.name, skip.reason, skip.detail) for skip in twins.skipped}
+            dump.sites(twins.kernels)
+            if twins.kernels:
+                assembly = _Linked(source, machine, twins, assembler, linker, dump)
+                made, images = judge_twins(twins.kernels, assembly, probes)
+                kernels |= made
+    dump.kernels(kernels.values())
+    return Twins(tuple(kernels.values()), images)
+
+
+class _Linked:
+    """The originals of linked code and their twins, assembled unit by unit; ``Assembly`` of ``patch``."""
+
+    def __init__(
+        self, source: LinkedSource, machine: Cubin, twins: TwinProgram, assembler: Assembler, linker: Linker, dump: Dump
+    ) -> None:
+        self._source = source
+        self._twins = twins
+        self._assembler = assembler
+        self._linker = linker
+        self._dump = dump
+        self.name = f"{assembler.name} with {linker.name}"
+        self.arch = source.arch
+        self.machine = machine
+
+    def originals(self, names: Collection[str]) -> Assembled:
+        modules = {}
+        for number, twins in enumerate(self._twins.modules):
+            chosen = {kernel.name for kernel in twins.kernels} & {*names}
+            if chosen:
+                modules[number] = (twins.module, chosen)
+        parts = []
+        for number, (module, chosen) in modules.items():
+            text = only_kernels(module, chosen)
+            self._dump.write(f"original.{number}.ptx", text.encode("latin-1"))
+            try:
+                part = self._assemble(number, text)
+            except AssemblyError:
+                if text is module.text:
+                    raise
+                # A kernel that was cut out may be named by what is left.
+                part = self._assemble(number, module.text)
+            parts.append(part)
+        return _together(b"", parts)
+
+    def twins(
+        self, names: Collection[str], registers: Mapping[str, int] | None = None, *, stage: str = ""
+    ) -> AssembledTwins:
+        texts = self._twins.render(names, registers)
+        if stage:
+            for number, text in texts.items():
+                self._dump.write(f"{stage}.{number}.ptx", text.encode("latin-1"))
+        with ThreadPoolExecutor(2) as pool:
+            parts = list(pool.map(self._assemble, texts.keys(), texts.values()))
+        linked = _together(self._linker.link([part.cubin for part in parts], self.arch), parts)
+        if stage:
+            self._dump.write(f"{stage}.cubin", linked.cubin)
+            self._dump.write(f"{stage}.warnings.txt", "\n".join(linked.warnings))
+        return AssembledTwins(linked.cubin, linked)
+
+    def _assemble(self, number: int, text: str) -> Assembled:
+        return self._assembler.assemble(text, self.arch, ("-c", *self._source.units[number].options))
+
+
+def _together(cubin: bytes, parts: Sequence[Assembled]) -> Assembled:
+    resources = {name: found for part in parts for name, found in part.resources.items()}
+    return Assembled(cubin, resources, tuple(warning for part in parts for warning in part.warnings))

@@ -1,0 +1,131 @@
+"""Relocatable modules that the device linker has put together, and the twins of their kernels.
+
+A kernel may call functions and name variables of other modules. Its twin takes the functions along, each in the
+module that it is from, so that every module is assembled by itself and with its own options, as the originals were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from neutrino.errors import PtxError
+from neutrino.probing.layout import Reason
+from neutrino.probing.model import ProbeSet
+from neutrino.ptx.linkage import Linkage, ObstacleError
+from neutrino.ptx.module import Function, Module, Statement
+from neutrino.ptx.twin import SkippedKernel, TwinKernel, TwinModule, probe_module
+
+
+class Program:
+    """Modules that were linked into one image.
+
+    functions, variables: the names that the image's symbols have, those of variables as often as they occur.
+    missing: what of the image none of the modules defines, in words; "" when they define all of it.
+    """
+
+    def __init__(
+        self, modules: Sequence[Module], *, functions: Collection[str], variables: Sequence[str], missing: str = ""
+    ) -> None:
+        self.modules = tuple(modules)
+        self.linkages = tuple(Linkage(module, self, number) for number, module in enumerate(modules))
+        self._functions = functions
+        self._variables = variables
+        self._missing = missing
+        self._taken: frozenset[str] | None = None
+        self._definitions: dict[str, list[tuple[Linkage, Function]]] = {}
+        for linkage in self.linkages:
+            for function in linkage.module.functions:
+                if function.body is not None and function.linkage:
+                    self._definitions.setdefault(function.name, []).append((linkage, function))
+
+    def definition(self, user: Linkage, name: str) -> tuple[Linkage, Function] | None:
+        """The function that a name of user's module means in the image, None when no module defines it.
+
+        Templates are in each module that uses them, and the linker keeps one. Raises ObstacleError when they differ,
+        or when the image lacks the function.
+        """
+        local = user.module.symbols.get(name)
+        if isinstance(local, Function) and local.body is not None:
+            if not local.linkage:
+                return user, local
+            found = [(user, local), *self._definitions[name]]
+        else:
+            found = self._definitions.get(name, [])
+            if found and name not in self._functions:
+                raise ObstacleError(f"it calls the function {name}, which the linked code does not have")
+        if len({shape(linkage.module, function) for linkage, function in found}) > 1:
+            raise ObstacleError(f"it calls the function {name}, which translation units define differently")
+        return found[0] if found else None
+
+    def check_address(self, name: str) -> None:
+        """Raises ObstacleError when the name of a variable is not that of exactly one in the image."""
+        count = self._variables.count(name)
+        if count != 1:
+            raise ObstacleError(f"it uses the variable {name}, and the linked code has {count or 'none'} of that name")
+
+    def addresses_taken(self) -> frozenset[str]:
+        """Functions whose address any module takes. Raises ObstacleError when not all modules are known."""
+        if self._missing:
+            raise ObstacleError(f"it calls functions by pointers, and {self._missing}")
+        if self._taken is None:
+            self._taken = frozenset[str]().union(*(linkage.addresses_taken() for linkage in self.linkages))
+        return self._taken
+
+
+def shape(module: Module, function: Function) -> str:
+    """A function's text without what says nothing of it: white space, comments, line information."""
+    return "".join(module.code[function.statement.start : function.statement.end].split())
+
+
+@dataclass(frozen=True)
+class TwinProgram:
+    """The twins of a program's kernels, and the kernels that got none. modules: in the program's order."""
+
+    modules: tuple[TwinModule, ...]
+    skipped: tuple[SkippedKernel, ...]
+
+    @property
+    def kernels(self) -> tuple[TwinKernel, ...]:
+        """All twins."""
+        return tuple(kernel for module in self.modules for kernel in module.kernels)
+
+    def render(
+        self, names: Collection[str] | None = None, max_registers: Mapping[str, int] | None = None
+    ) -> dict[int, str]:
+        """Complete PTX by module number, of the modules that the named kernels' twins need.
+
+        names: the originals' names, all by default. max_registers: register cap by the original's name.
+        """
+        chosen = [[kernel for kernel in module.kernels if names is None or kernel.name in names]
+                  for module in self.modules]  # fmt: skip
+        needed: dict[int, set[Statement]] = {}
+        for kernels in chosen:
+            for kernel in kernels:
+                for number, statements in kernel.elsewhere.items():
+                    needed.setdefault(number, set()).update(statements)
+        return {
+            number: module.render_unit(kernels, needed.get(number, ()), max_registers)
+            for number, (module, kernels) in enumerate(zip(self.modules, chosen, strict=True))
+            if kernels or needed.get(number)
+        }
+
+
+def probe_program(
+    program: Program, probes: ProbeSet, *, kernels: Mapping[str, int], version: tuple[int, int] | None = None
+) -> TwinProgram:
+    """Write the twins of a program's kernels.
+
+    kernels: by name, the number of the module to take each from. version: as for ``probe_module``.
+    """
+    modules = []
+    skipped: list[SkippedKernel] = []
+    for number, (module, linkage) in enumerate(zip(program.modules, program.linkages, strict=True)):
+        names = [name for name, at in kernels.items() if at == number]
+        try:
+            twins = probe_module(module, probes, names=names, version=version, linkage=linkage)
+        except PtxError as error:
+            twins = TwinModule(module, (), tuple(SkippedKernel(name, Reason.UNSUPPORTED, str(error)) for name in names))
+        modules.append(twins)
+        skipped += twins.skipped
+    return TwinProgram(tuple(modules), tuple(skipped))
