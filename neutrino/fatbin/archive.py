@@ -109,6 +109,8 @@ def _member(cursor: Cursor, name: bytes, size: int, names: memoryview | None, th
     # Bytes of a path that are no UTF-8 reach the file system as they are.
     text = name.decode("utf-8", "surrogateescape")
     if thin:
+        if b"\0" in name:
+            raise cursor.error("name of a member", repr(name), "a path, which has no NUL", at=begin)
         return Member(text, None, cursor.base + begin, nested)
     return Member(text, cursor.take(size, f"member {text}"), cursor.base + offset)
 

@@ -21,7 +21,7 @@ _OSABI_CUDA_V2 = 0x41
 """CUDA 13, and 12.8 and up for sm_100: e_flags holds the SM in bits 8 to 15, notes the rest."""
 _FLAG_A = 0x800
 _FLAG_A_V2 = 0x8
-_STO_CUDA_ENTRY = 0x10
+STO_CUDA_ENTRY = 0x10
 _NOTE_CUINFO = struct.Struct("<12x12sHHI")
 _COMPAT_ARCH_SPECIFIC = 9
 
@@ -32,10 +32,10 @@ _MAX_THREADS = 0x05
 _PARAM_CBANK = 0x0A
 _REQNTID = 0x10
 _FRAME_SIZE = 0x11
-_MIN_STACK_SIZE = 0x12
+MIN_STACK_SIZE = 0x12
 _KPARAM_INFO = 0x17
 _CBANK_PARAM_SIZE = 0x19
-_REGCOUNT = 0x2F
+REGCOUNT = 0x2F
 _KPARAM_INFO_V2 = 0x45
 _NUM_BARRIERS = 0x4C
 
@@ -103,17 +103,17 @@ class _Attributes:
 
 def read_cubin(data: bytes | memoryview, name: str) -> Cubin:
     """Read a cubin. name: for error messages. Raises FormatError for what is not a sound cubin."""
-    elf = _open(data, name)
-    symbols = {symbol.index: symbol for symbol in _functions(elf)}
+    elf = open_cubin(data, name)
+    symbols = {symbol.index: symbol for symbol in function_symbols(elf)}
     gathered = {index: _Attributes() for index in symbols}
     info = elf.section(".nv.info")
     if info is not None:
-        for attribute, cursor in _attributes(elf, info):
-            if attribute in (_REGCOUNT, _FRAME_SIZE, _MIN_STACK_SIZE):
+        for attribute, cursor in attributes(elf, info):
+            if attribute in (REGCOUNT, _FRAME_SIZE, MIN_STACK_SIZE):
                 index, value = cursor.integer(4, "symbol index"), cursor.integer(4, "attribute value")
                 if index not in gathered:
                     continue
-                if attribute == _REGCOUNT:
+                if attribute == REGCOUNT:
                     gathered[index].registers = value
                 elif attribute == _FRAME_SIZE:
                     gathered[index].frame = value
@@ -122,7 +122,7 @@ def read_cubin(data: bytes | memoryview, name: str) -> Cubin:
     kernels = {}
     functions = {}
     for index, symbol in symbols.items():
-        if symbol.other & _STO_CUDA_ENTRY:
+        if symbol.other & STO_CUDA_ENTRY:
             kernels[symbol.name] = _kernel(elf, symbol, gathered[index])
         else:
             functions[symbol.name] = _code(elf, symbol)
@@ -131,29 +131,31 @@ def read_cubin(data: bytes | memoryview, name: str) -> Cubin:
 
 def cubin_arch(data: bytes | memoryview, name: str) -> str:
     """The architecture alone, as ``sm_90a``; empty if unknown. Raises FormatError as ``read_cubin``."""
-    return _arch(_open(data, name))
+    return _arch(open_cubin(data, name))
 
 
 def cubin_kernel_names(data: bytes | memoryview, name: str) -> tuple[str, ...]:
     """The kernels' mangled names alone. Raises FormatError as ``read_cubin``."""
-    return tuple(symbol.name for symbol in _functions(_open(data, name)) if symbol.other & _STO_CUDA_ENTRY)
+    return tuple(symbol.name for symbol in function_symbols(open_cubin(data, name)) if symbol.other & STO_CUDA_ENTRY)
 
 
 def cubin_compatibility(data: bytes | memoryview, name: str) -> bytes:
     """The cubin's ``.nv.compat`` section, which its entry in a container repeats; empty if there is none."""
-    elf = _open(data, name)
+    elf = open_cubin(data, name)
     section = elf.section(".nv.compat")
     return b"" if section is None else bytes(elf.contents(section))
 
 
-def _open(data: bytes | memoryview, name: str) -> Elf:
+def open_cubin(data: bytes | memoryview, name: str) -> Elf:
+    """The cubin as the ELF file that it is. Raises FormatError for any other file."""
     elf = Elf(memoryview(data), name)
     if elf.machine != EM_CUDA:
         raise Cursor(elf.data, name).error("e_machine", str(elf.machine), f"{EM_CUDA} (CUDA)", at=0x12)
     return elf
 
 
-def _functions(elf: Elf) -> Iterator[Symbol]:
+def function_symbols(elf: Elf) -> Iterator[Symbol]:
+    """The symbols of the functions that the cubin defines, kernels and others."""
     for symbol in elf.symbols():
         if symbol.type == STT_FUNC and 0 < symbol.section < len(elf.sections):
             yield symbol
@@ -176,7 +178,7 @@ def _kernel(elf: Elf, symbol: Symbol, own: _Attributes) -> CubinKernel:
     parameters: list[tuple[int, int, int]] = []
     info = elf.section(f".nv.info.{name}")
     if info is not None:
-        for attribute, cursor in _attributes(elf, info):
+        for attribute, cursor in attributes(elf, info):
             if attribute in (_KPARAM_INFO, _KPARAM_INFO_V2):
                 cursor.integer(4, "parameter index")
                 ordinal = cursor.integer(2, "parameter ordinal")
@@ -220,7 +222,7 @@ def _dimensions(cursor: Cursor, field: str) -> tuple[int, int, int]:
     return cursor.integer(4, field), cursor.integer(4, field), cursor.integer(4, field)
 
 
-def _attributes(elf: Elf, section: Section) -> Iterator[tuple[int, Cursor]]:
+def attributes(elf: Elf, section: Section) -> Iterator[tuple[int, Cursor]]:
     """Every attribute of a ``.nv.info`` section with its value; an unknown attribute is stepped over by its
     format."""
     cursor = _contents(elf, section)
@@ -254,7 +256,7 @@ def _suffix(elf: Elf, number: int) -> str:
         return "a"
     compat = elf.section(".nv.compat")
     if compat is not None:
-        for attribute, cursor in _attributes(elf, compat):
+        for attribute, cursor in attributes(elf, compat):
             if attribute == _COMPAT_ARCH_SPECIFIC and cursor.integer(1, "architecture specific"):
                 return "a"
     note = elf.section(".note.nv.tkinfo")

@@ -47,6 +47,7 @@ _BUNDLES_SECTION = ".hip_fatbin"
 _PATCHED_MAGIC = b"NTSECTN\0"
 """At the start of a patched library's ``.neutrino`` section and its segment: the images there are Neutrino's own."""
 _WRAPPER = struct.Struct("<IIQ")
+_WRAPPER_SECTIONS = (".nvFatBinSegment", ".hipFatBinSegment")
 _WRAPPERS = {
     # Of a plain translation unit, and of one that went through the device linker (``fatbinary_section.h``).
     struct.pack("<I", 0x466243B1): (1, 2),
@@ -67,6 +68,13 @@ def read_file(path: str | Path) -> tuple[Container, ...]:
     while its images are in use. Raises FormatError for what is neither of these, OSError as ``open``.
     """
     found = _read(_map(Path(path)), str(path), 0, _Thin((Path(path),)))
+    return tuple(replace(container, index=index) for index, container in enumerate(found))
+
+
+def read_data(data: bytes | memoryview, name: str) -> tuple[Container, ...]:
+    """As read_file, for a file that is in memory. name: for error messages. Raises FormatError, also for a thin
+    archive, since it has no folder here."""
+    found = _read(memoryview(data), name, 0, _Thin(()))
     return tuple(replace(container, index=index) for index, container in enumerate(found))
 
 
@@ -118,6 +126,8 @@ def _in_member(data: memoryview, name: str, base: int, thin: _Thin) -> Iterator[
 
 
 def _in_thin_member(member: Member, name: str, thin: _Thin) -> Iterator[Container]:
+    if not thin.paths:
+        raise FormatError(name, member.offset, "archive", "thin, without a folder", "an archive with its members in it")
     path = thin.paths[-1].parent / member.name
     thin.members += 1
     if path in thin.paths or thin.members > _MAX_MEMBERS:
@@ -142,7 +152,7 @@ def _in_host(elf: Elf) -> list[Container]:
     found += find_embedded(elf.data, areas, elf.file, elf.base)
     known = {container.offset - elf.base for container in found}
     wrappers: dict[int, list[int]] = {}
-    for version, (begin, end) in _wrappers(elf, _outside(areas, found, elf.base)):
+    for version, (begin, end) in _wrappers(elf, _wrapper_areas(areas, found, elf.base)):
         if begin not in known:
             whole = Cursor(elf.data, elf.file, start=begin, end=end, base=elf.base)
             found.append(next(_containers(whole, "")))
@@ -188,10 +198,11 @@ def _areas(elf: Elf) -> Iterator[Area]:
             yield Area(section.offset, end, section.name, bool(section.flags & SHF_WRITE))
 
 
-def _outside(areas: list[Area], found: list[Container], base: int) -> Iterator[Area]:
-    """The writable areas, less the containers that were found in them."""
+def _wrapper_areas(areas: list[Area], found: list[Container], base: int) -> Iterator[Area]:
+    """Where wrappers may be: in their own sections, or else in all that is writable, less the containers there."""
     places = sorted((container.offset - base, container.size) for container in found)
-    for area in areas:
+    named = [area for area in areas if area.section in _WRAPPER_SECTIONS]
+    for area in named or areas:
         if area.writable:
             begin = area.begin
             for place, size in places:
