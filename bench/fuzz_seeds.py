@@ -13,7 +13,12 @@ from dataclasses import dataclass
 import msgpack
 import zstandard
 
+from neutrino.ahead.section import TwinsRow, write_section
+from neutrino.device_kind import DeviceKind
+from neutrino.entry import KernelEntry, write_entry
 from neutrino.fatbin import Compression, ImageKind, build_container, build_entry
+from neutrino.probing.layout import Reason
+from neutrino.probing.model import Field, Level, Map, MapKind, ScalarType, Span
 
 PTX = b"""\
 //
@@ -302,3 +307,27 @@ def archive(members: Sequence[tuple[str, bytes]], *, thin: bool = False) -> byte
         made += name.encode().ljust(16) + b"0".ljust(12) + b"0".ljust(6) * 2 + b"644".ljust(8)
         made += str(len(data)).encode().ljust(10) + b"`\n" + data + b"\n" * (len(data) % 2)
     return made
+
+
+def twins(kernels: int) -> bytes:
+    """A cache entry of that many kernels: the first has a twin, the others say why not."""
+    fields, span = (Field("start", ScalarType.U64, 0),), Span(1, 1)
+    maps = [Map("BlockSched", MapKind.ARRAY, Level.WARP, 8, 1, fields, span),
+            Map("Bytes", MapKind.SUM, Level.THREAD, 8, 1, fields, span)]  # fmt: skip
+    probed = KernelEntry("first", Reason.PROBED, twin="first__neutrino", parameters=((0, 8), (8, 24)),
+                         variables=("table",), block_offset=32, block_size=40, capped=True,
+                         files={"manifest.json": b"{}", "original.ptx": PTX})  # fmt: skip
+    others = [KernelEntry(f"other{index}", Reason.NO_SITE, "no load") for index in range(1, kernels)]
+    return write_entry(bytes(range(32)), maps, [probed, *others][:kernels], [cubin(), PTX][:kernels])
+
+
+def sections() -> list[bytes]:
+    """Sections of patched files, with rows that share an entry, and without any."""
+    entries_ = [twins(2), twins(1)]
+    rows = [TwinsRow(bytes([index]) * 32, 100 + index, bytes(range(32)), arch, device, entry)
+            for index, (arch, device, entry) in enumerate((
+                ("sm_90", DeviceKind.GPU, 0), ("sm_100a", DeviceKind.GPU, 0), ("sm_90", DeviceKind.EMBEDDED, 1),
+            ))]  # fmt: skip
+    texts = {"names": "block_sched gmem_bytes", "maker": "0.1.0", "probes": b"[map.X]\n", "reader": b"import numpy\n",
+             "report": b"{}"}  # fmt: skip
+    return [b"".join(write_section(rows, entries_, **texts)), b"".join(write_section([], [], **texts))]  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ is not sound, and ``UnsoundError`` when a reading contradicts itself.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import fuzz_seeds
+from neutrino.ahead.section import read_section
+from neutrino.entry import DIGESTED_FROM, read_entry
 from neutrino.errors import FormatError
 from neutrino.fatbin import Container, ImageKind, build_container, kernel_names, read_container, read_cubin, read_file
 from neutrino.fatbin import write_container as write
@@ -79,6 +82,10 @@ def _file(data: bytes) -> int:
             _must(write(container) == data[begin:end], "written back differently")
             claimed = max(claimed, _images(container))
         return claimed
+    except OSError:
+        # A thin archive names files, which may not be there.
+        _must(data.find(b"!<thin>\n") >= 0, "an operating system's error without a path in the input")
+        return 0
     finally:
         os.close(descriptor)
 
@@ -153,13 +160,36 @@ def _cursor(data: bytes) -> int:
     return 0
 
 
+def _section(data: bytes) -> int:
+    section = read_section(data, NAME)
+    _must(0 <= section.size <= len(data), f"section of {section.size} bytes")
+    _must(all(row.entry < len(section.entries) for row in section.rows), "a row without its entry")
+    for entry in section.entries:
+        try:
+            read_entry(bytes(entry), NAME)
+        except FormatError:
+            continue
+    return 0
+
+
+def _twins(data: bytes) -> int:
+    """An entry whose digest is right whatever it holds: no change of it gets past a wrong one."""
+    digest = hashlib.sha256(data[DIGESTED_FROM:]).digest()
+    entry = read_entry(data[: DIGESTED_FROM - 32] + digest + data[DIGESTED_FROM:], NAME)
+    _must(all(image in data for image in entry.images), "an image that is not in the entry")
+    return 0
+
+
 TARGETS = {
     target.name: target
     for target in (
         Target("container", _container, fuzz_seeds.containers, 2),
+        Target("bundle", _container, fuzz_seeds.bundles, 2),
         Target("file", _file, fuzz_seeds.hosts, 3),
         Target("cubin", _cubin, lambda: [fuzz_seeds.cubin(), fuzz_seeds.cubin(new=False)], 2),
         Target("entry", _entry, _entry_seeds),
+        Target("section", _section, fuzz_seeds.sections),
+        Target("twins", _twins, lambda: [fuzz_seeds.twins(2), fuzz_seeds.twins(0)]),
         Target("ptx", _ptx, lambda: [fuzz_seeds.PTX, *(line for line in fuzz_seeds.PTX.splitlines() if line)]),
         Target("cursor", _cursor, lambda: [bytes(range(64)), b"\1" * 99]),
     )

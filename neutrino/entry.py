@@ -223,7 +223,7 @@ def read_entry(data: bytes, name: str) -> Entry:
             raise FormatError(name, int(header["maps_offset"]), "map kind, level", f"{kind}, {level}", "0 or 1")
         maps.append(
             MapEntry(
-                bytes(row["name"]).decode(),
+                bytes(row["name"]).decode("utf-8", "surrogateescape"),
                 _KINDS[kind],
                 _LEVELS[level],
                 int(row["record_size"]),
