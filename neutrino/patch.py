@@ -112,10 +112,10 @@ def make_twins(
 ) -> Twins:
     """Twins of the kernels of source that can have one, and why the others cannot.
 
-    assembler may be None for the embedded device alone, to which emit means nothing: it takes text. Raises as
-    patch_image.
+    assembler may be None where there is no PTX to assemble, and for the embedded device, to which emit means nothing:
+    it takes text. Raises as patch_image.
     """
-    if assembler is None and device is DeviceKind.GPU:
+    if assembler is None and source.text is not None and device is DeviceKind.GPU:
         raise ToolMissingError("ptxas", ASSEMBLER_HINT)
     dump = dump or Dump(None)
     names = _kernel_names(source)

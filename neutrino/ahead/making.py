@@ -1,0 +1,189 @@
+"""One target of the plan made: its twins as an entry, and what became of each kernel. What a worker does."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from neutrino import __version__
+from neutrino.ahead.relocatable import RELOCATABLE_SECTION, find_linked_source, make_linked_twins
+from neutrino.ahead.report import KernelReport
+from neutrino.ahead.sources import Listed, Target, image_parts
+from neutrino.cache import image_key, patcher_identity, run_key
+from neutrino.device_kind import DeviceKind
+from neutrino.entry import KernelEntry, write_entry
+from neutrino.errors import ToolMissingError
+from neutrino.fatbin import Container, kernel_names, read_file
+from neutrino.patch import Dump, Emit, Twins, make_twins
+from neutrino.probing.layout import Reason
+from neutrino.probing.model import ProbeSet
+from neutrino.probing.selection import Selection
+from neutrino.source import DEBUG_SECTION, find_source, picked_image
+from neutrino.toolchain import Assembler, find_assembler_for, find_linker, release_of_ptx
+
+NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of the twins were checked"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all targets of a file are made with. retarget: PTX for another architecture is lowered where that goes."""
+
+    probes: ProbeSet
+    selection: Selection = field(default_factory=Selection)
+    device: DeviceKind = DeviceKind.GPU
+    emit: Emit = Emit.SASS
+    retarget: bool = False
+    save_temps: Path | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A target, with its image's SHA-256; or an image whose kernels are listed only, without."""
+
+    work: Target | Listed
+    digest: bytes = b""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What became of a task. entry: None where the program's image has no PTX at all. key: the entry's, 32 bytes."""
+
+    kernels: tuple[KernelReport, ...]
+    entry: bytes | None = None
+    key: bytes = b""
+    notes: tuple[str, ...] = ()
+
+
+def maker(context: tuple[Path, Settings]) -> Callable[[Task], Made]:
+    """What does tasks of one file. Raises FormatError, OSError as ``read_file``."""
+    path, settings = context
+    return functools.partial(_make, _Maker(read_file(path), settings))
+
+
+def _make(maker: _Maker, task: Task) -> Made:
+    return maker.list(task.work) if isinstance(task.work, Listed) else maker.make(task.work, task.digest)
+
+
+class _Maker:
+    def __init__(self, containers: Sequence[Container], settings: Settings) -> None:
+        self._containers = containers
+        self._units = [container for container in containers if container.section == RELOCATABLE_SECTION]
+        self._settings = settings
+
+    def list(self, listed: Listed) -> Made:
+        image = self._containers[listed.container].images[listed.image]
+        return Made(
+            tuple(
+                KernelReport(name, listed.container, listed.image, image.arch, (), listed.reason, listed.detail)
+                for name in kernel_names(image)
+            )
+        )
+
+    def make(self, target: Target, digest: bytes) -> Made:
+        """Twins for a target. digest: of its image. Raises NeutrinoError, OSError as ``make_twins``."""
+        settings = self._settings
+        container = self._containers[target.container]
+        dump = Dump(settings.save_temps / f"{target.container}.{target.arch}" if settings.save_temps else None)
+        if settings.save_temps:
+            dump.write("image.bin", b"".join(image_parts(container)))
+        making = self._link if target.linked else self._assemble
+        done = making(container, target, dump)
+        picked = picked_image(container, target.arch, settings.device)
+        image = picked.index if picked else 0
+        reports = tuple(
+            _kernel(kernel, target, image, done.arch, done.retargeted) for kernel in done.twins.kernels
+        )
+        if not done.has_text:
+            return Made(reports, notes=done.notes)
+        identity = done.assembler.identity if done.assembler else "none"
+        made_with = f"{identity} {settings.emit.value}{' retarget' if settings.retarget else ''}"
+        run = run_key(
+            settings.probes.digest, settings.selection.digest, made_with, f"{__version__} {patcher_identity()}",
+            settings.device,
+        )  # fmt: skip
+        # The image's digest stands for it, which the row has as well.
+        key = image_key(run, target.arch, digest)
+        entry = write_entry(key, settings.probes.maps, done.twins.kernels, done.twins.images)
+        return Made(reports, entry, key, done.notes)
+
+    def _assemble(self, container: Container, target: Target, dump: Dump) -> _Done:
+        settings = self._settings
+        options = {"retarget": True} if settings.retarget else {}
+        source = find_source(container, target.arch, settings.device, **options)
+        release = source.machine.toolkit if source.machine else None
+        texts = [image for image in container.images if image.index == source.image and image.version != (0, 0)]
+        if release is None and source.machine is None and texts:
+            release = release_of_ptx(texts[0].version)
+        assembler: Assembler | None = None
+        notes = []
+        if source.text is not None:
+            try:
+                assembler = find_assembler_for(release, source.arch)
+                notes = _newer(assembler, release, settings)
+            except ToolMissingError:
+                if settings.device is DeviceKind.GPU:
+                    raise
+                notes = [NOT_ASSEMBLED]
+        twins = make_twins(
+            source, settings.probes, selection=settings.selection, assembler=assembler, device=settings.device,
+            emit=settings.emit, dump=dump,
+        )  # fmt: skip
+        has_text = any(image.kind.value == "ptx" for image in container.images) or source.found == DEBUG_SECTION
+        return _Done(twins, source.arch, has_text, assembler, tuple(notes), getattr(source, "retargeted", ""))
+
+    def _link(self, container: Container, target: Target, dump: Dump) -> _Done:
+        settings = self._settings
+        source = find_linked_source(container, self._units, target.arch)
+        release = source.machine.toolkit if source.machine else None
+        assembler = find_assembler_for(release, source.arch)
+        twins = make_linked_twins(
+            source, settings.probes, selection=settings.selection, assembler=assembler,
+            linker=find_linker(assembler), dump=dump,
+        )  # fmt: skip
+        notes = _newer(assembler, release, settings)
+        if settings.emit is not Emit.SASS:
+            notes.append("device-linked code: its twins are machine code only, whatever --emit says")
+        return _Done(twins, source.arch, True, assembler, tuple(notes))
+
+
+@dataclass(frozen=True)
+class _Done:
+    """Twins, and what they were made with. has_text: the image holds PTX, so that the hook looks for its row."""
+
+    twins: Twins
+    arch: str
+    has_text: bool
+    assembler: Assembler | None
+    notes: tuple[str, ...] = ()
+    retargeted: str = ""
+
+
+def _newer(assembler: Assembler, release: tuple[int, int] | None, settings: Settings) -> list[str]:
+    if settings.emit is Emit.PTX or settings.device is DeviceKind.EMBEDDED:
+        return []
+    if release is not None and assembler.version[:2] <= release:
+        return []
+    made_by = f"newer than CUDA {release[0]}.{release[1]}, which made the originals" if release else (
+        "the oldest here, and what made the originals is not known"
+    )  # fmt: skip
+    version = f"{assembler.version[0]}.{assembler.version[1]}"
+    return [f"{assembler.name} is {made_by}: the twins need a driver of CUDA {version}"]
+
+
+def _kernel(kernel: KernelEntry, target: Target, image: int, arch: str, retargeted: str) -> KernelReport:
+    report = KernelReport(
+        kernel.name, target.container, image, arch, target.devices, kernel.reason, kernel.detail, retargeted=retargeted
+    )
+    if kernel.reason is not Reason.PROBED:
+        return report
+    manifest = json.loads(kernel.files["manifest.json"])
+    registers = manifest["registers"]
+    return KernelReport(
+        kernel.name, target.container, image, arch, target.devices, kernel.reason, kernel.detail,
+        sites=len(manifest["sites"]),
+        registers=(registers["original"], registers["twin"]) if registers else None,
+        retargeted=retargeted,
+    )  # fmt: skip

@@ -1,0 +1,146 @@
+"""Several processes that share a list of tasks, largest first if the caller sorted it so.
+
+They end with the process that started them, whatever ends that: a worker reads its tasks from a pipe whose other end
+nobody else holds. A worker and the tools that it started are a process group, so that one signal ends all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, NoReturn, TypeVar
+
+from neutrino.errors import NeutrinoError
+
+_Context = TypeVar("_Context")
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+_PATIENCE_S = 10
+
+
+def share(
+    prepare: Callable[[_Context], Callable[[_Task], _Result]], context: _Context, tasks: Sequence[_Task], workers: int
+) -> Iterator[tuple[int, _Result]]:
+    """What each task gives, with its index, in the order in which they end.
+
+    prepare: called once in each worker, gives the function that does a task. workers: 1, or a single task, needs no
+    other process. NeutrinoError, OSError and MemoryError of a task are raised here, NeutrinoError for a worker that
+    died; no worker is left then, nor when the caller stops asking.
+    """
+    if workers <= 1 or len(tasks) <= 1:
+        function = prepare(context)
+        for index, task in enumerate(tasks):
+            yield index, function(task)
+        return
+    # A fork of a process with threads may hold their locks for ever.
+    method = "fork" if threading.active_count() == 1 else "forkserver"
+    crew = _Crew(multiprocessing.get_context(method))
+    try:
+        for _ in range(min(workers, len(tasks))):
+            crew.hire(prepare, context)
+        yield from crew.work(tasks)
+    finally:
+        crew.dismiss()
+
+
+class _Crew:
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._workers: dict[Connection, BaseProcess] = {}
+
+    def hire(self, prepare: Callable[[Any], Callable[[Any], Any]], context: Any) -> None:
+        ours, theirs = self._context.Pipe()
+        inherited = [*self._workers, ours] if self._context.get_start_method() == "fork" else []
+        process = self._context.Process(target=_serve, args=(theirs, inherited, prepare, context), daemon=True)
+        process.start()
+        theirs.close()
+        # Here as well as there: whoever comes first, the group is there when it is to be ended.
+        with contextlib.suppress(OSError):
+            os.setpgid(process.pid, process.pid)
+        self._workers[ours] = process
+
+    def work(self, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        waiting = iter(enumerate(tasks))
+        busy: dict[Connection, int] = {}
+        for connection in self._workers:
+            self._give(connection, waiting, busy)
+        while busy:
+            for ready in wait(list(busy)):
+                connection = next(item for item in busy if item is ready)
+                index = busy.pop(connection)
+                try:
+                    failed, value = connection.recv()
+                except EOFError:
+                    self._mourn(connection)
+                if failed:
+                    raise value
+                self._give(connection, waiting, busy)
+                yield index, value
+
+    def _give(self, connection: Connection, waiting: Iterator[tuple[int, Any]], busy: dict[Connection, int]) -> None:
+        for index, task in waiting:
+            try:
+                connection.send(task)
+            except BrokenPipeError:
+                self._mourn(connection)
+            busy[connection] = index
+            return
+
+    def _mourn(self, connection: Connection) -> NoReturn:
+        process = self._workers[connection]
+        process.join(_PATIENCE_S)
+        status = process.exitcode
+        how = f"signal {-status}" if status is not None and status < 0 else f"exit status {status}"
+        memory = "; out of memory?" if status == -signal.SIGKILL else ""
+        raise NeutrinoError(f"a process that makes twins ended by {how}{memory}")
+
+    def dismiss(self) -> None:
+        for connection, process in self._workers.items():
+            connection.close()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if process.pid is not None and process.is_alive():
+                    os.killpg(process.pid, signal.SIGTERM)
+        for process in self._workers.values():
+            process.join(_PATIENCE_S)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _serve(
+    connection: Connection,
+    inherited: Sequence[Connection],
+    prepare: Callable[[Any], Callable[[Any], Any]],
+    context: Any,
+) -> None:
+    """A worker's life."""
+    # Raised in the middle of a task, so that its temporary folders go.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+    for other in inherited:
+        other.close()
+    function: Callable[[Any], Any] | None = None
+    while True:
+        try:
+            task = connection.recv()
+        except EOFError:
+            return
+        try:
+            function = function or prepare(context)
+            answer: tuple[bool, Any] = (False, function(task))
+        except (NeutrinoError, OSError, MemoryError) as error:
+            answer = (True, error)
+        try:
+            connection.send(answer)
+        except BrokenPipeError:
+            return
