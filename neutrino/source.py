@@ -94,6 +94,7 @@ _FLAGS_RELOCATABLE = frozenset({*_COMPILE_ONLY, "-ewp", "--extensible-whole-prog
 _FLAGS_KEPT = frozenset({
     "-g", "--device-debug", "-lineinfo", "--generate-line-info", "-sp-bounds-check", "--sp-bounds-check",
     "-ret-end", "--return-at-end", "-disable-optimizer-consts", "--disable-optimizer-constants",
+    "-no-bb-merge", "--dont-merge-basicblocks",
     "-opt-fp-atomics", "--optimize-float-atomics", "-suppress-debug-info", "--suppress-debug-info",
 })  # fmt: skip
 _OPTIONS_KEPT = frozenset({
