@@ -24,6 +24,10 @@ class ImageKind(enum.Enum):
     UNKNOWN = "unknown"
 
 
+_LONGEST_PADDING = 16
+"""Bytes at the end of stored PTX that may be NUL: the one that ends it, and those that pad it to 8."""
+
+
 @dataclass(frozen=True)
 class Image:
     """An image and the bytes that it is made of.
@@ -65,6 +69,19 @@ class Image:
         """Bytes of the decoded image, without the padding of PTX text. Raises FormatError as ``data`` does
         for PTX."""
         return len(self.data) if self.kind is ImageKind.PTX else self.decoded_size
+
+    @property
+    def stated_size(self) -> int:
+        """The size without decoding: what the headers say, for PTX less the NULs that end and pad stored text.
+
+        It is ``size``, but for compressed PTX with other than the one NUL that compilers store.
+        """
+        if self.kind is not ImageKind.PTX:
+            return self.decoded_size
+        if self.encoded_size is None:
+            end = bytes(self.payload[-_LONGEST_PADDING:])
+            return len(self.payload) - len(end) + len(end.rstrip(b"\0"))
+        return max(self.decoded_size - 1, 0)
 
     @property
     def data(self) -> bytes:
