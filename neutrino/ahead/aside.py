@@ -1,0 +1,89 @@
+"""A big file copied beside its name, changed there, and given the name when it is complete."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+_BLOCK = 1 << 23
+_NOT_HERE = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
+"""What copy_file_range answers where the kernel or the file systems cannot do it."""
+
+
+@contextmanager
+def written_aside(target: Path, mode: int) -> Iterator[int]:
+    """A descriptor of a new file in target's folder, which takes target's name at the end of the block.
+
+    mode: its permission bits. When the block is left by an exception there is no new file, and target is as it was.
+    """
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:200]}.", dir=target.parent)
+    try:
+        try:
+            yield descriptor
+            os.fchmod(descriptor, mode)
+        finally:
+            os.close(descriptor)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def copy(source: int, target: int, size: int) -> None:
+    """Copy a file's first size bytes to the start of another, shared on disk where the file system can.
+
+    Raises OSError, also when the source is shorter.
+    """
+    done = 0
+    while done < size:
+        try:
+            count = os.copy_file_range(source, target, min(size - done, 1 << 30), done, done)
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                raise
+            break
+        if not count:
+            break
+        done += count
+    buffer = memoryview(bytearray(min(_BLOCK, size - done)))
+    while done < size:
+        count = os.preadv(source, [buffer[: size - done]], done)
+        if not count:
+            raise OSError(errno.EIO, "the file became shorter while it was copied")
+        write(target, done, buffer[:count])
+        done += count
+
+
+def write(target: int, offset: int, data: bytes | memoryview) -> None:
+    """Write all of data at an offset. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(target, view[: 1 << 30], offset)
+        view = view[count:]
+        offset += count
+
+
+def digest(source: int, size: int, changes: Sequence[tuple[int, bytes]] = ()) -> bytes:
+    """SHA-256 of a file's first size bytes, with changes (offset, bytes) in place of what is there.
+
+    Memory is one block. Raises OSError, also when the file is shorter.
+    """
+    result = hashlib.sha256()
+    buffer = memoryview(bytearray(min(_BLOCK, size)))
+    position = 0
+    while position < size:
+        count = os.preadv(source, [buffer[: size - position]], position)
+        if not count:
+            raise OSError(errno.EIO, "the file became shorter while it was read")
+        for offset, data in changes:
+            begin, end = max(offset, position), min(offset + len(data), position + count)
+            if begin < end:
+                buffer[begin - position : end - position] = data[begin - offset : end - offset]
+        result.update(buffer[:count])
+        position += count
+    return result.digest()

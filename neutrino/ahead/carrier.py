@@ -1,0 +1,92 @@
+"""Which files can carry a ``.neutrino`` section, and why others cannot."""
+
+from __future__ import annotations
+
+import mmap
+import stat
+from pathlib import Path
+
+from neutrino.ahead.tables import DT_STRSZ, DT_STRTAB, PT_INTERP, PT_NULL
+from neutrino.errors import FormatError
+from neutrino.fatbin.elf import EM_AMDGPU, EM_CUDA, ET_REL, MAGIC, PT_DYNAMIC, SHT_NOBITS, Elf
+
+_ET_CORE = 4
+_ARCHIVES = (b"!<arch>\n", b"!<thin>\n")
+_DT_FLAGS_1 = 0x6FFFFFFB
+_DF_1_PIE = 0x08000000
+_ANDROID = {0x6000000F: "DT_ANDROID_REL", 0x60000011: "DT_ANDROID_RELA", 0x6FFFE000: "DT_ANDROID_RELR"}
+"""Packed relocations (bionic's ``elf.h``): glibc does not apply them."""
+_LINKED = "patch the shared library or program that it is linked into"
+_BLOCK = 1 << 20
+
+
+def why_not(elf: Elf) -> str | None:
+    """Why the file can carry no section, in words and with what to do instead; None when it can.
+
+    Raises FormatError when a table leaves the file.
+    """
+    if elf.machine in (EM_CUDA, EM_AMDGPU):
+        return "is an image for a GPU, not a library or program; " + _LINKED
+    if elf.type == ET_REL:
+        return "is an object file; " + _LINKED
+    if elf.type == _ET_CORE:
+        return "is a core dump"
+    segment = next((segment for segment in elf.segments if segment.type == PT_DYNAMIC), None)
+    if segment is None:
+        return "is linked statically, so that nothing can load the stub with it; link it dynamically"
+    section = elf.section(".dynamic")
+    if segment.file_size == 0 or (section is not None and section.type == SHT_NOBITS):
+        return "holds debugging information only; patch the file that it was taken from"
+    if elf.dynamic.get(_DT_FLAGS_1, 0) & _DF_1_PIE and not any(row.type == PT_INTERP for row in elf.segments):
+        return "is linked statically (static-pie), so that nothing can load the stub with it; link it dynamically"
+    for tag, name in _ANDROID.items():
+        if tag in elf.dynamic:
+            return f"has Android's packed relocations ({name}), which glibc does not load; link without them"
+    if not {DT_STRTAB, DT_STRSZ} <= elf.dynamic.keys():
+        return "has a dynamic section without DT_STRTAB and DT_STRSZ"
+    if extra := _after_the_end(elf):
+        return (
+            f"has {extra} bytes of other data behind its own (a self-extracting program?), "
+            "which would no longer be at the end of the file; patch the libraries in it"
+        )
+    return None
+
+
+def why_not_file(path: Path) -> str | None:
+    """As why_not, for any file. Raises OSError as ``open``, FormatError when it is a damaged ELF file."""
+    with path.open("rb") as file:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            return "is no regular file"
+        head = file.read(8)
+        if head in _ARCHIVES:
+            return "is an archive; " + _LINKED
+        if head[:4] != MAGIC:
+            return "is no ELF file; " + _LINKED
+        if head[4:5] == b"\x01":
+            return "is a 32-bit ELF file; twins are for 64-bit hosts"
+        if head[5:6] == b"\x02":
+            return "is a big-endian ELF file; twins are for little-endian hosts"
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
+            # The message of an error outlives the mapping, the views must not.
+            try:
+                return why_not(Elf(view, str(path)))
+            except FormatError as error:
+                raise error.with_traceback(None) from None
+
+
+def _after_the_end(elf: Elf) -> int:
+    """Bytes behind whatever the ELF file's own tables speak of, 0 when all of them are zero.
+
+    Without section headers nobody knows what is the file's own behind the segments (symbols, mostly).
+    """
+    if not elf.section_headers:
+        return 0
+    ends = [elf.section_headers + 64 * len(elf.sections)]
+    ends += [segment.offset + segment.file_size for segment in elf.segments if segment.type != PT_NULL]
+    ends += [section.offset + section.size for section in elf.sections if section.type != SHT_NOBITS]
+    end = min(max(ends), len(elf.data))
+    for begin in range(end, len(elf.data), _BLOCK):
+        if bytes(elf.data[begin : begin + _BLOCK]).strip(b"\0"):
+            return len(elf.data) - end
+    return 0

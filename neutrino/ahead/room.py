@@ -1,0 +1,171 @@
+"""Where one more program header goes in a file whose table has no free row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neutrino.ahead.tables import (
+    DT_GNU_HASH,
+    DT_HASH,
+    DT_STRTAB,
+    DT_SYMTAB,
+    DT_VERDEF,
+    DT_VERNEED,
+    DT_VERSYM,
+    PT_GNU_PROPERTY,
+    PT_INTERP,
+    PT_NOTE,
+    PT_NULL,
+    PT_PHDR,
+    ProgramHeader,
+    SectionHeader,
+    Tables,
+)
+from neutrino.errors import FormatError
+from neutrino.fatbin.cursor import Cursor
+from neutrino.fatbin.elf import SHF_ALLOC, SHT_NOBITS
+
+_ROW = 56
+_LARGEST_ALIGNMENT = 64
+"""Up to which a moved block keeps the alignment of what is in it."""
+_NT_GNU_BUILD_ID = 3
+_MOST_MOVED = 16
+"""Sections that may have to move at once; linkers put one or two of this size there."""
+_MOVABLE_ROWS = (PT_NOTE, PT_GNU_PROPERTY, PT_INTERP)
+_MOVABLE_SECTIONS = {3, 5, 7, 11, 0x6FFFFFF6, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF}
+"""SHT_STRTAB, HASH, NOTE, DYNSYM, GNU_HASH, GNU_verdef, GNU_verneed, GNU_versym: they hold no addresses relative to
+their own, and whoever reads them finds them through a program header or a dynamic entry."""
+_MOVABLE_ENTRIES = (DT_HASH, DT_STRTAB, DT_SYMTAB, DT_GNU_HASH, DT_VERSYM, DT_VERDEF, DT_VERNEED)
+
+
+@dataclass(frozen=True)
+class Room:
+    """How the row was won.
+
+    block: the range of the file (begin, end) over which the table grows, to be moved into the new segment; None when
+    nothing moves. table_moves: the table itself goes there. remark: what users should know, else "".
+    """
+
+    block: tuple[int, int] | None = None
+    table_moves: bool = False
+    remark: str = ""
+
+
+def make_room(tables: Tables) -> Room:
+    """Take out of the table the row that is missed least, or say what moves so that there is one more.
+
+    In this order: an unused row; the PT_NOTE that PT_GNU_PROPERTY repeats; the PT_PHDR of a library, which only
+    programs need; the table grows over what lies behind it, which moves; a PT_NOTE without build ID; where sections
+    tell of it, one with; the table moves.
+    """
+    for dispensable in (_unused, _repeated_note, _table_of_library):
+        row = dispensable(tables)
+        if row is not None:
+            tables.programs.remove(row)
+            return Room()
+    block = _behind_the_table(tables)
+    if block is not None:
+        return Room(block=block)
+    notes = [row for row in tables.programs if row.type == PT_NOTE]
+    plain = [row for row in notes if not _has_build_id(tables, row)]
+    if plain or (notes and tables.sections):
+        tables.programs.remove((plain or notes)[0])
+        return Room(remark="" if plain else "the build ID is no longer in a PT_NOTE; its section stays")
+    # Without section headers nothing can be stripped.
+    remark = "the program header table moved to the end: GNU strip would damage the file" if tables.sections else ""
+    return Room(table_moves=True, remark=remark)
+
+
+def move_block(tables: Tables, block: tuple[int, int], offset: int, address: int) -> None:
+    """Say in the tables that a range of the file is now at offset and at the virtual address."""
+    begin, end = block
+    old = tables.elf.address(begin)
+    if old is None:
+        raise FormatError(tables.elf.file, begin, "program header table", "outside every PT_LOAD", "inside one")
+    by, up = offset - begin, address - old
+    for row in tables.programs:
+        if row.type in _MOVABLE_ROWS and begin <= row.offset < end:
+            row.offset += by
+            row.address += up
+            row.physical += up
+    for section in tables.sections:
+        if _in_memory(section) and begin <= section.offset < end:
+            section.offset += by
+            section.address += up
+    for entry in tables.dynamic:
+        if entry[0] in _MOVABLE_ENTRIES and old <= entry[1] < old + end - begin:
+            entry[1] += up
+
+
+def _unused(tables: Tables) -> ProgramHeader | None:
+    return next((row for row in tables.programs if row.type == PT_NULL), None)
+
+
+def _repeated_note(tables: Tables) -> ProgramHeader | None:
+    repeats = {(row.offset, row.file_size) for row in tables.programs if row.type == PT_GNU_PROPERTY}
+    notes = (row for row in tables.programs if row.type == PT_NOTE)
+    return next((row for row in notes if (row.offset, row.file_size) in repeats), None)
+
+
+def _table_of_library(tables: Tables) -> ProgramHeader | None:
+    if any(row.type == PT_INTERP for row in tables.programs):
+        return None
+    return next((row for row in tables.programs if row.type == PT_PHDR), None)
+
+
+def _behind_the_table(tables: Tables) -> tuple[int, int] | None:
+    """What has to move so that the table can grow by a row; an empty range when nothing is there."""
+    if not tables.sections:
+        return None
+    begin = tables.programs_offset + _ROW * len(tables.programs)
+    needed = begin + _ROW
+    size = needed - tables.programs_offset
+    load = next((row for row in tables.loads if row.covers(tables.programs_offset, size)), None)
+    if load is None:
+        return None
+    sections = [row for row in tables.sections if _in_memory(row)]
+    programs = [row for row in tables.programs if row is not load and row.type != PT_PHDR and row.file_size]
+    end, reach = begin, needed
+    for _ in range(_MOST_MOVED):
+        moved = [row for row in sections if begin < row.offset + row.size and row.offset < reach]
+        rows = [row for row in programs if begin < row.offset + row.file_size and row.offset < reach]
+        if any(row.type not in _MOVABLE_ROWS or row.offset < begin for row in rows):
+            return None
+        if any(row.offset < begin or not _movable(tables, row) for row in moved):
+            return None
+        end = max([begin, *(row.offset + row.size for row in moved), *(row.offset + row.file_size for row in rows)])
+        if end <= reach:
+            return (begin, end) if load.covers(begin, end - begin) else None
+        reach = end
+    return None
+
+
+def _movable(tables: Tables, section: SectionHeader) -> bool:
+    if section.alignment > _LARGEST_ALIGNMENT:
+        return False
+    if section.type in _MOVABLE_SECTIONS:
+        return True
+    return any(row.type == PT_INTERP and row.offset == section.offset for row in tables.programs)
+
+
+def _in_memory(section: SectionHeader) -> bool:
+    return bool(section.flags & SHF_ALLOC) and section.type != SHT_NOBITS and section.size > 0
+
+
+def _has_build_id(tables: Tables, row: ProgramHeader) -> bool:
+    """Whether the notes of a row hold a build ID; notes that cannot be read may."""
+    data = tables.elf.bytes_at(row.offset, row.file_size, "PT_NOTE")
+    notes = Cursor(data, tables.elf.file, base=row.offset)
+    alignment = 8 if row.alignment == 8 else 4
+    try:
+        while notes.remaining:
+            name, description, kind = (notes.integer(4, "note") for _ in range(3))
+            owner = bytes(notes.take(name, "owner"))
+            if kind == _NT_GNU_BUILD_ID and owner == b"GNU\0":
+                return True
+            notes.take(min(-notes.position % alignment, notes.remaining), "padding")
+            notes.take(description, "description")
+            notes.take(min(-notes.position % alignment, notes.remaining), "padding")
+    except FormatError:
+        return True
+    return False

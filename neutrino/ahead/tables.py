@@ -1,0 +1,172 @@
+"""The tables of a host's ELF file as rows that can be changed: ELF header, program headers, section headers, dynamic
+section.
+
+Reading is ``fatbin.elf``'s work; here is what patching writes. Fields are named by the gABI's, without their prefixes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from dataclasses import dataclass
+
+from neutrino.errors import PatchError
+from neutrino.fatbin.elf import PT_DYNAMIC, PT_LOAD, SHN_XINDEX, Elf
+
+PT_NULL = 0
+PT_INTERP = 3
+PT_NOTE = 4
+PT_PHDR = 6
+PT_GNU_PROPERTY = 0x6474E553
+PF_R = 4
+DT_NULL = 0
+DT_NEEDED = 1
+DT_HASH = 4
+DT_STRTAB = 5
+DT_SYMTAB = 6
+DT_STRSZ = 10
+DT_GNU_HASH = 0x6FFFFEF5
+DT_VERSYM = 0x6FFFFFF0
+DT_VERDEF = 0x6FFFFFFC
+DT_VERNEED = 0x6FFFFFFE
+DT_AUXILIARY = 0x7FFFFFFD
+
+ELF_HEADER_SIZE = 64
+_E_PHOFF, _E_SHOFF, _E_PHNUM, _E_SHNUM = 0x20, 0x28, 0x38, 0x3C
+_PROGRAM = struct.Struct("<IIQQQQQQ")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_DYNAMIC = struct.Struct("<QQ")
+_LONGEST_TABLE = 0xFF00
+"""Rows from which the counts do not fit in the ELF header (SHN_LORESERVE)."""
+
+
+@dataclass
+class ProgramHeader:
+    """A row of the program header table."""
+
+    type: int
+    flags: int
+    offset: int
+    address: int
+    physical: int
+    file_size: int
+    memory_size: int
+    alignment: int
+
+    def covers(self, offset: int, size: int) -> bool:
+        """Whether a range of the file lies within the row's."""
+        return self.offset <= offset and offset + size <= self.offset + self.file_size
+
+
+@dataclass
+class SectionHeader:
+    """A row of the section header table. name: offset in the section name table."""
+
+    name: int
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    entry_size: int
+
+
+class Tables:
+    """The tables of one file, to be changed and packed again.
+
+    programs, sections, dynamic: rows in file order; dynamic holds [tag, value] with every DT_NULL. names: the section
+    name table. dynamic_row, dynamic_offset: the row of PT_DYNAMIC, and where in the file that was. Raises FormatError
+    when a table leaves the file, PatchError when one has more rows than are supported.
+    """
+
+    def __init__(self, elf: Elf) -> None:
+        self.elf = elf
+        self.header = bytearray(elf.bytes_at(0, ELF_HEADER_SIZE, "ELF header"))
+        if max(len(elf.segments), len(elf.sections) + 1) >= _LONGEST_TABLE:
+            raise PatchError(elf.file, f"has {_LONGEST_TABLE} or more program or section headers")
+        size = _PROGRAM.size * len(elf.segments)
+        self.programs_offset = elf.program_headers
+        rows = elf.bytes_at(self.programs_offset, size, "program header table")
+        self.programs = [ProgramHeader(*row) for row in _PROGRAM.iter_unpack(rows)]
+        size = _SECTION.size * len(elf.sections)
+        rows = elf.bytes_at(elf.section_headers, size, "section header table")
+        self.sections = [SectionHeader(*row) for row in _SECTION.iter_unpack(rows)]
+        self.section_names = [section.name for section in elf.sections]
+        self.names = bytearray()
+        (self.names_index,) = struct.unpack_from("<H", self.header, 0x3E)
+        if self.names_index == SHN_XINDEX:
+            self.names_index = self.sections[0].link
+        if self.sections:
+            row = self.sections[self.names_index]
+            self.names += elf.bytes_at(row.offset, row.size, "section name table")
+        self.dynamic_row = next(row for row in self.programs if row.type == PT_DYNAMIC)
+        self.dynamic_offset = self.dynamic_row.offset
+        size = self.dynamic_row.file_size // _DYNAMIC.size * _DYNAMIC.size
+        rows = elf.bytes_at(self.dynamic_offset, size, "PT_DYNAMIC")
+        self.dynamic = [list(entry) for entry in _DYNAMIC.iter_unpack(rows)]
+
+    @property
+    def loads(self) -> list[ProgramHeader]:
+        """The rows of PT_LOAD."""
+        return [row for row in self.programs if row.type == PT_LOAD]
+
+    def section(self, name: str) -> SectionHeader | None:
+        """The first section of that name."""
+        return next((row for row, known in zip(self.sections, self.section_names, strict=True) if known == name), None)
+
+    def add_section(self, name: str, row: SectionHeader) -> None:
+        """Append a section; its name is added to the name table."""
+        row.name = self._add_name(name)
+        self.sections.append(row)
+        self.section_names.append(name)
+
+    def rename_section(self, row: SectionHeader, name: str) -> None:
+        """Give a section another name."""
+        row.name = self._add_name(name)
+        self.section_names[self.sections.index(row)] = name
+
+    def dynamic_value(self, tag: int) -> int | None:
+        """The value of a dynamic entry; None without one. Of several the last counts, as for the dynamic loader."""
+        found = None
+        for known, value in self.dynamic:
+            if known == DT_NULL:
+                break
+            if known == tag:
+                found = value
+        return found
+
+    def set_dynamic(self, tag: int, value: int) -> None:
+        """Change the value of every entry of that tag."""
+        for entry in self.dynamic:
+            if entry[0] == DT_NULL:
+                break
+            if entry[0] == tag:
+                entry[1] = value
+
+    def pack_programs(self) -> bytes:
+        """The program header table."""
+        return b"".join(_PROGRAM.pack(*dataclasses.astuple(row)) for row in self.programs)
+
+    def pack_sections(self) -> bytes:
+        """The section header table."""
+        return b"".join(_SECTION.pack(*dataclasses.astuple(row)) for row in self.sections)
+
+    def pack_dynamic(self) -> bytes:
+        """The dynamic section."""
+        return b"".join(_DYNAMIC.pack(*entry) for entry in self.dynamic)
+
+    def pack_header(self, section_headers: int) -> bytes:
+        """The ELF header. section_headers: where the section header table will be, 0 without one."""
+        struct.pack_into("<Q", self.header, _E_PHOFF, self.programs_offset)
+        struct.pack_into("<H", self.header, _E_PHNUM, len(self.programs))
+        struct.pack_into("<Q", self.header, _E_SHOFF, section_headers)
+        struct.pack_into("<H", self.header, _E_SHNUM, len(self.sections))
+        return bytes(self.header)
+
+    def _add_name(self, name: str) -> int:
+        offset = len(self.names)
+        self.names += name.encode("latin-1") + b"\0"
+        return offset
