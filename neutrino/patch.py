@@ -46,6 +46,8 @@ from neutrino.ptx.twin import TwinKernel, TwinModule, probe_module
 from neutrino.source import DEBUG_SECTION, Device, Source, find_source
 from neutrino.toolchain import ASSEMBLER_HINT, LATEST_PTX, Assembled, Assembler, AssemblyError, Resources
 
+_STACK_UNKNOWN = 0xFFFFFFFF
+"""The stack that a cubin states for a kernel with recursion: it gets what the program has set as limit."""
 _REGISTER_UNIT = 8
 """Registers are handed out to threads in units of this many (CUDA occupancy calculator, all of sm_75 to sm_120)."""
 
@@ -457,6 +459,9 @@ class _Attempt:
         assembled = [(offset, size) for _, offset, size in after.parameters]
         if assembled != [*expected, (twin.block_offset, twin.block_size)]:
             return Reason.UNSUPPORTED, f"the assembler placed the twin's parameters at {assembled}"
+        if before.stack == _STACK_UNKNOWN and after.frame > before.frame:
+            grown = f"its stack frame grows from {before.frame} to {after.frame} bytes"
+            return Reason.UNSUPPORTED, f"what stack it needs is not known beforehand, and {grown}"
         difference = compare(self._count(before), self._count(after), twin.own_arithmetic)
         # Held against kernels without a contractible pair as well, whose code ptxas copied or unrolled otherwise: what
         # the machine code shows counts for more than what the text promises.

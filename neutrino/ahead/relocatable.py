@@ -12,6 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
+
 from neutrino.entry import KernelEntry
 from neutrino.fatbin import Container, Cubin, Image, ImageKind, demangle, read_cubin
 from neutrino.fatbin.elf import Elf
@@ -32,8 +34,14 @@ _ET_REL = 1
 _ET_EXEC = 2
 _STT_OBJECT = 1
 _VARIABLE_SECTIONS = (".nv.global", ".nv.constant3")
+_OWN_NAMES = ("$", "__cuda_sm", ".nv")
+"""How names begin that ptxas gives to what no PTX defines, such as ``__cuda_sm20_div_u64``."""
 _RELOCATIONS = ((".rela.text.", 24), (".rel.text.", 16))
 """Sections with a kernel's relocations, and the bytes of each (gABI, "Relocation")."""
+
+
+_INSTRUCTION = np.array([(1 << 64) - 1, (1 << 41) - 1], np.uint64)
+"""The bits of an instruction but for when it is issued (105 and up): from sm_100 on nvlink sets these anew."""
 
 
 @dataclass(frozen=True)
@@ -190,15 +198,13 @@ def _has_code(unit: _Candidate, name: str, machine: Cubin) -> bool:
         return True
     own = unit.machine.kernels.get(name)
     linked = machine.kernels[name]
-    if own is None or len(own.code) != len(linked.code):
+    if own is None or len(own.code) != len(linked.code) or len(own.code) % INSTRUCTION_SIZE:
         return False
     if own.code == linked.code:
         return True
-    filled_in = _relocated(unit.elf, name)
-    return all(
-        own.code[at : at + INSTRUCTION_SIZE] == linked.code[at : at + INSTRUCTION_SIZE] or at in filled_in
-        for at in range(0, len(own.code), INSTRUCTION_SIZE)
-    )
+    before, after = (np.frombuffer(code, "<u8").reshape(-1, 2) & _INSTRUCTION for code in (own.code, linked.code))
+    differing = {int(row) * INSTRUCTION_SIZE for row in np.nonzero((before != after).any(axis=1))[0]}
+    return differing <= _relocated(unit.elf, name)
 
 
 def _relocated(elf: Elf, name: str) -> set[int]:
@@ -220,13 +226,13 @@ def _variables(elf: Elf) -> tuple[str, ...]:
 
 
 def _missing(machine: Cubin, variables: Collection[str], units: Sequence[_Candidate]) -> str:
-    """What the linked code has and no unit defines; names with a ``$`` in front are the compilers' own."""
+    """What the linked code has and no unit defines, in words."""
     defined: set[str] = set()
     for unit in units:
         defined |= {entry.name for entry in (*unit.module.entries, *unit.module.functions) if entry.body is not None}
         defined |= {variable.name for variable in unit.module.variables}
     lacking = {*machine.kernels, *machine.functions, *variables} - defined
-    first = min((name for name in lacking if not name.startswith("$")), default=None)
+    first = min((name for name in lacking if not name.startswith(_OWN_NAMES)), default=None)
     return "" if first is None else f"no unit in the file has the PTX that defines {first}"
 
 

@@ -6,6 +6,7 @@ module that it is from, so that every module is assembled by itself and with its
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -73,9 +74,14 @@ class Program:
         return self._taken
 
 
+# Labels and stack frames carry numbers that count through the module (LLVM's NVPTX backend).
+_NUMBERED = re.compile(r"((?<![\w$])(?:\$L__[A-Za-z_]+|BB|__local_depot))\d+", re.ASCII)
+
+
 def shape(module: Module, function: Function) -> str:
-    """A function's text without what says nothing of it: white space, comments, line information."""
-    return "".join(module.code[function.statement.start : function.statement.end].split())
+    """A function's text without what says nothing of it: white space, comments, line information, its number."""
+    text = module.code[function.statement.start : function.statement.end]
+    return "".join(_NUMBERED.sub(r"\1", text).split())
 
 
 @dataclass(frozen=True)
