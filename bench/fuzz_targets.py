@@ -19,10 +19,12 @@ from neutrino.entry import DIGESTED_FROM, read_entry
 from neutrino.errors import FormatError
 from neutrino.fatbin import Container, ImageKind, build_container, kernel_names, read_container, read_cubin, read_file
 from neutrino.fatbin import write_container as write
+from neutrino.fatbin.code_object import code_object_kernel_names, code_object_target, read_code_object
 from neutrino.fatbin.compression import MAX_DECODED
 from neutrino.fatbin.cubin import cubin_arch, cubin_compatibility, cubin_kernel_names
 from neutrino.fatbin.cursor import Cursor
 from neutrino.fatbin.ptxscan import is_ptx, ptx_entries, ptx_target
+from neutrino.fatbin.resource_usage import resource_usage
 
 NAME = "input"
 
@@ -58,6 +60,8 @@ def _images(container: Container) -> int:
             kernel_names(image)
             if image.kind is ImageKind.CUBIN:
                 read_cubin(data, NAME)
+            elif image.kind is ImageKind.CODE_OBJECT:
+                read_code_object(data, NAME)
         except FormatError:
             continue
     return claimed
@@ -95,6 +99,19 @@ def _cubin(data: bytes) -> int:
     _must(cubin.arch == cubin_arch(data, NAME), "two architectures")
     _must(set(cubin.kernels) == set(cubin_kernel_names(data, NAME)), "two lists of kernels")
     cubin_compatibility(data, NAME)
+    return 0
+
+
+def _usage(data: bytes) -> int:
+    usage = resource_usage(data, NAME)
+    _must(all(function.name.encode("latin-1") in data for function in usage.functions), "a function that is not there")
+    return 0
+
+
+def _code_object(data: bytes) -> int:
+    code_object = read_code_object(data, NAME)
+    _must(code_object.target in ("", code_object_target(data, NAME)), "two targets")
+    _must(set(code_object.kernels) == set(code_object_kernel_names(data, NAME)), "two lists of kernels")
     return 0
 
 
@@ -187,6 +204,8 @@ TARGETS = {
         Target("bundle", _container, fuzz_seeds.bundles, 2),
         Target("file", _file, fuzz_seeds.hosts, 3),
         Target("cubin", _cubin, lambda: [fuzz_seeds.cubin(), fuzz_seeds.cubin(new=False)], 2),
+        Target("usage", _usage, lambda: [fuzz_seeds.cubin(), fuzz_seeds.cubin(new=False)]),
+        Target("code-object", _code_object, lambda: [fuzz_seeds.code_object()], 2),
         Target("entry", _entry, _entry_seeds),
         Target("section", _section, fuzz_seeds.sections),
         Target("twins", _twins, lambda: [fuzz_seeds.twins(2), fuzz_seeds.twins(0)]),
