@@ -40,10 +40,9 @@ _MAX_TABLE = 1 << 20
 """Bytes of a table; LLVM knows some hundred targets, and an entry for one takes about 60."""
 _Take = Callable[[int, str], bytes | memoryview]
 _Fault = Callable[[str, str, str], FormatError]
-# KIND-ARCH-VENDOR-OS-ENVIRONMENT-TARGET; of HIP the environment is empty, of others it may be missing, and
-# features such as ":xnack-" belong to the target.
-_NAME = re.compile(r"(?P<kind>[a-z0-9]+)-(?P<triple>[^-]*-[^-]*-[^-]*)-?(?P<rest>.*)", re.DOTALL)
-_TARGET = re.compile(r"(?:^|-)((?:gfx|sm_)[^-]*(?:-generic)?(?::[a-z]+[+-])*)$")
+_NAME_FIELDS = 5
+"""KIND-ARCH-VENDOR-OS-ENVIRONMENT-TARGET: HIP's have an empty environment, older ones none."""
+_PROCESSOR = re.compile(r"gfx|sm_")
 
 
 @dataclass(frozen=True)
@@ -116,11 +115,13 @@ def read_bundle(cursor: Cursor) -> Bundle:
 def bundle_target(name: str) -> str:
     """The target of an entry: ``gfx942:sramecc+`` of ``hipv4-amdgcn-amd-amdhsa--gfx942:sramecc+``; the triple where
     no processor is named, and the name itself when it is of no known form."""
-    parts = _NAME.fullmatch(name)
-    if parts is None:
+    parts = name.split("-", _NAME_FIELDS)
+    if len(parts) < _NAME_FIELDS:
         return name
-    target = _TARGET.search(parts["rest"])
-    return target[1] if target else f"{parts['kind']}-{parts['triple']}"
+    # The target may itself have dashes (gfx10-3-generic, :xnack-).
+    if _PROCESSOR.match(parts[4]):
+        return "-".join(parts[4:])
+    return parts[5] if len(parts) > _NAME_FIELDS and parts[5] else "-".join(parts[:4])
 
 
 def build_bundle(
@@ -153,11 +154,13 @@ def _table(take: _Take, size: int, error: _Fault) -> tuple[BundleEntry, ...]:
         raise error("bundle magic", repr(magic), repr(MAGIC))
     (count,) = _COUNT.unpack(take(_COUNT.size, "number of entries"))
     used = len(MAGIC) + _COUNT.size
+    limit = min(size, _MAX_TABLE)
+    if count > limit // _ENTRY.size:
+        raise error("number of entries", str(count), f"at most {limit // _ENTRY.size}")
     entries = []
     for _ in range(count):
         offset, entry_size, name_size = _ENTRY.unpack(take(_ENTRY.size, "entry"))
         used += _ENTRY.size + name_size
-        limit = min(size, _MAX_TABLE)
         if used > limit:
             raise error("table of entries", f"{used} bytes long or more", f"at most {limit}")
         name = bytes(take(name_size, "name of an entry")).decode("latin-1")

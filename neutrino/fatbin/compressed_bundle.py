@@ -160,9 +160,9 @@ class _Zlib:
         return b""
 
     @property
-    def unused(self) -> int:
-        """Bytes behind the end of the stream, once it was reached."""
-        return len(self._stream.unused_data) + len(self._left)
+    def unused(self) -> int | None:
+        """Bytes behind the end of the stream; None when it was not reached."""
+        return len(self._stream.unused_data) + len(self._left) if self._stream.eof else None
 
 
 class _Zstd:
@@ -274,8 +274,8 @@ def _zlib_size(cursor: Cursor, payload: memoryview, size: int) -> int:
                 break
     except _DecoderError as error:
         raise cursor.error("compressed bundle", f"damaged ({error})", "a ZLIB stream") from error
-    if decoded != size:
-        raise cursor.error("compressed bundle", f"{decoded} or more bytes when decoded", f"{size} (uncompressed size)")
+    if decoded != size or decoder.unused is None:
+        raise cursor.error("compressed bundle", f"{decoded} bytes, or cut off", f"{size} bytes (uncompressed size)")
     return len(payload) - decoder.unused
 
 

@@ -2,9 +2,9 @@
 hand to the driver itself.
 
 Nothing points to them and nothing bounds them, so they are looked for by their first bytes, and taken for what they
-seem to be only when all of it holds together: a CUDA container whose entries end where it ends, an ELF file for a GPU
-with sound tables, a C string of PTX with a target and a kernel or function. What lies inside of one is part of it:
-a compressed payload with the magic of a container in it is no container.
+seem to be only when all of it holds together: a CUDA container whose entries end where it ends, an offload bundle, an
+ELF file for a GPU with sound tables, a C string of PTX with a target and a kernel or function. What lies inside of one
+is part of it: a compressed payload with the magic of a container in it is no container.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from neutrino.errors import FormatError
-from neutrino.fatbin.container import Container, fatbin_extent, read_bare, read_fatbins
+from neutrino.fatbin.container import Container, fatbin_extent, read_bare, read_bundles, read_fatbins
 from neutrino.fatbin.cursor import Cursor
 from neutrino.fatbin.elf import EM_AMDGPU, EM_CUDA, SHT_NOBITS, Elf
 from neutrino.fatbin.ptxscan import is_ptx, ptx_entries, ptx_target
 
 _BLOCK = 1 << 20
 _FATBIN = struct.pack("<IH", 0xBA55ED50, 1)
+_BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 _ELF = b"\x7fELF\x02\x01"
 _PTX = b".version "
-_LONGEST = max(map(len, (_FATBIN, _ELF, _PTX)))
+_PATTERNS = (_FATBIN, _BUNDLE, _ELF, _PTX)
+_LONGEST = max(map(len, _PATTERNS))
 _ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _TEXT = re.compile(rb"[\t\n\v\f\r\x20-\x7e\x80-\xff]*")
 _VERSION = re.compile(rb"\.version +\d+\.\d+\s")
@@ -84,6 +86,8 @@ def _find(data: memoryview, area: Area, file: str, base: int, steps: _Steps) -> 
             at = Cursor(data, file, start=position + found, end=area.end, base=base)
             if block.startswith(_FATBIN, found):
                 container = _fatbin(at, area.section, steps)
+            elif block.startswith(_BUNDLE, found):
+                container = _bundle(at, area.section, steps)
             elif block.startswith(_ELF, found):
                 container = _elf(at, area.section, steps)
             else:
@@ -96,7 +100,7 @@ def _find(data: memoryview, area: Area, file: str, base: int, steps: _Steps) -> 
 
 def _candidates(block: bytes) -> list[int]:
     places = []
-    for pattern in (_FATBIN, _ELF, _PTX):
+    for pattern in _PATTERNS:
         found = block.find(pattern)
         while found >= 0:
             if found < _BLOCK:
@@ -114,6 +118,14 @@ def _fatbin(cursor: Cursor, section: str, steps: _Steps) -> Container | None:
         except FormatError:
             pass
     _charge(cursor, steps, seen)
+    return None
+
+
+def _bundle(cursor: Cursor, section: str, steps: _Steps) -> Container | None:
+    try:
+        return next(read_bundles(cursor, section))
+    except FormatError:
+        _charge(cursor, steps, 0)
     return None
 
 
