@@ -28,7 +28,7 @@ from neutrino.errors import NeutrinoError, ToolError, ToolMissingError
 ASSEMBLER_HINT = 'pip install "neutrino-gpu[cuda]", or name one in NEUTRINO_PTXAS'
 ASSEMBLE_TIMEOUT = 600.0
 """Seconds that one ``ptxas`` may take; a 4.8 MB module of 201 kernels takes 5."""
-LINKER_HINT = "it comes with the CUDA toolkit (nvidia-cuda-nvcc from CUDA 13 on); name one in NEUTRINO_NVLINK"
+LINKER_HINT = 'pip install "neutrino-gpu[cuda]", put that of a CUDA toolkit on PATH, or name one in NEUTRINO_NVLINK'
 LINK_TIMEOUT = 120.0
 """Seconds that one ``nvlink`` may take; 201 kernels take less than one."""
 
@@ -467,12 +467,31 @@ def find_assembler_for(release: tuple[int, int] | None, arch: str) -> Assembler:
     ``sm_90a``; what does not know it is passed over. When all that know it are newer than the toolkit, the oldest of
     them: its code asks the least of the driver. Raises ToolMissingError when there is none at all.
     """
+    return _assemblers_for(release, arch)[0]
+
+
+def find_linking_tools(release: tuple[int, int] | None, arch: str) -> tuple[Assembler, Linker]:
+    """As find_assembler_for, of the assemblers that have their linker here; and that linker.
+
+    Raises ToolMissingError when none has.
+    """
+    lacking: ToolMissingError | None = None
+    for assembler in _assemblers_for(release, arch):
+        try:
+            return assembler, find_linker(assembler)
+        except ToolMissingError as error:
+            lacking = lacking or error
+    raise lacking or ToolMissingError("nvlink", LINKER_HINT)
+
+
+def _assemblers_for(release: tuple[int, int] | None, arch: str) -> list[Assembler]:
+    """What find_assembler_for returns, then what comes next; never empty."""
     chosen = _chosen_assembler()
     if chosen is not None:
-        return chosen
+        return [chosen]
     found = sorted(_assemblers(), key=lambda entry: entry.version)
     number = int("".join(character for character in arch if character.isdigit()) or 0)
     first = _FIRST_RELEASES.get(number, (0, 0))
     knowing = [entry for entry in found if entry.version[:2] >= first] or found[-1:]
     fitting = [entry for entry in knowing if release is not None and entry.version[:2] <= release]
-    return fitting[-1] if fitting else knowing[0]
+    return [*reversed(fitting), *(entry for entry in knowing if entry not in fitting)]
