@@ -1,9 +1,10 @@
-"""Compile the hook: three shared libraries under ``neutrino/loader/lib``. Needs a C compiler and nothing else.
+"""Compile the hook: four shared libraries under ``neutrino/loader/lib``. Needs a C compiler and nothing else.
 
 ``libcuda.so.1``           the hook, under the driver's SONAME, so that later look-ups by that name find it
 ``libcuda.so``             the same for programs that ask for the name without a version
 ``libneutrino_driver.so``  empty; its DT_AUXILIARY names the real driver. The path in it is a placeholder that
                            ``install`` replaces, so that one build serves every machine
+``libneutrino_stub.so``    the hook that patched libraries name, which redirects slots in memory
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ SOURCES = (
     "trace.c",
     "twins.c",
 )
+STUB_SOURCES = ("slots.c", "stub.c")
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 PLACEHOLDER = "/neutrino-driver-placeholder" + "/" * 996
 """Room for a path of 1023 bytes. As it stands it names a file that does not exist, which the loader ignores."""
@@ -77,6 +79,17 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
         str(target / "libneutrino_driver.so"),
         "-Wl,-soname,libneutrino_driver.so",
         f"-Wl,-f,{PLACEHOLDER}",
+    )
+    run(
+        *(str(source / name) for name in (*SOURCES, *STUB_SOURCES)),
+        "-DNEUTRINO_STUB",
+        "-o",
+        str(target / "libneutrino_stub.so"),
+        "-Wl,-soname,libneutrino_stub.so",
+        # Slots lead to it for as long as the process lives.
+        "-Wl,-z,nodelete",
+        "-ldl",
+        "-lpthread",
     )
     run(
         *(str(source / name) for name in SOURCES),

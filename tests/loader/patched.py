@@ -1,4 +1,4 @@
-"""Libraries with twins in them, made by the linker from a section that ``neutrino.ahead`` wrote; programs using them."""
+"""Libraries with twins in them, made by the linker from a section that ``neutrino.ahead`` wrote, and their programs."""
 
 from __future__ import annotations
 

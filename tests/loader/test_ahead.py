@@ -25,3 +25,13 @@ def test_a_patched_librarys_launches_are_recorded(programs: Programs, tmp_path: 
     files = Files(tmp_path / "trace")
     assert files.counted("count_p2") == {"probed": 20}
     assert len(files.check_tickets(programs.bench.maps)) == 120
+
+
+def test_the_stub_records_without_neutrino(programs: Programs, tmp_path: Path) -> None:
+    library = programs.library("tied", section_of())
+    result = programs.run(tmp_path, programs.user, f"+{library}")
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    assert re.fullmatch(rf"neutrino: trace in {tmp_path}/trace/\w+\n", result.stderr)
+    files = Files(tmp_path / "trace")
+    assert files.counted("count_p2") == {"probed": 20}
+    assert len(files.check_tickets(programs.bench.maps)) == 120

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define NT_DECLARE(name, parameters) CUresult name parameters;
 NT_DRIVER_WRAPPED(NT_DECLARE)
@@ -10,34 +11,61 @@ NT_DRIVER_WRAPPED(NT_DECLARE)
 
 struct nt_driver nt_driver;
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool loaded;
+/* Guards nt_driver while it is filled. Never held across a call of the dynamic loader, which has a lock of its own. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static bool loaded, failed;
 
-static void load(void)
+/* What the driver's functions are found in; NULL: nothing yet. */
+static void *driver_handle(void)
 {
+#ifdef NEUTRINO_STUB
+	return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+#else
 	const char *path = getenv("NEUTRINO_DRIVER");
 	/*
 	 * The variable is gone where a program empties its children's environment but for LD_PRELOAD: then the driver is
 	 * what the preloaded libraries brought with them.
 	 */
-	void *handle = path && *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : RTLD_NEXT;
+	return path && *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : RTLD_NEXT;
+#endif
+}
 
-	if (!handle)
-		return;
-#define NT_LOOK_UP(name, parameters) *(void **)&nt_driver.name = dlsym(handle, #name);
-	NT_DRIVER_CALLED(NT_LOOK_UP)
-	NT_DRIVER_WRAPPED(NT_LOOK_UP)
+static bool load(void)
+{
+	struct nt_driver found = {0};
+	void *handle = driver_handle();
+
+	if (handle) {
+#define NT_LOOK_UP(name, parameters) *(void **)&found.name = dlsym(handle, #name);
+		NT_DRIVER_CALLED(NT_LOOK_UP)
+		NT_DRIVER_WRAPPED(NT_LOOK_UP)
 #undef NT_LOOK_UP
+	}
 	/* A driver that finds our own functions under its names is the hook itself: calling it would never return. */
-	loaded = nt_driver.cuInit && nt_driver.cuInit != cuInit;
-	if (!loaded)
-		nt_driver = (struct nt_driver){0};
+	bool sound = found.cuInit && found.cuInit != cuInit;
+	pthread_mutex_lock(&mutex);
+	if (sound && !loaded) {
+		nt_driver = found;
+		__atomic_store_n(&loaded, true, __ATOMIC_RELEASE);
+	}
+#ifndef NEUTRINO_STUB
+	if (!sound)
+		__atomic_store_n(&failed, true, __ATOMIC_RELEASE);
+#endif
+	pthread_mutex_unlock(&mutex);
+	return nt_driver_known();
+}
+
+bool nt_driver_known(void)
+{
+	return __atomic_load_n(&loaded, __ATOMIC_ACQUIRE);
 }
 
 bool nt_driver_load(void)
 {
-	pthread_once(&once, load);
-	return loaded;
+	if (nt_driver_known())
+		return true;
+	return !__atomic_load_n(&failed, __ATOMIC_ACQUIRE) && load();
 }
 
 void *nt_driver_wrapper_of(void *real)
@@ -50,4 +78,16 @@ void *nt_driver_wrapper_of(void *real)
 	NT_DRIVER_WRAPPED(NT_COMPARE)
 #undef NT_COMPARE
 	return real;
+}
+
+void *nt_driver_wrapper_named(const char *name, void **real)
+{
+#define NT_COMPARE(function, parameters)                                                                               \
+	if (strcmp(name, #function) == 0) {                                                                            \
+		*real = *(void **)&nt_driver.function;                                                                 \
+		return *(void **)&(CUresult(*[]) parameters){function}[0];                                             \
+	}
+	NT_DRIVER_WRAPPED(NT_COMPARE)
+#undef NT_COMPARE
+	return NULL;
 }

@@ -109,10 +109,19 @@ struct nt_driver {
 /* Functions that the real driver lacks are NULL. Valid once nt_driver_load has returned true. */
 extern struct nt_driver nt_driver;
 
-/* Look the driver up, once; false when there is none. Safe from any thread. */
+/*
+ * Look the driver up; false when there is none. Safe from any thread. The preloaded hook looks once, where it was told;
+ * the stub as long as the process has no driver loaded.
+ */
 bool nt_driver_load(void);
+
+/* Whether nt_driver_load has returned true before. */
+bool nt_driver_known(void);
 
 /* The hook's function in place of a pointer of the real driver; the pointer itself when it is not wrapped. */
 void *nt_driver_wrapper_of(void *real);
+
+/* The hook's function of that name, and in *real the driver's, NULL while it is not known; NULL for other names. */
+void *nt_driver_wrapper_named(const char *name, void **real);
 
 #endif

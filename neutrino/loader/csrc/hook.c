@@ -13,15 +13,25 @@
 #include <unistd.h>
 
 #include "driver.h"
+#include "hook.h"
 #include "image.h"
 #include "launch.h"
 #include "pool.h"
 #include "registry.h"
 #include "section.h"
+#include "stub.h"
 #include "trace.h"
 #include "twins.h"
 
+/* The stub redirects slots in memory to these functions, and stands in front of nobody by their names. */
+#ifdef NEUTRINO_STUB
+#define EXPORT
+#else
 #define EXPORT __attribute__((visibility("default")))
+/* By this the stub of a patched library knows that there is a hook. */
+EXPORT extern const int neutrino_hook;
+const int neutrino_hook = 1;
+#endif
 #define DRAIN_LIMIT_MS 5000
 
 enum mode {
@@ -47,12 +57,30 @@ static int current_mode(void)
 
 /* --- life and death --- */
 
+static bool is_set(const char *variable)
+{
+	const char *value = getenv(variable);
+
+	return value && *value;
+}
+
 static void say_where(void)
 {
-	const char *quiet = getenv("NEUTRINO_QUIET");
-
-	if (!(quiet && *quiet))
+	if (!is_set("NEUTRINO_QUIET"))
 		nt_say("neutrino: trace in %s\n", nt_trace_path());
+}
+
+static void note_unused(const char *library)
+{
+	nt_trace_note("none of the twins in %s was used: its kernels did not run, or ran by functions of the driver that "
+		      "were looked up before the hook was there",
+		      library);
+#ifdef NEUTRINO_STUB
+	if (nt_stub_is_late() && !is_set("NEUTRINO_QUIET"))
+		nt_say("neutrino: nothing of %s was recorded; where it runs kernels by a driver in use before it was loaded, "
+		       "use the neutrino command\n",
+		       library);
+#endif
 }
 
 static pid_t process;
@@ -63,12 +91,17 @@ static void at_exit(void)
 	/* A child made by a bare clone or _Fork comes here without in_child. */
 	if (getpid() != process)
 		return;
+#ifdef NEUTRINO_STUB
+	nt_hook_missed();
+#endif
 	if (__atomic_exchange_n(&mode, ENDED, __ATOMIC_ACQ_REL) != TRACING)
 		return;
 	struct nt_event event;
 	uint64_t begin = nt_now_ns();
 	nt_launch_end();
 	bool drained = nt_pool_drain_all(DRAIN_LIMIT_MS);
+	if (is_ahead)
+		nt_section_unused(note_unused);
 	if (!drained)
 		nt_trace_note("the records of the last launches were not there within %d s", DRAIN_LIMIT_MS / 1000);
 	nt_event_begin(&event, "end");
@@ -88,11 +121,14 @@ static void in_child(void)
 	nt_pool_child();
 }
 
-static bool is_set(const char *variable)
+/* Whether to record with what patched files carry. */
+static bool ahead_is_wanted(void)
 {
-	const char *value = getenv(variable);
-
-	return value && *value;
+#ifdef NEUTRINO_STUB
+	return nt_stub_is_active();
+#else
+	return is_set("NEUTRINO_AHEAD");
+#endif
 }
 
 static void start(void)
@@ -100,7 +136,7 @@ static void start(void)
 	/* A run's probes stand in for those that patched files carry. */
 	bool run = is_set("NEUTRINO_KEY");
 
-	if (!run && !is_set("NEUTRINO_AHEAD"))
+	if (!run && !ahead_is_wanted())
 		return;
 	if (!run)
 		nt_registry_use_sections();
@@ -190,6 +226,8 @@ static void log_process(void)
 	nt_event_end(&event);
 }
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
 /* At the first image: no process that never uses the GPU leaves a folder. */
 static bool start_trace(void)
 {
@@ -197,6 +235,8 @@ static bool start_trace(void)
 
 	if (current_mode() == TRACING)
 		return true;
+	/* Where cuInit was called before the hook was there. */
+	pthread_once(&once, start);
 	if (current_mode() != READY)
 		return false;
 	pthread_mutex_lock(&mutex);
@@ -219,10 +259,21 @@ static bool start_trace(void)
 	return current_mode() == TRACING;
 }
 
+#ifdef NEUTRINO_STUB
+static void count_unused(const char *library)
+{
+	(void)library;
+}
+
+void nt_hook_missed(void)
+{
+	if (current_mode() < TRACING && nt_stub_is_late() && nt_section_unused(count_unused))
+		start_trace();
+}
+#endif
+
 EXPORT CUresult cuInit(unsigned int flags)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
 	NEED_DRIVER(cuInit);
 	CUresult result = nt_driver.cuInit(flags);
 	if (result == CUDA_SUCCESS)

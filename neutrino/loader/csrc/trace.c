@@ -416,12 +416,24 @@ static void make_folders(char *path)
 	mkdir(path, 0777);
 }
 
+static char given_parent[PATH_MAX];
+
+void nt_trace_parent(const char *folder)
+{
+	char current[PATH_MAX];
+
+	if (*folder == '/')
+		snprintf(given_parent, sizeof(given_parent), "%s", folder);
+	else if (getcwd(current, sizeof(current)) && strlen(current) + strlen(folder) + 2 <= sizeof(given_parent))
+		stpcpy(stpcpy(stpcpy(given_parent, current), "/"), folder);
+}
+
 bool nt_trace_start(void)
 {
 	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 	static enum { UNTRIED, STARTED, FAILED } state;
 	char parent[PATH_MAX - 64], path[PATH_MAX], stamp[64];
-	const char *wanted = getenv("NEUTRINO_TRACEDIR");
+	const char *wanted = *given_parent ? given_parent : getenv("NEUTRINO_TRACEDIR");
 	time_t now = time(NULL);
 	struct tm local;
 

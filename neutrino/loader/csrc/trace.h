@@ -15,6 +15,12 @@
 /* Make the directory and launches.bin. False, once and for all, when that fails; errno tells why. */
 bool nt_trace_start(void);
 
+/*
+ * The folder to make it in, which may be relative to the process's present one; else NEUTRINO_TRACEDIR when the trace
+ * starts, which must be absolute.
+ */
+void nt_trace_parent(const char *folder);
+
 /* Path of the directory; "" before nt_trace_start has succeeded. */
 const char *nt_trace_path(void);
 
