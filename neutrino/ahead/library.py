@@ -32,16 +32,17 @@ Progress = Callable[[int, int, str], None]
 """Called with how many images are done, of how many, and the one that was."""
 
 
-def output_path(source: Path, output: str | None) -> Path:
-    """Where the patched file goes. output: as the user gave it, a file or a folder; None: beside source.
+def output_path(source: Path, output: str | None, word: str = "neutrino") -> Path:
+    """Where a new file goes. output: as the user gave it, a file or a folder; None: beside source.
 
-    ``libk.so.1`` becomes ``libk.neutrino.so.1``; in a folder the name stays. Raises PatchError for source itself.
+    ``libk.so.1`` becomes ``libk.neutrino.so.1``, by word; in a folder the name stays. Raises PatchError for source
+    itself.
     """
     if output is None:
         stem, dot, extension = source.name.partition(".so")
         if not dot or extension.strip(".0123456789"):
             stem, dot, extension = source.stem, "", source.suffix
-        target = source.with_name(f"{stem}.neutrino{dot}{extension}")
+        target = source.with_name(f"{stem}.{word}{dot}{extension}")
     elif output.endswith("/") or Path(output).is_dir():
         target = Path(output) / source.name
     else:

@@ -117,7 +117,7 @@ def make_plan(containers: Sequence[Container], wanted: Sequence[str], kind: Devi
     firsts: dict[tuple[bytes, int], int] = {}
     copies: dict[int, tuple[int, ...]] = {}
     for index in dict.fromkeys(target.container for target in targets):
-        identity = identities[index] = _identity(containers[index])
+        identity = identities[index] = image_identity(containers[index])
         first = firsts.setdefault(identity, index)
         if first != index:
             copies[first] = (*copies.get(first, ()), index)
@@ -226,7 +226,8 @@ def _without_device(index: int, container: Container, archs: Sequence[str]) -> I
             return
 
 
-def _identity(container: Container) -> tuple[bytes, int]:
+def image_identity(container: Container) -> tuple[bytes, int]:
+    """SHA-256 of the bytes that a program hands to the driver, and how many they are."""
     digest = hashlib.sha256()
     size = 0
     for part in image_parts(container):

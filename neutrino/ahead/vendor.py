@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import struct
 from pathlib import Path
 
+from neutrino.ahead.tables import DT_STRTAB
 from neutrino.errors import FormatError
-from neutrino.fatbin.cursor import Cursor
-from neutrino.fatbin.elf import MAGIC, PT_DYNAMIC, Elf
+from neutrino.fatbin.elf import MAGIC, Elf
 from neutrino.probing.layout import VENDOR_LIBRARIES
 
-_DT_STRTAB = 5
 _DT_SONAME = 14
-_DYNAMIC = struct.Struct("<QQ")
 _LONGEST_NAME = 4096
 
 
@@ -32,19 +29,8 @@ def vendor_library(path: Path, data: memoryview | None = None) -> str | None:
 
 def _soname(data: memoryview, name: str) -> str:
     elf = Elf(data, name)
-    for segment in elf.segments:
-        if segment.type != PT_DYNAMIC:
-            continue
-        end = segment.offset + segment.file_size // _DYNAMIC.size * _DYNAMIC.size
-        cursor = Cursor(data, name, start=segment.offset, end=end)
-        tags: dict[int, int] = {}
-        while cursor.remaining:
-            tag, value = cursor.unpack(_DYNAMIC, "dynamic entry")
-            if tag == 0:
-                break
-            tags.setdefault(tag, value)
-        place = elf.file_range(tags.get(_DT_STRTAB, 0))
-        if place and _DT_SONAME in tags:
-            begin = place[0] + tags[_DT_SONAME]
-            return bytes(data[begin : begin + _LONGEST_NAME]).partition(b"\0")[0].decode("latin-1")
-    return ""
+    place = elf.file_range(elf.dynamic.get(DT_STRTAB, 0))
+    if not place or _DT_SONAME not in elf.dynamic:
+        return ""
+    begin = place[0] + elf.dynamic[_DT_SONAME]
+    return bytes(data[begin : min(begin + _LONGEST_NAME, place[1])]).partition(b"\0")[0].decode("latin-1")

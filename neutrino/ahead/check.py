@@ -1,0 +1,265 @@
+"""What ``--check`` finds: whether a patched file's section, twins and original are what they should be."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from neutrino.ahead.restore import SectionPlace, find_section, is_unchanged, read_original
+from neutrino.ahead.section import Section, read_section
+from neutrino.ahead.sources import image_identity
+from neutrino.ahead.tables import DT_AUXILIARY, DT_STRTAB, PT_INTERP
+from neutrino.device_kind import DeviceKind
+from neutrino.entry import Entry, KernelEntry, read_entry
+from neutrino.errors import FormatError, PtxError
+from neutrino.fatbin import Container, CubinKernel, ImageKind, read_container, read_cubin, read_file
+from neutrino.fatbin.elf import PT_LOAD, Elf
+from neutrino.probing.layout import Reason
+from neutrino.ptx.module import parse
+from neutrino.source import picked_image
+
+_PF_X = 1
+_PAGE = 4096
+_LONGEST_PATH = 4096
+_FILES = ("manifest.json", "original.ptx", "probed.ptx")
+_KINDS = ("images", "kernels", "twins")
+
+_Parameters = list[tuple[int, int]]
+
+
+@dataclass
+class Check:
+    """What was found. faults: none in a sound file. notes: what is no fault of the file.
+
+    names: of the probes. maker: version of Neutrino that wrote the section. counts: of images with a row, kernels with
+    a reason, twins.
+    """
+
+    file: Path
+    faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    names: str = ""
+    maker: str = ""
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0))
+
+    @property
+    def sound(self) -> bool:
+        """Whether there is no fault."""
+        return not self.faults
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "file": str(self.file), "sound": self.sound, "faults": self.faults, "notes": self.notes,
+            "probes": self.names.split(), "maker": self.maker, **self.counts,
+        }  # fmt: skip
+
+
+def check_file(path: Path) -> Check:
+    """Check a patched file: its section, each entry and twin, the images they are for, the original's bytes, the stub.
+
+    Raises OSError when the file cannot be read; whatever is wrong with its content is a fault.
+    """
+    check = Check(path)
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if not size:
+            check.faults.append("the file is empty")
+            return check
+        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        try:
+            elf = Elf(data, str(path))
+            place = find_section(elf)
+            if place is None:
+                check.faults.append("there is no .neutrino section: the file is not patched")
+                return check
+            _check_place(elf, place, check)
+            section = read_section(data[place.offset : place.offset + place.size], str(path), place.offset)
+        except FormatError as error:
+            check.faults.append(str(error))
+            return check
+        check.names, check.maker = section.names, section.maker
+        _check_report(section, check)
+        _check_stub(elf, path, check)
+        _Twins(section, path, check).check()
+        _check_original(elf, file.fileno(), size, check)
+    return check
+
+
+def _check_place(elf: Elf, place: SectionPlace, check: Check) -> None:
+    """The hook finds the section as the first bytes of a segment that is loaded."""
+    for segment in elf.segments:
+        if segment.type == PT_LOAD and segment.offset == place.offset:
+            if segment.file_size < place.size:
+                check.faults.append(f"the segment holds {segment.file_size} of the section's {place.size} bytes")
+            if segment.address % _PAGE != segment.offset % _PAGE or segment.address % _PAGE:
+                check.faults.append(f"the section is not page-aligned in memory: {segment.address:#x}")
+            if segment.flags & _PF_X:
+                check.faults.append("the section is in an executable segment")
+            return
+    check.faults.append("no segment begins with the section, so nothing finds it in memory")
+
+
+def _check_report(section: Section, check: Check) -> None:
+    try:
+        report = json.loads(section.report)
+        kernels = report["kernels"]
+        twins = sum(kernel["status"] == "probed" for kernel in kernels)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        check.faults.append(f"the report is not what neutrino-patch writes: {error!r}")
+        return
+    if not twins:
+        check.faults.append("the report names no kernel with a twin")
+    if not section.probes or not section.reader:
+        check.faults.append("probe.toml or read.py is missing")
+
+
+def _check_stub(elf: Elf, path: Path, check: Check) -> None:
+    if any(segment.type == PT_INTERP for segment in elf.segments):
+        return
+    try:
+        tags = elf.dynamic
+        strings = elf.file_range(tags.get(DT_STRTAB, 0))
+        name = b""
+        if strings and DT_AUXILIARY in tags:
+            begin = strings[0] + tags[DT_AUXILIARY]
+            name = bytes(elf.data[begin : min(begin + _LONGEST_PATH, strings[1])]).partition(b"\0")[0]
+    except FormatError as error:
+        check.faults.append(str(error))
+        return
+    if not name:
+        check.faults.append("DT_AUXILIARY names no stub: without neutrino nothing is recorded")
+        return
+    stub = os.fsdecode(name)
+    for word in ("$ORIGIN", "${ORIGIN}"):
+        stub = stub.replace(word, str(path.resolve().parent))
+    if "/" in stub and not Path(stub).is_file():
+        check.notes.append(f"the stub is not on this machine: {os.fsdecode(name)}")
+
+
+def _check_original(elf: Elf, descriptor: int, size: int, check: Check) -> None:
+    try:
+        original = read_original(elf)
+    except FormatError as error:
+        check.faults.append(str(error))
+        return
+    if original is not None and not is_unchanged(descriptor, size, original):
+        check.notes.append("another tool has changed the file since it was patched: --restore cannot give the original")
+
+
+class _Twins:
+    """The rows, the entries that they lead to, and the file's own images that they are for."""
+
+    def __init__(self, section: Section, path: Path, check: Check) -> None:
+        self._section = section
+        self._path = path
+        self._check = check
+
+    def check(self) -> None:
+        """Add every fault of rows, entries and twins."""
+        try:
+            containers = read_file(self._path)
+        except FormatError as error:
+            self._fault(str(error))
+            return
+        images = {image_identity(container): container for container in containers if container.images}
+        counts = self._check.counts
+        counts["images"] = len({row.image_digest for row in self._section.rows})
+        rows = {row.entry: row for row in reversed(self._section.rows)}
+        for number, row in enumerate(self._section.rows):
+            if (row.image_digest, row.image_size) not in images:
+                self._fault(f"row {number} ({row.arch}): no image of the file has its digest")
+        for number, row in sorted(rows.items()):
+            name = f"entry {number}"
+            try:
+                entry = read_entry(bytes(self._section.entries[number]), name)
+            except FormatError as error:
+                self._fault(str(error))
+                continue
+            for other in self._section.rows:
+                if other.entry == number and other.key != entry.key:
+                    self._fault(f"{name}: its key is not that of its row for {other.arch}")
+            counts["kernels"] += len(entry.kernels)
+            counts["twins"] += sum(kernel.reason is Reason.PROBED for kernel in entry.kernels)
+            container = images.get((row.image_digest, row.image_size))
+            self._check_entry(entry, name)
+            if container is not None:
+                self._check_originals(entry, name, container, row.arch, row.device)
+
+    def _fault(self, text: str) -> None:
+        self._check.faults.append(text)
+
+    def _check_entry(self, entry: Entry, name: str) -> None:
+        probed = [kernel for kernel in entry.kernels if kernel.reason is Reason.PROBED]
+        if probed and not entry.images:
+            self._fault(f"{name}: {len(probed)} twins and no image that holds them")
+            return
+        forms: list[list[dict[str, _Parameters]]] = []
+        for index, image in enumerate(entry.images):
+            try:
+                forms.append(list(_kernels_of(image, f"{name}, image {index}")))
+            except (FormatError, PtxError) as error:
+                self._fault(f"{name}, image {index}: {error}")
+                return
+        for kernel in probed:
+            missing = [file for file in _FILES if file not in kernel.files]
+            if missing:
+                self._fault(f"{name}: {kernel.name} has no {', '.join(missing)}")
+            expected = [*kernel.parameters, (kernel.block_offset, kernel.block_size)]
+            for index in (0, 1) if kernel.capped else (0,):
+                for found in forms[index] if index < len(forms) else [{}]:
+                    if found.get(kernel.twin) != expected:
+                        self._fault(
+                            f"{name}, image {index}: {kernel.twin} has parameters (offset, size) "
+                            f"{found.get(kernel.twin, 'none: it is not there')}, expected {expected}"
+                        )
+
+    def _check_originals(
+        self, entry: Entry, name: str, container: Container, arch: str, device: DeviceKind
+    ) -> None:
+        picked = picked_image(container, arch, device)
+        if picked is None:
+            self._fault(f"{name}: the driver picks nothing of its image for {arch}")
+            return
+        try:
+            originals = _parameters(picked.kind, picked.data, f"container {container.index}, image {picked.index}")
+        except (FormatError, PtxError) as error:
+            self._fault(str(error))
+            return
+        for kernel in _probed(entry):
+            if originals.get(kernel.name) != list(kernel.parameters):
+                self._fault(
+                    f"{name}: {kernel.name} has parameters (offset, size) "
+                    f"{originals.get(kernel.name, 'none: it is not there')} in the file's image for {arch}, "
+                    f"{list(kernel.parameters)} in the entry"
+                )
+
+
+def _probed(entry: Entry) -> Iterator[KernelEntry]:
+    return (kernel for kernel in entry.kernels if kernel.reason is Reason.PROBED)
+
+
+def _kernels_of(image: bytes, name: str) -> Iterator[dict[str, _Parameters]]:
+    """Parameters of the kernels, once for each form that the twins are in."""
+    for part in read_container(image, name).images:
+        if part.kind in (ImageKind.CUBIN, ImageKind.PTX):
+            yield _parameters(part.kind, part.data, name)
+
+
+def _parameters(kind: ImageKind, data: bytes, name: str) -> dict[str, _Parameters]:
+    if kind is ImageKind.CUBIN:
+        return {kernel.name: _places(kernel) for kernel in read_cubin(data, name).kernels.values()}
+    module = parse(data.decode("latin-1"))
+    return {
+        entry.name: [(parameter.offset, parameter.size) for parameter in module.parameter_layout(entry)[0]]
+        for entry in module.entries
+    }
+
+
+def _places(kernel: CubinKernel) -> _Parameters:
+    return [(offset, size) for _, offset, size in kernel.parameters]

@@ -1,0 +1,387 @@
+"""``neutrino-patch``: a copy of a library with twins in it; and such a copy checked, or its original given back."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neutrino import __version__
+from neutrino.cli.streams import print_anything, visible
+from neutrino.device_kind import DeviceKind
+from neutrino.errors import NeutrinoError, ProbeError
+from neutrino.resources import shipped_probes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from neutrino.ahead.library import Progress
+    from neutrino.ahead.report import KernelReport, Report
+
+DONE, BAD_INPUT, NOTHING = 0, 2, 3
+_LISTED = 40
+"""Kernels that the table shows one by one; of more, how many for each reason."""
+_NAMED = 3
+"""Kernels that stand for all that share a reason."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point. Returns the exit status: 0 done, 2 bad input or a tool that failed, 3 nothing to do."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if (options.check or options.restore) and (options.file or options.probe):
+        parser.error("--check and --restore take one FILE, and no probe")
+    print_anything()
+    _end_tidily()
+    try:
+        if options.check is not None:
+            status = _check(options)
+        elif options.restore is not None:
+            status = _restore(options)
+        else:
+            status = _patch(parser, options)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough. Python would complain once more when it closes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except ProbeError as error:
+        for line in str(error).splitlines():
+            _say(line)
+        return BAD_INPUT
+    except NeutrinoError as error:
+        return _fail(str(error))
+    except OSError as error:
+        place = error.filename if error.filename is not None else options.check or options.restore or options.file
+        return _fail(f"{os.fsdecode(place)}: {error.strerror or error}")
+    except MemoryError:
+        return _fail("out of memory; fewer processes (-j) need less")
+    except KeyboardInterrupt:
+        # Ended by the signal, as the shell expects; what was begun is gone by now.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="neutrino-patch",
+        usage="neutrino-patch FILE -p PROBE [options]\n"
+        "       neutrino-patch --check FILE\n"
+        "       neutrino-patch --restore FILE [-o OUTPUT]",
+        description="Write a copy of FILE, a shared library or a program, that carries probed twins of its GPU "
+        "kernels. The copy is used in FILE's place. It runs as FILE does, until somebody records: under "
+        "`neutrino COMMAND`, or with NEUTRINO_TRACEDIR set.",
+        epilog=f"Probes that ship with Neutrino: {', '.join(shipped_probes())}. Exit status: 0 done, 2 bad input, a "
+        "tool that is missing or failed, or an output that cannot be written; 3 no kernel matched or none could be "
+        "probed, and no file was written.",
+    )
+    names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the library or program; never changed")
+    parser.add_argument(
+        "-p", "--probe", action="append", default=[], metavar="PROBE",
+        help="a shipped probe's name, or the path of a .toml file; repeatable",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", metavar="OUTPUT",
+        help="the copy, or with a slash at the end the folder for it (default: NAME.neutrino.EXT beside FILE)",
+    )  # fmt: skip
+    parser.add_argument(
+        "-k", "--kernel", **names,
+        help="probe only kernels whose mangled or demangled name contains NAME; with *?[ a glob over the whole name, "
+        "/re/ a regular expression, a:b a list; repeatable",
+    )  # fmt: skip
+    parser.add_argument("--filter", **names, help="leave these kernels alone; wins over -k; repeatable")
+    parser.add_argument(
+        "--arch", action="append", default=[], metavar="ARCH",
+        help="make twins for this GPU architecture, as sm_90; repeatable (default: this machine's GPUs, or without one "
+        "every architecture that FILE's images are for)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--emit", choices=("sass", "ptx", "both"), default="sass",
+        help="what a GPU's driver is given of the twins: machine code (the default), text that it compiles itself, or "
+        "both",
+    )  # fmt: skip
+    parser.add_argument(
+        "--device", metavar="DEVICE",
+        help="embedded: make twins for the embedded device, which runs PTX on the CPU",
+    )  # fmt: skip
+    parser.add_argument(
+        "--retarget", action="store_true",
+        help="where the PTX is for another architecture than the machine code, lower it to that; reports mark it",
+    )  # fmt: skip
+    parser.add_argument(
+        "-j", "--jobs", type=_count, metavar="N", help="processes that make twins (default: the number of CPUs)"
+    )
+    parser.add_argument("-n", "--dry-run", action="store_true", help="make the twins and report, but write no file")
+    parser.add_argument(
+        "--stub", metavar="PATH",
+        help="the library that the copy names for recording without `neutrino` (default: the installed one; "
+        "$ORIGIN/… is relative to the copy)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--save-temps", type=Path, metavar="DIR",
+        help="keep what each stage made: original, sites, probed text, images, tool output",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--check", type=Path, metavar="FILE", help="check a patched file, and say what is wrong with it")
+    modes.add_argument(
+        "--restore", type=Path, metavar="FILE",
+        help="write the original of a patched file, byte for byte (default: NAME.original.EXT beside FILE)",
+    )  # fmt: skip
+    parser.add_argument("--version", action="version", version=f"neutrino-patch {__version__}")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 4096:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes from 1 to 4096")
+    return int(text)
+
+
+def _say(line: str) -> None:
+    # print() takes a closed stderr, which is None, for stdout.
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(f"neutrino-patch: {visible(line)}", file=sys.stderr)
+
+
+def _fail(message: str) -> int:
+    for line in message.splitlines():
+        _say(line)
+    return BAD_INPUT
+
+
+def _end_tidily() -> None:
+    """Let SIGTERM remove what was begun, as SIGINT does."""
+    if (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    ):
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
+def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if options.file is None:
+        parser.error("no FILE to patch")
+    if not options.probe:
+        parser.error("no probe: name at least one with -p")
+    # Imported here: help and errors of the command line need none of it.
+    from neutrino.ahead.library import STUB, output_path, patch_file
+    from neutrino.ahead.making import Settings
+    from neutrino.ahead.sources import device_arch
+    from neutrino.loader.embedded import EmbeddedDevice
+    from neutrino.patch import Emit
+    from neutrino.probing.selection import Selection
+    from neutrino.probing.toml import load_probes
+    from neutrino.ptx.snippet import check_snippets
+
+    probes = load_probes(options.probe)
+    check_snippets(probes)
+    for warning in probes.warnings:
+        _say(str(warning))
+    if options.device is not None:
+        EmbeddedDevice.parse(options.device)
+    kind = DeviceKind.GPU if options.device is None else DeviceKind.EMBEDDED
+    archs = [device_arch(arch) for arch in options.arch]
+    settings = Settings(
+        probes,
+        Selection(tuple(options.kernel), tuple(options.filter)),
+        kind,
+        Emit(options.emit),
+        options.retarget,
+        options.save_temps.absolute() if options.save_temps else None,
+    )
+    target = None if options.dry_run else output_path(options.file, options.output)
+    with _folder_of(target, options.output), _progress() as progress:
+        report = patch_file(
+            options.file, target, settings,
+            names=options.probe, archs=archs, jobs=options.jobs,
+            stub=_stub(options.stub) if options.stub else str(STUB), progress=progress,
+        )  # fmt: skip
+    if options.json:
+        print(json.dumps(report.document(), indent=1))
+    else:
+        _print_report(report)
+    if report.refused:
+        _say(f"{report.input}: {report.refused}")
+    elif not report.probed:
+        _say(f"{report.input}: {_nothing(report)}; no file was written")
+    return DONE if report.probed else NOTHING
+
+
+def _stub(path: str) -> str:
+    """As DT_AUXILIARY is to name it: a path is relative to nothing but the file, and that by $ORIGIN."""
+    return path if "/" not in path or path.startswith(("$ORIGIN/", "${ORIGIN}/")) else str(Path(path).absolute())
+
+
+@contextlib.contextmanager
+def _folder_of(target: Path | None, output: str | None) -> Iterator[None]:
+    """The folder that ``-o DIR/`` asks for is made; it goes again when nothing was written."""
+    if target is None or output is None or not output.endswith("/") or target.parent.exists():
+        yield
+        return
+    target.parent.mkdir(parents=True)
+    try:
+        yield
+    finally:
+        if not target.exists():
+            with contextlib.suppress(OSError):
+                target.parent.rmdir()
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Progress | None]:
+    """A bar on stderr, where that is a terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("making twins"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+               TextColumn("{task.description}", markup=False))  # fmt: skip
+    # Drawn when something is done, not by a thread: with a second thread, a fork would not be safe.
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False,
+                   redirect_stdout=False, redirect_stderr=False)  # fmt: skip
+    with bar:
+        task = bar.add_task("", total=None)
+        bar.refresh()
+
+        def show(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what, refresh=True)
+
+        yield show
+
+
+def _nothing(report: Report) -> str:
+    if not report.kernels:
+        return "no CUDA kernels found"
+    if [reason.word for reason, _ in report.skipped] == ["not-selected"]:
+        return "no kernel matched"
+    return "no kernel could be probed"
+
+
+def _print_report(report: Report) -> None:
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    # Captured, since rich would end the process itself when the reader of a pipe has gone.
+    with console.capture() as captured:
+        _show(console, report)
+    print(captured.get(), end="")
+
+
+def _show(console: Console, report: Report) -> None:
+    where = "no file written" if report.output is None else str(report.output)
+    console.print(visible(f"{report.input} → {where}"), style="bold", soft_wrap=True)
+    if report.kernels:
+        kernels = _number(len({(kernel.container, kernel.name) for kernel in report.kernels}), "kernel")
+        archs = ", ".join(report.archs)
+        console.print(f"{kernels} for {archs}: {report.probed:,} of {len(report.kernels):,} probed", soft_wrap=True)
+    probed = [kernel for kernel in report.kernels if kernel.probed]
+    if probed:
+        console.print()
+        _show_probed(console, probed)
+    if report.skipped:
+        console.print()
+        console.print("Not probed", style="bold")
+        _show_skipped(console, report)
+    for note in report.notes:
+        console.print(visible(f"note: {note}"), soft_wrap=True)
+
+
+def _show_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
+    from neutrino.cli.kernel_names import shorten
+    from neutrino.fatbin.demangle import demangle
+
+    table = _table()
+    table.add_column("probed kernel", overflow="fold")
+    table.add_column("arch")
+    table.add_column("sites", justify="right")
+    table.add_column("registers", justify="right")
+    width = max(20, console.width - 36)
+    for kernel in kernels[:_LISTED]:
+        registers = " → ".join(map(str, kernel.registers)) if kernel.registers else "not assembled"
+        arch = f"{kernel.arch} ({kernel.retargeted})" if kernel.retargeted else kernel.arch
+        table.add_row(visible(shorten(demangle(kernel.name), width)), arch, f"{kernel.sites:,}", registers)
+    console.print(table)
+    if len(kernels) > _LISTED:
+        rest = kernels[_LISTED:]
+        sites = sum(kernel.sites for kernel in rest)
+        console.print(f"and {_number(len(rest), 'more kernel')} with {_number(sites, 'site')} (--json lists all)")
+    grown = [kernel.registers[1] - kernel.registers[0] for kernel in kernels if kernel.registers]
+    if len(grown) > 1:
+        console.print(f"registers a thread: {sum(grown) / len(grown):+.1f} on average, {max(grown):+d} at most")
+
+
+def _show_skipped(console: Console, report: Report) -> None:
+    from neutrino.ahead.report import reason_text
+    from neutrino.cli.kernel_names import shorten
+    from neutrino.fatbin.demangle import demangle
+
+    table = _table()
+    table.add_column("kernels", justify="right")
+    table.add_column("reason")
+    table.add_column("", overflow="fold")
+    for reason, count in report.skipped:
+        kernels = [kernel for kernel in report.kernels if kernel.reason is reason]
+        names = list(dict.fromkeys(shorten(demangle(kernel.name), 40) for kernel in kernels))
+        shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
+        table.add_row(f"{count:,}", reason.word, visible(f"{reason_text(kernels)}: {shown}"))
+    console.print(table)
+
+
+def _table() -> Any:
+    from rich.table import Table
+
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+
+
+def _number(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def _check(options: argparse.Namespace) -> int:
+    from neutrino.ahead.check import check_file
+
+    check = check_file(options.check)
+    if options.json:
+        print(json.dumps(check.document(), indent=1))
+    else:
+        for fault in check.faults:
+            print(visible(f"{check.file}: fault: {fault}"))
+        for note in check.notes:
+            print(visible(f"{check.file}: note: {note}"))
+        if check.sound:
+            twins = _number(check.counts["twins"], "twin")
+            print(visible(f"{check.file}: sound: {twins} by {check.names}, made by Neutrino {check.maker}"))
+    return DONE if check.sound else BAD_INPUT
+
+
+def _restore(options: argparse.Namespace) -> int:
+    from neutrino.ahead.library import output_path
+    from neutrino.ahead.restore import restore
+
+    target = output_path(options.restore, options.output, "original")
+    with _folder_of(target, options.output):
+        restore(options.restore, target)
+    if options.json:
+        print(json.dumps({"input": str(options.restore), "output": str(target)}, indent=1))
+    else:
+        print(visible(f"{options.restore} → {target}: the original, byte for byte"))
+    return DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
