@@ -29,8 +29,10 @@ class FunctionUsage:
     thread. stack: bytes that a thread needs, with what the function calls; 0 before linking. local: bytes of a thread
     in local memory that are no stack. shared: bytes of a block, static and, from sm_90 on, the 1024 that the system
     reserves. constants: bytes by constant bank, in the cubin's order.
-    textures, surfaces, samplers: references that are bound by name (objects passed as parameters are not counted);
-    cuobjdump itself says 0 from sm_90 on.
+    textures, surfaces, samplers: references that are bound by name (objects passed as parameters are not counted).
+
+    From sm_90 on, cuobjdump itself says 0 for references and for the registers of functions that are no kernels,
+    where the cubin says more.
     """
 
     name: str
