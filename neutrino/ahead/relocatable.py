@@ -16,6 +16,7 @@ import numpy as np
 
 from neutrino.entry import KernelEntry
 from neutrino.fatbin import Container, Cubin, Image, ImageKind, demangle, read_cubin
+from neutrino.fatbin.cubin import cubin_kernel_names
 from neutrino.fatbin.elf import Elf
 from neutrino.numerics import FIRST_ARCHITECTURE, INSTRUCTION_SIZE
 from neutrino.patch import AssembledTwins, Dump, Twins, judge_twins, only_kernels
@@ -101,12 +102,16 @@ def find_linked_source(linked: Container, units: Sequence[Container], device: st
     data = image.data
     machine = read_cubin(data, f"linked {image.arch} cubin")
     arch = machine.arch or image.arch
+    if not machine.kernels:
+        # nvcc links a stub of this kind into every file, relocatable code or not.
+        return LinkedSource(machine, arch)
     candidates = [unit for container in units if (unit := _candidate(container, arch)) is not None]
     usable = [unit for unit in candidates if not unit.refusal]
     chosen: dict[str, int] = {}
     refused: dict[str, tuple[Reason, str]] = {}
+    others = _Others(units, arch)
     for name in machine.kernels:
-        verdict = _unit_of(name, machine, candidates, units, arch)
+        verdict = _unit_of(name, machine, candidates, others, arch)
         if isinstance(verdict, _Candidate):
             chosen[name] = usable.index(verdict)
         else:
@@ -157,7 +162,7 @@ def _elf(image: Image) -> Elf:
 
 
 def _unit_of(
-    name: str, machine: Cubin, candidates: Sequence[_Candidate], units: Sequence[Container], arch: str
+    name: str, machine: Cubin, candidates: Sequence[_Candidate], others: _Others, arch: str
 ) -> _Candidate | tuple[Reason, str]:
     """The unit that a linked kernel comes from, or why there is none."""
     defining = []
@@ -165,40 +170,49 @@ def _unit_of(
         entries = [entry for entry in unit.module.entries if entry.name == name and entry.body is not None]
         defining += [(unit, entry) for entry in entries]
     if not defining:
-        return _why_none(name, units, arch)
-    same = [(unit, entry) for unit, entry in defining if _has_code(unit, name, machine)]
+        return others.why(name)
+    own = [(unit, entry) for unit, entry in defining if unit.machine is not None]
+    if not own:
+        detail = f"the unit that defines it has no machine code for {arch} to hold against what was linked"
+        return Reason.VARIANT, detail
+    same = [(unit, entry) for unit, entry in own if _has_code(unit, name, machine)]
     if not same:
-        where = "the unit that defines it" if len(defining) == 1 else "the units that define it"
-        return Reason.VARIANT, f"{where} has other machine code for {arch} than what was linked"
+        where = "the unit that defines it has" if len(own) == 1 else f"the {len(own)} units that define it have"
+        return Reason.VARIANT, f"{where} other machine code for {arch} than what was linked"
     if len({shape(unit.module, entry) for unit, entry in same}) > 1:
         return Reason.VARIANT, f"{len(same)} units define it differently, with the same machine code"
     usable = [unit for unit, _ in same if not unit.refusal]
     return usable[0] if usable else (Reason.UNSUPPORTED, same[0][0].refusal or "")
 
 
-def _why_none(name: str, units: Sequence[Container], arch: str) -> tuple[Reason, str]:
-    others: set[str] = set()
-    intermediate = False
-    for container in units:
-        cubins = [image for image in container.images if image.kind is ImageKind.CUBIN]
-        if not any(name in read_cubin(image.data, image.file).kernels for image in cubins if image.arch == arch):
-            intermediate = intermediate or any(image.kind is ImageKind.NVVM for image in container.images)
-            continue
-        others |= {image.arch for image in container.images if image.kind is ImageKind.PTX}
-    if others:
-        return Reason.VARIANT, f"its unit's PTX is for {', '.join(sorted(others))}, the linked machine code for {arch}"
-    if intermediate:
-        return Reason.NO_PTX, f"no unit in the file has its PTX for {arch}; there is LTO IR, which is not read"
-    return Reason.NO_PTX, f"no unit in the file has its PTX for {arch}"
+class _Others:
+    """The units without PTX for an architecture: why a kernel has none."""
+
+    def __init__(self, units: Sequence[Container], arch: str) -> None:
+        self._arch = arch
+        self._intermediate = any(image.kind is ImageKind.NVVM for unit in units for image in unit.images)
+        self._texts: dict[str, set[str]] = {}
+        for unit in units:
+            texts = {image.arch for image in unit.images if image.kind is ImageKind.PTX}
+            for image in unit.images if texts and arch not in texts else ():
+                if image.kind is ImageKind.CUBIN and image.arch == arch:
+                    for name in cubin_kernel_names(image.data, image.file):
+                        self._texts.setdefault(name, set()).update(texts)
+
+    def why(self, name: str) -> tuple[Reason, str]:
+        """Why a kernel that no PTX for the architecture defines has none."""
+        if name in self._texts:
+            found = ", ".join(sorted(self._texts[name]))
+            return Reason.VARIANT, f"its unit's PTX is for {found}, the linked machine code for {self._arch}"
+        detail = f"no unit in the file has its PTX for {self._arch}"
+        return Reason.NO_PTX, detail + ("; there is LTO IR, which is not read" if self._intermediate else "")
 
 
 def _has_code(unit: _Candidate, name: str, machine: Cubin) -> bool:
-    """The unit's own machine code of a kernel is what was linked; true as well when the unit has none to compare."""
-    if unit.machine is None or unit.elf is None:
-        return True
-    own = unit.machine.kernels.get(name)
+    """The unit's own machine code of a kernel is what was linked."""
+    own = unit.machine.kernels.get(name) if unit.machine is not None else None
     linked = machine.kernels[name]
-    if own is None or len(own.code) != len(linked.code) or len(own.code) % INSTRUCTION_SIZE:
+    if own is None or unit.elf is None or len(own.code) != len(linked.code) or len(own.code) % INSTRUCTION_SIZE:
         return False
     if own.code == linked.code:
         return True
