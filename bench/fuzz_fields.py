@@ -111,11 +111,10 @@ _OWN = {
     layout.TWINS_MAGIC: layout.TWINS_HEADER,
 }
 _OWN_TABLES = (
-    (layout.SECTION_HEADER, "rows_offset", layout.SECTION_TWINS),
-    (layout.SECTION_HEADER, "restore_offset", layout.RESTORE_HEADER),
-    (layout.TWINS_HEADER, "maps_offset", layout.MAP_DESCRIPTOR),
-    (layout.TWINS_HEADER, "kernels_offset", layout.TWIN_KERNEL),
-    (layout.TWINS_HEADER, "images_offset", layout.TWIN_IMAGE),
+    (layout.SECTION_HEADER, "rows_offset", "rows", layout.SECTION_TWINS),
+    (layout.TWINS_HEADER, "maps_offset", "maps", layout.MAP_DESCRIPTOR),
+    (layout.TWINS_HEADER, "kernels_offset", "kernels", layout.TWIN_KERNEL),
+    (layout.TWINS_HEADER, "images_offset", "images", layout.TWIN_IMAGE),
 )
 _MAX_ROWS = 24
 """Rows of a table that are looked at: more of the same add nothing."""
@@ -239,16 +238,16 @@ def _archive(data: bytes, start: int) -> Iterator[Place]:
 def _own(data: bytes, start: int) -> Iterator[Place]:
     own = _OWN[data[start : start + 8]]
     yield from _structure(own.name, _members(own), data, start)
-    for parent, member, row in _OWN_TABLES:
+    values = {field.name: _number(data, start + field.offset, field.width) for field in _members(own)}
+    for parent, offset, count, row in _OWN_TABLES:
         if parent is own:
-            field = next(field for field in _members(own) if field.name == member)
-            offset = _number(data, start + field.offset, field.width)
-            yield from _rows(row.name, _members(row), data, start + offset, row.size, 4)
-            if row is layout.RESTORE_HEADER:
-                yield from _rows(
-                    layout.RESTORE_EDIT.name, _members(layout.RESTORE_EDIT), data, start + offset + row.size,
-                    layout.RESTORE_EDIT.size, 4,
-                )  # fmt: skip
+            yield from _rows(row.name, _members(row), data, start + values[offset], row.size, values[count])
+    if values.get("restore_offset"):
+        begin, header, edit = start + values["restore_offset"], layout.RESTORE_HEADER, layout.RESTORE_EDIT
+        yield from _structure(header.name, _members(header), data, begin)
+        count = next(field for field in _members(header) if field.name == "edits")
+        rows = _number(data, begin + count.offset, count.width)
+        yield from _rows(edit.name, _members(edit), data, begin + header.size, edit.size, rows)
 
 
 _STRUCTURES: dict[bytes, Callable[[bytes, int], Iterator[Place]]] = {

@@ -166,16 +166,23 @@ def code_object() -> bytes:
             ".args": [{".offset": 0, ".size": 8, ".value_kind": "global_buffer", ".address_space": "global"}],
         }],
     })  # fmt: skip
-    symtab, strtab = _symbols(("first", 0x12, 3, 5, 0, 64), ("first.kd", 0x11, 3, 4, 0, 64))
-    parts = (
-        Part(".note", _note(b"AMDGPU", 32, metadata), 7, 2, align=4),
-        Part(".dynsym", symtab, 11, 2, link=3),
-        Part(".dynstr", strtab, 3, 2),
-        Part(".rodata", descriptor, align=64),
-        Part(".text", struct.pack("<I", 0xBF810000) * 16, flags=6, align=256),
-    )
-    segments = ((_PT_LOAD, 5, ""), (_PT_NOTE, 4, ".note"))
-    return elf(_EM_AMDGPU, parts, flags=0xE4C, os_abi=64, abi_version=3, segments=segments)
+    code = struct.pack("<I", 0xBF810000) * 16
+
+    def build(entry: int, kernel: int) -> bytes:
+        symtab, strtab = _symbols(("first", 0x12, 3, 5, entry, 64), ("first.kd", 0x11, 3, 4, kernel, 64))
+        parts = (
+            Part(".note", _note(b"AMDGPU", 32, metadata), 7, 2, align=4),
+            Part(".dynsym", symtab, 11, 2, link=3),
+            Part(".dynstr", strtab, 3, 2),
+            Part(".rodata", descriptor, align=64),
+            Part(".text", code, flags=6, align=256),
+        )
+        segments = ((_PT_LOAD, 5, ""), (_PT_NOTE, 4, ".note"))
+        return elf(_EM_AMDGPU, parts, flags=0xE4C, os_abi=64, abi_version=3, segments=segments)
+
+    # The layout does not depend on the addresses in it, so the second build knows them.
+    first = build(0, 0)
+    return build(_ADDRESS + first.index(code), _ADDRESS + first.index(descriptor))
 
 
 def entries() -> list[bytes]:

@@ -192,7 +192,8 @@ def _section(data: bytes) -> int:
 def _twins(data: bytes) -> int:
     """An entry whose digest is right whatever it holds: no change of it gets past a wrong one."""
     digest = hashlib.sha256(data[DIGESTED_FROM:]).digest()
-    entry = read_entry(data[: DIGESTED_FROM - 32] + digest + data[DIGESTED_FROM:], NAME)
+    data = data[: DIGESTED_FROM - 32] + digest + data[DIGESTED_FROM:]
+    entry = read_entry(data, NAME)
     _must(all(image in data for image in entry.images), "an image that is not in the entry")
     return 0
 
