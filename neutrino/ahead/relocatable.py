@@ -47,11 +47,15 @@ _INSTRUCTION = np.array([(1 << 64) - 1, (1 << 41) - 1], np.uint64)
 
 @dataclass(frozen=True)
 class Unit:
-    """A translation unit of linked code. container: its index in the file. options: for ptxas."""
+    """A translation unit of linked code. container: its index in the file. options: for ptxas.
+
+    functions: of the linked code's functions, those whose code is this unit's.
+    """
 
     container: int
     text: str
     options: tuple[str, ...]
+    functions: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,15 @@ def find_linked_source(linked: Container, units: Sequence[Container], device: st
     return LinkedSource(
         machine,
         arch,
-        tuple(Unit(unit.container, unit.module.text, unit.options) for unit in usable),
+        tuple(
+            Unit(
+                unit.container,
+                unit.module.text,
+                unit.options,
+                frozenset(name for name, code in machine.functions.items() if _has_code(unit, name, code)),
+            )
+            for unit in usable
+        ),
         chosen,
         refused,
         variables,
@@ -175,7 +187,7 @@ def _unit_of(
     if not own:
         detail = f"the unit that defines it has no machine code for {arch} to hold against what was linked"
         return Reason.VARIANT, detail
-    same = [(unit, entry) for unit, entry in own if _has_code(unit, name, machine)]
+    same = [(unit, entry) for unit, entry in own if _has_code(unit, name, machine.kernels[name].code)]
     if not same:
         where = "the unit that defines it has" if len(own) == 1 else f"the {len(own)} units that define it have"
         return Reason.VARIANT, f"{where} other machine code for {arch} than what was linked"
@@ -208,21 +220,23 @@ class _Others:
         return Reason.NO_PTX, detail + ("; there is LTO IR, which is not read" if self._intermediate else "")
 
 
-def _has_code(unit: _Candidate, name: str, machine: Cubin) -> bool:
-    """The unit's own machine code of a kernel is what was linked."""
-    own = unit.machine.kernels.get(name) if unit.machine is not None else None
-    linked = machine.kernels[name]
-    if own is None or unit.elf is None or len(own.code) != len(linked.code) or len(own.code) % INSTRUCTION_SIZE:
+def _has_code(unit: _Candidate, name: str, linked: bytes) -> bool:
+    """The unit's own machine code of a kernel or function is what was linked."""
+    if unit.machine is None or unit.elf is None:
         return False
-    if own.code == linked.code:
+    kernel = unit.machine.kernels.get(name)
+    own = kernel.code if kernel is not None else unit.machine.functions.get(name)
+    if own is None or len(own) != len(linked) or len(own) % INSTRUCTION_SIZE:
+        return False
+    if own == linked:
         return True
-    before, after = (np.frombuffer(code, "<u8").reshape(-1, 2) & _INSTRUCTION for code in (own.code, linked.code))
+    before, after = (np.frombuffer(code, "<u8").reshape(-1, 2) & _INSTRUCTION for code in (own, linked))
     differing = {int(row) * INSTRUCTION_SIZE for row in np.nonzero((before != after).any(axis=1))[0]}
     return differing <= _relocated(unit.elf, name)
 
 
 def _relocated(elf: Elf, name: str) -> set[int]:
-    """Offsets of the instructions of a kernel that the linker fills something into."""
+    """Offsets of the instructions of a kernel or function that the linker fills something into."""
     found = set()
     for prefix, size in _RELOCATIONS:
         section = elf.section(prefix + name)
@@ -248,6 +262,17 @@ def _missing(machine: Cubin, variables: Collection[str], units: Sequence[_Candid
     lacking = {*machine.kernels, *machine.functions, *variables} - defined
     first = min((name for name in lacking if not name.startswith(_OWN_NAMES)), default=None)
     return "" if first is None else f"no unit in the file has the PTX that defines {first}"
+
+
+def program(source: LinkedSource) -> Program:
+    """The units of linked code as modules, each with the number of its place in source.units."""
+    return Program(
+        [parse(unit.text) for unit in source.units],
+        functions=source.machine.functions if source.machine is not None else (),
+        own=[unit.functions for unit in source.units],
+        variables=source.variables,
+        missing=source.missing,
+    )
 
 
 def make_linked_twins(
@@ -281,13 +306,7 @@ def make_linked_twins(
         kernels |= {name: KernelEntry(name, *refused[name]) for name in selected if name in refused}
         wanted = {name: units[name] for name in selected if name in units}
         if wanted:
-            program = Program(
-                [parse(unit.text) for unit in source.units],
-                functions=machine.functions,
-                variables=source.variables,
-                missing=source.missing,
-            )
-            twins = probe_program(program, probes, kernels=wanted, version=assembler.ptx_version)
+            twins = probe_program(program(source), probes, kernels=wanted, version=assembler.ptx_version)
             kernels |= {skip.name: KernelEntry(skip.name, skip.reason, skip.detail) for skip in twins.skipped}
             dump.sites(twins.kernels)
             if twins.kernels:

@@ -21,16 +21,24 @@ from neutrino.ptx.twin import SkippedKernel, TwinKernel, TwinModule, probe_modul
 class Program:
     """Modules that were linked into one image.
 
-    functions, variables: the names that the image's symbols have, those of variables as often as they occur.
-    missing: what of the image none of the modules defines, in words; "" when they define all of it.
+    functions: the names of the image's functions. own: of each module, those of them that are from it. variables: the
+    names of the image's variables, as often as they occur. missing: what of the image none of the modules defines, in
+    words; "" when they define all of it.
     """
 
     def __init__(
-        self, modules: Sequence[Module], *, functions: Collection[str], variables: Sequence[str], missing: str = ""
+        self,
+        modules: Sequence[Module],
+        *,
+        functions: Collection[str],
+        own: Sequence[Collection[str]],
+        variables: Sequence[str],
+        missing: str = "",
     ) -> None:
         self.modules = tuple(modules)
         self.linkages = tuple(Linkage(module, self, number) for number, module in enumerate(modules))
         self._functions = functions
+        self._own = tuple(own)
         self._variables = variables
         self._missing = missing
         self._taken: frozenset[str] | None = None
@@ -44,20 +52,23 @@ class Program:
         """The function that a name of user's module means in the image, None when no module defines it.
 
         Templates are in each module that uses them, and the linker keeps one. Raises ObstacleError when they differ,
-        or when the image lacks the function.
+        or when the image lacks the function or has another of that name.
         """
         local = user.module.symbols.get(name)
-        if isinstance(local, Function) and local.body is not None:
-            if not local.linkage:
-                return user, local
-            found = [(user, local), *self._definitions[name]]
-        else:
-            found = self._definitions.get(name, [])
-            if found and name not in self._functions:
-                raise ObstacleError(f"it calls the function {name}, which the linked code does not have")
+        is_local = isinstance(local, Function) and local.body is not None
+        found = [(user, local)] if is_local and isinstance(local, Function) else []
+        if not found or found[0][1].linkage:
+            found += [entry for entry in self._definitions.get(name, ()) if entry not in found]
+        if not found:
+            return None
+        if name in self._functions:
+            if not any(name in self._own[linkage.number] for linkage, _ in found):
+                raise ObstacleError(f"it calls the function {name}, and what was linked is another of that name")
+        elif not is_local:
+            raise ObstacleError(f"it calls the function {name}, which the linked code does not have")
         if len({shape(linkage.module, function) for linkage, function in found}) > 1:
             raise ObstacleError(f"it calls the function {name}, which translation units define differently")
-        return found[0] if found else None
+        return found[0]
 
     def check_address(self, name: str) -> None:
         """Raises ObstacleError when the name of a variable is not that of exactly one in the image."""
