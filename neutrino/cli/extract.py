@@ -1,212 +1,397 @@
-"""``neutrino-extract``: the images and kernels of a file."""
+"""``neutrino-extract``: the images and kernels of files, folders and wheels."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neutrino import __version__
-from neutrino.cli.streams import print_anything
-from neutrino.errors import FormatError
-from neutrino.fatbin import Container, Image, ImageKind, demangle, kernel_names, read_file
+from neutrino.cli.listing import Row, Shown, document, lines
+from neutrino.cli.progress import Progress
+from neutrino.cli.streams import print_anything, visible
+from neutrino.cli.table import count
+from neutrino.errors import FormatError, NeutrinoError
+from neutrino.fatbin.inputs import Input, find_inputs
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from neutrino.ahead.coverage import Coverage
+    from neutrino.ahead.patched import Patched
+    from neutrino.fatbin.container import Container
+    from neutrino.fatbin.extraction import Namer
+    from neutrino.probing.model import ProbeSet
+    from neutrino.probing.selection import Selection
 
 DONE = 0
 BAD = 2
+_NAME = "neutrino-extract"
 
-_EXTENSIONS = {
-    ImageKind.PTX: "ptx",
-    ImageKind.CUBIN: "cubin",
-    ImageKind.NVVM: "ltoir",
-    ImageKind.CODE_OBJECT: "hsaco",
-    ImageKind.BITCODE: "bc",
-    ImageKind.UNKNOWN: "bin",
-}
+_DESCRIPTION = """\
+Show the GPU code in files: PTX, cubins, fatbins, AMD's bundles and code objects, ELF libraries, programs and objects,
+archives; in every such file of a folder, and of a wheel (or another ZIP file) without unpacking it. The listing alone
+decodes nothing. A file without device code is no error.
 
+A folder is walked in the order of names; links in it are not followed. Files in it that hold no device code are passed
+over, damaged ones are named and the rest is shown."""
 
-@dataclass(frozen=True)
-class _Row:
-    """An image as it is shown. fault: what is wrong with it, None if nothing."""
+_EPILOG = """\
+examples:
+  neutrino-extract libkernels.so                       images: kind, architecture, sizes
+  neutrino-extract libkernels.so --kernels -k softmax  the kernels so called, and the images they are in
+  neutrino-extract libkernels.so --resources           registers, stack, shared memory: as cuobjdump -res-usage
+  neutrino-extract libkernels.so --coverage --arch sm_90
+                                                       which kernels can be probed there, and why others cannot
+  neutrino-extract torch.whl -o images --arch sm_90    every sm_90 image of a wheel as a file of its own
+  neutrino-extract libkernels.so --sass | less         machine code as text, by nvdisasm
 
-    container: Container
-    image: Image
-    size: int
-    kernels: tuple[str, ...]
-    fault: FormatError | None
+-o writes NAME.CONTAINER.IMAGE.ARCH.EXT, EXT one of ptx, cubin, ltoir, hsaco, bc, bin (sass with --sass). NAME is the
+input's, reduced to letters, digits and +-_. ; the second input of a name gets NAME-2. Files of these names are
+replaced, each at once when it is complete.
 
-    @property
-    def place(self) -> str:
-        return f"{self.container.index}.{self.image.index}"
+exit status: 0 done, also without device code; 2 an input that cannot be read, a damaged image, output that cannot be
+written, a missing tool."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Show or write what the file named by the arguments holds. Returns the exit status: 0, or 2 for bad
-    input."""
+    """Show or write what the arguments name. Returns the exit status: 0, or 2 for bad input."""
     options = _parser().parse_args(arguments)
     print_anything()
+    extraction: _Extraction | None = None
     try:
-        status = _extract(options.file, as_json=options.json, directory=options.output)
+        extraction = _Extraction(options)
+        extraction.run()
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
         # The reader had enough (| head); without this, the interpreter would complain when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
-    except FormatError as error:
+    except NeutrinoError as error:
         return _bad(str(error))
     except OSError as error:
-        return _bad(f"{error.filename or options.file}: {error.strerror or error}")
-    return status
+        return _bad(_words(error))
+    finally:
+        if extraction is not None:
+            extraction.progress.clear()
+    return extraction.status
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="neutrino-extract",
-        description="Show the GPU images and kernels in FILE: PTX, a cubin, a fatbin, or an ELF library, "
-        "executable or object. An ELF file without device code is no error.",
+        prog=_NAME,
+        usage=f"{_NAME} [options] FILE|FOLDER|WHEEL ...",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", type=Path, metavar="FILE")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="write every image to DIR as NAME.CONTAINER.IMAGE.ARCH.EXT, decompressed",
+    parser.add_argument("input", nargs="+", metavar="FILE|FOLDER|WHEEL", help="what to look into")
+    what = parser.add_argument_group("what to show")
+    what.add_argument("--kernels", action="store_true", help="the kernels too, with readable names")
+    what.add_argument(
+        "--resources",
+        action="store_true",
+        help="what each function uses: REG, STACK, SHARED … as cuobjdump -res-usage has them; of AMD's kernels "
+        "registers, LDS, scratch and kernel arguments in bytes, and the wave size",
     )
-    parser.add_argument("--version", action="version", version=f"neutrino-extract {__version__}")
+    what.add_argument(
+        "--sass",
+        action="store_true",
+        help="cubins as text, by nvdisasm; with -o into files. Not for vendor-licensed libraries, nor for AMD's code",
+    )
+    what.add_argument(
+        "--coverage",
+        action="store_true",
+        help="which kernels can be probed, and why the others cannot. Nothing is assembled: ptxas and the check of "
+        "the arithmetic have the last word (neutrino-patch --dry-run asks them)",
+    )
+    what.add_argument("--json", action="store_true", help="JSON instead of tables, with the kernels")
+    which = parser.add_argument_group("of which images and kernels")
+    which.add_argument(
+        "--arch",
+        action="append",
+        default=[],
+        metavar="ARCH",
+        help="images for this architecture (sm_90a, gfx942); with --coverage: devices of it (default: those of the "
+        "images); repeatable",
+    )
+    which.add_argument(
+        "-k",
+        "--kernel",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="kernels whose mangled or demangled name contains NAME, and images with such; with *?[ a glob over the "
+        "whole name, /re/ a regular expression, a:b a list; repeatable",
+    )
+    which.add_argument(
+        "--filter", action="append", default=[], metavar="NAME", help="not these kernels; wins over -k; repeatable"
+    )
+    which.add_argument(
+        "-p",
+        "--probe",
+        action="append",
+        default=[],
+        metavar="PROBE",
+        help="with --coverage: the probes to ask for, as for neutrino (default: block_sched); repeatable",
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="write the images out, decoded")
+    parser.add_argument("--version", action="version", version=f"{_NAME} {__version__}")
     return parser
 
 
 def _bad(message: str) -> int:
-    print(f"neutrino-extract: {message}", file=sys.stderr)
+    print(f"{_NAME}: {visible(message)}", file=sys.stderr)
     return BAD
 
 
-def _extract(file: Path, *, as_json: bool, directory: Path | None) -> int:
-    containers = read_file(file)
-    rows = [_row(container, image) for container in containers for image in container.images]
-    if as_json:
-        print(json.dumps(_document(file, containers, rows), indent=2))
-    elif rows:
-        _print_tables(file, containers, rows)
-    if not rows:
-        print(f"neutrino-extract: {file}: no CUDA device code found", file=sys.stderr)
-    if directory is not None:
-        _write(file, rows, directory)
-    for row in rows:
-        if row.fault is not None:
-            print(f"neutrino-extract: image {row.place}: {row.fault}", file=sys.stderr)
-    return BAD if any(row.fault for row in rows) else DONE
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror or error}" if error.filename else str(error.strerror or error)
+    return str(error)
 
 
-def _row(container: Container, image: Image) -> _Row:
-    try:
-        return _Row(container, image, image.size, kernel_names(image), None)
-    except FormatError as fault:
-        return _Row(container, image, image.decoded_size, (), fault)
+class _Extraction:
+    """One run of the command. status: what it ends with, so far."""
 
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.status = DONE
+        self.progress = Progress(_NAME)
+        self._options = options
+        self._selection = _selection(options)
+        self._probes: ProbeSet | None = None
+        self._namer: Namer | None = None
+        self._printed = 0
+        self._totals = [0, 0, 0]
+        if options.coverage and options.sass:
+            raise NeutrinoError("--coverage and --sass are two questions; ask one at a time")
+        if options.sass and options.json and options.output is None:
+            raise NeutrinoError("--sass prints text; give -o FOLDER to have JSON beside it")
+        if options.probe and not options.coverage:
+            raise NeutrinoError("-p goes with --coverage")
+        if options.coverage:
+            from neutrino.ahead.coverage import USUAL_PROBE
+            from neutrino.probing.toml import load_probes
+            from neutrino.ptx.snippet import check_snippets
 
-def _document(file: Path, containers: Sequence[Container], rows: Sequence[_Row]) -> dict[str, Any]:
-    return {
-        "file": str(file),
-        "containers": [
-            {
-                "index": container.index,
-                "kind": container.kind,
-                "section": container.section,
-                "offset": container.offset,
-                "size": container.size,
-                "images": [
-                    {
-                        "index": row.image.index,
-                        "kind": row.image.kind.value,
-                        "arch": row.image.arch,
-                        "compression": row.image.compression.value,
-                        "size": row.size,
-                        "stored_size": row.image.stored_size,
-                        "kernels": [{"name": name, "demangled": demangle(name)} for name in row.kernels],
-                    }
-                    for row in rows
-                    if row.container is container
-                ],
-            }
-            for container in containers
-        ],
-    }
+            options.probe = options.probe or [USUAL_PROBE]
+            self._probes = load_probes(options.probe)
+            check_snippets(self._probes)
+            options.arch = [_device(word) for word in options.arch]
+        if options.output is not None:
+            from neutrino.fatbin.extraction import Namer
 
+            options.output.mkdir(parents=True, exist_ok=True)
+            self._namer = Namer()
 
-def _print_tables(file: Path, containers: Sequence[Container], rows: Sequence[_Row]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    def run(self) -> None:
+        """Show and write everything. Raises OSError for output that cannot be written, ToolError of nvdisasm."""
+        options = self._options
+        one = len(options.input) == 1 and not Path(options.input[0]).is_dir()
+        named = 0
+        for found in find_inputs(options.input, self._refused, self.progress.show):
+            # A single file that is named is an object of its own, all else a list of them.
+            single = one and found.is_named
+            named += found.is_named
+            shown = self._read(found)
+            if shown is None:
+                continue
+            if not shown.rows and not (options.coverage and shown.coverage):
+                if found.is_named:
+                    self._show_nothing(shown, single)
+                continue
+            self._show(shown, single)
+        if options.json and not (one and named):
+            print("\n]}" if self._printed else '{"files": []}')
+        elif not options.json and not self._printed and not named and self.status == DONE:
+            self._say(f"{', '.join(options.input)}: no device code found")
+        if self._totals[0] > 1 and not options.json and not options.sass:
+            files, containers, images = self._totals
+            print(f"\n{count(files, 'file')}: {count(containers, 'container')}, {count(images, 'image')}")
 
-    images = Table("image", "section", "kind", "arch", "compression", box=box.SIMPLE_HEAD)
-    for name in ("bytes", "stored", "kernels"):
-        images.add_column(name, justify="right")
-    for row in rows:
-        image = row.image
-        images.add_row(
-            row.place, row.container.section, image.kind.value, image.arch, image.compression.value,
-            f"{row.size:,}", f"{image.stored_size:,}", "damaged" if row.fault else str(len(row.kernels)),
+    def _read(self, found: Input) -> Shown | None:
+        """A file and what was asked of it; None for one that could not be read."""
+        options = self._options
+        plain = not (
+            options.kernels or options.resources or options.sass or options.coverage or options.json
+            or options.output or self._selection
         )  # fmt: skip
+        try:
+            data = found.data()
+            containers = found.read(data, search_data=not plain)
+            shown = Shown(found, containers, self._rows(containers))
+            if containers:
+                shown.patched = _patched(shown, data)
+        except (FormatError, OSError) as error:
+            self._refused(found.name, error)
+            return None
+        if not plain:
+            self._look_inside(shown, data)
+        return shown
 
-    homes: dict[tuple[int, str], dict[str, list[str]]] = {}
-    for row in rows:
-        for name in row.kernels:
-            forms = homes.setdefault((row.container.index, name), {})
-            forms.setdefault(row.image.kind.value, []).append(row.image.arch)
-    kernels = Table("container", "in", "kernel", box=box.SIMPLE_HEAD)
-    for (container, name), forms in homes.items():
-        images_of = "; ".join(f"{kind} {', '.join(archs)}" for kind, archs in forms.items())
-        kernels.add_row(str(container), images_of, Text(demangle(name), overflow="fold"))
+    def _rows(self, containers: Sequence[Container]) -> list[Row]:
+        archs = () if self._options.coverage else self._options.arch
+        return [
+            Row(container, image)
+            for container in containers
+            for image in container.images
+            if not archs or any(image.arch == arch or image.arch.startswith(f"{arch}:") for arch in archs)
+        ]
 
-    console = Console(highlight=False, markup=False, emoji=False)
-    # The images' table, cut to fit a narrow terminal, would be ellipses only; kernel names fold. A pipe has no width:
-    # nothing is folded there, so that one kernel stays one line.
-    fixed = (images,) if console.is_terminal else (images, kernels)
-    width = max(console.width if console.is_terminal else 0, _width(console, *fixed))
-    console = Console(highlight=False, markup=False, emoji=False, width=width)
-    counts = ((len(containers), "container"), (len(rows), "image"), (len(homes), "kernel"))
-    # Captured, since rich would end the process itself when the reader of a pipe has gone.
-    with console.capture() as captured:
-        console.print(f"{file}: {', '.join(_count(number, word) for number, word in counts)}", soft_wrap=True)
-        console.print(images)
-        if homes:
-            console.print(kernels)
-    print(captured.get(), end="")
+    def _look_inside(self, shown: Shown, data: memoryview) -> None:
+        from neutrino.fatbin.contents import read_contents
 
-
-def _width(console: Console, *tables: Table) -> int:
-    unlimited = console.options.update(width=1 << 16)
-    return max(console.measure(table, options=unlimited).maximum for table in tables)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
-def _write(file: Path, rows: Sequence[_Row], directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    for row in rows:
-        if row.fault is None:
-            arch = row.image.arch or "unknown"
-            target = directory / f"{file.stem}.{row.place}.{arch}.{_EXTENSIONS[row.image.kind]}"
+        options = self._options
+        stem = self._namer.stem(shown.input.stem) if self._namer and shown.rows else ""
+        vendor = _vendor(shown.input, data) if (options.sass or options.coverage) and shown.rows else None
+        if options.sass and vendor:
+            self._refused(
+                shown.input.name, NeutrinoError(f"{vendor}: a vendor-licensed library, which is not disassembled")
+            )
+            shown.rows = []
+        kept = []
+        for number, row in enumerate(shown.rows):
+            self.progress.show(f"{shown.input.name}: image {number + 1} of {len(shown.rows)}")
             try:
-                target.write_bytes(row.image.data)
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, str(target)) from error
-            print(f"neutrino-extract: wrote {target}", file=sys.stderr)
+                contents = read_contents(row.image, resources=options.resources)
+            except FormatError as fault:
+                row.fault = fault
+                self._fault(shown.input, row, fault)
+                kept.append(row)
+                continue
+            row.fill(contents, self._selects)
+            if row.kernels or not self._selection:
+                kept.append(row)
+                # Nothing else keeps what is decoded: of a large file it would fill the memory.
+                self._write(shown.input, row, contents.data, stem)
+        shown.rows = kept
+        if options.coverage:
+            shown.coverage = self._cover(shown, vendor)
+            shown.probes = options.probe
+
+    def _selects(self, name: str) -> bool:
+        if self._selection is None:
+            return True
+        from neutrino.fatbin.demangle import demangle
+
+        return self._selection.selects(name, demangle(name))
+
+    def _cover(self, shown: Shown, vendor: str | None) -> list[Coverage]:
+        from neutrino.ahead.coverage import architectures, find_coverage
+        from neutrino.probing.selection import Selection
+
+        if self._probes is None or not shown.containers:
+            return []
+        selection = self._selection or Selection()
+        found = []
+        try:
+            for arch in self._options.arch or architectures(shown.containers):
+                self.progress.show(f"{shown.input.name}: {arch}")
+                found.append(find_coverage(shown.containers, arch, self._probes, selection, vendor=vendor))
+        except FormatError as error:
+            self._refused(shown.input.name, error)
+        return found
+
+    def _write(self, found: Input, row: Row, data: bytes, stem: str) -> None:
+        options = self._options
+        if options.output is None and not options.sass:
+            return
+        from neutrino.fatbin.extraction import file_name, write_aside
+
+        extension = None
+        if options.sass:
+            from neutrino.ahead.sass import disassemble
+
+            if row.image.kind.value != "cubin":
+                return
+            data = disassemble(data, row.kernels if self._selection else None).encode()
+            extension = "sass"
+        if options.output is None:
+            self.progress.clear()
+            print(f"// {visible(found.name)}: image {row.place}, {row.image.arch}")
+            print(data.decode())
+            self._printed += 1
+            return
+        target = options.output / file_name(stem, row.container, row.image, extension)
+        write_aside(target, data)
+        row.output = target.name
+        self._say(f"wrote {target}")
+
+    def _show(self, shown: Shown, single: bool) -> None:
+        options = self._options
+        self.progress.clear()
+        self._totals[0] += 1
+        self._totals[1] += len({row.container.index for row in shown.rows})
+        self._totals[2] += len(shown.rows)
+        if options.json:
+            self._show_json(shown, single)
+        elif not options.sass:
+            if self._printed:
+                print()
+            for line in lines(shown, kernels=options.kernels, resources=options.resources):
+                print(line)
+        self._printed += 1
+
+    def _show_json(self, shown: Shown, single: bool) -> None:
+        import json
+
+        text = json.dumps(document(shown), indent=2)
+        if not single:
+            text = ('{"files": [\n' if not self._printed else ",\n") + text
+        print(text, end="\n" if single else "")
+
+    def _show_nothing(self, shown: Shown, single: bool) -> None:
+        if self._options.json:
+            self._show_json(shown, single)
+            self._printed += 1
+        if shown.containers and any(container.images for container in shown.containers):
+            if not self._options.sass:
+                self._say(f"{shown.input.name}: no image or kernel of those asked for")
+        else:
+            self._say(f"{shown.input.name}: no device code found")
+
+    def _fault(self, found: Input, row: Row, fault: FormatError) -> None:
+        self.status = BAD
+        self._say(f"{found.name}: image {row.place}: {fault}")
+
+    def _refused(self, name: str, error: Exception) -> None:
+        self.status = BAD
+        words = _words(error)
+        self._say(words if name in words else f"{name}: {words}")
+
+    def _say(self, message: str) -> None:
+        self.progress.clear()
+        print(f"{_NAME}: {visible(message)}", file=sys.stderr)
+
+
+def _patched(shown: Shown, data: memoryview) -> Patched | None:
+    if all(container.kind == "file" and not container.section for container in shown.containers):
+        return None
+    from neutrino.ahead.patched import read_patched
+
+    return read_patched(data, shown.input.name)
+
+
+def _vendor(found: Input, data: memoryview) -> str | None:
+    from neutrino.ahead.vendor import vendor_library
+
+    return vendor_library(Path(found.member.name) if found.member else found.path, data)
+
+
+def _selection(options: argparse.Namespace) -> Selection | None:
+    if not options.kernel and not options.filter:
+        return None
+    from neutrino.probing.selection import Selection
+
+    return Selection(tuple(options.kernel), tuple(options.filter))
+
+
+def _device(word: str) -> str:
+    from neutrino.ahead.sources import device_arch
+
+    return device_arch(word)
 
 
 if __name__ == "__main__":

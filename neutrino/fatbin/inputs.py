@@ -69,12 +69,10 @@ class Input:
             return self.member.payload
         return _unpacked(self.member)
 
-    def read(self) -> tuple[Container, ...]:
-        """Its containers. Raises as ``data`` and ``read_file``."""
-        if self.member is None:
-            _check_regular(self.path, self.path.stat())
-            return read_file(self.path)
-        return read_data(self.data(), self.name)
+    def read(self, data: memoryview, *, search_data: bool = True) -> tuple[Container, ...]:
+        """Its containers. data: what ``data`` gave. search_data: as for ``read_file``. Raises as ``read_file``."""
+        # By its path, since thin archives name files beside themselves.
+        return read_file(self.path) if self.member is None else read_data(data, self.name)
 
 
 def find_inputs(

@@ -64,18 +64,53 @@ def test_table(file, capsys):
     output = capsys.readouterr()
     assert output.err == ""
     lines = [line.split() for line in output.out.splitlines()]
-    assert output.out.splitlines()[0] == f"{file}: 2 containers, 3 images, 3 kernels"
+    assert output.out.splitlines()[0] == f"{file}: 2 containers, 3 images"
     stored = f"{read_file(file)[0].images[1].stored_size:,}"
-    assert ["0.1", "ptx", "sm_90", "lz4", f"{len(TEXT):,}", stored, "2"] in lines
-    assert ["1.0", "nvvm", "sm_80", "none", "8", "8", "0"] in lines
+    assert ["0.1", "-", "ptx", "sm_90", "lz4", f"{len(TEXT):,}", stored] in lines
+    assert ["1.0", "-", "nvvm", "sm_80", "none", "8", "8"] in lines
+    assert "add_one" not in output.out
+
+
+def test_kernels(file, capsys):
+    assert main([str(file), "--kernels"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == [f"{file}:", "2", "containers,", "3", "images,", "3", "kernels"]
+    assert next(line for line in lines if line[:1] == ["0.1"])[-1] == "2"
     assert ["0", "cubin", "sm_90a;", "ptx", "sm_90", "add_one"] in lines
     assert ["0", "ptx", "sm_90", "hidden(int*)"] in lines
 
 
-def test_a_long_kernel_name_stays_on_one_line_in_a_pipe(tmp_path, capsys):
+def test_the_plain_listing_decodes_nothing(file, capsys):
+    data = bytearray(file.read_bytes())
+    image = read_file(file)[0].images[1]
+    place = image.offset + len(image.header)
+    data[place : place + image.stored_size] = b"\xff" * image.stored_size
+    file.write_bytes(data)
+    assert main([str(file)]) == 0
+    assert f"{len(TEXT):,}" in capsys.readouterr().out.split()
+    assert main([str(file), "--kernels"]) == 2
+
+
+def test_only_what_is_asked_for(file, tmp_path, capsys):
+    assert main([str(file), "-k", "hidden", "--json", "-o", str(tmp_path / "out")]) == 0
+    (container,) = json.loads(capsys.readouterr().out)["containers"]
+    (image,) = container["images"]
+    assert (image["index"], [kernel["demangled"] for kernel in image["kernels"]]) == (1, ["hidden(int*)"])
+    assert image["output"] == "library.0.1.sm_90.ptx"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["library.0.1.sm_90.ptx"]
+    assert main([str(file), "--arch", "sm_80"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"{file}: 1 container, 1 image"
+    assert main([str(file), "--arch", "sm_8"]) == 0
+    output = capsys.readouterr()
+    assert (output.out, "no image or kernel of those asked for" in output.err) == ("", True)
+    assert main([str(file), "-k", "/(/"]) == 2
+    assert "not a regular expression" in capsys.readouterr().err
+
+
+def test_a_long_kernel_name_stays_on_one_line(tmp_path, capsys):
     name = "k" * 400
     (tmp_path / "k.ptx").write_text(PTX.format(arch="sm_90").replace("add_one", name))
-    assert main([str(tmp_path / "k.ptx")]) == 0
+    assert main([str(tmp_path / "k.ptx"), "--kernels"]) == 0
     assert any(line.split()[-1:] == [name] for line in capsys.readouterr().out.splitlines())
 
 
@@ -119,13 +154,13 @@ def test_a_file_without_device_code(capsys):
     assert main([sys.executable, "--json"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out) == {"file": sys.executable, "containers": []}
-    assert "no CUDA device code" in output.err
+    assert "no device code found" in output.err
 
 
 def test_bad_input(tmp_path, capsys):
     other = tmp_path / "other.txt"
     other.write_text("hello, world")
-    for path in (other, tmp_path / "missing", tmp_path):
+    for path in (other, tmp_path / "missing"):
         assert main([str(path)]) == 2
         output = capsys.readouterr()
         assert output.out == ""
@@ -145,7 +180,7 @@ def test_a_damaged_image_is_named_and_the_others_are_shown(file, tmp_path, capsy
     place = image.offset + len(image.header)
     data[place : place + image.stored_size] = b"\xff" * image.stored_size
     file.write_bytes(data)
-    assert main([str(file), "-o", str(tmp_path / "out")]) == 2
+    assert main([str(file), "--kernels", "-o", str(tmp_path / "out")]) == 2
     output = capsys.readouterr()
     assert "damaged" in output.out
     assert "add_one" in output.out

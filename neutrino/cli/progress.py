@@ -1,0 +1,40 @@
+"""One line on stderr that says what long work is at, on a terminal only."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+
+from neutrino.cli.streams import visible
+
+_AFTER_S = 0.7
+_EVERY_S = 0.1
+
+
+class Progress:
+    """Shows the latest text once the work takes long. name: of the command. Nothing is shown in a pipe."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._next = time.monotonic() + _AFTER_S
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        """Replace what is shown, but not more often than can be read."""
+        if not self._is_terminal or time.monotonic() < self._next:
+            return
+        width = shutil.get_terminal_size().columns - 1
+        line = f"{self._name}: {visible(text)}"
+        sys.stderr.write(f"\r\x1b[K{line if len(line) <= width else line[: width - 1] + '…'}")
+        sys.stderr.flush()
+        self._shown = True
+        self._next = time.monotonic() + _EVERY_S
+
+    def clear(self) -> None:
+        """Take the line away, before anything else is printed."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown = False

@@ -1,0 +1,44 @@
+"""What is inside an image: its text or code, its kernels, what they use of the GPU. Decoded once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from neutrino.fatbin.image import Image, ImageKind
+from neutrino.fatbin.kernels import kernel_names
+
+if TYPE_CHECKING:
+    from neutrino.fatbin.code_object import CodeObjectKernel
+    from neutrino.fatbin.resource_usage import FunctionUsage
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A decoded image. kernels: mangled names in the image's order.
+
+    functions: of a cubin, those that are no kernels too. code_objects: of AMD's kernels. Both empty unless asked for.
+    """
+
+    data: bytes = field(repr=False)
+    kernels: tuple[str, ...]
+    functions: tuple[FunctionUsage, ...] = ()
+    code_objects: tuple[CodeObjectKernel, ...] = ()
+
+
+def read_contents(image: Image, *, resources: bool = False) -> Contents:
+    """Decode an image and look into it. resources: what its kernels use as well. Raises FormatError when damaged."""
+    data = image.data
+    names = kernel_names(image, data)
+    if not resources:
+        return Contents(data, names)
+    name = f"{image.file}, image {image.index}"
+    if image.kind is ImageKind.CUBIN:
+        from neutrino.fatbin.resource_usage import resource_usage
+
+        return Contents(data, names, functions=resource_usage(data, name).functions)
+    if image.kind is ImageKind.CODE_OBJECT:
+        from neutrino.fatbin.code_object import read_code_object
+
+        return Contents(data, names, code_objects=tuple(read_code_object(data, name).kernels.values()))
+    return Contents(data, names)
