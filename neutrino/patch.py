@@ -24,6 +24,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
+from neutrino import variant
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry, write_entry
 from neutrino.errors import PtxError, ToolMissingError
@@ -37,6 +38,7 @@ from neutrino.fatbin import (
     read_container,
     read_cubin,
 )
+from neutrino.fatbin.ptxscan import with_ptx_version
 from neutrino.numerics import FIRST_ARCHITECTURE, compare, count_arithmetic
 from neutrino.probing.layout import Reason, align_up
 from neutrino.probing.model import Map, ProbeSet
@@ -72,13 +74,15 @@ def patch_image(
     assembler: Assembler | None,
     key: bytes,
     device: DeviceKind = DeviceKind.GPU,
+    retarget: bool = False,
     save_temps: Path | None = None,
 ) -> bytes:
     """The cache entry of what a program loads: twins of the kernels that can have one, and why the others cannot.
 
     image: fatbin, cubin or PTX text. arch: the device's, as ``sm_90``. key: 32 bytes, stored in the entry.
     device: what runs the program; for the embedded device the entry's images are PTX text that ends with NUL, and
-    assembler may be None. save_temps: a folder that gets what each stage made, in a folder of its own per image.
+    assembler may be None. retarget: as for ``find_source``. save_temps: a folder that gets what each stage made, in a
+    folder of its own per image.
 
     Raises FormatError for a damaged image, ProbeError when a probe asks for what an instruction has not; and,
     since they say nothing of the image, ToolMissingError without an assembler for a GPU, ToolError when it was killed
@@ -86,7 +90,7 @@ def patch_image(
     """
     dump = Dump(save_temps / key.hex()[:16] if save_temps else None)
     dump.write("image.bin", image)
-    source = find_source(read_container(image, "image"), arch, device)
+    source = find_source(read_container(image, "image"), arch, device, retarget=retarget)
     twins = make_twins(source, probes, selection=selection, assembler=assembler, device=device, dump=dump)
     return write_entry(key, probes.maps, twins.kernels, twins.images)
 
@@ -206,21 +210,34 @@ def _make_twins(
             for twin in twins.kernels
         }
         return entries | made, (_emitted(rewritten, text, None, emit),)
-    made, images = judge_twins(twins.kernels, _OneModule(rewritten, assembler, emit, dump), rewritten.probes)
+    made, images = judge_twins(
+        twins.kernels, _OneModule(rewritten, assembler, emit, dump), rewritten.probes, retargeted=source.retargeted
+    )
     # A cubin does not say how it was assembled. Triton's enable_fp_fusion=False passes --fmad=false.
-    if source.found == DEBUG_SECTION and {entry.reason for entry in (entries | made).values()} == {Reason.NUMERICS}:
+    unlike = {Reason.NUMERICS, Reason.VARIANT} if source.retargeted else {Reason.NUMERICS}
+    if source.found == DEBUG_SECTION and {entry.reason for entry in (entries | made).values()} <= unlike:
         unfused = replace(rewritten, source=replace(source, options=("--fmad=false",)))
         again, images_again = judge_twins(
-            twins.kernels, _OneModule(unfused, assembler, emit, dump), rewritten.probes
+            twins.kernels, _OneModule(unfused, assembler, emit, dump), rewritten.probes, retargeted=source.retargeted
         )
         if any(entry.reason is Reason.PROBED for entry in again.values()):
             made, images = again, images_again
     return entries | made, images
 
 
+def _with_version(text: str, highest: tuple[int, int]) -> str:
+    match = _VERSION.search(text)
+    if match is None or (int(match[1]), int(match[2])) <= highest:
+        return text
+    return with_ptx_version(text.encode("latin-1"), highest).decode("latin-1")
+
+
 def _rewrite(
     source: Source, text: str, probes: ProbeSet, selected: Sequence[str], version: tuple[int, int]
 ) -> _Rewritten:
+    if source.retargeted:
+        # The text may be a later toolkit's than the machine code; the assembler says whether that matters.
+        text = _with_version(text, version)
     module = parse(text)
     lacking = set(selected) - {entry.name for entry in module.entries}
     wanted = [name for name in selected if name not in lacking]
@@ -325,30 +342,37 @@ class _Built:
 
 @dataclass(frozen=True)
 class _Original:
-    """The originals: their machine code as it runs, and what ptxas says of their text."""
+    """The originals: their machine code as it runs, what their text is assembled to where that was looked at, and what
+    ptxas says of it.
+    """
 
     machine: Cubin
+    assembled: Cubin | None
     resources: Mapping[str, Resources]
     warnings: Counter[str]
 
 
 def judge_twins(
-    twins: Sequence[TwinKernel], assembly: Assembly, probes: ProbeSet
+    twins: Sequence[TwinKernel], assembly: Assembly, probes: ProbeSet, *, retargeted: str = ""
 ) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
     """Assemble twins and hold them against their originals.
 
+    retargeted: from and to which architecture the twins' text is a variant; then the originals' own text is held
+    against their machine code as well.
+
     Gives entries of all kernels with twins, good or not, and the images that the good ones are in.
     """
-    return _Attempt(twins, assembly, probes).run()
+    return _Attempt(twins, assembly, probes, retargeted).run()
 
 
 class _Attempt:
     """The twins of one image, assembled and judged. All state that several steps of it need."""
 
-    def __init__(self, twins: Sequence[TwinKernel], assembly: Assembly, probes: ProbeSet) -> None:
+    def __init__(self, twins: Sequence[TwinKernel], assembly: Assembly, probes: ProbeSet, retargeted: str) -> None:
         self._twins = twins
         self._assembly = assembly
         self._probes = probes
+        self._retargeted = retargeted
 
     def run(self) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
         twins = self._twins
@@ -360,8 +384,11 @@ class _Attempt:
             try:
                 original = original_job.result()
             except AssemblyError as error:
-                detail = f"{self._assembly.name} refuses the original: {error.reason}"
-                return {twin.name: KernelEntry(twin.name, Reason.ASSEMBLER, detail) for twin in twins}, ()
+                if self._retargeted and len(twins) > 1:
+                    return self._without_refused()
+                reason = Reason.VARIANT if self._retargeted else Reason.ASSEMBLER
+                detail = self._variant(f"{self._assembly.name} refuses the original: {error.reason}")
+                return {twin.name: KernelEntry(twin.name, reason, detail) for twin in twins}, ()
         warned = self._warned(original, built)
         verdicts = {twin.name: self._judge(twin, original, built, warned) for twin in twins}
         good = [twin for twin in twins if verdicts[twin.name] is None]
@@ -376,10 +403,43 @@ class _Attempt:
             return entries, ()
         return entries, (built.image, capped.image) if capped.kernels else (built.image,)
 
+    def _without_refused(self) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
+        """Again without those whose own text is refused by itself: one variant must not take the others with it."""
+        def attempt(twin: TwinKernel) -> str | None:
+            try:
+                self._assembly.originals([twin.name])
+            except AssemblyError as error:
+                return error.reason
+            return None
+
+        with ThreadPoolExecutor(2) as pool:
+            reasons = list(pool.map(attempt, self._twins))
+        left = [twin for twin, reason in zip(self._twins, reasons, strict=True) if reason is None]
+        if len(left) == len(self._twins):
+            reasons = ["only together with other kernels"] * len(left)
+            left = []
+        refused = {
+            twin.name: KernelEntry(
+                twin.name, Reason.VARIANT, self._variant(f"{self._assembly.name} refuses the original: {reason}")
+            )
+            for twin, reason in zip(self._twins, reasons, strict=True)
+            if reason is not None
+        }
+        if not left:
+            return refused, ()
+        made, images = judge_twins(left, self._assembly, self._probes, retargeted=self._retargeted)
+        return refused | made, images
+
+    def _variant(self, detail: str) -> str:
+        return f"retargeted {self._retargeted}: {detail}" if self._retargeted else detail
+
     def _assemble_original(self, names: Collection[str]) -> _Original:
         assembled = self._assembly.originals(names)
-        machine = self._assembly.machine or read_cubin(assembled.cubin, "assembled original")
-        return _Original(machine, assembled.resources, _performance_warnings(assembled))
+        shipped = self._assembly.machine
+        if shipped is not None and not self._retargeted:
+            return _Original(shipped, None, assembled.resources, _performance_warnings(assembled))
+        cubin = read_cubin(assembled.cubin, "assembled original")
+        return _Original(shipped or cubin, cubin, assembled.resources, _performance_warnings(assembled))
 
     def _assemble_twins(self, stage: str, registers: Mapping[str, int] | None) -> _Built:
         """Assemble the twins of registers' kernels, or all; when that fails, one by one, to lose only the bad ones."""
@@ -449,6 +509,10 @@ class _Attempt:
         if twin.name in warned:
             return Reason.ASSEMBLER, f"{self._assembly.name} warns: {warned[twin.name]}"
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
+        if self._retargeted and original.assembled is not None:
+            other = variant.difference(before, original.assembled.kernels[twin.name], self._assembly.arch)
+            if other is not None:
+                return Reason.VARIANT, self._variant(other)
         expected = [(parameter.offset, parameter.size) for parameter in twin.parameters]
         shipped = [(offset, size) for _, offset, size in before.parameters]
         if shipped != expected:
@@ -505,7 +569,9 @@ class _Attempt:
     def _probed(self, twin: TwinKernel, original: _Original, built: _Built, capped: _Built) -> KernelEntry:
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         under_cap = capped.kernels.get(twin.twin_name)
+        text = original.assembled.kernels[twin.name] if self._retargeted and original.assembled else None
         manifest = _manifest(twin, self._assembly.arch, self._probes, built.emit) | {
+            "retargeted": {"target": self._retargeted, "same_code": text.code == before.code} if text else None,
             "registers": {
                 "original": before.registers,
                 "twin": after.registers,
@@ -544,6 +610,7 @@ def _manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Emit) -> dict
         "numerics": None,
         "assembler": None,
         "emit": emit.value,
+        "retargeted": None,
     }
 
 
@@ -589,7 +656,7 @@ def _emitted(rewritten: _Rewritten, text: str, cubin: bytes | None, emit: Emit) 
     return build_container([entry, build_entry(ImageKind.CUBIN, cubin, source.arch)])
 
 
-_VERSION = re.compile(r"^\.version (\d+)\.(\d+)$", re.MULTILINE)
+_VERSION = re.compile(r"^[ \t]*\.version[ \t]+(\d+)\.(\d+)", re.MULTILINE)
 
 
 def _ptx_image(module: Module, text: str) -> bytes:

@@ -2,7 +2,8 @@
 
 A twin may only be made from PTX of the same container and the architecture, suffix included, of the machine
 code that the driver picks; or from the PTX that the driver itself would compile. Any other PTX is another
-program. The embedded device runs PTX only, whatever machine code lies beside it.
+program: a variant, which is taken only when asked for, and then held against the machine code (``variant.py``). The
+embedded device runs PTX only, whatever machine code lies beside it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from neutrino.device_kind import DeviceKind
 from neutrino.fatbin import Container, Cubin, Image, ImageKind, read_cubin
+from neutrino.fatbin.ptxscan import with_ptx_target
 from neutrino.probing.layout import Reason
 
 DEBUG_SECTION = ".nv_debug_ptx_txt"
@@ -74,8 +76,8 @@ class Source:
 
     machine: the machine code that the driver picks, None where it compiles PTX. text: the PTX, None where
     there is none of the same architecture; then reason and detail say so. arch: to assemble for. options: for
-    ptxas. found: where the PTX was. image: index in the container of what the driver picks, machine code or PTX; None
-    where nothing fits.
+    ptxas. found: where the PTX was. retargeted: ``sm_120 → sm_90``, when it is a variant. image: index in the container
+    of what the driver picks, machine code or PTX; None where nothing fits.
     """
 
     machine: Cubin | None
@@ -85,6 +87,7 @@ class Source:
     reason: Reason = Reason.PROBED
     detail: str = ""
     found: str = ""
+    retargeted: str = ""
     image: int | None = None
 
 
@@ -153,9 +156,15 @@ def picked_image(container: Container, device: str, kind: DeviceKind = DeviceKin
     return texts[0] if texts else None
 
 
-def find_source(container: Container, device: str, kind: DeviceKind = DeviceKind.GPU) -> Source:
+def find_source(
+    container: Container, device: str, kind: DeviceKind = DeviceKind.GPU, *, retarget: bool = False
+) -> Source:
     """The machine code that the driver would run on device (``sm_90``) and the PTX that it stands for.
 
+    retarget: where there is none, the PTX of another architecture that stands closest to the machine code: that which
+    the cubin itself keeps; else of the same number with another suffix; else of the same major, else below, else above,
+    in each case the nearest. Its ``.target`` is lowered where the assembler would not take it for the machine code's
+    architecture.
     On the embedded device there is no machine code, and the PTX is the one of the highest architecture that it takes.
     """
     picked = picked_image(container, device, kind)
@@ -169,10 +178,10 @@ def find_source(container: Container, device: str, kind: DeviceKind = DeviceKind
         # The driver compiles for the device itself; with a suffix only when the PTX asks for it.
         arch = device if suffix in ("", "f") else device.rstrip("af") + suffix
         return replace(_with_text(None, picked, arch), image=picked.index)
-    return replace(_of_machine_code(container, picked), image=picked.index)
+    return replace(_of_machine_code(container, picked, retarget), image=picked.index)
 
 
-def _of_machine_code(container: Container, picked: Image) -> Source:
+def _of_machine_code(container: Container, picked: Image, retarget: bool) -> Source:
     machine = read_cubin(picked.data, f"{picked.arch} cubin")
     arch = machine.arch or picked.arch
     texts = [image for image in container.images if image.kind is ImageKind.PTX]
@@ -184,13 +193,42 @@ def _of_machine_code(container: Container, picked: Image) -> Source:
         target_name = match[1] if match else "an unknown target"
         if target_name == arch:
             return Source(machine, machine.debug_ptx, arch, found=DEBUG_SECTION)
+        if retarget and match:
+            source = Source(machine, machine.debug_ptx, arch, found=DEBUG_SECTION)
+            return _retargeted(source, target_name)
         detail = f"the PTX in the cubin is for {target_name}, the machine code that runs is {arch}"
         return Source(machine, None, arch, (), Reason.VARIANT, detail)
+    nearest = _nearest(texts, arch) if retarget else None
+    if nearest is not None:
+        return _retargeted(_with_text(machine, nearest, arch), nearest.arch)
     if texts:
         others = ", ".join(sorted({image.arch or "unknown" for image in texts}))
         detail = f"the PTX is for {others}, the machine code that runs is {arch}"
         return Source(machine, None, arch, (), Reason.VARIANT, detail)
     return Source(machine, None, arch, (), Reason.NO_PTX, f"{arch} machine code without PTX")
+
+
+def _nearest(texts: Iterable[Image], arch: str) -> Image | None:
+    """What is for an architecture below assembles for one above as it is, while the other way the text must do without
+    what is new there: so below goes before above."""
+    wanted = Device.parse(arch)
+    ranked = []
+    for image in texts:
+        target = Device.parse(image.arch)
+        if target is not None and wanted is not None:
+            far = abs(target.number - wanted.number)
+            above = target.number > wanted.number
+            group = 0 if not far else 1 if target.major == wanted.major else 2 + above
+            ranked.append(((group, far, above, target.suffix), image))
+    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+
+
+def _retargeted(source: Source, target: str) -> Source:
+    """The source whose text is for target, made to be assembled for the machine code's architecture."""
+    text, own, wanted = source.text, Device.parse(target), Device.parse(source.arch)
+    if text is not None and own is not None and wanted is not None and (own.suffix or own.number > wanted.number):
+        text = with_ptx_target(text.encode("latin-1"), source.arch).decode("latin-1")
+    return replace(source, text=text, retargeted=f"{target} → {source.arch}")
 
 
 def _best(images: Iterable[Image], kind: ImageKind, rank: Callable[[str], tuple[int, int] | None]) -> list[Image]:
