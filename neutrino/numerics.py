@@ -47,9 +47,11 @@ _FAMILIES = (
 """Sum, product and fused form of each operand type."""
 PRODUCTS = frozenset({"FMUL", "DMUL", "HMUL2", "FMUL2"})
 _BLACKWELL = 100
-# Blackwell gave the word of HFMA2.MMA to IADD.64; the paired f32 instructions are new with it.
+# Blackwell gave the word of HFMA2.MMA to IADD.64. Of its chips only these have the paired f32 instructions; on sm_120
+# the word of FMUL2 is UVIMNMX's.
+_PAIRED = frozenset({100, 103})
 _ABSENT_FROM_BLACKWELL = frozenset({_HFMA2_MMA})
-_ABSENT_BEFORE_BLACKWELL = frozenset({_FADD2, _FFMA2, _FMUL2})
+_ABSENT_UNLESS_PAIRED = frozenset({_FADD2, _FFMA2, _FMUL2})
 
 _OPERATION = np.uint64(0x1FF)
 _FORM_REGISTER_B = 1
@@ -84,7 +86,8 @@ def count_arithmetic(code: bytes, arch: str) -> dict[str, int]:
         raise FormatError(f"machine code for {arch}", 0, "size", f"{len(code)} bytes", "a multiple of 16")
     words = np.frombuffer(code, "<u8").reshape(-1, 2)
     operation = words[:, 0] & _OPERATION
-    absent = _ABSENT_FROM_BLACKWELL if number >= _BLACKWELL else _ABSENT_BEFORE_BLACKWELL
+    absent = _ABSENT_FROM_BLACKWELL if number >= _BLACKWELL else frozenset()
+    absent |= frozenset() if number in _PAIRED else _ABSENT_UNLESS_PAIRED
     chosen = np.isin(operation, np.array(sorted(_MNEMONICS.keys() - absent), np.uint64))
     low, high, operation = words[chosen, 0], words[chosen, 1], operation[chosen]
     form = (low >> np.uint64(9)) & np.uint64(7)

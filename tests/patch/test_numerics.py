@@ -36,6 +36,15 @@ def test_every_form_counts_as_nvdisasm_prints_it(arch, assembler, nvdisasm, tmp_
     assert expected <= {name for name in found if name}
 
 
+UVIMNMX = struct.pack("<2Q", 0x200040A784A, 0x000FE2000BFE0100)
+"""``UVIMNMX.S32 UR10, UR4, 0x200, UPT`` of sm_120, as nvdisasm prints it; on sm_100 the word is FMUL2's."""
+
+
+@pytest.mark.parametrize(("arch", "counts"), [("sm_120", {}), ("sm_110a", {}), ("sm_100a", {"FMUL2": 1})])
+def test_words_that_mean_other_things_elsewhere(arch, counts):
+    assert count_arithmetic(UVIMNMX, arch) == counts
+
+
 PAIR = """.version 8.8
 .target {arch}
 .address_size 64
