@@ -156,8 +156,8 @@ def open_cubin(data: bytes | memoryview, name: str) -> Elf:
 
 def function_symbols(elf: Elf) -> Iterator[Symbol]:
     """The symbols of the functions that the cubin defines, kernels and others."""
-    for symbol in elf.symbols():
-        if symbol.type == STT_FUNC and 0 < symbol.section < len(elf.sections):
+    for symbol in elf.symbols(kinds=(STT_FUNC,)):
+        if 0 < symbol.section < len(elf.sections):
             yield symbol
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from neutrino.fatbin.cursor import Cursor
@@ -167,8 +167,9 @@ class Elf:
             return self.data[:0]
         return self._range(section.offset, section.size, f"section {section.name}")
 
-    def symbols(self, type: int = SHT_SYMTAB) -> Iterator[Symbol]:
-        """The rows of ``.symtab``, none when the file is stripped; or of ``.dynsym``, for SHT_DYNSYM."""
+    def symbols(self, type: int = SHT_SYMTAB, kinds: Collection[int] = range(16)) -> Iterator[Symbol]:
+        """The rows of ``.symtab``, none when the file is stripped; or of ``.dynsym``, for SHT_DYNSYM. kinds: the types
+        of symbols (``STT_FUNC`` …) to give; the others are stepped over quickly."""
         table = next((section for section in self.sections if section.type == type), None)
         if table is None:
             return
@@ -180,6 +181,8 @@ class Elf:
             raise self._cursor().error(f"size of {table.name}", str(len(rows)), f"a multiple of {SYMBOL.size}", at=0)
         wide = self._wide_indices(table.index)
         for index, (name, info, other, section, value, size) in enumerate(SYMBOL.iter_unpack(rows)):
+            if info & 0xF not in kinds:
+                continue
             if section == SHN_XINDEX:
                 if index >= len(wide):
                     raise self._cursor().error(f"symbol {index}", "without SHT_SYMTAB_SHNDX row", "one", at=0)

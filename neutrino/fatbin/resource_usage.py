@@ -129,7 +129,7 @@ def _from_attributes(elf: Elf, by_symbol: dict[int, _Found]) -> None:
 
 def _from_relocations(elf: Elf, found: dict[str, _Found]) -> None:
     """Count the references by the relocations that put their numbers into the code or a constant bank."""
-    kinds = {symbol.index: symbol.type for symbol in elf.symbols() if symbol.type in (_TEXTURE, _SAMPLER, _SURFACE)}
+    kinds = {symbol.index: symbol.type for symbol in elf.symbols(kinds=(_TEXTURE, _SAMPLER, _SURFACE))}
     if not kinds:
         return
     used: dict[str, set[int]] = {}

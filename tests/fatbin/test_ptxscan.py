@@ -83,11 +83,11 @@ def test_any_text_can_be_scanned(text):
 )
 def test_time_is_linear_in_hostile_text(unit):
     text = unit * (1 << 18)
-    begin = time.perf_counter()
+    begin = time.process_time()
     is_ptx(text)
     ptx_target(text)
     ptx_entries(text)
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 def test_the_kernels_of_nvcc(fatbins):
@@ -107,6 +107,6 @@ def test_the_kernels_of_nvcc(fatbins):
 def test_speed():
     """Far above 10 MB/s; the bound is loose, as other work may share the machine."""
     text = (PTX.format(arch="sm_90") * 20_000).encode()
-    begin = time.perf_counter()
+    begin = time.process_time()
     ptx_entries(text)
-    assert len(text) / (time.perf_counter() - begin) > 20e6
+    assert len(text) / (time.process_time() - begin) > 20e6
