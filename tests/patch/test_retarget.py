@@ -1,0 +1,270 @@
+"""PTX of another architecture than the machine code: which one is taken when asked for, and what shows that it is
+another program."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from neutrino.device_kind import DeviceKind
+from neutrino.entry import Entry, read_entry
+from neutrino.fatbin import CubinKernel, ImageKind, build_container, build_entry, read_container, read_cubin
+from neutrino.fatbin.ptxscan import with_ptx_target, with_ptx_version
+from neutrino.patch import patch_image
+from neutrino.probing.layout import Reason
+from neutrino.probing.selection import Selection
+from neutrino.probing.toml import load_probes
+from neutrino.source import find_source
+from neutrino.toolchain import Assembler
+from neutrino.variant import difference
+
+KEY = bytes(32)
+ALL = Selection((), ())
+MODULE = """.version {version}
+.target {arch}
+.address_size 64
+{body}"""
+KERNEL = """.visible .entry k(.param .u64 p{parameters})
+{directives}{{
+.reg .u64 %a; .reg .f32 %f<4>;
+ld.param.u64 %a, [p];
+{instructions}
+ret;
+}}
+"""
+WORK = "ld.global.f32 %f0, [%a]; fma.rn.f32 %f1, %f0, %f0, %f0; st.global.f32 [%a], %f1;"
+
+
+def kernel(instructions: str = WORK, *, parameters: str = "", directives: str = "") -> str:
+    return KERNEL.format(instructions=instructions, parameters=parameters, directives=directives)
+
+
+def module(arch: str, body: str | None = None, version: str = "8.8") -> str:
+    return MODULE.format(arch=arch, version=version, body=kernel() if body is None else body)
+
+
+def fatbin(assembler: Assembler, codes: dict[str, str], texts: dict[str, str]) -> bytes:
+    """Machine code and PTX by architecture."""
+    entries = [build_entry(ImageKind.CUBIN, assembler.assemble(text, arch).cubin, arch) for arch, text in codes.items()]
+    entries += [build_entry(ImageKind.PTX, text.encode(), arch, options="") for arch, text in texts.items()]
+    return build_container(entries)
+
+
+def patched(assembler: Assembler, image: bytes, arch: str = "sm_90", **more: object) -> Entry:
+    options = {"retarget": True} | more
+    probes = load_probes(["block_sched"])
+    data = patch_image(image, probes, arch, selection=ALL, assembler=assembler, key=KEY, **options)
+    return read_entry(data, "entry")
+
+
+def manifest(entry: Entry, name: str = "k") -> dict[str, object]:
+    (found,) = [kernel for kernel in entry.kernels if kernel.name == name]
+    assert found.reason is Reason.PROBED, found.detail
+    data: dict[str, object] = json.loads(found.files["manifest.json"])
+    return data
+
+
+@pytest.mark.parametrize(
+    ("code", "texts", "device", "retargeted", "target"),
+    [
+        ("sm_90", ["sm_120"], "sm_90", "sm_120 → sm_90", "sm_90"),
+        ("sm_90a", ["sm_120a"], "sm_90", "sm_120a → sm_90a", "sm_90a"),
+        ("sm_90", ["sm_90a"], "sm_90", "sm_90a → sm_90", "sm_90"),
+        # What is below assembles for what is above as it is.
+        ("sm_90a", ["sm_90"], "sm_90", "sm_90 → sm_90a", "sm_90"),
+        ("sm_90a", ["sm_80"], "sm_90", "sm_80 → sm_90a", "sm_80"),
+        ("sm_90", ["sm_75", "sm_86", "sm_100", "sm_120"], "sm_90", "sm_86 → sm_90", "sm_86"),
+        ("sm_90", ["sm_120", "sm_100"], "sm_90", "sm_100 → sm_90", "sm_90"),
+        ("sm_86", ["sm_75", "sm_80", "sm_89", "sm_90"], "sm_86", "sm_89 → sm_86", "sm_86"),
+        ("sm_86", ["sm_75", "sm_90"], "sm_86", "sm_75 → sm_86", "sm_75"),
+        ("sm_100", ["sm_103", "sm_90"], "sm_100", "sm_103 → sm_100", "sm_100"),
+        ("sm_100a", ["sm_100f", "sm_100"], "sm_100", "sm_100 → sm_100a", "sm_100"),
+    ],
+)
+def test_which_text_is_taken(code, texts, device, retargeted, target, assembler):
+    image = fatbin(assembler, {code: module(code)}, {arch: module(arch) for arch in texts})
+    container = read_container(image, "image")
+    refused = find_source(container, device)
+    assert (refused.text, refused.reason, refused.retargeted) == (None, Reason.VARIANT, "")
+    source = find_source(container, device, retarget=True)
+    assert (source.reason, source.retargeted, source.arch) == (Reason.PROBED, retargeted, code)
+    assert source.text == module(target)
+    assert assembler.assemble(source.text, code).cubin
+
+
+def test_a_fitting_text_is_no_variant(assembler):
+    image = fatbin(assembler, {"sm_90": module("sm_90")}, {"sm_90": module("sm_90"), "sm_89": module("sm_89")})
+    assert find_source(read_container(image, "image"), "sm_90", retarget=True).retargeted == ""
+    entry = patched(assembler, image)
+    assert manifest(entry)["retargeted"] is None
+    assert entry == patched(assembler, image, retarget=False)
+
+
+def test_the_text_that_the_machine_code_keeps_goes_first(assembler):
+    cubin = assembler.assemble(module("sm_80"), "sm_90", ["-lineinfo"]).cubin
+    image = build_container(
+        [build_entry(ImageKind.CUBIN, cubin, "sm_90"), build_entry(ImageKind.PTX, module("sm_89").encode(), "sm_89")]
+    )
+    assert find_source(read_container(image, "image"), "sm_90").reason is Reason.VARIANT
+    assert manifest(patched(assembler, image))["retargeted"] == {"target": "sm_80 → sm_90", "same_code": True}
+
+
+def test_a_version_that_the_assembler_does_not_know_is_lowered(assembler, tmp_path):
+    text = module("sm_120", version="99.0")
+    image = fatbin(assembler, {"sm_90": module("sm_90")}, {"sm_120": text})
+    entry = patched(assembler, image, save_temps=tmp_path)
+    major, minor = assembler.ptx_version
+    (probed,) = tmp_path.glob("*/probed.ptx")
+    assert probed.read_text().startswith(f".version {major}.{minor}\n")
+    assert manifest(entry)["retargeted"] == {"target": "sm_120 → sm_90", "same_code": True}
+    fitting = fatbin(assembler, {"sm_90": module("sm_90")}, {"sm_90": module("sm_90", version="99.0")})
+    assert patched(assembler, fitting).kernels[0].reason is Reason.ASSEMBLER
+
+
+def test_the_embedded_device_has_no_machine_code_to_be_unlike(assembler):
+    image = fatbin(assembler, {"sm_90": module("sm_90")}, {"sm_80": module("sm_80")})
+    entry = patched(assembler, image, device=DeviceKind.EMBEDDED)
+    assert manifest(entry)["retargeted"] is None
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "says"),
+    [
+        (kernel(), kernel(parameters=", .param .u32 q"), "parameters (offset, size)"),
+        (kernel(parameters=", .param .u64 q"), kernel(parameters=", .param .u32 q"), "parameters (offset, size)"),
+        (
+            kernel(parameters=", .param .align 8 .b8 q[24]"),
+            kernel(parameters=", .param .align 8 .b8 q[32]"),
+            "[(0, 8), (8, 24)], of the PTX [(0, 8), (8, 32)]",
+        ),
+        (
+            kernel(".shared .b32 s[4]; ld.shared.f32 %f0, [s]; st.global.f32 [%a], %f0;"),
+            kernel(".shared .b32 s[8]; ld.shared.f32 %f0, [s]; st.global.f32 [%a], %f0;"),
+            "static shared memory",
+        ),
+        (kernel(directives=".reqntid 64\n"), kernel(directives=".reqntid 32\n"), ".reqntid"),
+        (kernel(directives=".reqntid 64\n"), kernel(), ".reqntid"),
+        (kernel(""), kernel(), "the machine code does nothing, the PTX computes"),
+        (kernel(), kernel(""), "the machine code computes, the PTX does nothing"),
+        (kernel("trap;"), kernel(), "the machine code only traps, the PTX computes"),
+        (kernel(), kernel("trap;"), "the machine code computes, the PTX only traps"),
+        (kernel(), kernel(WORK.replace("fma.rn.f32 %f1, %f0, %f0, %f0", "mul.rn.f32 %f1, %f0, %f0")), "FFMA 1 → 0"),
+        (kernel(), kernel("add.rn.f32x2 %a, %a, %a; st.global.u64 [%a], %a;"), "refuses the original"),
+    ],
+)
+def test_what_shows_that_it_is_another_program(code, text, says, assembler):
+    image = fatbin(assembler, {"sm_90": module("sm_90", code)}, {"sm_120": module("sm_120", text)})
+    (entry,) = patched(assembler, image).kernels
+    assert entry.reason is Reason.VARIANT
+    assert entry.detail.startswith("retargeted sm_120 → sm_90: ")
+    assert says in entry.detail
+
+
+SOURCE = """\
+#include <cstdio>
+#define NEW (__CUDA_ARCH__ >= 1000)
+extern "C" {
+__global__ void same(float *p, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) p[i] = p[i] * 2 + 1; }
+__global__ void checks(float *p) { if (!p) __trap(); p[0] = 2; }
+__global__ void left_out(float *p)
+{
+#if NEW
+	p[0] = 1;
+#endif
+}
+__global__ void only_old(float *p)
+{
+#if NEW
+	printf("not compiled for this architecture");
+	__trap();
+#else
+	p[0] = 1;
+#endif
+}
+__global__ void tile(float *p)
+{
+	__shared__ float s[NEW ? 64 : 32];
+	s[threadIdx.x % 32] = p[threadIdx.x];
+	__syncthreads();
+	p[threadIdx.x] = s[(threadIdx.x + 1) % 32];
+}
+__global__ void wants(float *p)
+{
+#if NEW
+	asm volatile("{.reg .b64 r; mov.b64 r, 0; add.rn.f32x2 r, r, r;}");
+#endif
+	p[threadIdx.x] = 3;
+}
+}
+"""
+
+
+def test_what_nvcc_makes_of_architecture_dependent_code(assembler, tmp_path):
+    """Also that what one kernel's text lacks below does not stand against the others."""
+    nvcc = shutil.which("nvcc", path="/usr/local/cuda/bin") or shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("nvcc is neither on PATH nor in /usr/local/cuda")
+    (tmp_path / "k.cu").write_text(SOURCE)
+    argv = [nvcc, "-fatbin", "-gencode=arch=compute_90,code=sm_90", "-gencode=arch=compute_100,code=compute_100"]
+    done = subprocess.run([*argv, "k.cu"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"nvcc does not work: {done.stderr.strip()[-300:]}")
+    image = (tmp_path / "k.fatbin").read_bytes()
+    assert {kernel.reason for kernel in patched(assembler, image, retarget=False).kernels} == {Reason.VARIANT}
+    entry = patched(assembler, image)
+    found = {kernel.name: (kernel.reason.name, kernel.detail.partition(": ")[2]) for kernel in entry.kernels}
+    assert found.keys() == {"same", "checks", "left_out", "only_old", "tile", "wants"}
+    assert found["same"] == found["checks"] == ("PROBED", "")
+    assert found["left_out"] == ("VARIANT", "the machine code does nothing, the PTX computes")
+    assert found["only_old"] == ("VARIANT", "the machine code computes, the PTX only traps")
+    assert found["tile"][0] == found["wants"][0] == "VARIANT"
+    assert "static shared memory of the machine code 1152 bytes, of the PTX 1280" in found["tile"][1]
+    assert "refuses the original" in found["wants"][1]
+    twins = read_cubin(entry.images[0], "twins")
+    assert twins.arch == "sm_90"
+    assert {"checks__neutrino", "same__neutrino"} <= twins.kernels.keys()
+    for name in ("checks", "same"):
+        assert manifest(entry, name)["retargeted"] == {"target": "sm_100 → sm_90", "same_code": True}
+
+
+BODIES = {
+    "nothing": ("", "does nothing"),
+    "trap": ("trap;", "only traps"),
+    "message": (
+        "{ .param .b64 x; .param .b64 y; .param .b32 z; st.param.b64 [x], %a; st.param.b64 [y], %a;\n"
+        "call.uni (z), vprintf, (x, y); } trap;",
+        "only traps",
+    ),
+    "check": (".reg .pred %q; setp.eq.u64 %q, %a, 0; @%q trap; st.global.u32 [%a], 1;", "computes"),
+    "barrier": ("bar.sync 0;", "computes"),
+    "store": ("st.global.u32 [%a], 1;", "computes"),
+}
+
+
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [("sm_75", ()), ("sm_80", ("-O0",)), ("sm_89", ()), ("sm_90a", ()), ("sm_100", ("-O0",)), ("sm_120", ())],
+)
+def test_bodies_of_every_architecture(arch, options, assembler):
+    """Each against one that computes, whose arithmetic none of them has either."""
+    head = ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n"
+    kernels = [kernel(body).replace(" k(", f" {name}(") for name, (body, _) in BODIES.items()]
+    cubin = read_cubin(assembler.assemble(module(arch, head + "".join(kernels)), arch, options).cubin, arch)
+
+    def compared(one: CubinKernel, other: CubinKernel) -> str | None:
+        return difference(one, other, arch)
+
+    for name, (_, says) in BODIES.items():
+        expected = None if says == "computes" else f"the machine code {says}, the PTX computes"
+        assert compared(cubin.kernels[name], cubin.kernels["store"]) == expected
+        assert compared(cubin.kernels[name], cubin.kernels[name]) is None
+
+
+def test_what_is_rewritten_in_a_text():
+    text = b'// .target sm_10\n/* .version 1.0 */ .version 8.7 .target /**/ sm_120a, debug\n.b8 x[] = ".target sm_7";'
+    assert with_ptx_target(text, "sm_90") == text.replace(b"sm_120a", b"sm_90")
+    assert with_ptx_version(text, (8, 0)) == text.replace(b"8.7", b"8.0")
+    assert with_ptx_target(b"// .target sm_10", "sm_90") == b"// .target sm_10"
