@@ -103,6 +103,20 @@ COMPRESSED_BUNDLE = {
     2: _packed(("magic", 4), ("version", 2), ("method", 2), ("size", 4), ("uncompressed_size", 4), ("hash", 8)),
     3: _packed(("magic", 4), ("version", 2), ("method", 2), ("size", 8), ("uncompressed_size", 8), ("hash", 8)),
 }
+ZIP_END = _packed(("magic", 4), ("disk", 2), ("first_disk", 2), ("entries_here", 2), ("entries", 2), ("size", 4),
+                  ("offset", 4), ("comment_size", 2))  # fmt: skip
+ZIP_END_64 = _packed(("magic", 4), ("record_size", 8), ("made_by", 2), ("needed", 2), ("disk", 4), ("first_disk", 4),
+                     ("entries_here", 8), ("entries", 8), ("size", 8), ("offset", 8))  # fmt: skip
+ZIP_LOCATOR_64 = _packed(("magic", 4), ("disk", 4), ("offset", 8), ("disks", 4))
+ZIP_CENTRAL = _packed(
+    ("magic", 4), ("made_by", 2), ("needed", 2), ("flags", 2), ("method", 2), ("time", 2), ("date", 2), ("crc", 4),
+    ("compressed_size", 4), ("size", 4), ("name_size", 2), ("extra_size", 2), ("comment_size", 2), ("disk", 2),
+    ("internal", 2), ("external", 4), ("offset", 4),
+)  # fmt: skip
+ZIP_LOCAL = _packed(
+    ("magic", 4), ("needed", 2), ("flags", 2), ("method", 2), ("time", 2), ("date", 2), ("crc", 4),
+    ("compressed_size", 4), ("size", 4), ("name_size", 2), ("extra_size", 2),
+)  # fmt: skip
 MEMBER = (Field("name", 0, 16, True), Field("mtime", 16, 12, True), Field("mode", 40, 8, True),
           Field("size", 48, 10, True), Field("end", 58, 2))  # fmt: skip
 
@@ -250,7 +264,16 @@ def _own(data: bytes, start: int) -> Iterator[Place]:
         yield from _rows(edit.name, _members(edit), data, begin + header.size, edit.size, rows)
 
 
+def _zip(name: str, fields: tuple[Field, ...]) -> Callable[[bytes, int], Iterator[Place]]:
+    return lambda data, start: _structure(name, fields, data, start)
+
+
 _STRUCTURES: dict[bytes, Callable[[bytes, int], Iterator[Place]]] = {
+    b"PK\x05\x06": _zip("ZIP end", ZIP_END),
+    b"PK\x06\x06": _zip("ZIP64 end", ZIP_END_64),
+    b"PK\x06\x07": _zip("ZIP64 locator", ZIP_LOCATOR_64),
+    b"PK\x01\x02": _zip("ZIP central", ZIP_CENTRAL),
+    b"PK\x03\x04": _zip("ZIP local", ZIP_LOCAL),
     b"\x50\xed\x55\xba": _container,
     b"\xb1\x43\x62\x46": _wrapper,
     b"\x46\x50\x49\x48": _wrapper,

@@ -5,14 +5,19 @@ They are a hundredth of what compilers write, so that a change hits a header mor
 
 from __future__ import annotations
 
+import io
 import struct
+import tempfile
+import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgpack
 import zstandard
 
+from neutrino.ahead.attach import attach
 from neutrino.ahead.section import TwinsRow, write_section
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry, write_entry
@@ -262,7 +267,8 @@ def host(
         parts = (
             Part(section, device, align=64 if amd else 8),
             Part(".rela.dyn", struct.pack("<QQq", wrapper + 8, 8, code), 4, 2),
-            Part(".dynamic", struct.pack("<QQQQQQQQ", 7, rela, 8, 24, 9, 24, 0, 0), 6, 3),
+            # The string table is the empty string that the wrapper's filename is.
+            Part(".dynamic", struct.pack("<12Q", 7, rela, 8, 24, 9, 24, 5, wrapper + 16, 10, 1, 0, 0), 6, 3),
             Part(".hipFatBinSegment" if amd else ".nvFatBinSegment",
                  struct.pack("<IIQQ", magic, version, code if slot else 0, 0), 1, 3),
             Part(".note.gnu.build-id", _note(b"GNU", 3, bytes(20)), 7, 2, align=4),
@@ -273,7 +279,7 @@ def host(
     # The layout does not depend on the addresses in it, so the second build knows them.
     code = -(-(64 + 3 * 56) // (64 if amd else 8)) * (64 if amd else 8)
     rela = -(-(code + len(device)) // 8) * 8
-    wrapper = rela + 24 + 64
+    wrapper = rela + 24 + 96
     return build(_ADDRESS + code, _ADDRESS + rela, _ADDRESS + wrapper)
 
 
@@ -297,6 +303,38 @@ def hosts() -> list[bytes]:
         bundles()[0],
         PTX,
     ]
+
+
+def dynamic_hosts() -> list[bytes]:
+    """Libraries and programs that can be patched."""
+    fatbins = containers()
+    return [host(fatbins[2]), host(fatbins[9], kind=2), host(fatbins[11], headers=False), host(bundles()[0], amd=True)]
+
+
+def patched_hosts() -> list[bytes]:
+    """What attaching a section makes of them."""
+    made = []
+    with tempfile.TemporaryDirectory() as name:
+        for data, section in zip(dynamic_hosts()[:3], [*sections(), sections()[1]], strict=True):
+            source = Path(name, "source")
+            source.write_bytes(data)
+            attach(source, Path(name, "patched"), [section], "libneutrino.so")
+            made.append(Path(name, "patched").read_bytes())
+    return made
+
+
+def wheels() -> list[bytes]:
+    """ZIP files: stored and deflated members, folders, empty files, ZIP64 fields, a comment."""
+    made = []
+    for compression in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", compression) as archive_:
+            for name, data in (("lib/libk.so", host(containers()[2])), ("lib/", b""), ("empty", b""), ("k.ptx", PTX)):
+                with archive_.open(zipfile.ZipInfo(name), "w", force_zip64=compression == zipfile.ZIP_STORED) as member:
+                    member.write(data)
+            archive_.comment = b"a comment"
+        made.append(buffer.getvalue())
+    return made
 
 
 def archive(members: Sequence[tuple[str, bytes]], *, thin: bool = False) -> bytes:

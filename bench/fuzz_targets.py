@@ -7,16 +7,23 @@ is not sound, and ``UnsoundError`` when a reading contradicts itself.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+import shutil
 import struct
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench import fuzz_seeds
+from neutrino.ahead.attach import attach
+from neutrino.ahead.check import check_file
+from neutrino.ahead.restore import restore
 from neutrino.ahead.section import read_section
 from neutrino.entry import DIGESTED_FROM, read_entry
-from neutrino.errors import FormatError
+from neutrino.errors import FormatError, PatchError
 from neutrino.fatbin import Container, ImageKind, build_container, kernel_names, read_container, read_cubin, read_file
 from neutrino.fatbin import write_container as write
 from neutrino.fatbin.code_object import code_object_kernel_names, code_object_target, read_code_object
@@ -25,6 +32,7 @@ from neutrino.fatbin.cubin import cubin_arch, cubin_compatibility, cubin_kernel_
 from neutrino.fatbin.cursor import Cursor
 from neutrino.fatbin.ptxscan import is_ptx, ptx_entries, ptx_target
 from neutrino.fatbin.resource_usage import resource_usage
+from neutrino.fatbin.wheel import MAX_MEMBER, decode, first_bytes, read_members
 
 NAME = "input"
 
@@ -74,24 +82,84 @@ def _container(data: bytes) -> int:
     return _images(container)
 
 
-def _file(data: bytes) -> int:
+@contextmanager
+def _in_memory(data: bytes) -> Iterator[Path]:
+    """A file with these bytes that never reaches a disk."""
     descriptor = os.memfd_create(NAME)
     try:
         with open(descriptor, "wb", closefd=False) as file:
             file.write(data)
-        claimed = 0
-        for container in read_file(f"/proc/self/fd/{descriptor}"):
-            begin, end = container.offset, container.offset + container.size
-            _must(0 <= begin <= end <= len(data), f"container from {begin} to {end} of {len(data)} bytes")
-            _must(write(container) == data[begin:end], "written back differently")
-            claimed = max(claimed, _images(container))
-        return claimed
+        yield Path(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """An empty folder in memory, empty of files again at the end."""
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def _file(data: bytes) -> int:
+    claimed = 0
+    try:
+        with _in_memory(data) as path:
+            for container in read_file(path):
+                begin, end = container.offset, container.offset + container.size
+                _must(0 <= begin <= end <= len(data), f"container from {begin} to {end} of {len(data)} bytes")
+                _must(write(container) == data[begin:end], "written back differently")
+                claimed = max(claimed, _images(container))
     except OSError:
         # A thin archive names files, which may not be there.
         _must(data.find(b"!<thin>\n") >= 0, "an operating system's error without a path in the input")
-        return 0
-    finally:
-        os.close(descriptor)
+    return claimed
+
+
+def _host(data: bytes) -> int:
+    """A library is patched, and restored from what came out."""
+    section = fuzz_seeds.sections()[1]
+    with _in_memory(data) as path, _folder() as folder:
+        try:
+            attach(path, folder / "patched", [section], "libneutrino.so")
+        except PatchError:
+            _must(not list(folder.iterdir()), "a file in spite of the error")
+            return 0
+        patched = (folder / "patched").read_bytes()
+        _must(len(patched) < len(data) + (1 << 22), f"{len(data)} bytes became {len(patched)}")
+        restore(folder / "patched", folder / "restored")
+        _must((folder / "restored").read_bytes() == data, "restored differently")
+    return 0
+
+
+def _patched(data: bytes) -> int:
+    """What claims to be patched is checked and restored."""
+    with _in_memory(data) as path, _folder() as folder:
+        check_file(path)
+        try:
+            restore(path, folder / "restored")
+        except PatchError:
+            _must(not list(folder.iterdir()), "a file in spite of the error")
+    return 0
+
+
+def _wheel(data: bytes) -> int:
+    claimed = 0
+    for member in read_members(memoryview(data), NAME):
+        claimed = max(claimed, min(member.size, MAX_MEMBER))
+        try:
+            first = first_bytes(member, 64)
+            target = io.BytesIO()
+            if member.compressed:
+                decode(member, target)
+                _must(target.getvalue()[: len(first)] == first, "two beginnings of a member")
+                _must(len(target.getvalue()) == member.size, "another size")
+        except FormatError:
+            continue
+    return claimed
 
 
 def _cubin(data: bytes) -> int:
@@ -208,6 +276,9 @@ TARGETS = {
         Target("usage", _usage, lambda: [fuzz_seeds.cubin(), fuzz_seeds.cubin(new=False)]),
         Target("code-object", _code_object, lambda: [fuzz_seeds.code_object()], 2),
         Target("entry", _entry, _entry_seeds),
+        Target("host", _host, fuzz_seeds.dynamic_hosts, 2),
+        Target("patched", _patched, fuzz_seeds.patched_hosts),
+        Target("wheel", _wheel, fuzz_seeds.wheels),
         Target("section", _section, fuzz_seeds.sections),
         Target("twins", _twins, lambda: [fuzz_seeds.twins(2), fuzz_seeds.twins(0)]),
         Target("ptx", _ptx, lambda: [fuzz_seeds.PTX, *(line for line in fuzz_seeds.PTX.splitlines() if line)]),

@@ -93,8 +93,13 @@ def read_original(elf: Elf) -> Original | None:
     if count > _MAX_EDITS:
         raise record.error("edits", str(count), f"at most {_MAX_EDITS}")
     changes = []
+    held = 0
     for _ in range(count):
         offset, length, at = record.unpack(_EDIT, "restore edit")
+        # Edits that share their bytes would make a small section hold any amount.
+        held += length
+        if held > len(section):
+            raise record.error("restore edits", f"{held} bytes", f"at most the section's {len(section)}")
         cursor.seek(at, "bytes_offset")
         changes.append((offset, bytes(cursor.take(length, "bytes of a restore edit"))))
     return Original(size, checksum, tuple(changes))
@@ -133,10 +138,7 @@ def complete_header(section: Sequence[bytes | memoryview], size: int, restore_of
 
 def is_unchanged(descriptor: int, size: int, original: Original) -> bool:
     """Whether a patched file of that size still holds its original: nothing else has changed it since."""
-    ends = [offset + len(data) for offset, data in original.changes]
-    if max([*ends, 0]) > original.size or original.size > size:
-        return False
-    return digest(descriptor, original.size, original.changes) == original.digest
+    return _fits(original, size) and digest(descriptor, original.size, original.changes) == original.digest
 
 
 def restore(source: Path, target: Path) -> None:
@@ -149,16 +151,17 @@ def restore(source: Path, target: Path) -> None:
         original = read_original(Elf(data, str(source)))
         if original is None:
             raise PatchError(str(source), f"has no {NAME} section: it is not patched, or no longer")
-        if not is_unchanged(descriptor, len(data), original):
-            raise PatchError(
-                str(source),
-                "was changed by another tool (strip, patchelf …) since it was patched, so the original cannot be "
-                "taken from it; take the file that was patched",
-            )
+        changed = PatchError(
+            str(source),
+            "was changed by another tool (strip, patchelf …) since it was patched, so the original cannot be taken from "
+            "it; take the file that was patched",
+        )
+        if not _fits(original, len(data)):
+            raise changed
         with written_aside(target, stat.S_IMODE(os.fstat(descriptor).st_mode)) as new:
             copy_original(descriptor, new, original)
             if digest(new, original.size) != original.digest:
-                raise PatchError(str(source), "changed while its original was copied")
+                raise changed
 
 
 def copy_original(source: int, target: int, original: Original) -> None:
@@ -176,6 +179,11 @@ def mapped(path: Path) -> Iterator[tuple[int, memoryview]]:
             raise PatchError(str(path), "is no ELF file")
         # Not closed by hand: what was read of it may still hold views.
         yield file.fileno(), memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _fits(original: Original, size: int) -> bool:
+    """Whether a file of that size can hold it."""
+    return original.size <= size and all(offset + len(data) <= original.size for offset, data in original.changes)
 
 
 def _read_header(elf: Elf, offset: int) -> dict[str, Any]:
