@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from neutrino.ahead.relocatable import RELOCATABLE_SECTION, LinkedSource, find_linked_source
+from neutrino.ahead.relocatable import RELOCATABLE_SECTION, LinkedSource, find_linked_source, program
 from neutrino.ahead.report import KernelReport
 from neutrino.ahead.sources import Listed, Target, make_plan
 from neutrino.device_kind import DeviceKind
@@ -22,8 +22,7 @@ from neutrino.patch import Emit, make_twins
 from neutrino.probing.layout import REASON_TEXT, Reason
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.ptx.module import parse
-from neutrino.ptx.program import Program, probe_program
+from neutrino.ptx.program import probe_program
 from neutrino.source import Device, find_source, picked_image
 from neutrino.toolchain import LATEST_PTX
 
@@ -140,12 +139,7 @@ def _of_linked(
     units = {name: unit for name, unit in (source.kernels or {}).items() if name in names}
     found = {name: (*refused[name], 0) for name in names if name in refused}
     try:
-        program = Program(
-            [parse(unit.text) for unit in source.units],
-            functions=source.machine.functions, own=[unit.functions for unit in source.units],
-            variables=source.variables, missing=source.missing,
-        )  # fmt: skip
-        twins = probe_program(program, probes, kernels=units, version=LATEST_PTX)
+        twins = probe_program(program(source), probes, kernels=units, version=LATEST_PTX)
         found |= {twin.name: (Reason.PROBED, "", len(twin.sites)) for twin in twins.kernels}
         found |= {skip.name: (skip.reason, skip.detail, 0) for skip in twins.skipped}
     except PtxError as error:

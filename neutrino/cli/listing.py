@@ -204,8 +204,8 @@ def lines(shown: Shown, *, kernels: bool, resources: bool) -> Iterator[str]:
         for coverage in shown.coverage:
             yield from _covered(coverage)
         yield ""
-        yield f"  asked with {visible(', '.join(shown.probes))}; nothing was assembled: ptxas and the check of the arithmetic"
-        yield "  have the last word (neutrino-patch --dry-run)"
+        yield f"  asked with {visible(', '.join(shown.probes))}; nothing was assembled: ptxas and the check of the"
+        yield "  arithmetic have the last word (neutrino-patch --dry-run)"
         return
     yield ""
     yield from _images(rows)

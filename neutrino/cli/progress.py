@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
 import time
 
@@ -25,7 +25,7 @@ class Progress:
         """Replace what is shown, but not more often than can be read."""
         if not self._is_terminal or time.monotonic() < self._next:
             return
-        width = shutil.get_terminal_size().columns - 1
+        width = _width() - 1
         line = f"{self._name}: {visible(text)}"
         sys.stderr.write(f"\r\x1b[K{line if len(line) <= width else line[: width - 1] + '…'}")
         sys.stderr.flush()
@@ -38,3 +38,10 @@ class Progress:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._shown = False
+
+
+def _width() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except OSError:
+        return 80

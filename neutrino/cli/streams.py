@@ -14,4 +14,6 @@ def print_anything() -> None:
 
 def visible(text: str) -> str:
     """Text of the program in which nothing moves the terminal's cursor: an argument may be a whole script."""
+    if text.isprintable():
+        return text
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 
 from neutrino.errors import FormatError
 from neutrino.fatbin.compression import Compression
-from neutrino.fatbin.cubin import cubin_arch
 from neutrino.fatbin.cursor import Cursor
 from neutrino.fatbin.elf import EM_AMDGPU, EM_CUDA, Elf
 from neutrino.fatbin.elf import MAGIC as ELF_MAGIC
 from neutrino.fatbin.entry import entry_extent, read_entry
 from neutrino.fatbin.image import Image, ImageKind
-from neutrino.fatbin.ptxscan import is_ptx, ptx_target
 
 if TYPE_CHECKING:
     from neutrino.fatbin.bundle import Bundle
@@ -91,6 +89,9 @@ def read_bare(data: memoryview, name: str, section: str = "", base: int = 0) -> 
     if magic == ELF_MAGIC:
         machine = Elf(data, name, base).machine
         if machine == EM_CUDA:
+            # Imports stand here and below, because a listing of a library needs none of them and is to start soon.
+            from neutrino.fatbin.cubin import cubin_arch
+
             return _bare(data, name, ImageKind.CUBIN, cubin_arch(data, name), section, base)
         if machine == EM_AMDGPU:
             from neutrino.fatbin.code_object import code_object_target
@@ -100,6 +101,8 @@ def read_bare(data: memoryview, name: str, section: str = "", base: int = 0) -> 
         raise Cursor(data, name, base=base).error("e_machine", str(machine), known, at=0x12)
     if magic == _BITCODE_MAGIC:
         return _bare(data, name, ImageKind.BITCODE, "", section, base)
+    from neutrino.fatbin.ptxscan import is_ptx, ptx_target
+
     if is_ptx(data):
         return _bare(data, name, ImageKind.PTX, ptx_target(data), section, base)
     found = _FOREIGN.get(magic) or (magic.hex(" ") if magic else "empty")

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from neutrino.errors import FormatError
+from neutrino.fatbin.areas import BLOCK, Area
 from neutrino.fatbin.container import Container, fatbin_extent, read_bare, read_bundles, read_fatbins
 from neutrino.fatbin.cursor import Cursor
 from neutrino.fatbin.elf import EM_AMDGPU, EM_CUDA, SHT_NOBITS, Elf
 from neutrino.fatbin.ptxscan import is_ptx, ptx_entries, ptx_target
 
-_BLOCK = 1 << 20
 _FATBIN = struct.pack("<IH", 0xBA55ED50, 1)
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 _ELF = b"\x7fELF\x02\x01"
@@ -35,16 +35,6 @@ _MAX_PREFIX = 1 << 12
 """Bytes of comments before ``.version`` that are looked for."""
 _MAX_STEPS = 1 << 17
 """Entries and sections looked at in vain, in one file: what only begins as images do could cost any time."""
-
-
-@dataclass
-class Area:
-    """A part of a file that is data: file offsets, the section's name, and whether the program may write to it."""
-
-    begin: int
-    end: int
-    section: str
-    writable: bool
 
 
 @dataclass
@@ -65,21 +55,11 @@ def find_embedded(data: memoryview, areas: list[Area], file: str, base: int = 0)
         yield from _find(data, area, file, base, steps)
 
 
-def occurrences(data: memoryview, begin: int, end: int, pattern: bytes) -> Iterator[int]:
-    """Offsets of the pattern in data[begin:end]. The data are not copied as a whole."""
-    for start in range(begin, end, _BLOCK):
-        block = bytes(data[start : min(start + _BLOCK + len(pattern) - 1, end)])
-        found = block.find(pattern)
-        while found >= 0:
-            yield start + found
-            found = block.find(pattern, found + 1)
-
-
 def _find(data: memoryview, area: Area, file: str, base: int, steps: _Steps) -> Iterator[Container]:
     position = area.begin
     behind = area.begin
     while position < area.end:
-        block = bytes(data[position : min(position + _BLOCK + _LONGEST - 1, area.end)])
+        block = bytes(data[position : min(position + BLOCK + _LONGEST - 1, area.end)])
         for found in _candidates(block):
             if position + found < behind:
                 continue
@@ -95,7 +75,7 @@ def _find(data: memoryview, area: Area, file: str, base: int, steps: _Steps) -> 
             if container is not None:
                 yield container
                 behind = container.offset - base + container.size
-        position = max(position + _BLOCK, behind)
+        position = max(position + BLOCK, behind)
 
 
 def _candidates(block: bytes) -> list[int]:
@@ -103,7 +83,7 @@ def _candidates(block: bytes) -> list[int]:
     for pattern in _PATTERNS:
         found = block.find(pattern)
         while found >= 0:
-            if found < _BLOCK:
+            if found < BLOCK:
                 places.append(found)
             found = block.find(pattern, found + 1)
     return sorted(places)

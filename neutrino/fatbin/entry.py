@@ -11,7 +11,6 @@ import re
 import struct
 
 from neutrino.fatbin.compression import MAX_DECODED, Compression, compress
-from neutrino.fatbin.cubin import cubin_compatibility
 from neutrino.fatbin.cursor import Cursor
 from neutrino.fatbin.elf import MAGIC as ELF_MAGIC
 from neutrino.fatbin.image import Image, ImageKind
@@ -130,6 +129,9 @@ def build_entry(
     flags |= _SUFFIX_FLAGS[suffix]
     compatibility = b""
     if kind is ImageKind.CUBIN:
+        # Here, because reading needs nothing of it.
+        from neutrino.fatbin.cubin import cubin_compatibility
+
         if payload[:4] == ELF_MAGIC:
             version = (1, payload[_EI_ABIVERSION])
         if number >= _FIRST_WITH_COMPATIBILITY:

@@ -9,9 +9,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neutrino.errors import FormatError
-from neutrino.fatbin.archive import Member, is_archive, nested_member, read_members
+from neutrino.fatbin.areas import Area, occurrences
 from neutrino.fatbin.container import (
     BUNDLE_SECTION,
     Container,
@@ -36,9 +37,9 @@ from neutrino.fatbin.elf import (
     Section,
 )
 from neutrino.fatbin.elf import MAGIC as ELF_MAGIC
-from neutrino.fatbin.embedded import Area, find_embedded, occurrences
-from neutrino.fatbin.pointers import pointees
-from neutrino.fatbin.ptxscan import is_ptx
+
+if TYPE_CHECKING:
+    from neutrino.fatbin.archive import Member
 
 _FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin", ".nv_fatbin.orig")
 """Where nvcc and clang put containers: those for the driver, and those that the device linker has read; and what some
@@ -60,30 +61,36 @@ _MAX_MEMBERS = 1 << 16
 """Files that thin archives may name in all: those that name each other could name any number."""
 
 
-def read_file(path: str | Path) -> tuple[Container, ...]:
-    """Every container of a file, in file order; none when an ELF file or an archive holds no device code.
+def read_file(path: str | Path, *, search_data: bool = True) -> tuple[Container, ...]:
+    """Every container of a file; none when an ELF file or an archive holds no device code.
+
+    In file order, but of each ELF file those last that nothing but its data's contents tell of (``embedded``).
+    search_data: false leaves these out where the file has sections of containers: looking for them is most of the
+    work in a library with large tables. The others have the same indices either way.
 
     path: PTX, a cubin, a fatbin, an ELF64 shared library, executable or object, or an archive of such. Of a thin
     archive the files that it names are read, relative to its folder. The file is mapped, not read, and must not change
     while its images are in use. Raises FormatError for what is neither of these, OSError as ``open``.
     """
-    found = _read(_map(Path(path)), str(path), 0, _Thin((Path(path),)))
+    found = _read(_map(Path(path)), str(path), 0, _Reading((Path(path),), search_data))
     return tuple(replace(container, index=index) for index, container in enumerate(found))
 
 
-def read_data(data: bytes | memoryview, name: str) -> tuple[Container, ...]:
+def read_data(data: bytes | memoryview, name: str, *, search_data: bool = True) -> tuple[Container, ...]:
     """As read_file, for a file that is in memory. name: for error messages. Raises FormatError, also for a thin
     archive, since it has no folder here."""
-    found = _read(memoryview(data), name, 0, _Thin(()))
+    found = _read(memoryview(data), name, 0, _Reading((), search_data))
     return tuple(replace(container, index=index) for index, container in enumerate(found))
 
 
-class _Thin:
-    """Which thin archives are being read, outermost first, and how many files they have named."""
+class _Reading:
+    """What holds for all parts of a file. paths: the thin archives that are being read, outermost first. members: how
+    many files these have named. search_data: as for read_file."""
 
-    def __init__(self, paths: tuple[Path, ...]) -> None:
+    def __init__(self, paths: tuple[Path, ...], search_data: bool) -> None:
         self.paths = paths
         self.members = 0
+        self.search_data = search_data
 
 
 def _map(path: Path) -> memoryview:
@@ -97,68 +104,90 @@ def _map(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _read(data: memoryview, name: str, base: int, thin: _Thin) -> Iterator[Container]:
+def _read(data: memoryview, name: str, base: int, reading: _Reading) -> Iterator[Container]:
     if is_fatbin(data) or is_bundle(data):
         yield from _containers(Cursor(data, name, base=base), "")
-    elif is_archive(data):
-        yield from _in_archive(data, name, base, thin)
     elif bytes(data[:4]) == ELF_MAGIC and (elf := Elf(data, name, base)).machine not in (EM_CUDA, EM_AMDGPU):
-        yield from _in_host(elf)
+        yield from _in_host(elf, reading.search_data)
+    elif _is_archive(data):
+        yield from _in_archive(data, name, base, reading)
     else:
         yield read_bare(data, name, base=base)
 
 
-def _in_archive(data: memoryview, name: str, base: int, thin: _Thin) -> Iterator[Container]:
+def _is_archive(data: memoryview) -> bool:
+    # Imported here and below, because most files are none, and a listing is to start soon.
+    from neutrino.fatbin.archive import is_archive
+
+    return is_archive(data)
+
+
+def _in_archive(data: memoryview, name: str, base: int, reading: _Reading) -> Iterator[Container]:
+    from neutrino.fatbin.archive import read_members
+
     for member in read_members(Cursor(data, name, base=base)):
         inner = f"{name}({member.name})"
         if member.data is not None:
-            found = _in_member(member.data, inner, member.offset, thin)
+            found = _in_member(member.data, inner, member.offset, reading)
         else:
-            found = _in_thin_member(member, inner, thin)
+            found = _in_thin_member(member, inner, reading)
         for container in found:
             yield replace(container, member=f"{member.name}({container.member})" if container.member else member.name)
 
 
-def _in_member(data: memoryview, name: str, base: int, thin: _Thin) -> Iterator[Container]:
+def _in_member(data: memoryview, name: str, base: int, reading: _Reading) -> Iterator[Container]:
     # Archives hold anything: what is not device code by its first bytes is passed over, as linkers do.
-    if bytes(data[:4]) == ELF_MAGIC or is_fatbin(data) or is_bundle(data) or is_archive(data) or is_ptx(data):
-        yield from _read(data, name, base, thin)
+    from neutrino.fatbin.ptxscan import is_ptx
+
+    if bytes(data[:4]) == ELF_MAGIC or is_fatbin(data) or is_bundle(data) or _is_archive(data) or is_ptx(data):
+        yield from _read(data, name, base, reading)
 
 
-def _in_thin_member(member: Member, name: str, thin: _Thin) -> Iterator[Container]:
-    if not thin.paths:
+def _in_thin_member(member: Member, name: str, reading: _Reading) -> Iterator[Container]:
+    if not reading.paths:
         raise FormatError(name, member.offset, "archive", "thin, without a folder", "an archive with its members in it")
-    path = thin.paths[-1].parent / member.name
-    thin.members += 1
-    if path in thin.paths or thin.members > _MAX_MEMBERS:
-        found = "itself" if path in thin.paths else f"more than {_MAX_MEMBERS} files"
-        raise FormatError(str(thin.paths[-1]), member.offset, "member", found, "files that thin archives name")
+    path = reading.paths[-1].parent / member.name
+    reading.members += 1
+    if path in reading.paths or reading.members > _MAX_MEMBERS:
+        found = "itself" if path in reading.paths else f"more than {_MAX_MEMBERS} files"
+        raise FormatError(str(reading.paths[-1]), member.offset, "member", found, "files that thin archives name")
     data = _map(path)
     if member.nested is not None:
+        from neutrino.fatbin.archive import nested_member
+
         inner = nested_member(Cursor(data, str(path)), member.nested)
-        for container in _in_member(inner.data or data[:0], f"{path}({inner.name})", inner.offset, thin):
+        for container in _in_member(inner.data or data[:0], f"{path}({inner.name})", inner.offset, reading):
             yield replace(container, member=inner.name)
         return
-    thin.paths = (*thin.paths, path)
-    yield from _in_member(data, str(path), 0, thin)
-    thin.paths = thin.paths[:-1]
+    reading.paths = (*reading.paths, path)
+    yield from _in_member(data, str(path), 0, reading)
+    reading.paths = reading.paths[:-1]
 
 
-def _in_host(elf: Elf) -> list[Container]:
-    """The containers of an ELF file for a CPU: of sections made for them, those that wrappers point to, and images in
-    its data."""
+def _in_host(elf: Elf, search_data: bool) -> list[Container]:
+    """The containers of an ELF file for a CPU: of sections made for them and those that wrappers point to, then images
+    in its data."""
     found = [container for section in elf.sections for container in _of_section(elf, section)]
     areas = [area for area in _areas(elf) if bytes(elf.data[area.begin : area.begin + 8]) != _PATCHED_MAGIC]
-    found += find_embedded(elf.data, areas, elf.file, elf.base)
+    named = [area for area in areas if area.section in _WRAPPER_SECTIONS]
+    told = {container.offset for container in found}
+    searching = search_data or not found
+    if searching:
+        from neutrino.fatbin.embedded import find_embedded
+
+        found += find_embedded(elf.data, areas, elf.file, elf.base)
     known = {container.offset - elf.base for container in found}
     wrappers: dict[int, list[int]] = {}
-    for version, (begin, end) in _wrappers(elf, _wrapper_areas(areas, found, elf.base)):
+    places = areas if searching and not named else named
+    for version, (begin, end) in _wrappers(elf, _writable(places, found, elf.base)):
         if begin not in known:
             whole = Cursor(elf.data, elf.file, start=begin, end=end, base=elf.base)
             found.append(next(_containers(whole, "")))
             known.add(begin)
         wrappers.setdefault(begin, []).append(version)
-    found.sort(key=lambda container: container.offset)
+    if named:
+        told |= {begin + elf.base for begin in wrappers}
+    found.sort(key=lambda container: (container.offset not in told, container.offset))
     return [replace(one, wrappers=tuple(wrappers.get(one.offset - elf.base, ()))) for one in found]
 
 
@@ -198,11 +227,10 @@ def _areas(elf: Elf) -> Iterator[Area]:
             yield Area(section.offset, end, section.name, bool(section.flags & SHF_WRITE))
 
 
-def _wrapper_areas(areas: list[Area], found: list[Container], base: int) -> Iterator[Area]:
-    """Where wrappers may be: in their own sections, or else in all that is writable, less the containers there."""
+def _writable(areas: list[Area], found: list[Container], base: int) -> Iterator[Area]:
+    """The writable areas, less the containers there."""
     places = sorted((container.offset - base, container.size) for container in found)
-    named = [area for area in areas if area.section in _WRAPPER_SECTIONS]
-    for area in named or areas:
+    for area in areas:
         if area.writable:
             begin = area.begin
             for place, size in places:
@@ -226,6 +254,10 @@ def _wrappers(elf: Elf, areas: Iterator[Area]) -> Iterator[tuple[int, tuple[int,
                     _, version, _ = _WRAPPER.unpack_from(elf.data, position)
                     if version in known:
                         versions[position + _WRAPPER_DATA] = version
+    if not versions:
+        return
+    from neutrino.fatbin.pointers import pointees
+
     for slot, place in sorted(pointees(elf, versions).items()):
         if is_fatbin(elf.data, place[0]) or is_bundle(elf.data, place[0]):
             yield versions[slot], place

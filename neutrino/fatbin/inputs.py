@@ -72,7 +72,9 @@ class Input:
     def read(self, data: memoryview, *, search_data: bool = True) -> tuple[Container, ...]:
         """Its containers. data: what ``data`` gave. search_data: as for ``read_file``. Raises as ``read_file``."""
         # By its path, since thin archives name files beside themselves.
-        return read_file(self.path) if self.member is None else read_data(data, self.name)
+        if self.member is None:
+            return read_file(self.path, search_data=search_data)
+        return read_data(data, self.name, search_data=search_data)
 
 
 def find_inputs(
