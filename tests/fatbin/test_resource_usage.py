@@ -172,7 +172,7 @@ def test_references(arch, ptxas, cuobjdump, tmp_path):
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_damaged_cubins_raise_nothing_but_format_errors(cubins, data):
     content = bytearray(cubins[data.draw(st.sampled_from(sorted(cubins)))])
     for _ in range(data.draw(st.integers(1, 6))):
