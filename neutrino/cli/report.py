@@ -23,7 +23,7 @@ from neutrino.fatbin.demangle import demangle
 from neutrino.probing.model import MapKind
 from neutrino.probing.selection import Selection
 from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_traces, summarize
-from neutrino.tracing.manifest import Assembly, Spills
+from neutrino.tracing.manifest import Assembly, Retargeted, Spills
 from neutrino.tracing.summary import KernelSummary, MapSummary
 
 DONE, BAD_INPUT, NOTHING = 0, 2, 3
@@ -146,6 +146,8 @@ class _Report:
         if summary.unprobed:
             launches += f", {summary.unprobed:,} not"
         self.console.print(f"  {launches}; {_resources(manifest.assembly, summary.capped)}")
+        if manifest.retargeted is not None:
+            self.console.print(f"  {_retargeted(manifest.retargeted)}")
         for entry in summary.maps:
             self._map(entry)
         self.console.print()
@@ -194,6 +196,11 @@ class _Report:
             kernels = _count(hidden, "kernel that was", "kernels that were")
             self.console.print(f"  {kernels} never launched (--all lists them)")
         self.console.print()
+
+
+def _retargeted(retargeted: Retargeted) -> str:
+    code = "it gives the code that runs" if retargeted.same_code else "it gives other code than the one that runs"
+    return f"retargeted: the PTX is for another architecture ({retargeted.target}); {code}"
 
 
 def _resources(assembly: Assembly | None, capped: int) -> str:
@@ -268,6 +275,7 @@ def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
         "assembler": raw.get("assembler"),
         "registers": raw.get("registers"),
         "spills": raw.get("spills"),
+        "retargeted": raw.get("retargeted"),
         "sites": len(manifest.sites) if manifest else 0,
         "maps": [_map_document(entry) for entry in summary.maps],
     }

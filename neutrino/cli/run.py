@@ -112,6 +112,13 @@ def _parser() -> _Parser:
         help="how long a module load may wait for its twins to be made (default: 120)",
     )
     parser.add_argument(
+        "--retarget",
+        action="store_true",
+        help="also probe kernels whose PTX is for another architecture than the machine code that runs, where "
+        "parameters, static shared memory and arithmetic are the same and neither body is empty or a trap; the trace "
+        "says so",
+    )
+    parser.add_argument(
         "--save-temps",
         type=Path,
         metavar="DIR",
@@ -146,6 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             timeout=options.timeout,
             save_temps=save_temps,
             quiet=options.quiet,
+            retarget=options.retarget,
         )
         start(request)
     except (NeutrinoError, OSError) as error:
@@ -165,6 +173,7 @@ def _refuse_without_probe(options: argparse.Namespace) -> None:
         "-k": options.kernel,
         "--filter": options.filter,
         "--timeout": options.timeout,
+        "--retarget": options.retarget,
         "--save-temps": options.save_temps,
     }
     for name, value in given.items():

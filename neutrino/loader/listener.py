@@ -39,6 +39,7 @@ _WORKER_LIMIT_S = 600
 class Settings:
     """What a worker needs: the run's probes and selection, its 32-byte key, the cache, where to dump stages.
 
+    retarget: twins may be made from PTX of another architecture than the machine code's.
     assembled: False where the run's key was made without an assembler, so that no entry under it has seen one.
     """
 
@@ -49,6 +50,7 @@ class Settings:
     save_temps: Path | None
     device: DeviceKind = DeviceKind.GPU
     assembled: bool = True
+    retarget: bool = False
 
 
 def start_listener(settings: Settings) -> Path:
@@ -203,6 +205,7 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
             assembler=find_assembler(driver_version) if settings.assembled else None,
             key=key,
             device=settings.device,
+            retarget=settings.retarget,
             save_temps=settings.save_temps,
         )
         if settings.save_temps is None:

@@ -38,7 +38,7 @@ class Request:
     """What the user asked for. pool: bytes of device memory for maps, None for the default.
 
     probes: None takes those that patched libraries carry. device: the embedded device in place of the machine's GPU;
-    driver is not looked at then.
+    driver is not looked at then. retarget: twins may be made from PTX of another architecture than the machine code's.
     """
 
     command: list[str]
@@ -52,6 +52,7 @@ class Request:
     timeout: int | None = None
     save_temps: Path | None = None
     quiet: bool = False
+    retarget: bool = False
 
 
 def prepare(request: Request) -> dict[str, str]:
@@ -117,13 +118,15 @@ def _run(request: Request, probes: ProbeSet, driver: Path, kind: DeviceKind, cac
         assembler = "none"
     # Who wants to see the stages wants them made: no entry of another run has this key.
     made_for = f"{__version__} {os.urandom(16).hex() if request.save_temps else patcher_identity()}"
+    # A run without it must not find these twins in the cache.
+    made_for += " retarget" if request.retarget else ""
     key = run_key(probes.digest, request.selection.digest, assembler, made_for, kind)
     with _naming_the_cache():
         probe_file = _keep_probes(cache, probes)
     # On a GPU nothing is loaded that was not assembled: there a worker looks for an assembler all the same.
     assembled = request.device is None or assembler != "none"
     socket = start_listener(
-        Settings(probes, request.selection, key, Cache(cache), request.save_temps, kind, assembled)
+        Settings(probes, request.selection, key, Cache(cache), request.save_temps, kind, assembled, request.retarget)
     )
     return {
         "NEUTRINO_KEY": key.hex(),

@@ -36,9 +36,20 @@ class Assembly:
 
 
 @dataclass(frozen=True)
+class Retargeted:
+    """Of a twin that was made from PTX for another architecture. target: ``sm_120 → sm_90``. same_code: whether that
+    PTX gives the very code that runs.
+    """
+
+    target: str
+    same_code: bool
+
+
+@dataclass(frozen=True)
 class Manifest:
     """One probed kernel. assembly: None where there was no assembler, as the embedded device allows.
 
+    retargeted: None where the PTX was the machine code's own.
     sites: probe, tracepoint, line and text of each matched instruction. raw: the whole document.
     """
 
@@ -48,6 +59,7 @@ class Manifest:
     arch: str
     maps: tuple[Map, ...]
     assembly: Assembly | None
+    retargeted: Retargeted | None
     sites: tuple[dict[str, Any], ...]
     raw: dict[str, Any]
 
@@ -69,6 +81,7 @@ def read_manifest(path: Path) -> Manifest:
         arch=reader.text(table, "arch"),
         maps=tuple(reader.map(entry) for entry in reader.rows(table, "maps")),
         assembly=None if table.get("assembler", "") is None else reader.assembly(table),
+        retargeted=reader.retargeted(table),
         sites=tuple(reader.table(site, "a site") for site in reader.rows(table, "sites")),
         raw=table,
     )
@@ -127,6 +140,12 @@ class _Reader:
             spills_twin=self.spills(spills, "twin"),
             spills_capped=self.spills(spills, "capped"),
         )
+
+    def retargeted(self, table: dict[str, Any]) -> Retargeted | None:
+        if table.get("retargeted") is None:
+            return None
+        row = self.table(table["retargeted"], "retargeted")
+        return Retargeted(self.text(row, "target"), row.get("same_code") is True)
 
     def map(self, value: Any) -> Map:
         entry = self.table(value, "a map")

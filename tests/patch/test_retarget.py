@@ -6,19 +6,24 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
+from dataclasses import replace
 
 import pytest
 
+from neutrino.cache import Cache
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import Entry, read_entry
 from neutrino.fatbin import CubinKernel, ImageKind, build_container, build_entry, read_container, read_cubin
 from neutrino.fatbin.ptxscan import with_ptx_target, with_ptx_version
+from neutrino.loader.listener import Settings, make_entry
 from neutrino.patch import patch_image
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import load_probes
 from neutrino.source import find_source
 from neutrino.toolchain import Assembler
+from neutrino.tracing.manifest import Retargeted, read_manifest
 from neutrino.variant import difference
 
 KEY = bytes(32)
@@ -93,6 +98,37 @@ def test_which_text_is_taken(code, texts, device, retargeted, target, assembler)
     assert (source.reason, source.retargeted, source.arch) == (Reason.PROBED, retargeted, code)
     assert source.text == module(target)
     assert assembler.assemble(source.text, code).cubin
+
+
+def test_a_run_that_asks_for_it(assembler, tmp_path):
+    """What the listener makes, with the runs' keys apart; and what readers of the trace are told."""
+    image = fatbin(assembler, {"sm_90": module("sm_90")}, {"sm_80": module("sm_80")})
+    settings = Settings(load_probes(["block_sched"]), ALL, KEY, Cache(tmp_path / "cache"), None)
+    version = assembler.version[0] * 1000 + assembler.version[1] * 10
+    entries = {}
+    for retarget in (False, True):
+        key = bytes([retarget]) * 32
+        made = make_entry(image, "sm_90", version, key, replace(settings, retarget=retarget))
+        entries[retarget] = read_entry(made, "entry").kernels[0]
+    assert entries[False].reason is Reason.VARIANT
+    (tmp_path / "manifest.json").write_bytes(entries[True].files["manifest.json"])
+    assert read_manifest(tmp_path / "manifest.json").retargeted == Retargeted("sm_80 → sm_90", True)
+
+
+def test_runs_with_and_without_it_share_no_entry():
+    argv = [sys.executable, "-m", "neutrino.cli.run", "--device", "embedded", "-q", "-p", "block_sched"]
+    keys = []
+    for option in ([], [], ["--retarget"]):
+        command = ["sh", "-c", "echo $NEUTRINO_KEY"]
+        done = subprocess.run([*argv, *option, *command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        keys.append(done.stdout)
+    assert keys[0] == keys[1] != keys[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "neutrino.cli.run", "--retarget", "true"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 125
+    assert "--retarget needs a probe" in done.stderr
 
 
 def test_a_fitting_text_is_no_variant(assembler):

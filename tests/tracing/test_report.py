@@ -58,6 +58,24 @@ def test_tables(trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert "\x1b[" not in text
 
 
+@pytest.mark.parametrize(("same", "says"), [(True, "the code that runs"), (False, "other code than the one that runs")])
+def test_retargeted_kernels_are_marked(
+    same: bool, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    writer = TraceWriter(tmp_path / "Nov20_131500_4242")
+    retargeted = {"target": "sm_120 → sm_90", "same_code": same}
+    writer.kernel(1, "vecadd", maps=[BLOCK_SCHED], retargeted=retargeted)
+    writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions([BLOCK_SCHED], 1, {"BlockSched": [(5, 6, 0)]}))
+    trace = writer.write()
+    assert main([str(trace)]) == 0
+    text = capsys.readouterr().out
+    assert f"retargeted: the PTX is for another architecture (sm_120 → sm_90); it gives {says}" in text
+    assert main([str(trace), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["traces"][0]["kernels"][0]["retargeted"] == retargeted
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_no_line_is_wider_than_the_terminal(
     trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int

@@ -105,6 +105,7 @@ class TraceWriter:
         maps: Sequence[Map] = (),
         *,
         assembled: bool = True,
+        **more: Any,
     ) -> None:
         self.event("kernel", id=identity, image=0, name=name, reason=reason.word, detail=detail)
         if reason is not Reason.PROBED:
@@ -137,7 +138,7 @@ class TraceWriter:
             "sites": [{"probe": "p", "tracepoint": "kernel", "line": 9, "instruction": "ret;"}],
             "numerics": {"original": {}, "twin": {}, "own": {}},
             "assembler": "ptxas 13.0.88",
-        }  # fmt: skip
+        } | more  # fmt: skip
         if not assembled:
             manifest |= dict.fromkeys(("registers", "spills", "frame", "numerics", "assembler"))
         folder = self.path / "kernel" / str(identity)
