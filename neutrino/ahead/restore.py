@@ -153,8 +153,8 @@ def restore(source: Path, target: Path) -> None:
             raise PatchError(str(source), f"has no {NAME} section: it is not patched, or no longer")
         changed = PatchError(
             str(source),
-            "was changed by another tool (strip, patchelf …) since it was patched, so the original cannot be taken from "
-            "it; take the file that was patched",
+            "was changed by another tool (strip, patchelf …) since it was patched, so the original cannot be taken "
+            "from it; take the file that was patched",
         )
         if not _fits(original, len(data)):
             raise changed

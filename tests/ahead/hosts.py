@@ -172,12 +172,19 @@ LINKS: dict[str, list[str]] = {
     "pie-lld": ["-pie", "-fuse-ld=lld"],
     "pie-gold": ["-pie", "-fuse-ld=gold"],
     "pie-stripped": ["-pie", "-s"],
+    "pie-no-notes": ["-pie", "-Wl,--build-id=none", "-Wl,-T,{folder}/no_notes"],
     "exe": ["-no-pie"],
     "exe-lld": ["-no-pie", "-fuse-ld=lld"],
     "exe-stripped": ["-no-pie", "-s"],
+    "exe-no-notes": ["-no-pie", "-Wl,--build-id=none", "-Wl,-T,{folder}/no_notes"],
 }
 """Arguments of the compiler, by the host's name. so: a library, pie and exe: programs."""
-HEADERLESS = {"so-no-headers": "so", "pie-no-headers": "pie"}
+HEADERLESS = {
+    "so-no-headers": "so",
+    "pie-no-headers": "pie",
+    "pie-no-notes-no-headers": "pie-no-notes",
+    "exe-no-notes-no-headers": "exe-no-notes",
+}
 """Hosts without section headers, and what they are made from."""
 HOSTS = (*LINKS, *HEADERLESS)
 REFUSED: dict[str, list[str]] = {

