@@ -86,6 +86,11 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
         "-o",
         str(target / "libneutrino_stub.so"),
         "-Wl,-soname,libneutrino_stub.so",
+        # stub.c says why.
+        "-nostartfiles",
+        "-Wl,-init,nt_stub_init",
+        # Nothing but what it defines can be found in it: it stands before the library in the order of look-ups.
+        "-Wl,--hash-style=gnu",
         # Slots lead to it for as long as the process lives.
         "-Wl,-z,nodelete",
         "-ldl",

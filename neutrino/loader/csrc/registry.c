@@ -291,6 +291,10 @@ static void open_copy(struct image *image)
 		image->copy = NULL;
 		return;
 	}
+	/* Another file may carry the same twins undamaged: they are not to be taken for these. */
+	pthread_mutex_lock(&mutex);
+	memset(image->key, 0, sizeof(image->key));
+	pthread_mutex_unlock(&mutex);
 	image->reason = NEUTRINO_REASON_NOT_PATCHED;
 	image->detail = strdup(image->copy ? "the twins in its file are damaged" : "no memory for its twins");
 }

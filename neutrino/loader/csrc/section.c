@@ -34,23 +34,6 @@ static bool holds(const struct dl_phdr_info *object, const void *address)
 	return false;
 }
 
-/* The section is at the start of a segment that can be read. size: bytes of the file in it. */
-static const uint8_t *section_of(const struct dl_phdr_info *object, size_t *size)
-{
-	for (unsigned i = 0; i < object->dlpi_phnum; i++) {
-		const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
-		const uint8_t *start = (const uint8_t *)(object->dlpi_addr + segment->p_vaddr);
-		if (segment->p_type != PT_LOAD || !(segment->p_flags & PF_R) ||
-		    segment->p_filesz < sizeof(struct neutrino_section_header) || (uintptr_t)start % 8)
-			continue;
-		if (memcmp(start, NEUTRINO_SECTION_MAGIC, 8) == 0) {
-			*size = segment->p_filesz;
-			return start;
-		}
-	}
-	return NULL;
-}
-
 static bool span_fits(size_t size, uint64_t offset, uint64_t bytes)
 {
 	return offset <= size && bytes <= size - offset;
@@ -61,21 +44,40 @@ static bool string_fits(const uint8_t *data, size_t size, uint64_t offset)
 	return offset && offset < size && memchr(data + offset, 0, size - offset);
 }
 
-/* The header, when everything that it points at lies within the section, and the section within its segment. */
-static const struct neutrino_section_header *open_section(const uint8_t *data, size_t segment_size)
+/* Everything that the header points at lies within the section, and the section within its segment. */
+static bool is_sound(const struct neutrino_section_header *header, size_t segment_size)
 {
-	const struct neutrino_section_header *header = (const void *)data;
+	const uint8_t *data = (const uint8_t *)header;
 	uint64_t size = header->size;
 
-	if (header->version != NEUTRINO_FORMAT_VERSION || size < sizeof(*header) || size > segment_size)
-		return NULL;
-	if (header->rows_offset % 8 || header->rows_offset > size ||
-	    header->rows > (size - header->rows_offset) / sizeof(struct neutrino_section_twins) ||
-	    !string_fits(data, size, header->names_offset) || !string_fits(data, size, header->maker_offset) ||
-	    !span_fits(size, header->probes_offset, header->probes_size) ||
-	    !span_fits(size, header->reader_offset, header->reader_size))
-		return NULL;
-	return header;
+	return header->version == NEUTRINO_FORMAT_VERSION && size >= sizeof(*header) && size <= segment_size &&
+	       header->rows_offset % 8 == 0 && header->rows_offset <= size &&
+	       header->rows <= (size - header->rows_offset) / sizeof(struct neutrino_section_twins) &&
+	       string_fits(data, size, header->names_offset) && string_fits(data, size, header->maker_offset) &&
+	       span_fits(size, header->probes_offset, header->probes_size) &&
+	       span_fits(size, header->reader_offset, header->reader_size);
+}
+
+/*
+ * The section is at the start of a segment that can be read. *is_damaged: something else begins as one does, or it
+ * cannot be used.
+ */
+static const struct neutrino_section_header *section_of(const struct dl_phdr_info *object, bool *is_damaged)
+{
+	*is_damaged = false;
+	for (unsigned i = 0; i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
+		const struct neutrino_section_header *header =
+			(const void *)(object->dlpi_addr + segment->p_vaddr);
+		if (segment->p_type != PT_LOAD || !(segment->p_flags & PF_R) || segment->p_filesz < sizeof(*header) ||
+		    segment->p_memsz < segment->p_filesz || (uintptr_t)header % 8 ||
+		    memcmp(header->magic, NEUTRINO_SECTION_MAGIC, sizeof(header->magic)) != 0)
+			continue;
+		if (is_sound(header, segment->p_filesz))
+			return header;
+		*is_damaged = true;
+	}
+	return NULL;
 }
 
 static const char *text_at(const struct neutrino_section_header *section, uint64_t offset)
@@ -85,8 +87,8 @@ static const char *text_at(const struct neutrino_section_header *section, uint64
 
 struct search {
 	const void *address;
-	const uint8_t *data;
-	size_t size;
+	const struct neutrino_section_header *section;
+	bool is_damaged;
 	char *library;
 	size_t library_size;
 };
@@ -98,8 +100,8 @@ static int search_object(struct dl_phdr_info *object, size_t size, void *argumen
 	(void)size;
 	if (!holds(object, search->address))
 		return 0;
-	search->data = section_of(object, &search->size);
-	if (search->data)
+	search->section = section_of(object, &search->is_damaged);
+	if (search->section || search->is_damaged)
 		name_of(object, search->library, search->library_size);
 	return 1;
 }
@@ -114,12 +116,11 @@ enum nt_section_answer nt_section_find(const struct nt_image_bytes *image, const
 	bool digested = false;
 
 	dl_iterate_phdr(search_object, &search);
-	if (!search.data)
-		return NT_SECTION_NONE;
-	const struct neutrino_section_header *section = open_section(search.data, search.size);
+	const struct neutrino_section_header *section = search.section;
 	if (!section)
-		return NT_SECTION_UNSOUND;
-	const struct neutrino_section_twins *rows = (const void *)(search.data + section->rows_offset);
+		return search.is_damaged ? NT_SECTION_UNSOUND : NT_SECTION_NONE;
+	const uint8_t *data = (const uint8_t *)section;
+	const struct neutrino_section_twins *rows = (const void *)(data + section->rows_offset);
 	for (uint32_t i = 0; i < section->rows; i++) {
 		const struct neutrino_section_twins *row = &rows[i];
 		if (row->device != embedded || row->image_size != image->size ||
@@ -138,7 +139,7 @@ enum nt_section_answer nt_section_find(const struct nt_image_bytes *image, const
 			return NT_SECTION_UNSOUND;
 		ret->section = section;
 		memcpy(ret->key, row->key, sizeof(ret->key));
-		ret->entry = search.data + row->entry_offset;
+		ret->entry = data + row->entry_offset;
 		ret->entry_size = row->entry_size;
 		return NT_SECTION_FOUND;
 	}
@@ -255,9 +256,8 @@ static void add_words(char *text, size_t size, const char *words)
 static int collect_names(struct dl_phdr_info *object, size_t object_size, void *argument)
 {
 	struct names *names = argument;
-	size_t size;
-	const uint8_t *data = section_of(object, &size);
-	const struct neutrino_section_header *section = data ? open_section(data, size) : NULL;
+	bool is_damaged;
+	const struct neutrino_section_header *section = section_of(object, &is_damaged);
 
 	(void)object_size;
 	if (!section)
@@ -295,10 +295,10 @@ struct unused {
 static int collect_unused(struct dl_phdr_info *object, size_t object_size, void *argument)
 {
 	struct unused *unused = argument;
-	size_t size;
+	bool is_damaged;
 
 	(void)object_size;
-	if (unused->count == MOST_UNUSED || !section_of(object, &size))
+	if (unused->count == MOST_UNUSED || !section_of(object, &is_damaged))
 		return 0;
 	char *path = unused->paths[unused->count];
 	name_of(object, path, sizeof(unused->paths[0]));

@@ -101,8 +101,9 @@ static void add_blocks(uint32_t state[8], const uint8_t *data, size_t blocks)
 	int known = __atomic_load_n(&has_sha, __ATOMIC_RELAXED);
 	if (known < 0) {
 		uint32_t eax, ebx, ecx, edx;
-		known = __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (ebx >> 29 & 1) &&
-			__builtin_cpu_supports("sse4.1");
+		/* Asked directly: the compiler's own list of features comes with a constructor, which the stub has none of. */
+		known = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_SSE4_1) &&
+			__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (ebx >> 29 & 1);
 		__atomic_store_n(&has_sha, known, __ATOMIC_RELAXED);
 	}
 	if (known) {

@@ -14,15 +14,26 @@
 #define SONAME "libneutrino_stub.so"
 #define MOST_HOOKS 8
 
-/* By this a copy of this library, or the preloaded hook, knows that another records. */
-__attribute__((visibility("default"))) int neutrino_hook;
+/*
+ * Linked without the compiler's start files, which bring pointers that are called at loading: glibc before 2.32 runs a
+ * DT_AUXILIARY object's start without having relocated it, where a dlopened library names it (its bug 16272). What atexit
+ * takes from those files is here.
+ */
+__attribute__((visibility("hidden"))) void *__dso_handle = &__dso_handle;
+
+/* Equal to its own address once this library has been relocated. */
+static void *const volatile relocated = (void *)&relocated;
+
+/* By the exported name copies of this library know that one records. It is the hook's too, so it is not used here. */
+static int is_active;
+extern int neutrino_hook __attribute__((alias("is_active"), visibility("default")));
 
 static bool is_late;
 static pid_t process;
 
 bool nt_stub_is_active(void)
 {
-	return neutrino_hook;
+	return is_active;
 }
 
 bool nt_stub_is_late(void)
@@ -61,7 +72,7 @@ static bool another_hook_is_there(void)
 	for (unsigned i = 0; i < paths->count && !found; i++) {
 		void *handle = dlopen(paths->rows[i], RTLD_LAZY | RTLD_NOLOAD);
 		const int *hook = handle ? dlsym(handle, "neutrino_hook") : NULL;
-		found = hook && hook != &neutrino_hook && *hook;
+		found = hook && hook != &is_active && *hook;
 		if (handle)
 			dlclose(handle);
 	}
@@ -75,7 +86,7 @@ static void at_end(void)
 		nt_hook_missed();
 }
 
-__attribute__((constructor)) static void constructor(void)
+static void start(void)
 {
 	/* A program with another user's rights writes no traces where its caller says. */
 	const char *folder = secure_getenv("NEUTRINO_TRACEDIR");
@@ -86,12 +97,20 @@ __attribute__((constructor)) static void constructor(void)
 		is_late = nt_driver_load();
 		nt_trace_parent(folder);
 		process = getpid();
-		neutrino_hook = 1;
+		is_active = 1;
 		/* Last: from here on other threads may come. */
-		neutrino_hook = nt_slots_start();
-		if (neutrino_hook)
+		is_active = nt_slots_start();
+		if (is_active)
 			atexit(at_end);
 	}
 	/* The program's dlopen succeeds: no error of ours may be left. */
 	dlerror();
+}
+
+/* DT_INIT. Until it is known that this library was relocated nothing is called and no pointer of it is used. */
+__attribute__((visibility("hidden"))) void nt_stub_init(void);
+void nt_stub_init(void)
+{
+	if (relocated == (const void *)&relocated)
+		start();
 }

@@ -1,8 +1,11 @@
 /*
  * A program that uses patched libraries: `user STEP...`. Steps: +PATH opens a library and works with it, -PATH ends
- * and closes it, =PATH works once more, driver opens the driver itself, fork goes on in a child.
+ * and closes it, =PATH works once more, ?PATH only opens it, @PATH opens and closes it in threads while they look up
+ * things, *PATH opens a runtime and lets it look the driver up, driver opens the driver itself, fork goes on in a child,
+ * folder changes to another.
  */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +22,39 @@ static void *opened(const char *path, int extra)
 		exit(5);
 	}
 	return library;
+}
+
+/* The runtime that libraries share: program.c as a library of its own. */
+static void begin_runtime(void *library)
+{
+	int (*begin)(void);
+
+	*(void **)&begin = dlsym(library, "begin_runtime");
+	if (begin())
+		exit(4);
+}
+
+static void *come_and_go(void *path)
+{
+	for (int i = 0; i < 100; i++) {
+		void *library = opened(path, RTLD_LOCAL);
+		if (!dlsym(library, "who") || dlsym(library, "nobody"))
+			exit(3);
+		if (!dlsym(RTLD_DEFAULT, "malloc"))
+			exit(3);
+		dlclose(library);
+	}
+	return NULL;
+}
+
+static void work_in_threads(const char *path)
+{
+	pthread_t threads[4];
+
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, come_and_go, (void *)(uintptr_t)path);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
 }
 
 static void work(void *library)
@@ -49,6 +85,15 @@ int main(int argc, char **argv)
 			work(opened(step + 1, RTLD_NOLOAD));
 		} else if (*step == '-') {
 			end(opened(step + 1, RTLD_NOLOAD));
+		} else if (*step == '?') {
+			opened(step + 1, 0);
+		} else if (*step == '@') {
+			work_in_threads(step + 1);
+		} else if (*step == '*') {
+			begin_runtime(opened(step + 1, RTLD_GLOBAL));
+		} else if (!strcmp(step, "folder")) {
+			if (chdir("/"))
+				return 2;
 		} else if (!strcmp(step, "driver")) {
 			opened("libcuda.so.1", RTLD_GLOBAL);
 		} else if (!strcmp(step, "fork")) {

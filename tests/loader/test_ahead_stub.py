@@ -1,0 +1,231 @@
+"""The stub that patched libraries name: recording without the ``neutrino`` command, and nothing where nobody asks."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from neutrino.ahead.attach import attach
+from neutrino.tracing import Trace
+
+from .conftest import IMAGE, Bench, compile_c, second
+from .patched import Programs, section_of
+from .trace_files import Files
+
+pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the stub records on x86-64 alone")
+
+
+@pytest.fixture(scope="module")
+def programs(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    made = Programs(bench, tmp_path_factory.mktemp("patched"))
+    made.library("one", section_of())
+    made.library("two", section_of(second(IMAGE)), image=second(IMAGE))
+    return made
+
+
+@pytest.fixture(scope="module")
+def one(programs: Programs) -> Path:
+    return programs.folder / "one.so"
+
+
+@pytest.fixture(scope="module")
+def two(programs: Programs) -> Path:
+    return programs.folder / "two.so"
+
+
+def check(programs: Programs, trace: Path, launches: int) -> Files:
+    files = Files(trace)
+    assert files.counted("count_p2") == {"probed": launches}
+    assert len(files.check_tickets(programs.bench.maps)) == 6 * launches
+    assert files.header["ended"] == 1
+    return files
+
+
+def test_a_library_attached_by_the_patcher_records(programs: Programs, tmp_path: Path) -> None:
+    plain = programs.library("to-patch", None)
+    patched = tmp_path / "patched.so"
+    attach(plain, patched, [section_of()], str(programs.stub))
+    result = programs.run(tmp_path, programs.user, f"+{patched}")
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    assert re.fullmatch(rf"neutrino: trace in {tmp_path}/trace/\w+\n", result.stderr)
+    files = check(programs, tmp_path / "trace", 20)
+    assert (files.path / "read.py").is_file()
+    assert Trace(files.path).complete
+
+
+def test_without_a_wish_nothing_happens(programs: Programs, tmp_path: Path, one: Path) -> None:
+    extra = {"NEUTRINO_TRACEDIR": "", "LD_DEBUG": "bindings"}
+    result = programs.run(tmp_path, programs.user, f"+{one}", extra=extra)
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    assert list(tmp_path.iterdir()) == []
+    bound = re.findall(r"binding file \S*/libneutrino_stub\.so \S+ to \S+ \S+ normal symbol `(\w+)'", result.stderr)
+    # All of its functions are looked up at its loading, which tells that it was loaded; the driver's are not.
+    assert "dlsym" in bound
+    assert not re.findall(r"to \S*/libneutrino_stub\.so", result.stderr)
+
+
+@pytest.mark.parametrize("first", ["", "driver", "folder"])
+def test_two_libraries_one_after_the_other(
+    programs: Programs, tmp_path: Path, one: Path, two: Path, first: str
+) -> None:
+    steps = [first, f"+{one}", f"+{two}", f"-{one}", f"={two}", f"+{one}"]
+    result = programs.run(tmp_path, programs.user, *steps)
+    assert (result.stdout, result.returncode) == ("120\n120\n240\n120\n", 0)
+    check(programs, tmp_path / "trace", 80)
+
+
+def test_libraries_that_come_and_go_in_threads(any_bench: Bench, tmp_path: Path) -> None:
+    programs = Programs(any_bench, tmp_path)
+    one = programs.library("one", section_of())
+    two = programs.library("two", section_of(second(IMAGE)), image=second(IMAGE))
+    neighbour = programs.compile("neighbour.so", "-shared", "-fPIC", "-DNUMBER=1", source="neighbour.c")
+    result = programs.run(tmp_path, programs.user, f"+{one}", f"@{neighbour}", f"+{two}", f"-{one}", f"+{one}")
+    assert (result.stdout, result.returncode) == ("120\n120\n120\n", 0)
+    check(programs, tmp_path / "trace", 60)
+
+
+@pytest.mark.parametrize("binding", ["lazy", "now"])
+def test_a_program_linked_with_the_library_and_the_driver(programs: Programs, tmp_path: Path, binding: str) -> None:
+    library = programs.library(
+        f"linked-{binding}", section_of(), "-Wl,-z,relro", f"-Wl,-z,{binding}", "-Wl,--no-as-needed",
+        f"-L{programs.bench.driver.parent}", "-l:libcuda.so.1", sources=("linked.c",),
+    )  # fmt: skip
+    program = programs.compile(
+        f"started-{binding}", "-Wl,--no-as-needed", str(library),
+        f"-Wl,-rpath-link,{programs.bench.driver.parent}", source="started.c",
+    )  # fmt: skip
+    result = programs.run(tmp_path, program)
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    check(programs, tmp_path / "trace", 20)
+
+
+def test_kernels_that_run_while_the_library_is_loaded(programs: Programs, tmp_path: Path) -> None:
+    library = programs.library("eager", section_of(), "-DAT_LOADING")
+    result = programs.run(tmp_path, programs.user, f"+{library}")
+    assert (result.stdout, result.returncode) == ("at loading: 120\n240\n", 0)
+    check(programs, tmp_path / "trace", 40)
+
+
+def test_python_loads_two_libraries(programs: Programs, tmp_path: Path, one: Path, two: Path) -> None:
+    script = (
+        "import ctypes, sys\n"
+        "for path in sys.argv[1:]:\n"
+        "    work = ctypes.CDLL(path).patched_work\n"
+        "    work.restype = ctypes.c_uint64\n"
+        "    print(work(20))\n"
+        "cuda = ctypes.CDLL('libcuda.so.1')\n"
+        "version = ctypes.c_int()\n"
+        "assert cuda.cuDriverGetVersion(ctypes.byref(version)) == 0\n"
+        "assert not hasattr(cuda, 'cuNobody')\n"
+    )
+    result = programs.run(tmp_path, sys.executable, "-c", script, one, two)
+    assert (result.stdout, result.returncode) == ("120\n120\n", 0), result.stderr
+    check(programs, tmp_path / "trace", 40)
+
+
+def test_a_child_passes_through_and_one_that_begins_records(
+    programs: Programs, tmp_path: Path, one: Path, two: Path
+) -> None:
+    result = programs.run(tmp_path, programs.user, f"?{one}", "fork", f"+{one}")
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    check(programs, tmp_path / "trace", 20)
+
+
+@pytest.mark.parametrize("other", ["hook", "copy"])
+def test_of_two_hooks_one_records(programs: Programs, tmp_path: Path, one: Path, other: str) -> None:
+    steps = [f"+{one}"]
+    if other == "copy":
+        copy = tmp_path / "libneutrino_stub.so"
+        shutil.copy(programs.stub, copy)
+        steps.append(f"+{programs.library('tied-to-copy', section_of(second(IMAGE)), image=second(IMAGE), stub=copy)}")
+    result = programs.run(tmp_path, programs.user, *steps, hook=other == "hook")
+    assert (result.stdout, result.returncode) == ("120\n" * len(steps), 0)
+    assert len(result.stderr.splitlines()) == 1
+    check(programs, tmp_path / "trace", 20 * len(steps))
+
+
+def test_the_trace_may_be_relative_and_need_not_be_possible(programs: Programs, tmp_path: Path, one: Path) -> None:
+    folder = tmp_path / "where"
+    folder.mkdir()
+    command = ["env", "-C", str(folder), str(programs.user), f"?{one}", "folder", f"+{one}"]
+    result = programs.run(tmp_path, *command, extra={"NEUTRINO_TRACEDIR": "here"})
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    check(programs, folder / "here", 20)
+    result = programs.run(tmp_path, *command, extra={"NEUTRINO_TRACEDIR": "/proc/no/such"})
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    assert "no trace directory could be made" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_without_a_driver_the_program_is_told_what_it_would_be(programs: Programs, tmp_path: Path, one: Path) -> None:
+    answers = []
+    for folder in (str(tmp_path / "trace"), ""):
+        extra = {"NEUTRINO_TRACEDIR": folder, "LD_LIBRARY_PATH": ""}
+        result = programs.run(tmp_path, programs.user, f"+{one}", extra=extra)
+        answers.append((result.stdout, result.stderr, result.returncode))
+    if answers[1][2] == 0:
+        pytest.skip("this machine has a CUDA driver")
+    assert answers[0] == answers[1] == ("no driver\n", "", 7)
+    assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize("quiet", ["", "1"])
+def test_what_was_looked_up_before_is_named(programs: Programs, tmp_path: Path, quiet: str) -> None:
+    runtime = programs.folder / "libruntime.so"
+    if not runtime.exists():
+        compile_c(runtime, "-shared", "-fPIC", *(str(Path(__file__).parent / "programs" / name)
+                  for name in ("runtime.c", "program.c")))  # fmt: skip
+    library = programs.library(
+        "shared", section_of(), "-Wl,--no-as-needed", str(runtime), sources=("patched.c",)
+    )
+    extra = {"NEUTRINO_QUIET": quiet, "LD_LIBRARY_PATH": f"{programs.bench.driver.parent}:{programs.folder}"}
+    result = programs.run(tmp_path, programs.user, f"*{runtime}", f"+{library}", extra=extra)
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    (note,) = Trace(Files(tmp_path / "trace").path).notes
+    assert str(library) in note
+    assert "looked up before" in note
+    said = result.stderr.splitlines()
+    assert len(said) == (0 if quiet else 2)
+    assert quiet or f"nothing of {library} was recorded" in said[0]
+    # The other way about it is recorded.
+    result = programs.run(tmp_path, programs.user, f"?{library}", f"*{runtime}", f"+{library}",
+                          extra=extra | {"NEUTRINO_TRACEDIR": str(tmp_path / "second")})  # fmt: skip
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    check(programs, tmp_path / "second", 20)
+
+
+@pytest.mark.parametrize("linking", ["now", "lazy", "executable"])
+def test_the_dynamic_loader_answers_as_without_the_stub(
+    programs: Programs, tmp_path: Path, one: Path, linking: str
+) -> None:
+    for name, number in (("third", 3), ("second", 2), ("first", 1)):
+        needed = ["-Wl,--no-as-needed", str(tmp_path / "second.so")] if name == "first" else []
+        compile_c(tmp_path / f"{name}.so", "-shared", "-fPIC", f"-DNUMBER={number}", "-Wl,-rpath,$ORIGIN",
+                  str(Path(__file__).parent / "programs" / "neighbour.c"), *needed)  # fmt: skip
+    flags = {"now": ["-Wl,-z,now", "-Wl,-z,relro"], "lazy": ["-Wl,-z,lazy", "-Wl,-z,relro"],
+             "executable": ["-no-pie", "-Wl,-z,norelro"]}[linking]  # fmt: skip
+    asking = tmp_path / "asking"
+    compile_c(asking, *flags, str(Path(__file__).parent / "programs" / "asking.c"))
+    answers = []
+    for folder in (str(tmp_path / "trace"), ""):
+        result = programs.run(tmp_path, asking, one, tmp_path, extra={"NEUTRINO_TRACEDIR": folder})
+        assert result.returncode == 0, result.stdout
+        assert "next of the first: 2\nbeside it: 3\n" in result.stdout
+        answers.append(result.stdout)
+    assert answers[0] == answers[1]
+    assert not (tmp_path / "trace").exists()
+
+
+def test_a_stub_that_was_not_relocated_returns_at_once(programs: Programs, tmp_path: Path) -> None:
+    # glibc before 2.32 calls the start of a dlopened library's DT_AUXILIARY object without having relocated it.
+    tags = subprocess.run(["readelf", "-dW", str(programs.stub)], capture_output=True, text=True, check=True).stdout
+    assert "INIT_ARRAY" not in tags
+    assert "FINI" not in tags
+    result = programs.run(tmp_path, programs.compile("unrelocated"), programs.stub)
+    assert (result.stdout, result.returncode) == ("returned\n", 0)
