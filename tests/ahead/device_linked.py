@@ -1,20 +1,25 @@
-"""Device-linked libraries built by nvcc, and what is in them."""
+"""Device-linked code: a library built by nvcc, and containers put together from the PTX in it."""
 
 from __future__ import annotations
 
+import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from neutrino.ahead.relocatable import RELOCATABLE_SECTION
 from neutrino.errors import ToolMissingError
-from neutrino.fatbin import Container, read_file
-from neutrino.toolchain import find_tool
+from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container, read_file
+from neutrino.ptx.source import without_locations
+from neutrino.toolchain import Assembler, Linker, find_tool
 
 FOLDER = Path(__file__).parent / "rdc"
 SOURCES = ("first", "second")
+Parts = tuple[Container, tuple[Container, ...]]
 
 
 def need(tool: str) -> str:
@@ -25,32 +30,9 @@ def need(tool: str) -> str:
         pytest.skip(str(error))
 
 
-def targets(*pairs: str) -> tuple[str, ...]:
-    """Options of nvcc. pairs: ``90:sm_90,compute_90``."""
-    return tuple(f"-gencode=arch=compute_{pair.split(':')[0]},code=[{pair.split(':')[1]}]" for pair in pairs)
-
-
-def build(folder: Path, options: Mapping[str, Sequence[str]], linking: Sequence[str], *, source: Path = FOLDER) -> Path:
-    """A library of ``rdc/``, or of copies in source. options: of nvcc per unit; linking: for linking."""
-    nvcc = need("nvcc")
-    folder.mkdir()
-
-    def compile_unit(name: str) -> Path:
-        unit = folder / f"{name}.o"
-        run(nvcc, "-rdc=true", "-c", "-Xcompiler=-fPIC", f"-I{FOLDER}", *options[name], str(source / f"{name}.cu"),
-            "-o", str(unit))  # fmt: skip
-        return unit
-
-    with ThreadPoolExecutor(2) as pool:
-        units = list(pool.map(compile_unit, options))
-    library = folder / "library.so"
-    run(nvcc, "-shared", *linking, *map(str, units), "-o", str(library))
-    return library
-
-
 def run(*argv: str) -> str:
     """Standard output. Skips where nvcc lacks what it needs; fails the test otherwise."""
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=240)
     printed = done.stdout + done.stderr
     if "cuda_runtime.h" in printed or "cudafe" in printed:
         pytest.skip(f"nvcc does not work: {printed.strip()[-300:]}")
@@ -58,10 +40,52 @@ def run(*argv: str) -> str:
     return done.stdout
 
 
-def parts(library: Path) -> tuple[Container, tuple[Container, ...]]:
+def build(folder: Path) -> Path:
+    """The library of ``rdc/``, with machine code and PTX for sm_90; its objects are beside it."""
+    nvcc = need("nvcc")
+    options = ("-rdc=true", "-c", "-Xcompiler=-fPIC", "-gencode=arch=compute_90,code=[sm_90,compute_90]", "-lineinfo")
+
+    def compile_unit(name: str) -> str:
+        run(nvcc, *options, str(FOLDER / f"{name}.cu"), "-o", str(folder / f"{name}.o"))
+        return str(folder / f"{name}.o")
+
+    with ThreadPoolExecutor(2) as pool:
+        units = list(pool.map(compile_unit, SOURCES))
+    library = folder / "library.so"
+    run(nvcc, "-shared", "-arch=sm_90", *units, "-o", str(library))
+    return library
+
+
+def parts(library: Path) -> Parts:
     """The linked container that holds kernels, and the units."""
     containers = read_file(library)
-    units = tuple(container for container in containers if container.section == "__nv_relfatbin")
+    units = tuple(container for container in containers if container.section == RELOCATABLE_SECTION)
     linked = [container for container in containers if container not in units]
     assert len(linked) == 1
     return linked[0], units
+
+
+def texts(units: Sequence[Container]) -> list[str]:
+    """The units' PTX, without what is for debuggers."""
+    found = [image.data.decode("latin-1") for unit in units for image in unit.images if image.kind is ImageKind.PTX]
+    plain = [re.sub(r"\.section\s+\.debug_\w+\s*\{.*?\n\s*\}", "", text, flags=re.DOTALL) for text in found]
+    return [without_locations(text, keep=False) for text in plain]
+
+
+def link(tools: tuple[Assembler, Linker], units: Sequence[tuple[str, str]], arch: str) -> Parts:
+    """What nvcc would make of units: for each its PTX, whatever it is for, and the ptxas options to store with it."""
+    assembler, linker = tools
+    containers = []
+    cubins = []
+    for index, (text, options) in enumerate(units):
+        text = re.sub(r"\.target \w+", f".target {arch}", text)
+        cubin = assembler.assemble(text, arch, f"-c {options}").cubin
+        entries = [
+            build_entry(ImageKind.CUBIN, cubin, arch),
+            build_entry(ImageKind.PTX, text.encode("latin-1"), arch, options=f"--compile-only {options} "),
+        ]
+        container = read_container(build_container(entries), f"unit {index}")
+        containers.append(replace(container, index=index, section=RELOCATABLE_SECTION))
+        cubins.append(cubin)
+    linked = build_container([build_entry(ImageKind.CUBIN, linker.link(cubins, arch), arch)])
+    return replace(read_container(linked, "linked"), index=len(units), section=".nv_fatbin"), tuple(containers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,9 +31,8 @@ from neutrino.probing.selection import Selection
 from neutrino.probing.toml import load_probes
 from neutrino.toolchain import Assembler, Linker, find_assembler, find_linker
 
-from .device_linked import FOLDER, SOURCES, build, need, parts, run, targets
+from .device_linked import SOURCES, Parts, build, link, need, parts, run, texts
 
-ALL = Selection((), ())
 REFUSED = {
     "calls_table": "it uses the function table operations",
     "calls_counting": "the called function _Z8countingf uses the module's variable hits",
@@ -59,28 +59,28 @@ def monkeypatch_module():
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory) -> Path:
-    """Machine code and PTX for sm_90 and sm_100a."""
-    every = (*targets("90:sm_90,compute_90", "100a:sm_100a,compute_100a"), "-lineinfo")
-    linking = targets("90:sm_90", "100a:sm_100a")
-    return build(tmp_path_factory.mktemp("rdc") / "all", dict.fromkeys(SOURCES, every), linking)
+    return build(tmp_path_factory.mktemp("rdc"))
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory) -> Path:
-    """The same names with other code in the first unit, whose registers are few, and LTO IR beside its code."""
-    folder = tmp_path_factory.mktemp("other")
-    text = (FOLDER / "first.cu").read_text().replace("+ c[i]", "- c[i]").replace("x * 1.5f", "x / 1.5f")
-    assert text.count("- c[i]") == text.count("x / 1.5f") == 1
-    (folder / "first.cu").write_text(text)
-    (folder / "second.cu").write_text((FOLDER / "second.cu").read_text())
-    units = {"first": (*targets("90:sm_90,compute_90,lto_90"), "-maxrregcount=24"), "second": targets("90:sm_90")}
-    return build(folder / "built", units, ["-arch=sm_90"], source=folder)
+def linked_and_units(library) -> Parts:
+    return parts(library)
 
 
-def twins(source: LinkedSource, tools: tuple[Assembler, Linker], probe: str, **more: object) -> Twins:
+@pytest.fixture(scope="module")
+def source(linked_and_units) -> LinkedSource:
+    return find_linked_source(*linked_and_units, "sm_90")
+
+
+def twins(
+    source: LinkedSource, tools: tuple[Assembler, Linker], probe: str, *names: str, dump: Dump | None = None
+) -> Twins:
+    """Of the kernels with one of these in their names, or of all."""
     assembler, linker = tools
-    options = {"selection": ALL} | more
-    return make_linked_twins(source, load_probes([probe]), assembler=assembler, linker=linker, **options)
+    selection = Selection(names, ())
+    return make_linked_twins(
+        source, load_probes([probe]), selection=selection, assembler=assembler, linker=linker, dump=dump
+    )
 
 
 def short(entry: KernelEntry | str) -> str:
@@ -95,24 +95,24 @@ def results(made: Twins) -> dict[str, tuple[Reason, str]]:
     return {short(entry): (entry.reason, entry.detail) for entry in made.kernels}
 
 
-@pytest.mark.parametrize("probe", ["block_sched", "gmem_bytes"])
-@pytest.mark.parametrize(("device", "arch"), [("sm_90", "sm_90"), ("sm_100", "sm_100a")])
-def test_every_kernel_of_a_library(library, tools, probe, device, arch, tmp_path):
-    linked, units = parts(library)
+@pytest.mark.parametrize(
+    ("probe", "arch"), [("block_sched", "sm_90"), ("gmem_bytes", "sm_90"), ("gmem_bytes", "sm_100a")]
+)
+def test_every_kernel_of_a_library(linked_and_units, tools, probe, arch, tmp_path):
+    linked, units = linked_and_units
+    if arch != "sm_90":
+        linked, units = link(tools, [(text, "-lineinfo") for text in texts(units)], arch)
     assert is_linked(linked, units)
-    source = find_linked_source(linked, units, device)
+    source = find_linked_source(linked, units, arch.rstrip("a"))
     assert (source.arch, source.missing, source.refused) == (arch, "", {})
     made = twins(source, tools, probe)
     found = results(made)
     assert len(found) == len(made.kernels) == 14
-    assert {name: detail for name, (reason, detail) in found.items() if reason is Reason.UNSUPPORTED} == REFUSED
-    assert {name for name, (reason, _) in found.items() if reason is not Reason.UNSUPPORTED} == {
-        name for name, (reason, _) in found.items() if reason is Reason.PROBED
-    }
+    assert {name: detail for name, (reason, detail) in found.items() if reason is not Reason.PROBED} == REFUSED
     image = read_cubin(made.images[0], "twins")
     assert image.arch == arch
     shown = resource_usage(made.images[0], tmp_path / "twins.cubin")
-    originals = resource_usage(next(item.data for item in linked.images if item.arch == arch), tmp_path / "all.cubin")
+    originals = resource_usage(next(item.data for item in linked.images), tmp_path / "linked.cubin")
     for entry in made.kernels:
         if entry.reason is not Reason.PROBED:
             continue
@@ -137,26 +137,24 @@ def resource_usage(cubin: bytes, path: Path) -> dict[str, dict[str, int]]:
     return {name: {key: int(value) for key, value in re.findall(r"(\w+):(\d+)", line)} for name, line in found}
 
 
-def test_variables_are_reached_by_the_names_in_the_linked_code(library, tools):
-    linked, units = parts(library)
-    made = twins(find_linked_source(linked, units, "sm_90"), tools, "block_sched")
+def test_variables_are_reached_by_the_names_in_the_linked_code(source, linked_and_units, tools):
+    made = twins(source, tools, "block_sched", "uses", "tally")
     variables = {short(entry): entry.variables for entry in made.kernels}
     assert variables["uses_own"] == ("coefficients", "scale_table")
     assert variables["uses_extern"] == ("coefficients", "hits", "scale_table")
+    code = linked_and_units[0].images[0].data
     for unit in SOURCES:
         (name,) = variables[f"{unit}:tally"]
         assert re.fullmatch(rf"__nv_static_\d+__\w+_{unit}_cu_\w+_local_count", name)
-        assert name.encode() in linked.images[0].data
+        assert name.encode() + b"\0" in code
 
 
-def test_called_functions_are_the_originals(library, tools, tmp_path):
+def test_called_functions_are_the_originals(source, tools, tmp_path):
     """Assembled by the release that made the library, they come out as they were linked."""
-    linked, units = parts(library)
-    source = find_linked_source(linked, units, "sm_90")
     if source.machine.toolkit != tools[0].version[:2]:
         pytest.skip(f"nvcc is of CUDA {source.machine.toolkit}, {tools[0].name} of another release")
     dump = Dump(tmp_path / "stages")
-    image = read_cubin(twins(source, tools, "gmem_bytes", dump=dump).images[0], "twins")
+    image = read_cubin(twins(source, tools, "gmem_bytes", *CALLED, dump=dump).images[0], "twins")
     called = set().union(*CALLED.values())
     assert called <= image.functions.keys() <= source.machine.functions.keys()
     for name in called:
@@ -166,42 +164,39 @@ def test_called_functions_are_the_originals(library, tools, tmp_path):
     assert source.machine.functions["_Z6scaledfi"] == image.functions["_Z6scaledfi"]
     stages = {path.name for path in (tmp_path / "stages").iterdir()}
     assert {"original.0.ptx", "original.1.ptx", "probed.0.ptx", "probed.1.ptx", "probed.cubin", "sites.json"} <= stages
-    assert "calls: probed" in (tmp_path / "stages" / "kernels.txt").read_text().replace("_Z5callsPfi", "calls")
+    assert "_Z5callsPfi: probed\n" in (tmp_path / "stages" / "kernels.txt").read_text()
 
 
-def test_only_selected_kernels(library, tools):
-    linked, units = parts(library)
-    made = twins(find_linked_source(linked, units, "sm_90"), tools, "block_sched", selection=Selection(("axpy",), ()))
-    probed = [short(entry) for entry in made.kernels if entry.reason is Reason.PROBED]
-    assert probed == ["axpy"]
+def test_only_selected_kernels(source, tools):
+    made = twins(source, tools, "block_sched", "axpy")
+    assert [short(entry) for entry in made.kernels if entry.reason is Reason.PROBED] == ["axpy"]
     assert set(read_cubin(made.images[0], "twins").kernels) == {"_Z4axpyPKfS0_Pfi__neutrino"}
     assert {entry.reason for entry in made.kernels} == {Reason.PROBED, Reason.NOT_SELECTED}
 
 
-def test_ptx_of_another_architecture_is_a_variant(library, tools):
-    linked, units = parts(library)
-    units = tuple(
-        replace(unit, images=tuple(image for image in unit.images if image.kind is not ImageKind.PTX
-                                   or image.arch == "sm_100a"))
-        for unit in units
-    )  # fmt: skip
-    source = find_linked_source(linked, units, "sm_90")
-    assert source.arch == "sm_90"
+def test_ptx_of_another_architecture_is_a_variant(linked_and_units, tools):
+    linked, units = linked_and_units
+    changed = []
+    for unit in units:
+        cubin, text = sorted(unit.images, key=lambda image: image.kind is ImageKind.PTX)
+        changed.append(replace(unit, images=(cubin, replace(text, arch="sm_80"))))
+    source = find_linked_source(linked, changed, "sm_90")
     made = twins(source, tools, "block_sched")
     assert made.images == ()
-    detail = "its unit's PTX is for sm_100a, the linked machine code for sm_90"
+    detail = "its unit's PTX is for sm_80, the linked machine code for sm_90"
     assert set(results(made).values()) == {(Reason.VARIANT, detail)}
 
 
-def test_a_device_without_machine_code(library, tools):
-    source = find_linked_source(*parts(library), "sm_75")
+def test_a_device_without_machine_code(linked_and_units, tools):
+    source = find_linked_source(*linked_and_units, "sm_75")
     assert (source.machine, source.reason) == (None, Reason.NO_PTX)
-    assert source.detail.startswith("nothing for sm_75: the linked image holds sm_100a, sm_90, and the driver")
+    holds = "the linked image holds sm_90, and the driver would link its units itself"
+    assert source.detail == f"nothing for sm_75: {holds}"
     assert twins(source, tools, "block_sched") == Twins((), ())
 
 
-def test_without_one_of_the_units(library, tools):
-    linked, units = parts(library)
+def test_without_one_of_the_units(linked_and_units, tools):
+    linked, units = linked_and_units
     without_second = find_linked_source(linked, [units[0]], "sm_90")
     lacking = {short(name) for name in without_second.refused}
     assert {"calls", "second:tally", "prints", "numbered<2>"} <= lacking
@@ -214,71 +209,101 @@ def test_without_one_of_the_units(library, tools):
     assert found["uses_extern"][0] is Reason.PROBED
 
 
-def test_units_that_were_not_linked(library, other, tools):
-    """The first unit of another library: same names, other code for two functions, fewer registers."""
-    linked, (first, second) = parts(library)
-    _, (changed, _) = parts(other)
+def other_first_unit(units: Sequence[Container]) -> str:
+    """The first unit's PTX with other code in ``axpy`` and in ``scaled``."""
+    first = texts(units)[0]
+    changed = first.replace("0f3FC00000", "0f3FD00000", 1)
+    at = changed.index("setp.", changed.index(".entry _Z4axpyPKfS0_Pfi"))
+    changed = changed[:at] + changed[at:].replace(".ge.s32", ".gt.s32", 1)
+    assert sum(before != after for before, after in zip(first, changed, strict=True)) == 2
+    return changed
+
+
+def test_units_that_were_not_linked(linked_and_units, tools):
+    """The first unit of another library: same names, other code for two functions."""
+    linked, (first, second) = linked_and_units
+    both = texts((first, second))
+    _, (changed, _) = link(tools, [(other_first_unit((first,)), ""), (both[1], "")], "sm_90")
     source = find_linked_source(linked, [changed, second], "sm_90")
-    found = results(twins(source, tools, "block_sched"))
+    found = results(twins(source, tools, "block_sched", "axpy", "calls"))
     detail = "the unit that defines it has other machine code for sm_90 than what was linked"
     assert found["axpy"] == (Reason.VARIANT, detail)
     another = "it calls the function _Z6scaledfi, and what was linked is another of that name"
     assert found["calls"] == (Reason.UNSUPPORTED, another)
-    # Both there: the one that was linked is taken, and its functions with it.
-    both = find_linked_source(linked, [changed, first, second], "sm_90")
-    assert both.kernels["_Z4axpyPKfS0_Pfi"] == 1
-    found = results(twins(both, tools, "block_sched"))
+    # Both there: the one that was linked is taken.
+    source = find_linked_source(linked, [changed, first, second], "sm_90")
+    assert source.kernels["_Z4axpyPKfS0_Pfi"] == 1
+    found = results(twins(source, tools, "block_sched", "axpy", "calls"))
     assert found["axpy"][0] is Reason.PROBED
     assert found["calls"] == (
         Reason.UNSUPPORTED, "it calls the function _Z6scaledfi, which translation units define differently"
     )  # fmt: skip
 
 
-def test_options_of_a_unit_hold_for_its_twins(other, tools):
-    """-maxrregcount=24 in the first unit alone; the second has machine code only."""
-    linked, units = parts(other)
-    source = find_linked_source(linked, units, "sm_90")
-    assert source.units[0].options == ("-maxrregcount=24",)
-    made = twins(source, tools, "gmem_bytes")
+def test_options_of_a_unit_hold_for_its_twins(source, linked_and_units, tools):
+    """Few registers and no fused arithmetic in the first unit alone; the second has LTO IR in the place of its PTX."""
+    names = ("axpy", "uses_own", "calls", "prints")
+    without = read_cubin(twins(source, tools, "gmem_bytes", *names).images[0], "twins")
+    assert max(kernel.registers for kernel in without.kernels.values()) > 24
+    both = texts(linked_and_units[1])
+    # nvcc fuses by itself, where ptxas has no say.
+    fused = re.compile(r"fma\.rn\.f32 (%f\d+), (%f\d+), (%f\d+), (%f\d+);")
+    split = fused.sub(r"mul.f32 \1, \2, \3; add.f32 \1, \1, \4;", both[0])
+    linked, units = link(tools, [(split, "-maxrregcount=24 --fmad=false"), (both[1], "")], "sm_90")
+    second = tuple(replace(image, kind=ImageKind.NVVM) if image.kind is ImageKind.PTX else image
+                   for image in units[1].images)  # fmt: skip
+    source = find_linked_source(linked, (units[0], replace(units[1], images=second)), "sm_90")
+    assert source.units[0].options == ("-maxrregcount=24", "--fmad=false")
+    made = twins(source, tools, "gmem_bytes", *names)
     found = results(made)
     detail = "no unit in the file has its PTX for sm_90; there is LTO IR, which is not read"
     assert found["calls"] == found["prints"] == (Reason.NO_PTX, detail)
     image = read_cubin(made.images[0], "twins")
-    assert {"_Z4axpyPKfS0_Pfi__neutrino"} <= image.kernels.keys()
     assert all(kernel.registers <= 24 for kernel in image.kernels.values())
+    assert count_arithmetic(image.kernels["_Z4axpyPKfS0_Pfi__neutrino"].code, "sm_90") == {"FMUL": 1, "FADD": 1}
 
 
-def test_a_unit_without_machine_code_of_its_own_shows_nothing(library, tools):
-    linked, units = parts(library)
+def test_an_option_that_is_not_known_is_not_used(linked_and_units, tools):
+    _, units = linked_and_units
+    first, second = (replace(unit, images=tuple(
+        replace(image, options="--compile-only --mystery") if image.kind is ImageKind.PTX else image
+        for image in unit.images)) for unit in units)  # fmt: skip
+    source = find_linked_source(linked_and_units[0], (first, second), "sm_90")
+    detail = "the image was assembled with a ptxas option that is not known here: --mystery"
+    assert source.units == ()
+    assert set(results(twins(source, tools, "block_sched")).values()) == {(Reason.UNSUPPORTED, detail)}
+
+
+def test_a_unit_without_machine_code_of_its_own_shows_nothing(linked_and_units):
+    linked, units = linked_and_units
     first = replace(units[0], images=tuple(image for image in units[0].images if image.kind is ImageKind.PTX))
     source = find_linked_source(linked, [first, units[1]], "sm_90")
     detail = "the unit that defines it has no machine code for sm_90 to hold against what was linked"
     assert source.refused["_Z4axpyPKfS0_Pfi"] == (Reason.VARIANT, detail)
 
 
-def test_a_variable_whose_name_is_not_unique_has_no_address(library, tools):
-    source = find_linked_source(*parts(library), "sm_90")
+def test_a_variable_whose_name_is_not_unique_has_no_address(source, tools):
     doubled = replace(source, variables=(*source.variables, "hits"))
     lacking = replace(source, variables=tuple(name for name in source.variables if name != "hits"))
     for changed, count in ((doubled, "2"), (lacking, "none")):
-        reason, detail = results(twins(changed, tools, "block_sched"))["uses_extern"]
+        reason, detail = results(twins(changed, tools, "block_sched", "uses_extern"))["uses_extern"]
         assert reason is Reason.UNSUPPORTED
         assert detail == f"it uses the variable hits, and the linked code has {count} of that name"
 
 
-def test_a_function_that_computes_otherwise_is_refused(library, tools):
+def test_a_function_that_computes_otherwise_is_refused(source, tools):
     """The called function's machine code is made to have an FFMA more than what its text gives."""
-    source = find_linked_source(*parts(library), "sm_90")
     ffma = struct.pack("<2Q", 0x0000000502097223, 0x004FE20000000009)
     code = ffma + source.machine.functions["_Z6scaledfi"][16:]
     machine = replace(source.machine, functions=source.machine.functions | {"_Z6scaledfi": code})
-    found = results(twins(replace(source, machine=machine), tools, "block_sched"))
+    found = results(twins(replace(source, machine=machine), tools, "block_sched", "calls", "sums"))
     assert found["calls"] == (Reason.NUMERICS, "in the called function _Z6scaledfi: FFMA 2 → 1")
     assert found["sums"][0] is Reason.PROBED
 
 
-def test_what_is_linked_and_what_is_not(library, tools, tmp_path):
-    linked, units = parts(library)
+def test_what_is_linked_and_what_is_not(library, linked_and_units):
+    linked, units = linked_and_units
+    assert is_linked(linked, units)
     assert not is_linked(units[0], units)
     assert not is_linked(linked, ())
     assert all(not is_linked(container, units) for container in read_file(library.parent / "first.o"))
@@ -286,8 +311,8 @@ def test_what_is_linked_and_what_is_not(library, tools, tmp_path):
     assert not is_linked(read_container(plain, "plain"), units)
 
 
-def test_damaged_images_are_format_errors(library):
-    linked, units = parts(library)
+def test_damaged_images_are_format_errors(linked_and_units):
+    linked, units = linked_and_units
 
     def damaged(container: Container, change: bytes) -> Container:
         images = []
