@@ -1,0 +1,215 @@
+"""``neutrino-patch`` as users call it: what it prints, writes and answers, and the road to a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from neutrino.cli.patch import main
+from neutrino.errors import ToolMissingError
+from neutrino.loader.embedded import EmbeddedDevice, stand_in
+from neutrino.toolchain import Assembler, find_assembler
+from tests.ahead.libraries import SCALE, STORE, fatbin, link
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def assembler() -> Assembler:
+    try:
+        return find_assembler()
+    except ToolMissingError as error:
+        pytest.skip(f"no ptxas: {error}")
+
+
+@pytest.fixture(scope="module")
+def original(assembler: Assembler, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    texts = (SCALE, STORE)
+    containers = [fatbin(assembler, text, cubins=["sm_80"], ptx=["sm_80"]) for text in texts]
+    containers.append(fatbin(assembler, STORE.replace("store", "bare"), cubins=["sm_80"]))
+    return link(tmp_path_factory.mktemp("original") / "libk.so", containers).read_bytes()
+
+
+@pytest.fixture
+def library(original: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = Path("libk.so")
+    path.write_bytes(original)
+    path.chmod(0o755)
+    return path
+
+
+BLOCK_SCHED = ("-p", "block_sched", "--arch", "80", "-j", "1")
+
+
+def test_the_table_and_the_file(library: Path, original: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(library), *BLOCK_SCHED]) == 0
+    printed = capsys.readouterr()
+    assert "libk.so → libk.neutrino.so\n4 kernels for sm_80: 3 of 4 probed\n" in printed.out
+    assert len(re.findall(r"^(?:scale|clear|store) +sm_80 +2 +\d+ → \d+$", printed.out, re.MULTILINE)) == 3
+    assert re.search(r"^ +1  no-ptx  sm_80 machine code without PTX: bare *$", printed.out, re.MULTILINE)
+    assert printed.err == ""
+    patched = Path("libk.neutrino.so")
+    assert (patched.stat().st_mode & 0o777, library.read_bytes() == original) == (0o755, True)
+    assert main(["--check", str(patched)]) == 0
+    assert "libk.neutrino.so: sound: 3 twins by block_sched, made by Neutrino " in capsys.readouterr().out
+    assert main(["--restore", str(patched), "-o", "back.so"]) == 0
+    assert Path("back.so").read_bytes() == original
+
+
+def test_json_has_every_kernel(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(library), *BLOCK_SCHED, "--json", "-o", "new/"]) == 0
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+    assert (document["input"], document["output"]) == ("libk.so", "new/libk.so")
+    assert Path("new/libk.so").is_file()
+    rows = {row["name"]: row for row in document["kernels"]}
+    assert set(rows) == {"scale", "clear", "store", "bare"}
+    for name, container in (("scale", 0), ("clear", 0), ("store", 1)):
+        row = rows[name]
+        registers = row.pop("registers")
+        assert registers["twin"] >= registers["original"] > 0
+        assert row == {
+            "name": name, "demangled": name, "container": container, "image": 0, "arch": "sm_80",
+            "devices": ["sm_80", "sm_86", "sm_87", "sm_88", "sm_89"], "status": "probed", "reason": None, "detail": "",
+            "sites": 2, "retargeted": None,
+        }  # fmt: skip
+    bare = rows["bare"]
+    assert (bare["status"], bare["reason"], bare["registers"]) == ("skipped", "no-ptx", None)
+    assert document["totals"] == {"kernels": 4, "probed": 3, "skipped": 1, "reasons": {"no-ptx": 1}}
+
+
+def test_a_dry_run_writes_nothing_and_says_the_same(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(library), *BLOCK_SCHED, "--json", "-n"]) == 0
+    dry = json.loads(capsys.readouterr().out)
+    assert sorted(path.name for path in Path().iterdir()) == ["libk.so"]
+    assert (dry["output"], dry["totals"]["probed"]) == (None, 3)
+
+
+def test_stages_are_kept(library: Path) -> None:
+    assert main([str(library), *BLOCK_SCHED, "--save-temps", "temps", "-k", "scale"]) == 0
+    kept = {str(path.relative_to("temps")) for path in Path("temps").glob("*/*")}
+    assert {"0.sm_80/original.ptx", "0.sm_80/probed.ptx", "0.sm_80/probed.cubin", "0.sm_80/image.bin"} <= kept
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["-k", "nothing"], 3, "libk.so: no kernel matched; no file was written"),
+        (["-k", "bare"], 3, "libk.so: no kernel could be probed; no file was written"),
+        (["-o", "libk.so"], 2, "libk.so: is the input itself; name another output with -o"),
+        (["-o", "absent/out.so"], 2, "absent"),
+        (["--arch", "hopper"], 2, "--arch hopper: no architecture; write it as sm_90"),
+        (["-k", "/(/"], 2, "not a regular expression"),
+        (["-p", "no_such_probe"], 2, "no_such_probe"),
+        (["--device", "imagined"], 2, "there is no device of that name"),
+    ],
+)
+def test_exit_status_and_words(
+    library: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, words: str
+) -> None:
+    assert main([str(library), *BLOCK_SCHED, *arguments]) == status
+    assert words in capsys.readouterr().err
+    assert sorted(path.name for path in Path().iterdir()) == ["libk.so"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "no FILE to patch"),
+        (["libk.so"], "name at least one with -p"),
+        (["libk.so", "-p", "block_sched", "-j", "0"], "number of processes"),
+        (["libk.so", "--check", "libk.so"], "take one FILE"),
+        (["--check", "a", "--restore", "b"], "not allowed with"),
+    ],
+)
+def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_files_that_are_not_for_patching(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("text").write_text("text")
+    vendor = Path("libcublas.so.12")
+    vendor.write_bytes(library.read_bytes())
+    assert main(["text", *BLOCK_SCHED]) == 2
+    assert main(["absent.so", *BLOCK_SCHED]) == 2
+    assert main([str(vendor), *BLOCK_SCHED]) == 3
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("neutrino-patch: text: is no ELF file; patch the shared library or program")
+    assert lines[1:] == [
+        "neutrino-patch: absent.so: No such file or directory",
+        "neutrino-patch: libcublas.so.12: vendor: libcublas.so.12 is a vendor-licensed library, never rewritten",
+    ]
+    for mode in ("--check", "--restore"):
+        assert main([mode, str(library)]) == 2
+    printed = capsys.readouterr()
+    assert "libk.so: fault: there is no .neutrino section: the file is not patched" in printed.out
+    assert "libk.so" in printed.err
+
+
+def test_a_terminated_run_leaves_nothing(library: Path, assembler: Assembler, tmp_path: Path) -> None:
+    tool = tmp_path / "tools" / "ptxas"
+    tool.parent.mkdir()
+    begun = tmp_path / "tools" / "begun"
+    tool.write_text(
+        f'#!/bin/sh\ncase "$*" in *--version*) exec {assembler.path} "$@";; esac\necho $$ >> {begun}\nexec sleep 60\n'
+    )
+    tool.chmod(0o755)
+    scratch = tmp_path / "tools" / "scratch"
+    scratch.mkdir()
+    environment = os.environ | {"NEUTRINO_PTXAS": str(tool), "TMPDIR": str(scratch)}
+    argv = [sys.executable, "-m", "neutrino.cli.patch", "libk.so", *BLOCK_SCHED, "-j", "2"]
+    process = subprocess.Popen(argv, env=environment)
+    until = time.monotonic() + 120
+    while not begun.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 128 + signal.SIGTERM
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["libk.so", "tools"]
+    assert list(scratch.iterdir()) == []
+    for line in begun.read_text().split():
+        assert not Path(f"/proc/{line}").exists() or "Z" in Path(f"/proc/{line}/stat").read_text().split()[2]
+
+
+@pytest.mark.parametrize("recording", [True, False])
+def test_a_patched_library_is_recorded_or_runs_as_it_was(tmp_path: Path, recording: bool) -> None:
+    if shutil.which("make") is None or shutil.which("cc") is None:
+        pytest.skip("no make or no C compiler")
+    make = ["make", "-s", "-C", str(ROOT / "examples" / "embedded"), f"OUT={tmp_path}", f"PYTHON={sys.executable}"]
+    subprocess.run(make, check=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NEUTRINO_")}
+    plain = environment | EmbeddedDevice().environment(environment) | {"LD_LIBRARY_PATH": str(stand_in().parent)}
+    expected = subprocess.run([tmp_path / "program"], env=plain, capture_output=True, check=True).stdout
+    library = tmp_path / "libvector.so"
+    # A stub that is not there: what is recorded is recorded by the command.
+    arguments = ["-p", "block_sched", "-p", "gmem_bytes", "--device", "embedded", "--stub", "$ORIGIN/absent.so"]
+    assert main([str(library), *arguments, "-o", f"{tmp_path}/patched/"]) == 0
+    assert main(["--check", f"{tmp_path}/patched/libvector.so"]) == 0
+    (tmp_path / "patched" / "libvector.so").replace(library)
+    if not recording:
+        done = subprocess.run([tmp_path / "program"], env=plain, capture_output=True, check=True)
+        assert done.stdout == expected
+        return
+    command = [sys.executable, "-m", "neutrino.cli.run", "--device", "embedded", "--tracedir", str(tmp_path / "trace")]
+    done = subprocess.run([*command, tmp_path / "program"], env=environment, capture_output=True, check=True)
+    assert done.stdout == expected
+    report = [sys.executable, "-m", "neutrino.cli.report", str(tmp_path / "trace"), "--json"]
+    (trace,) = json.loads(subprocess.run(report, capture_output=True, check=True).stdout)["traces"]
+    found = {kernel["name"]: {entry["name"]: entry for entry in kernel["maps"]} for kernel in trace["kernels"]}
+    assert set(found) == {"saxpy", "sum"}
+    # 4096 elements: saxpy, run three times, reads x and y and writes y, 4 bytes each.
+    fields = {field["name"]: field["total"] for field in found["saxpy"]["GmemBytes"]["fields"]}
+    assert (fields["load"], fields["store"]) == (3 * 4096 * 8, 3 * 4096 * 4)
+    assert found["saxpy"]["BlockSched"]["records"] == 3 * 4096 // 32
