@@ -67,16 +67,16 @@ def nested_member(cursor: Cursor, header: int) -> Member:
     FormatError."""
     if bytes(cursor.take(len(MAGIC), "archive magic")) != MAGIC:
         raise cursor.error("content", "no archive", "an archive, which a thin archive refers to", at=0)
-    place = cursor.start + header
     names = None
-    while cursor.position < place:
+    while cursor.remaining > 1:
         name, size = _header(cursor)
+        if name != _NAME_TABLE and name not in _SYMBOL_INDEXES:
+            break
         contents = cursor.take(size, "member")
         names = contents if name == _NAME_TABLE else names
         if (cursor.position - cursor.start) % 2 and cursor.remaining:
             cursor.take(1, "padding")
-    if cursor.position != place:
-        raise cursor.error("place of a member", f"{header:#x}", "the offset of a member's header", at=header)
+    cursor.seek(cursor.start + header, "place of a member")
     name, size = _header(cursor)
     return _member(cursor, name, size, names, thin=False)
 

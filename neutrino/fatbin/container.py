@@ -37,6 +37,9 @@ _BUNDLE_MAGICS = (b"__CL", b"CCOB")
 BUNDLE_SECTION = "__CLANG_OFFLOAD_BUNDLE__"
 """How the names of sections begin in which clang keeps the device code of an object; what follows is its target."""
 _BITCODE_MAGIC = b"BC\xc0\xde"
+_MAX_IMAGES = 1 << 18
+"""Images and containers in one section: tiny ones without end would take any memory. Of real libraries the largest
+have a tenth of it."""
 _NOT_ZERO = re.compile(rb"[^\0]")
 
 
@@ -74,7 +77,7 @@ def read_container(data: bytes | memoryview, name: str) -> Container:
     view = memoryview(data)
     cursor = Cursor(view, name)
     if is_fatbin(view):
-        container = _read_fatbin(cursor, 0, "")
+        container = _read_fatbin(cursor, 0, "", _MAX_IMAGES)
     elif bytes(view[:4]) in _BUNDLE_MAGICS:
         container = _read_bundle(cursor, 0, "")
     else:
@@ -113,6 +116,7 @@ def read_bare(data: memoryview, name: str, section: str = "", base: int = 0) -> 
 def read_fatbins(cursor: Cursor, section: str, first_index: int = 0) -> Iterator[Container]:
     """Every container between the cursor and its end, with zero bytes between them. Raises FormatError."""
     index = first_index
+    left = _MAX_IMAGES
     while cursor.remaining:
         begin = cursor.position
         found = _NOT_ZERO.search(cursor.data, begin, cursor.end)
@@ -120,16 +124,23 @@ def read_fatbins(cursor: Cursor, section: str, first_index: int = 0) -> Iterator
             return
         # Containers are 8-aligned in their section, and the magic does not begin with a zero byte.
         cursor.seek(begin + (found.start() - begin) // 8 * 8, "container")
-        yield _read_fatbin(cursor, index, section)
+        container = _read_fatbin(cursor, index, section, left)
+        left -= 1 + len(container.images)
+        yield container
         index += 1
 
 
 def read_bundles(cursor: Cursor, section: str, first_index: int = 0) -> Iterator[Container]:
     """As read_fatbins, for the offload bundles of ``.hip_fatbin``, plain and compressed ones mixed."""
     index = first_index
+    left = _MAX_IMAGES
     while found := _NOT_ZERO.search(cursor.data, cursor.position, cursor.end):
         cursor.seek(found.start(), "bundle")
-        yield _read_bundle(cursor, index, section)
+        container = _read_bundle(cursor, index, section)
+        left -= 1 + len(container.images)
+        if left < 0:
+            raise cursor.error("number of images", f"above {_MAX_IMAGES}", "one that a section may have")
+        yield container
         index += 1
 
 
@@ -202,7 +213,7 @@ def build_container(entries: Iterable[bytes]) -> bytes:
     return _HEADER.pack(_MAGIC, _VERSION, _HEADER.size, len(body)) + body
 
 
-def _read_fatbin(cursor: Cursor, index: int, section: str) -> Container:
+def _read_fatbin(cursor: Cursor, index: int, section: str, left: int) -> Container:
     begin = cursor.position
     magic, version, header_size, body_size = cursor.unpack(_HEADER, "container header")
     if magic != _MAGIC:
@@ -219,6 +230,8 @@ def _read_fatbin(cursor: Cursor, index: int, section: str) -> Container:
     entries = Cursor(cursor.data, cursor.file, start=body, end=cursor.position, base=cursor.base)
     images: list[Image] = []
     while entries.remaining:
+        if len(images) >= left:
+            raise entries.error("number of images", f"above {_MAX_IMAGES}", "one that a section may have")
         images.append(read_entry(entries, len(images)))
     return Container(index, CUDA_FATBIN, section, cursor.base + begin, header_size + body_size, tuple(images), header)
 

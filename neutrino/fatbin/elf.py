@@ -7,10 +7,12 @@ until its contents are asked for. Constants are those of the System V gABI.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import struct
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from neutrino.fatbin.cursor import Cursor
 
@@ -21,6 +23,7 @@ ET_REL = 1
 PT_LOAD = 1
 PT_DYNAMIC = 2
 PF_W = 2
+SHT_NULL = 0
 SHT_PROGBITS = 1
 SHT_SYMTAB = 2
 SHT_RELA = 4
@@ -192,19 +195,23 @@ class Elf:
     def file_range(self, address: int) -> tuple[int, int] | None:
         """File offsets (begin, end) of the PT_LOAD's bytes from a virtual address on; None when it is not in
         the file."""
-        for segment in self.segments:
-            offset = address - segment.address
-            if segment.type == PT_LOAD and 0 <= offset < segment.file_size:
-                begin, end = segment.offset + offset, segment.offset + segment.file_size
-                return (begin, end) if end <= len(self.data) else None
-        return None
+        segment = _last_before(self._by_address, address)
+        if segment is None or address - segment.address >= segment.file_size:
+            return None
+        begin, end = segment.offset + address - segment.address, segment.offset + segment.file_size
+        return (begin, end) if end <= len(self.data) else None
 
     def address(self, offset: int) -> int | None:
         """The virtual address of a place in the file; None when no PT_LOAD has it."""
-        for segment in self.segments:
-            if segment.type == PT_LOAD and 0 <= offset - segment.offset < segment.file_size:
-                return segment.address + offset - segment.offset
-        return None
+        segment = _last_before(self._by_offset, offset)
+        if segment is None or offset - segment.offset >= segment.file_size:
+            return None
+        return segment.address + offset - segment.offset
+
+    def section_at(self, offset: int) -> Section | None:
+        """The section whose contents have that place in the file; None when none has."""
+        section = _last_before(self._by_place, offset)
+        return None if section is None or offset - section.offset >= section.size else section
 
     @functools.cached_property
     def dynamic(self) -> dict[int, int]:
@@ -224,6 +231,25 @@ class Elf:
         """A range of the file, not copied. Raises FormatError, which names the field, when it leaves the file."""
         return self._range(offset, size, field)
 
+    # Sorted, so that many places are found soon in files of many segments or sections; those do not overlap.
+
+    @functools.cached_property
+    def _by_address(self) -> tuple[list[int], list[Segment]]:
+        rows = sorted((row for row in self.segments if row.type == PT_LOAD), key=lambda row: row.address)
+        return [row.address for row in rows], rows
+
+    @functools.cached_property
+    def _by_offset(self) -> tuple[list[int], list[Segment]]:
+        rows = [row for row in self.segments if row.type == PT_LOAD and row.file_size]
+        rows.sort(key=lambda row: row.offset)
+        return [row.offset for row in rows], rows
+
+    @functools.cached_property
+    def _by_place(self) -> tuple[list[int], list[Section]]:
+        rows = [row for row in self.sections if row.type not in (SHT_NULL, SHT_NOBITS) and row.size]
+        rows.sort(key=lambda row: row.offset)
+        return [row.offset for row in rows], rows
+
     @functools.cached_property
     def _by_name(self) -> dict[str, Section]:
         return {section.name: section for section in reversed(self.sections)}
@@ -242,6 +268,14 @@ class Elf:
         cursor = self._cursor()
         cursor.seek(offset, f"offset of {field}")
         return cursor.take(size, field)
+
+
+_Row = TypeVar("_Row")
+
+
+def _last_before(rows: tuple[list[int], list[_Row]], place: int) -> _Row | None:
+    index = bisect.bisect_right(rows[0], place)
+    return rows[1][index - 1] if index else None
 
 
 class _Names:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import mmap
 import stat
 import struct
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +46,7 @@ _FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin", ".nv_fatbin.orig")
 """Where nvcc and clang put containers: those for the driver, and those that the device linker has read; and what some
 tools rename the section to that they have moved containers out of."""
 _BUNDLES_SECTION = ".hip_fatbin"
+_OFFLOADING_SECTION = ".llvm.offloading"
 _PATCHED_MAGIC = b"NTSECTN\0"
 """At the start of a patched library's ``.neutrino`` section and its segment: the images there are Neutrino's own."""
 _WRAPPER = struct.Struct("<IIQ")
@@ -59,6 +61,10 @@ _WRAPPERS = {
 _WRAPPER_DATA = 8
 _MAX_MEMBERS = 1 << 16
 """Files that thin archives may name in all: those that name each other could name any number."""
+_MAX_DEPTH = 8
+"""Archives in archives."""
+_MAX_WRAPPED = 1 << 16
+"""Images of containers that only wrappers lead to, in one file: these may overlap."""
 
 
 def read_file(path: str | Path, *, search_data: bool = True) -> tuple[Container, ...]:
@@ -85,11 +91,14 @@ def read_data(data: bytes | memoryview, name: str, *, search_data: bool = True) 
 
 class _Reading:
     """What holds for all parts of a file. paths: the thin archives that are being read, outermost first. members: how
-    many files these have named. search_data: as for read_file."""
+    many files these have named. depth: of archives in archives. nested: the archives that thin ones name members of.
+    search_data: as for read_file."""
 
     def __init__(self, paths: tuple[Path, ...], search_data: bool) -> None:
         self.paths = paths
         self.members = 0
+        self.depth = 0
+        self.nested: dict[Path, memoryview] = {}
         self.search_data = search_data
 
 
@@ -125,6 +134,9 @@ def _is_archive(data: memoryview) -> bool:
 def _in_archive(data: memoryview, name: str, base: int, reading: _Reading) -> Iterator[Container]:
     from neutrino.fatbin.archive import read_members
 
+    if reading.depth >= _MAX_DEPTH:
+        raise FormatError(name, base, "archive", f"in {reading.depth} others", f"at most {_MAX_DEPTH} in each other")
+    reading.depth += 1
     for member in read_members(Cursor(data, name, base=base)):
         inner = f"{name}({member.name})"
         if member.data is not None:
@@ -133,6 +145,7 @@ def _in_archive(data: memoryview, name: str, base: int, reading: _Reading) -> It
             found = _in_thin_member(member, inner, reading)
         for container in found:
             yield replace(container, member=f"{member.name}({container.member})" if container.member else member.name)
+    reading.depth -= 1
 
 
 def _in_member(data: memoryview, name: str, base: int, reading: _Reading) -> Iterator[Container]:
@@ -151,24 +164,26 @@ def _in_thin_member(member: Member, name: str, reading: _Reading) -> Iterator[Co
     if path in reading.paths or reading.members > _MAX_MEMBERS:
         found = "itself" if path in reading.paths else f"more than {_MAX_MEMBERS} files"
         raise FormatError(str(reading.paths[-1]), member.offset, "member", found, "files that thin archives name")
-    data = _map(path)
     if member.nested is not None:
         from neutrino.fatbin.archive import nested_member
 
+        if path not in reading.nested:
+            reading.nested[path] = _map(path)
+        data = reading.nested[path]
         inner = nested_member(Cursor(data, str(path)), member.nested)
         for container in _in_member(inner.data or data[:0], f"{path}({inner.name})", inner.offset, reading):
             yield replace(container, member=inner.name)
         return
     reading.paths = (*reading.paths, path)
-    yield from _in_member(data, str(path), 0, reading)
+    yield from _in_member(_map(path), str(path), 0, reading)
     reading.paths = reading.paths[:-1]
 
 
 def _in_host(elf: Elf, search_data: bool) -> list[Container]:
     """The containers of an ELF file for a CPU: of sections made for them and those that wrappers point to, then images
     in its data."""
-    found = [container for section in elf.sections for container in _of_section(elf, section)]
-    areas = [area for area in _areas(elf) if bytes(elf.data[area.begin : area.begin + 8]) != _PATCHED_MAGIC]
+    found = list(_in_sections(elf))
+    areas = [area for area in _apart(_areas(elf)) if bytes(elf.data[area.begin : area.begin + 8]) != _PATCHED_MAGIC]
     named = [area for area in areas if area.section in _WRAPPER_SECTIONS]
     told = {container.offset for container in found}
     searching = search_data or not found
@@ -179,11 +194,16 @@ def _in_host(elf: Elf, search_data: bool) -> list[Container]:
     known = {container.offset - elf.base for container in found}
     wrappers: dict[int, list[int]] = {}
     places = areas if searching and not named else named
+    left = _MAX_WRAPPED
     for version, (begin, end) in _wrappers(elf, _writable(places, found, elf.base)):
         if begin not in known:
             whole = Cursor(elf.data, elf.file, start=begin, end=end, base=elf.base)
-            found.append(next(_containers(whole, "")))
+            home = elf.section_at(begin)
+            found.append(next(_containers(whole, "" if home is None else home.name)))
             known.add(begin)
+            left -= 1 + len(found[-1].images)
+            if left < 0:
+                raise whole.error("containers of wrappers", f"of more than {_MAX_WRAPPED} images", "fewer")
         wrappers.setdefault(begin, []).append(version)
     if named:
         told |= {begin + elf.base for begin in wrappers}
@@ -196,21 +216,32 @@ def _containers(cursor: Cursor, section: str) -> Iterator[Container]:
     return (read_bundles if is_bundle(cursor.data, cursor.position) else read_fatbins)(cursor, section)
 
 
-def _of_section(elf: Elf, section: Section) -> Iterator[Container]:
-    if not _is_known(section):
-        return
-    begin, end = section.offset, section.offset + len(elf.contents(section))
-    cursor = Cursor(elf.data, elf.file, start=begin, end=end, base=elf.base)
-    if section.name == _BUNDLES_SECTION:
-        yield from read_bundles(cursor, section.name)
-    elif section.name in _FATBIN_SECTIONS:
-        yield from read_fatbins(cursor, section.name)
-    elif container := read_bundled_section(cursor, section.name):
-        yield container
+def _in_sections(elf: Elf) -> Iterator[Container]:
+    """The containers of the sections that are made for them."""
+    behind = 0
+    for section in sorted(filter(_is_known, elf.sections), key=lambda section: section.offset):
+        begin, end = section.offset, section.offset + len(elf.contents(section))
+        if begin == end:
+            continue
+        cursor = Cursor(elf.data, elf.file, start=begin, end=end, base=elf.base)
+        if begin < behind:
+            raise cursor.error(f"section {section.name}", f"from {begin:#x} on", f"from {behind:#x}, the last one's end")
+        behind = end
+        if section.name == _BUNDLES_SECTION:
+            yield from read_bundles(cursor, section.name)
+        elif section.name in _FATBIN_SECTIONS:
+            yield from read_fatbins(cursor, section.name)
+        elif section.name == _OFFLOADING_SECTION:
+            from neutrino.fatbin.offload_binary import read_offload_binaries
+
+            yield from read_offload_binaries(cursor, section.name)
+        elif container := read_bundled_section(cursor, section.name):
+            yield container
 
 
 def _is_known(section: Section) -> bool:
-    return section.name in (*_FATBIN_SECTIONS, _BUNDLES_SECTION) or section.name.startswith(BUNDLE_SECTION)
+    known = (*_FATBIN_SECTIONS, _BUNDLES_SECTION, _OFFLOADING_SECTION)
+    return section.name in known or section.name.startswith(BUNDLE_SECTION)
 
 
 def _areas(elf: Elf) -> Iterator[Area]:
@@ -227,16 +258,24 @@ def _areas(elf: Elf) -> Iterator[Area]:
             yield Area(section.offset, end, section.name, bool(section.flags & SHF_WRITE))
 
 
+def _apart(areas: Iterable[Area]) -> Iterator[Area]:
+    """The areas in the file's order, without what an earlier one has as well."""
+    behind = 0
+    for area in sorted(areas, key=lambda area: area.begin):
+        if area.end > behind:
+            yield Area(max(area.begin, behind), area.end, area.section, area.writable)
+            behind = area.end
+
+
 def _writable(areas: list[Area], found: list[Container], base: int) -> Iterator[Area]:
     """The writable areas, less the containers there."""
     places = sorted((container.offset - base, container.size) for container in found)
     for area in areas:
         if area.writable:
             begin = area.begin
-            for place, size in places:
-                if area.begin <= place < area.end:
-                    yield Area(begin, place, area.section, True)
-                    begin = place + size
+            for place, size in places[bisect_left(places, (area.begin, 0)) : bisect_left(places, (area.end, 0))]:
+                yield Area(begin, place, area.section, True)
+                begin = place + size
             yield Area(begin, area.end, area.section, True)
 
 

@@ -70,9 +70,10 @@ def _dynamic_symbol(elf: Elf, index: int) -> int:
 def _in_object(elf: Elf, offsets: list[int]) -> Iterator[tuple[int, tuple[int, int] | None]]:
     """In an object (ET_REL) by its relocations against symbols of its own sections."""
     relocations = {section.info: section for section in elf.sections if section.type == SHT_RELA}
+    wide = {section.link: section for section in elf.sections if section.type == SHT_SYMTAB_SHNDX}
     by_section: dict[int, dict[int, int]] = {}
     for offset in offsets:
-        home = _section_of(elf, offset)
+        home = elf.section_at(offset)
         if home is not None:
             by_section.setdefault(home.index, {})[offset - home.offset] = offset
     for index, slots in by_section.items():
@@ -80,23 +81,16 @@ def _in_object(elf: Elf, offsets: list[int]) -> Iterator[tuple[int, tuple[int, i
             rows = elf.contents(relocations[index])
             for place, info, addend in _RELA.iter_unpack(rows[: len(rows) // _RELA.size * _RELA.size]):
                 if place in slots:
-                    yield slots[place], _symbol(elf, relocations[index].link, info >> 32, addend)
+                    table = relocations[index].link
+                    yield slots[place], _symbol(elf, table, wide.get(table), info >> 32, addend)
 
 
-def _section_of(elf: Elf, offset: int) -> Section | None:
-    for section in elf.sections:
-        if section.type != SHT_NOBITS and section.offset <= offset < section.offset + section.size:
-            return section
-    return None
-
-
-def _symbol(elf: Elf, table: int, index: int, addend: int) -> tuple[int, int] | None:
+def _symbol(elf: Elf, table: int, wide: Section | None, index: int, addend: int) -> tuple[int, int] | None:
     if table >= len(elf.sections) or elf.sections[table].type != SHT_SYMTAB:
         return None
     at = elf.sections[table].offset + index * SYMBOL.size
     _, _, _, home, value, _ = SYMBOL.unpack(elf.bytes_at(at, SYMBOL.size, f"symbol {index}"))
     if home == SHN_XINDEX:
-        wide = next((s for s in elf.sections if s.type == SHT_SYMTAB_SHNDX and s.link == table), None)
         if wide is None:
             return None
         home = int.from_bytes(elf.bytes_at(wide.offset + 4 * index, 4, f"section of symbol {index}"), "little")
