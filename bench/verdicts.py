@@ -69,16 +69,16 @@ class Verdict:
     figure: str
 
 
-class _BrokenError(Exception):
+class BrokenError(Exception):
     """A bound is broken, or something is missing; the message says which."""
 
 
-def _need(holds: bool, message: str) -> None:
+def need(holds: bool, message: str) -> None:
     if not holds:
-        raise _BrokenError(message)
+        raise BrokenError(message)
 
 
-class _Table:
+class Table:
     """The launches of one run, by column."""
 
     def __init__(self, trace: Mapping[str, Json]) -> None:
@@ -87,7 +87,7 @@ class _Table:
 
     def need(self, columns: Sequence[str]) -> None:
         missing = [name for name in columns if name not in self.columns]
-        _need(not missing, f"columns {', '.join(missing)} are missing")
+        need(not missing, f"columns {', '.join(missing)} are missing")
 
     def __iter__(self) -> Iterator[dict[str, Json]]:
         for row in self.rows:
@@ -123,7 +123,7 @@ def judge(results: Mapping[str, Json]) -> list[Verdict]:
     for case, check in checks:
         try:
             verdicts.append(Verdict(case, True, check()))
-        except _BrokenError as fault:
+        except BrokenError as fault:
             verdicts.append(Verdict(case, False, str(fault)))
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             # Results that lack what they should have; the case is named, whatever form the lack takes.
@@ -133,48 +133,48 @@ def judge(results: Mapping[str, Json]) -> list[Verdict]:
 
 def _provenance(results: Mapping[str, Json]) -> str:
     device = results["device"]
-    _need("H200" in device["device"], f"device is {device['device']!r}, not an H200")
-    _need(device["sm_count"] > 0 and device["clock_khz"] > 0, "multiprocessors or clock are not known")
-    _need(results["driver"].count(".") >= 1, f"driver is {results['driver']!r}")
+    need("H200" in device["device"], f"device is {device['device']!r}, not an H200")
+    need(device["sm_count"] > 0 and device["clock_khz"] > 0, "multiprocessors or clock are not known")
+    need(results["driver"].count(".") >= 1, f"driver is {results['driver']!r}")
     tree = results["tree"]
-    _need(len(tree) == 64 and set(tree) <= set("0123456789abcdef"), f"source tree hash is {tree!r}")
-    _need(not results.get("interrupted"), "the run was interrupted")
+    need(len(tree) == 64 and set(tree) <= set("0123456789abcdef"), f"source tree hash is {tree!r}")
+    need(not results.get("interrupted"), "the run was interrupted")
     return f"{device['device']}, driver {results['driver']}, {device['sm_count']} SMs, tree {tree[:12]}"
 
 
 def _build(results: Mapping[str, Json]) -> str:
     failures = results["build_failures"]
-    _need(not failures, f"nvcc failed for {', '.join(failures)}")
+    need(not failures, f"nvcc failed for {', '.join(failures)}")
     return "all programs built"
 
 
 def _run(results: Mapping[str, Json], entry: Workload, mode: Mode) -> dict[str, Json]:
     run: dict[str, Json] | None = results["runs"].get(entry.name, {}).get(mode.value)
     if run is None:
-        raise _BrokenError(f"{mode.value}: not in the results")
+        raise BrokenError(f"{mode.value}: not in the results")
     if "not_run" in run:
-        raise _BrokenError(f"{mode.value}: not run: {run['not_run']}")
+        raise BrokenError(f"{mode.value}: not run: {run['not_run']}")
     return run
 
 
-def _ended_well(run: Mapping[str, Json], what: str) -> None:
-    _need(not run["timed_out"], f"{what}: did not end")
-    _need(run["exit"] == 0, f"{what}: exit status {run['exit']}")
-    _need(run.get("checks") == "ok", f"{what}: {run.get('checks', 'no report')}")
+def ended_well(run: Mapping[str, Json], what: str) -> None:
+    need(not run["timed_out"], f"{what}: did not end")
+    need(run["exit"] == 0, f"{what}: exit status {run['exit']}")
+    need(run.get("checks") == "ok", f"{what}: {run.get('checks', 'no report')}")
 
 
 def _outputs(results: Mapping[str, Json], entry: Workload) -> str:
     plain = _run(results, entry, Mode.PLAIN)
-    _ended_well(plain, "plain")
-    _need(len(plain["outputs"]) == entry.seeds, f"{len(plain['outputs'])} seeds, not {entry.seeds}")
-    _need(len(set(plain["outputs"])) == entry.seeds, "different seeds gave the same outputs")
+    ended_well(plain, "plain")
+    need(len(plain["outputs"]) == entry.seeds, f"{len(plain['outputs'])} seeds, not {entry.seeds}")
+    need(len(set(plain["outputs"])) == entry.seeds, "different seeds gave the same outputs")
     for mode in entry.modes[1:]:
         run = _run(results, entry, mode)
-        _ended_well(run, mode.value)
+        ended_well(run, mode.value)
         different = sum(one != other for one, other in zip(plain["outputs"], run["outputs"], strict=True))
-        _need(different == 0, f"{mode.value}: outputs of {different} seeds differ from the plain run's")
-        _need(run["stdout"] == plain["stdout"], f"{mode.value}: stdout differs from the plain run's")
-        _need(run["launches"] == plain["launches"], f"{mode.value}: {run['launches']} launches")
+        need(different == 0, f"{mode.value}: outputs of {different} seeds differ from the plain run's")
+        need(run["stdout"] == plain["stdout"], f"{mode.value}: stdout differs from the plain run's")
+        need(run["launches"] == plain["launches"], f"{mode.value}: {run['launches']} launches")
     return f"{entry.seeds} seeds bit-identical in {len(entry.modes)} modes"
 
 
@@ -182,38 +182,38 @@ def _trace(results: Mapping[str, Json], entry: Workload, mode: Mode) -> dict[str
     run = _run(results, entry, mode)
     trace: dict[str, Json] | None = run.get("trace")
     if trace is None:
-        raise _BrokenError("no trace")
+        raise BrokenError("no trace")
     if "trace_error" in trace:
-        raise _BrokenError(f"trace: {trace['trace_error'].strip().splitlines()[-1]}")
+        raise BrokenError(f"trace: {trace['trace_error'].strip().splitlines()[-1]}")
     return trace
 
 
 def _probed(results: Mapping[str, Json], entry: Workload, mode: Mode) -> str:
     trace = _trace(results, entry, mode)
-    _need(trace["complete"], "the trace is not complete")
-    _need(trace["unmatched"] == 0, f"{trace['unmatched']} traced launches that the program did not make")
-    table = _Table(trace)
+    need(trace["complete"], "the trace is not complete")
+    need(trace["unmatched"] == 0, f"{trace['unmatched']} traced launches that the program did not make")
+    table = Table(trace)
     table.need(LAUNCH_COLUMNS)
     launches = _run(results, entry, mode)["launches"]
-    _need(len(table.rows) == launches > 0, f"{len(table.rows)} rows for {launches} launches")
+    need(len(table.rows) == launches > 0, f"{len(table.rows)} rows for {launches} launches")
     figures = []
     for probe in mode.probes:
-        judge_row = _sched if probe == Mode.BLOCK_SCHED.value else _gmem
-        table.need(SCHED_COLUMNS if judge_row is _sched else GMEM_COLUMNS)
-        data_column = "records" if judge_row is _sched else "got_load"
+        judge_row = sched_row if probe == Mode.BLOCK_SCHED.value else gmem_row
+        table.need(SCHED_COLUMNS if judge_row is sched_row else GMEM_COLUMNS)
+        data_column = "records" if judge_row is sched_row else "got_load"
         count = 0
         for index, row in enumerate(table):
             where = f"launch {index} of {row['kernel']}"
             if row["kernel"] in entry.originals:
-                _need(row[data_column] is None, f"{where}: has data, but the kernel cannot be probed")
+                need(row[data_column] is None, f"{where}: has data, but the kernel cannot be probed")
                 continue
-            _need(row[data_column] is not None, f"{where}: no data")
+            need(row[data_column] is not None, f"{where}: no data")
             try:
                 judge_row(row, results["device"])
-            except _BrokenError as fault:
-                raise _BrokenError(f"{where}: {fault}") from None
+            except BrokenError as fault:
+                raise BrokenError(f"{where}: {fault}") from None
             count += 1
-        figures.append(f"{count} launches {'plausible' if judge_row is _sched else 'exact'}")
+        figures.append(f"{count} launches {'plausible' if judge_row is sched_row else 'exact'}")
     return f"{', '.join(figures)}; {_kernels(trace, entry)}"
 
 
@@ -221,38 +221,38 @@ def _slots(row: Mapping[str, Json]) -> int:
     return math.prod(row["grid"]) * -(-math.prod(row["block"]) // LANES)
 
 
-def _sched(row: Mapping[str, Json], device: Mapping[str, Json]) -> None:
+def sched_row(row: Mapping[str, Json], device: Mapping[str, Json]) -> None:
     slots = _slots(row)
-    _need(row["records"] == slots, f"{row['records']} records in {slots} slots")
-    _need(row["zero_start"] == 0, f"{row['zero_start']} slots without a start")
-    _need(row["zero_elapsed"] == 0, f"{row['zero_elapsed']} slots without an elapsed time")
-    _need(
+    need(row["records"] == slots, f"{row['records']} records in {slots} slots")
+    need(row["zero_start"] == 0, f"{row['zero_start']} slots without a start")
+    need(row["zero_elapsed"] == 0, f"{row['zero_elapsed']} slots without an elapsed time")
+    need(
         0 < row["elapsed_min"] <= row["elapsed_median"] <= row["elapsed_max"],
         "elapsed times are out of order",
     )
     bound = row["ms"] * device["clock_khz"] * CLOCK_MARGIN + CLOCK_SLACK
     for name in ("elapsed_max", "span_max"):
-        _need(row[name] <= bound, f"{name} is {row[name]} cycles; {row['ms']} ms hold {bound:.0f}")
-    _need(row["elapsed_max"] <= row["span_max"], "a warp outlasted its multiprocessor's span")
+        need(row[name] <= bound, f"{name} is {row[name]} cycles; {row['ms']} ms hold {bound:.0f}")
+    need(row["elapsed_max"] <= row["span_max"], "a warp outlasted its multiprocessor's span")
     blocks, multiprocessors = math.prod(row["grid"]), device["sm_count"]
-    _need(0 <= row["sm_max"] < multiprocessors, f"multiprocessor {row['sm_max']} of {multiprocessors}")
+    need(0 <= row["sm_max"] < multiprocessors, f"multiprocessor {row['sm_max']} of {multiprocessors}")
     most = min(blocks, multiprocessors)
     least = multiprocessors if blocks >= BLOCKS_A_MULTIPROCESSOR * multiprocessors else 1
-    _need(least <= row["sm_seen"] <= most, f"{row['sm_seen']} multiprocessors for {blocks} blocks")
-    _need(
+    need(least <= row["sm_seen"] <= most, f"{row['sm_seen']} multiprocessors for {blocks} blocks")
+    need(
         1 <= row["resident_max"] <= RESIDENT_WARPS,
         f"{row['resident_max']} warps at once on one multiprocessor",
     )
 
 
-def _gmem(row: Mapping[str, Json], _device: Mapping[str, Json]) -> None:
+def gmem_row(row: Mapping[str, Json], _device: Mapping[str, Json]) -> None:
     for name in GMEM_CLASSES:
         want, got = row[f"want_{name}"], row[f"got_{name}"]
         if want is None:  # spinning: as often as it takes, but at least once by each lane
-            _need(got > 0, f"{name}: nothing counted")
+            need(got > 0, f"{name}: nothing counted")
         else:
-            _need(got == want, f"{name}: {got} B counted, {want} B by hand")
-    _need(row["uncounted"] == 0, f"{row['uncounted']} accesses of unknown size")
+            need(got == want, f"{name}: {got} B counted, {want} B by hand")
+    need(row["uncounted"] == 0, f"{row['uncounted']} accesses of unknown size")
 
 
 def _kernels(trace: Mapping[str, Json], entry: Workload) -> str:
@@ -267,19 +267,19 @@ def _kernels(trace: Mapping[str, Json], entry: Workload) -> str:
             continue
         registers, spills, numerics = kernel["registers"], kernel["spills"], kernel["numerics"]
         for which in ("original", "twin"):
-            _need(0 < registers[which] <= 255, f"{name}: {registers[which]} registers in the {which}")
-            _need(set(spills[which]) == {"stores", "loads"}, f"{name}: no spills given for the {which}")
-        _numerics(name, numerics)
+            need(0 < registers[which] <= 255, f"{name}: {registers[which]} registers in the {which}")
+            need(set(spills[which]) == {"stores", "loads"}, f"{name}: no spills given for the {which}")
+        numerics_kept(name, numerics)
         twins.append(f"{name} {registers['original']}→{registers['twin']}")
-    _need(bool(twins), "no kernel was probed")
+    need(bool(twins), "no kernel was probed")
     for name, reason in entry.originals.items():
-        _need(reason in listed.get(name, ()), f"{name}: {reason!r} is not on record")
+        need(reason in listed.get(name, ()), f"{name}: {reason!r} is not on record")
     for name in entry.captured:
-        _need("graph" in listed.get(name, ()), f"{name}: its captured launches are not on record")
+        need("graph" in listed.get(name, ()), f"{name}: its captured launches are not on record")
     return "registers " + ", ".join(sorted(set(twins)))
 
 
-def _numerics(name: str, numerics: Mapping[str, Json]) -> None:
+def numerics_kept(name: str, numerics: Mapping[str, Json]) -> None:
     """Fused and unfused instructions of the twin, less the probe's own, are the original's.
 
     The assembler may fold the probe's copy of a product into one that is there anyway. And where the text
@@ -294,7 +294,7 @@ def _numerics(name: str, numerics: Mapping[str, Json]) -> None:
         else:
             least = original if mnemonic in PRODUCTS else original + own
             good = least <= twin <= original + own
-        _need(good, f"{name}: {mnemonic}: {original} in the original, {twin} in the twin, {own} its own")
+        need(good, f"{name}: {mnemonic}: {original} in the original, {twin} in the twin, {own} its own")
 
 
 def _workload(name: str) -> Workload:
@@ -308,7 +308,7 @@ def _fused(results: Mapping[str, Json]) -> str:
         kernels = {kernel["name"]: kernel for kernel in trace["kernels"]}
         for name, mnemonic in FUSED.items():
             fused = kernels[name]["numerics"]["original"].get(mnemonic, 0)
-            _need(fused > 0, f"{name}: no {mnemonic} in the original: the case does not try what it should")
+            need(fused > 0, f"{name}: no {mnemonic} in the original: the case does not try what it should")
             counts.append(fused)
     return f"{sum(counts)} fused instructions in {len(counts)} twins' originals, all kept"
 
@@ -316,19 +316,19 @@ def _fused(results: Mapping[str, Json]) -> str:
 def _clocks(results: Mapping[str, Json]) -> str:
     clocks = _trace(results, _workload("clocks"), Mode.BLOCK_SCHED)["clocks"]
     rows = [dict(zip(clocks["columns"], row, strict=True)) for row in clocks["rows"]]
-    _need(len(rows) == _workload("clocks").seeds, f"{len(rows)} launches compared")
+    need(len(rows) == _workload("clocks").seeds, f"{len(rows)} launches compared")
     for index, row in enumerate(rows):
         for name in ("other_sm", "started_late", "ended_early"):
-            _need(row[name] == 0, f"launch {index}: {row[name]} warps: {name}")
+            need(row[name] == 0, f"launch {index}: {row[name]} warps: {name}")
         median = row["excess_median"]
-        _need(0 < median <= EXCESS_MEDIAN, f"launch {index}: the median warp's excess is {median} cycles")
-    _need(len(clocks["samples"]) >= 100, f"{len(clocks['samples'])} samples")
+        need(0 < median <= EXCESS_MEDIAN, f"launch {index}: the median warp's excess is {median} cycles")
+    need(len(clocks["samples"]) >= 100, f"{len(clocks['samples'])} samples")
     for first, last, sm, start, elapsed, probed_sm in clocks["samples"]:
-        _need(
+        need(
             start <= first < last <= start + elapsed,
             f"sample [{first}, {last}] is not in [{start}, {start + elapsed}]",
         )
-        _need(sm == probed_sm, f"sample on multiprocessor {sm}, recorded {probed_sm}")
+        need(sm == probed_sm, f"sample on multiprocessor {sm}, recorded {probed_sm}")
     warps = sum(row["warps"] for row in rows)
     excess = statistics.median(row["excess_median"] for row in rows)
     return f"{warps} warps bracketed, median excess {excess:.0f} cycles"
@@ -336,9 +336,9 @@ def _clocks(results: Mapping[str, Json]) -> str:
 
 def _streams(results: Mapping[str, Json]) -> str:
     counts = _trace(results, _workload("streams"), Mode.BLOCK_SCHED)["overlaps"]
-    _need(len(counts) == _workload("streams").seeds, f"{len(counts)} pairs of launches")
+    need(len(counts) == _workload("streams").seeds, f"{len(counts)} pairs of launches")
     together = sum(count > 0 for count in counts)
-    _need(2 * together >= len(counts), f"only {together} of {len(counts)} pairs ran at once")
+    need(2 * together >= len(counts), f"only {together} of {len(counts)} pairs ran at once")
     return f"{together} of {len(counts)} pairs at once, on {max(counts)} multiprocessors at most"
 
 
@@ -346,15 +346,15 @@ def _spin(results: Mapping[str, Json]) -> str:
     entry = _workload("spin")
     for mode in (Mode.BLOCK_SCHED, Mode.GMEM_BYTES):
         run = _run(results, entry, mode)
-        _ended_well(run, mode.value)
-        table = _Table(_trace(results, entry, mode))
+        ended_well(run, mode.value)
+        table = Table(_trace(results, entry, mode))
         data_column = "records" if mode is Mode.BLOCK_SCHED else "got_load"
         kernels = [row["kernel"] for row in table if row[data_column] is not None]
         spins, further = kernels.count("spin"), kernels.count("further")
-        _need(spins > entry.seeds, f"{mode.value}: {spins} spinning launches with data")
-        _need(further >= entry.seeds * FURTHER_LAUNCHES, f"{mode.value}: {further} further launches with data")
-        _need(len(run["extra"]["spun_ms"]) == entry.seeds, f"{mode.value}: not every round ended")
-        _need(run["extra"]["further_each"] >= FURTHER_LAUNCHES, f"{mode.value}: too few further launches")
+        need(spins > entry.seeds, f"{mode.value}: {spins} spinning launches with data")
+        need(further >= entry.seeds * FURTHER_LAUNCHES, f"{mode.value}: {further} further launches with data")
+        need(len(run["extra"]["spun_ms"]) == entry.seeds, f"{mode.value}: not every round ended")
+        need(run["extra"]["further_each"] >= FURTHER_LAUNCHES, f"{mode.value}: too few further launches")
     return f"{entry.seeds} rounds of {FURTHER_LAUNCHES} further probed launches ended with each probe"
 
 
@@ -362,17 +362,17 @@ def _reload(results: Mapping[str, Json]) -> str:
     entry = _workload("reload")
     for mode in entry.modes:
         extra = _run(results, entry, mode)["extra"]
-        _need(extra["rounds"] >= RELOADS, f"{mode.value}: {extra['rounds']} rounds")
-        _need(extra["image_addresses"] == 1, f"{mode.value}: images from {extra['image_addresses']} addresses")
+        need(extra["rounds"] >= RELOADS, f"{mode.value}: {extra['rounds']} rounds")
+        need(extra["image_addresses"] == 1, f"{mode.value}: images from {extra['image_addresses']} addresses")
     extra = _run(results, entry, Mode.BLOCK_SCHED)["extra"]
     shared = f"{extra['module_handles_of_both']} module and {extra['function_handles_of_both']} function handles"
     return f"{RELOADS} rounds; {shared} served both images"
 
 
 def _asynchronous(results: Mapping[str, Json]) -> str:
-    table = _Table(_trace(results, _workload("triton_matmul"), Mode.GMEM_BYTES))
+    table = Table(_trace(results, _workload("triton_matmul"), Mode.GMEM_BYTES))
     copied = sum(row["got_async"] for row in table)
-    _need(copied > 0, "no asynchronous copies were counted")
+    need(copied > 0, "no asynchronous copies were counted")
     return f"{copied} B copied asynchronously"
 
 
@@ -381,39 +381,39 @@ def _first(results: Mapping[str, Json]) -> str:
     runs = [run for modes in results["runs"].values() for run in modes.values() if run.get("trace")]
     starts = sum(run["ptxas_started"] for run in runs)
     imports = sum("neutrino.patch" in run["imported"] for run in runs)
-    _need(starts > 0, "no start of ptxas was seen in any first run: the watch does not work")
-    _need(imports > 0, "no import of the patcher was seen in any first run: the watch does not work")
+    need(starts > 0, "no start of ptxas was seen in any first run: the watch does not work")
+    need(imports > 0, "no import of the patcher was seen in any first run: the watch does not work")
     return f"{starts} starts of ptxas, patcher imported in {imports} runs"
 
 
 def _warm(results: Mapping[str, Json], name: str) -> str:
     run = results["warm"][name]
-    _need("not_run" not in run, "not run")
-    _ended_well(run, "second run")
+    need("not_run" not in run, "not run")
+    ended_well(run, "second run")
     plain = results["runs"][name]["plain"]
-    _need(run["outputs"] == plain["outputs"], "outputs differ from the plain run's")
-    _need(run["ptxas_started"] == 0, f"ptxas was started {run['ptxas_started']} times")
+    need(run["outputs"] == plain["outputs"], "outputs differ from the plain run's")
+    need(run["ptxas_started"] == 0, f"ptxas was started {run['ptxas_started']} times")
     imported = [module for module in run["imported"] if module not in NO_PATCHER]
-    _need(not imported, f"imported {', '.join(imported)}")
+    need(not imported, f"imported {', '.join(imported)}")
     images = run["trace"]["images"]
-    _need(bool(images), "no image on record")
+    need(bool(images), "no image on record")
     for kind, size, cached, ready_ms in images:
-        _need(cached, f"{kind} of {size} B was not found in the cache")
-        _need(0 <= ready_ms <= READY_MS, f"{kind} of {size} B took {ready_ms} ms to be ready")
+        need(cached, f"{kind} of {size} B was not found in the cache")
+        need(0 <= ready_ms <= READY_MS, f"{kind} of {size} B took {ready_ms} ms to be ready")
     slowest = max(image[3] for image in images)
     return f"{len(images)} cached images, the slowest ready in {slowest:.2f} ms; no ptxas, no patcher"
 
 
 def _submit_samples(results: Mapping[str, Json], mode: str) -> list[float]:
     runs = results["submit"][mode]
-    _need(len(runs) == SUBMIT_PROCESSES, f"{len(runs)} processes, not {SUBMIT_PROCESSES}")
+    need(len(runs) == SUBMIT_PROCESSES, f"{len(runs)} processes, not {SUBMIT_PROCESSES}")
     samples: list[float] = []
     for run in runs:
-        _ended_well(run, mode)
-        _need(run["extra"]["launches"] == SUBMIT_LAUNCHES, f"{run['extra']['launches']} launches")
+        ended_well(run, mode)
+        need(run["extra"]["launches"] == SUBMIT_LAUNCHES, f"{run['extra']['launches']} launches")
         samples += run["extra"]["submit_us"]
-    _need(len(samples) == SUBMIT_PROCESSES * SUBMIT_REPETITIONS, f"{len(samples)} samples")
-    _need(all(sample > 0 for sample in samples), "a sample is not positive")
+    need(len(samples) == SUBMIT_PROCESSES * SUBMIT_REPETITIONS, f"{len(samples)} samples")
+    need(all(sample > 0 for sample in samples), "a sample is not positive")
     return samples
 
 
@@ -421,7 +421,7 @@ def _submit(results: Mapping[str, Json], mode: str) -> str:
     median = statistics.median(_submit_samples(results, mode))
     plain = statistics.median(_submit_samples(results, "plain"))
     outputs = {digest for run in results["submit"][mode] for digest in run["outputs"]}
-    _need(outputs == set(results["submit"]["plain"][0]["outputs"]), "outputs differ from the plain run's")
+    need(outputs == set(results["submit"]["plain"][0]["outputs"]), "outputs differ from the plain run's")
     if mode == "plain":
         return f"{median:.2f} µs"
     listed = ""
@@ -431,14 +431,14 @@ def _submit(results: Mapping[str, Json], mode: str) -> str:
         for kernel in run["trace"]["kernels"]:
             for word, count in kernel["counters"].items():
                 counters[word] = counters.get(word, 0) + count
-        _need(sum(counters.values()) == total, f"{sum(counters.values())} launches on record of {total}")
+        need(sum(counters.values()) == total, f"{sum(counters.values())} launches on record of {total}")
         expected = "not-selected" if mode == "not_probed" else "probed"
-        _need(counters.get(expected, 0) > 0, f"no launch was {expected}: {counters}")
+        need(counters.get(expected, 0) > 0, f"no launch was {expected}: {counters}")
         if mode == "not_probed":
-            _need(set(counters) == {expected}, f"not all launches were {expected}: {counters}")
+            need(set(counters) == {expected}, f"not all launches were {expected}: {counters}")
         listed = ", ".join(f"{word} {count}" for word, count in sorted(counters.items()))
     guard = NOT_PROBED_US if mode == "not_probed" else PROBED_US
-    _need(median - plain <= guard, f"{median:.2f} µs against {plain:.2f} µs: more than {guard} µs above")
+    need(median - plain <= guard, f"{median:.2f} µs against {plain:.2f} µs: more than {guard} µs above")
     return f"{median:.2f} µs, {median - plain:+.2f} µs, {median / plain:.2f} × plain; {listed}"
 
 

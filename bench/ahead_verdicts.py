@@ -1,0 +1,217 @@
+"""Recompute every verdict on libraries patched ahead of time from the committed raw numbers.
+
+    python -m bench.ahead_verdicts [FILE]
+
+Prints one line a verdict. Exit status: 0 all good, 1 a bound is broken or a case is missing, 2 no readable file.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.ahead_cases import (
+    ALL_PROBES,
+    EMITTED,
+    LEAST_FUNCTIONS,
+    LEAST_OF_CTRANSLATE2,
+    LIBRARIES,
+    RECORDS,
+    SEEDS,
+    SILENT,
+    SUBMIT_PROCESSES,
+    Way,
+)
+from bench.measure import GMEM_COLUMNS, LAUNCH_COLUMNS, SCHED_COLUMNS
+from bench.verdicts import BrokenError, Table, Verdict, ended_well, gmem_row, need, numerics_kept, sched_row
+
+Json = Any
+
+RESULTS = Path(__file__).parent / "results" / "ahead_h200.json"
+NOT_RECORDING_US = 0.3
+"""By how much the median submission may be slower with a stub that does not record: its noise, not its cost."""
+_OTHER_PROBES = ("gmem_bytes",)
+
+
+def judge(results: Mapping[str, Json]) -> list[Verdict]:
+    """Every verdict, the good and the bad, in a fixed order."""
+    checks: list[tuple[str, Callable[[], str]]] = [
+        ("provenance", partial(_provenance, results)),
+        ("patched", partial(_patched, results)),
+    ]
+    cases = {library.name: library.ways for library in LIBRARIES}
+    cases |= {f"emit_{emit}": (Way.STUB,) for emit in EMITTED}
+    cases |= {"loader": (Way.BARE, Way.STUB, Way.COMMAND)}
+    cases |= {f"torch_{name}": (Way.BARE, Way.STUB) for name in ("vecadd", "linked")}
+    for name, ways in cases.items():
+        checks.append((f"{name}: outputs", partial(_outputs, results, name, ways)))
+        checks += [(f"{name}: {way.value}", partial(_recorded, results, name, way)) for way in ways if way in RECORDS]
+    checks += [("torch: its own work", partial(_torch, results)), ("submit: not recording", partial(_submit, results)),
+               ("ctranslate2: patched", partial(_ctranslate2_patched, results)),
+               ("ctranslate2: used", partial(_ctranslate2_used, results))]  # fmt: skip
+    verdicts = []
+    for case, check in checks:
+        try:
+            verdicts.append(Verdict(case, True, check()))
+        except BrokenError as fault:
+            verdicts.append(Verdict(case, False, str(fault)))
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            # Results that lack what they should have; the case is named, whatever form the lack takes.
+            verdicts.append(Verdict(case, False, f"missing or malformed: {type(error).__name__}: {error}"))
+    return verdicts
+
+
+def _provenance(results: Mapping[str, Json]) -> str:
+    device = results["device"]
+    need("H200" in device["device"], f"device is {device['device']!r}, not an H200")
+    need(device["sm_count"] > 0 and device["clock_khz"] > 0, "multiprocessors or clock are not known")
+    tree = results["tree"]
+    need(len(tree) == 64 and set(tree) <= set("0123456789abcdef"), f"source tree hash is {tree!r}")
+    need(not results.get("interrupted"), "the run was interrupted")
+    failures = {**results["build_failures"], **results["link_failures"]}
+    need(not failures, f"the build failed for {', '.join(failures)}")
+    return f"{device['device']}, driver {results['driver']}, {device['sm_count']} SMs, tree {tree[:12]}"
+
+
+def _patched(results: Mapping[str, Json]) -> str:
+    wanted = {f"{library.name}_both" for library in LIBRARIES} | {f"vecadd_emit_{emit}" for emit in EMITTED}
+    wanted |= {"vecadd_single", "submit_single"}
+    kernels = 0
+    for name in sorted(wanted):
+        kept = results["patched"][name]
+        need(kept["exit"] == 0, f"{name}: exit status {kept['exit']}")
+        need(kept["check"] == 0, f"{name}: --check says {kept['check']}")
+        need(kept["reasons"] == {"probed": kept["kernels"]}, f"{name}: {kept['reasons']}")
+        kernels += kept["kernels"]
+    return f"{len(wanted)} libraries, {kernels} kernels, all probed"
+
+
+def _run(results: Mapping[str, Json], name: str, way: Way) -> dict[str, Json]:
+    run: dict[str, Json] = results["runs"][name][way.value]
+    need("not_run" not in run, f"{way.value}: not run: {run.get('not_run')}")
+    ended_well(run, way.value)
+    return run
+
+
+def _outputs(results: Mapping[str, Json], name: str, ways: tuple[Way, ...]) -> str:
+    plain = _run(results, name, Way.PLAIN)
+    need(len(set(plain["outputs"])) == len(plain["outputs"]) or name == "loader", "seeds with the same outputs")
+    need(len(plain["outputs"]) >= SEEDS, f"{len(plain['outputs'])} seeds")
+    for way in (Way.PLAIN, *ways):
+        run = _run(results, name, way)
+        need(run["outputs"] == plain["outputs"], f"{way.value}: other outputs than the original library's")
+        need(run["stdout"] == plain["stdout"], f"{way.value}: stdout differs")
+        need(run["launches"] == plain["launches"] > 0, f"{way.value}: {run['launches']} launches")
+        traces = 0 if way in SILENT else 1
+        need(run["traces"] == traces, f"{way.value}: {run['traces']} traces, not {traces}")
+    return f"{len(plain['outputs'])} seeds bit-identical in {len(ways) + 1} ways"
+
+
+def _recorded(results: Mapping[str, Json], name: str, way: Way) -> str:
+    run = _run(results, name, way)
+    trace = run["trace"]
+    need("trace_error" not in trace, f"trace: {trace.get('trace_error', '').strip()[-200:]}")
+    need(trace["complete"], "the trace is not complete")
+    if not name.startswith("torch"):
+        need(trace["unmatched"] == 0, f"{trace['unmatched']} traced launches that the program did not make")
+    probes = _OTHER_PROBES if way is Way.OTHER else ALL_PROBES
+    table = Table(trace)
+    table.need(LAUNCH_COLUMNS)
+    table.need(GMEM_COLUMNS)
+    if way is Way.OTHER:
+        need("records" not in table.columns, "the library's own probe recorded beside the run's")
+    else:
+        table.need(SCHED_COLUMNS)
+    need(len(table.rows) == run["launches"] > 0, f"{len(table.rows)} rows for {run['launches']} launches")
+    for index, row in enumerate(table):
+        where = f"launch {index} of {row['kernel']}"
+        need(row["got_load"] is not None, f"{where}: no data")
+        try:
+            gmem_row(row, results["device"])
+            if "block_sched" in probes:
+                sched_row(row, results["device"])
+        except BrokenError as fault:
+            raise BrokenError(f"{where}: {fault}") from None
+    twins = [kernel for kernel in trace["kernels"] if kernel["reason"] == "probed"]
+    need(bool(twins), "no kernel was probed")
+    for kernel in twins:
+        if kernel["numerics"]:
+            numerics_kept(kernel["name"], kernel["numerics"])
+    kernels = len({kernel["name"] for kernel in twins})
+    return f"{len(table.rows)} launches of {kernels} kernels as {' and '.join(probes)} must have them"
+
+
+def _torch(results: Mapping[str, Json]) -> str:
+    seen = set()
+    for name in ("torch_vecadd", "torch_linked"):
+        for way in (Way.PLAIN, Way.BARE, Way.STUB):
+            digests = _run(results, name, way)["torch"]["digests"]
+            need(len(digests) == 3, f"{name}: {way.value}: {len(digests)} digests")
+            seen.update(digests)
+    need(len(seen) == 1, f"PyTorch computed {len(seen)} different results")
+    return "the same results before and after loading, with and without a patched library"
+
+
+def _submit(results: Mapping[str, Json]) -> str:
+    medians = {}
+    for mode in ("plain", "bare"):
+        runs = results["submit"][mode]
+        need(len(runs) == SUBMIT_PROCESSES, f"{mode}: {len(runs)} processes")
+        for run in runs:
+            ended_well(run, mode)
+            need(run["traces"] == 0, f"{mode}: recorded")
+        medians[mode] = statistics.median(sample for run in runs for sample in run["extra"]["submit_us"])
+    added = medians["bare"] - medians["plain"]
+    need(added <= NOT_RECORDING_US, f"a submission takes {added:.3f} µs more than {medians['plain']:.3f} µs")
+    return f"{medians['plain']:.3f} µs a launch, {added:+.3f} µs with the stub that does not record"
+
+
+def _ctranslate2_patched(results: Mapping[str, Json]) -> str:
+    kept = results["ctranslate2"]["patched"]
+    need(kept["exit"] == 0 and kept["check"] == 0, f"exit status {kept['exit']}, --check {kept.get('check')}")
+    need(kept["kernels"] >= LEAST_OF_CTRANSLATE2, f"{kept['kernels']} kernels")
+    need(kept["reasons"] == {"probed": kept["kernels"]}, str(kept["reasons"]))
+    return f"all {kept['kernels']} kernels in {kept['seconds']:.0f} s"
+
+
+def _ctranslate2_used(results: Mapping[str, Json]) -> str:
+    plain, probed = (results["ctranslate2"][way.value] for way in (Way.PLAIN, Way.STUB))
+    for what, run in (("plain", plain), ("patched", probed)):
+        ended_well(run, what)
+        need(len(run["outputs"]) >= LEAST_FUNCTIONS, f"{what}: {len(run['outputs'])} functions")
+    need(plain["outputs"] == probed["outputs"], "other outputs than the original library's")
+    trace = probed["trace"]
+    need("trace_error" not in trace, f"trace: {trace.get('trace_error', '').strip()[-200:]}")
+    need(trace["complete"], "the trace is not complete")
+    launched = set()
+    for row in Table(trace):
+        if row["records"] is None:
+            continue
+        # The program does not time these launches: all of block_sched that needs no time.
+        sched_row({**row, "ms": 1e6}, results["device"])
+        launched.add(row["kernel"])
+    need(len(launched) >= LEAST_FUNCTIONS, f"{len(launched)} kernels were recorded")
+    return f"{len(plain['outputs'])} functions bit-identical, {len(launched)} kernels recorded"
+
+
+def main(arguments: list[str]) -> int:
+    """The command line above."""
+    path = Path(arguments[0]) if arguments else RESULTS
+    try:
+        results = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        print(f"{path}: {error}", file=sys.stderr)
+        return 2
+    judged = judge(results)
+    for verdict in judged:
+        print(f"{'good' if verdict.good else 'BAD '}  {verdict.case}: {verdict.figure}")
+    return 0 if all(verdict.good for verdict in judged) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

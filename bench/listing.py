@@ -1,0 +1,197 @@
+"""How long a bare listing takes beside ``cuobjdump -lelf -lptx``, and how much memory.
+
+    python -m bench.listing record LIBRARY ...     writes bench/results/listing.json; the machine must be idle
+    python -m bench.listing judge                  recomputes the verdicts
+
+Libraries of 100 to 240 MB count for the time: NVIDIA's libcurand 11.8 (nvidia-curand-cu11) and libnccl 2.21.5
+(nvidia-nccl-cu11), from PyPI. They are listed, nothing of them is decoded. For the memory a fatbin of 2.6 GB is made
+here, whose machine code is one hole. Runs of the two programs take turns, so that what else the machine does falls on
+both alike. Python's own start and the start of the command are measured too: they are most of what a listing takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.tree import tree_hash
+from neutrino.toolchain import find_tool
+
+Json = Any
+_ROOT = Path(__file__).resolve().parent.parent
+RESULTS = _ROOT / "bench" / "results" / "listing.json"
+ROUNDS = 9
+MOST_TIMES = 1.2
+"""Of cuobjdump's best time."""
+MOST_BYTES = 200 << 20
+SIZES = (100_000_000, 240_000_000)
+HUGE = 2_600_000_000
+_HUGE_IMAGES = 1133
+_OURS = [sys.executable, "-m", "neutrino.cli.extract"]
+
+
+def record(libraries: Sequence[Path]) -> Json:
+    """Raw samples: for each library and program seconds of wall clock, of processor, and peak bytes, run by run."""
+    cuobjdump = find_tool("cuobjdump")
+    results: Json = {
+        "tree": tree_hash(_ROOT),
+        "python": platform.python_version(),
+        "cuobjdump": _version(cuobjdump),
+        "start": {
+            "python": [_run([sys.executable, "-c", "pass"]) for _ in range(ROUNDS)],
+            "command": [_run([*_OURS, "--version"]) for _ in range(ROUNDS)],
+        },
+        "libraries": [],
+    }
+    for path in libraries:
+        tool = _that_reads(path, cuobjdump)
+        row: Json = {"name": path.name, "bytes": path.stat().st_size, "cuobjdump": _version(tool)}
+        row |= {"ours": [], "theirs": []}
+        commands = {"ours": [*_OURS, path], "theirs": [tool, "-lelf", "-lptx", path]}
+        row["images"] = {who: _images(command) for who, command in commands.items()}
+        for _ in range(ROUNDS):
+            for who, command in commands.items():
+                row[who].append(_run(command))
+        row["load"] = os.getloadavg()[0]
+        results["libraries"].append(row)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "huge.fatbin"
+        _write_huge(path)
+        results["huge"] = {"bytes": path.stat().st_size, "images": _images([*_OURS, path]), "run": _run([*_OURS, path])}
+    return results
+
+
+def judge(results: Json) -> list[str]:
+    """What of the results is not as it must be; nothing when all is."""
+    wrong = []
+    counted = [row for row in results["libraries"] if SIZES[0] <= row["bytes"] <= SIZES[1]]
+    if len(counted) < 2:
+        wrong.append(f"{len(counted)} libraries of {SIZES[0]} to {SIZES[1]} bytes, at least 2 are needed")
+    for row in counted:
+        if min(len(row["ours"]), len(row["theirs"])) < ROUNDS:
+            wrong.append(f"{row['name']}: fewer than {ROUNDS} runs")
+            continue
+        ours, theirs = (min(run["seconds"] for run in row[who]) for who in ("ours", "theirs"))
+        if ours > MOST_TIMES * theirs:
+            times = f"{ours * 1e3:.0f} ms, cuobjdump {theirs * 1e3:.0f} ms: {ours / theirs:.2f} times"
+            wrong.append(f"{row['name']}: {times}")
+    for row in results["libraries"]:
+        if row["images"]["ours"] < row["images"]["theirs"] or not row["images"]["theirs"]:
+            wrong.append(f"{row['name']}: {row['images']['ours']} images, cuobjdump lists {row['images']['theirs']}")
+        most = max(run["peak_bytes"] for run in row["ours"])
+        if most > MOST_BYTES:
+            wrong.append(f"{row['name']}: {most >> 20} MiB of memory, at most {MOST_BYTES >> 20}")
+    huge = results["huge"]
+    if huge["bytes"] < HUGE or huge["images"] != _HUGE_IMAGES or huge["run"]["peak_bytes"] > MOST_BYTES:
+        wrong.append(f"{huge['bytes']} bytes: {huge['images']} images, {huge['run']['peak_bytes'] >> 20} MiB of memory")
+    return wrong
+
+
+def table(results: Json) -> str:
+    """The figures for people, one library a line."""
+    lines = []
+    for row in results["libraries"]:
+        ours, theirs = (min(run["seconds"] for run in row[who]) * 1e3 for who in ("ours", "theirs"))
+        cpu, their_cpu = (min(run["cpu_seconds"] for run in row[who]) * 1e3 for who in ("ours", "theirs"))
+        lines.append(
+            f"{row['name']}: {row['bytes'] / 1e6:.0f} MB, {row['images']['ours']} images: {ours:.0f} ms, cuobjdump "
+            f"{theirs:.0f} ms ({ours / theirs:.2f}); processor {cpu:.0f}, {their_cpu:.0f} ms; "
+            f"{max(run['peak_bytes'] for run in row['ours']) >> 20} MiB"
+        )
+    start = {what: min(run["seconds"] for run in runs) * 1e3 for what, runs in results["start"].items()}
+    lines.append(f"of which Python's start {start['python']:.0f} ms, with the command's {start['command']:.0f} ms")
+    huge = results["huge"]
+    lines.append(f"{huge['bytes'] / 1e9:.1f} GB: {huge['run']['seconds']:.2f} s, {huge['run']['peak_bytes'] >> 20} MiB")
+    return "\n".join(lines)
+
+
+def _run(command: Sequence[str | Path]) -> Json:
+    begin = time.perf_counter()
+    process = subprocess.Popen(
+        [str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_environment()
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begin
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command}: exit status {process.returncode}")
+    # ru_maxrss is in KiB (getrusage(2)).
+    return {
+        "seconds": round(seconds, 6),
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 6),
+        "peak_bytes": usage.ru_maxrss << 10,
+    }
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(_ROOT)}
+
+
+def _images(command: Sequence[str | Path]) -> int:
+    """How many images a program lists: rows of ours begin with CONTAINER.IMAGE, cuobjdump's name a file each."""
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, check=True, env=_environment()
+    )
+    first = [line.split()[0] for line in done.stdout.splitlines() if line.split()]
+    return sum(word in {"PTX", "ELF"} or word.replace(".", "", 1).isdigit() for word in first)
+
+
+def _version(tool: Path) -> str:
+    done = subprocess.run([tool, "--version"], capture_output=True, text=True, check=True)
+    return next(line for line in done.stdout.splitlines() if "release" in line).strip()
+
+
+def _that_reads(path: Path, cuobjdump: Path) -> Path:
+    """A cuobjdump that lists the library: 13 refuses what has code for sm_35, which 12's (as Triton ships it) reads."""
+    named = os.environ.get("BENCH_CUOBJDUMP")
+    for tool in (cuobjdump, *([Path(named)] if named else [])):
+        done = subprocess.run([tool, "-lelf", "-lptx", path], capture_output=True, check=False)
+        if done.returncode == 0 and done.stdout:
+            return tool
+    raise SystemExit(f"{path}: no cuobjdump here reads it; name an older one in BENCH_CUOBJDUMP")
+
+
+def _write_huge(path: Path) -> None:
+    """One container of cubins that are holes, more than 2 GiB of it."""
+    size = HUGE // _HUGE_IMAGES // 8 * 8 + 8
+    entry = struct.Struct("<HHIQIIHHIIIQQQ")
+    header = entry.pack(2, 0x0101, entry.size, size, 0, 0, 7, 1, 80, 0, 0, 0x11, 0, 0)
+    step = entry.size + size
+    with path.open("wb") as file:
+        file.write(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, step * _HUGE_IMAGES))
+        for index in range(_HUGE_IMAGES):
+            file.seek(16 + index * step)
+            file.write(header)
+        file.truncate(16 + step * _HUGE_IMAGES)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above. Returns 1 when a bound is not met."""
+    parser = argparse.ArgumentParser(prog="bench.listing")
+    parser.add_argument("action", choices=("record", "judge"))
+    parser.add_argument("libraries", nargs="*", type=Path)
+    options = parser.parse_args(arguments)
+    if options.action == "record":
+        results = record(options.libraries)
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    else:
+        results = json.loads(RESULTS.read_text())
+    print(table(results))
+    wrong = judge(results)
+    for line in wrong:
+        print(f"not met: {line}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
