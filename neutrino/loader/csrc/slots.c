@@ -430,10 +430,14 @@ static struct known look_through(const struct object *object, uint64_t name, boo
 /* Under the dynamic loader's lock: no object is halfway loaded, none comes or goes. */
 static void pass(void)
 {
+	static int passing;
 	struct objects objects = {0};
 	uint64_t state = state_now();
 	bool with_driver = state & 1;
 
+	/* A malloc of the program's may look something up: that is this very thread. */
+	if (__atomic_exchange_n(&passing, 1, __ATOMIC_ACQ_REL))
+		return;
 	pthread_mutex_lock(&mutex);
 	dl_iterate_phdr(count_object, &objects);
 	objects.room = objects.count;
@@ -459,6 +463,7 @@ static void pass(void)
 	free(objects.rows);
 	__atomic_store_n(&seen_state, state, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&mutex);
+	__atomic_store_n(&passing, 0, __ATOMIC_RELEASE);
 }
 
 /*
@@ -524,7 +529,8 @@ static bool asks_who_calls(void *handle, const char *name)
 
 	if (handle != RTLD_DEFAULT)
 		return handle == RTLD_NEXT;
-	return !nt_driver_load() || !nt_driver_wrapper_named(name, &real) || dlsym(RTLD_DEFAULT, name) != real;
+	return name[0] != 'c' || name[1] != 'u' || !nt_driver_load() || !nt_driver_wrapper_named(name, &real) ||
+	       dlsym(RTLD_DEFAULT, name) != real;
 }
 
 void *nt_slots_dlsym_try(void *handle, const char *name)
