@@ -6,6 +6,7 @@ the linkers.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -283,6 +284,23 @@ def test_sections_of_any_size(parts, cut, mode, workshop, tmp_path):
     check_runs(workshop, target, tmp_path)
     restore(target, target)
     assert target.read_bytes() == host.read_bytes()
+
+
+def test_copied_where_the_kernel_cannot(workshop, tmp_path, monkeypatch):
+    """As across file systems, at once or after a part."""
+    host = workshop.host("so-2mib")
+    attach(host, tmp_path / "expected", section(), NOWHERE)
+    copy_file_range = os.copy_file_range
+    for allowed in (0, 300_000):
+
+        def limited(source: int, target: int, count: int, begin: int, to: int, allowed: int = allowed) -> int:
+            if begin >= allowed:
+                raise OSError(errno.EXDEV, "cross-device")
+            return copy_file_range(source, target, min(count, allowed), begin, to)
+
+        monkeypatch.setattr(os, "copy_file_range", limited)
+        attach(host, tmp_path / "target", section(), NOWHERE)
+        assert (tmp_path / "target").read_bytes() == (tmp_path / "expected").read_bytes()
 
 
 CHILD = """
