@@ -6,6 +6,7 @@ from __future__ import annotations
 import mmap
 import stat
 import struct
+import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -110,6 +111,9 @@ def _map(path: Path) -> memoryview:
     if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
         raise FormatError(str(path), 0, "file", "empty or not a regular file", "a file with content")
     with path.open("rb") as file:
+        if sys.version_info >= (3, 13):
+            # The map needs no descriptor of its own: a thin archive may name more files than a process may have open.
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, trackfd=False))
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
@@ -225,7 +229,7 @@ def _in_sections(elf: Elf) -> Iterator[Container]:
             continue
         cursor = Cursor(elf.data, elf.file, start=begin, end=end, base=elf.base)
         if begin < behind:
-            raise cursor.error(f"section {section.name}", f"from {begin:#x} on", f"from {behind:#x}, the last one's end")
+            raise cursor.error(f"section {section.name}", f"from {begin:#x} on", f"behind {behind:#x}, the last end")
         behind = end
         if section.name == _BUNDLES_SECTION:
             yield from read_bundles(cursor, section.name)

@@ -263,6 +263,18 @@ def test_thin_archive_of_llvm(built):
     assert [container.member for container in containers] == ["same-names.a(same.o)"] * 2
 
 
+def test_archives_in_archives(built, tmp_path):
+    """Some levels are read, any number is not."""
+    shutil.copy(built / "one.o", tmp_path / "0.o")
+    for level in range(10):
+        run(need("ar"), "rcS", f"{level + 1}.o", f"{level}.o", cwd=tmp_path)
+    (container,) = read_file(tmp_path / "3.o")
+    assert container.member == "2.o(1.o(0.o))"
+    with pytest.raises(FormatError) as deep:
+        read_file(tmp_path / "10.o")
+    assert deep.value.field == "archive"
+
+
 def test_thin_archives_without_their_files(built, tmp_path):
     shutil.copy(built / "one.o", tmp_path / "one.o")
     run(need("ar"), "rcT", "thin.a", "one.o", cwd=tmp_path)
@@ -321,8 +333,9 @@ def test_images_in_data(how, built, cubins, tmp_path):
         assert container.header or kinds in ([ImageKind.PTX], [ImageKind.CUBIN])
 
 
-def test_a_container_of_three_gigabytes(tmp_path):
-    """Read without reading it: in no time and no memory."""
+@pytest.mark.parametrize("sections", [True, False])
+def test_a_container_of_three_gigabytes(sections, tmp_path):
+    """Read without reading it: in no time and no memory, found by its section or by its wrapper."""
     payload = 3 << 30
     entry = build_entry(ImageKind.CUBIN, bytes(8), "sm_90")
     header = bytearray(entry[:-8])
@@ -330,14 +343,16 @@ def test_a_container_of_three_gigabytes(tmp_path):
     last = build_container([build_entry(ImageKind.PTX, PTX.format(arch="sm_90").encode(), "sm_90")])
     names = b"\0.nv_fatbin\0.shstrtab\0"
     size = 16 + len(header) + payload + len(last)
-    table = 0x1000 + size
+    wrapper = struct.pack("<IIQQ", 0x466243B1, 1, 0x1000, 0)
+    table = 0x1000 + size + len(wrapper)
     with (tmp_path / "huge.o").open("wb") as file:
-        fields = (b"\x7fELF\x02\x01\x01", 1, 62, 1, 0, 0, table, 0, 64, 0, 0, 64, 3, 2)
-        file.write(struct.pack("<16sHHIQQQIHHHHHH", *fields))
+        tables = (0, table, 0, 64, 0, 0, 64, 3, 2) if sections else (64, 0, 0, 64, 56, 1, 0, 0, 0)
+        file.write(struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 1 if sections else 3, 62, 1, 0, *tables))
+        file.write(struct.pack("<IIQQQQQQ", 1, 6, 0, 0, 0, table, table, 0x1000))
         file.seek(0x1000)
         file.write(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(header) + payload) + header)
         file.seek(payload, 1)
-        file.write(last)
+        file.write(last + wrapper)
         section = struct.Struct("<IIQQQQIIQQ")
         file.write(bytes(64) + section.pack(1, 1, 2, 0, 0x1000, size, 0, 0, 8, 0))
         file.write(section.pack(12, 3, 0, 0, table + 192, len(names), 0, 0, 1, 0) + names)
@@ -348,13 +363,14 @@ read_file(sys.argv[1])
 begin, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 (huge, last) = read_file(sys.argv[1])
 assert huge.images[0].stored_size == 3 << 30, huge
+assert huge.wrappers == (() if sys.argv[2] == "True" else (1,)), huge
 assert last.images[0].data.startswith(b".version"), last
 taken = time.process_time() - begin
 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 assert taken < 0.5, taken
 assert grown < 1 << 14, grown
 """
-    run(sys.executable, "-c", program, tmp_path / "huge.o")
+    run(sys.executable, "-c", program, tmp_path / "huge.o", str(sections))
 
 
 def test_what_cuobjdump_reads_of_odd_containers(cuobjdump, tmp_path):
