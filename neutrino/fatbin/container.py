@@ -40,6 +40,8 @@ _BITCODE_MAGIC = b"BC\xc0\xde"
 _MAX_IMAGES = 1 << 18
 """Images and containers in one section: tiny ones without end would take any memory. Of real libraries the largest
 have a tenth of it."""
+_MAX_WALKED = 32 << 20
+"""Bytes of a mapped file that are walked through before their pages are let go of."""
 _NOT_ZERO = re.compile(rb"[^\0]")
 
 
@@ -117,6 +119,7 @@ def read_fatbins(cursor: Cursor, section: str, first_index: int = 0) -> Iterator
     """Every container between the cursor and its end, with zero bytes between them. Raises FormatError."""
     index = first_index
     left = _MAX_IMAGES
+    walked = 0
     while cursor.remaining:
         begin = cursor.position
         found = _NOT_ZERO.search(cursor.data, begin, cursor.end)
@@ -126,6 +129,10 @@ def read_fatbins(cursor: Cursor, section: str, first_index: int = 0) -> Iterator
         cursor.seek(begin + (found.start() - begin) // 8 * 8, "container")
         container = _read_fatbin(cursor, index, section, left)
         left -= 1 + len(container.images)
+        walked += container.size
+        if walked >= _MAX_WALKED:
+            cursor.release()
+            walked = 0
         yield container
         index += 1
 
@@ -229,10 +236,14 @@ def _read_fatbin(cursor: Cursor, index: int, section: str, left: int) -> Contain
     cursor.take(body_size, "container")
     entries = Cursor(cursor.data, cursor.file, start=body, end=cursor.position, base=cursor.base)
     images: list[Image] = []
+    released = body
     while entries.remaining:
         if len(images) >= left:
             raise entries.error("number of images", f"above {_MAX_IMAGES}", "one that a section may have")
         images.append(read_entry(entries, len(images)))
+        if entries.position - released >= _MAX_WALKED:
+            entries.release()
+            released = entries.position
     return Container(index, CUDA_FATBIN, section, cursor.base + begin, header_size + body_size, tuple(images), header)
 
 

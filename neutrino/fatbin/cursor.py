@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 from typing import Any
 
@@ -32,6 +33,14 @@ class Cursor:
     def remaining(self) -> int:
         """Bytes between the position and the end."""
         return self.end - self.position
+
+    def release(self) -> None:
+        """Let go of the memory that the pages of a mapped file take; they are there again when they are looked at.
+
+        A page touched here and there brings many others along (folios of the page cache, 2 MiB each at most).
+        """
+        if self.data.readonly and isinstance(self.data.obj, mmap.mmap):
+            self.data.obj.madvise(mmap.MADV_DONTNEED)
 
     def error(self, field: str, found: str, expected: str, *, at: int | None = None) -> FormatError:
         """The FormatError for a field at offset ``at`` of the data (the position, if left out)."""
