@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard neutrino/loader/csrc/*.[ch]) neutrino/loader/build.py
 EMBEDDED := $(wildcard neutrino/emulator/csrc/*.[ch]) neutrino/emulator/build.py
 
-.PHONY: setup check lint types layers warnings test demo corpus clean
+.PHONY: setup check lint types layers warnings test demo corpus check-corpus clean
 
 setup: $(VENV)/installed neutrino/loader/lib/libcuda.so.1 neutrino/emulator/lib/libcuda.so.1
 
@@ -54,6 +54,10 @@ demo: setup
 # The whole corpus: minutes, and packages from PyPI. `make check` runs a part of it.
 corpus: setup
 	$(BIN)/python -m bench.corpus
+
+# Real libraries, whole: read, patched and loaded. Minutes, and 220 MB of wheels from PyPI, kept in .corpus.
+check-corpus: setup
+	$(BIN)/python -m bench.check_corpus
 
 clean:
 	rm -rf build dist *.egg-info neutrino/loader/lib neutrino/emulator/lib

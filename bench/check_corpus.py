@@ -1,0 +1,421 @@
+"""Real libraries of others, whole: read, extracted, patched and loaded (``make check-corpus``).
+
+    python -m bench.check_corpus [--only TEXT] [--wheels FOLDER] [--out FILE]
+
+Downloads the wheels of PACKAGES once (pip resumes and checks them), goes through every library in them, prints a table
+and writes ``bench/results/check_corpus.json``: counts and digests, nothing of the libraries themselves. Exit status: 0
+when every verdict is good, 1 otherwise, 2 when a wheel cannot be had.
+
+The judges are NVIDIA's ``cuobjdump`` (an older one, out of Triton's wheel, for files whose oldest architectures the
+newest refuses), ``clang-offload-bundler``, and the dynamic loader.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import zipfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.tree import tree_hash
+from neutrino.ahead.vendor import vendor_library
+from neutrino.errors import FormatError
+from neutrino.fatbin import Container, ImageKind, kernel_names, read_file, write_container
+from neutrino.fatbin.resource_usage import resource_usage
+
+Json = Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results" / "check_corpus.json"
+WHEELS = ROOT / ".corpus" / "wheels"
+TRITON = ROOT / ".corpus" / "venv"
+BUNDLER = "clang-offload-bundler-19"
+LEAST_OF_CTRANSLATE2 = 540
+_TOOL_SECONDS = 1200
+
+
+@dataclass(frozen=True)
+class Package:
+    """A wheel of PyPI. requirement: as pip takes it. pattern: of the downloaded file. patch: architecture to make
+    twins for, empty for none. tags: platforms that the wheel may be for."""
+
+    requirement: str
+    pattern: str
+    patch: str = ""
+    python: str = "3.11"
+
+
+PACKAGES = (
+    Package("ctranslate2==4.8.5", "ctranslate2-4.8.5-*.whl", "sm_90"),
+    Package("bitsandbytes==0.45.5", "bitsandbytes-0.45.5-*.whl", "sm_90"),
+    Package("bitsandbytes==0.50.2", "bitsandbytes-0.50.2-*.whl", "sm_90"),
+    Package("nvidia-curand-cu11==10.3.0.86", "nvidia_curand_cu11-10.3.0.86-*.whl"),
+)
+PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_24_x86_64", "manylinux_2_17_x86_64",
+             "manylinux2014_x86_64")  # fmt: skip
+COLUMNS = ("file", "containers", "images", "kernels", "identical", "patched", "loads")
+
+
+class CorpusError(Exception):
+    """A wheel or a tool that cannot be had; the message says what to do."""
+
+
+def fetch(package: Package, wheels: Path) -> Path:
+    """The package's wheel, downloaded unless it is there. Raises CorpusError."""
+    wheels.mkdir(parents=True, exist_ok=True)
+    found = sorted(wheels.glob(package.pattern))
+    if not found:
+        argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+                "--python-version", package.python, "--implementation", "cp", "--dest", str(wheels),
+                *(f"--platform={platform}" for platform in PLATFORMS), package.requirement]  # fmt: skip
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode:
+            said = (done.stderr.strip() or "no message").splitlines()[-1]
+            raise CorpusError(f"{package.requirement}: pip could not download it: {said}. Without a network, put the "
+                              f"wheel into {wheels}")  # fmt: skip
+        found = sorted(wheels.glob(package.pattern))
+    return found[-1]
+
+
+def libraries(wheel: Path, folder: Path) -> Iterator[Path]:
+    """The wheel's shared libraries and GPU images, unpacked into folder one at a time."""
+    with zipfile.ZipFile(wheel) as archive:
+        for member in sorted(archive.namelist()):
+            if re.search(r"\.so(\.[\d.]+)?$", member):
+                path = folder / Path(member).name
+                with archive.open(member) as source, path.open("wb") as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
+                path.chmod(0o755)
+                yield path
+
+
+def _digest(data: bytes | memoryview) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _run(*argv: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(list(map(str, argv)), cwd=cwd, capture_output=True, text=True, errors="replace", check=False,
+                          timeout=_TOOL_SECONDS)  # fmt: skip
+
+
+class Judges:
+    """NVIDIA's tools of two generations, newest first."""
+
+    def __init__(self) -> None:
+        wheels = Path(sysconfig.get_path("purelib")).glob("nvidia/*/bin/cuobjdump")
+        triton = TRITON.glob("lib/python*/site-packages/triton/backends/nvidia/bin/cuobjdump")
+        self.tools = [*sorted(wheels, reverse=True), *sorted(triton)]
+        if not self.tools:
+            raise CorpusError("cuobjdump: not in this Python's wheels: pip install nvidia-cuda-cuobjdump")
+
+    def cuobjdump(self, *arguments: str | Path, cwd: Path) -> tuple[str, str]:
+        """What the first tool that takes the file prints, and that tool's release. Raises CorpusError."""
+        said = ""
+        for tool in self.tools:
+            done = _run(tool, *arguments, cwd=cwd)
+            refused = "has been removed" in done.stdout + done.stderr
+            if done.returncode == 0 and not refused:
+                found = re.search(r"V(\d+\.\d+)", _run(tool, "--version").stdout)
+                return done.stdout, found[1] if found else ""
+            said = (done.stderr + done.stdout).strip()[-300:]
+        raise CorpusError(f"no cuobjdump takes {arguments[-1]}: {said}")
+
+
+def extraction(file: Path, containers: Sequence[Container], judges: Judges) -> dict[str, Json]:
+    """How many PTX and cubin images come out byte for byte as cuobjdump writes them: a comparison of multisets, since
+    it numbers them in its own way."""
+    kinds = (ImageKind.PTX, ImageKind.CUBIN)
+    # Files by themselves in a library's data are not cuobjdump's to find.
+    images = [image for one in containers if one.kind == "cuda-fatbin" for image in one.images if image.kind in kinds]
+    ours = Counter(_digest(image.data) for image in images)
+    if not ours:
+        return {"ours": 0, "theirs": 0, "same": 0}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _, release = judges.cuobjdump("-all", "-xelf", "all", "-xptx", "all", file, cwd=folder)
+        theirs = Counter(_digest(path.read_bytes()) for path in folder.iterdir())
+    same = sum((ours & theirs).values())
+    return {"ours": ours.total(), "theirs": theirs.total(), "same": same, "tool": f"cuobjdump {release}"}
+
+
+_FUNCTION = re.compile(r"^ Function ([^\n]+):\n +(REG:.*)$", re.MULTILINE)
+_FIGURE = re.compile(r"(REG|STACK|SHARED|LOCAL|CONSTANT\[0\]):(\d+)")
+
+
+def resources(file: Path, containers: Sequence[Container], judges: Judges) -> dict[str, Json]:
+    """How many kernels' figures are those of ``cuobjdump -res-usage``, as a comparison of multisets by name."""
+    ours: Counter[tuple[str, ...]] = Counter()
+    for container in containers:
+        for image in container.images:
+            if image.kind is ImageKind.CUBIN and container.kind == "cuda-fatbin":
+                for function in resource_usage(image.data, file.name).functions:
+                    if function.kernel:
+                        figures = (function.registers, function.stack, function.shared, function.local,
+                                   function.constants.get(0, 0))  # fmt: skip
+                        ours[(function.name, *map(str, figures))] += 1
+    if not ours:
+        return {"ours": 0, "same": 0}
+    printed, release = judges.cuobjdump("-all", "-res-usage", file, cwd=file.parent)
+    theirs: Counter[tuple[str, ...]] = Counter()
+    for name, line in _FUNCTION.findall(printed):
+        figures = dict(_FIGURE.findall(line))
+        theirs[(name, *(figures.get(key, "0") for key in ("REG", "STACK", "SHARED", "LOCAL", "CONSTANT[0]")))] += 1
+    return {"ours": ours.total(), "same": sum((ours & theirs).values()), "tool": f"cuobjdump {release}"}
+
+
+def unbundling(containers: Sequence[Container]) -> dict[str, Json]:
+    """How many code objects come out byte for byte as clang-offload-bundler writes them."""
+    ours = same = 0
+    for container in containers:
+        if container.bundle is None:
+            continue
+        wanted = {image.identifier: _digest(image.data) for image in container.images}
+        compressed = container.bundle.compressed
+        # The bundler at hand does not read the newest header: the bundle within is judged.
+        plain = compressed.read(0, compressed.size) if compressed is not None else write_container(container)
+        ours += len(wanted)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "bundle").write_bytes(plain)
+            outputs = [folder / f"{index}.o" for index in range(len(wanted))]
+            _run(BUNDLER, "--unbundle", "--type=o", f"--input={folder / 'bundle'}", f"--targets={','.join(wanted)}",
+                 *(f"--output={output}" for output in outputs), cwd=folder)  # fmt: skip
+            same += sum(output.exists() and _digest(output.read_bytes()) == digest
+                        for output, digest in zip(outputs, wanted.values(), strict=True))  # fmt: skip
+    return {"ours": ours, "same": same, "tool": BUNDLER}
+
+
+def written(file: Path, containers: Sequence[Container]) -> dict[str, Json]:
+    """How many containers are written back as they were read."""
+    same = 0
+    with file.open("rb") as stream:
+        for container in containers:
+            stream.seek(container.offset)
+            same += write_container(container) == stream.read(container.size)
+    return {"ours": len(containers), "same": same}
+
+
+def stand_ins(file: Path, folder: Path) -> Path:
+    """A folder with stand-ins for libraries that this machine lacks: each function that file wants of them returns 0.
+
+    The dynamic loader needs the libraries by name, their versions, and the functions that constructors call.
+    """
+    folder.mkdir(exist_ok=True)
+    needed = re.findall(r"\(NEEDED\).*\[(.+)\]", _run("readelf", "-dW", file).stdout)
+    listed = _run("ldd", file).stdout
+    missing = [name for name in needed if re.search(rf"{re.escape(name)} => not found", listed)]
+    homes: dict[str, str] = {}
+    library = ""
+    for line in _run("readelf", "-VW", file).stdout.splitlines():
+        if found := re.search(r"File: (\S+)", line):
+            library = found[1]
+        elif found := re.search(r"Name: (\S+) +Flags", line):
+            homes[found[1]] = library
+    symbols: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for line in _run("nm", "-D", "--undefined-only", "--with-symbol-versions", file).stdout.splitlines():
+        kind, _, name = line.strip().partition(" ")
+        name, _, version = name.partition("@")
+        home = homes.get(version.lstrip("@"), missing[0] if missing and not version else "")
+        if kind == "U" and home in missing:
+            symbols[home][version.lstrip("@")].append(name)
+    for name in missing:
+        versions = [version for version, home in homes.items() if home == name]
+        code, script = ["long stand_in(void) { return 0; }"], []
+        for version in dict.fromkeys([*versions, *symbols[name]]):
+            wanted = symbols[name][version]
+            code += [f'__asm__(".globl {symbol}\\n.set {symbol}, stand_in");' for symbol in wanted]
+            if version:
+                script.append(f"{version} {{ {'global: ' + '; '.join(wanted) + ';' if wanted else ''} }};")
+        (folder / "stand_in.c").write_text("\n".join(code) + "\n")
+        (folder / "stand_in.map").write_text("\n".join(script) + "\n")
+        versioned = [f"-Wl,--version-script={folder / 'stand_in.map'}"] if script else []
+        _run("gcc", "-shared", "-fPIC", f"-Wl,-soname,{name}", *versioned, "-o", folder / name, folder / "stand_in.c")
+    return folder
+
+
+def load(file: Path, stubs: Path) -> str:
+    """Whether the dynamic loader takes the file, in a process of its own: "loads", or what it said."""
+    program = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_LAZY); print('loads', flush=True); os._exit(0)"
+    argv = ["env", f"LD_LIBRARY_PATH={file.parent}:{stubs}", sys.executable, "-c", program, str(file)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode == 0 and done.stdout.strip() == "loads":
+        return "loads"
+    said = done.stderr.strip().splitlines()
+    return said[-1].replace(str(file.parent), "") if said else f"status {done.returncode}"
+
+
+def patch(file: Path, arch: str, target: Path) -> dict[str, Json]:
+    """neutrino-patch with block_sched: how many kernels got twins, why others did not, and what --check says."""
+    command = [sys.executable, "-m", "neutrino.cli.patch"]
+    start = time.monotonic()
+    done = _run(*command, file, "-p", "block_sched", "--arch", arch, "--json", "-o", target, cwd=ROOT)
+    kept: dict[str, Json] = {"exit": done.returncode, "arch": arch, "seconds": round(time.monotonic() - start, 1)}
+    if done.returncode in (0, 3):
+        kernels = json.loads(done.stdout)["kernels"]
+        kept |= {"kernels": len(kernels), "probed": sum(kernel["status"] == "probed" for kernel in kernels),
+                 "reasons": dict(Counter(kernel["reason"] for kernel in kernels if kernel["status"] != "probed"))}
+    else:
+        kept["said"] = done.stderr.strip()[-300:]
+    if target.exists():
+        kept["check"] = _run(*command, "--check", target, cwd=ROOT).returncode
+        restored = target.with_name("restored.so")
+        _run(*command, "--restore", target, "-o", restored, cwd=ROOT)
+        kept["restored"] = restored.exists() and _digest(restored.read_bytes()) == _digest(file.read_bytes())
+        restored.unlink(missing_ok=True)
+    return kept
+
+
+def machine_code(file: Path, judges: Judges) -> str:
+    """A digest of everything that cuobjdump disassembles of a file, its name left out."""
+    printed, _ = judges.cuobjdump("-sass", file, cwd=file.parent)
+    return _digest(printed.replace(str(file), "").encode())
+
+
+def examine(file: Path, package: Package, judges: Judges, folder: Path) -> dict[str, Json]:
+    """Raw figures of one library."""
+    containers = read_file(file)
+    images = [image for container in containers for image in container.images]
+    names = [name for image in images for name in kernel_names(image)]
+    row: dict[str, Json] = {
+        "file": file.name, "package": package.requirement, "size": file.stat().st_size,
+        "digest": _digest(file.read_bytes()), "containers": len(containers),
+        "images": dict(Counter(image.kind.value for image in images)), "kernels": len(names),
+        "distinct": len(set(names)), "identical": {"written": written(file, containers)},
+    }  # fmt: skip
+    if any(container.kind == "cuda-fatbin" for container in containers):
+        row["identical"] |= {"extraction": extraction(file, containers, judges),
+                             "resources": resources(file, containers, judges)}  # fmt: skip
+    if any(container.bundle is not None for container in containers):
+        row["identical"]["unbundled"] = unbundling(containers)
+    stubs = stand_ins(file, folder / "stand-ins")
+    row["loads"] = {"original": load(file, stubs)}
+    vendor = vendor_library(file)
+    if vendor is not None:
+        row["patched"] = "vendor"
+    elif package.patch and any(container.kind == "cuda-fatbin" for container in containers):
+        target = folder / "patched" / file.name
+        target.parent.mkdir(exist_ok=True)
+        row["patched"] = patch(file, package.patch, target)
+        if target.exists():
+            row["loads"]["patched"] = load(target, stubs)
+            if "ctranslate2" in file.name:
+                row["machine_code"] = {"original": machine_code(file, judges), "patched": machine_code(target, judges)}
+            target.unlink()
+    else:
+        row["patched"] = "no CUDA kernels"
+    return row
+
+
+def faults(row: Mapping[str, Json]) -> list[str]:
+    """What is wrong with one library's figures; empty when all is good."""
+    wrong = []
+    for what, counts in row["identical"].items():
+        total = counts.get("theirs", counts["ours"])
+        if not counts["same"] == counts["ours"] == total:
+            wrong.append(f"{what}: {counts['same']} of {counts['ours']} the same, {total} by the tool")
+    patched = row["patched"]
+    if isinstance(patched, dict):
+        if patched["exit"] not in (0, 3):
+            wrong.append(f"patching ended with {patched['exit']}: {patched.get('said', '')}")
+        elif patched["exit"] == 0:
+            if patched.get("check") != 0:
+                wrong.append(f"--check says {patched.get('check')}")
+            if not patched.get("restored"):
+                wrong.append("--restore does not give the original")
+            if row["loads"]["original"] == "loads" != row["loads"].get("patched"):
+                wrong.append(f"the patched file: {row['loads'].get('patched')}")
+        if "ctranslate2" in row["file"] and row["distinct"] >= LEAST_OF_CTRANSLATE2:
+            if not patched.get("probed") == patched.get("kernels", 0) >= LEAST_OF_CTRANSLATE2:
+                wrong.append(f"{patched.get('probed')} of {patched.get('kernels')} kernels probed")
+            code = row["machine_code"]
+            if code["original"] != code["patched"]:
+                wrong.append("cuobjdump -sass of the originals differs after patching")
+    return wrong
+
+
+def judge(result: Mapping[str, Json]) -> list[str]:
+    """Everything that is wrong with a result: libraries' faults, and packages that are missing."""
+    wrong = [f"{row['file']}: {fault}" for row in result["rows"] for fault in faults(row)]
+    present = {row["package"] for row in result["rows"]}
+    wanted = [package.requirement for package in PACKAGES]
+    wrong += [f"{requirement}: not in the results" for requirement in wanted if requirement not in present]
+    if not any("ctranslate2" in row["file"] and "machine_code" in row for row in result["rows"]):
+        wrong.append("no library of ctranslate2 was patched and disassembled")
+    return wrong
+
+
+def table(rows: Iterable[Mapping[str, Json]]) -> str:
+    """The rows as people read them."""
+    lines = [COLUMNS]
+    for row in rows:
+        counts = row["identical"].values()
+        identical = "yes" if not [fault for fault in faults(row) if "the same" in fault] else "NO"
+        same = f"{identical} ({sum(count['same'] for count in counts):,})"
+        patched = row["patched"]
+        if isinstance(patched, dict):
+            reasons = ", ".join(f"{reason} {count:,}" for reason, count in patched.get("reasons", {}).items())
+            patched = f"{patched.get('probed', 0):,} of {patched.get('kernels', 0):,}"
+            patched += f" ({reasons})" if reasons else ""
+        loads = " → ".join("yes" if said == "loads" else "no" for said in row["loads"].values())
+        lines.append((row["file"], f"{row['containers']:,}", f"{sum(row['images'].values()):,}", f"{row['kernels']:,}",
+                      same, patched, loads))  # fmt: skip
+    widths = [max(len(line[index]) for line in lines) for index in range(len(COLUMNS))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+                     for line in lines)  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above."""
+    parser = argparse.ArgumentParser(prog="bench.check_corpus", description="Real libraries: read, patch, load.")
+    parser.add_argument("--only", default="", help="libraries whose file name contains this")
+    parser.add_argument("--wheels", type=Path, default=WHEELS, help="where wheels are and are put")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="rows of libraries that are not run are kept")
+    options = parser.parse_args(arguments)
+    rows: dict[str, dict[str, Json]] = {}
+    if options.only and options.out.exists():
+        kept = json.loads(options.out.read_text())["rows"]
+        rows = {f"{row['package']} {row['file']}": row for row in kept}
+    try:
+        judges = Judges()
+        for package in PACKAGES:
+            wheel = fetch(package, options.wheels)
+            with tempfile.TemporaryDirectory(prefix="corpus_") as name:
+                folder = Path(name)
+                for file in list(libraries(wheel, folder)):
+                    if options.only not in file.name:
+                        continue
+                    try:
+                        if not read_file(file):
+                            continue
+                    except FormatError:
+                        continue
+                    start = time.monotonic()
+                    row = examine(file, package, judges, folder)
+                    rows[f"{package.requirement} {file.name}"] = row
+                    print(f"{file.name}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+                    result = {"tree": tree_hash(ROOT), "rows": list(rows.values())}
+                    options.out.write_text(json.dumps(result, indent=1) + "\n")
+    except CorpusError as error:
+        print(f"check-corpus: {error}", file=sys.stderr)
+        return 2
+    print(table(rows.values()))
+    wrong = judge({"rows": list(rows.values())})
+    for fault in wrong:
+        print(f"BAD  {fault}")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
