@@ -23,7 +23,7 @@ from neutrino.fatbin.compressed_bundle import (
 )
 from neutrino.fatbin.compression import Compression
 from neutrino.fatbin.cursor import Cursor
-from neutrino.fatbin.elf import EM_AMDGPU
+from neutrino.fatbin.elf import EM_AMDGPU, EM_CUDA
 from neutrino.fatbin.elf import MAGIC as ELF_MAGIC
 from neutrino.fatbin.image import Image, ImageKind
 
@@ -33,6 +33,7 @@ ALIGNMENT = 4096
 
 _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<QQQ")
+_MACHINES = {EM_AMDGPU: ImageKind.CODE_OBJECT, EM_CUDA: ImageKind.CUBIN}
 _KIND_BYTES = 20
 """Of an image, these tell its kind: an ELF header up to e_machine."""
 _BITCODE_MAGIC = b"BC\xc0\xde"
@@ -263,6 +264,6 @@ def _compressed_content(bundle: CompressedBundle) -> tuple[tuple[BundleEntry, ..
 
 
 def _kind(head: bytes) -> ImageKind:
-    if head[:4] == ELF_MAGIC and head[0x12:0x14] == EM_AMDGPU.to_bytes(2, "little"):
-        return ImageKind.CODE_OBJECT
+    if head[:4] == ELF_MAGIC:
+        return _MACHINES.get(int.from_bytes(head[0x12:0x14], "little"), ImageKind.UNKNOWN)
     return ImageKind.BITCODE if head[:4] == _BITCODE_MAGIC else ImageKind.UNKNOWN
