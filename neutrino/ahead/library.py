@@ -23,7 +23,10 @@ from neutrino.ahead.workers import share
 from neutrino.device_kind import DeviceKind
 from neutrino.errors import PatchError
 from neutrino.fatbin import Container, read_file
+from neutrino.loader.driver import machine_archs
+from neutrino.numerics import FIRST_ARCHITECTURE
 from neutrino.resources import tool_path
+from neutrino.source import Device
 
 STUB = Path(__file__).resolve().parent.parent / "loader" / "lib" / "libneutrino_stub.so"
 """What a patched file names in DT_AUXILIARY unless it is told another path."""
@@ -66,7 +69,8 @@ def patch_file(
     """Write target: source with twins of its kernels, when at least one can be made.
 
     target: None makes the twins and writes nothing. names: of the probes, as given. archs: devices as ``sm_90``; none:
-    every one that the file's images are for. jobs: processes, by default one for each CPU. stub: for DT_AUXILIARY.
+    the machine's own, or where it has none, every one that the file's images are for. jobs: processes, by default one
+    for each CPU. stub: for DT_AUXILIARY.
 
     The report's output is None when nothing was written. Raises PatchError for a file that cannot carry twins,
     FormatError for a damaged one, ProbeError, ToolError when a tool is missing or failed, OSError.
@@ -77,8 +81,7 @@ def patch_file(
     if refusal:
         raise PatchError(str(source), refusal)
     containers = read_file(source)
-    wanted = archs or ((EMBEDDED_DEVICE,) if settings.device is DeviceKind.EMBEDDED else ())
-    plan = make_plan(containers, wanted, settings.device, settings.emit)
+    plan = make_plan(containers, archs or _machine_archs(settings.device), settings.device, settings.emit)
     folder = target.parent if target is not None else None
     with tempfile.TemporaryFile(dir=folder, prefix=".neutrino-") as spool:
         work = _Work(source, settings, plan, containers, spool if target is not None else None)
@@ -100,6 +103,14 @@ def patch_file(
         )
         done = attach(source, target, section, stub)
         return replace(report, output=target, notes=(*report.notes, *done.remarks))
+
+
+def _machine_archs(device: DeviceKind) -> tuple[str, ...]:
+    """Of the devices in this machine that twins are understood for; none without any."""
+    if device is DeviceKind.EMBEDDED:
+        return (EMBEDDED_DEVICE,)
+    found = (Device.parse(arch) for arch in machine_archs())
+    return tuple(f"sm_{arch.number}" for arch in found if arch and arch.number >= FIRST_ARCHITECTURE)
 
 
 _VENDOR = "vendor: "

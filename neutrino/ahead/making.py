@@ -111,8 +111,7 @@ class _Maker:
 
     def _assemble(self, container: Container, target: Target, dump: Dump) -> _Done:
         settings = self._settings
-        options = {"retarget": True} if settings.retarget else {}
-        source = find_source(container, target.arch, settings.device, **options)
+        source = find_source(container, target.arch, settings.device, retarget=settings.retarget)
         release = source.machine.toolkit if source.machine else None
         texts = [image for image in container.images if image.index == source.image and image.version != (0, 0)]
         if release is None and source.machine is None and texts:
@@ -132,7 +131,7 @@ class _Maker:
             emit=settings.emit, dump=dump,
         )  # fmt: skip
         has_text = any(image.kind.value == "ptx" for image in container.images) or source.found == DEBUG_SECTION
-        return _Done(twins, source.arch, has_text, assembler, tuple(notes), getattr(source, "retargeted", ""))
+        return _Done(twins, source.arch, has_text, assembler, tuple(notes), source.retargeted)
 
     def _link(self, container: Container, target: Target, dump: Dump) -> _Done:
         settings = self._settings

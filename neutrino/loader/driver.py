@@ -8,6 +8,7 @@ import os
 import re
 import struct
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,6 +25,8 @@ _USUAL = (
     "/usr/local/nvidia/lib",
     "/run/opengl-driver/lib",
 )
+_PATIENCE_S = 30
+"""A driver that has to wake a GPU up takes seconds."""
 _ELF_CLASS_64 = b"\x7fELF\x02"
 
 
@@ -101,3 +104,37 @@ def _ask_version(driver: Path) -> int | None:
         answer = answers.read(4)
     os.waitpid(child, 0)
     return int(struct.unpack("<i", answer)[0]) if len(answer) == 4 else None
+
+
+_ASK_ARCHS = """
+import ctypes, sys
+driver = ctypes.CDLL(sys.argv[1])
+count, value = ctypes.c_int(), ctypes.c_int()
+if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0:
+    for device in range(count.value):
+        numbers = []
+        for attribute in (75, 76):
+            if driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device) == 0:
+                numbers.append(str(value.value))
+        print("".join(numbers) if len(numbers) == 2 else "")
+"""
+"""75 and 76: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR (CUDA driver API, "CUdevice_attribute")."""
+
+
+def machine_archs() -> tuple[str, ...]:
+    """The architectures of this machine's GPUs, as ``sm_90``, each once; none without a driver that says so."""
+    driver = find_driver(os.environ)
+    return () if driver is None else device_archs(driver)
+
+
+def device_archs(driver: Path) -> tuple[str, ...]:
+    """The architectures of the machine's GPUs, as ``sm_90``, each once; none when the driver will not say.
+
+    Asked in a process of its own: what a driver leaves behind in the one that asks would go on into forks.
+    """
+    argv = [sys.executable, "-c", _ASK_ARCHS, str(driver)]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return tuple(dict.fromkeys(f"sm_{line}" for line in done.stdout.split() if line.isdigit()))

@@ -24,6 +24,7 @@ from neutrino.entry import read_entry
 from neutrino.errors import Diagnostic, FormatError, NeutrinoError, PatchError, ProbeError, ToolError, ToolMissingError
 from neutrino.fatbin import read_container, read_cubin
 from neutrino.fatbin.elf import Elf
+from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.patch import Emit
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
@@ -147,6 +148,18 @@ def test_text_is_sound_and_serves_later_devices(library: Path, tmp_path: Path, e
     for entry in section.entries:
         kinds = [image.kind.value for image in read_container(read_entry(bytes(entry), "entry").images[0], "x").images]
         assert kinds == (["ptx"] if emit is Emit.PTX else ["ptx", "cubin"])
+
+
+def test_without_archs_the_machine_s_own_are_taken(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not stand_in().is_file():
+        pytest.skip("the stand-in driver is not built")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_in().parent))
+    for name, value in EmbeddedDevice().environment({}).items():
+        monkeypatch.setenv(name, value)
+    none = replace(SETTINGS, selection=Selection(("no such kernel",), ()))
+    assert patch_file(library, None, none, names=NAMES, jobs=1).archs == ("sm_90",)
+    monkeypatch.setattr("neutrino.ahead.library.machine_archs", lambda: ())
+    assert patch_file(library, None, none, names=NAMES, jobs=1).archs == ("sm_80", "sm_90")
 
 
 def test_nothing_selected_writes_nothing(library: Path, tmp_path: Path) -> None:
