@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import mmap
 import stat
-import struct
 import sys
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neutrino.errors import FormatError
-from neutrino.fatbin.areas import Area, occurrences
+from neutrino.fatbin.areas import Area
 from neutrino.fatbin.container import (
     BUNDLE_SECTION,
     Container,
@@ -39,6 +37,8 @@ from neutrino.fatbin.elf import (
     Section,
 )
 from neutrino.fatbin.elf import MAGIC as ELF_MAGIC
+from neutrino.fatbin.wrapper import SECTIONS as WRAPPER_SECTIONS
+from neutrino.fatbin.wrapper import find_wrappers, writable
 
 if TYPE_CHECKING:
     from neutrino.fatbin.archive import Member
@@ -50,16 +50,6 @@ _BUNDLES_SECTION = ".hip_fatbin"
 _OFFLOADING_SECTION = ".llvm.offloading"
 _PATCHED_MAGIC = b"NTSECTN\0"
 """At the start of a patched library's ``.neutrino`` section and its segment: the images there are Neutrino's own."""
-_WRAPPER = struct.Struct("<IIQ")
-_WRAPPER_SECTIONS = (".nvFatBinSegment", ".hipFatBinSegment")
-_WRAPPERS = {
-    # Of a plain translation unit, and of one that went through the device linker (``fatbinary_section.h``).
-    struct.pack("<I", 0x466243B1): (1, 2),
-    # AMD's (``.hipFatBinSegment``).
-    struct.pack("<I", 0x48495046): (1,),
-}
-"""Versions that there are of the wrappers with a magic."""
-_WRAPPER_DATA = 8
 _MAX_MEMBERS = 1 << 16
 """Files that thin archives may name in all: those that name each other could name any number."""
 _MAX_DEPTH = 8
@@ -188,7 +178,7 @@ def _in_host(elf: Elf, search_data: bool) -> list[Container]:
     in its data."""
     found = list(_in_sections(elf))
     areas = [area for area in _apart(_areas(elf)) if bytes(elf.data[area.begin : area.begin + 8]) != _PATCHED_MAGIC]
-    named = [area for area in areas if area.section in _WRAPPER_SECTIONS]
+    named = [area for area in areas if area.section in WRAPPER_SECTIONS]
     told = {container.offset for container in found}
     searching = search_data or not found
     if searching:
@@ -199,7 +189,7 @@ def _in_host(elf: Elf, search_data: bool) -> list[Container]:
     wrappers: dict[int, list[int]] = {}
     places = areas if searching and not named else named
     left = _MAX_WRAPPED
-    for version, (begin, end) in _wrappers(elf, _writable(places, found, elf.base)):
+    for version, (begin, end) in find_wrappers(elf, writable(places, found, elf.base)):
         if begin not in known:
             whole = Cursor(elf.data, elf.file, start=begin, end=end, base=elf.base)
             home = elf.section_at(begin)
@@ -269,38 +259,3 @@ def _apart(areas: Iterable[Area]) -> Iterator[Area]:
         if area.end > behind:
             yield Area(max(area.begin, behind), area.end, area.section, area.writable)
             behind = area.end
-
-
-def _writable(areas: list[Area], found: list[Container], base: int) -> Iterator[Area]:
-    """The writable areas, less the containers there."""
-    places = sorted((container.offset - base, container.size) for container in found)
-    for area in areas:
-        if area.writable:
-            begin = area.begin
-            for place, size in places[bisect_left(places, (area.begin, 0)) : bisect_left(places, (area.end, 0))]:
-                yield Area(begin, place, area.section, True)
-                begin = place + size
-            yield Area(begin, area.end, area.section, True)
-
-
-def _wrappers(elf: Elf, areas: Iterator[Area]) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Versions of wrappers and the file offsets (begin, end) of the containers that they point to, in file order.
-
-    A wrapper is 24 bytes of writable data: magic, version, address of the container, and a pointer that only the
-    runtime uses. What carries the magic but does not lead to a container is no wrapper.
-    """
-    versions = {}
-    for area in areas:
-        for magic, known in _WRAPPERS.items():
-            for position in occurrences(elf.data, area.begin, area.end, magic):
-                if (position - area.begin) % 8 == 0 and position + _WRAPPER.size <= area.end:
-                    _, version, _ = _WRAPPER.unpack_from(elf.data, position)
-                    if version in known:
-                        versions[position + _WRAPPER_DATA] = version
-    if not versions:
-        return
-    from neutrino.fatbin.pointers import pointees
-
-    for slot, place in sorted(pointees(elf, versions).items()):
-        if is_fatbin(elf.data, place[0]) or is_bundle(elf.data, place[0]):
-            yield versions[slot], place
