@@ -43,6 +43,8 @@ MEMORY_PER_BYTE = 64
 """Bytes more for each byte of the input: a Python object for each field."""
 MEMORY_PER_CLAIM = 3
 """Bytes more for each byte that the input declares to decode to, within the cap: the decoder's, ours, PTX's copy."""
+LEAST_SECONDS = 7200
+"""CPU time that all runs of a ledger must reach."""
 SLICE = 60
 """Seconds of a slice."""
 _GROWTH = 4 << 20
@@ -398,9 +400,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def add(ledger: Path, run: dict[str, Any]) -> None:
-    """Append a run to the ledger's runs."""
-    runs = json.loads(ledger.read_text())["runs"] if ledger.exists() else []
-    ledger.write_text(json.dumps({"runs": [*runs, run]}, indent=1) + "\n")
+    """Append a run to the ledger: runs, and answers: what became of each failure, by its signature."""
+    kept = json.loads(ledger.read_text()) if ledger.exists() else {"runs": [], "answers": {}}
+    kept["runs"].append(run)
+    ledger.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def faults(ledger: dict[str, Any]) -> list[str]:
+    """What a ledger lacks: time, targets, answers to failures, and a last run of each target without any."""
+    from bench.fuzz_targets import TARGETS
+
+    wrong = []
+    seconds = sum(row["cpu_seconds"] for run in ledger["runs"] for row in run["targets"].values())
+    if seconds < LEAST_SECONDS:
+        wrong.append(f"{seconds:.0f} s of CPU time, {LEAST_SECONDS} are asked for")
+    last = {name: row for run in ledger["runs"] for name, row in run["targets"].items()}
+    wrong += [f"{name}: never run" for name in TARGETS if not last.get(name, {}).get("executions")]
+    wrong += [f"{name}: fails in its last run" for name, row in last.items() if row["failures"]]
+    failures = {signature: failure for run in ledger["runs"] for row in run["targets"].values()
+                for signature, failure in row["failures"].items()}  # fmt: skip
+    wrong += [f"{failure['kind']} {failure['what']} ({signature}): without an answer"
+              for signature, failure in failures.items() if not ledger["answers"].get(signature)]  # fmt: skip
+    return wrong
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def test_a_planted_fault_is_found_by_following_branches(tmp_path):
         "import pathlib, target\nfrom bench import fuzz, fuzz_targets\n"
         "fuzz_targets.INSTRUMENTED = ('watched/',)\n"
         "fuzz_targets.TARGETS['planted'] = fuzz_targets.Target('planted', target.run, lambda: [bytes(8)])\n"
-        f"print(len(fuzz.Slice('planted', 6, pathlib.Path({str(tmp_path)!r}), 1).own()['failures']))"
+        f"print(len(fuzz.Slice('planted', 4, pathlib.Path({str(tmp_path)!r}), 1).own()['failures']))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1"]
@@ -147,6 +147,29 @@ def test_time_is_dealt_out_whole(jobs):
     assert len(slices) % jobs == 0
     dealt = {name: sum(seconds for target, seconds in slices if target == name) for name in weights}
     assert dealt["a"] > 1.4 * dealt["b"]
+
+
+def ledger_of(seconds: float, failures: dict[str, dict[str, str]], answers: dict[str, str]) -> dict[str, object]:
+    rows = {name: {"cpu_seconds": seconds, "executions": 9, "failures": {}} for name in TARGETS}
+    first = {name: {**row, "failures": failures} for name, row in rows.items()}
+    return {"runs": [{"targets": first}, {"targets": rows}], "answers": answers}
+
+
+def test_a_ledger_is_judged():
+    failure = {"abc": {"kind": "exception", "what": "IndexError"}}
+    assert fuzz.faults(ledger_of(3700 / len(TARGETS), failure, {"abc": "refused"})) == []
+    assert "CPU" in fuzz.faults(ledger_of(3500 / len(TARGETS), {}, {}))[0]
+    assert "without an answer" in fuzz.faults(ledger_of(9999, failure, {}))[0]
+    late = ledger_of(9999, {}, {"abc": "refused"})
+    late["runs"][-1]["targets"]["file"] = {"cpu_seconds": 1, "executions": 1, "failures": failure}
+    assert fuzz.faults(late) == ["file: fails in its last run"]
+    del late["runs"][1:], late["runs"][0]["targets"]["cubin"]
+    assert fuzz.faults(late) == ["cubin: never run"]
+
+
+@pytest.mark.skipif(not LEDGER.exists(), reason="nothing was fuzzed yet: bench/results/fuzz.json is not there")
+def test_the_ledger_has_what_is_asked_for():
+    assert fuzz.faults(json.loads(LEDGER.read_text())) == []
 
 
 def test_a_run_is_put_on_record(tmp_path):
