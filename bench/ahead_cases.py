@@ -52,7 +52,8 @@ ALL_PROBES = ("block_sched", "gmem_bytes")
 EMITTED = ("ptx", "both")
 """Other forms of twins than machine code alone."""
 SEEDS = 4
-SUBMIT_PROCESSES = 3
+SUBMIT_PROCESSES = 9
+"""Of each kind, by turns: from one process to the next the same program's medians differ by a tenth."""
 LEAST_OF_CTRANSLATE2 = 540
 """Kernels that its library has, all of which are probed with block_sched."""
 LEAST_FUNCTIONS = 14

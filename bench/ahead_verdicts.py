@@ -33,8 +33,8 @@ from bench.verdicts import BrokenError, Table, Verdict, ended_well, gmem_row, ne
 Json = Any
 
 RESULTS = Path(__file__).parent / "results" / "ahead_h200.json"
-NOT_RECORDING_US = 0.3
-"""By how much the median submission may be slower with a stub that does not record: its noise, not its cost."""
+NOT_RECORDING_US = 0.2
+"""By how much a submission may be slower with a stub that does not record: the noise from process to process."""
 _OTHER_PROBES = ("gmem_bytes",)
 
 
@@ -165,7 +165,8 @@ def _submit(results: Mapping[str, Json]) -> str:
         for run in runs:
             ended_well(run, mode)
             need(run["traces"] == 0, f"{mode}: recorded")
-        medians[mode] = statistics.median(sample for run in runs for sample in run["extra"]["submit_us"])
+        # Whatever else the machine does only adds: a process's fastest repetition is nearest to the cost itself.
+        medians[mode] = statistics.median(min(run["extra"]["submit_us"]) for run in runs)
     added = medians["bare"] - medians["plain"]
     need(added <= NOT_RECORDING_US, f"a submission takes {added:.3f} µs more than {medians['plain']:.3f} µs")
     return f"{medians['plain']:.3f} µs a launch, {added:+.3f} µs with the stub that does not record"

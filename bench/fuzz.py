@@ -279,7 +279,8 @@ def _run_slice(target: str, seconds: float, out: Path, engine: str, seed: int) -
     """A slice in a process of its own: what it wrote, its CPU time, and whether it died."""
     argv = [sys.executable, "-m", "bench.fuzz", "--slice", target, "--seconds", str(seconds), "--out", str(out),
             "--engine", engine, "--seed", str(seed)]  # fmt: skip
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join([str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": path}
     log = out / f"log-{target}-{seed}.txt"
     with log.open("wb") as stream:
         process = subprocess.Popen(argv, stdout=stream, stderr=stream, env=environment, cwd=ROOT)
@@ -395,7 +396,7 @@ def main(argv: Sequence[str] | None = None) -> int:
               f"{row['coverage']:6} branches {row['corpus']:6} inputs {len(row['failures'])} failures")  # fmt: skip
         for signature, failure in row["failures"].items():
             failed = True
-            print(f"    {failure['kind']} {failure['what']} ({signature})")
+            print(f"    {failure['kind']} {failure['what']} ({signature}) {failure.get('log', '').strip()[-200:]}")
     return int(failed)
 
 

@@ -330,9 +330,12 @@ def measure(report: Path, trace_directory: Path) -> dict[str, Json]:
 
 
 def image_rows(trace: Trace) -> list[list[Json]]:
-    """[kind, bytes, found in the cache, ms until its twins were ready] of each image that was looked up."""
+    """[kind, bytes, found in the cache, ms until its twins were ready] of each image that was looked up.
+
+    None in place of the third when a patched file's section had the twins.
+    """
     return [
-        [image["kind"], image["size"], bool(image["cached"]), image["ready_ms"]]
+        [image["kind"], image["size"], bool(image["cached"]) if "cached" in image else None, image["ready_ms"]]
         for image in trace.images
         if "ready_ms" in image
     ]
