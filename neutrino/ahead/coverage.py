@@ -30,6 +30,10 @@ USUAL_PROBE = "block_sched"
 """A probe at every kernel's entry and ends: what it can go into, most others can that find their instruction."""
 
 
+_MOST_DETAILS = 8
+"""Different details of one reason that are told apart in a summary."""
+
+
 @dataclass(frozen=True)
 class Coverage:
     """What can be probed of a file on devices of one architecture. kernels: in the file's order, one row per image."""
@@ -44,14 +48,18 @@ class Coverage:
 
     @property
     def reasons(self) -> list[tuple[Reason, str, int]]:
-        """Why others cannot, in general or, where it is the same for all, exactly; and how many; most first."""
-        counts = Counter(kernel.reason for kernel in self.kernels if not kernel.probed)
+        """Why others cannot, and how many: exactly, or in general where one reason has many details. Most first."""
+        details: dict[Reason, Counter[str]] = {}
+        for kernel in self.kernels:
+            if not kernel.probed:
+                details.setdefault(kernel.reason, Counter())[kernel.detail] += 1
         found = []
-        for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-            details = {kernel.detail for kernel in self.kernels if kernel.reason is reason}
-            text = details.pop() if len(details) == 1 else ""
-            found.append((reason, text or REASON_TEXT[reason], count))
-        return found
+        for reason, counts in details.items():
+            if len(counts) <= _MOST_DETAILS:
+                found += [(reason, detail or REASON_TEXT[reason], count) for detail, count in counts.items()]
+            else:
+                found.append((reason, REASON_TEXT[reason], counts.total()))
+        return sorted(found, key=lambda item: (-item[2], item[0], item[1]))
 
 
 def architectures(containers: Sequence[Container]) -> tuple[str, ...]:

@@ -171,7 +171,9 @@ def _coverage(coverage: Coverage) -> dict[str, Any]:
         "arch": coverage.arch,
         "total": len(coverage.kernels),
         "can_be_probed": coverage.probed,
-        "reasons": {reason.word: number for reason, _, number in coverage.reasons},
+        "reasons": [
+            {"reason": reason.word, "detail": text, "kernels": number} for reason, text, number in coverage.reasons
+        ],
         "kernels": [
             {
                 "name": kernel.name,
@@ -307,7 +309,8 @@ def _covered(coverage: Coverage) -> Iterator[str]:
         yield from table(["kernels", "reason", "why not"], cells, right=("kernels",))
     named: list[list[str]] = []
     more = 0
-    for reason, _, _ in coverage.reasons:
+    # Of a vendor's library the reason is the same for all, and says nothing of the kernel.
+    for reason in dict.fromkeys(reason for reason, _, _ in coverage.reasons if reason.word != "vendor"):
         kernels = [kernel for kernel in coverage.kernels if kernel.reason is reason]
         more += max(0, len(kernels) - _REASON_DETAILS)
         named += [
