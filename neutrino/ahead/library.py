@@ -89,8 +89,8 @@ def patch_file(
         report = work.report(tuple(names))
         if target is None or not report.probed:
             return report
-        # In the file, without the folders of whoever made it.
-        inside = replace(report, input=Path(source.name), output=Path(target.name))
+        # Without the names of files: they are not the copy's own, and patched again it is what patching once gives.
+        inside = {name: value for name, value in report.document().items() if name not in ("input", "output")}
         spool.flush()
         section = write_section(
             work.rows(),
@@ -99,7 +99,7 @@ def patch_file(
             maker=__version__,
             probes=settings.probes.source.encode(),
             reader=tool_path("read.py").read_bytes(),
-            report=json.dumps(inside.document()).encode(),
+            report=json.dumps(inside).encode(),
         )
         done = attach(source, target, section, stub)
         return replace(report, output=target, notes=(*report.notes, *done.remarks))
