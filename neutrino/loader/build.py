@@ -14,6 +14,8 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 SOURCES = (
@@ -30,7 +32,8 @@ SOURCES = (
     "trace.c",
     "twins.c",
 )
-STUB_SOURCES = ("slots.c", "stub.c")
+STUB_SOURCES = ("driver.c", "hook.c", "slots.c", "stub.c")
+"""What the stub has beside the hook's, or compiles otherwise."""
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 PLACEHOLDER = "/neutrino-driver-placeholder" + "/" * 996
 """Room for a path of 1023 bytes. As it stands it names a file that does not exist, which the loader ignores."""
@@ -54,71 +57,66 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
     """Compile into the folder target. flags: optimisation, sanitizers. CalledProcessError when the compiler refuses."""
     source = _HERE / "csrc"
     target.mkdir(parents=True, exist_ok=True)
-    common = [
+    compiling = [
         *compiler(),
         "-std=gnu11",
         "-D_GNU_SOURCE",
         "-g",
         "-fPIC",
-        "-shared",
         "-fvisibility=hidden",
         *flags,
         *warnings,
         f"-ffile-prefix-map={source}=csrc",
-        "-Wl,-z,relro,-z,now",
-        "-Wl,-z,noexecstack",
+        "-c",
     ]
-    empty = str(source / "empty.c")
+    linking = [*compiler(), *flags, "-g", "-shared", "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack"]
 
-    def run(*arguments: str) -> None:
-        subprocess.run([*common, *arguments], check=True)
+    def objects(folder: Path, names: Sequence[str], *definitions: str) -> dict[str, str]:
+        folder.mkdir()
+        subprocess.run([*compiling, *definitions, *(str(source / name) for name in names)], check=True, cwd=folder)
+        return {name: str((folder / name).with_suffix(".o")) for name in names}
 
-    run(
-        empty,
-        "-o",
-        str(target / "libneutrino_driver.so"),
-        "-Wl,-soname,libneutrino_driver.so",
-        f"-Wl,-f,{PLACEHOLDER}",
-    )
-    run(
-        *(str(source / name) for name in (*SOURCES, *STUB_SOURCES)),
-        "-DNEUTRINO_STUB",
-        "-o",
-        str(target / "libneutrino_stub.so"),
-        "-Wl,-soname,libneutrino_stub.so",
-        # stub.c says why.
-        "-nostartfiles",
-        "-Wl,-init,nt_stub_init",
-        # Nothing but what it defines can be found in it: it stands before the library in the order of look-ups.
-        "-Wl,--hash-style=gnu",
-        # Slots lead to it for as long as the process lives.
-        "-Wl,-z,nodelete",
-        "-ldl",
-        "-lpthread",
-    )
-    run(
-        *(str(source / name) for name in SOURCES),
-        "-o",
-        str(target / "libcuda.so.1"),
-        "-Wl,-soname,libcuda.so.1",
-        f"-L{target}",
-        "-Wl,--no-as-needed",
-        "-lneutrino_driver",
-        "-Wl,-rpath,$ORIGIN",
-        "-ldl",
-        "-lpthread",
-    )
-    run(
-        empty,
-        "-o",
-        str(target / "libcuda.so"),
-        "-Wl,-soname,libcuda.so",
-        "-Wl,--no-as-needed",
-        f"-L{target}",
-        "-l:libcuda.so.1",
-        "-Wl,-rpath,$ORIGIN",
-        f"-Wl,-rpath-link,{target}",
-    )
+    def link(name: str, *arguments: str) -> None:
+        subprocess.run([*linking, *arguments, "-o", str(target / name), f"-Wl,-soname,{name}"], check=True)
+
+    with tempfile.TemporaryDirectory() as temporary:
+        hook = objects(Path(temporary) / "hook", (*SOURCES, "empty.c"))
+        stub = hook | objects(Path(temporary) / "stub", STUB_SOURCES, "-DNEUTRINO_STUB")
+        empty = hook.pop("empty.c")
+        del stub["empty.c"]
+        link("libneutrino_driver.so", empty, f"-Wl,-f,{PLACEHOLDER}")
+        link(
+            "libneutrino_stub.so",
+            *stub.values(),
+            # stub.c says why.
+            "-nostartfiles",
+            "-Wl,-init,nt_stub_init",
+            # Nothing but what it defines can be found in it: it stands before the library in the order of look-ups.
+            "-Wl,--hash-style=gnu",
+            # Slots lead to it for as long as the process lives.
+            "-Wl,-z,nodelete",
+            "-ldl",
+            "-lpthread",
+        )
+        link(
+            "libcuda.so.1",
+            *hook.values(),
+            f"-L{target}",
+            "-Wl,--no-as-needed",
+            "-lneutrino_driver",
+            "-Wl,-rpath,$ORIGIN",
+            "-ldl",
+            "-lpthread",
+        )
+        link(
+            "libcuda.so",
+            empty,
+            "-Wl,--no-as-needed",
+            f"-L{target}",
+            "-l:libcuda.so.1",
+            "-Wl,-rpath,$ORIGIN",
+            f"-Wl,-rpath-link,{target}",
+        )
 
 
 if __name__ == "__main__":
