@@ -22,7 +22,7 @@ from neutrino.probing.layout import Reason
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.source import DEBUG_SECTION, find_source, picked_image
-from neutrino.toolchain import Assembler, find_assembler_for, find_linker, release_of_ptx
+from neutrino.toolchain import Assembler, Linker, find_assembler_for, find_linking_tools, release_of_ptx
 
 NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of the twins were checked"
 
@@ -98,7 +98,7 @@ class _Maker:
         )
         if not done.has_text:
             return Made(reports, notes=done.notes)
-        identity = done.assembler.identity if done.assembler else "none"
+        identity = ", ".join(tool.identity for tool in (done.assembler, done.linker) if tool) or "none"
         made_with = f"{identity} {settings.emit.value}{' retarget' if settings.retarget else ''}"
         run = run_key(
             settings.probes.digest, settings.selection.digest, made_with, f"{__version__} {patcher_identity()}",
@@ -137,15 +137,14 @@ class _Maker:
         settings = self._settings
         source = find_linked_source(container, self._units, target.arch)
         release = source.machine.toolkit if source.machine else None
-        assembler = find_assembler_for(release, source.arch)
+        assembler, linker = find_linking_tools(release, source.arch)
         twins = make_linked_twins(
-            source, settings.probes, selection=settings.selection, assembler=assembler,
-            linker=find_linker(assembler), dump=dump,
-        )  # fmt: skip
+            source, settings.probes, selection=settings.selection, assembler=assembler, linker=linker, dump=dump
+        )
         notes = _newer(assembler, release, settings)
         if settings.emit is not Emit.SASS:
             notes.append("device-linked code: its twins are machine code only, whatever --emit says")
-        return _Done(twins, source.arch, True, assembler, tuple(notes))
+        return _Done(twins, source.arch, True, assembler, tuple(notes), linker=linker)
 
 
 @dataclass(frozen=True)
@@ -158,6 +157,7 @@ class _Done:
     assembler: Assembler | None
     notes: tuple[str, ...] = ()
     retargeted: str = ""
+    linker: Linker | None = None
 
 
 def _newer(assembler: Assembler, release: tuple[int, int] | None, settings: Settings) -> list[str]:
