@@ -96,6 +96,10 @@ DYNAMIC = _packed(("d_tag", 8), ("d_val", 8))
 RELA = _packed(("r_offset", 8), ("r_info", 8), ("r_addend", 8))
 NOTE = _packed(("n_namesz", 4), ("n_descsz", 4), ("n_type", 4))
 ATTRIBUTE = _packed(("format", 1), ("attribute", 1), ("size", 2))
+OFFLOAD_BINARY = _packed(("magic", 4), ("version", 4), ("size", 8), ("entry_offset", 8), ("entry_size", 8))
+OFFLOAD_ENTRY = _packed(("image_kind", 2), ("offload_kind", 2), ("flags", 4), ("string_offset", 8), ("strings", 8),
+                        ("image_offset", 8), ("image_size", 8))  # fmt: skip
+OFFLOAD_STRING = _packed(("key_offset", 8), ("value_offset", 8))
 BUNDLE = _fields(("count", 24, 8))
 BUNDLE_ENTRY = _packed(("offset", 8), ("size", 8), ("id_size", 8))
 COMPRESSED_BUNDLE = {
@@ -232,6 +236,14 @@ def _bundle(data: bytes, start: int) -> Iterator[Place]:
         position += 24 + _number(data, position + 16, 8)
 
 
+def _offload_binary(data: bytes, start: int) -> Iterator[Place]:
+    yield from _structure("offload binary", OFFLOAD_BINARY, data, start)
+    entry = start + _number(data, start + 16, 8)
+    yield from _structure("offload entry", OFFLOAD_ENTRY, data, entry)
+    strings, count = _number(data, entry + 8, 8), _number(data, entry + 16, 8)
+    yield from _rows("offload string", OFFLOAD_STRING, data, start + strings, 16, count)
+
+
 def _compressed_bundle(data: bytes, start: int) -> Iterator[Place]:
     fields = COMPRESSED_BUNDLE.get(_number(data, start + 4, 2), COMPRESSED_BUNDLE[3])
     yield from _structure("compressed bundle", fields, data, start)
@@ -280,6 +292,7 @@ _STRUCTURES: dict[bytes, Callable[[bytes, int], Iterator[Place]]] = {
     b"\x7fELF": _elf,
     b"__CLANG_OFFLOAD_BUNDLE__": _bundle,
     b"CCOB": _compressed_bundle,
+    b"\x10\xff\x10\xad": _offload_binary,
     b"!<arch>\n": _archive,
     b"!<thin>\n": _archive,
     **dict.fromkeys(_OWN, _own),

@@ -252,6 +252,24 @@ def bundles() -> list[bytes]:
             small + bytes(-len(small) % 64) + compressed_bundle(two, 2, 1)]  # fmt: skip
 
 
+def offload_binary(content: bytes, kind: int) -> bytes:
+    """An offload binary of clang's new driver with one image. kind: its ``ImageKind``."""
+    texts = b"\0arch\0sm_90\0triple\0nvptx64-nvidia-cuda\0"
+    strings = struct.pack("<QQQQ", 105, 110, 116, 123)
+    begin = 72 + len(strings) + len(texts)
+    begin += -begin % 8
+    size = begin + len(content) + -len(content) % 8
+    head = struct.pack("<4sIQQQ", b"\x10\xff\x10\xad", 1, size, 32, 40)
+    entry = struct.pack("<HHIQQQQ", kind, 2, 0, 72, 2, begin, len(content))
+    return (head + entry + strings + texts).ljust(begin, b"\0") + content + bytes(-len(content) % 8)
+
+
+def offload_binaries() -> list[bytes]:
+    """Contents of ``.llvm.offloading``: PTX, a cubin, a code object, several."""
+    made = [offload_binary(PTX + b"\0", 5), offload_binary(cubin(), 3), offload_binary(code_object(), 1)]
+    return [*made, made[0] + made[1]]
+
+
 def host(
     device: bytes, *, kind: int = 3, headers: bool = True, slot: bool = True, version: int = 1, amd: bool = False,
     section: str | None = None,
@@ -297,6 +315,7 @@ def hosts() -> list[bytes]:
         *(host(data, amd=True, headers=headers) for data in bundles()[:4] for headers in (True, False)),
         archive([("a.o", host(fatbins[2], kind=1)), ("a-very-long-name-of-a-member.o", host(fatbins[3], kind=1))]),
         archive([("a.o", b""), ("b/c.o", b"")], thin=True),
+        elf(_EM_X86_64, [Part(".llvm.offloading", offload_binaries()[3], flags=0x80000000)], kind=1),
         cubin(),
         code_object(),
         fatbins[9],

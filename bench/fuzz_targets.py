@@ -30,6 +30,7 @@ from neutrino.fatbin.code_object import code_object_kernel_names, code_object_ta
 from neutrino.fatbin.compression import MAX_DECODED
 from neutrino.fatbin.cubin import cubin_arch, cubin_compatibility, cubin_kernel_names
 from neutrino.fatbin.cursor import Cursor
+from neutrino.fatbin.offload_binary import read_offload_binaries
 from neutrino.fatbin.ptxscan import is_ptx, ptx_entries, ptx_target
 from neutrino.fatbin.resource_usage import resource_usage
 from neutrino.fatbin.wheel import MAX_MEMBER, decode, first_bytes, read_members
@@ -206,6 +207,16 @@ def _entry(data: bytes) -> int:
     return _container(build_container([header + payload]))
 
 
+def _offload(data: bytes) -> int:
+    """A section of offload binaries."""
+    for container in read_offload_binaries(Cursor(memoryview(data), NAME), ".llvm.offloading"):
+        begin, end = container.offset, container.offset + container.size
+        _must(0 <= begin <= end <= len(data), f"container from {begin} to {end} of {len(data)} bytes")
+        _must(write(container) == data[begin:end], "written back differently")
+        _images(container)
+    return 0
+
+
 def _entry_seeds() -> list[bytes]:
     made = []
     for entry in fuzz_seeds.entries():
@@ -276,6 +287,7 @@ TARGETS = {
         Target("usage", _usage, lambda: [fuzz_seeds.cubin(), fuzz_seeds.cubin(new=False)]),
         Target("code-object", _code_object, lambda: [fuzz_seeds.code_object()], 2),
         Target("entry", _entry, _entry_seeds),
+        Target("offload-binary", _offload, fuzz_seeds.offload_binaries),
         Target("host", _host, fuzz_seeds.dynamic_hosts, 2),
         Target("patched", _patched, fuzz_seeds.patched_hosts),
         Target("wheel", _wheel, fuzz_seeds.wheels),

@@ -22,7 +22,8 @@ from bench.fuzz_targets import TARGETS
 from neutrino.errors import FormatError
 from neutrino.probing import layout
 
-READ = ("container", "bundle", "file", "cubin", "usage", "code-object", "section", "twins", "wheel")
+READ = ("container", "bundle", "file", "cubin", "usage", "code-object", "section", "twins", "wheel",
+        "offload-binary")
 WRITTEN = ("host", "patched")
 """What writes files as well and takes ten times as long: fewer values are tried."""
 FORMATS = (*READ, *WRITTEN)
@@ -54,6 +55,9 @@ REFUSED = {
               "map": "kind level", "twin_image": "offset size",
               "twin_kernel": "name_offset twin_offset detail_offset files_offset parameters_offset variables_offset "
               "reason files parameters variables"},
+    "offload-binary": {"offload binary": "magic version size entry_offset",
+                       "offload entry": "string_offset strings image_offset image_size",
+                       "offload string": "key_offset value_offset"},
     "host": {"ELF header": f"{_ELF} e_phentsize e_phoff e_phnum", "section header": _SECTIONS,
              "program header": "p_offset p_vaddr p_filesz p_memsz", "dynamic": "d_val"},
     "patched": {"section_header": "size restore_offset restore_size", "restore_header": "edits",
