@@ -18,7 +18,7 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from neutrino.ahead.aside import digest, write, written_aside
@@ -305,15 +305,17 @@ class _Plan:
         if self._strings is not None:
             tables.set_dynamic(DT_STRTAB, self._strings.address)
             tables.set_dynamic(DT_STRSZ, self._strings.size)
-            _place(self._strings_header, self._strings)
+            self._move(".dynstr", self._strings_header, self._strings)
         if self._dynamic is not None:
             self._row.flags |= PF_W
             row = tables.dynamic_row
             row.offset, row.address, row.physical = self._dynamic.offset, self._dynamic.address, self._dynamic.address
             row.file_size = row.memory_size = self._dynamic.size
-            _place(self._dynamic_header, self._dynamic)
+            self._move(".dynamic", self._dynamic_header, self._dynamic)
 
-
-def _place(header: SectionHeader | None, piece: _Piece) -> None:
-    if header is not None:
-        header.offset, header.address, header.size = piece.offset, piece.address, piece.size
+    def _move(self, name: str, header: SectionHeader | None, piece: _Piece) -> None:
+        """Make a section header follow; another keeps the old bytes, whose segment strip would else find empty."""
+        if header is not None:
+            old = replace(header, type=SHT_PROGBITS, link=0, info=0, entry_size=0)
+            header.offset, header.address, header.size = piece.offset, piece.address, piece.size
+            self._tables.add_section(f"{name}.old", old)

@@ -186,7 +186,7 @@ HEADERLESS = {
     "exe-no-notes-no-headers": "exe-no-notes",
 }
 """Hosts without section headers, and what they are made from."""
-HOSTS = (*LINKS, *HEADERLESS)
+HOSTS = (*LINKS, *HEADERLESS, "so-patchelf")
 REFUSED: dict[str, list[str]] = {
     "static": ["-static"],
     "static-pie": ["-static-pie"],
@@ -237,6 +237,8 @@ class Workshop:
         """A host of HOSTS or REFUSED, or the test is skipped because it cannot be linked here."""
         if name in HEADERLESS:
             return self._once(name, lambda target: without_section_headers(self.host(HEADERLESS[name]), target))
+        if name == "so-patchelf":
+            return self._once(name, lambda target: in_segments_of_its_own(self.host("so"), target))
         return self._once(name, lambda target: self._link(target, {**LINKS, **REFUSED}[name]))
 
     def stub(self) -> Path:
@@ -292,6 +294,14 @@ class Workshop:
 def is_program(host: Path) -> bool:
     """Whether a host is run by itself."""
     return not host.name.startswith("so")
+
+
+def in_segments_of_its_own(path: Path, target: Path) -> None:
+    """A copy that patchelf changed several times, as wheels have it: ``.dynstr`` is alone in a PT_LOAD."""
+    shutil.copy(path, target)
+    patchelf = need("patchelf")
+    must(patchelf, "--set-rpath", "$ORIGIN/" + "x" * 3000, target)
+    must(patchelf, "--set-soname", "y" * 5000, target)
 
 
 def without_section_headers(path: Path, target: Path) -> Path:

@@ -113,7 +113,7 @@ def apply(commands: list[list[str]], file: Path) -> bool:
 
 
 ON_ALL = ("strip", "patchelf")
-ON_SOME = ("so", "so-lld", "so-no-notes", "pie", "exe-lld")
+ON_SOME = ("so", "so-patchelf", "so-lld", "so-no-notes", "pie", "exe-lld")
 TREATMENTS = [(name, tool) for name in HOSTS for tool in TOOLS if tool in ON_ALL or name in ON_SOME]
 
 
@@ -134,9 +134,12 @@ def test_survives(name, tool, attached, workshop, tmp_path):
     assert section_of(changed) == section_of(target)
     check_runs(workshop, changed, tmp_path)
     if changed.read_bytes() != target.read_bytes() and name in ON_SOME:
-        with pytest.raises(PatchError, match="changed by another tool"):
-            restore(changed, tmp_path / "original")
-        assert not (tmp_path / "original").exists()
+        if not restores(changed, tmp_path / "original"):
+            assert not (tmp_path / "original").exists()
+        else:
+            # Only what was appended has changed.
+            assert (tmp_path / "original").read_bytes() == host.read_bytes()
+            return
         # Patched once more, it is the changed file that comes back.
         again = tmp_path / f"{host.name}-again"
         attach(changed, again, section(b"more" * 9000), NOWHERE)
@@ -147,6 +150,14 @@ def test_survives(name, tool, attached, workshop, tmp_path):
         attach(again, third, section(b"other"), NOWHERE)
         attach(changed, again, section(b"other"), NOWHERE)
         assert third.read_bytes() == again.read_bytes()
+
+
+def restores(path: Path, target: Path) -> bool:
+    try:
+        restore(path, target)
+    except PatchError:
+        return False
+    return True
 
 
 def messages(path: Path) -> set[str]:
