@@ -373,6 +373,7 @@ class _Attempt:
         self._assembly = assembly
         self._probes = probes
         self._retargeted = retargeted
+        self._counts: dict[bytes, dict[str, int]] = {}
 
     def run(self) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
         twins = self._twins
@@ -543,7 +544,10 @@ class _Attempt:
         return None
 
     def _count(self, kernel: CubinKernel) -> dict[str, int]:
-        return count_arithmetic(kernel.code, self._assembly.arch)
+        # Asked for by each judgement of an original's twins, and by the manifest.
+        if kernel.code not in self._counts:
+            self._counts[kernel.code] = count_arithmetic(kernel.code, self._assembly.arch)
+        return self._counts[kernel.code]
 
     def _cap(self, good: Sequence[TwinKernel], original: _Original, built: _Built) -> _Built:
         """Again, under the original's register count, the twins that need more; only those that came out well."""
