@@ -45,11 +45,14 @@ test: setup
 # A library with GPU code and a program that uses it, both by cc alone, run on the embedded device with two probes.
 demo: setup
 	@$(MAKE) --no-print-directory --silent -C examples/embedded OUT=$(CURDIR)/build/demo PYTHON=$(abspath $(BIN)/python)
-	@rm -rf build/demo/trace
+	@rm -rf build/demo/trace build/demo/patched
 	@set -e; PATH="$(abspath $(BIN)):$$PATH"; cd build/demo; \
 	for command in "neutrino-extract libvector.so" \
-	               "neutrino --device embedded -p block_sched -p gmem_bytes ./program" "neutrino-report trace"; do \
-	  printf '\n$$ %s\n' "$$command"; $$command; done
+	               "neutrino --device embedded -p block_sched -p gmem_bytes ./program" "neutrino-report trace" \
+	               "neutrino-patch libvector.so -p gmem_bytes --device embedded -o patched/" \
+	               "LD_LIBRARY_PATH=patched neutrino --device embedded --tracedir patched/trace ./program" \
+	               "neutrino-report patched/trace -k sum"; do \
+	  printf '\n$$ %s\n' "$$command"; env $$command; done
 
 # The whole corpus: minutes, and packages from PyPI. `make check` runs a part of it.
 corpus: setup

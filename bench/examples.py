@@ -28,12 +28,15 @@ from bench.tree import tree_hash
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 RECORDING = ROOT / "bench" / "results" / "examples.json"
-HERE = ("neutrino-extract", "neutrino-probe", "neutrino --device embedded", "neutrino --help", "neutrino-report --help")
+HERE = (
+    "neutrino-extract", "neutrino-patch", "neutrino-probe", "neutrino --device embedded", "neutrino --help",
+    "neutrino-report --help",
+)  # fmt: skip
 NOT_RUN = ("git ", "make ", "python3 -m venv", ".venv/bin/pip", "pip ", "apt-get")
 """Set-up commands: they have no output in the README, and `make check` and CI run them in their own way."""
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FIGURES = re.compile(r"<!-- figures -->.*?<!-- end -->", re.DOTALL)
-_COMMANDS = ("neutrino", "neutrino-report", "neutrino-extract", "neutrino-probe")
+_COMMANDS = ("neutrino", "neutrino-report", "neutrino-extract", "neutrino-patch", "neutrino-probe")
 _BUILD = "examples/embedded"
 # What no two runs have in common: the trace's name, and the process in a report.
 _CHANGING = (
