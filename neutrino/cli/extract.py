@@ -222,11 +222,14 @@ class _Extraction:
             data = found.data()
             containers = found.read(data, search_data=not plain)
             shown = Shown(found, containers, self._rows(containers))
-            if containers:
-                shown.patched = _patched(shown, data)
         except (FormatError, OSError) as error:
             self._refused(found.name, error)
             return None
+        try:
+            shown.patched = _patched(shown, data)
+        except FormatError as error:
+            # What the program runs is still worth showing.
+            self._refused(found.name, error)
         if not plain:
             self._look_inside(shown, data)
         return shown
@@ -367,6 +370,7 @@ class _Extraction:
 
 
 def _patched(shown: Shown, data: memoryview) -> Patched | None:
+    # Nor can a file be patched that holds nothing but one image.
     if all(container.kind == "file" and not container.section for container in shown.containers):
         return None
     from neutrino.ahead.patched import read_patched
