@@ -114,8 +114,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="ARCH",
-        help="images for this architecture (sm_90a, gfx942); with --coverage: devices of it (default: those of the "
-        "images); repeatable",
+        help="images for this architecture (sm_90a, gfx942); with --coverage: devices of it (default: this "
+        "machine's GPUs, else those that the images are for); repeatable",
     )
     which.add_argument(
         "-k",
@@ -179,7 +179,7 @@ class _Extraction:
             options.probe = options.probe or [USUAL_PROBE]
             self._probes = load_probes(options.probe)
             check_snippets(self._probes)
-            options.arch = [_device(word) for word in options.arch]
+            options.arch = [_device(word) for word in options.arch] or _devices_here()
         if options.output is not None:
             from neutrino.fatbin.extraction import Namer
 
@@ -390,6 +390,12 @@ def _selection(options: argparse.Namespace) -> Selection | None:
     from neutrino.probing.selection import Selection
 
     return Selection(tuple(options.kernel), tuple(options.filter))
+
+
+def _devices_here() -> list[str]:
+    from neutrino.loader.driver import machine_archs
+
+    return list(machine_archs())
 
 
 def _device(word: str) -> str:

@@ -181,6 +181,13 @@ def test_coverage_of_a_probe_that_finds_no_instruction(library, capsys, tmp_path
     assert "no_such_probe" in capsys.readouterr().err
 
 
+def test_coverage_without_arch_asks_for_this_machine_or_else_for_all(library, monkeypatch, capsys):
+    monkeypatch.setattr("neutrino.loader.driver.machine_archs", lambda: ("sm_90",))
+    assert [one["arch"] for one in documents(capsys, library, "--coverage")["coverage"]] == ["sm_90"]
+    monkeypatch.setattr("neutrino.loader.driver.machine_archs", lambda: ())
+    assert [one["arch"] for one in documents(capsys, library, "--coverage")["coverage"]] == ["sm_75", "sm_90"]
+
+
 def test_coverage_of_vendors(library, tmp_path, capsys):
     named = tmp_path / "libcublasLt.so.13"
     named.write_bytes(library.read_bytes())
