@@ -30,7 +30,7 @@ DONE, BAD_INPUT, NOTHING = 0, 2, 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point. Returns the exit status: 0 done, 2 an unreadable trace, 3 no kernel to report."""
+    """Entry point. Returns the exit status: 0 done, 2 an unreadable trace, 3 where no kernel was probed."""
     options = _parser().parse_args(arguments)
     print_anything()
     try:
@@ -72,8 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A full disk. What is left in the buffer must not fail a second time when Python closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _fail(error.strerror or str(error))
-    if status == DONE and not any(summary.kernels or summary.not_probed for summary in summaries):
-        print("neutrino-report: no kernel to report", file=sys.stderr)
+    if status == DONE and not any(summary.kernels for summary in summaries):
+        # The table of reasons has said more, where there is one.
+        if not any(summary.not_probed for summary in summaries):
+            print("neutrino-report: no kernel to report", file=sys.stderr)
         return NOTHING
     return status
 
@@ -83,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="neutrino-report",
         description="What the probes saw: per kernel and map the counts and the extremes of each field, "
         "and what was not probed, with the reason.",
+        epilog="Exit status: 0 done, 2 a trace that cannot be read, 3 no kernel was probed.",
     )
     parser.add_argument("trace", nargs="+", help="a trace directory, or a folder of them")
     names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}

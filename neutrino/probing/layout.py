@@ -98,7 +98,7 @@ REASON_TEXT: dict[Reason, str] = {
     Reason.REFUSED: "the driver refused the launch, or had lost the context",
     Reason.TABLE_FULL: "the launch table was full when the launch came",
     Reason.ENDING: "the trace had ended",
-    Reason.NOT_PATCHED: "no probe was given, and its library is not patched",
+    Reason.NOT_PATCHED: "no probe was given, and its file has no usable twins of it",
 }
 
 

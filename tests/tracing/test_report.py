@@ -122,7 +122,7 @@ def test_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_selection(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(trace), "--json", "-k", "at::native"]) == 0
+    assert main([str(trace), "--json", "-k", "at::native"]) == 3
     (document,) = json.loads(capsys.readouterr().out)["traces"]
     assert document["kernels"] == []
     assert [row["reason"] for row in document["not_probed"]] == ["vendor"]

@@ -95,7 +95,7 @@ enum neutrino_reason {
     [18] = "the driver refused the launch, or had lost the context", \
     [19] = "the launch table was full when the launch came", \
     [20] = "the trace had ended", \
-    [21] = "no probe was given, and its library is not patched", \
+    [21] = "no probe was given, and its file has no usable twins of it", \
 
 #define NEUTRINO_VENDOR_LIBRARIES \
     "libcublas", \
