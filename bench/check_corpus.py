@@ -245,10 +245,11 @@ def stand_ins(file: Path, folder: Path) -> Path:
     return folder
 
 
-def load(file: Path, stubs: Path) -> str:
-    """Whether the dynamic loader takes the file, in a process of its own: "loads", or what it said."""
+def load(file: Path, beside: Path, stubs: Path) -> str:
+    """Whether the dynamic loader takes the file, in a process of its own: "loads", or what it said. beside: the folder
+    with the wheel's other libraries."""
     program = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_LAZY); print('loads', flush=True); os._exit(0)"
-    argv = ["env", f"LD_LIBRARY_PATH={file.parent}:{stubs}", sys.executable, "-c", program, str(file)]
+    argv = ["env", f"LD_LIBRARY_PATH={beside}:{stubs}", sys.executable, "-c", program, str(file)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
     if done.returncode == 0 and done.stdout.strip() == "loads":
         return "loads"
@@ -300,7 +301,7 @@ def examine(file: Path, package: Package, judges: Judges, folder: Path) -> dict[
     if any(container.bundle is not None for container in containers):
         row["identical"]["unbundled"] = unbundling(containers)
     stubs = stand_ins(file, folder / "stand-ins")
-    row["loads"] = {"original": load(file, stubs)}
+    row["loads"] = {"original": load(file, file.parent, stubs)}
     vendor = vendor_library(file)
     if vendor is not None:
         row["patched"] = "vendor"
@@ -309,7 +310,7 @@ def examine(file: Path, package: Package, judges: Judges, folder: Path) -> dict[
         target.parent.mkdir(exist_ok=True)
         row["patched"] = patch(file, package.patch, target)
         if target.exists():
-            row["loads"]["patched"] = load(target, stubs)
+            row["loads"]["patched"] = load(target, file.parent, stubs)
             if "ctranslate2" in file.name:
                 row["machine_code"] = {"original": machine_code(file, judges), "patched": machine_code(target, judges)}
             target.unlink()

@@ -67,17 +67,18 @@ REFUSED = {
 }  # fmt: skip
 """Fields that cannot hold ones alone wherever they are used: by format and structure."""
 PER_FIELD = 2
-"""Structures of one kind whose fields are gone through, of those in all inputs of a format."""
+"""Structures of one kind whose fields are gone through, of those in all inputs of a format; one of what takes long."""
 
 
 def chosen_places(name: str) -> list[tuple[bytes, list[Place]]]:
     """The inputs of a format, each with fields: all kinds of structures occur, as often as PER_FIELD says, in the
     inputs that have them first."""
     seen: Counter[tuple[str, str]] = Counter()
+    most = 1 if name in (*WRITTEN, "file") else PER_FIELD
     chosen = []
     for data in TARGETS[name].seeds():
         found = places(data)
-        own = [place for place in found if seen[place.structure, place.field] < PER_FIELD]
+        own = [place for place in found if seen[place.structure, place.field] < most]
         own = list({(place.structure, place.field): place for place in reversed(own)}.values())
         seen.update((place.structure, place.field) for place in own)
         chosen.append((data, own))
@@ -112,10 +113,10 @@ def test_every_truncation(name):
 
 
 @given(data=st.data())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_several_fields_at_once(data):
     """Sizes and offsets that agree with each other and with nothing else: the overlap of two parts, mostly."""
-    name = data.draw(st.sampled_from(FORMATS))
+    name = data.draw(st.sampled_from(READ))
     seed = data.draw(st.sampled_from(TARGETS[name].seeds()))
     chosen = places(seed)
     changed = bytearray(seed)
@@ -128,20 +129,19 @@ def test_several_fields_at_once(data):
 @pytest.mark.parametrize("name", FORMATS)
 def test_some_field_is_looked_at(name):
     """The tests above would also pass if nothing were read: most fields of a format must be refused when wrong."""
-    refused: dict[str, set[str]] = {}
+    wanted = {(structure, field) for structure, fields in REFUSED[name].items() for field in fields.split()}
     for data in TARGETS[name].seeds():
         TARGETS[name].run(data)
         for place in places(data):
-            if place.field in refused.get(place.structure, ()):
+            if (place.structure, place.field) not in wanted:
                 continue
             changed = bytearray(data)
             place.put(changed, (1 << 8 * place.width) - 1)
             with contextlib.suppress(FormatError):
                 TARGETS[name].run(bytes(changed))
                 continue
-            refused.setdefault(place.structure, set()).add(place.field)
-    for structure, fields in REFUSED[name].items():
-        assert set(fields.split()) <= refused[structure]
+            wanted.discard((place.structure, place.field))
+    assert not wanted
 
 
 @pytest.mark.parametrize("name", FORMATS)
