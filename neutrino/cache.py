@@ -19,6 +19,7 @@ from neutrino.errors import FormatError
 _FOLDER_MODE = 0o700
 _PATCHER = (
     "ptx/*.py", "fatbin/*.py", "probing/*.py", "patch.py", "source.py", "numerics.py", "entry.py", "toolchain.py",
+    "variant.py", "same_code.py", "ahead/relocatable.py",
 )  # fmt: skip
 
 

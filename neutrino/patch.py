@@ -13,6 +13,7 @@ that nothing that could be different tomorrow is ever stored.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shlex
@@ -45,11 +46,14 @@ from neutrino.probing.model import Map, ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.module import Kind, Module, parse
 from neutrino.ptx.twin import TwinKernel, TwinModule, probe_module
+from neutrino.same_code import SameCode
 from neutrino.source import DEBUG_SECTION, Device, Source, find_source
 from neutrino.toolchain import ASSEMBLER_HINT, LATEST_PTX, Assembled, Assembler, AssemblyError, Resources
 
 _STACK_UNKNOWN = 0xFFFFFFFF
 """The stack that a cubin states for a kernel with recursion: it gets what the program has set as limit."""
+NOT_SHOWN = "not shown to be the program that runs"
+"""How the detail of a retargeted kernel begins that nothing speaks against, and nothing for."""
 _REGISTER_UNIT = 8
 """Registers are handed out to threads in units of this many (CUDA occupancy calculator, all of sm_75 to sm_120)."""
 
@@ -114,12 +118,14 @@ def make_twins(
     assembler: Assembler | None,
     device: DeviceKind = DeviceKind.GPU,
     emit: Emit = Emit.SASS,
+    unproven: bool = False,
     dump: Dump | None = None,
 ) -> Twins:
     """Twins of the kernels of source that can have one, and why the others cannot.
 
     assembler may be None where there is no PTX to assemble, and for the embedded device, to which emit means nothing:
-    it takes text. Raises as patch_image.
+    it takes text. unproven: of a retargeted source also kernels that are not shown to be what runs. Raises as
+    patch_image.
     """
     if assembler is None and source.text is not None and device is DeviceKind.GPU:
         raise ToolMissingError("ptxas", ASSEMBLER_HINT)
@@ -139,7 +145,7 @@ def make_twins(
         try:
             rewritten = _rewrite(source, source.text, probes, selected, version)
             form = Emit.PTX if device is DeviceKind.EMBEDDED else emit
-            made, images = _make_twins(rewritten, assembler, form, dump)
+            made, images = _make_twins(rewritten, assembler, form, _retargeting(source, unproven=unproven), dump)
         except PtxError as error:
             made = {name: KernelEntry(name, Reason.UNSUPPORTED, str(error)) for name in selected}
         kernels |= made
@@ -192,8 +198,25 @@ class _Rewritten:
     entries: Mapping[str, KernelEntry]
 
 
+@dataclass(frozen=True)
+class Retargeting:
+    """Twins whose text is for another architecture than the machine code that runs. target: ``sm_120 → sm_90``.
+
+    own: the machine code says that it was made of this text. unproven: kernels are taken that nothing shows to be the
+    ones that run, unless something shows that they are not.
+    """
+
+    target: str
+    own: bool = False
+    unproven: bool = False
+
+
+def _retargeting(source: Source, *, unproven: bool) -> Retargeting | None:
+    return Retargeting(source.retargeted, source.own, unproven) if source.retargeted else None
+
+
 def _make_twins(
-    rewritten: _Rewritten, assembler: Assembler | None, emit: Emit, dump: Dump
+    rewritten: _Rewritten, assembler: Assembler | None, emit: Emit, retargeting: Retargeting | None, dump: Dump
 ) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
     """Entries of the selected kernels, and the images that their twins are in."""
     source, twins = rewritten.source, rewritten.twins
@@ -211,14 +234,14 @@ def _make_twins(
         }
         return entries | made, (_emitted(rewritten, text, None, emit),)
     made, images = judge_twins(
-        twins.kernels, _OneModule(rewritten, assembler, emit, dump), rewritten.probes, retargeted=source.retargeted
+        twins.kernels, _OneModule(rewritten, assembler, emit, dump), rewritten.probes, retargeting=retargeting
     )
     # A cubin does not say how it was assembled. Triton's enable_fp_fusion=False passes --fmad=false.
     unlike = {Reason.NUMERICS, Reason.VARIANT} if source.retargeted else {Reason.NUMERICS}
     if source.found == DEBUG_SECTION and {entry.reason for entry in (entries | made).values()} <= unlike:
         unfused = replace(rewritten, source=replace(source, options=("--fmad=false",)))
         again, images_again = judge_twins(
-            twins.kernels, _OneModule(unfused, assembler, emit, dump), rewritten.probes, retargeted=source.retargeted
+            twins.kernels, _OneModule(unfused, assembler, emit, dump), rewritten.probes, retargeting=retargeting
         )
         if any(entry.reason is Reason.PROBED for entry in again.values()):
             made, images = again, images_again
@@ -299,14 +322,16 @@ class _OneModule:
         self.machine = rewritten.source.machine
 
     def originals(self, names: Collection[str]) -> Assembled:
-        text = only_kernels(self._module, names)
+        # Of a variant all is assembled, so that the code refers to variables as that of the whole does.
+        text = self._module.text if self._source.retargeted else only_kernels(self._module, names)
         try:
             assembled = self._assemble(text)
         except AssemblyError:
-            if text is self._module.text:
+            # A kernel that was cut out may be named by what is left; or one that was not is all that is refused.
+            other = only_kernels(self._module, names) if self._source.retargeted else self._module.text
+            if text == other:
                 raise
-            # A kernel that was cut out may be named by what is left.
-            assembled = self._assemble(self._module.text)
+            assembled = self._assemble(other)
         self._dump.write("original.cubin", assembled.cubin)
         self._dump.write("original.warnings.txt", "\n".join(assembled.warnings))
         return assembled
@@ -351,28 +376,40 @@ class _Original:
     resources: Mapping[str, Resources]
     warnings: Counter[str]
 
+    def unlike_in_code(self, twin: TwinKernel) -> str | None:
+        """What of a kernel's machine code its text, assembled, gives otherwise; None when nothing."""
+        if self._comparison is None:
+            return None
+        return self._comparison.difference(twin.name, self_contained=twin.self_contained)
+
+    @functools.cached_property
+    def _comparison(self) -> SameCode | None:
+        return SameCode(self.machine.data, self.assembled.data) if self.assembled else None
+
 
 def judge_twins(
-    twins: Sequence[TwinKernel], assembly: Assembly, probes: ProbeSet, *, retargeted: str = ""
+    twins: Sequence[TwinKernel], assembly: Assembly, probes: ProbeSet, *, retargeting: Retargeting | None = None
 ) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
     """Assemble twins and hold them against their originals.
 
-    retargeted: from and to which architecture the twins' text is a variant; then the originals' own text is held
-    against their machine code as well.
+    retargeting: where the twins' text is for another architecture; then the originals' own text is held against their
+    machine code as well.
 
     Gives entries of all kernels with twins, good or not, and the images that the good ones are in.
     """
-    return _Attempt(twins, assembly, probes, retargeted).run()
+    return _Attempt(twins, assembly, probes, retargeting).run()
 
 
 class _Attempt:
     """The twins of one image, assembled and judged. All state that several steps of it need."""
 
-    def __init__(self, twins: Sequence[TwinKernel], assembly: Assembly, probes: ProbeSet, retargeted: str) -> None:
+    def __init__(
+        self, twins: Sequence[TwinKernel], assembly: Assembly, probes: ProbeSet, retargeting: Retargeting | None
+    ) -> None:
         self._twins = twins
         self._assembly = assembly
         self._probes = probes
-        self._retargeted = retargeted
+        self._retargeting = retargeting
         self._counts: dict[bytes, dict[str, int]] = {}
 
     def run(self) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
@@ -385,9 +422,9 @@ class _Attempt:
             try:
                 original = original_job.result()
             except AssemblyError as error:
-                if self._retargeted and len(twins) > 1:
+                if self._retargeting and len(twins) > 1:
                     return self._without_refused()
-                reason = Reason.VARIANT if self._retargeted else Reason.ASSEMBLER
+                reason = Reason.VARIANT if self._retargeting else Reason.ASSEMBLER
                 detail = self._variant(f"{self._assembly.name} refuses the original: {error.reason}")
                 return {twin.name: KernelEntry(twin.name, reason, detail) for twin in twins}, ()
         warned = self._warned(original, built)
@@ -428,16 +465,16 @@ class _Attempt:
         }
         if not left:
             return refused, ()
-        made, images = judge_twins(left, self._assembly, self._probes, retargeted=self._retargeted)
+        made, images = judge_twins(left, self._assembly, self._probes, retargeting=self._retargeting)
         return refused | made, images
 
     def _variant(self, detail: str) -> str:
-        return f"retargeted {self._retargeted}: {detail}" if self._retargeted else detail
+        return f"retargeted {self._retargeting.target}: {detail}" if self._retargeting else detail
 
     def _assemble_original(self, names: Collection[str]) -> _Original:
         assembled = self._assembly.originals(names)
         shipped = self._assembly.machine
-        if shipped is not None and not self._retargeted:
+        if shipped is not None and not self._retargeting:
             return _Original(shipped, None, assembled.resources, _performance_warnings(assembled))
         cubin = read_cubin(assembled.cubin, "assembled original")
         return _Original(shipped or cubin, cubin, assembled.resources, _performance_warnings(assembled))
@@ -510,8 +547,11 @@ class _Attempt:
         if twin.name in warned:
             return Reason.ASSEMBLER, f"{self._assembly.name} warns: {warned[twin.name]}"
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
-        if self._retargeted and original.assembled is not None:
+        if self._retargeting and original.assembled is not None:
             other = variant.difference(before, original.assembled.kernels[twin.name], self._assembly.arch)
+            if other is None and not (self._retargeting.own or self._retargeting.unproven):
+                unlike = original.unlike_in_code(twin)
+                other = f"{NOT_SHOWN}: {self._assembly.name} makes other code of the PTX ({unlike})" if unlike else None
             if other is not None:
                 return Reason.VARIANT, self._variant(other)
         expected = [(parameter.offset, parameter.size) for parameter in twin.parameters]
@@ -573,9 +613,12 @@ class _Attempt:
     def _probed(self, twin: TwinKernel, original: _Original, built: _Built, capped: _Built) -> KernelEntry:
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         under_cap = capped.kernels.get(twin.twin_name)
-        text = original.assembled.kernels[twin.name] if self._retargeted and original.assembled else None
         manifest = _manifest(twin, self._assembly.arch, self._probes, built.emit) | {
-            "retargeted": {"target": self._retargeted, "same_code": text.code == before.code} if text else None,
+            "retargeted": {
+                "target": self._retargeting.target,
+                "same_code": original.unlike_in_code(twin) is None,
+                "own_text": self._retargeting.own,
+            } if self._retargeting and original.assembled else None,
             "registers": {
                 "original": before.registers,
                 "twin": after.registers,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from neutrino.device_kind import DeviceKind
@@ -76,8 +76,9 @@ class Source:
 
     machine: the machine code that the driver picks, None where it compiles PTX. text: the PTX, None where
     there is none of the same architecture; then reason and detail say so. arch: to assemble for. options: for
-    ptxas. found: where the PTX was. retargeted: ``sm_120 → sm_90``, when it is a variant. image: index in the container
-    of what the driver picks, machine code or PTX; None where nothing fits.
+    ptxas. found: where the PTX was. retargeted: ``sm_120 → sm_90``, when it is a variant. own: then whether the machine
+    code says that it was made of this very PTX, by keeping it or by the architecture of its PTX. image: index in the
+    container of what the driver picks, machine code or PTX; None where nothing fits.
     """
 
     machine: Cubin | None
@@ -88,6 +89,7 @@ class Source:
     detail: str = ""
     found: str = ""
     retargeted: str = ""
+    own: bool = False
     image: int | None = None
 
 
@@ -172,40 +174,69 @@ def find_source(
         found = ", ".join(sorted({image.arch or "unknown" for image in container.images})) or "nothing"
         lacking = "nothing" if kind is DeviceKind.GPU else "no PTX"
         return Source(None, None, device, (), Reason.NO_PTX, f"{lacking} for {device}: the image holds {found}")
+    several = _alike(container, picked)
     if picked.kind is ImageKind.PTX:
         target = Device.parse(picked.arch)
         suffix = target.suffix if target else ""
         # The driver compiles for the device itself; with a suffix only when the PTX asks for it.
         arch = device if suffix in ("", "f") else device.rstrip("af") + suffix
-        return replace(_with_text(None, picked, arch), image=picked.index)
-    return replace(_of_machine_code(container, picked, retarget), image=picked.index)
+        source = _with_text(None, picked, arch)
+    else:
+        source = _of_machine_code(container, picked, retarget)
+    if several > 1:
+        what = "cubins" if picked.kind is ImageKind.CUBIN else "PTX texts"
+        detail = f"the image holds {several} {what} for {picked.arch}: which one the driver takes is not known"
+        source = replace(source, reason=Reason.VARIANT, detail=detail, retargeted="")
+    return replace(source, image=picked.index)
+
+
+def _alike(container: Container, picked: Image) -> int:
+    """How many different images the driver might have picked as well."""
+    same = [image for image in container.images if image.kind is picked.kind and image.arch == picked.arch]
+    return len({image.data for image in same}) if len(same) > 1 else 1
 
 
 def _of_machine_code(container: Container, picked: Image, retarget: bool) -> Source:
     machine = read_cubin(picked.data, f"{picked.arch} cubin")
     arch = machine.arch or picked.arch
     texts = [image for image in container.images if image.kind is ImageKind.PTX]
-    for image in texts:
-        if image.arch == arch:
-            return _with_text(machine, image, arch)
+    wanted = Device.parse(arch)
+    # compute_80 can be made into sm_86, and beside it lie PTX for sm_86 that was compiled by itself.
+    is_own = machine.virtual is None or wanted is None or machine.virtual == wanted.number
+    fitting = [image for image in texts if image.arch == arch]
+    if fitting and is_own:
+        return _only(machine, fitting, arch)
     if machine.debug_ptx is not None:
         match = _TARGET.search(machine.debug_ptx)
         target_name = match[1] if match else "an unknown target"
         if target_name == arch:
             return Source(machine, machine.debug_ptx, arch, found=DEBUG_SECTION)
         if retarget and match:
-            source = Source(machine, machine.debug_ptx, arch, found=DEBUG_SECTION)
+            source = Source(machine, machine.debug_ptx, arch, found=DEBUG_SECTION, own=True)
             return _retargeted(source, target_name)
         detail = f"the PTX in the cubin is for {target_name}, the machine code that runs is {arch}"
         return Source(machine, None, arch, (), Reason.VARIANT, detail)
+    source_arch = "" if is_own else f"sm_{machine.virtual}{wanted.suffix if wanted else ''}"
+    named = [image for image in texts if image.arch == source_arch]
+    if retarget and len(named) == 1:
+        return _retargeted(replace(_with_text(machine, named[0], arch), own=True), source_arch)
     nearest = _nearest(texts, arch) if retarget else None
     if nearest is not None:
         return _retargeted(_with_text(machine, nearest, arch), nearest.arch)
     if texts:
         others = ", ".join(sorted({image.arch or "unknown" for image in texts}))
-        detail = f"the PTX is for {others}, the machine code that runs is {arch}"
+        made_of = f", made of PTX for {source_arch}" if source_arch else ""
+        detail = f"the PTX is for {others}, the machine code that runs is {arch}{made_of}"
         return Source(machine, None, arch, (), Reason.VARIANT, detail)
     return Source(machine, None, arch, (), Reason.NO_PTX, f"{arch} machine code without PTX")
+
+
+def _only(machine: Cubin, texts: Sequence[Image], arch: str) -> Source:
+    """The text of the machine code's architecture; nothing tells which of several it was made of."""
+    if len({(image.data, image.options) for image in texts}) > 1:
+        detail = f"the image holds {len(texts)} PTX texts for {arch}: it is not known which one that runs was made of"
+        return Source(machine, None, arch, (), Reason.VARIANT, detail)
+    return _with_text(machine, texts[0], arch)
 
 
 def _nearest(texts: Iterable[Image], arch: str) -> Image | None:

@@ -114,9 +114,8 @@ def _parser() -> _Parser:
     parser.add_argument(
         "--retarget",
         action="store_true",
-        help="also probe kernels whose PTX is for another architecture than the machine code that runs, where "
-        "parameters, static shared memory and arithmetic are the same and neither body is empty or a trap; the trace "
-        "says so",
+        help="also probe kernels whose PTX is for another architecture than the machine code that runs, where it is "
+        "shown that it is the same program; the trace says so",
     )
     parser.add_argument(
         "--save-temps",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from neutrino.fatbin.cursor import Cursor
 from neutrino.fatbin.elf import EM_CUDA, SHT_NOBITS, STT_FUNC, Elf, Section, Symbol
@@ -75,9 +75,10 @@ class Cubin:
     """A cubin. arch: as ``sm_90a``, empty if unknown. toolkit: (major, minor) that made it, None if not
     recorded.
 
-    debug_ptx: the PTX text that ``-lineinfo`` and ``-G`` leave in the cubin, in a form that ``ptxas``
+    virtual: the number of the architecture that its PTX was for, 80 where ``compute_80`` became sm_86; None if not
+    recorded. debug_ptx: the PTX text that ``-lineinfo`` and ``-G`` leave in the cubin, in a form that ``ptxas``
     accepts; None where there is none. That of ``-G`` gives other code than the cubin's. kernels: by mangled
-    name. functions: code of device functions by name.
+    name. functions: code of device functions by name. data: the whole cubin.
     """
 
     arch: str
@@ -85,6 +86,8 @@ class Cubin:
     debug_ptx: str | None
     kernels: dict[str, CubinKernel]
     functions: dict[str, bytes]
+    virtual: int | None = None
+    data: bytes | memoryview = field(default=b"", repr=False, compare=False)
 
 
 @dataclass
@@ -126,7 +129,7 @@ def read_cubin(data: bytes | memoryview, name: str) -> Cubin:
             kernels[symbol.name] = _kernel(elf, symbol, gathered[index])
         else:
             functions[symbol.name] = _code(elf, symbol)
-    return Cubin(_arch(elf), _toolkit(elf), _debug_ptx(elf), kernels, functions)
+    return Cubin(_arch(elf), _toolkit(elf), _debug_ptx(elf), kernels, functions, _virtual(elf), data)
 
 
 def cubin_arch(data: bytes | memoryview, name: str) -> str:
@@ -274,6 +277,16 @@ def _toolkit(elf: Elf) -> tuple[int, int] | None:
         return None
     *_, release = _contents(elf, note).unpack(_NOTE_CUINFO, "note cuinfo")
     return _release(release)
+
+
+def _virtual(elf: Elf) -> int | None:
+    if elf.os_abi == _OSABI_CUDA:
+        return elf.flags >> 16 & 0xFF or None
+    note = elf.section(".note.nv.cuinfo")
+    if note is None:
+        return None
+    _, _, number, _ = _contents(elf, note).unpack(_NOTE_CUINFO, "note cuinfo")
+    return int(number) or None
 
 
 def _release(number: int) -> tuple[int, int]:

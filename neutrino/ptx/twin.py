@@ -83,6 +83,7 @@ class TwinKernel:
     before the body. bodies: its body and those of the functions that it calls. can_cap: ``render`` may put the
     twin under a register cap (``.maxnreg`` goes with every other directive). calls: names of the functions that it
     calls, directly or not. elsewhere: what it needs of the modules that its own is linked with, by their number.
+    self_contained: whether it names nothing of its module that is in global or constant memory, and no function.
     """
 
     name: str
@@ -103,6 +104,7 @@ class TwinKernel:
     can_cap: bool = True
     calls: tuple[str, ...] = ()
     elsewhere: Mapping[int, frozenset[Statement]] = field(default_factory=dict)
+    self_contained: bool = False
 
     @cached_property
     def contractible(self) -> bool:
@@ -423,7 +425,14 @@ class _KernelProber:
             (self.body, *(callee.body for callee in needs.functions)),
             calls=tuple(callee.function.name for callee in needs.functions),
             elsewhere={number: frozenset(statements) for number, statements in needs.elsewhere.items()},
+            self_contained=not needs.by_address and not needs.elsewhere and not needs.statements - self._of_blocks(),
         )
+
+    def _of_blocks(self) -> set[Statement]:
+        """Variables of the module that each block or thread has for itself."""
+        return {
+            variable.statement for variable in self.module.variables if variable.space not in {"global", "const"}
+        }
 
     def _candidates(self) -> tuple[list[tuple[re.Match[str], tuple[Probe, ...]]], list[re.Match[str]]]:
         """Instructions that opcode probes match, and the ends of the kernel."""

@@ -17,7 +17,7 @@ from neutrino.entry import Entry, read_entry
 from neutrino.fatbin import CubinKernel, ImageKind, build_container, build_entry, read_container, read_cubin
 from neutrino.fatbin.ptxscan import with_ptx_target, with_ptx_version
 from neutrino.loader.listener import Settings, make_entry
-from neutrino.patch import patch_image
+from neutrino.patch import NOT_SHOWN, make_twins, patch_image
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import load_probes
@@ -72,8 +72,13 @@ def manifest(entry: Entry, name: str = "k") -> dict[str, object]:
     return data
 
 
+def retargeted(target: str, *, same: bool = True, own: bool = False) -> dict[str, object]:
+    """What a manifest says."""
+    return {"target": target, "same_code": same, "own_text": own}
+
+
 @pytest.mark.parametrize(
-    ("code", "texts", "device", "retargeted", "target"),
+    ("code", "texts", "device", "marked", "target"),
     [
         ("sm_90", ["sm_120"], "sm_90", "sm_120 → sm_90", "sm_90"),
         ("sm_90a", ["sm_120a"], "sm_90", "sm_120a → sm_90a", "sm_90a"),
@@ -89,13 +94,13 @@ def manifest(entry: Entry, name: str = "k") -> dict[str, object]:
         ("sm_100a", ["sm_100f", "sm_100"], "sm_100", "sm_100 → sm_100a", "sm_100"),
     ],
 )
-def test_which_text_is_taken(code, texts, device, retargeted, target, assembler):
+def test_which_text_is_taken(code, texts, device, marked, target, assembler):
     image = fatbin(assembler, {code: module(code)}, {arch: module(arch) for arch in texts})
     container = read_container(image, "image")
     refused = find_source(container, device)
     assert (refused.text, refused.reason, refused.retargeted) == (None, Reason.VARIANT, "")
     source = find_source(container, device, retarget=True)
-    assert (source.reason, source.retargeted, source.arch) == (Reason.PROBED, retargeted, code)
+    assert (source.reason, source.retargeted, source.arch) == (Reason.PROBED, marked, code)
     assert source.text == module(target)
     assert assembler.assemble(source.text, code).cubin
 
@@ -145,7 +150,7 @@ def test_the_text_that_the_machine_code_keeps_goes_first(assembler):
         [build_entry(ImageKind.CUBIN, cubin, "sm_90"), build_entry(ImageKind.PTX, module("sm_89").encode(), "sm_89")]
     )
     assert find_source(read_container(image, "image"), "sm_90").reason is Reason.VARIANT
-    assert manifest(patched(assembler, image))["retargeted"] == {"target": "sm_80 → sm_90", "same_code": True}
+    assert manifest(patched(assembler, image))["retargeted"] == retargeted("sm_80 → sm_90", own=True)
 
 
 def test_a_version_that_the_assembler_does_not_know_is_lowered(assembler, tmp_path):
@@ -155,7 +160,7 @@ def test_a_version_that_the_assembler_does_not_know_is_lowered(assembler, tmp_pa
     major, minor = assembler.ptx_version
     (probed,) = tmp_path.glob("*/probed.ptx")
     assert probed.read_text().startswith(f".version {major}.{minor}\n")
-    assert manifest(entry)["retargeted"] == {"target": "sm_120 → sm_90", "same_code": True}
+    assert manifest(entry)["retargeted"] == retargeted("sm_120 → sm_90")
     fitting = fatbin(assembler, {"sm_90": module("sm_90")}, {"sm_90": module("sm_90", version="99.0")})
     assert patched(assembler, fitting).kernels[0].reason is Reason.ASSEMBLER
 
@@ -263,7 +268,94 @@ def test_what_nvcc_makes_of_architecture_dependent_code(assembler, tmp_path):
     assert twins.arch == "sm_90"
     assert {"checks__neutrino", "same__neutrino"} <= twins.kernels.keys()
     for name in ("checks", "same"):
-        assert manifest(entry, name)["retargeted"] == {"target": "sm_100 → sm_90", "same_code": True}
+        assert manifest(entry, name)["retargeted"] == retargeted("sm_100 → sm_90")
+
+
+VARIABLES = ".visible .const .b32 {}; .visible .const .b32 {};\n.visible .global .b32 {}; .visible .global .b32 {};\n"
+LOADS = """.reg .b32 %r<4>;
+ld.const.b32 %r0, [c]; ld.global.b32 %r1, [g]; add.s32 %r2, %r0, %r1; st.global.b32 [%a], %r2;"""
+# It calls itself, so that it is not inlined.
+CALLS = """.visible .func (.reg .b32 %o) f(.reg .b32 %i) {{
+.reg .pred %q; .reg .b32 %r<2>;
+add.s32 %r0, %i, {}; setp.lt.s32 %q, %r0, 1000; @%q call (%r1), f, (%r0); selp.b32 %o, %r1, %r0, %q; ret;
+}}
+"""
+CALL = ".reg .b32 %r<4>; mov.b32 %r0, %tid.x; call (%r1), f, (%r0); st.global.b32 [%a], %r1;"
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "differs"),
+    [
+        (kernel("st.global.u32 [%a], 5;"), kernel("st.global.u32 [%a], 7;"), "the instructions"),
+        (
+            VARIABLES.format(*"cdgh") + kernel(LOADS), VARIABLES.format(*"dcgh") + kernel(LOADS),
+            "the instructions",
+        ),
+        (
+            VARIABLES.format(*"cdgh") + kernel(LOADS), VARIABLES.format(*"cegh") + kernel(LOADS),
+            "the variables in constant memory, or the addresses of those in global memory",
+        ),
+        (
+            VARIABLES.format(*"cdgh") + kernel(LOADS),
+            VARIABLES.format(*"cdhg") + kernel(LOADS.replace("[g]", "[h]")),
+            "the variables in constant memory, or the addresses of those in global memory",
+        ),
+        (CALLS.format(5) + kernel(CALL), CALLS.format(7) + kernel(CALL), "the instructions"),
+    ],
+)
+def test_what_is_not_shown_to_be_the_program_is_taken_only_when_asked_for(code, text, differs, assembler):
+    """It has the same parameters and arithmetic, and computes something else."""
+    image = fatbin(assembler, {"sm_90": module("sm_90", code)}, {"sm_80": module("sm_80", text)})
+    (entry,) = patched(assembler, image).kernels
+    assert entry.reason is Reason.VARIANT
+    assert entry.detail.startswith(f"retargeted sm_80 → sm_90: {NOT_SHOWN}: ")
+    assert entry.detail.endswith(f"({differs})")
+    source = find_source(read_container(image, "image"), "sm_90", retarget=True)
+    twins = make_twins(
+        source, load_probes(["block_sched"]), selection=ALL, assembler=assembler, unproven=True
+    )
+    (kernel,) = twins.kernels
+    assert json.loads(kernel.files["manifest.json"])["retargeted"] == retargeted("sm_80 → sm_90", same=False)
+    # The same code is taken with the same things that it refers to.
+    same = fatbin(assembler, {"sm_90": module("sm_90", code)}, {"sm_80": module("sm_80", code)})
+    assert manifest(patched(assembler, same))["retargeted"] == retargeted("sm_80 → sm_90")
+
+
+def test_machine_code_of_another_virtual_architecture_is_not_of_the_text_for_its_own(assembler):
+    """compute_80 made into sm_86, beside PTX for sm_86 that nothing was made of."""
+    old, new = kernel("st.global.u32 [%a], 5;"), kernel("st.global.u32 [%a], 7;")
+    cubin = build_entry(ImageKind.CUBIN, assembler.assemble(module("sm_80", old), "sm_86").cubin, "sm_86")
+    beside = build_entry(ImageKind.PTX, module("sm_86", new).encode(), "sm_86", options="")
+    below = build_entry(ImageKind.PTX, module("sm_80", old).encode(), "sm_80", options="")
+    (entry,) = patched(assembler, build_container([cubin, beside]), "sm_86", retarget=False).kernels
+    assert entry.reason is Reason.VARIANT
+    assert entry.detail == "the PTX is for sm_86, the machine code that runs is sm_86, made of PTX for sm_80"
+    (entry,) = patched(assembler, build_container([cubin, beside]), "sm_86").kernels
+    assert entry.reason is Reason.VARIANT
+    # The text that it was made of is taken whatever the assembler makes of it, which is not the program's.
+    image = build_container([cubin, beside, below])
+    assert manifest(patched(assembler, image, "sm_86"))["retargeted"] == retargeted("sm_80 → sm_86", own=True)
+    unoptimized = assembler.assemble(module("sm_80", old), "sm_86", ["-O0"]).cubin
+    image = build_container([build_entry(ImageKind.CUBIN, unoptimized, "sm_86"), beside, below])
+    found = manifest(patched(assembler, image, "sm_86"))["retargeted"]
+    assert found == retargeted("sm_80 → sm_86", same=False, own=True)
+
+
+def test_of_several_images_nothing_is_taken(assembler):
+    """Nothing tells which of them runs, or which the machine code was made of."""
+    one, other = (module("sm_90", kernel(f"st.global.u32 [%a], {value};")) for value in (5, 7))
+    cubins = [build_entry(ImageKind.CUBIN, assembler.assemble(text, "sm_90").cubin, "sm_90") for text in (one, other)]
+    texts = [build_entry(ImageKind.PTX, text.encode(), "sm_90", options="") for text in (one, other)]
+    for images, says in (
+        ([cubins[0], *texts], "2 PTX texts for sm_90: it is not known which one that runs was made of"),
+        ([*cubins, texts[0]], "2 cubins for sm_90: which one the driver takes"),
+        (texts, "2 PTX texts for sm_90: which one the driver takes"),
+    ):
+        for retarget in (False, True):
+            (entry,) = patched(assembler, build_container(images), retarget=retarget).kernels
+            assert (entry.reason, says in entry.detail) == (Reason.VARIANT, True), entry.detail
+    twice = build_container([cubins[0], cubins[0], texts[0], texts[0]])
+    assert manifest(patched(assembler, twice))["retargeted"] is None
 
 
 BODIES = {
