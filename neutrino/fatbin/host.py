@@ -4,8 +4,8 @@ itself."""
 from __future__ import annotations
 
 import mmap
+import os
 import stat
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -93,7 +93,7 @@ class _Reading:
         self.search_data = search_data
 
 
-def _map(path: Path) -> memoryview:
+def _map(path: Path, *, is_member: bool = False) -> memoryview:
     status = path.stat()
     # Looked at before it is opened, since opening a FIFO would wait for a writer.
     if stat.S_ISDIR(status.st_mode):
@@ -101,9 +101,10 @@ def _map(path: Path) -> memoryview:
     if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
         raise FormatError(str(path), 0, "file", "empty or not a regular file", "a file with content")
     with path.open("rb") as file:
-        if sys.version_info >= (3, 13):
-            # The map needs no descriptor of its own: a thin archive may name more files than a process may have open.
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, trackfd=False))
+        if is_member:
+            from neutrino.fatbin.mapping import map_file
+
+            return map_file(file, os.fstat(file.fileno()).st_size)
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
@@ -162,14 +163,14 @@ def _in_thin_member(member: Member, name: str, reading: _Reading) -> Iterator[Co
         from neutrino.fatbin.archive import nested_member
 
         if path not in reading.nested:
-            reading.nested[path] = _map(path)
+            reading.nested[path] = _map(path, is_member=True)
         data = reading.nested[path]
         inner = nested_member(Cursor(data, str(path)), member.nested)
         for container in _in_member(inner.data or data[:0], f"{path}({inner.name})", inner.offset, reading):
             yield replace(container, member=inner.name)
         return
     reading.paths = (*reading.paths, path)
-    yield from _in_member(_map(path), str(path), 0, reading)
+    yield from _in_member(_map(path, is_member=True), str(path), 0, reading)
     reading.paths = reading.paths[:-1]
 
 

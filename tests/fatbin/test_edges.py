@@ -6,6 +6,8 @@ from.
 
 from __future__ import annotations
 
+import gc
+import resource
 import shutil
 import struct
 import subprocess
@@ -287,6 +289,28 @@ def test_thin_archives_without_their_files(built, tmp_path):
     with pytest.raises(FormatError) as endless:
         read_file(tmp_path / "thin.a")
     assert endless.value.field == "member"
+
+
+def test_a_thin_archive_of_more_files_than_may_be_open(built, tmp_path):
+    names = [f"{number}.o" for number in range(100)]
+    for name in names:
+        shutil.copy(built / "one.o", tmp_path / name)
+    run(need("ar"), "rcT", "thin.a", *names, cwd=tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 20, limits[1]))
+    try:
+        containers = read_file(tmp_path / "thin.a")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert [container.member for container in containers] == names
+    expected = [image.data for image in images(read_file(built / "one.o"))]
+    assert [image.data for image in images(containers)] == expected * len(names)
+    maps = Path("/proc/self/maps").read_text()
+    assert maps.count(f"{tmp_path}/") == len(names)
+    del containers
+    gc.collect()
+    assert f"{tmp_path}/" not in Path("/proc/self/maps").read_text()
 
 
 @pytest.mark.parametrize("how", ["with-headers", "stripped", "without-headers"])
