@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 DONE = 0
 BAD = 2
 _NAME = "neutrino-extract"
+_NAMED_FILES = 20
+"""Files of -o that are named as they are written; of more, how many (--json names all)."""
 
 _DESCRIPTION = """\
 Show the GPU code in files: PTX, cubins, fatbins, AMD's bundles and code objects, ELF libraries, programs and objects,
@@ -164,6 +166,7 @@ class _Extraction:
         self._probes: ProbeSet | None = None
         self._namer: Namer | None = None
         self._printed = 0
+        self._written = 0
         self._totals = [0, 0, 0]
         if options.coverage and options.sass:
             raise NeutrinoError("--coverage and --sass are two questions; ask one at a time")
@@ -203,6 +206,8 @@ class _Extraction:
                     self._show_nothing(shown, single)
                 continue
             self._show(shown, single)
+        if self._written > _NAMED_FILES:
+            self._say(f"wrote {self._written:,} files to {options.output} in all (--json names each)")
         if options.json and not (one and named):
             print("\n]}" if self._printed else '{"files": []}')
         elif not options.json and not self._printed and not named and self.status == DONE:
@@ -320,7 +325,9 @@ class _Extraction:
         target = options.output / file_name(stem, row.container, row.image, extension)
         write_aside(target, data)
         row.output = target.name
-        self._say(f"wrote {target}")
+        self._written += 1
+        if self._written <= _NAMED_FILES:
+            self._say(f"wrote {target}")
 
     def _show(self, shown: Shown, single: bool) -> None:
         options = self._options

@@ -52,6 +52,17 @@ def tree(tmp_path) -> Path:
     return root
 
 
+def test_many_files_written_are_counted(tmp_path, capsys):
+    path = tmp_path / "many.fatbin"
+    path.write_bytes(FATBIN * 30)
+    assert main([str(path), "-o", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == f"neutrino-extract: wrote {tmp_path}/out/many.0.0.sm_90.ptx"
+    assert said[-1] == f"neutrino-extract: wrote 30 files to {tmp_path}/out in all (--json names each)"
+    assert len(said) == 21
+    assert len(list((tmp_path / "out").iterdir())) == 30
+
+
 def test_a_folder_is_walked_in_the_order_of_names(tree, capsys):
     assert main([str(tree), "--json"]) == 0
     output = capsys.readouterr()

@@ -96,6 +96,18 @@ def test_resources_of_amd_kernels_are_those_of_the_metadata(tmp_path, capsys):
     assert "void scratch<double>(double*, int)" in capsys.readouterr().out
 
 
+def test_kernels_without_figures_are_named(tmp_path, capsys):
+    path = tmp_path / "text.ptx"
+    path.write_text(PTX.format(arch="sm_80"))
+    assert main([str(path), "--resources"]) == 0
+    plain = capsys.readouterr().out
+    assert "1 image (ptx) without figures: they are known of machine code only" in plain
+    assert "second" not in plain
+    assert main([str(path), "--resources", "--kernels"]) == 0
+    listed = capsys.readouterr().out
+    assert [line.split()[-1] for line in listed.splitlines() if " ptx sm_80 " in line] == ["add_one", "second"]
+
+
 def test_machine_code_is_what_nvdisasm_prints(library, cubins, tmp_path, capsys):
     nvdisasm = need("nvdisasm")
     (tmp_path / "one.cubin").write_bytes(cubins["sm_75"])
