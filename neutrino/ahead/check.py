@@ -37,7 +37,7 @@ class Check:
     """What was found. faults: none in a sound file. notes: what is no fault of the file.
 
     names: of the probes. maker: version of Neutrino that wrote the section. counts: of images with a row, kernels with
-    a reason, twins.
+    a reason, twins. archs: of the devices that the twins are for. embedded: whether these are the embedded device.
     """
 
     file: Path
@@ -45,6 +45,8 @@ class Check:
     notes: list[str] = field(default_factory=list)
     names: str = ""
     maker: str = ""
+    archs: tuple[str, ...] = ()
+    embedded: bool = False
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0))
 
     @property
@@ -56,7 +58,8 @@ class Check:
         """As JSON has it."""
         return {
             "file": str(self.file), "sound": self.sound, "faults": self.faults, "notes": self.notes,
-            "probes": self.names.split(), "maker": self.maker, **self.counts,
+            "probes": self.names.split(), "archs": list(self.archs), "device": "embedded" if self.embedded else "gpu",
+            "maker": self.maker, **self.counts,
         }  # fmt: skip
 
 
@@ -84,6 +87,8 @@ def check_file(path: Path) -> Check:
             check.faults.append(str(error))
             return check
         check.names, check.maker = section.names, section.maker
+        check.archs = tuple(dict.fromkeys(row.arch for row in section.rows))
+        check.embedded = any(row.device is DeviceKind.EMBEDDED for row in section.rows)
         _check_report(section, check)
         _check_stub(elf, path, check)
         _Twins(section, path, check).check()

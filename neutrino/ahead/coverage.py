@@ -7,19 +7,18 @@ twin's arithmetic with the original's. ``neutrino-patch --dry-run`` asks them.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from neutrino.ahead.relocatable import RELOCATABLE_SECTION, LinkedSource, find_linked_source, program
-from neutrino.ahead.report import KernelReport
+from neutrino.ahead.report import KernelReport, group_skipped
 from neutrino.ahead.sources import Listed, Target, make_plan
 from neutrino.device_kind import DeviceKind
 from neutrino.errors import PtxError
 from neutrino.fatbin import Container, demangle, kernel_names
 from neutrino.numerics import FIRST_ARCHITECTURE
 from neutrino.patch import Emit, make_twins
-from neutrino.probing.layout import REASON_TEXT, Reason
+from neutrino.probing.layout import Reason
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.program import probe_program
@@ -28,10 +27,6 @@ from neutrino.toolchain import LATEST_PTX
 
 USUAL_PROBE = "block_sched"
 """A probe at every kernel's entry and ends: what it can go into, most others can that find their instruction."""
-
-
-_MOST_DETAILS = 8
-"""Different details of one reason that are told apart in a summary."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +43,8 @@ class Coverage:
 
     @property
     def reasons(self) -> list[tuple[Reason, str, int]]:
-        """Why others cannot, and how many: exactly, or in general where one reason has many details. Most first."""
-        details: dict[Reason, Counter[str]] = {}
-        for kernel in self.kernels:
-            if not kernel.probed:
-                details.setdefault(kernel.reason, Counter())[kernel.detail] += 1
-        found = []
-        for reason, counts in details.items():
-            if len(counts) <= _MOST_DETAILS:
-                found += [(reason, detail or REASON_TEXT[reason], count) for detail, count in counts.items()]
-            else:
-                found.append((reason, REASON_TEXT[reason], counts.total()))
-        return sorted(found, key=lambda item: (-item[2], item[0], item[1]))
+        """Why others cannot, and how many, as ``group_skipped`` tells them apart."""
+        return [(group.reason, group.text, len(group.kernels)) for group in group_skipped(self.kernels)]
 
 
 def architectures(containers: Sequence[Container]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from neutrino.device_kind import DeviceKind
 from neutrino.errors import FormatError
 from neutrino.fatbin.elf import MAGIC, PT_LOAD, Elf
 
@@ -16,13 +17,14 @@ run."""
 class Patched:
     """What a patched file says of itself. probes: their names. archs: of the devices. maker: Neutrino's version.
 
-    twins: the kernels that have one, over all architectures.
+    twins: the kernels that have one, over all architectures. embedded: whether they are for the embedded device.
     """
 
     probes: tuple[str, ...]
     archs: tuple[str, ...]
     twins: int
     maker: str
+    embedded: bool = False
 
 
 def read_patched(data: memoryview, name: str) -> Patched | None:
@@ -50,4 +52,5 @@ def read_patched(data: memoryview, name: str) -> Patched | None:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise FormatError(name, place.offset, "report", f"unreadable ({error})", "JSON with totals") from error
     archs = tuple(dict.fromkeys(row.arch for row in section.rows))
-    return Patched(tuple(section.names.split()), archs, twins if isinstance(twins, int) else 0, section.maker)
+    embedded = any(row.device is DeviceKind.EMBEDDED for row in section.rows)
+    return Patched(tuple(section.names.split()), archs, twins if isinstance(twins, int) else 0, section.maker, embedded)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from neutrino.fatbin import demangle
 from neutrino.probing.layout import REASON_TEXT, Reason
+
+_MOST_DETAILS = 8
+"""Different details of one reason that are told apart."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +21,8 @@ class KernelReport:
 
     container, image: indices as ``neutrino-extract`` shows them; of the image that the driver picks. arch: what its
     code is for. devices: which the twin serves. sites: instructions that the probes matched. registers: of original
-    and twin, per thread; None where nothing was assembled. retargeted: from and to which architecture the PTX was
-    lowered, "" if it was not.
+    and twin, per thread; None where nothing was assembled. retargeted: as in the twin's manifest, of a kernel without
+    one the ``target`` alone; None where the PTX is the machine code's own.
     """
 
     name: str
@@ -31,7 +34,7 @@ class KernelReport:
     detail: str = ""
     sites: int = 0
     registers: tuple[int, int] | None = None
-    retargeted: str = ""
+    retargeted: Mapping[str, Any] | None = field(default=None, hash=False)
 
     @property
     def probed(self) -> bool:
@@ -53,7 +56,7 @@ class KernelReport:
             "detail": self.detail,
             "sites": self.sites,
             "registers": registers,
-            "retargeted": self.retargeted or None,
+            "retargeted": None if self.retargeted is None else dict(self.retargeted),
         }
 
 
@@ -102,8 +105,32 @@ class Report:
         }
 
 
-def reason_text(kernels: Sequence[KernelReport]) -> str:
-    """Why kernels of one reason have no twin: the detail that all share, else what the reason means."""
-    details = {kernel.detail for kernel in kernels}
-    detail = details.pop() if len(details) == 1 else ""
-    return detail or REASON_TEXT[kernels[0].reason]
+@dataclass(frozen=True)
+class Skipped:
+    """Kernels without a twin for one reason, and the detail that they share."""
+
+    reason: Reason
+    text: str
+    kernels: tuple[KernelReport, ...]
+
+
+def group_skipped(kernels: Iterable[KernelReport]) -> list[Skipped]:
+    """Why kernels have no twin, the most frequent first. Of a reason with many details the rarest are one group, with
+    what the reason means."""
+    details: dict[Reason, dict[str, list[KernelReport]]] = {}
+    for kernel in kernels:
+        if not kernel.probed:
+            details.setdefault(kernel.reason, {}).setdefault(kernel.detail, []).append(kernel)
+    found = [group for reason, groups in details.items() for group in _told_apart(reason, groups)]
+    return sorted(found, key=lambda group: (-len(group.kernels), group.reason, group.text))
+
+
+def _told_apart(reason: Reason, groups: Mapping[str, Sequence[KernelReport]]) -> Iterator[Skipped]:
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    kept = ordered if len(ordered) <= _MOST_DETAILS else ordered[: _MOST_DETAILS - 1]
+    for detail, kernels in kept:
+        yield Skipped(reason, detail or REASON_TEXT[reason], tuple(kernels))
+    rest = ordered[len(kept) :]
+    if rest:
+        text = f"{REASON_TEXT[reason]} ({len(rest)} more details, see --json)"
+        yield Skipped(reason, text, tuple(kernel for _, kernels in rest for kernel in kernels))

@@ -85,7 +85,8 @@ def document(shown: Shown) -> dict[str, Any]:
     if shown.patched is not None:
         found["patched"] = {
             "probes": list(shown.patched.probes), "twins": shown.patched.twins,
-            "archs": list(shown.patched.archs), "version": shown.patched.maker,
+            "archs": list(shown.patched.archs), "device": "embedded" if shown.patched.embedded else "gpu",
+            "version": shown.patched.maker,
         }  # fmt: skip
     found["containers"] = [
         _container(container, by_container.get(container.index, []))
@@ -214,15 +215,18 @@ def lines(shown: Shown, *, kernels: bool, resources: bool) -> Iterator[str]:
     if resources:
         yield from _cuda_resources(rows)
         yield from _amd_resources(rows)
-    elif kernels and names:
+        yield from _without_resources(rows)
+    # A table of resources names the kernels as well, but not those of images without figures.
+    if kernels and any(row.kernels and not (resources and _has_resources(row)) for row in rows):
         yield ""
         yield from _kernels(rows)
 
 
 def _patched(patched: Patched) -> Iterator[str]:
+    archs = visible(", ".join(patched.archs))
     yield (
         f"  patched by Neutrino {visible(patched.maker)}: {count(patched.twins, 'twin')} with "
-        f"{visible(', '.join(patched.probes))}, for {visible(', '.join(patched.archs))}"
+        f"{visible(', '.join(patched.probes))}, for {f'the embedded device ({archs})' if patched.embedded else archs}"
     )
 
 
@@ -297,6 +301,20 @@ def _amd_resources(rows: Sequence[Row]) -> Iterator[str]:
     ]  # fmt: skip
     yield ""
     yield from table(head, cells, right=head[2:-1])
+
+
+def _has_resources(row: Row) -> bool:
+    return bool(row.functions or row.code_objects)
+
+
+def _without_resources(rows: Sequence[Row]) -> Iterator[str]:
+    """A word on images whose kernels are in no table, unless their container's machine code has them."""
+    told = {row.container.index for row in rows if _has_resources(row)}
+    images = [row for row in rows if row.kernels and not _has_resources(row) and row.container.index not in told]
+    if images:
+        kinds = ", ".join(dict.fromkeys(row.image.kind.value for row in images))
+        yield ""
+        yield f"  {count(len(images), 'image')} ({kinds}) without figures: they are known of machine code only"
 
 
 def _covered(coverage: Coverage) -> Iterator[str]:

@@ -70,6 +70,7 @@ def test_a_sound_file(patched: Path) -> None:
     assert (check.faults, check.notes) == ([], [])
     assert check.document() == {
         "file": str(patched), "sound": True, "faults": [], "notes": [], "probes": ["block_sched"],
+        "archs": ["sm_80", "sm_86", "sm_87", "sm_88", "sm_89"], "device": "gpu",
         "maker": check.maker, "images": 2, "kernels": 3, "twins": 3,
     }  # fmt: skip
 

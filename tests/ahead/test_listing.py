@@ -57,6 +57,21 @@ def test_a_patched_file_says_so(library: Path, patched: Path, capsys: pytest.Cap
     assert "3 twins with block_sched, for sm_80, sm_86" in capsys.readouterr().out.splitlines()[1]
 
 
+def test_twins_for_the_embedded_device_are_told_apart(
+    library: Path, patched: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "embedded.so"
+    assert patch.main([str(library), "-p", "block_sched", "--device", "embedded", "-j", "1", "-o", str(copy)]) == 0
+    for file, device, words in ((copy, "embedded", "the embedded device (sm_90)"), (patched, "gpu", "sm_80, sm_86")):
+        assert document(capsys, file)["patched"]["device"] == device
+        assert extract.main([str(file)]) == 0
+        assert f"3 twins with block_sched, for {words}" in capsys.readouterr().out
+        assert patch.main(["--check", str(file)]) == 0
+        assert f"3 twins by block_sched for {words}" in capsys.readouterr().out
+        assert patch.main(["--check", str(file), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["device"] == device
+
+
 def test_a_stripped_one_too(patched: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if not shutil.which("strip"):
         pytest.skip("no strip on PATH")

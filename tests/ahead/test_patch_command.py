@@ -61,7 +61,7 @@ def test_the_table_and_the_file(library: Path, original: bytes, capsys: pytest.C
     patched = Path("libk.neutrino.so")
     assert (patched.stat().st_mode & 0o777, library.read_bytes() == original) == (0o755, True)
     assert main(["--check", str(patched)]) == 0
-    assert "libk.neutrino.so: sound: 3 twins by block_sched, made by Neutrino " in capsys.readouterr().out
+    assert "libk.neutrino.so: sound: 3 twins by block_sched for sm_80, sm_86, " in capsys.readouterr().out
     assert main(["--restore", str(patched), "-o", "back.so"]) == 0
     assert Path("back.so").read_bytes() == original
 
@@ -95,6 +95,20 @@ def test_a_dry_run_writes_nothing_and_says_the_same(library: Path, capsys: pytes
     assert (dry["output"], dry["totals"]["probed"]) == (None, 3)
 
 
+def test_a_kernel_counts_once_for_each_architecture(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(library), *BLOCK_SCHED, "--arch", "90", "-n"]) == 0
+    counted = "4 kernels for sm_80, sm_90: 6 of 7 probed, counting a kernel once for each architecture "
+    assert counted in capsys.readouterr().out
+
+
+def test_patching_again_says_what_becomes_of_the_twins(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(library), *BLOCK_SCHED, "-k", "scale", "-o", "first.so"]) == 0
+    assert "patched before" not in capsys.readouterr().out
+    assert main(["first.so", *BLOCK_SCHED, "-o", "second.so"]) == 0
+    words = "note: the input was patched before (1 twin with block_sched): that is replaced, not added to"
+    assert words in capsys.readouterr().out
+
+
 def test_stages_are_kept(library: Path) -> None:
     assert main([str(library), *BLOCK_SCHED, "--save-temps", "temps", "-k", "scale"]) == 0
     kept = {str(path.relative_to("temps")) for path in Path("temps").glob("*/*")}
@@ -112,6 +126,7 @@ def test_stages_are_kept(library: Path) -> None:
         (["-k", "/(/"], 2, "not a regular expression"),
         (["-p", "no_such_probe"], 2, "no_such_probe"),
         (["--device", "imagined"], 2, "there is no device of that name"),
+        (["--device", "embedded"], 2, "the embedded device is an sm_90; leave --arch out"),
     ],
 )
 def test_exit_status_and_words(
