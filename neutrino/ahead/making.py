@@ -29,7 +29,11 @@ NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of t
 
 @dataclass(frozen=True)
 class Settings:
-    """What all targets of a file are made with. retarget: PTX for another architecture is lowered where that goes."""
+    """What all targets of a file are made with.
+
+    retarget: PTX for another architecture than the machine code's is taken where it is shown to be the program that
+    runs. unproven: then also where nothing shows that it is not.
+    """
 
     probes: ProbeSet
     selection: Selection = field(default_factory=Selection)
@@ -37,6 +41,7 @@ class Settings:
     emit: Emit = Emit.SASS
     retarget: bool = False
     save_temps: Path | None = None
+    unproven: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ class _Maker:
         if not done.has_text:
             return Made(reports, notes=done.notes)
         identity = ", ".join(tool.identity for tool in (done.assembler, done.linker) if tool) or "none"
-        made_with = f"{identity} {settings.emit.value}{' retarget' if settings.retarget else ''}"
+        made_with = f"{identity} {settings.emit.value}{_retargeting(settings)}"
         run = run_key(
             settings.probes.digest, settings.selection.digest, made_with, f"{__version__} {patcher_identity()}",
             settings.device,
@@ -128,7 +133,7 @@ class _Maker:
                 notes = [NOT_ASSEMBLED]
         twins = make_twins(
             source, settings.probes, selection=settings.selection, assembler=assembler, device=settings.device,
-            emit=settings.emit, dump=dump,
+            emit=settings.emit, unproven=settings.unproven, dump=dump,
         )  # fmt: skip
         has_text = any(image.kind.value == "ptx" for image in container.images) or source.found == DEBUG_SECTION
         return _Done(twins, source.arch, has_text, assembler, tuple(notes), source.retargeted)
@@ -160,6 +165,10 @@ class _Done:
     linker: Linker | None = None
 
 
+def _retargeting(settings: Settings) -> str:
+    return f" retarget{' unproven' if settings.unproven else ''}" if settings.retarget else ""
+
+
 def _newer(assembler: Assembler, release: tuple[int, int] | None, settings: Settings) -> list[str]:
     if settings.emit is Emit.PTX or settings.device is DeviceKind.EMBEDDED:
         return []
@@ -174,8 +183,9 @@ def _newer(assembler: Assembler, release: tuple[int, int] | None, settings: Sett
 
 def _kernel(kernel: KernelEntry, target: Target, image: int, arch: str, retargeted: str) -> KernelReport:
     report = KernelReport(
-        kernel.name, target.container, image, arch, target.devices, kernel.reason, kernel.detail, retargeted=retargeted
-    )
+        kernel.name, target.container, image, arch, target.devices, kernel.reason, kernel.detail,
+        retargeted={"target": retargeted} if retargeted else None,
+    )  # fmt: skip
     if kernel.reason is not Reason.PROBED:
         return report
     manifest = json.loads(kernel.files["manifest.json"])
@@ -184,5 +194,5 @@ def _kernel(kernel: KernelEntry, target: Target, image: int, arch: str, retarget
         kernel.name, target.container, image, arch, target.devices, kernel.reason, kernel.detail,
         sites=len(manifest["sites"]),
         registers=(registers["original"], registers["twin"]) if registers else None,
-        retargeted=retargeted,
+        retargeted=manifest["retargeted"],
     )  # fmt: skip

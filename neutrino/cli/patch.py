@@ -5,18 +5,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import mmap
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neutrino import __version__
 from neutrino.cli.streams import print_anything, visible
 from neutrino.device_kind import DeviceKind
-from neutrino.errors import NeutrinoError, ProbeError
+from neutrino.errors import FormatError, NeutrinoError, ProbeError
 from neutrino.resources import shipped_probes
 
 if TYPE_CHECKING:
@@ -117,7 +119,13 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--retarget", action="store_true",
-        help="where the PTX is for another architecture than the machine code, lower it to that; reports mark it",
+        help="also take PTX for another architecture than the machine code's, for kernels of which it is shown that it "
+        "is the program that runs; reports mark them",
+    )  # fmt: skip
+    parser.add_argument(
+        "--retarget-unproven", action="store_true",
+        help="as --retarget, and also kernels that only nothing speaks against: with such twins the program may "
+        "compute other results while it is recorded",
     )  # fmt: skip
     parser.add_argument(
         "-j", "--jobs", type=_count, metavar="N", help="processes that make twins (default: the number of CPUs)"
@@ -179,7 +187,7 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     # Imported here: help and errors of the command line need none of it.
     from neutrino.ahead.library import STUB, output_path, patch_file
     from neutrino.ahead.making import Settings
-    from neutrino.ahead.sources import device_arch
+    from neutrino.ahead.sources import EMBEDDED_DEVICE, device_arch
     from neutrino.loader.embedded import EmbeddedDevice
     from neutrino.patch import Emit
     from neutrino.probing.selection import Selection
@@ -194,13 +202,16 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         EmbeddedDevice.parse(options.device)
     kind = DeviceKind.GPU if options.device is None else DeviceKind.EMBEDDED
     archs = [device_arch(arch) for arch in options.arch]
+    if kind is DeviceKind.EMBEDDED and any(arch != EMBEDDED_DEVICE for arch in archs):
+        raise NeutrinoError(f"the embedded device is an {EMBEDDED_DEVICE}; leave --arch out")
     settings = Settings(
         probes,
         Selection(tuple(options.kernel), tuple(options.filter)),
         kind,
         Emit(options.emit),
-        options.retarget,
+        options.retarget or options.retarget_unproven,
         options.save_temps.absolute() if options.save_temps else None,
+        options.retarget_unproven,
     )
     target = None if options.dry_run else output_path(options.file, options.output)
     with _folder_of(target, options.output), _progress() as progress:
@@ -209,6 +220,8 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             names=options.probe, archs=archs, jobs=options.jobs,
             stub=_stub(options.stub) if options.stub else str(STUB), progress=progress,
         )  # fmt: skip
+    if report.output is not None and (before := _patched_before(options.file)):
+        report = replace(report, notes=(*report.notes, before))
     if options.json:
         print(json.dumps(report.document(), indent=1))
     else:
@@ -218,6 +231,23 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     elif not report.probed:
         _say(f"{report.input}: {_nothing(report)}; no file was written")
     return DONE if report.probed else NOTHING
+
+
+def _patched_before(file: Path) -> str:
+    """What to know of a file that was patched before, else "". Raises OSError."""
+    from neutrino.ahead.patched import read_patched
+
+    with file.open("rb") as opened:
+        data = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+    try:
+        found = read_patched(data, str(file))
+    except FormatError:
+        # Twins that nobody can read are no loss.
+        return ""
+    if found is None:
+        return ""
+    twins = f"{_number(found.twins, 'twin')} with {', '.join(found.probes)}"
+    return f"the input was patched before ({twins}): that is replaced, not added to, and the originals are probed"
 
 
 def _stub(path: str) -> str:
@@ -286,9 +316,7 @@ def _show(console: Console, report: Report) -> None:
     where = "no file written" if report.output is None else str(report.output)
     console.print(visible(f"{report.input} → {where}"), style="bold", soft_wrap=True)
     if report.kernels:
-        kernels = _number(len({(kernel.container, kernel.name) for kernel in report.kernels}), "kernel")
-        archs = ", ".join(report.archs)
-        console.print(f"{kernels} for {archs}: {report.probed:,} of {len(report.kernels):,} probed", soft_wrap=True)
+        console.print(_counted(report), soft_wrap=True)
     probed = [kernel for kernel in report.kernels if kernel.probed]
     if probed:
         console.print()
@@ -301,6 +329,15 @@ def _show(console: Console, report: Report) -> None:
         console.print(visible(f"note: {note}"), soft_wrap=True)
 
 
+def _counted(report: Report) -> str:
+    """How many kernels there are and how many have a twin; what was made for each architecture counts apart."""
+    kernels = len({(kernel.container, kernel.name) for kernel in report.kernels})
+    probed = f"{report.probed:,} of {len(report.kernels):,} probed"
+    if len(report.kernels) > kernels:
+        probed += ", counting a kernel once for each architecture that there is code for"
+    return f"{_number(kernels, 'kernel')} for {', '.join(report.archs)}: {probed}"
+
+
 def _show_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
     from neutrino.cli.kernel_names import shorten
     from neutrino.fatbin.demangle import demangle
@@ -310,23 +347,46 @@ def _show_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
     table.add_column("arch")
     table.add_column("sites", justify="right")
     table.add_column("registers", justify="right")
-    width = max(20, console.width - 36)
+    retargeted = any(kernel.retargeted for kernel in kernels)
+    if retargeted:
+        table.add_column("PTX retargeted", overflow="fold")
+    width = max(20, console.width - (72 if retargeted else 36))
     for kernel in kernels[:_LISTED]:
         registers = " → ".join(map(str, kernel.registers)) if kernel.registers else "not assembled"
-        arch = f"{kernel.arch} ({kernel.retargeted})" if kernel.retargeted else kernel.arch
-        table.add_row(visible(shorten(demangle(kernel.name), width)), arch, f"{kernel.sites:,}", registers)
+        row = [visible(shorten(demangle(kernel.name), width)), kernel.arch, f"{kernel.sites:,}", registers]
+        table.add_row(*row, *([_retargeted(kernel)] if retargeted else []))
     console.print(table)
     if len(kernels) > _LISTED:
         rest = kernels[_LISTED:]
         sites = sum(kernel.sites for kernel in rest)
         console.print(f"and {_number(len(rest), 'more kernel')} with {_number(sites, 'site')} (--json lists all)")
+    unproven = sum(map(_is_unproven, kernels))
+    if unproven:
+        console.print(
+            f"{_number(unproven, 'twin')} unproven: nothing shows that the PTX is the program that runs, so results "
+            "may differ while they are recorded",
+            soft_wrap=True,
+        )
     grown = [kernel.registers[1] - kernel.registers[0] for kernel in kernels if kernel.registers]
     if len(grown) > 1:
         console.print(f"registers a thread: {sum(grown) / len(grown):+.1f} on average, {max(grown):+d} at most")
 
 
+def _retargeted(kernel: KernelReport) -> str:
+    if kernel.retargeted is None:
+        return "no"
+    shown = "same code" if kernel.retargeted.get("same_code") else "other code"
+    shown = "unproven" if _is_unproven(kernel) else shown
+    return f"{kernel.retargeted['target']}, {shown}"
+
+
+def _is_unproven(kernel: KernelReport) -> bool:
+    found = kernel.retargeted
+    return found is not None and not found.get("same_code") and not found.get("own_text")
+
+
 def _show_skipped(console: Console, report: Report) -> None:
-    from neutrino.ahead.report import reason_text
+    from neutrino.ahead.report import group_skipped
     from neutrino.cli.kernel_names import shorten
     from neutrino.fatbin.demangle import demangle
 
@@ -334,11 +394,10 @@ def _show_skipped(console: Console, report: Report) -> None:
     table.add_column("kernels", justify="right")
     table.add_column("reason")
     table.add_column("", overflow="fold")
-    for reason, count in report.skipped:
-        kernels = [kernel for kernel in report.kernels if kernel.reason is reason]
-        names = list(dict.fromkeys(shorten(demangle(kernel.name), 40) for kernel in kernels))
+    for group in group_skipped(report.kernels):
+        names = list(dict.fromkeys(shorten(demangle(kernel.name), 40) for kernel in group.kernels))
         shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
-        table.add_row(f"{count:,}", reason.word, visible(f"{reason_text(kernels)}: {shown}"))
+        table.add_row(f"{len(group.kernels):,}", group.reason.word, visible(f"{group.text}: {shown}"))
     console.print(table)
 
 
@@ -365,7 +424,10 @@ def _check(options: argparse.Namespace) -> int:
             print(visible(f"{check.file}: note: {note}"))
         if check.sound:
             twins = _number(check.counts["twins"], "twin")
-            print(visible(f"{check.file}: sound: {twins} by {check.names}, made by Neutrino {check.maker}"))
+            archs = ", ".join(check.archs)
+            devices = f"the embedded device ({archs})" if check.embedded else archs
+            made = f"{twins} by {check.names} for {devices}, made by Neutrino {check.maker}"
+            print(visible(f"{check.file}: sound: {made}"))
     return DONE if check.sound else BAD_INPUT
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from neutrino.cli.patch import main
 from neutrino.errors import ToolMissingError
+from neutrino.fatbin import ImageKind, build_container, build_entry
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.toolchain import Assembler, find_assembler
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
@@ -99,6 +100,41 @@ def test_a_kernel_counts_once_for_each_architecture(library: Path, capsys: pytes
     assert main([str(library), *BLOCK_SCHED, "--arch", "90", "-n"]) == 0
     counted = "4 kernels for sm_80, sm_90: 6 of 7 probed, counting a kernel once for each architecture "
     assert counted in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def compiled_for_others(assembler: Assembler, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Machine code beside PTX of another architecture: one that gives this code, and one that does not."""
+    containers = []
+    for text, code in ((SCALE, SCALE), (STORE, STORE.replace(", 7", ", 8"))):
+        cubin = assembler.assemble(code.format(arch="sm_90"), "sm_90").cubin
+        entries = [
+            build_entry(ImageKind.CUBIN, cubin, "sm_90"),
+            build_entry(ImageKind.PTX, text.format(arch="sm_120").encode(), "sm_120", version=(8, 7), options=""),
+        ]
+        containers.append(build_container(entries))
+    return link(tmp_path_factory.mktemp("others") / "libo.so", containers)
+
+
+def test_what_retargeted_twins_stand_for(
+    compiled_for_others: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    command = [str(compiled_for_others), "-p", "block_sched", "--arch", "90", "-j", "1", "-n"]
+    assert main([*command, "--retarget"]) == 0
+    proven = capsys.readouterr().out
+    assert re.search(r"^scale .* sm_120 → sm_90, same code *$", proven, re.MULTILINE)
+    assert re.search(r"^ +1  variant  .*not shown to be the program that runs.*: store *$", proven, re.MULTILINE)
+    assert "unproven" not in proven
+    assert main([*command, "--retarget-unproven"]) == 0
+    asked = capsys.readouterr().out
+    assert re.search(r"^scale .* sm_120 → sm_90, same code *$", asked, re.MULTILINE)
+    assert re.search(r"^store .* sm_120 → sm_90, unproven *$", asked, re.MULTILINE)
+    assert "\n1 twin unproven: nothing shows that the PTX is the program that runs" in asked
+    assert main([*command, "--retarget", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["kernels"]}
+    assert rows["scale"]["retargeted"] == {"target": "sm_120 → sm_90", "same_code": True, "own_text": False}
+    assert rows["store"]["retargeted"] == {"target": "sm_120 → sm_90"}
 
 
 def test_patching_again_says_what_becomes_of_the_twins(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
