@@ -202,7 +202,12 @@ class _Report:
 
 
 def _retargeted(retargeted: Retargeted) -> str:
-    code = "it gives the code that runs" if retargeted.same_code else "it gives other code than the one that runs"
+    if retargeted.same_code:
+        code = "it gives the code that runs"
+    elif retargeted.own_text:
+        code = "it gives other code than the one that runs, which was made of it"
+    else:
+        code = "nothing shows that it is the program that runs, so results may have differed"
     return f"retargeted: the PTX is for another architecture ({retargeted.target}); {code}"
 
 

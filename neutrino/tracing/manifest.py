@@ -37,12 +37,15 @@ class Assembly:
 
 @dataclass(frozen=True)
 class Retargeted:
-    """Of a twin that was made from PTX for another architecture. target: ``sm_120 → sm_90``. same_code: whether that
-    PTX gives the very code that runs.
+    """Of a twin that was made from PTX for another architecture. target: ``sm_120 → sm_90``.
+
+    same_code: whether that PTX gives the very code that runs. own_text: whether that code says that it was made of this
+    PTX. Without either nothing shows that both are one program.
     """
 
     target: str
     same_code: bool
+    own_text: bool
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ class _Reader:
         if table.get("retargeted") is None:
             return None
         row = self.table(table["retargeted"], "retargeted")
-        return Retargeted(self.text(row, "target"), row.get("same_code") is True)
+        return Retargeted(self.text(row, "target"), row.get("same_code") is True, row.get("own_text") is True)
 
     def map(self, value: Any) -> Map:
         entry = self.table(value, "a map")

@@ -58,19 +58,31 @@ def test_tables(trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert "\x1b[" not in text
 
 
-@pytest.mark.parametrize(("same", "says"), [(True, "the code that runs"), (False, "other code than the one that runs")])
+@pytest.mark.parametrize(
+    ("same", "own", "says"),
+    [
+        (True, False, "it gives the code that runs"),
+        (False, True, "it gives other code than the one that runs, which was made of it"),
+        (False, False, "nothing shows that it is the program that runs, so results may have differed"),
+    ],
+)
 def test_retargeted_kernels_are_marked(
-    same: bool, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    same: bool,
+    own: bool,
+    says: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     writer = TraceWriter(tmp_path / "Nov20_131500_4242")
-    retargeted = {"target": "sm_120 → sm_90", "same_code": same}
+    retargeted = {"target": "sm_120 → sm_90", "same_code": same, "own_text": own}
     writer.kernel(1, "vecadd", maps=[BLOCK_SCHED], retargeted=retargeted)
     writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions([BLOCK_SCHED], 1, {"BlockSched": [(5, 6, 0)]}))
     trace = writer.write()
     assert main([str(trace)]) == 0
     text = capsys.readouterr().out
-    assert f"retargeted: the PTX is for another architecture (sm_120 → sm_90); it gives {says}" in text
+    assert f"retargeted: the PTX is for another architecture (sm_120 → sm_90); {says}" in text
     assert main([str(trace), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["traces"][0]["kernels"][0]["retargeted"] == retargeted
