@@ -158,10 +158,7 @@ def _kernel_names(source: Source) -> list[str]:
         return list(source.machine.kernels)
     if source.text is None:
         return []
-    try:
-        return [entry.name for entry in parse(source.text).entries]
-    except PtxError:
-        return []
+    return [entry.name for entry in parse(source.text).entries]
 
 
 class Dump:

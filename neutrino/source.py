@@ -23,6 +23,7 @@ DEBUG_SECTION = ".nv_debug_ptx_txt"
 
 _TARGET = re.compile(r"^[ \t]*\.target[ \t]+(sm_\w+)", re.MULTILINE)
 _ARCH = re.compile(r"sm_(\d+)([af]?)$")
+_ALONE = frozenset({101})
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,13 @@ def runs_on(code: str, device: str) -> tuple[int, int] | None:
     higher the better.
 
     Code runs on the same major and a minor that is not lower; with ``a`` on this architecture alone, with
-    ``f`` on its family (PTX ISA manual, ".target"). The exact architecture is best, ``a`` before ``f`` before
-    none.
+    ``f`` on its family (PTX ISA manual, ".target"): the same, but that sm_101 is a family of its own. The exact
+    architecture is best, ``a`` before ``f`` before none.
     """
     image, target = Device.parse(code), Device.parse(device)
     if image is None or target is None or image.major != target.major or image.number > target.number:
         return None
-    if image.suffix == "a" and image.number != target.number:
+    if image.number != target.number and (image.suffix == "a" or (image.suffix == "f" and target.number in _ALONE)):
         return None
     return image.number, {"a": 2, "f": 1, "": 0}[image.suffix]
 

@@ -14,7 +14,7 @@ from neutrino.fatbin.container import FILE
 from neutrino.numerics import FIRST_ARCHITECTURE
 from neutrino.patch import Emit
 from neutrino.probing.layout import Reason
-from neutrino.source import Device, compiles_for, picked_image
+from neutrino.source import Device, compiles_for, picked_image, runs_on
 
 DEVICES = tuple(
     f"sm_{number}" for number in (75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)
@@ -190,13 +190,15 @@ def _serves(container: Container, made: Image | None, arch: str, image: Image, d
     """Whether twins of what the driver picks for arch stand for what it picks for device."""
     if made is image and image.kind is ImageKind.CUBIN:
         return True
-    # Twins as text are compiled wherever the driver would compile the text that they were made from.
+    # Twins as text are compiled wherever the driver would compile the text that they were made from; but not where it
+    # would rather take the twins' machine code, which is not the original's there.
     return (
         emit is not Emit.SASS
         and image.kind is ImageKind.PTX
         and made is not None
         and _text_of(container, made) is image
         and compiles_for(image.arch, device) is not None
+        and not (emit is Emit.BOTH and runs_on(arch, device) is not None)
     )
 
 

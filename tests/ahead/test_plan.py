@@ -14,7 +14,7 @@ from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container
 from neutrino.patch import Emit
 from neutrino.probing.layout import Reason
-from neutrino.source import picked_image
+from neutrino.source import picked_image, runs_on
 
 IMAGES = {
     image.kind: image
@@ -51,6 +51,11 @@ def test_machine_code_serves_every_device_that_runs_it() -> None:
     assert targets(made, "sm_86", "sm_89") == {"sm_86": ("sm_86", "sm_89", "sm_80", "sm_87", "sm_88")}
 
 
+def test_a_family_is_served_as_one() -> None:
+    assert targets(container(cubins="100f"), "sm_100") == {"sm_100": ("sm_100", "sm_103")}
+    assert targets(container(cubins="120f"), "sm_120") == {"sm_120": ("sm_120", "sm_121")}
+
+
 def test_a_better_fit_takes_its_devices() -> None:
     made = container(cubins="80 86", ptx="80 86")
     assert targets(made) == {"sm_80": ("sm_80",), "sm_86": ("sm_86", "sm_87", "sm_88", "sm_89")}
@@ -70,9 +75,13 @@ def test_text_serves_every_device_for_which_the_original_would_be_compiled(emit:
     # What is for one architecture alone is compiled for no other.
     assert targets(container(cubins="90a", ptx="90a"), emit=emit) == {"sm_90": ("sm_90",)}
     found = targets(container(ptx="80"), "sm_86", "sm_100", emit=emit)
-    assert found["sm_86"] == ("sm_86", "sm_80", "sm_87", "sm_88", "sm_89", "sm_90")
-    assert found["sm_100"][0] == "sm_100"
-    assert set(found["sm_100"]) == {arch for arch in DEVICES if int(arch[3:]) >= 100}
+    if emit is Emit.PTX:
+        assert found["sm_86"] == ("sm_86", "sm_80", "sm_87", "sm_88", "sm_89", "sm_90")
+        assert found["sm_100"] == tuple(arch for arch in DEVICES if int(arch[3:]) >= 100)
+    else:
+        # Where the driver would rather take the machine code for sm_86 or sm_100, the twins are the other's text.
+        assert found["sm_86"] == ("sm_86", "sm_80", "sm_90", "sm_101", "sm_103")
+        assert found["sm_100"] == ("sm_100", "sm_87", "sm_88", "sm_89", "sm_110", "sm_120", "sm_121")
 
 
 ARCHS = ("80", "90", "90a", "100f")
@@ -94,6 +103,9 @@ def test_no_device_is_served_what_its_driver_would_not_pick(emit: Emit, asked: t
                 same = theirs is mine and (mine.kind is ImageKind.CUBIN or device == arch or emit is not Emit.SASS)
                 # The text of the machine code that was judged, which the driver compiles where that does not run.
                 compiled = emit is not Emit.SASS and theirs.kind is ImageKind.PTX and theirs.arch == mine.arch
+                if compiled and mine.kind is ImageKind.PTX and emit is Emit.BOTH and device != arch:
+                    # The twins' container has machine code for arch.
+                    assert runs_on(arch, device) is None
                 assert same or compiled, (cubins, ptx, arch, device)
             assert not seen & {*devices}
             seen |= {*devices}
