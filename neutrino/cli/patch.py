@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import json
 import mmap
 import os
@@ -18,16 +19,20 @@ from typing import TYPE_CHECKING, Any
 from neutrino import __version__
 from neutrino.cli.streams import print_anything, visible
 from neutrino.device_kind import DeviceKind
-from neutrino.errors import FormatError, NeutrinoError, ProbeError
+from neutrino.errors import FormatError, NeutrinoError, PatchError, ProbeError
 from neutrino.resources import shipped_probes
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from neutrino.ahead.check import Check
     from neutrino.ahead.library import Progress
     from neutrino.ahead.report import KernelReport, Report
 
 DONE, BAD_INPUT, NOTHING = 0, 2, 3
+_STDOUT = "standard output"
+_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+"""What only writing fails with."""
 _LISTED = 40
 """Kernels that the table shows one by one; of more, how many for each reason."""
 _NAMED = 3
@@ -43,14 +48,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print_anything()
     _end_tidily()
     try:
+        _need_regular(options.check or options.restore or options.file)
         if options.check is not None:
             status = _check(options)
         elif options.restore is not None:
             status = _restore(options)
         else:
             status = _patch(parser, options)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        with _writing(_STDOUT):
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except BrokenPipeError:
         # The reader has seen enough. Python would complain once more when it closes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -63,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error))
     except OSError as error:
         place = error.filename if error.filename is not None else options.check or options.restore or options.file
+        if place == _STDOUT:
+            # What is left in the buffer must not fail a second time when Python closes it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _fail(f"{os.fsdecode(place)}: {error.strerror or error}")
     except MemoryError:
         return _fail("out of memory; fewer processes (-j) need less")
@@ -151,6 +161,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _need_regular(path: Path | None) -> None:
+    # Looked at before it is opened, since opening a FIFO would wait for a writer.
+    if path is not None and path.exists() and not path.is_file() and not path.is_dir():
+        raise PatchError(str(path), "is no regular file")
+
+
+@contextlib.contextmanager
+def _writing(place: Path | str) -> Iterator[None]:
+    """Errors that come of writing name what is written, not the file without a name that it begins as."""
+    try:
+        yield
+    except OSError as error:
+        aside = error.filename is not None and Path(os.fsdecode(error.filename)).name.startswith(
+            (".neutrino-", f".{Path(place).name[:200]}.")
+        )
+        if aside or (error.filename is None and error.errno in _WRITING):
+            error.filename = str(place)
+        raise
+
+
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 4096:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes from 1 to 4096")
@@ -214,7 +244,7 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         options.retarget_unproven,
     )
     target = None if options.dry_run else output_path(options.file, options.output)
-    with _folder_of(target, options.output), _progress() as progress:
+    with _folder_of(target, options.output), _writing(target or options.file), _progress() as progress:
         report = patch_file(
             options.file, target, settings,
             names=options.probe, archs=archs, jobs=options.jobs,
@@ -222,10 +252,11 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         )  # fmt: skip
     if report.output is not None and (before := _patched_before(options.file)):
         report = replace(report, notes=(*report.notes, before))
-    if options.json:
-        print(json.dumps(report.document(), indent=1))
-    else:
-        _print_report(report)
+    with _writing(_STDOUT):
+        if options.json:
+            print(json.dumps(report.document(), indent=1))
+        else:
+            _print_report(report)
     if report.refused:
         _say(f"{report.input}: {report.refused}")
     elif not report.probed:
@@ -415,20 +446,25 @@ def _check(options: argparse.Namespace) -> int:
     from neutrino.ahead.check import check_file
 
     check = check_file(options.check)
-    if options.json:
-        print(json.dumps(check.document(), indent=1))
-    else:
-        for fault in check.faults:
-            print(visible(f"{check.file}: fault: {fault}"))
-        for note in check.notes:
-            print(visible(f"{check.file}: note: {note}"))
-        if check.sound:
-            twins = _number(check.counts["twins"], "twin")
-            archs = ", ".join(check.archs)
-            devices = f"the embedded device ({archs})" if check.embedded else archs
-            made = f"{twins} by {check.names} for {devices}, made by Neutrino {check.maker}"
-            print(visible(f"{check.file}: sound: {made}"))
+    with _writing(_STDOUT):
+        _print_check(check, options.json)
     return DONE if check.sound else BAD_INPUT
+
+
+def _print_check(check: Check, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(check.document(), indent=1))
+        return
+    for fault in check.faults:
+        print(visible(f"{check.file}: fault: {fault}"))
+    for note in check.notes:
+        print(visible(f"{check.file}: note: {note}"))
+    if check.sound:
+        twins = _number(check.counts["twins"], "twin")
+        archs = ", ".join(check.archs)
+        devices = f"the embedded device ({archs})" if check.embedded else archs
+        made = f"{twins} by {check.names} for {devices}, made by Neutrino {check.maker}"
+        print(visible(f"{check.file}: sound: {made}"))
 
 
 def _restore(options: argparse.Namespace) -> int:
@@ -436,12 +472,13 @@ def _restore(options: argparse.Namespace) -> int:
     from neutrino.ahead.restore import restore
 
     target = output_path(options.restore, options.output, "original")
-    with _folder_of(target, options.output):
+    with _folder_of(target, options.output), _writing(target):
         restore(options.restore, target)
-    if options.json:
-        print(json.dumps({"input": str(options.restore), "output": str(target)}, indent=1))
-    else:
-        print(visible(f"{options.restore} → {target}: the original, byte for byte"))
+    with _writing(_STDOUT):
+        if options.json:
+            print(json.dumps({"input": str(options.restore), "output": str(target)}, indent=1))
+        else:
+            print(visible(f"{options.restore} → {target}: the original, byte for byte"))
     return DONE
 
 

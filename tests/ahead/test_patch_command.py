@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -157,7 +158,8 @@ def test_stages_are_kept(library: Path) -> None:
         (["-k", "nothing"], 3, "libk.so: no kernel matched; no file was written"),
         (["-k", "bare"], 3, "libk.so: no kernel could be probed; no file was written"),
         (["-o", "libk.so"], 2, "libk.so: is the input itself; name another output with -o"),
-        (["-o", "absent/out.so"], 2, "absent"),
+        (["-o", "absent/out.so"], 2, "patch: absent/out.so: No such file or directory\n"),
+        (["-o", "libk.so/"], 2, "patch: libk.so/libk.so: Not a directory\n"),
         (["--arch", "hopper"], 2, "--arch hopper: no architecture; write it as sm_90"),
         (["-k", "/(/"], 2, "not a regular expression"),
         (["-p", "no_such_probe"], 2, "no_such_probe"),
@@ -188,6 +190,37 @@ def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], arguments: lis
         main(arguments)
     assert caught.value.code == 2
     assert words in capsys.readouterr().err
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for arguments in ([str(fifo), *BLOCK_SCHED], ["--check", str(fifo)], ["--restore", str(fifo)]):
+        assert main(arguments) == 2
+        assert capsys.readouterr().err == f"neutrino-patch: {fifo}: is no regular file\n"
+        assert main([str(tmp_path) if word == str(fifo) else word for word in arguments]) == 2
+        assert capsys.readouterr().err == f"neutrino-patch: {tmp_path}: Is a directory\n"
+
+
+def test_what_cannot_be_written_is_named(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(library), *BLOCK_SCHED, "-k", "scale"]) == 0
+    capsys.readouterr()
+    patched = "libk.neutrino.so"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    again, back = [str(library), *BLOCK_SCHED, "-k", "scale", "-o"], ["--restore", patched, "-o"]
+    for arguments, target in ((again, "a.so"), (back, "b.so")):
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+        try:
+            assert main([*arguments, target]) == 2
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            signal.signal(signal.SIGXFSZ, handler)
+        assert capsys.readouterr().err == f"neutrino-patch: {target}: File too large\n"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["libk.neutrino.so", "libk.so"]
+    command = f"'{sys.executable}' -m neutrino.cli.patch --check {patched} >/dev/full"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "neutrino-patch: standard output: No space left on device\n")
 
 
 def test_files_that_are_not_for_patching(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
