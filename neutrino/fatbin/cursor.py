@@ -67,8 +67,9 @@ class Cursor:
         value: int = self.unpack(_WIDTHS[size], field)[0]
         return value
 
-    def seek(self, position: int, field: str) -> None:
-        """Move to an absolute offset of the data, which must lie within the range."""
+    def seek(self, position: int, field: str, *, at: int | None = None) -> None:
+        """Move to an absolute offset of the data, which must lie within the range. at: where the field is that holds
+        it, for the error (the position, if left out)."""
         if not self.start <= position <= self.end:
-            raise self.error(field, f"{position:#x}", f"an offset from {self.start:#x} to {self.end:#x}")
+            raise self.error(field, f"{position:#x}", f"an offset from {self.start:#x} to {self.end:#x}", at=at)
         self.position = position

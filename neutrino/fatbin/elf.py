@@ -52,6 +52,8 @@ _MAX_NAMES = 16
 """How many times a string table's size all names together may take, names that share an offset counted once."""
 _MAX_NAME_TABLE = 1 << 28
 """Bytes of a string table, which is copied: of real ones the largest take a tenth of it."""
+_E_PHOFF, _E_SHOFF = 0x20, 0x28
+"""Offsets of these fields in the ELF header."""
 
 
 @dataclass(frozen=True)
@@ -119,13 +121,13 @@ class Elf:
         if shoff:
             if shentsize != _SECTION.size:
                 raise cursor.error("e_shentsize", str(shentsize), str(_SECTION.size), at=0x3A)
-            cursor.seek(shoff, "e_shoff")
+            cursor.seek(shoff, "e_shoff", at=_E_SHOFF)
             first = cursor.unpack(_SECTION, "section header 0")
             # What does not fit the ELF header is in section header 0 (gABI, "Section header index zero").
             shnum = shnum or first[5]
             shstrndx = first[6] if shstrndx == SHN_XINDEX else shstrndx
             phnum = first[7] if phnum == _PN_XNUM else phnum
-            cursor.seek(shoff, "e_shoff")
+            cursor.seek(shoff, "e_shoff", at=_E_SHOFF)
             rows = list(_SECTION.iter_unpack(cursor.take(shnum * _SECTION.size, "section header table")))
         self._rows = rows
         self._shstrndx: int = shstrndx
@@ -137,7 +139,7 @@ class Elf:
         if phnum and phoff:
             if phentsize != _SEGMENT.size:
                 raise cursor.error("e_phentsize", str(phentsize), str(_SEGMENT.size), at=0x36)
-            cursor.seek(phoff, "e_phoff")
+            cursor.seek(phoff, "e_phoff", at=_E_PHOFF)
             table = cursor.take(phnum * _SEGMENT.size, "program header table")
             self.segments = tuple(
                 Segment(type_, flags, offset, address, file_size, memory_size, alignment)

@@ -21,6 +21,9 @@ MAGIC = b"\x10\xff\x10\xad"
 _HEADER = struct.Struct("<4sIQQQ")
 _ENTRY = struct.Struct("<HHIQQQQ")
 _STRING = struct.Struct("<QQ")
+_ENTRY_OFFSET = 16
+"""Of the field in the header; the others in the entry."""
+_STRINGS_OFFSET, _IMAGE_OFFSET = 8, 24
 _VERSION = 1
 MAX_BINARIES = 1 << 17
 """In one section: tiny ones without end would take any memory."""
@@ -60,14 +63,14 @@ def _read(cursor: Cursor, index: int, section: str) -> Container:
     cursor.seek(begin, "offload binary")
     whole = cursor.take(size, "offload binary (size)")
     inner = Cursor(whole, cursor.file, base=cursor.base + begin)
-    inner.seek(entry_offset, "offset of the entry")
+    inner.seek(entry_offset, "offset of the entry", at=_ENTRY_OFFSET)
     kind, _, _, strings_offset, strings, image_offset, image_size = inner.unpack(_ENTRY, "offload binary entry")
-    inner.seek(strings_offset, "offset of the strings")
+    inner.seek(strings_offset, "offset of the strings", at=entry_offset + _STRINGS_OFFSET)
     if strings > _MAX_STRINGS:
         raise inner.error("number of strings", str(strings), f"at most {_MAX_STRINGS}")
     places = [inner.unpack(_STRING, "string") for _ in range(strings)]
     words = {_string(inner, key): _string(inner, value) for key, value in places}
-    inner.seek(image_offset, "offset of the image")
+    inner.seek(image_offset, "offset of the image", at=entry_offset + _IMAGE_OFFSET)
     payload = inner.take(image_size, "image")
     image = _image(payload, kind, words, cursor.file, inner.base)
     image = replace(image, header=bytes(whole[:image_offset]))

@@ -9,10 +9,12 @@ import pytest
 
 from bench import fuzz_seeds
 from bench.fuzz_fields import places
+from neutrino.ahead.attach import LARGEST_GAP, attach
 from neutrino.ahead.restore import restore
 from neutrino.entry import DIGESTED_FROM, read_entry
-from neutrino.errors import FormatError
+from neutrino.errors import FormatError, PatchError
 from neutrino.fatbin import read_file
+from neutrino.fatbin.host import read_data
 
 
 def test_a_thin_archive_whose_member_has_a_nul_in_its_name(tmp_path):
@@ -43,3 +45,52 @@ def test_a_patched_file_whose_edits_share_their_bytes(tmp_path):
     file.write_bytes(fuzz_seeds.elf(62, [fuzz_seeds.Part(".neutrino", bytes(section))]))
     with pytest.raises(FormatError, match="restore edits"):
         restore(file, tmp_path / "restored.so")
+
+
+@pytest.mark.parametrize(("field", "at"), [("e_phoff", 0x20), ("e_shoff", 0x28)])
+def test_errors_of_the_elf_header_say_where_the_field_is(field, at):
+    data = bytearray(fuzz_seeds.elf(62, [fuzz_seeds.Part(".data", bytes(8))]))
+    struct.pack_into("<Q", data, at, len(data) + 1)
+    if field == "e_phoff":
+        struct.pack_into("<HH", data, 0x36, 56, 1)
+    with pytest.raises(FormatError) as caught:
+        read_data(bytes(data), "host.so")
+    assert (caught.value.field, caught.value.offset) == (field, at)
+
+
+def host_without_section_headers(**values: int) -> bytes:
+    """A program whose program header table has to move, with fields of its ELF header and its PT_LOAD set."""
+    data = bytearray(fuzz_seeds.host(fuzz_seeds.containers()[2], headers=False))
+    for place in places(data):
+        if place.structure == "program header" and place.field == "p_type" and place.value(data) == 4:
+            place.put(data, 3)
+    for field, value in values.items():
+        next(place for place in places(data) if place.field == field).put(data, value)
+    return bytes(data)
+
+
+def test_a_host_without_section_headers_whose_name_table_is_said_to_be_in_the_first(tmp_path):
+    file = tmp_path / "host.so"
+    file.write_bytes(host_without_section_headers(e_shstrndx=0xFFFF))
+    attach(file, tmp_path / "patched.so", [fuzz_seeds.sections()[1]], "stub.so")
+    restore(tmp_path / "patched.so", tmp_path / "restored.so")
+    assert (tmp_path / "restored.so").read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize("size", [LARGEST_GAP + (1 << 20), 1 << 40, 1 << 61, 1 << 63, (1 << 64) - 1])
+def test_a_program_that_would_become_a_file_of_nothing(tmp_path, size):
+    """Its program header table moves behind its .bss, so the file would have to be as long."""
+    file = tmp_path / "program"
+    file.write_bytes(host_without_section_headers(p_memsz=size))
+    with pytest.raises((PatchError, FormatError)):
+        attach(file, tmp_path / "patched", [fuzz_seeds.sections()[1]], "stub.so")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("offset", [1 << 40, 1 << 62, (1 << 64) - 4096])
+def test_a_program_whose_addresses_would_move_out_of_64_bits(tmp_path, offset):
+    file = tmp_path / "program"
+    file.write_bytes(host_without_section_headers(p_offset=offset))
+    with pytest.raises((PatchError, FormatError)):
+        attach(file, tmp_path / "patched", [fuzz_seeds.sections()[1]], "stub.so")
+    assert list(tmp_path.iterdir()) == [file]
