@@ -60,6 +60,8 @@ _LARGEST_ALIGNMENT = 1 << 21
 _SHT_DYNAMIC = 6
 _OLD_NAME = NAME + ".old"
 _LAST_ADDRESS = 1 << 62
+LARGEST_GAP = 1 << 30
+"""Bytes without content that a program may get when its program header table moves: as many as its .bss has."""
 _LONGEST_PATH = 4096
 _ENTRY = 16
 _ROW = 56
@@ -265,6 +267,9 @@ class _Plan:
             bias = loads[0].address - loads[0].offset
             row.offset = max(row.offset, row.address - bias)
             row.address = row.offset + bias
+            gap = row.offset - len(self._elf.data)
+            if gap > LARGEST_GAP:
+                raise PatchError(self._elf.file, f"would need {gap} bytes of nothing behind it, {LARGEST_GAP} at most")
         block = _Piece(0, list)
         table = _Piece(0, list)
         if room.block is not None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from neutrino.errors import PatchError
+from neutrino.errors import FormatError, PatchError
 from neutrino.fatbin.elf import PT_DYNAMIC, PT_LOAD, SHN_XINDEX, Elf
 
 PT_NULL = 0
@@ -97,9 +98,9 @@ class Tables:
         self.section_names = [section.name for section in elf.sections]
         self.names = bytearray()
         (self.names_index,) = struct.unpack_from("<H", self.header, 0x3E)
-        if self.names_index == SHN_XINDEX:
-            self.names_index = self.sections[0].link
         if self.sections:
+            if self.names_index == SHN_XINDEX:
+                self.names_index = self.sections[0].link
             row = self.sections[self.names_index]
             self.names += elf.bytes_at(row.offset, row.size, "section name table")
         self.dynamic_row = next(row for row in self.programs if row.type == PT_DYNAMIC)
@@ -147,16 +148,16 @@ class Tables:
                 entry[1] = value
 
     def pack_programs(self) -> bytes:
-        """The program header table."""
-        return b"".join(_PROGRAM.pack(*dataclasses.astuple(row)) for row in self.programs)
+        """The program header table. Raises FormatError as ``pack_dynamic``."""
+        return self._packed(_PROGRAM, map(dataclasses.astuple, self.programs))
 
     def pack_sections(self) -> bytes:
-        """The section header table."""
-        return b"".join(_SECTION.pack(*dataclasses.astuple(row)) for row in self.sections)
+        """The section header table. Raises FormatError as ``pack_dynamic``."""
+        return self._packed(_SECTION, map(dataclasses.astuple, self.sections))
 
     def pack_dynamic(self) -> bytes:
-        """The dynamic section."""
-        return b"".join(_DYNAMIC.pack(*entry) for entry in self.dynamic)
+        """The dynamic section. Raises FormatError for an address that does not fit where it was moved to."""
+        return self._packed(_DYNAMIC, self.dynamic)
 
     def pack_header(self, section_headers: int) -> bytes:
         """The ELF header. section_headers: where the section header table will be, 0 without one."""
@@ -165,6 +166,13 @@ class Tables:
         struct.pack_into("<Q", self.header, _E_SHOFF, section_headers)
         struct.pack_into("<H", self.header, _E_SHNUM, len(self.sections))
         return bytes(self.header)
+
+    def _packed(self, layout: struct.Struct, rows: Iterable[Sequence[int]]) -> bytes:
+        try:
+            return b"".join(layout.pack(*row) for row in rows)
+        except struct.error as error:
+            found = f"moved too far ({error})"
+            raise FormatError(self.elf.file, self.programs_offset, "addresses", found, "64 bits") from error
 
     def _add_name(self, name: str) -> int:
         offset = len(self.names)
