@@ -39,7 +39,7 @@ from neutrino.fatbin import (
     read_container,
     read_cubin,
 )
-from neutrino.fatbin.ptxscan import with_ptx_version
+from neutrino.fatbin.ptxscan import ptx_entries, with_ptx_version
 from neutrino.numerics import FIRST_ARCHITECTURE, compare, count_arithmetic
 from neutrino.probing.layout import Reason, align_up
 from neutrino.probing.model import Map, ProbeSet
@@ -158,7 +158,7 @@ def _kernel_names(source: Source) -> list[str]:
         return list(source.machine.kernels)
     if source.text is None:
         return []
-    return [entry.name for entry in parse(source.text).entries]
+    return list(ptx_entries(source.text.encode("latin-1")))
 
 
 class Dump:
