@@ -18,7 +18,7 @@ from neutrino.device_kind import DeviceKind
 from neutrino.entry import Entry, KernelEntry, read_entry
 from neutrino.errors import FormatError, PtxError
 from neutrino.fatbin import Container, CubinKernel, ImageKind, read_container, read_cubin, read_file
-from neutrino.fatbin.elf import PT_LOAD, Elf
+from neutrino.fatbin.elf import MAGIC, PT_LOAD, Elf
 from neutrino.probing.layout import Reason
 from neutrino.ptx.module import parse
 from neutrino.source import picked_image
@@ -140,11 +140,24 @@ def _check_stub(elf: Elf, path: Path, check: Check) -> None:
     if not name:
         check.faults.append("DT_AUXILIARY names no stub: without neutrino nothing is recorded")
         return
-    stub = os.fsdecode(name)
-    for word in ("$ORIGIN", "${ORIGIN}"):
-        stub = stub.replace(word, str(path.resolve().parent))
-    if "/" in stub and not Path(stub).is_file():
-        check.notes.append(f"the stub is not on this machine: {os.fsdecode(name)}")
+    if note := stub_note(os.fsdecode(name), path.resolve().parent):
+        check.notes.append(note)
+
+
+def stub_note(stub: str, folder: Path) -> str:
+    """What to know of a stub that a file in a folder names and that is of no use; "" for one that can be loaded.
+
+    A bare name is looked up by the dynamic loader, wherever that looks then, so nothing can be said of it.
+    """
+    if "/" not in stub:
+        return ""
+    place = Path(stub.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", str(folder)))
+    if not place.is_file():
+        return f"the stub is not on this machine: {stub}; without it only `neutrino` records"
+    with place.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            return f"the stub is no library: {stub}; only `neutrino` records"
+    return ""
 
 
 def _check_original(elf: Elf, descriptor: int, size: int, check: Check) -> None:

@@ -43,8 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. Returns the exit status: 0 done, 2 bad input or a tool that failed, 3 nothing to do."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    if (options.check or options.restore) and (options.file or options.probe):
-        parser.error("--check and --restore take one FILE, and no probe")
+    _refuse_idle(parser, options)
     print_anything()
     _end_tidily()
     try:
@@ -161,6 +160,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _refuse_idle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """No option is passed over silently that means nothing beside --check or --restore."""
+    if options.check is None and options.restore is None:
+        return
+    if options.file or options.probe:
+        parser.error("--check and --restore take one FILE, and no probe")
+    meant = {"check", "json"} if options.check is not None else {"restore", "json", "output"}
+    mode = "--check" if options.check is not None else "--restore"
+    for name, value in vars(options).items():
+        if name not in meant and value != parser.get_default(name):
+            parser.error(f"--{name.replace('_', '-')} means nothing beside {mode}")
+
+
 def _need_regular(path: Path | None) -> None:
     # Looked at before it is opened, since opening a FIFO would wait for a writer.
     if path is not None and path.exists() and not path.is_file() and not path.is_dir():
@@ -244,14 +256,14 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         options.retarget_unproven,
     )
     target = None if options.dry_run else output_path(options.file, options.output)
+    stub = str(STUB) if options.stub is None else _stub(options.stub)
     with _folder_of(target, options.output), _writing(target or options.file), _progress() as progress:
         report = patch_file(
             options.file, target, settings,
             names=options.probe, archs=archs, jobs=options.jobs,
-            stub=_stub(options.stub) if options.stub else str(STUB), progress=progress,
+            stub=stub, progress=progress,
         )  # fmt: skip
-    if report.output is not None and (before := _patched_before(options.file)):
-        report = replace(report, notes=(*report.notes, before))
+    report = replace(report, notes=(*report.notes, *_notes(report, stub)))
     with _writing(_STDOUT):
         if options.json:
             print(json.dumps(report.document(), indent=1))
@@ -262,6 +274,21 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     elif not report.probed:
         _say(f"{report.input}: {_nothing(report)}; no file was written")
     return DONE if report.probed else NOTHING
+
+
+def _notes(report: Report, stub: str) -> Iterator[str]:
+    """What the user should know beside what the report says."""
+    from neutrino.ahead.check import stub_note
+
+    for arch in report.archs:
+        if report.kernels and not any(arch == kernel.arch or arch in kernel.devices for kernel in report.kernels):
+            yield f"nothing in the file runs on {arch}, so there are no twins for it"
+    if report.output is None:
+        return
+    if before := _patched_before(report.input):
+        yield before
+    if note := stub_note(stub, report.output.resolve().parent):
+        yield note
 
 
 def _patched_before(file: Path) -> str:
@@ -282,7 +309,10 @@ def _patched_before(file: Path) -> str:
 
 
 def _stub(path: str) -> str:
-    """As DT_AUXILIARY is to name it: a path is relative to nothing but the file, and that by $ORIGIN."""
+    """As DT_AUXILIARY is to name it: a path is relative to nothing but the file, and that by $ORIGIN. Raises
+    PatchError for no name."""
+    if not path:
+        raise PatchError("--stub", "names no library")
     return path if "/" not in path or path.startswith(("$ORIGIN/", "${ORIGIN}/")) else str(Path(path).absolute())
 
 

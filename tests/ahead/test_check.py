@@ -219,9 +219,11 @@ def test_the_stub(library: Path, patched: Path, tmp_path: Path) -> None:
         assert found.faults == []
         return found.notes
 
-    assert check("/nowhere/stub.so") == ["the stub is not on this machine: /nowhere/stub.so"]
-    assert check("$ORIGIN/stub.so") == ["the stub is not on this machine: $ORIGIN/stub.so"]
+    for stub in ("/nowhere/stub.so", "$ORIGIN/stub.so"):
+        assert check(stub) == [f"the stub is not on this machine: {stub}; without it only `neutrino` records"]
     (tmp_path / "stub.so").write_bytes(b"")
+    assert check("$ORIGIN/stub.so") == ["the stub is no library: $ORIGIN/stub.so; only `neutrino` records"]
+    (tmp_path / "stub.so").write_bytes(library.read_bytes())
     assert check("$ORIGIN/stub.so") == []
 
     def forget(data: bytearray, _: int) -> None:

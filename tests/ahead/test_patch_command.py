@@ -146,6 +146,26 @@ def test_patching_again_says_what_becomes_of_the_twins(library: Path, capsys: py
     assert words in capsys.readouterr().out
 
 
+def test_what_is_of_no_use_is_noted(
+    library: Path, compiled_for_others: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [str(compiled_for_others), "-p", "block_sched", "-j", "1", "--retarget", "-k", "scale"]
+    assert main([*command, "--arch", "90", "--arch", "75", "-n"]) == 0
+    assert "\nnote: nothing in the file runs on sm_75, so there are no twins for it\n" in capsys.readouterr().out
+    for stub, words in (
+        ("/nowhere/stub.so", "the stub is not on this machine: /nowhere/stub.so; "),
+        ("$ORIGIN/stub.so", "the stub is not on this machine: $ORIGIN/stub.so; "),
+        (f"{library.absolute()}/stub.so", "the stub is not on this machine: "),
+        ("/etc/passwd", "the stub is no library: /etc/passwd; "),
+        (str(library.absolute()), ""),
+    ):
+        assert main([*command, "--arch", "90", "--stub", stub, "-o", "copy.so"]) == 0
+        notes = re.findall(r"^note: (the stub .*)$", capsys.readouterr().out, re.MULTILINE)
+        assert [note.startswith(words) for note in notes] == ([True] if words else [])
+    assert main([*command, "--arch", "90", "--stub", ""]) == 2
+    assert "--stub: names no library" in capsys.readouterr().err
+
+
 def test_stages_are_kept(library: Path) -> None:
     assert main([str(library), *BLOCK_SCHED, "--save-temps", "temps", "-k", "scale"]) == 0
     kept = {str(path.relative_to("temps")) for path in Path("temps").glob("*/*")}
@@ -183,6 +203,9 @@ def test_exit_status_and_words(
         (["libk.so", "-p", "block_sched", "-j", "0"], "number of processes"),
         (["libk.so", "--check", "libk.so"], "take one FILE"),
         (["--check", "a", "--restore", "b"], "not allowed with"),
+        (["--check", "a", "-o", "b"], "--output means nothing beside --check"),
+        (["--restore", "a", "-o", "b", "--arch", "90"], "--arch means nothing beside --restore"),
+        (["--check", "a", "-n"], "--dry-run means nothing beside --check"),
     ],
 )
 def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
