@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import struct
@@ -11,7 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from neutrino.ahead.check import check_file
+from neutrino.ahead.library import patch_file
+from neutrino.ahead.making import Settings
 from neutrino.ahead.relocatable import LinkedSource, find_linked_source, is_linked, make_linked_twins
+from neutrino.ahead.restore import find_section
+from neutrino.ahead.section import read_section
 from neutrino.entry import KernelEntry
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.fatbin import (
@@ -24,6 +30,7 @@ from neutrino.fatbin import (
     read_cubin,
     read_file,
 )
+from neutrino.fatbin.elf import Elf
 from neutrino.numerics import count_arithmetic
 from neutrino.patch import Dump, Twins
 from neutrino.probing.layout import Reason, block_size
@@ -95,9 +102,7 @@ def results(made: Twins) -> dict[str, tuple[Reason, str]]:
     return {short(entry): (entry.reason, entry.detail) for entry in made.kernels}
 
 
-@pytest.mark.parametrize(
-    ("probe", "arch"), [("block_sched", "sm_90"), ("gmem_bytes", "sm_90"), ("gmem_bytes", "sm_100a")]
-)
+@pytest.mark.parametrize(("probe", "arch"), [("block_sched", "sm_90"), ("gmem_bytes", "sm_100a")])
 def test_every_kernel_of_a_library(linked_and_units, tools, probe, arch, tmp_path):
     linked, units = linked_and_units
     if arch != "sm_90":
@@ -299,6 +304,28 @@ def test_a_function_that_computes_otherwise_is_refused(source, tools):
     found = results(twins(replace(source, machine=machine), tools, "block_sched", "calls", "sums"))
     assert found["calls"] == (Reason.NUMERICS, "in the called function _Z6scaledfi: FFMA 2 → 1")
     assert found["sums"][0] is Reason.PROBED
+
+
+def test_a_library_is_patched_and_found_sound(library, linked_and_units, tools, tmp_path, monkeypatch):
+    monkeypatch.setenv("NEUTRINO_PTXAS", str(tools[0].path))
+    monkeypatch.setenv("NEUTRINO_NVLINK", str(tools[1].path))
+    settings = Settings(load_probes(["block_sched"]), Selection(("axpy",), ()))
+    target = tmp_path / "library.so"
+    report = patch_file(library, target, settings, names=["block_sched"], archs=["sm_90"], jobs=1)
+    rows = {short(kernel.name): (kernel.container, kernel.reason) for kernel in report.kernels}
+    assert len(rows) == len(report.kernels) == 14
+    assert {container for container, _ in rows.values()} == {linked_and_units[0].index}
+    assert [name for name, (_, reason) in rows.items() if reason is Reason.PROBED] == ["axpy"]
+    check = check_file(target)
+    assert (check.faults, check.counts["twins"]) == ([], 1)
+    # The hook asks for what the program registers: the linked container, not the units.
+    data = target.read_bytes()
+    place = find_section(Elf(memoryview(data), str(target)))
+    section = read_section(data[place.offset : place.offset + place.size], str(target))
+    linked = linked_and_units[0]
+    begin = linked.offset
+    digest = hashlib.sha256(library.read_bytes()[begin : begin + linked.size]).digest()
+    assert {(row.arch, row.image_digest, row.image_size) for row in section.rows} == {("sm_90", digest, linked.size)}
 
 
 def test_what_is_linked_and_what_is_not(library, linked_and_units):
