@@ -186,18 +186,22 @@ def unbundling(containers: Sequence[Container]) -> dict[str, Json]:
         compressed = container.bundle.compressed
         # The bundler at hand does not read the newest header: the bundle within is judged.
         plain = compressed.read(0, compressed.size) if compressed is not None else write_container(container)
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
             (folder / "bundle").write_bytes(plain)
             while wanted:
                 outputs = [folder / f"{index}.o" for index in range(len(wanted))]
                 done = _run(BUNDLER, "--unbundle", "--type=o", f"--input={folder / 'bundle'}",
                             f"--targets={','.join(wanted)}", *(f"--output={output}" for output in outputs),
                             cwd=folder)  # fmt: skip
-                refused = re.search(r"Can't find bundles for (\S+?)-?$", done.stderr.strip())
-                if not refused or wanted.pop(refused[1], None) is None:
+                refused = re.search(r"Can't find bundles for (.+)$", done.stderr.strip())
+                names = re.split(", | and ", refused[1]) if refused else []
+                missing = [name.removesuffix("-") for name in names if name.removesuffix("-") in wanted]
+                if not missing:
                     break
-                unknown += 1
+                unknown += len(missing)
+                for name in missing:
+                    del wanted[name]
             ours += len(wanted)
             same += sum(output.exists() and _digest(output.read_bytes()) == digest
                         for output, digest in zip(outputs, wanted.values(), strict=True))  # fmt: skip
