@@ -117,7 +117,8 @@ def test_a_run_that_asks_for_it(assembler, tmp_path):
         entries[retarget] = read_entry(made, "entry").kernels[0]
     assert entries[False].reason is Reason.VARIANT
     (tmp_path / "manifest.json").write_bytes(entries[True].files["manifest.json"])
-    assert read_manifest(tmp_path / "manifest.json").retargeted == Retargeted("sm_80 → sm_90", same_code=True, own_text=False)
+    expected = Retargeted("sm_80 → sm_90", same_code=True, own_text=False)
+    assert read_manifest(tmp_path / "manifest.json").retargeted == expected
 
 
 def test_runs_with_and_without_it_share_no_entry():
