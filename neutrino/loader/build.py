@@ -1,10 +1,11 @@
-"""Compile the hook: four shared libraries under ``neutrino/loader/lib``. Needs a C compiler and nothing else.
+"""Compile the hook: five shared libraries under ``neutrino/loader/lib``. Needs a C compiler and nothing else.
 
 ``libcuda.so.1``           the hook, under the driver's SONAME, so that later look-ups by that name find it
 ``libcuda.so``             the same for programs that ask for the name without a version
 ``libneutrino_driver.so``  empty; its DT_AUXILIARY names the real driver. The path in it is a placeholder that
                            ``install`` replaces, so that one build serves every machine
-``libneutrino_stub.so``    the hook that patched libraries name, which redirects slots in memory
+``libneutrino_stub.so``    what patched libraries name; it needs nothing, and loads the next where that is wished
+``libneutrino_late.so``    the hook in a process that runs already, which redirects slots in memory
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ SOURCES = (
     "trace.c",
     "twins.c",
 )
-STUB_SOURCES = ("driver.c", "hook.c", "slots.c", "stub.c")
-"""What the stub has beside the hook's, or compiles otherwise."""
+LATE_SOURCES = ("driver.c", "hook.c", "late.c", "slots.c")
+"""What the late hook has beside the hook's, or compiles otherwise."""
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 PLACEHOLDER = "/neutrino-driver-placeholder" + "/" * 996
 """Room for a path of 1023 bytes. As it stands it names a file that does not exist, which the loader ignores."""
@@ -81,23 +82,26 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
 
     with tempfile.TemporaryDirectory() as temporary:
         hook = objects(Path(temporary) / "hook", (*SOURCES, "empty.c"))
-        stub = hook | objects(Path(temporary) / "stub", STUB_SOURCES, "-DNEUTRINO_STUB")
+        late = hook | objects(Path(temporary) / "late", LATE_SOURCES, "-DNEUTRINO_LATE")
         empty = hook.pop("empty.c")
-        del stub["empty.c"]
+        del late["empty.c"]
         link("libneutrino_driver.so", empty, f"-Wl,-f,{PLACEHOLDER}")
         link(
-            "libneutrino_stub.so",
-            *stub.values(),
-            # stub.c says why.
-            "-nostartfiles",
-            "-Wl,-init,nt_stub_init",
-            # Nothing but what it defines can be found in it: it stands before the library in the order of look-ups.
-            "-Wl,--hash-style=gnu",
+            "libneutrino_late.so",
+            *late.values(),
             # Slots lead to it for as long as the process lives.
             "-Wl,-z,nodelete",
             "-ldl",
             "-lpthread",
         )
+        subprocess.run(
+            [
+                *compiling[:-1], "-O2", "-fno-stack-protector", "-fno-sanitize=all", "-shared", "-nostdlib",
+                "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-Wl,--hash-style=gnu", "-Wl,-init,nt_stub_init",
+                "-Wl,-soname,libneutrino_stub.so", str(source / "stub.c"), "-o", str(target / "libneutrino_stub.so"),
+            ],
+            check=True,
+        )  # fmt: skip
         link(
             "libcuda.so.1",
             *hook.values(),

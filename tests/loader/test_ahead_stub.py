@@ -65,8 +65,9 @@ def test_without_a_wish_nothing_happens(programs: Programs, tmp_path: Path, one:
     assert (result.stdout, result.returncode) == ("120\n", 0)
     assert list(tmp_path.iterdir()) == []
     bound = re.findall(r"binding file \S*/libneutrino_stub\.so \S+ to \S+ \S+ normal symbol `(\w+)'", result.stderr)
-    # All of its functions are looked up at its loading, which tells that it was loaded; the driver's are not.
-    assert "dlsym" in bound
+    # All of its functions are looked up at its loading, which tells that it was loaded.
+    assert "dlopen" in bound
+    assert "libneutrino_late" not in result.stderr
     assert not re.findall(r"to \S*/libneutrino_stub\.so", result.stderr)
 
 
@@ -108,6 +109,21 @@ def test_a_program_linked_with_the_library_and_the_driver(programs: Programs, tm
     check(programs, tmp_path / "trace", 20)
 
 
+@pytest.mark.parametrize("binding", ["lazy", "now"])
+def test_a_program_that_takes_the_loaders_addresses(
+    programs: Programs, tmp_path: Path, one: Path, two: Path, binding: str
+) -> None:
+    program = programs.compile(
+        f"addresses-{binding}", "-fno-pie", "-no-pie", f"-Wl,-z,{binding}",
+        str(Path(__file__).parent / "programs" / "addresses.c"), source="user.c",
+    )  # fmt: skip
+    table = subprocess.run(["readelf", "--dyn-syms", "-W", str(program)], capture_output=True, text=True, check=True)
+    assert re.search(r" 0*[1-9a-f]\w* +0 FUNC +GLOBAL +DEFAULT +UND dlsym", table.stdout)
+    result = programs.run(tmp_path, program, f"+{one}", f"+{two}")
+    assert (result.stdout, result.returncode) == ("120\n120\n", 0)
+    check(programs, tmp_path / "trace", 40)
+
+
 def test_kernels_that_run_while_the_library_is_loaded(programs: Programs, tmp_path: Path) -> None:
     library = programs.library("eager", section_of(), "-DAT_LOADING")
     result = programs.run(tmp_path, programs.user, f"+{library}")
@@ -144,8 +160,9 @@ def test_a_child_passes_through_and_one_that_begins_records(
 def test_of_two_hooks_one_records(programs: Programs, tmp_path: Path, one: Path, other: str) -> None:
     steps = [f"+{one}"]
     if other == "copy":
-        copy = tmp_path / "libneutrino_stub.so"
+        copy = tmp_path / programs.stub.name
         shutil.copy(programs.stub, copy)
+        shutil.copy(programs.stub.with_name("libneutrino_late.so"), tmp_path)
         steps.append(f"+{programs.library('tied-to-copy', section_of(second(IMAGE)), image=second(IMAGE), stub=copy)}")
     result = programs.run(tmp_path, programs.user, *steps, hook=other == "hook")
     assert (result.stdout, result.returncode) == ("120\n" * len(steps), 0)
@@ -203,7 +220,7 @@ def test_what_was_looked_up_before_is_named(programs: Programs, tmp_path: Path, 
     check(programs, tmp_path / "second", 20)
 
 
-@pytest.mark.parametrize("linking", ["now", "lazy", "executable"])
+@pytest.mark.parametrize("linking", ["now", "lazy", "executable", "addresses"])
 def test_the_dynamic_loader_answers_as_without_the_stub(
     programs: Programs, tmp_path: Path, one: Path, linking: str
 ) -> None:
@@ -211,10 +228,12 @@ def test_the_dynamic_loader_answers_as_without_the_stub(
         needed = ["-Wl,--no-as-needed", str(tmp_path / "second.so")] if name == "first" else []
         compile_c(tmp_path / f"{name}.so", "-shared", "-fPIC", f"-DNUMBER={number}", "-Wl,-rpath,$ORIGIN",
                   str(Path(__file__).parent / "programs" / "neighbour.c"), *needed)  # fmt: skip
+    sources = Path(__file__).parent / "programs"
     flags = {"now": ["-Wl,-z,now", "-Wl,-z,relro"], "lazy": ["-Wl,-z,lazy", "-Wl,-z,relro"],
-             "executable": ["-no-pie", "-Wl,-z,norelro"]}[linking]  # fmt: skip
+             "executable": ["-no-pie", "-Wl,-z,norelro"],
+             "addresses": ["-fno-pie", "-no-pie", "-Wl,-z,lazy", str(sources / "addresses.c")]}[linking]  # fmt: skip
     asking = tmp_path / "asking"
-    compile_c(asking, *flags, str(Path(__file__).parent / "programs" / "asking.c"))
+    compile_c(asking, *flags, str(sources / "asking.c"))
     answers = []
     for folder in (str(tmp_path / "trace"), ""):
         result = programs.run(tmp_path, asking, one, tmp_path, extra={"NEUTRINO_TRACEDIR": folder})
@@ -232,3 +251,29 @@ def test_a_stub_that_was_not_relocated_returns_at_once(programs: Programs, tmp_p
     assert "FINI" not in tags
     result = programs.run(tmp_path, programs.compile("unrelocated"), programs.stub)
     assert (result.stdout, result.returncode) == ("returned\n", 0)
+
+
+def test_the_stub_needs_nothing(programs: Programs) -> None:
+    # What it lacked where a patched library is used would make loading that library fail.
+    tags = subprocess.run(["readelf", "-dVW", str(programs.stub)], capture_output=True, text=True, check=True).stdout
+    assert "SONAME" in tags
+    assert "NEEDED" not in tags
+    assert "VERNEED" not in tags
+    symbols = subprocess.run(["nm", "-D", str(programs.stub)], capture_output=True, text=True, check=True).stdout
+    assert {line.split()[0] for line in symbols.splitlines()} == {"w"}
+
+
+@pytest.mark.parametrize("lacks", ["the hook", "a version", "a library"])
+def test_a_hook_that_cannot_be_loaded_is_not_there(programs: Programs, tmp_path: Path, lacks: str) -> None:
+    stub, late = tmp_path / programs.stub.name, tmp_path / "libneutrino_late.so"
+    shutil.copy(programs.stub, stub)
+    if lacks != "the hook":
+        data = programs.stub.with_name(late.name).read_bytes()
+        # The last of glibc's versions by name and hash, or the SONAME that they are of.
+        needed = {"a version": b"GLIBC_2.2.5\0", "a library": b"libc.so.6\0"}[lacks]
+        assert needed in data
+        late.write_bytes(data.replace(needed, b"X" + needed[1:]))
+    library = programs.library(f"lacking-{len(lacks)}", section_of(), stub=stub)
+    result = programs.run(tmp_path, programs.user, f"+{library}", f"={library}")
+    assert (result.stdout, result.stderr, result.returncode) == ("120\n240\n", "", 0)
+    assert not (tmp_path / "trace").exists()

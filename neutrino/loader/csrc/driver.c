@@ -18,7 +18,7 @@ static bool loaded, failed;
 /* What the driver's functions are found in; NULL: nothing yet. */
 static void *driver_handle(void)
 {
-#ifdef NEUTRINO_STUB
+#ifdef NEUTRINO_LATE
 	return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
 #else
 	const char *path = getenv("NEUTRINO_DRIVER");
@@ -48,7 +48,7 @@ static bool load(void)
 		nt_driver = found;
 		__atomic_store_n(&loaded, true, __ATOMIC_RELEASE);
 	}
-#ifndef NEUTRINO_STUB
+#ifndef NEUTRINO_LATE
 	if (!sound)
 		__atomic_store_n(&failed, true, __ATOMIC_RELEASE);
 #endif

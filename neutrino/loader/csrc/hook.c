@@ -19,12 +19,12 @@
 #include "pool.h"
 #include "registry.h"
 #include "section.h"
-#include "stub.h"
+#include "late.h"
 #include "trace.h"
 #include "twins.h"
 
 /* The stub redirects slots in memory to these functions, and stands in front of nobody by their names. */
-#ifdef NEUTRINO_STUB
+#ifdef NEUTRINO_LATE
 #define EXPORT
 #else
 #define EXPORT __attribute__((visibility("default")))
@@ -75,8 +75,8 @@ static void note_unused(const char *library)
 	nt_trace_note("none of the twins in %s was used: its kernels did not run, or ran by functions of the driver that "
 		      "were looked up before the hook was there",
 		      library);
-#ifdef NEUTRINO_STUB
-	if (nt_stub_is_late() && !is_set("NEUTRINO_QUIET"))
+#ifdef NEUTRINO_LATE
+	if (nt_late_came_after() && !is_set("NEUTRINO_QUIET"))
 		nt_say("neutrino: nothing of %s was recorded; where it runs kernels by a driver in use before it was loaded, "
 		       "use the neutrino command\n",
 		       library);
@@ -91,7 +91,7 @@ static void at_exit(void)
 	/* A child made by a bare clone or _Fork comes here without in_child. */
 	if (getpid() != process)
 		return;
-#ifdef NEUTRINO_STUB
+#ifdef NEUTRINO_LATE
 	nt_hook_missed();
 #endif
 	if (__atomic_exchange_n(&mode, ENDED, __ATOMIC_ACQ_REL) != TRACING)
@@ -124,8 +124,8 @@ static void in_child(void)
 /* Whether to record with what patched files carry. */
 static bool ahead_is_wanted(void)
 {
-#ifdef NEUTRINO_STUB
-	return nt_stub_is_active();
+#ifdef NEUTRINO_LATE
+	return nt_late_is_active();
 #else
 	return is_set("NEUTRINO_AHEAD");
 #endif
@@ -259,7 +259,7 @@ static bool start_trace(void)
 	return current_mode() == TRACING;
 }
 
-#ifdef NEUTRINO_STUB
+#ifdef NEUTRINO_LATE
 static void count_unused(const char *library)
 {
 	(void)library;
@@ -267,7 +267,7 @@ static void count_unused(const char *library)
 
 void nt_hook_missed(void)
 {
-	if (current_mode() < TRACING && nt_stub_is_late() && nt_section_unused(count_unused))
+	if (current_mode() < TRACING && nt_late_came_after() && nt_section_unused(count_unused))
 		start_trace();
 }
 #endif

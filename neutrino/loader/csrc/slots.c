@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +48,7 @@
 		"test %rax, %rax\n"                                                                                    \
 		"jz 1f\n"                                                                                              \
 		"ret\n"                                                                                                \
-		"1: jmp *" #name "@GOTPCREL(%rip)\n"                                                                   \
+		"1: jmp " #name "@PLT\n"                                                                               \
 		".cfi_endproc\n"                                                                                       \
 		".size nt_slots_" #name ", . - nt_slots_" #name "\n")
 
@@ -183,16 +184,12 @@ static bool is_left_alone(const struct object *object, const struct dynamic *dyn
 
 /* --- a slot --- */
 
-/* PROT_ of the page at that address now, as the operating system has it; -1 when it does not say. */
-static int protection_of(uintptr_t page)
+/* PROT_ of the page at that address, by what /proc/self/maps says; -1 when it does not. */
+static int read_protection(int fd, uintptr_t page)
 {
 	char text[4096];
 	size_t used = 0;
-	int ret = -1;
-	int fd = nt_above_stdio(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
 
-	if (fd < 0)
-		return -1;
 	for (;;) {
 		ssize_t got = read(fd, text + used, sizeof(text) - 1 - used);
 		if (got < 0 && errno == EINTR)
@@ -207,10 +204,8 @@ static int protection_of(uintptr_t page)
 			unsigned long from, to;
 			char flags[5] = "";
 			if (sscanf(line, "%lx-%lx %4s", &from, &to, flags) == 3 && page >= from && page < to) {
-				ret = (flags[0] == 'r' ? PROT_READ : 0) | (flags[1] == 'w' ? PROT_WRITE : 0) |
-				      (flags[2] == 'x' ? PROT_EXEC : 0);
-				close(fd);
-				return ret;
+				return (flags[0] == 'r' ? PROT_READ : 0) | (flags[1] == 'w' ? PROT_WRITE : 0) |
+				       (flags[2] == 'x' ? PROT_EXEC : 0);
 			}
 			if (!end) {
 				line = text + used;
@@ -221,7 +216,21 @@ static int protection_of(uintptr_t page)
 		used -= (size_t)(line - text);
 		memmove(text, line, used);
 	}
-	close(fd);
+	return -1;
+}
+
+static int protection_of(uintptr_t page)
+{
+	int ret = -1, before;
+
+	/* dlsym does not end a thread that is being cancelled, and the dynamic loader's lock would stay held. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	int fd = nt_above_stdio(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+	if (fd >= 0) {
+		ret = read_protection(fd, page);
+		close(fd);
+	}
+	pthread_setcancelstate(before, NULL);
 	return ret;
 }
 
@@ -260,23 +269,51 @@ static bool store(const struct object *object, void **slot, void *value)
 	return true;
 }
 
+enum { LOADERS = 3 };
+
+/*
+ * The dynamic loader's functions. real: what our own jump slots are bound to. The address that C has for one is the
+ * program's procedure linkage table where the program itself takes its address: through that table, once redirected,
+ * we would call ourselves for ever.
+ */
+static struct {
+	const char *name, *ours;
+	void *real;
+} loaders[LOADERS] = {
+	{"dlsym", nt_slots_dlsym, NULL},
+	{"dlvsym", nt_slots_dlvsym, NULL},
+	{"dlopen", nt_slots_dlopen, NULL},
+};
+
+static int find_loaders(struct dl_phdr_info *info, size_t size, void *argument)
+{
+	struct object object = {info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum, ""};
+	struct dynamic dynamic;
+	int *found = argument;
+
+	(void)size;
+	if (!holds(&object, nt_slots_dlsym) || !read_dynamic(&object, &dynamic))
+		return 0;
+	for (size_t i = 0; i < dynamic.rows[0]; i++) {
+		const ElfW(Rela) *row = &dynamic.tables[0][i];
+		const char *name = string_at(&dynamic, dynamic.symbols[ELF64_R_SYM(row->r_info)].st_name);
+		for (int j = 0; name && j < LOADERS; j++)
+			if (ELF64_R_TYPE(row->r_info) == R_X86_64_JUMP_SLOT && !strcmp(name, loaders[j].name)) {
+				loaders[j].real = *(void **)(object.base + row->r_offset);
+				++*found;
+			}
+	}
+	return 1;
+}
+
 /* Ours for a function of that name, and what a slot is bound to that means it; NULL for all other names. */
 static void *replacement(const char *name, void **real)
 {
-	static const struct {
-		const char *name, *ours;
-		void *real;
-	} loaders[] = {
-		{"dlsym", nt_slots_dlsym, (void *)dlsym},
-		{"dlvsym", nt_slots_dlvsym, (void *)dlvsym},
-		{"dlopen", nt_slots_dlopen, (void *)dlopen},
-	};
-
 	if (name[0] == 'c' && name[1] == 'u')
 		return nt_driver_wrapper_named(name, real);
 	if (name[0] != 'd' || name[1] != 'l')
 		return NULL;
-	for (size_t i = 0; i < sizeof(loaders) / sizeof(loaders[0]); i++)
+	for (int i = 0; i < LOADERS; i++)
 		if (strcmp(name, loaders[i].name) == 0) {
 			*real = loaders[i].real;
 			return (void *)(uintptr_t)loaders[i].ours;
@@ -284,19 +321,29 @@ static void *replacement(const char *name, void **real)
 	return NULL;
 }
 
-/* What a slot would be bound to at its first use. */
-static void *bound_later(const struct object *object, const char *name)
+/* Whether an address stands for a function of another object, in the linkage table of a program that takes its address. */
+static bool is_linkage_table(const void *address)
+{
+	const ElfW(Sym) *symbol = NULL;
+	Dl_info info;
+
+	return dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol && symbol->st_shndx == SHN_UNDEF;
+}
+
+/* Whether a slot would be bound to that function at its first use. */
+static bool is_bound_later(const struct object *object, const char *name, const void *real)
 {
 	void *found = dlsym(RTLD_DEFAULT, name);
 
+	/* Slots of calls are not bound to it. */
 	if (found)
-		return found;
+		return found == real || is_linkage_table(found);
 	void *handle = dlopen(*object->name ? object->name : NULL, RTLD_LAZY | RTLD_NOLOAD);
 	if (handle) {
 		found = dlsym(handle, name);
 		dlclose(handle);
 	}
-	return found;
+	return found == real;
 }
 
 /* The first slot of an object that was redirected, by which the object is known again. */
@@ -314,7 +361,7 @@ static void redirect(const struct object *object, const struct dynamic *dynamic,
 	    (type == R_X86_64_64 && row->r_addend))
 		return;
 	const ElfW(Sym) *symbol = &dynamic->symbols[ELF64_R_SYM(row->r_info)];
-	if (!segment_of(object, (uintptr_t)symbol, sizeof(*symbol)) || symbol->st_name >= dynamic->strings_size - 2)
+	if (!segment_of(object, (uintptr_t)symbol, sizeof(*symbol)) || symbol->st_name + 2 >= dynamic->strings_size)
 		return;
 	const char *first = dynamic->strings + symbol->st_name;
 	if (!((first[0] == 'c' && first[1] == 'u') || (first[0] == 'd' && first[1] == 'l')))
@@ -328,7 +375,7 @@ static void redirect(const struct object *object, const struct dynamic *dynamic,
 	if (value == ours && !mark->slot)
 		*mark = (struct mark){slot, ours};
 	/* A slot that leads into its own object waits for its first use. */
-	if (value != real && !(type == R_X86_64_JUMP_SLOT && holds(object, value) && bound_later(object, name) == real))
+	if (value != real && !(type == R_X86_64_JUMP_SLOT && holds(object, value) && is_bound_later(object, name, real)))
 		return;
 	if (store(object, slot, ours) && !mark->slot)
 		*mark = (struct mark){slot, ours};
@@ -348,7 +395,6 @@ struct known {
 struct objects {
 	struct object *rows;
 	size_t count, room;
-	unsigned long long adds, subs;
 };
 
 /* Under the dynamic loader's lock, and a lock of their own, of which sanitizers know. */
@@ -365,8 +411,6 @@ static int count_object(struct dl_phdr_info *info, size_t size, void *argument)
 	struct objects *objects = argument;
 
 	(void)size;
-	objects->adds = info->dlpi_adds;
-	objects->subs = info->dlpi_subs;
 	if (objects->rows && objects->count < objects->room)
 		objects->rows[objects->count] = (struct object){info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum,
 								info->dlpi_name ? info->dlpi_name : ""};
@@ -378,7 +422,9 @@ static int first_object(struct dl_phdr_info *info, size_t size, void *argument)
 {
 	uint64_t *state = argument;
 
-	(void)size;
+	/* A program's own dl_iterate_phdr may tell less. */
+	if (size < offsetof(struct dl_phdr_info, dlpi_subs) + sizeof(info->dlpi_subs))
+		return 1;
 	*state = ((uint64_t)info->dlpi_adds + (uint64_t)info->dlpi_subs) << 1;
 	return 1;
 }
@@ -400,16 +446,20 @@ static uint64_t hash_of(const char *name)
 	return hash;
 }
 
-static const struct known *find_known(const struct object *object, uint64_t name, bool with_driver)
+/* at: where the search begins, and where the next one will. Objects stay in their order, so most are found at once. */
+static const struct known *find_known(const struct object *object, uint64_t name, bool with_driver, size_t *at)
 {
 	for (size_t i = 0; i < known_count; i++) {
-		const struct known *one = &known[i];
+		size_t place = (*at + i) % known_count;
+		const struct known *one = &known[place];
 		if (one->base != object->base || one->segments != object->segments || one->name != name ||
 		    one->with_driver != with_driver)
 			continue;
 		if (!one->mark.slot || (segment_of(object, (uintptr_t)one->mark.slot, sizeof(void *)) &&
-					__atomic_load_n(one->mark.slot, __ATOMIC_ACQUIRE) == one->mark.value))
+					__atomic_load_n(one->mark.slot, __ATOMIC_ACQUIRE) == one->mark.value)) {
+			*at = place + 1;
 			return one;
+		}
 	}
 	return NULL;
 }
@@ -427,15 +477,29 @@ static struct known look_through(const struct object *object, uint64_t name, boo
 	return ret;
 }
 
+/* A malloc of the program's may look something up while it is called from pass: that is this very thread. */
+static int passing;
+
+/* The thread that was at it is not in the child. What it knew may be half written. */
+static void in_child(void)
+{
+	pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+
+	if (!__atomic_exchange_n(&passing, 0, __ATOMIC_ACQ_REL))
+		return;
+	mutex = fresh;
+	known = NULL;
+	known_count = 0;
+	__atomic_store_n(&seen_state, 0, __ATOMIC_RELEASE);
+}
+
 /* Under the dynamic loader's lock: no object is halfway loaded, none comes or goes. */
 static void pass(void)
 {
-	static int passing;
 	struct objects objects = {0};
 	uint64_t state = state_now();
 	bool with_driver = state & 1;
 
-	/* A malloc of the program's may look something up: that is this very thread. */
 	if (__atomic_exchange_n(&passing, 1, __ATOMIC_ACQ_REL))
 		return;
 	pthread_mutex_lock(&mutex);
@@ -446,11 +510,11 @@ static void pass(void)
 	objects.count = 0;
 	if (objects.rows)
 		dl_iterate_phdr(count_object, &objects);
-	size_t count = objects.count < objects.room ? objects.count : objects.room;
+	size_t count = objects.count < objects.room ? objects.count : objects.room, at = 0;
 	for (size_t i = 0; now && objects.rows && i < count; i++) {
 		const struct object *object = &objects.rows[i];
 		uint64_t name = hash_of(object->name);
-		const struct known *before = find_known(object, name, with_driver);
+		const struct known *before = find_known(object, name, with_driver, &at);
 		now[i] = before ? *before : look_through(object, name, with_driver);
 	}
 	if (now && objects.rows) {
@@ -494,8 +558,11 @@ void nt_slots_update(void)
 bool nt_slots_start(void)
 {
 	Dl_info info;
+	int found = 0;
 
-	if (!dladdr(nt_slots_dlsym, &info) || !info.dli_fname)
+	dl_iterate_phdr(find_loaders, &found);
+	if (found != LOADERS || !dladdr(nt_slots_dlsym, &info) || !info.dli_fname ||
+	    pthread_atfork(NULL, NULL, in_child) != 0)
 		return false;
 	self = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
 	if (!self)

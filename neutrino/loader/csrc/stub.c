@@ -1,116 +1,50 @@
-#include "stub.h"
-
+/*
+ * What DT_AUXILIARY of patched libraries names: it loads the hook beside it where NEUTRINO_TRACEDIR is set.
+ *
+ * Where the dynamic loader finds this file, whatever it lacks would make loading the patched library fail: a library
+ * that it needs, a version of a symbol, in a container with an older libc say. So it needs nothing, and is linked with
+ * nothing: what it calls is weak. The hook's own loading may fail, and is then as if it were not there.
+ *
+ * glibc before 2.32 runs the start of such an object without having relocated it when a dlopened library names it (its
+ * bug 16272). So there is no start but DT_INIT, which calls nothing before it knows that it was relocated.
+ */
 #include <dlfcn.h>
-#include <link.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "driver.h"
-#include "hook.h"
-#include "slots.h"
-#include "trace.h"
+#define HOOK "libneutrino_late.so"
 
-#define SONAME "libneutrino_stub.so"
-#define MOST_HOOKS 8
-
-/*
- * Linked without the compiler's start files, which bring pointers that are called at loading: glibc before 2.32 runs a
- * DT_AUXILIARY object's start without having relocated it, where a dlopened library names it (its bug 16272). What atexit
- * takes from those files is here.
- */
-__attribute__((visibility("hidden"))) void *__dso_handle = &__dso_handle;
+#pragma weak dladdr
+#pragma weak dlerror
+#pragma weak dlopen
+#pragma weak secure_getenv
+#pragma weak snprintf
+#pragma weak strrchr
 
 /* Equal to its own address once this library has been relocated. */
 static void *const volatile relocated = (void *)&relocated;
 
-/* By the exported name copies of this library know that one records. It is the hook's too, so it is not used here. */
-static int is_active;
-extern int neutrino_hook __attribute__((alias("is_active"), visibility("default")));
-
-static bool is_late;
-static pid_t process;
-
-bool nt_stub_is_active(void)
-{
-	return is_active;
-}
-
-bool nt_stub_is_late(void)
-{
-	return is_late;
-}
-
-struct paths {
-	char rows[MOST_HOOKS][4096];
-	unsigned count;
-};
-
-/* Files that may be a hook, by their names: copies of this library, and what stands in front of the driver. */
-static int collect(struct dl_phdr_info *object, size_t size, void *argument)
-{
-	struct paths *paths = argument;
-	const char *slash = object->dlpi_name ? strrchr(object->dlpi_name, '/') : NULL;
-	const char *name = slash ? slash + 1 : object->dlpi_name;
-
-	(void)size;
-	if (!name || paths->count == MOST_HOOKS || strlen(object->dlpi_name) >= sizeof(paths->rows[0]) ||
-	    (strncmp(name, "libcuda.so", strlen("libcuda.so")) != 0 && !strstr(name, "neutrino")))
-		return 0;
-	strcpy(paths->rows[paths->count++], object->dlpi_name);
-	return 0;
-}
-
-static bool another_hook_is_there(void)
-{
-	struct paths *paths = calloc(1, sizeof(*paths));
-	bool found = false;
-
-	if (!paths)
-		return true;
-	dl_iterate_phdr(collect, paths);
-	for (unsigned i = 0; i < paths->count && !found; i++) {
-		void *handle = dlopen(paths->rows[i], RTLD_LAZY | RTLD_NOLOAD);
-		const int *hook = handle ? dlsym(handle, "neutrino_hook") : NULL;
-		found = hook && hook != &is_active && *hook;
-		if (handle)
-			dlclose(handle);
-	}
-	free(paths);
-	return found;
-}
-
-static void at_end(void)
-{
-	if (getpid() == process)
-		nt_hook_missed();
-}
-
-static void start(void)
-{
-	/* A program with another user's rights writes no traces where its caller says. */
-	const char *folder = secure_getenv("NEUTRINO_TRACEDIR");
-
-	if (!folder || !*folder)
-		return;
-	if (!another_hook_is_there()) {
-		is_late = nt_driver_load();
-		nt_trace_parent(folder);
-		process = getpid();
-		is_active = 1;
-		/* Last: from here on other threads may come. */
-		is_active = nt_slots_start();
-		if (is_active)
-			atexit(at_end);
-	}
-	/* The program's dlopen succeeds: no error of ours may be left. */
-	dlerror();
-}
-
-/* DT_INIT. Until it is known that this library was relocated nothing is called and no pointer of it is used. */
 __attribute__((visibility("hidden"))) void nt_stub_init(void);
 void nt_stub_init(void)
 {
-	if (relocated == (const void *)&relocated)
-		start();
+	char path[4096];
+	Dl_info info;
+
+	if (relocated != (const void *)&relocated || !dladdr || !dlerror || !dlopen || !secure_getenv || !snprintf ||
+	    !strrchr)
+		return;
+	/* A program with another user's rights writes no traces where its caller says. */
+	const char *folder = secure_getenv("NEUTRINO_TRACEDIR");
+	if (!folder || !*folder)
+		return;
+	if (!dladdr(nt_stub_init, &info) || !info.dli_fname)
+		return;
+	/* Not $ORIGIN: a dlopen that stands before the dynamic loader's would be who asks. */
+	const char *slash = strrchr(info.dli_fname, '/');
+	int length = slash ? (int)(slash + 1 - info.dli_fname) : 0;
+	if (snprintf(path, sizeof(path), "%.*s%s", length, info.dli_fname, HOOK) < (int)sizeof(path))
+		dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	/* The program's own dlopen succeeds: no error of this one may be left. */
+	dlerror();
 }

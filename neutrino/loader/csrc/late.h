@@ -1,0 +1,16 @@
+/*
+ * The hook in a process that runs already: loaded by the stub of the first patched library where NEUTRINO_TRACEDIR is
+ * set, it is a hook of its own unless another is there.
+ */
+#ifndef NEUTRINO_LATE_H
+#define NEUTRINO_LATE_H
+
+#include <stdbool.h>
+
+/* Whether this copy records. Decided before the program runs any code of the patched library. */
+bool nt_late_is_active(void);
+
+/* Whether the driver was in the process before this library was: part of it may have been looked up then. */
+bool nt_late_came_after(void);
+
+#endif
