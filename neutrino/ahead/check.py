@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from neutrino import __version__
 from neutrino.ahead.restore import SectionPlace, find_section, is_unchanged, read_original
 from neutrino.ahead.section import Section, read_section
 from neutrino.ahead.sources import image_identity
@@ -21,6 +22,7 @@ from neutrino.fatbin import Container, CubinKernel, ImageKind, read_container, r
 from neutrino.fatbin.elf import MAGIC, PT_LOAD, Elf
 from neutrino.probing.layout import Reason
 from neutrino.ptx.module import parse
+from neutrino.resources import tool_path
 from neutrino.source import picked_image
 
 _PF_X = 1
@@ -54,6 +56,10 @@ class Check:
         """Whether there is no fault."""
         return not self.faults
 
+    def add(self, error: FormatError) -> None:
+        """Take an error for a fault; the file need not be named twice."""
+        self.faults.append(str(error).removeprefix(f"{self.file}: "))
+
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
         return {
@@ -84,7 +90,7 @@ def check_file(path: Path) -> Check:
             _check_place(elf, place, check)
             section = read_section(data[place.offset : place.offset + place.size], str(path), place.offset)
         except FormatError as error:
-            check.faults.append(str(error))
+            check.add(error)
             return check
         check.names, check.maker = section.names, section.maker
         check.archs = tuple(dict.fromkeys(row.arch for row in section.rows))
@@ -114,14 +120,26 @@ def _check_report(section: Section, check: Check) -> None:
     try:
         report = json.loads(section.report)
         kernels = report["kernels"]
+        names = " ".join(report["probes"])
         twins = sum(kernel["status"] == "probed" for kernel in kernels)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         check.faults.append(f"the report is not what neutrino-patch writes: {error!r}")
         return
     if not twins:
         check.faults.append("the report names no kernel with a twin")
+    if names != section.names:
+        check.faults.append(f"the probes are called {section.names!r} in the header and {names!r} in the report")
     if not section.probes or not section.reader:
         check.faults.append("probe.toml or read.py is missing")
+    # No digest covers these texts.
+    for what, text in (("probe.toml", section.probes), ("read.py", section.reader)):
+        try:
+            if "\0" in text.decode():
+                check.faults.append(f"{what} is no text: it holds NUL")
+        except UnicodeDecodeError as error:
+            check.faults.append(f"{what} is no text: {error}")
+    if section.maker == __version__ and section.reader != tool_path("read.py").read_bytes():
+        check.notes.append("read.py in it is not that of this Neutrino, which calls itself the same version")
 
 
 def _check_stub(elf: Elf, path: Path, check: Check) -> None:
@@ -135,7 +153,7 @@ def _check_stub(elf: Elf, path: Path, check: Check) -> None:
             begin = strings[0] + tags[DT_AUXILIARY]
             name = bytes(elf.data[begin : min(begin + _LONGEST_PATH, strings[1])]).partition(b"\0")[0]
     except FormatError as error:
-        check.faults.append(str(error))
+        check.add(error)
         return
     if not name:
         check.faults.append("DT_AUXILIARY names no stub: without neutrino nothing is recorded")
@@ -164,7 +182,7 @@ def _check_original(elf: Elf, descriptor: int, size: int, check: Check) -> None:
     try:
         original = read_original(elf)
     except FormatError as error:
-        check.faults.append(str(error))
+        check.add(error)
         return
     if original is not None and not is_unchanged(descriptor, size, original):
         check.notes.append("another tool has changed the file since it was patched: --restore cannot give the original")
@@ -183,7 +201,7 @@ class _Twins:
         try:
             containers = read_file(self._path)
         except FormatError as error:
-            self._fault(str(error))
+            self._check.add(error)
             return
         images = {image_identity(container): container for container in containers if container.images}
         counts = self._check.counts

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -229,6 +230,7 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     # Imported here: help and errors of the command line need none of it.
     from neutrino.ahead.library import STUB, output_path, patch_file
     from neutrino.ahead.making import Settings
+    from neutrino.ahead.report import Report
     from neutrino.ahead.sources import EMBEDDED_DEVICE, device_arch
     from neutrino.loader.embedded import EmbeddedDevice
     from neutrino.patch import Emit
@@ -258,11 +260,16 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     target = None if options.dry_run else output_path(options.file, options.output)
     stub = str(STUB) if options.stub is None else _stub(options.stub)
     with _folder_of(target, options.output), _writing(target or options.file), _progress() as progress:
-        report = patch_file(
-            options.file, target, settings,
-            names=options.probe, archs=archs, jobs=options.jobs,
-            stub=stub, progress=progress,
-        )  # fmt: skip
+        try:
+            report = patch_file(
+                options.file, target, settings,
+                names=options.probe, archs=archs, jobs=options.jobs, stub=stub, progress=progress,
+            )  # fmt: skip
+        except PatchError as error:
+            if options.json:
+                refused = Report(options.file, None, tuple(options.probe), tuple(archs), (), refused=error.reason)
+                print(json.dumps(refused.document(), indent=1))
+            raise
     report = replace(report, notes=(*report.notes, *_notes(report, stub)))
     with _writing(_STDOUT):
         if options.json:
@@ -405,16 +412,23 @@ def _show_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
 
     table = _table()
     table.add_column("probed kernel", overflow="fold")
+    table.add_column("image")
     table.add_column("arch")
     table.add_column("sites", justify="right")
     table.add_column("registers", justify="right")
     retargeted = any(kernel.retargeted for kernel in kernels)
     if retargeted:
         table.add_column("PTX retargeted", overflow="fold")
-    width = max(20, console.width - (72 if retargeted else 36))
+    width = max(20, console.width - (80 if retargeted else 44))
+    names = {kernel.name: demangle(kernel.name) for kernel in kernels[:_LISTED]}
+    short = {name: shorten(text, width) for name, text in names.items()}
+    often = Counter(short.values())
+    # What is the same when it is short is shown in full, over several lines.
+    shown = {name: text if often[text] == 1 else names[name] for name, text in short.items()}
     for kernel in kernels[:_LISTED]:
         registers = " → ".join(map(str, kernel.registers)) if kernel.registers else "not assembled"
-        row = [visible(shorten(demangle(kernel.name), width)), kernel.arch, f"{kernel.sites:,}", registers]
+        place = f"{kernel.container}.{kernel.image}"
+        row = [visible(shown[kernel.name]), place, kernel.arch, f"{kernel.sites:,}", registers]
         table.add_row(*row, *([_retargeted(kernel)] if retargeted else []))
     console.print(table)
     if len(kernels) > _LISTED:

@@ -57,7 +57,7 @@ def test_the_table_and_the_file(library: Path, original: bytes, capsys: pytest.C
     assert main([str(library), *BLOCK_SCHED]) == 0
     printed = capsys.readouterr()
     assert "libk.so → libk.neutrino.so\n4 kernels for sm_80: 3 of 4 probed\n" in printed.out
-    assert len(re.findall(r"^(?:scale|clear|store) +sm_80 +2 +\d+ → \d+$", printed.out, re.MULTILINE)) == 3
+    assert len(re.findall(r"^(?:scale|clear|store) +[01]\.0 +sm_80 +2 +\d+ → \d+$", printed.out, re.MULTILINE)) == 3
     assert re.search(r"^ +1  no-ptx  sm_80 machine code without PTX: bare *$", printed.out, re.MULTILINE)
     assert printed.err == ""
     patched = Path("libk.neutrino.so")
@@ -250,6 +250,8 @@ def test_files_that_are_not_for_patching(library: Path, capsys: pytest.CaptureFi
     Path("text").write_text("text")
     vendor = Path("libcublas.so.12")
     vendor.write_bytes(library.read_bytes())
+    assert main(["text", *BLOCK_SCHED, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["refused"].startswith("is no ELF file; ")
     assert main(["text", *BLOCK_SCHED]) == 2
     assert main(["absent.so", *BLOCK_SCHED]) == 2
     assert main([str(vendor), *BLOCK_SCHED]) == 3
