@@ -57,7 +57,8 @@ def need_llvm(tool: str) -> str:
 def compile_hip(clang: str, folder: Path, output: str, *arguments: str, name: str = "add") -> Path:
     """SOURCE compiled, with the first kernel called name."""
     source = folder / "kernels.hip"
-    source.write_text(SOURCE)
+    if not source.exists():
+        source.write_text(SOURCE)
     run(clang, *FLAGS, f"-DNAME={name}", *arguments, "-c", source, "-o", folder / output)
     return folder / output
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fatbin_inputs import BUILDS, PTX, SOURCE, need, run
+from fatbin_inputs import BUILDS, FATBINS, PACKINGS, PTX, SOURCE, need, run
 
 
 @pytest.fixture(scope="session")
@@ -32,18 +35,27 @@ def nvcc(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def fatbins(nvcc: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """``kernels.cu`` as fatbins, by the keys of BUILDS."""
+    """``kernels.cu`` as fatbins, by the keys of FATBINS."""
     folder = tmp_path_factory.mktemp("fatbins")
-    made = {name: folder / f"{name}.fatbin" for name in BUILDS}
-    running = {}
-    for name, arguments in BUILDS.items():
-        argv = [nvcc, "-fatbin", *arguments, "-o", str(made[name]), str(SOURCE)]
-        running[name] = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if len(running) % 2 == 0:
-            running[name].wait()
-    for name, process in running.items():
-        output, _ = process.communicate()
-        assert process.returncode == 0, f"{name}: {output}"
+    made = {name: folder / f"{name}.fatbin" for name in FATBINS}
+
+    def build(name: str) -> str:
+        # What "default" is made of stays, for PACKINGS.
+        (folder / name).mkdir()
+        kept = ("--verbose", "--keep", "--keep-dir", str(folder / name))
+        argv = [nvcc, "-fatbin", *kept, *BUILDS[name], "-o", str(made[name]), str(SOURCE)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{name}: {done.stderr}"
+        return done.stderr
+
+    with ThreadPoolExecutor(2) as pool:
+        said = dict(zip(BUILDS, pool.map(build, BUILDS), strict=True))
+    (line,) = re.findall(r"^#\$ (fatbinary .*)$", said["default"], re.MULTILINE)
+    (home,) = re.findall(r"^#\$ _HERE_=(.*)$", said["default"], re.MULTILINE)
+    command = shlex.split(line)
+    command[0] = f"{home}/fatbinary"
+    for name, packing in PACKINGS.items():
+        run(*(f"--create={made[name]}" if word.startswith("--create=") else word for word in command), *packing)
     return made
 
 

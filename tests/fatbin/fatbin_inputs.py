@@ -18,19 +18,23 @@ ARCHS = (
 )
 BUILDS: dict[str, tuple[str, ...]] = {
     "default": ARCHS,
-    "none": (*ARCHS, "--compress-mode=none"),
-    "lz4": (*ARCHS, "--compress-mode=speed"),
-    "size": (*ARCHS, "--compress-mode=size"),
-    "lz4-all": (*ARCHS[:1], "--compress-mode=speed", "-Xfatbin=-compress-all"),
-    "lineinfo": (*ARCHS, "-lineinfo", "-maxrregcount=40"),
-    "debug": (*ARCHS[:2], "-G"),
-    "relocatable": (*ARCHS[:2], "-rdc=true"),
+    "lineinfo": (*ARCHS[:2], "-lineinfo", "-maxrregcount=40"),
+    "debug": (*ARCHS[1:2], "-G"),
+    "relocatable": (*ARCHS[:1], "-rdc=true"),
     "whole-program": (*ARCHS[:1], "-ewp"),
     "lto": ("-rdc=true", "-gencode=arch=compute_80,code=[lto_80,sm_80,compute_80]"),
     "lto-stored": ("-rdc=true", "-gencode=arch=compute_80,code=[lto_80,compute_80]", "--compress-mode=none"),
     "same-arch": tuple(f"-gencode=arch=compute_{n},code=compute_{n}" for n in ("90", "90a", "100")),
 }
 """Arguments of ``nvcc -fatbin``, by what is special about them."""
+PACKINGS: dict[str, tuple[str, ...]] = {
+    "none": ("--compress-mode=none",),
+    "lz4": ("--compress-mode=speed",),
+    "size": ("--compress-mode=size",),
+    "lz4-all": ("--compress-mode=speed", "-compress-all"),
+}
+"""What nvcc passes on to fatbinary, to pack the images of "default" otherwise."""
+FATBINS = (*BUILDS, *PACKINGS)
 
 
 def find(tool: str) -> str | None:

@@ -323,7 +323,7 @@ INTERESTING = st.sampled_from([0, 1, 24, 4096, 1 << 31, (1 << 32) - 1, 1 << 63, 
 
 
 @given(form=st.sampled_from(FORMS), data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_damage_raises_nothing_but_format_errors(form, data):
     stored = bytearray(in_form(PLAIN, form))
     for _ in range(data.draw(st.integers(1, 3))):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import struct
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgpack
 import pytest
-from amd_inputs import DEVICE_ONLY, compile_hip, need_clang, need_llvm
+from amd_inputs import DEVICE_ONLY, SOURCE, compile_hip, need_clang, need_llvm
 from fatbin_inputs import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,10 +51,10 @@ _FIGURES = {
 def objects(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("code-objects")
     clang = need_clang(folder)
-    return {
-        name: compile_hip(clang, folder, f"{name}.hsaco", *DEVICE_ONLY, *arguments)
-        for name, arguments in BUILDS.items()
-    }
+    (folder / "kernels.hip").write_text(SOURCE)
+    with ThreadPoolExecutor(2) as pool:
+        made = pool.map(lambda name: compile_hip(clang, folder, f"{name}.hsaco", *DEVICE_ONLY, *BUILDS[name]), BUILDS)
+        return dict(zip(BUILDS, made, strict=True))
 
 
 def shown_by_readelf(path: Path) -> tuple[str, list[dict[str, str]]]:
@@ -137,10 +138,16 @@ def test_every_processor_of_llvm(tmp_path):
     processors = re.findall(r"^  (gfx\d+[a-z]?|gfx[\d-]+generic) +- Select", helped, re.MULTILINE)
     assert len(processors) > 40
     (tmp_path / "empty.s").write_text("\n")
-    for processor in processors:
+
+    def assemble(processor: str) -> bytes:
         argv = ("-triple", "amdgcn-amd-amdhsa", f"-mcpu={processor}", "-filetype=obj", tmp_path / "empty.s")
-        run(assembler, *argv, "-o", tmp_path / "empty.o")
-        data = (tmp_path / "empty.o").read_bytes()
+        target = tmp_path / f"{processor}.o"
+        run(assembler, *argv, "-o", target)
+        return target.read_bytes()
+
+    with ThreadPoolExecutor(2) as pool:
+        made = list(pool.map(assemble, processors))
+    for processor, data in zip(processors, made, strict=True):
         assert code_object_target(data, processor) == processor
         found = read_code_object(data, processor)
         assert (found.kernels, found.version) == ({}, 5)
@@ -235,7 +242,7 @@ def test_the_metadata_of_the_cases_are_otherwise_sound(objects):
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_damage_raises_nothing_but_format_errors(objects, data):
     content = bytearray(objects[data.draw(st.sampled_from(["v5", "wave32"]))].read_bytes())
     (sections,) = struct.unpack_from("<Q", content, 0x28)

@@ -128,7 +128,7 @@ def test_every_truncation_is_a_format_error(cut):
 
 
 @given(flips=st.lists(st.integers(0, len(SAMPLE) * 8 - 1), min_size=1, max_size=4))
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_bit_flips_raise_nothing_but_format_errors(flips):
     data = bytearray(SAMPLE)
     for flip in flips:
@@ -142,7 +142,7 @@ def test_bit_flips_raise_nothing_but_format_errors(flips):
                            (0x28, "<Q"), (0x38, "<Q"), (-8, "<Q"), (-10, "<H"), (0x64, "<I"), (0x60, "<I")]),
     value=st.integers(0, 1 << 64) | st.sampled_from([1 << 31, 1 << 32, 1 << 62, 1 << 63, (1 << 64) - 8]),
 )  # fmt: skip
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_hostile_sizes_raise_nothing_but_format_errors(field, value):
     offset, layout = field
     data = bytearray(SAMPLE)
@@ -345,7 +345,7 @@ def test_what_cannot_be_built(arguments, message):
 
 
 @given(data=st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_damaged_cubins_raise_nothing_but_format_errors(cubins, data):
     arch = data.draw(st.sampled_from(sorted(cubins)))
     cubin = bytearray(cubins[arch])
@@ -361,7 +361,7 @@ def test_damaged_cubins_raise_nothing_but_format_errors(cubins, data):
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_damaged_tables_of_cubins_raise_nothing_but_format_errors(cubins, data):
     """Numbers of the ELF header and the section headers, set to values that matter."""
     cubin = bytearray(cubins["sm_90a"])

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from fatbin_inputs import BUILDS, need, run
+from fatbin_inputs import FATBINS, need, run
 
 from neutrino.fatbin import (
     Compression,
@@ -37,7 +37,7 @@ def of_kind(images: tuple[Image, ...], kind: ImageKind) -> list[Image]:
     return [image for image in images if image.kind is kind]
 
 
-@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("build", FATBINS)
 def test_same_bytes_as_cuobjdump(build, fatbins, cuobjdump, tmp_path):
     (container,) = read_file(fatbins[build])
     for kind in KINDS:
@@ -48,7 +48,7 @@ def test_same_bytes_as_cuobjdump(build, fatbins, cuobjdump, tmp_path):
     assert of_kind(container.images, ImageKind.PTX)
 
 
-@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("build", FATBINS)
 def test_written_back_unchanged(build, fatbins):
     data = fatbins[build].read_bytes()
     container = read_container(data, build)
@@ -59,7 +59,7 @@ def test_written_back_unchanged(build, fatbins):
 def test_what_the_header_says(fatbins):
     images = {build: read_file(path)[0].images for build, path in fatbins.items()}
     both = [(kind, arch) for arch in ("sm_80", "sm_90a", "sm_100f") for kind in (ImageKind.CUBIN, ImageKind.PTX)]
-    for build in ("default", "none", "lz4", "size", "lineinfo"):
+    for build in ("default", "none", "lz4", "size", "lz4-all"):
         assert Counter((image.kind, image.arch) for image in images[build]) == Counter(both)
     ptx, cubin, none = ImageKind.PTX, ImageKind.CUBIN, Compression.NONE
     modes = {
@@ -122,7 +122,7 @@ def test_built_as_fatbinary_builds(build, mode, fatbins, tmp_path):
 def test_rebuilt_entry_is_the_entry(build, fatbins):
     """An entry of nvcc, built anew from what was read, has the same bytes: .nv.compat and all."""
     images = read_file(fatbins[build])[0].images
-    assert len(images) >= 4
+    assert len(images) >= 2
     for image in images:
         options = image.options if image.kind is ImageKind.PTX else None
         again = build_entry(image.kind, image.data, image.arch, version=image.version, options=options,

@@ -231,7 +231,7 @@ def test_a_container_that_leaves_its_section(hosts, tmp_path):
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_damaged_hosts_raise_nothing_but_format_errors(hosts, tmp_path_factory, data):
     content = bytearray(hosts["shared"].read_bytes())
     (table,) = struct.unpack_from("<Q", content, 0x28)
