@@ -27,6 +27,7 @@ from neutrino.ahead.restore import (
     Original,
     complete_header,
     copy_original,
+    crc_of_tables,
     find_section,
     is_unchanged,
     mapped,
@@ -96,8 +97,9 @@ def attach(source: Path, target: Path, section: Sequence[bytes | memoryview], au
     if not auxiliary or "\0" in auxiliary:
         raise PatchError(str(source), f"DT_AUXILIARY cannot be {auxiliary!r}")
     with mapped(source) as (descriptor, data), ThreadPoolExecutor(1) as pool:
-        original = read_original(Elf(data, str(source)))
-        known = original is not None and is_unchanged(descriptor, len(data), original)
+        elf = Elf(data, str(source))
+        original = read_original(elf)
+        known = original is not None and _is_as_written(elf, original) and is_unchanged(descriptor, len(data), original)
         if original is None or not known:
             original = Original(len(data), b"", ())
         hashing = pool.submit(digest, descriptor, original.size) if not known else None
@@ -107,6 +109,15 @@ def attach(source: Path, target: Path, section: Sequence[bytes | memoryview], au
             plan = _Plan(Elf(view, str(source)), section, auxiliary)
             plan.write(new, hashing.result() if hashing else original.digest)
             return plan.attachment
+
+
+def _is_as_written(elf: Elf, original: Original) -> bool:
+    """Whether nothing has changed what patching wrote beside the section."""
+    place = find_section(elf)
+    return (
+        place is not None
+        and crc_of_tables(elf.data, place.offset + place.size, original.changes) == original.tables_crc
+    )
 
 
 @dataclass
@@ -164,8 +175,6 @@ class _Plan:
         for part in self._section:
             write(new, position, part)
             position += len(part)
-        record = pack_record(Original(len(self._elf.data), checksum, self._changes), self._record_offset)
-        write(new, begin + self._record_offset, record)
         write(new, begin, complete_header(self._section, self._section_size, self._record_offset))
         for position, parts in pieces:
             for part in parts:
@@ -184,6 +193,10 @@ class _Plan:
             write(new, tables.dynamic_offset, tables.pack_dynamic())
         write(new, tables.programs_offset, tables.pack_programs())
         write(new, 0, tables.pack_header(headers))
+        with mmap.mmap(new, 0, access=mmap.ACCESS_READ) as written, memoryview(written) as view:
+            crc = crc_of_tables(view, begin + self._section_size, self._changes)
+        original = Original(len(self._elf.data), checksum, self._changes, crc)
+        write(new, begin + self._record_offset, pack_record(original, self._record_offset))
 
     def _retire(self) -> list[int]:
         """Where the section of an earlier patch is, in a file that was changed since: it is no section any more."""

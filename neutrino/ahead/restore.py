@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import stat
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,12 +41,14 @@ class SectionPlace:
 class Original:
     """The file that was patched, as a patched file remembers it.
 
-    size: its bytes. digest: SHA-256 of them. changes: (offset, bytes) of what patching changed in place.
+    size: its bytes. digest: SHA-256 of them. changes: (offset, bytes) of what patching changed in place. tables_crc: as
+    of crc_of_tables when it was patched.
     """
 
     size: int
     digest: bytes
     changes: tuple[tuple[int, bytes], ...]
+    tables_crc: int = 0
 
 
 def find_section(elf: Elf) -> SectionPlace | None:
@@ -89,7 +92,7 @@ def read_original(elf: Elf) -> Original | None:
     cursor = Cursor(section, elf.file, base=place.offset)
     cursor.seek(header["restore_offset"], "restore_offset")
     record = Cursor(cursor.take(header["restore_size"], "restore_size"), elf.file, base=place.offset + cursor.position)
-    size, checksum, count, _ = record.unpack(_RESTORE, "restore header")
+    size, checksum, count, tables_crc = record.unpack(_RESTORE, "restore header")
     if count > _MAX_EDITS:
         raise record.error("edits", str(count), f"at most {_MAX_EDITS}")
     changes = []
@@ -102,7 +105,7 @@ def read_original(elf: Elf) -> Original | None:
             raise record.error("restore edits", f"{held} bytes", f"at most the section's {len(section)}")
         cursor.seek(at, "bytes_offset")
         changes.append((offset, bytes(cursor.take(length, "bytes of a restore edit"))))
-    return Original(size, checksum, tuple(changes))
+    return Original(size, checksum, tuple(changes), tables_crc)
 
 
 def record_size(changes: Sequence[tuple[int, bytes]]) -> int:
@@ -112,7 +115,7 @@ def record_size(changes: Sequence[tuple[int, bytes]]) -> int:
 
 def pack_record(original: Original, offset: int) -> bytes:
     """What restores the original. offset: where in the section it will be."""
-    head = _RESTORE.pack(original.size, original.digest, len(original.changes), 0)
+    head = _RESTORE.pack(original.size, original.digest, len(original.changes), original.tables_crc)
     at = offset + _RESTORE.size + _EDIT.size * len(original.changes)
     for place, data in original.changes:
         head += _EDIT.pack(place, len(data), at)
@@ -139,6 +142,18 @@ def complete_header(section: Sequence[bytes | memoryview], size: int, restore_of
 def is_unchanged(descriptor: int, size: int, original: Original) -> bool:
     """Whether a patched file of that size still holds its original: nothing else has changed it since."""
     return _fits(original, size) and digest(descriptor, original.size, original.changes) == original.digest
+
+
+def crc_of_tables(data: memoryview, end: int, changes: Sequence[tuple[int, bytes]]) -> int:
+    """CRC-32 of what patching wrote beside the section of a patched file: where changes were, and all behind it.
+
+    end: of the section in the file. Another tool may change nothing but these: the original is still in the file then,
+    but without what that tool did.
+    """
+    checksum = 0
+    for offset, old in changes:
+        checksum = zlib.crc32(data[offset : offset + len(old)], checksum)
+    return zlib.crc32(data[end:], checksum)
 
 
 def restore(source: Path, target: Path) -> None:

@@ -387,7 +387,7 @@ RESTORE_HEADER = Struct(
         Member("original_size", "u64"),
         Member("original_digest", "u8", 32, note="SHA-256 of the original file"),
         Member("edits", "u32", note="restore_edit rows that follow"),
-        Member("reserved", "u32"),
+        Member("tables_crc", "u32", note="CRC-32 of what patching wrote beside the section"),
     ),
     "What gives the original file back: cut to original_size, then each edit's bytes put where they were.",
 )

@@ -139,7 +139,6 @@ def test_survives(name, tool, attached, workshop, tmp_path):
         else:
             # Only what was appended has changed.
             assert (tmp_path / "original").read_bytes() == host.read_bytes()
-            return
         # Patched once more, it is the changed file that comes back.
         again = tmp_path / f"{host.name}-again"
         attach(changed, again, section(b"more" * 9000), NOWHERE)

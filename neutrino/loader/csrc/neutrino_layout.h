@@ -416,13 +416,13 @@ struct neutrino_restore_header {
     uint64_t original_size;
     uint8_t original_digest[32]; /* SHA-256 of the original file */
     uint32_t edits; /* restore_edit rows that follow */
-    uint32_t reserved;
+    uint32_t tables_crc; /* CRC-32 of what patching wrote beside the section */
 };
 static_assert(sizeof(struct neutrino_restore_header) == 48, "restore_header");
 static_assert(offsetof(struct neutrino_restore_header, original_size) == 0, "original_size");
 static_assert(offsetof(struct neutrino_restore_header, original_digest) == 8, "original_digest");
 static_assert(offsetof(struct neutrino_restore_header, edits) == 40, "edits");
-static_assert(offsetof(struct neutrino_restore_header, reserved) == 44, "reserved");
+static_assert(offsetof(struct neutrino_restore_header, tables_crc) == 44, "tables_crc");
 
 /* A range of the original file that patching changed. */
 struct neutrino_restore_edit {
