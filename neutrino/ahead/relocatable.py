@@ -23,8 +23,9 @@ from neutrino.patch import AssembledTwins, Dump, Twins, judge_twins, only_kernel
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
+from neutrino.ptx.linkage import Linkage
 from neutrino.ptx.module import Module, parse
-from neutrino.ptx.program import Program, TwinProgram, probe_program, shape
+from neutrino.ptx.program import Program, TwinProgram, probe_program, shapes
 from neutrino.source import Device, runs_on, stored_options
 from neutrino.toolchain import Assembled, Assembler, AssemblyError, Linker
 
@@ -191,7 +192,7 @@ def _unit_of(
     if not same:
         where = "the unit that defines it has" if len(own) == 1 else f"the {len(own)} units that define it have"
         return Reason.VARIANT, f"{where} other machine code for {arch} than what was linked"
-    if len({shape(unit.module, entry) for unit, entry in same}) > 1:
+    if len(same) > 1 and len({shapes(Linkage(unit.module), entry) for unit, entry in same}) > 1:
         return Reason.VARIANT, f"{len(same)} units define it differently, with the same machine code"
     usable = [unit for unit, _ in same if not unit.refusal]
     return usable[0] if usable else (Reason.UNSUPPORTED, same[0][0].refusal or "")

@@ -66,7 +66,7 @@ class Program:
                 raise ObstacleError(f"it calls the function {name}, and what was linked is another of that name")
         elif not is_local:
             raise ObstacleError(f"it calls the function {name}, which the linked code does not have")
-        if len({shape(linkage.module, function) for linkage, function in found}) > 1:
+        if len(found) > 1 and len({shapes(linkage, function) for linkage, function in found}) > 1:
             raise ObstacleError(f"it calls the function {name}, which translation units define differently")
         return found[0]
 
@@ -93,6 +93,20 @@ def shape(module: Module, function: Function) -> str:
     """A function's text without what says nothing of it: white space, comments, line information, its number."""
     text = module.code[function.statement.start : function.statement.end]
     return "".join(_NUMBERED.sub(r"\1", text).split())
+
+
+def shapes(linkage: Linkage, function: Function) -> tuple[str, ...]:
+    """The shapes of a function and of those that it reaches and no other module can, by name."""
+    found: dict[str, str] = {}
+    waiting = [function]
+    while waiting:
+        at = waiting.pop()
+        found[at.name] = shape(linkage.module, at)
+        for name in linkage.named(at)[1]:
+            symbol = linkage.module.symbols[name]
+            if isinstance(symbol, Function) and symbol.body is not None and not symbol.linkage and name not in found:
+                waiting.append(symbol)
+    return found.pop(function.name), *(found[name] for name in sorted(found))
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ import pytest
 from neutrino.emulator.device import Device
 from neutrino.probing.layout import Reason
 from neutrino.probing.toml import load_probe_file
+from neutrino.ptx.linkage import Linkage
 from neutrino.ptx.module import Kind, Module, parse
-from neutrino.ptx.program import Program, TwinProgram, probe_program, shape
+from neutrino.ptx.program import Program, TwinProgram, probe_program, shape, shapes
 from tests.oracle.twin_launch import Launch, LoadedTwin
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -264,3 +265,20 @@ def test_shape_is_what_is_computed():
     assert of(plain) == of(plain.replace("ret;", "// done\n\t.loc 1 7 3\n\tret;"))
     assert of(plain) != of(plain.replace("%f0, %f0, %f0", "%f0, %f0, %f1"))
     assert of(plain) != of(plain.replace("twice", "thrice"))
+
+
+@pytest.mark.parametrize(("linkage", "alike"), [("", False), (".visible ", True)])
+def test_functions_are_compared_with_what_only_their_module_reaches(linkage: str, alike: bool) -> None:
+    """A helper of each module's own, and one that the device linker looks up by its name."""
+    texts = [
+        HEAD
+        + f"{linkage}.func helper() {{ .reg .b32 %r; mov.b32 %r, {value}; ret; }}\n"
+        + ".func between() { call helper; ret; }\n.weak .func both() { call between; ret; }\n"
+        for value in (5, 7)
+    ]
+    found = set()
+    for text in texts:
+        module = parse(text)
+        (both,) = [function for function in module.functions if function.name == "both"]
+        found.add(shapes(Linkage(module), both))
+    assert (len(found) == 1) is alike
