@@ -116,8 +116,9 @@ def test_the_hook_exports_the_drivers_names_only(tmp_path: Path) -> None:
         check=True,
     ).stdout
     names = [line.split()[2] for line in listing.splitlines()]
-    assert names
-    assert all(name.startswith("cu") for name in names)
+    assert len(names) > 40
+    # By the other one a patched library's stub knows that a hook is there.
+    assert [name for name in names if not name.startswith("cu")] == ["neutrino_hook"]
     undefined = subprocess.run(
         ["nm", "-D", "--undefined-only", str(tmp_path / "libcuda.so.1")],
         capture_output=True,
