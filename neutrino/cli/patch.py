@@ -144,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--stub", metavar="PATH",
         help="the library that the copy names for recording without `neutrino` (default: the installed one; "
-        "$ORIGIN/… is relative to the copy)",
+        "$ORIGIN/… is relative to the copy; libneutrino_late.so goes beside it)",
     )  # fmt: skip
     parser.add_argument(
         "--save-temps", type=Path, metavar="DIR",
