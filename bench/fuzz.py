@@ -168,7 +168,9 @@ class Slice:
         """The seeds and what earlier slices kept."""
         from bench.fuzz_targets import TARGETS
 
-        return TARGETS[self.target].seeds() + [path.read_bytes() for path in sorted(self.corpus.iterdir())]
+        # What begins with a dot is being written by another slice of this target.
+        whole = sorted(path for path in self.corpus.iterdir() if not path.name.startswith("."))
+        return TARGETS[self.target].seeds() + [path.read_bytes() for path in whole]
 
     def keep(self, data: bytes) -> None:
         """Put an input into the corpus that later slices begin with."""

@@ -1,10 +1,20 @@
-"""Hosts that are built once for all tests of this folder."""
+"""What is found or built once for all tests of this folder."""
 
 from __future__ import annotations
 
 import pytest
 
+from neutrino.errors import ToolMissingError
+from neutrino.toolchain import Assembler, find_assembler
 from tests.ahead.hosts import Workshop
+
+
+@pytest.fixture(scope="session")
+def assembler() -> Assembler:
+    try:
+        return find_assembler()
+    except ToolMissingError as error:
+        pytest.skip(f"no ptxas: {error}")
 
 
 @pytest.fixture(scope="session")

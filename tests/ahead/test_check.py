@@ -16,21 +16,12 @@ from neutrino.ahead.making import Settings
 from neutrino.ahead.restore import find_section
 from neutrino.ahead.section import TwinsRow, read_section
 from neutrino.entry import DIGESTED_FROM, Entry, read_entry, write_entry
-from neutrino.errors import ToolMissingError
 from neutrino.fatbin.elf import Elf
 from neutrino.probing.toml import load_probes
-from neutrino.toolchain import Assembler, find_assembler
+from neutrino.toolchain import Assembler
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
 
 PROBES = load_probes(["block_sched"])
-
-
-@pytest.fixture(scope="module")
-def assembler() -> Assembler:
-    try:
-        return find_assembler()
-    except ToolMissingError as error:
-        pytest.skip(f"no ptxas: {error}")
 
 
 @pytest.fixture(scope="module")

@@ -10,17 +10,8 @@ from pathlib import Path
 import pytest
 
 from neutrino.cli import extract, patch
-from neutrino.errors import ToolMissingError
-from neutrino.toolchain import Assembler, find_assembler
+from neutrino.toolchain import Assembler
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
-
-
-@pytest.fixture(scope="module")
-def assembler() -> Assembler:
-    try:
-        return find_assembler()
-    except ToolMissingError as error:
-        pytest.skip(f"no ptxas: {error}")
 
 
 @pytest.fixture(scope="module")

@@ -16,21 +16,12 @@ from pathlib import Path
 import pytest
 
 from neutrino.cli.patch import main
-from neutrino.errors import ToolMissingError
 from neutrino.fatbin import ImageKind, build_container, build_entry
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
-from neutrino.toolchain import Assembler, find_assembler
+from neutrino.toolchain import Assembler
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def assembler() -> Assembler:
-    try:
-        return find_assembler()
-    except ToolMissingError as error:
-        pytest.skip(f"no ptxas: {error}")
 
 
 @pytest.fixture(scope="module")

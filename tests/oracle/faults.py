@@ -162,12 +162,12 @@ def _next_instruction(patch: pytest.MonkeyPatch) -> None:
 def _swapped_sides(patch: pytest.MonkeyPatch) -> None:
     original = twin._ModuleProber.__init__
 
-    def init(self: Any, module: Any, probes: Any, version: Any) -> None:
+    def init(self: Any, module: Any, probes: Any, *others: Any) -> None:
         turned = tuple(
             dataclasses.replace(probe, before=probe.after, after=probe.before) if probe.tracepoint.is_kernel else probe
             for probe in probes.probes
         )
-        original(self, module, dataclasses.replace(probes, probes=turned), version)
+        original(self, module, dataclasses.replace(probes, probes=turned), *others)
 
     patch.setattr(twin._ModuleProber, "__init__", init)
 
@@ -176,7 +176,7 @@ def _swapped_sides(patch: pytest.MonkeyPatch) -> None:
 def _reverse_order(patch: pytest.MonkeyPatch) -> None:
     original = twin._ModuleProber.__init__
 
-    def init(self: Any, module: Any, probes: Any, version: Any) -> None:
+    def init(self: Any, module: Any, probes: Any, *others: Any) -> None:
         snippets = tuple(
             dataclasses.replace(
                 probe,
@@ -185,7 +185,7 @@ def _reverse_order(patch: pytest.MonkeyPatch) -> None:
             )
             for probe in probes.probes
         )
-        original(self, module, dataclasses.replace(probes, probes=snippets), version)
+        original(self, module, dataclasses.replace(probes, probes=snippets), *others)
 
     patch.setattr(twin._ModuleProber, "__init__", init)
 

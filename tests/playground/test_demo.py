@@ -46,7 +46,8 @@ def test_make_demo(cache: Path, tmp_path: Path) -> None:
     """Its recipe, with this Python in place of a new virtual environment."""
     if not shutil.which("make"):
         pytest.skip("make is not on this machine")
-    for name, module in (("neutrino", "run"), ("neutrino-extract", "extract"), ("neutrino-report", "report")):
+    commands = {"neutrino": "run"} | {f"neutrino-{name}": name for name in ("extract", "patch", "report")}
+    for name, module in commands.items():
         script = tmp_path / "bin" / name
         script.parent.mkdir(exist_ok=True)
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m neutrino.cli.{module} "$@"\n')
@@ -65,6 +66,8 @@ def test_make_demo(cache: Path, tmp_path: Path) -> None:
         "$ neutrino --device embedded -p block_sched -p gmem_bytes ./program",
         "y[6] = 37, sum of y = 77806",
         "$ neutrino-report trace",
+        "$ neutrino-patch libvector.so -p gmem_bytes --device embedded -o patched/",
+        "libvector.so → patched/libvector.so",
         "embedded device: times are steps of the interpreter, not cycles",
     ):
         assert line in result.stdout.splitlines()
