@@ -29,6 +29,7 @@ from bench import ahead_verdicts
 from bench.ahead_cases import ALL_PROBES, EMITTED, LIBRARIES, SEEDS, SUBMIT_PROCESSES, Library, Way
 from bench.cases import SUBMIT_LAUNCHES, SUBMIT_REPETITIONS
 from bench.programs import SOURCES, Finished, find_cuda_tool, run_program
+from bench.road import query_gpu
 from bench.tree import tree_hash
 
 Json = Any
@@ -290,7 +291,8 @@ class Ahead:
 
     def drive(self, wheel: Path | None, only: set[str]) -> None:
         """All of it, into ``result``, which is complete as far as it goes whenever this is interrupted."""
-        self.result |= {"schema": 1, "tree": tree_hash(ROOT), "driver": _query("driver_version"), "gpu": _query("name")}
+        self.result |= {"schema": 1, "tree": tree_hash(ROOT)}
+        self.result |= {"driver": query_gpu("driver_version"), "gpu": query_gpu("name")}
         self.prepare()
         runs = self.result["runs"]
         for library in LIBRARIES:
@@ -320,18 +322,6 @@ class Ahead:
             self.submit()
         if wheel is not None and (not only or "ctranslate2" in only):
             self.result["ctranslate2"] = self.ctranslate2(wheel)
-
-
-def _query(field: str) -> str:
-    """One field of nvidia-smi's, empty where there is none."""
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", "-i", "0"],
-            capture_output=True, text=True, timeout=30, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

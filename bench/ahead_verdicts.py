@@ -28,7 +28,17 @@ from bench.ahead_cases import (
     Way,
 )
 from bench.measure import GMEM_COLUMNS, LAUNCH_COLUMNS, SCHED_COLUMNS
-from bench.verdicts import BrokenError, Table, Verdict, ended_well, gmem_row, need, numerics_kept, sched_row
+from bench.verdicts import (
+    BrokenError,
+    Table,
+    Verdict,
+    ended_well,
+    gmem_row,
+    need,
+    numerics_kept,
+    run_checks,
+    sched_row,
+)  # fmt: skip
 
 Json = Any
 
@@ -54,16 +64,7 @@ def judge(results: Mapping[str, Json]) -> list[Verdict]:
     checks += [("torch: its own work", partial(_torch, results)), ("submit: not recording", partial(_submit, results)),
                ("ctranslate2: patched", partial(_ctranslate2_patched, results)),
                ("ctranslate2: used", partial(_ctranslate2_used, results))]  # fmt: skip
-    verdicts = []
-    for case, check in checks:
-        try:
-            verdicts.append(Verdict(case, True, check()))
-        except BrokenError as fault:
-            verdicts.append(Verdict(case, False, str(fault)))
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            # Results that lack what they should have; the case is named, whatever form the lack takes.
-            verdicts.append(Verdict(case, False, f"missing or malformed: {type(error).__name__}: {error}"))
-    return verdicts
+    return run_checks(checks)
 
 
 def _provenance(results: Mapping[str, Json]) -> str:

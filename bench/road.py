@@ -190,9 +190,9 @@ class Road:
         self.result |= {
             "schema": 1,
             "tree": tree_hash(ROOT),
-            "driver": _query("driver_version"),
-            "gpu": _query("name"),
-            "max_sm_mhz": _query("clocks.max.sm"),
+            "driver": query_gpu("driver_version"),
+            "gpu": query_gpu("name"),
+            "max_sm_mhz": query_gpu("clocks.max.sm"),
             "build_failures": build(self.folder, workloads),
             "runs": {entry.name: {} for entry in workloads},
             "warm": {},
@@ -223,7 +223,7 @@ class Road:
         self.result["submit"] = self.submit()
 
 
-def _query(field: str) -> str:
+def query_gpu(field: str) -> str:
     """One field of nvidia-smi's, empty where there is none."""
     try:
         done = subprocess.run(

@@ -119,6 +119,11 @@ def judge(results: Mapping[str, Json]) -> list[Verdict]:
         *[(f"{name}: second run", partial(_warm, results, name)) for name in WARM],
         *[(f"submit: {mode}", partial(_submit, results, mode)) for mode in SUBMIT_MODES],
     ]
+    return run_checks(checks)
+
+
+def run_checks(checks: Sequence[tuple[str, Callable[[], str]]]) -> list[Verdict]:
+    """A verdict a check: what it returns where it holds, what it raises where it does not."""
     verdicts = []
     for case, check in checks:
         try:
