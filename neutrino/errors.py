@@ -73,7 +73,10 @@ class ToolMissingError(ToolError):
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One fault in a probe file. line and column count from 1; source is the line itself."""
+    """One fault in a probe file. line and column count from 1; source is the line itself.
+
+    code: which kind of fault it is, in kebab-case, for programs that read it (``undeclared-register``).
+    """
 
     file: str
     line: int
@@ -82,6 +85,7 @@ class Diagnostic:
     message: str
     hint: str = ""
     severity: str = "error"
+    code: str = ""
 
     def __str__(self) -> str:
         hint = f"; hint: {self.hint}" if self.hint else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ class Level(enum.Enum):
 
     THREAD = "thread"
     WARP = "warp"
+    BLOCK = "block"
 
 
 class MapKind(enum.Enum):
@@ -25,6 +26,20 @@ class MapKind(enum.Enum):
 
     ARRAY = "array"
     SUM = "sum"
+
+
+class Lanes(enum.Enum):
+    """Which lanes of an instruction with a predicate a snippet runs for.
+
+    ``EXECUTING``: those for which the instruction runs. ``REACHING``: all that come to it.
+    """
+
+    EXECUTING = "executing"
+    REACHING = "reaching"
+
+
+DYNAMIC_CAP = 0
+"""``cap`` of a map whose slots hold as many records as earlier launches of the kernel needed."""
 
 
 class ScalarType(enum.Enum):
@@ -66,7 +81,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Map:
-    """``[map.NAME]``. size: bytes of one record; cap: records a slot (1 for ``SUM``)."""
+    """``[map.NAME]``. size: bytes of one record; cap: records a slot (1 for ``SUM``, or ``DYNAMIC_CAP``)."""
 
     name: str
     kind: MapKind
@@ -114,33 +129,70 @@ class Snippet:
     statements: tuple[Instruction | Save, ...]
 
 
-@dataclass(frozen=True)
-class Tracepoint:
-    """Where a probe goes. opcode: the pattern's dotted parts (``("ld", "global")``), empty for ``kernel``.
+CLASSES = ("memory", "load", "store", "atomic", "barrier", "branch", "tensor", "convert", "special")
+"""Words that stand for many instructions; the assembly's table of opcodes says which."""
 
-    text: as the user wrote it. without: modifiers that an instruction must not have, written ``!tensor``
-    after the pattern; without them ``cp.async.bulk.shared.global`` could not be told from its tensor form.
+
+class Subject(enum.Enum):
+    """What a pattern finds: a kernel's entry and ends, instructions, a ``.func``'s entry and returns, a source line."""
+
+    KERNEL = "kernel"
+    OPCODE = "opcode"
+    CLASS = "class"
+    ANY = "any"
+    FUNCTION = "function"
+    LINE = "line"
+
+
+@dataclass(frozen=True)
+class SourceLines:
+    """Lines first to last of a source file. file: its name, or the end of its path from a ``/`` on."""
+
+    file: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One alternative of a tracepoint.
+
+    opcode: the dotted parts of an ``OPCODE`` pattern (``("ld", "global")``). group: one of ``CLASSES``.
+    without: modifiers that an instruction must not have, written ``!tensor``; without them
+    ``cp.async.bulk.shared.global`` could not be told from its tensor form. function, lines: the subject itself
+    (``FUNCTION``, ``LINE``), else the function and the source lines that instructions must belong to. A function's
+    name may be mangled, demangled or a glob.
     """
 
-    text: str
-    opcode: tuple[str, ...]
+    subject: Subject
+    opcode: tuple[str, ...] = ()
+    group: str = ""
     without: tuple[str, ...] = ()
+    function: str = ""
+    lines: SourceLines | None = None
 
     @property
-    def is_kernel(self) -> bool:
-        """Entry and ends of the kernel rather than an instruction."""
-        return not self.opcode
+    def has_operands(self) -> bool:
+        """What it finds is an instruction, with operands for a snippet to read."""
+        return self.subject in {Subject.OPCODE, Subject.CLASS, Subject.ANY}
 
-    def matches(self, instruction: Sequence[str]) -> bool:
-        """Whether the pattern matches an instruction, given as the dotted parts of its opcode.
+    def matches(self, instruction: Sequence[str], groups: Collection[str] = ()) -> bool:
+        """Whether it matches an instruction, given as the dotted parts of its opcode and the classes it is in.
 
-        The first part must be equal, the others must occur in this order among the modifiers. ``shared`` also
-        stands for ``shared::cta`` and ``shared::cluster``; ``generic`` for the absence of a state space.
+        Of an opcode pattern the first part must be equal, the others must occur in this order among the modifiers.
+        ``shared`` also stands for ``shared::cta`` and ``shared::cluster``; ``generic`` for the absence of a state
+        space. Where the instruction stands (``function``, ``lines``) is not looked at.
         """
-        if not self.opcode or not instruction or self.opcode[0] != instruction[0]:
+        if not instruction or not self.has_operands:
             return False
         modifiers = instruction[1:]
         if any(_is_modifier(modifier, part) for part in self.without for modifier in modifiers):
+            return False
+        if self.subject is Subject.ANY:
+            return True
+        if self.subject is Subject.CLASS:
+            return self.group in groups
+        if self.opcode[0] != instruction[0]:
             return False
         rest = iter(modifiers)
         for part in self.opcode[1:]:
@@ -153,6 +205,28 @@ class Tracepoint:
 
 
 @dataclass(frozen=True)
+class Tracepoint:
+    """Where a probe goes. text: as the user wrote it. patterns: its alternatives, at least one."""
+
+    text: str
+    patterns: tuple[Pattern, ...]
+
+    @property
+    def is_kernel(self) -> bool:
+        """One of the alternatives is the kernel's entry and ends."""
+        return any(pattern.subject is Subject.KERNEL for pattern in self.patterns)
+
+    @property
+    def has_operands(self) -> bool:
+        """Every alternative is an instruction, so that helpers such as ``OUT`` may be used."""
+        return all(pattern.has_operands for pattern in self.patterns)
+
+    def matches(self, instruction: Sequence[str], groups: Collection[str] = ()) -> bool:
+        """Whether some alternative matches an instruction; see ``Pattern.matches``."""
+        return any(pattern.matches(instruction, groups) for pattern in self.patterns)
+
+
+@dataclass(frozen=True)
 class Probe:
     """``[probe.NAME]``: at least one of before and after is there."""
 
@@ -162,6 +236,7 @@ class Probe:
     before: Snippet | None
     after: Snippet | None
     span: Span
+    lanes: Lanes = Lanes.EXECUTING
 
 
 @dataclass(frozen=True)
@@ -169,6 +244,8 @@ class ProbeSet:
     """Everything that one or more ``-p`` named, validated. Probes run in the order of this tuple.
 
     parts: the sets of the single files, where this one was merged from several; spans count in their file.
+    platform: ``cuda`` or ``hip``, whose assembly the snippets are. analyze_hooks, callbacks: paths of scripts that
+    run beside the program, when its trace has ended and whenever there are new launches in it.
     """
 
     file: str
@@ -178,6 +255,9 @@ class ProbeSet:
     probes: tuple[Probe, ...]
     warnings: tuple[str, ...] = ()
     parts: tuple[ProbeSet, ...] = ()
+    platform: str = "cuda"
+    analyze_hooks: tuple[str, ...] = ()
+    callbacks: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -191,7 +271,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if hasattr(value, "__dataclass_fields__"):
-        skipped = {"span", "file", "source", "warnings", "parts"}
+        skipped = {"span", "file", "source", "warnings", "parts", "analyze_hooks", "callbacks"}
         names = [name for name in value.__dataclass_fields__ if name not in skipped]
         return {"": type(value).__name__, **{name: _plain(getattr(value, name)) for name in names}}
     return value

@@ -20,6 +20,7 @@ from neutrino.probing.model import (
     Level,
     Map,
     MapKind,
+    Pattern,
     Probe,
     ProbeSet,
     Register,
@@ -27,6 +28,7 @@ from neutrino.probing.model import (
     ScalarType,
     Snippet,
     Span,
+    Subject,
     Tracepoint,
 )
 from neutrino.probing.nearest import nearest
@@ -478,10 +480,12 @@ class _Reader:
             self._warn(self._key(*path, key), "'pos' is read as 'position'", "write position")
         text = table[key]
         if text == "kernel":
-            return Tracepoint(text, ())
+            return Tracepoint(text, (Pattern(Subject.KERNEL),))
         words = text.split() if isinstance(text, str) else []
         if words and _PATTERN.fullmatch(words[0]) and all(_EXCLUSION.fullmatch(word) for word in words[1:]):
-            return Tracepoint(text, tuple(words[0].split(".")), tuple(word[1:] for word in words[1:]))
+            opcode = tuple(words[0].split("."))
+            without = tuple(word[1:] for word in words[1:])
+            return Tracepoint(text, (Pattern(Subject.OPCODE, opcode, without=without),))
         hint = 'write "kernel" or an opcode such as "ld.global" or "cp.async.bulk !tensor"'
         if isinstance(text, str) and ("|" in text or ":" in text.replace("::", "") or "," in text):
             hint = "one pattern a probe: write one [probe.NAME] for each"

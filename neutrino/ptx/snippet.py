@@ -127,7 +127,7 @@ class _Checker:
         tracepoint = probe.tracepoint
         if tracepoint.is_kernel:
             return
-        opcode = tracepoint.opcode[0]
+        opcode = tracepoint.patterns[0].opcode[0]
         if opcode not in OPCODES:
             guess = nearest(opcode, OPCODES)
             hint = f"did you mean '{guess}'?" if guess else "it begins with a PTX instruction, such as ld"
@@ -314,7 +314,7 @@ class _Checker:
             self._report(span, f"{word} at 'kernel'", "a kernel has no operands; probe an instruction")
         elif word.startswith("OUT") and not side.after:
             self._report(span, f"{word} in 'before'", "the result is there in 'after' only")
-        elif word.startswith("OUT") and tracepoint.opcode[0] in _ASYNCHRONOUS:
+        elif word.startswith("OUT") and tracepoint.patterns[0].opcode[0] in _ASYNCHRONOUS:
             self._report(
                 span,
                 f"{word} of an asynchronous instruction",

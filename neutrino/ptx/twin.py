@@ -257,7 +257,7 @@ class _ModuleProber:
         self.kernel_after = [
             (probe, probe.after) for probe in probes.probes if probe.tracepoint.is_kernel and probe.after
         ]
-        words = {"ret", "exit"} | {probe.tracepoint.opcode[0] for probe in self.opcode_probes}
+        words = {"ret", "exit"} | {probe.tracepoint.patterns[0].opcode[0] for probe in self.opcode_probes}
         alternatives = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
         self.candidate = re.compile(
             r"[;{}:](?<!::)\s*(?P<guard>@\s*!?\s*[A-Za-z_$%][\w$]*\s+)?"

@@ -16,10 +16,11 @@ from neutrino.probing.model import (
     Instruction,
     Level,
     MapKind,
+    Pattern,
     Save,
     ScalarType,
     Span,
-    Tracepoint,
+    Subject,
 )
 from neutrino.probing.places import find_places
 from neutrino.ptx.snippet import check_snippets
@@ -271,7 +272,7 @@ def test_each_access_is_counted_once(opcode: str, probes: list[str]) -> None:
 )
 def test_patterns(pattern: str, opcode: str, matches: bool) -> None:
     word, *without = pattern.split()
-    tracepoint = Tracepoint(pattern, tuple(word.split(".")), tuple(item[1:] for item in without))
+    tracepoint = Pattern(Subject.OPCODE, tuple(word.split(".")), without=tuple(item[1:] for item in without))
     assert tracepoint.matches(opcode.split(".")) is matches
 
 

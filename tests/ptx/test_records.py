@@ -14,6 +14,7 @@ from neutrino.probing.model import (
     Level,
     Map,
     MapKind,
+    Pattern,
     Probe,
     ProbeSet,
     Register,
@@ -21,6 +22,7 @@ from neutrino.probing.model import (
     ScalarType,
     Snippet,
     Span,
+    Subject,
     Tracepoint,
 )
 from neutrino.ptx.module import parse
@@ -54,7 +56,7 @@ def probe(types: tuple[ScalarType, ...], level: Level, cap: int) -> ProbeSet:
         for register in registers
     ]
     save = Save(target, tuple(register.name for register in registers), HERE)
-    tracepoint = Tracepoint("st.global", ("st", "global"))
+    tracepoint = Tracepoint("st.global", (Pattern(Subject.OPCODE, ("st", "global")),))
     saving = Probe("p", tracepoint, level, Snippet((*moves, save)), None, HERE)
     return ProbeSet("p.toml", "", (target,), registers, (saving,))
 
