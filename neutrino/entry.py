@@ -15,7 +15,6 @@ import numpy as np
 
 from neutrino.errors import FormatError, NeutrinoError
 from neutrino.probing.layout import (
-    FORMAT_VERSION,
     MAP_DESCRIPTOR,
     TWIN_FILE,
     TWIN_IMAGE,
@@ -23,6 +22,7 @@ from neutrino.probing.layout import (
     TWIN_PARAMETER,
     TWINS_HEADER,
     TWINS_MAGIC,
+    TWINS_VERSION,
     Reason,
     Struct,
     align_up,
@@ -49,7 +49,8 @@ class KernelEntry:
     """One kernel of an entry. twin: its name, "" without one. parameters: (offset, size) in bytes, the
     program's own.
 
-    block_offset, block_size: of the probe block in the twin's parameter space. files: what goes into
+    block_offset, block_size: of the probe block in the twin's parameter space. image: index of the entry's image that
+    has the twin. capped: of the one that has it under a register cap, 0 where none has. files: what goes into
     ``kernel/<id>/``.
     """
 
@@ -61,7 +62,8 @@ class KernelEntry:
     variables: tuple[str, ...] = ()
     block_offset: int = 0
     block_size: int = 0
-    capped: bool = False
+    image: int = 0
+    capped: int = 0
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -78,7 +80,7 @@ class MapEntry:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry as read back. key: the 32 bytes it was made for. images: the twins, then those under a register cap."""
+    """An entry as read back. key: the 32 bytes it was made for. images: the twins', then those under a register cap."""
 
     key: bytes
     maps: tuple[MapEntry, ...]
@@ -141,7 +143,7 @@ def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry],
 
     header = np.zeros((), TWINS_HEADER.dtype)
     header["magic"] = TWINS_MAGIC
-    header["version"] = FORMAT_VERSION
+    header["version"] = TWINS_VERSION
     header["maps"] = len(maps)
     header["size"] = len(writer.data)
     header["key"] = np.frombuffer(key, np.uint8)
@@ -178,7 +180,8 @@ def _kernel_row(writer: _Writer, kernel: KernelEntry) -> dict[str, int]:
         "variables": len(kernel.variables),
         "block_offset": kernel.block_offset,
         "block_size": kernel.block_size,
-        "capped": int(kernel.capped),
+        "capped": kernel.capped,
+        "image": kernel.image,
     }
 
 
@@ -208,8 +211,8 @@ def read_entry(data: bytes, name: str) -> Entry:
     header = reader.table(TWINS_HEADER, 0, 1, "header")[0]
     if bytes(header["magic"]).ljust(8, b"\0") != TWINS_MAGIC:
         raise FormatError(name, 0, "magic", repr(bytes(header["magic"])), repr(TWINS_MAGIC))
-    if int(header["version"]) != FORMAT_VERSION:
-        raise FormatError(name, 8, "version", str(int(header["version"])), str(FORMAT_VERSION))
+    if int(header["version"]) != TWINS_VERSION:
+        raise FormatError(name, 8, "version", str(int(header["version"])), str(TWINS_VERSION))
     if int(header["reserved"]):
         raise FormatError(name, 12, "reserved", str(int(header["reserved"])), "0")
     if int(header["size"]) != len(data):
@@ -259,7 +262,8 @@ def _kernel(reader: _Reader, row: np.void) -> KernelEntry:
         variables=tuple(reader.text(int(offset), "variable") for offset in variables),
         block_offset=int(row["block_offset"]),
         block_size=int(row["block_size"]),
-        capped=bool(row["capped"]),
+        image=int(row["image"]),
+        capped=int(row["capped"]),
         files={
             reader.text(int(file["name_offset"]), "file name"): reader.span(
                 int(file["offset"]), int(file["size"]), "file"

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 import shlex
+import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +43,7 @@ from neutrino.fatbin import (
 )
 from neutrino.fatbin.ptxscan import ptx_entries, with_ptx_version
 from neutrino.numerics import FIRST_ARCHITECTURE, compare, count_arithmetic
+from neutrino.parts import Judged, join, split
 from neutrino.probing.layout import Reason, align_up
 from neutrino.probing.model import Map, ProbeSet
 from neutrino.probing.selection import Selection
@@ -94,6 +97,8 @@ def patch_image(
     """
     dump = Dump(save_temps / key.hex()[:16] if save_temps else None)
     dump.write("image.bin", image)
+    if assembler is not None:
+        assembler = replace(assembler, slots=threading.BoundedSemaphore(len(os.sched_getaffinity(0))))
     source = find_source(read_container(image, "image"), arch, device, retarget=retarget)
     twins = make_twins(source, probes, selection=selection, assembler=assembler, device=device, dump=dump)
     return write_entry(key, probes.maps, twins.kernels, twins.images)
@@ -103,7 +108,7 @@ def patch_image(
 class Twins:
     """What is made of one image for one device. kernels: all of the image's, with their reasons.
 
-    images: none, the twins', or these and those under a register cap: what the driver is given, as in an entry.
+    images: those of the twins, then those of twins under a register cap: what the driver is given, as in an entry.
     """
 
     kernels: tuple[KernelEntry, ...]
@@ -230,19 +235,50 @@ def _make_twins(
             for twin in twins.kernels
         }
         return entries | made, (_emitted(rewritten, text, None, emit),)
-    made, images = judge_twins(
-        twins.kernels, _OneModule(rewritten, assembler, emit, dump), rewritten.probes, retargeting=retargeting
-    )
+    if source.retargeted or source.found == DEBUG_SECTION:
+        # The whole is held against the whole, here and where it is assembled in another way.
+        parts = [twins.kernels]
+    else:
+        parts = split(rewritten.module, twins.kernels)
+    try:
+        made, images = _in_parts(parts, rewritten, assembler, emit, retargeting, dump)
+    except _CutError:
+        made, images = _in_parts([twins.kernels], rewritten, assembler, emit, retargeting, dump)
     # A cubin does not say how it was assembled. Triton's enable_fp_fusion=False passes --fmad=false.
     unlike = {Reason.NUMERICS, Reason.VARIANT} if source.retargeted else {Reason.NUMERICS}
     if source.found == DEBUG_SECTION and {entry.reason for entry in (entries | made).values()} <= unlike:
         unfused = replace(rewritten, source=replace(source, options=("--fmad=false",)))
-        again, images_again = judge_twins(
-            twins.kernels, _OneModule(unfused, assembler, emit, dump), rewritten.probes, retargeting=retargeting
-        )
+        again, images_again = _in_parts([twins.kernels], unfused, assembler, emit, retargeting, dump)
         if any(entry.reason is Reason.PROBED for entry in again.values()):
             made, images = again, images_again
     return entries | made, images
+
+
+_PARTS_AT_ONCE = 32
+"""Parts under way, each with a text or two in memory; how many of them are being assembled the assembler tells."""
+
+
+def _in_parts(
+    parts: Sequence[tuple[TwinKernel, ...]],
+    rewritten: _Rewritten,
+    assembler: Assembler,
+    emit: Emit,
+    retargeting: Retargeting | None,
+    dump: Dump,
+) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
+    """As judge_twins, of each part by itself. Raises _CutError when a part of several cannot be."""
+
+    def judged(number: int) -> Judged:
+        part = number if len(parts) > 1 else None
+        assembly = _OneModule(rewritten, assembler, emit, dump, part)
+        return judge_twins(parts[number], assembly, rewritten.probes, retargeting=retargeting)
+
+    with ThreadPoolExecutor(min(len(parts), _PARTS_AT_ONCE)) as pool:
+        return join(list(pool.map(judged, range(len(parts)))))
+
+
+class _CutError(Exception):
+    """The originals of a part are refused without the module's other kernels."""
 
 
 def _with_version(text: str, highest: tuple[int, int]) -> str:
@@ -304,9 +340,11 @@ class Assembly(Protocol):
 
 
 class _OneModule:
-    """The originals of one module, and the twins that were made of it."""
+    """The originals of one module, and the twins that were made of it. part: of several, the number of this one."""
 
-    def __init__(self, rewritten: _Rewritten, assembler: Assembler, emit: Emit, dump: Dump) -> None:
+    def __init__(
+        self, rewritten: _Rewritten, assembler: Assembler, emit: Emit, dump: Dump, part: int | None = None
+    ) -> None:
         self._rewritten = rewritten
         self._source = rewritten.source
         self._module = rewritten.module
@@ -314,6 +352,8 @@ class _OneModule:
         self._assembler = assembler
         self._emit = emit
         self._dump = dump
+        self._is_part = part is not None
+        self._mark = f"-{part}" if part is not None else ""
         self.name = assembler.name
         self.arch = rewritten.source.arch
         self.machine = rewritten.source.machine
@@ -323,14 +363,16 @@ class _OneModule:
         text = self._module.text if self._source.retargeted else only_kernels(self._module, names)
         try:
             assembled = self._assemble(text)
-        except AssemblyError:
+        except AssemblyError as error:
+            if self._is_part:
+                raise _CutError from error
             # A kernel that was cut out may be named by what is left; or one that was not is all that is refused.
             other = only_kernels(self._module, names) if self._source.retargeted else self._module.text
             if text == other:
                 raise
             assembled = self._assemble(other)
-        self._dump.write("original.cubin", assembled.cubin)
-        self._dump.write("original.warnings.txt", "\n".join(assembled.warnings))
+        self._dump.write(f"original{self._mark}.cubin", assembled.cubin)
+        self._dump.write(f"original{self._mark}.warnings.txt", "\n".join(assembled.warnings))
         return assembled
 
     def twins(
@@ -338,11 +380,11 @@ class _OneModule:
     ) -> AssembledTwins:
         text = self._twins.render(names, registers)
         if stage:
-            self._dump.write(f"{stage}.ptx", text.encode("latin-1"))
+            self._dump.write(f"{stage}{self._mark}.ptx", text.encode("latin-1"))
         assembled = self._assemble(text)
         if stage:
-            self._dump.write(f"{stage}.cubin", assembled.cubin)
-            self._dump.write(f"{stage}.warnings.txt", "\n".join(assembled.warnings))
+            self._dump.write(f"{stage}{self._mark}.cubin", assembled.cubin)
+            self._dump.write(f"{stage}{self._mark}.warnings.txt", "\n".join(assembled.warnings))
         return AssembledTwins(_emitted(self._rewritten, text, assembled.cubin, self._emit), assembled, self._emit)
 
     def _assemble(self, text: str) -> Assembled:
@@ -667,7 +709,7 @@ def _probed(twin: TwinKernel, manifest: dict[str, Any], *, capped: bool) -> Kern
         variables=twin.variables,
         block_offset=twin.block_offset,
         block_size=twin.block_size,
-        capped=capped,
+        capped=int(capped),
         files={
             "manifest.json": json.dumps(manifest, indent=1).encode(),
             "original.ptx": twin.original_text.encode("latin-1"),

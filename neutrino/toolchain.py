@@ -181,11 +181,17 @@ class Assembled:
 
 @dataclass(frozen=True)
 class Assembler:
-    """A ``ptxas``. version: (13, 0, 88). identity: what tells two builds of it apart, for the cache key."""
+    """A ``ptxas``. version: (13, 0, 88). identity: what tells two builds of it apart, for the cache key.
+
+    slots: held by each thread while the process runs: by default as many run as are asked for.
+    """
 
     path: Path
     version: tuple[int, int, int]
     identity: str = field(compare=False)
+    slots: contextlib.AbstractContextManager[object] = field(
+        default_factory=contextlib.nullcontext, compare=False, repr=False
+    )
 
     @property
     def name(self) -> str:
@@ -220,7 +226,8 @@ class Assembler:
             source.write_bytes(text.encode("latin-1") if isinstance(text, str) else text)
             argv: list[str | Path] = [self.path, f"-arch={arch}", "-v", *words, source, "-o", result]
             try:
-                done = run_tool(argv, timeout=timeout)
+                with self.slots:
+                    done = run_tool(argv, timeout=timeout)
             except ToolError as error:
                 raise _classified(error) from error
             cubin = result.read_bytes()

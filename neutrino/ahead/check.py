@@ -247,7 +247,7 @@ class _Twins:
             if missing:
                 self._fault(f"{name}: {kernel.name} has no {', '.join(missing)}")
             expected = [*kernel.parameters, (kernel.block_offset, kernel.block_size)]
-            for index in (0, 1) if kernel.capped else (0,):
+            for index in (kernel.image, kernel.capped) if kernel.capped else (kernel.image,):
                 for found in forms[index] if index < len(forms) else [{}]:
                     if found.get(kernel.twin) != expected:
                         self._fault(

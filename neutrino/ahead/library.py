@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -19,7 +20,7 @@ from neutrino.ahead.report import KernelReport, Report
 from neutrino.ahead.section import TwinsRow, write_section
 from neutrino.ahead.sources import EMBEDDED_DEVICE, Listed, Plan, Target, make_plan
 from neutrino.ahead.vendor import vendor_library
-from neutrino.ahead.workers import share
+from neutrino.ahead.workers import Slots, share
 from neutrino.device_kind import DeviceKind
 from neutrino.errors import PatchError
 from neutrino.fatbin import Container, read_file
@@ -146,7 +147,14 @@ class _Work:
         sizes = [self._containers[work.container].size for work in self._works]
         order = sorted(range(len(sizes)), key=lambda number: -sizes[number])
         tasks = [self._task(number) for number in order]
-        for done, (index, made) in enumerate(share(maker, (self._source, self._settings), tasks, jobs), 1):
+        with contextlib.closing(Slots(jobs)) as slots:
+            self._share(tasks, order, slots, jobs, progress)
+
+    def _share(
+        self, tasks: Sequence[Task], order: Sequence[int], slots: Slots, jobs: int, progress: Progress | None
+    ) -> None:
+        context = self._source, self._settings, slots
+        for done, (index, made) in enumerate(share(maker, context, tasks, jobs), 1):
             number = order[index]
             if made.entry is not None and self._spool is not None:
                 self._places[number] = self._spool.tell(), len(made.entry)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from neutrino import __version__
 from neutrino.ahead.relocatable import RELOCATABLE_SECTION, find_linked_source, make_linked_twins
 from neutrino.ahead.report import KernelReport
 from neutrino.ahead.sources import Listed, Target, image_parts
+from neutrino.ahead.workers import Slots
 from neutrino.cache import image_key, patcher_identity, run_key
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry, write_entry
@@ -62,10 +63,10 @@ class Made:
     notes: tuple[str, ...] = ()
 
 
-def maker(context: tuple[Path, Settings]) -> Callable[[Task], Made]:
-    """What does tasks of one file. Raises FormatError, OSError as ``read_file``."""
-    path, settings = context
-    return functools.partial(_make, _Maker(read_file(path), settings))
+def maker(context: tuple[Path, Settings, Slots]) -> Callable[[Task], Made]:
+    """What does tasks of one file, with an assembler in each slot. Raises FormatError, OSError as ``read_file``."""
+    path, settings, slots = context
+    return functools.partial(_make, _Maker(read_file(path), settings, slots))
 
 
 def _make(maker: _Maker, task: Task) -> Made:
@@ -73,7 +74,8 @@ def _make(maker: _Maker, task: Task) -> Made:
 
 
 class _Maker:
-    def __init__(self, containers: Sequence[Container], settings: Settings) -> None:
+    def __init__(self, containers: Sequence[Container], settings: Settings, slots: Slots) -> None:
+        self._slots = slots
         self._containers = containers
         self._units = [container for container in containers if container.section == RELOCATABLE_SECTION]
         self._settings = settings
@@ -125,7 +127,7 @@ class _Maker:
         notes = []
         if source.text is not None:
             try:
-                assembler = find_assembler_for(release, source.arch)
+                assembler = replace(find_assembler_for(release, source.arch), slots=self._slots)
                 notes = _newer(assembler, release, settings)
             except ToolMissingError:
                 if settings.device is DeviceKind.GPU:
@@ -143,6 +145,7 @@ class _Maker:
         source = find_linked_source(container, self._units, target.arch)
         release = source.machine.toolkit if source.machine else None
         assembler, linker = find_linking_tools(release, source.arch)
+        assembler = replace(assembler, slots=self._slots)
         twins = make_linked_twins(
             source, settings.probes, selection=settings.selection, assembler=assembler, linker=linker, dump=dump
         )

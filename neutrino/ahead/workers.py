@@ -26,6 +26,29 @@ _Result = TypeVar("_Result")
 _PATIENCE_S = 10
 
 
+class Slots:
+    """How many things may go on at once in this process and its workers: a thread holds one while it is in ``with``.
+
+    count: at most 4096, which a pipe holds whatever its size. Every process that has it may hold all of them.
+    """
+
+    def __init__(self, count: int) -> None:
+        # A byte in the pipe is a slot that is free. Both ends can be handed on to a process, however it is started.
+        self._free, self._freed = multiprocessing.Pipe(duplex=False)
+        os.write(self._freed.fileno(), bytes(count))
+
+    def __enter__(self) -> None:
+        os.read(self._free.fileno(), 1)
+
+    def __exit__(self, *_: object) -> None:
+        os.write(self._freed.fileno(), b"\0")
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        self._free.close()
+        self._freed.close()
+
+
 def share(
     prepare: Callable[[_Context], Callable[[_Task], _Result]], context: _Context, tasks: Sequence[_Task], workers: int
 ) -> Iterator[tuple[int, _Result]]:

@@ -179,6 +179,8 @@ REQUEST_MAGIC = b"NTASK\0\0\0"
 REPLY_MAGIC = b"NTREPLY\0"
 SECTION_MAGIC = b"NTSECTN\0"
 FORMAT_VERSION = 1
+TWINS_VERSION = 2
+"""Of cache entries, in the cache and in sections."""
 
 LAUNCHES_HEADER = Struct(
     "launches_header",
@@ -282,7 +284,7 @@ TWIN_IMAGE = Struct(
         Member("offset", "u64"),
         Member("size", "u64"),
     ),
-    "An image of a cache entry, 64-byte aligned, for cuModuleLoadData: 0 the twins, 1 under a register cap.",
+    "An image of a cache entry, 64-byte aligned, for cuModuleLoadData: the twins', then those under a cap.",
 )
 
 TWIN_KERNEL = Struct(
@@ -300,8 +302,8 @@ TWIN_KERNEL = Struct(
         Member("variables", "u32"),
         Member("block_offset", "u32", note="of the probe block in the twin's parameter space"),
         Member("block_size", "u32"),
-        Member("capped", "u32", note="1: image 1 has this twin too, under a register cap"),
-        Member("reserved", "u32"),
+        Member("capped", "u32", note="the image that has this twin too, under a register cap; 0: none has"),
+        Member("image", "u32", note="the image that has this twin; 0 when there is no twin"),
     ),
     "One kernel of a cache entry.",
 )
@@ -498,6 +500,7 @@ def c_header() -> str:
         "BLOCK_PER_VARIABLE": BLOCK_PER_VARIABLE, "REGION_ALIGN": REGION_ALIGN, "SUM_COPIES": SUM_COPIES,
         "SUM_ALIGN": SUM_ALIGN, "MAX_KERNELS": MAX_KERNELS, "REASON_SLOTS": REASON_SLOTS,
         "LAUNCHES_HEADER_SIZE": LAUNCHES_HEADER_SIZE, "FORMAT_VERSION": FORMAT_VERSION,
+        "TWINS_VERSION": TWINS_VERSION,
     }  # fmt: skip
     lines += [f"#define NEUTRINO_{name} {value}" for name, value in constants.items()]
     magics = {"LAUNCHES": LAUNCHES_MAGIC, "RESULT": RESULT_MAGIC, "FRAME": FRAME_MAGIC, "TWINS": TWINS_MAGIC,

@@ -24,7 +24,7 @@ static bool kernel_fits(const struct nt_entry *entry, const struct neutrino_twin
 		return false;
 	if (kernel->reason >= NEUTRINO_REASON_SLOTS || (kernel->reason == 0) != (kernel->twin_offset != 0))
 		return false;
-	if (kernel->twin_offset && (entry->header->images < 1 + (kernel->capped != 0)))
+	if (kernel->twin_offset && (kernel->image >= entry->header->images || kernel->capped >= entry->header->images))
 		return false;
 	if (!rows_fit(entry->size, kernel->parameters_offset, kernel->parameters, sizeof(struct neutrino_twin_parameter)) ||
 	    !rows_fit(entry->size, kernel->variables_offset, kernel->variables, sizeof(uint64_t)) ||
@@ -66,7 +66,7 @@ bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct 
 	const size_t digested = offsetof(struct neutrino_twins_header, digest) + sizeof(header->digest);
 
 	if (size < sizeof(*header) || memcmp(header->magic, NEUTRINO_TWINS_MAGIC, sizeof(header->magic)) != 0 ||
-	    header->version != NEUTRINO_FORMAT_VERSION || header->reserved != 0 || header->size != size ||
+	    header->version != NEUTRINO_TWINS_VERSION || header->reserved != 0 || header->size != size ||
 	    memcmp(header->key, key, sizeof(header->key)) != 0)
 		return false;
 
@@ -114,6 +114,14 @@ const struct neutrino_twin_kernel *nt_entry_find(const struct nt_entry *entry, c
 		if (strcmp((const char *)entry->data + entry->kernels[i].name_offset, name) == 0)
 			return &entry->kernels[i];
 	return NULL;
+}
+
+bool nt_entry_has_twins(const struct nt_entry *entry, uint32_t image)
+{
+	for (uint32_t i = 0; i < entry->header->kernels; i++)
+		if (entry->kernels[i].twin_offset && entry->kernels[i].image == image)
+			return true;
+	return false;
 }
 
 const char *nt_entry_string(const struct nt_entry *entry, uint64_t offset)

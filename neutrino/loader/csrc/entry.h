@@ -23,6 +23,9 @@ bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct 
 /* The kernel of that mangled name, or NULL. */
 const struct neutrino_twin_kernel *nt_entry_find(const struct nt_entry *entry, const char *name);
 
+/* Whether any kernel has its twin in that image, not only one under a register cap. */
+bool nt_entry_has_twins(const struct nt_entry *entry, uint32_t image);
+
 /* A NUL-terminated string of the entry; NULL for offset 0. */
 const char *nt_entry_string(const struct nt_entry *entry, uint64_t offset);
 

@@ -16,6 +16,7 @@
 #define NEUTRINO_REASON_SLOTS 24
 #define NEUTRINO_LAUNCHES_HEADER_SIZE 4096
 #define NEUTRINO_FORMAT_VERSION 1
+#define NEUTRINO_TWINS_VERSION 2
 #define NEUTRINO_LAUNCHES_MAGIC "NTLAUNCH"
 #define NEUTRINO_RESULT_MAGIC "NTRESULT"
 #define NEUTRINO_FRAME_MAGIC "NTFRAME\0"
@@ -259,7 +260,7 @@ static_assert(offsetof(struct neutrino_twins_header, kernels) == 116, "kernels")
 static_assert(offsetof(struct neutrino_twins_header, images) == 120, "images");
 static_assert(offsetof(struct neutrino_twins_header, padding) == 124, "padding");
 
-/* An image of a cache entry, 64-byte aligned, for cuModuleLoadData: 0 the twins, 1 under a register cap. */
+/* An image of a cache entry, 64-byte aligned, for cuModuleLoadData: the twins', then those under a cap. */
 struct neutrino_twin_image {
     uint64_t offset;
     uint64_t size;
@@ -282,8 +283,8 @@ struct neutrino_twin_kernel {
     uint32_t variables;
     uint32_t block_offset; /* of the probe block in the twin's parameter space */
     uint32_t block_size;
-    uint32_t capped; /* 1: image 1 has this twin too, under a register cap */
-    uint32_t reserved;
+    uint32_t capped; /* the image that has this twin too, under a register cap; 0: none has */
+    uint32_t image; /* the image that has this twin; 0 when there is no twin */
 };
 static_assert(sizeof(struct neutrino_twin_kernel) == 80, "twin_kernel");
 static_assert(offsetof(struct neutrino_twin_kernel, name_offset) == 0, "name_offset");
@@ -299,7 +300,7 @@ static_assert(offsetof(struct neutrino_twin_kernel, variables) == 60, "variables
 static_assert(offsetof(struct neutrino_twin_kernel, block_offset) == 64, "block_offset");
 static_assert(offsetof(struct neutrino_twin_kernel, block_size) == 68, "block_size");
 static_assert(offsetof(struct neutrino_twin_kernel, capped) == 72, "capped");
-static_assert(offsetof(struct neutrino_twin_kernel, reserved) == 76, "reserved");
+static_assert(offsetof(struct neutrino_twin_kernel, image) == 76, "image");
 
 /* One parameter of the original, in bytes of its parameter space. */
 struct neutrino_twin_parameter {

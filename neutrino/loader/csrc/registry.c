@@ -52,8 +52,7 @@ struct nt_owner {
 	CUcontext context;	/* that a module belongs to */
 	struct nt_owner *alias; /* a module made of this library */
 	int twins_state;	/* enum resolve_state */
-	void *twins;		/* CUmodule or CUlibrary of ours; NULL: would not load */
-	void *capped;
+	void **twins;		/* by image of the entry: CUmodule or CUlibrary of ours; NULL: would not load */
 	int users; /* threads that prepare contexts for its functions: it is not unloaded under them */
 	struct nt_function *functions;
 	struct nt_owner *next;
@@ -296,7 +295,7 @@ static void open_copy(struct image *image)
 	memset(image->key, 0, sizeof(image->key));
 	pthread_mutex_unlock(&mutex);
 	image->reason = NEUTRINO_REASON_NOT_PATCHED;
-	image->detail = strdup(image->copy ? "the twins in its file are damaged" : "no memory for its twins");
+	image->detail = strdup(image->copy ? "the twins in its file are damaged, or of another version of Neutrino" : "no memory for its twins");
 }
 
 /* The entry of the run's probes. Returns whether it was in the cache. */
@@ -443,27 +442,28 @@ static void load_twins(struct nt_owner *owner)
 			nt_sleep_us(200);
 		return;
 	}
-	void *loaded[2] = {NULL, NULL};
+	uint32_t count = image->entry.header->images;
+	void **loaded = calloc(count ? count : 1, sizeof(*loaded));
 	CUresult status = CUDA_SUCCESS;
-	for (uint32_t i = 0; i < image->entry.header->images && i < 2; i++) {
+	for (uint32_t i = 0; loaded && i < count; i++) {
 		const void *data = image->entry.data + image->entry.images[i].offset;
 		CUresult result = owner->is_library
 					  ? nt_driver.cuLibraryLoadData(&loaded[i], data, NULL, NULL, 0, NULL, NULL, 0)
 					  : nt_driver.cuModuleLoadData(&loaded[i], data);
 		if (result != CUDA_SUCCESS)
 			loaded[i] = NULL;
-		if (i == 0)
+		if (result != CUDA_SUCCESS && status == CUDA_SUCCESS && nt_entry_has_twins(&image->entry, i))
 			status = result;
 	}
 	if (status != CUDA_SUCCESS)
 		nt_trace_note("the driver would not load the twins of image %u: error %d", image->id, status);
-	owner->twins = loaded[0];
-	owner->capped = loaded[1];
+	owner->twins = loaded;
 	__atomic_store_n(&owner->twins_state, RESOLVED, __ATOMIC_RELEASE);
 }
 
-static void *twin_function(const struct nt_owner *owner, void *twins, const char *name)
+static void *twin_function(const struct nt_owner *owner, uint32_t image, const char *name)
 {
+	void *twins = owner->twins ? owner->twins[image] : NULL;
 	void *handle = NULL;
 
 	if (!twins)
@@ -555,8 +555,8 @@ static void pair(struct nt_function *function)
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	load_twins(owner);
 	const char *name = nt_entry_string(entry, row->twin->twin_offset);
-	void *twin = twin_function(owner, owner->twins, name);
-	void *capped = row->twin->capped ? twin_function(owner, owner->capped, name) : NULL;
+	void *twin = twin_function(owner, row->twin->image, name);
+	void *capped = row->twin->capped ? twin_function(owner, row->twin->capped, name) : NULL;
 	nt_driver.cuCtxGetCurrent(&context);
 	if (context) {
 		CUfunction in_context = load_now(owner, twin), capped_in_context = load_now(owner, capped);
@@ -719,17 +719,15 @@ static bool wait_for_users(const struct nt_owner *owner)
 
 static void unload_twins(const struct nt_owner *owner)
 {
-	void *const loaded[] = {owner->twins, owner->capped};
-
-	if (!wait_for_users(owner))
+	if (!owner->twins || !wait_for_users(owner))
 		return;
-	for (int i = 0; i < 2; i++) {
-		if (!loaded[i])
+	for (uint32_t i = 0; i < owner->image->entry.header->images; i++) {
+		if (!owner->twins[i])
 			continue;
 		if (owner->is_library)
-			nt_driver.cuLibraryUnload(loaded[i]);
+			nt_driver.cuLibraryUnload(owner->twins[i]);
 		else
-			nt_driver.cuModuleUnload(loaded[i]);
+			nt_driver.cuModuleUnload(owner->twins[i]);
 	}
 }
 
