@@ -22,9 +22,11 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Protocol
 
 from neutrino import variant
@@ -268,13 +270,48 @@ def _in_parts(
 ) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
     """As judge_twins, of each part by itself. Raises _CutError when a part of several cannot be."""
 
+    slots = _Slots(assembler.slots)
+    stoppable = replace(assembler, slots=slots)
+
     def judged(number: int) -> Judged:
         part = number if len(parts) > 1 else None
-        assembly = _OneModule(rewritten, assembler, emit, dump, part)
+        assembly = _OneModule(rewritten, stoppable, emit, dump, part)
         return judge_twins(parts[number], assembly, rewritten.probes, retargeting=retargeting)
 
     with ThreadPoolExecutor(min(len(parts), _PARTS_AT_ONCE)) as pool:
-        return join(list(pool.map(judged, range(len(parts)))))
+        try:
+            # One alone needs no thread, and an interrupt reaches it in this one.
+            results = map if len(parts) == 1 else pool.map
+            return join(list(results(judged, range(len(parts)))))
+        except BaseException:
+            slots.stop()
+            raise
+
+
+class _Slots:
+    """The slots of an assembler until stop: from then on those that wait for one begin nothing."""
+
+    def __init__(self, slots: AbstractContextManager[object]) -> None:
+        self._slots = slots
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        self._is_stopped = True
+
+    def __enter__(self) -> None:
+        self._slots.__enter__()
+        if self._is_stopped:
+            self._slots.__exit__(None, None, None)
+            raise _StoppedError
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._slots.__exit__(kind, error, traceback)
+
+
+class _StoppedError(Exception):
+    """Another thread failed, whose error is raised."""
 
 
 class _CutError(Exception):

@@ -26,6 +26,10 @@ _Result = TypeVar("_Result")
 _PATIENCE_S = 10
 
 
+_ending = threading.Event()
+"""Set in a worker that is to end."""
+
+
 class Slots:
     """How many things may go on at once in this process and its workers: a thread holds one while it is in ``with``.
 
@@ -39,6 +43,10 @@ class Slots:
 
     def __enter__(self) -> None:
         os.read(self._free.fileno(), 1)
+        if _ending.is_set():
+            # The slot came free because another worker was ended, and nobody would end what begins now.
+            self.__exit__()
+            raise SystemExit
 
     def __exit__(self, *_: object) -> None:
         os.write(self._freed.fileno(), b"\0")
@@ -138,6 +146,11 @@ class _Crew:
                 process.join()
 
 
+def _end(*_: object) -> NoReturn:
+    _ending.set()
+    sys.exit(0)
+
+
 def _serve(
     connection: Connection,
     inherited: Sequence[Connection],
@@ -146,7 +159,7 @@ def _serve(
 ) -> None:
     """A worker's life."""
     # Raised in the middle of a task, so that its temporary folders go.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
