@@ -97,6 +97,7 @@ class Register:
     """A register of the probe file, alive from a kernel's entry to its exit.
 
     name: as written, with ``%``. type: PTX register type without the dot (``b32``, ``u64``, ``pred`` …).
+    initial: the bits that it begins with, as an unsigned number.
     """
 
     name: str

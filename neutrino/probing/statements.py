@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass
 
 MAX_REGISTERS = 256
@@ -16,7 +17,14 @@ REGISTER_TYPES = (
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _NEXT_STATEMENT = re.compile(r"\n\s*(?=SAVE\b|\.reg\b|@!?%|[a-z][a-z0-9_]*\.[a-z])")
 _REG = re.compile(r"\.reg\s+(\.\w+)\s+(.+)", re.DOTALL)
-_REG_NAME = re.compile(r"(%[A-Za-z_$][\w$]*)\s*(?:<\s*(\d+)\s*>)?")
+_REG_NAME = re.compile(r"(%[A-Za-z_$][\w$]*)\s*(?:<\s*(\d{1,9})\s*>)?(?:\s*=\s*(.*))?", re.ASCII | re.DOTALL)
+_INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|[1-9]\d*|0+)", re.ASCII)
+_LONGEST_INTEGER = 68  # 64 binary digits, the prefix and a sign
+_DECIMAL = re.compile(r"[+-]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][+-]?\d{1,4})?", re.ASCII)
+_INITIAL_HINTS = {
+    "p": "write 0 or 1", "f": "write a number such as 1.5; of halves the bits, such as 0x3c00",
+    **dict.fromkeys("bus", "write an integer that fits in it"),
+}  # fmt: skip
 _SAVE = re.compile(r"SAVE\s*\[\s*([^\]\s]*)\s*\]\s*\{(.*)\}", re.DOTALL)
 
 
@@ -30,12 +38,16 @@ class Statement:
 
 @dataclass(frozen=True)
 class Declaration:
-    """``%name`` or ``%name<count>``. count: None for a single register. start: offset in the snippet."""
+    """``%name``, ``%name = initial`` or ``%name<count>``. start: offset in the snippet.
+
+    count: None for a single register. initial: its first bits as an unsigned number, None where none is written.
+    """
 
     start: int
     name: str
     type: str
     count: int | None
+    initial: int | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,7 @@ class Fault:
     start: int
     message: str
     hint: str = ""
+    code: str = ""
 
 
 def split_statements(text: str) -> tuple[list[Statement], list[Fault]]:
@@ -108,8 +121,50 @@ def parse_declaration(statement: Statement) -> tuple[list[Declaration], list[Fau
             faults.append(Fault(start, f"'{word}' does not declare 1 to {MAX_REGISTERS} registers"))
         else:
             count = int(name.group(2)) if name.group(2) else None
-            declarations.append(Declaration(start, name.group(1), kind, count))
+            initial = None
+            if name.group(3) is not None:
+                place = start + name.start(3)
+                if count is not None:
+                    hint = "declare each that has a first value by its own name"
+                    faults.append(Fault(place, f"one value for {count} registers", hint, "initial-value"))
+                    continue
+                initial = initial_bits(kind, name.group(3))
+                if initial is None:
+                    message = f"'{name.group(3)}' is no value of a .{kind} register"
+                    faults.append(Fault(place, message, _INITIAL_HINTS[kind[0]], "initial-value"))
+                    continue
+            declarations.append(Declaration(start, name.group(1), kind, count, initial))
     return declarations, faults
+
+
+def initial_bits(kind: str, word: str) -> int | None:
+    """The bits of a register of a type whose value is written so, as an unsigned number; None: it is no such value.
+
+    Integers are decimal, ``0x`` or ``0b``, with a sign; those of ``f32`` and ``f64`` decimal, or their bits as
+    ``0f3F800000``. Of ``f16`` and ``f16x2`` the bits are written, as an integer.
+    """
+    if kind in ("f32", "f64"):
+        return _float_bits(kind, word)
+    match = _INTEGER.fullmatch(word)
+    if not match or len(word) > _LONGEST_INTEGER:
+        return None
+    value = int(word, 0)
+    bits = {"pred": 1, "f16x2": 32}.get(kind) or int(kind[1:])
+    lowest = -(1 << (bits - 1)) if kind[0] in "sb" else 0
+    highest = (1 << (bits - 1)) - 1 if kind[0] == "s" else (1 << bits) - 1
+    return value % (1 << bits) if lowest <= value <= highest else None
+
+
+def _float_bits(kind: str, word: str) -> int | None:
+    form, digits, prefix = (">f", 8, "f") if kind == "f32" else (">d", 16, "d")
+    if re.fullmatch(rf"0[{prefix}{prefix.upper()}][0-9a-fA-F]{{{digits}}}", word):
+        return int(word[2:], 16)
+    if not _DECIMAL.fullmatch(word):
+        return None
+    try:
+        return int.from_bytes(struct.pack(form, float(word)), "big")
+    except OverflowError:
+        return None
 
 
 def parse_save(statement: Statement) -> SaveCall | Fault:

@@ -15,12 +15,13 @@ from typing import Any
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
 from neutrino.probing.layout import lay_out_fields
 from neutrino.probing.model import (
+    DYNAMIC_CAP,
     Field,
     Instruction,
+    Lanes,
     Level,
     Map,
     MapKind,
-    Pattern,
     Probe,
     ProbeSet,
     Register,
@@ -28,7 +29,6 @@ from neutrino.probing.model import (
     ScalarType,
     Snippet,
     Span,
-    Subject,
     Tracepoint,
 )
 from neutrino.probing.nearest import nearest
@@ -44,6 +44,7 @@ from neutrino.probing.statements import (
     parse_save,
     split_statements,
 )
+from neutrino.probing.tracepoints import parse_tracepoint
 from neutrino.resources import shipped_probes
 
 if sys.version_info >= (3, 11):
@@ -58,11 +59,9 @@ MAX_CAP = 1 << 20
 
 _TOP_KEYS = ("platform", "map", "probe", "analyze_hook", "callback", "CALLBACK")
 _MAP_KEYS = ("type", "level", "size", "cap", "data")
-_PROBE_KEYS = ("position", "pos", "level", "before", "after", "register")
+_PROBE_KEYS = ("position", "pos", "level", "lanes", "before", "after", "register")
 _SUM_TYPES = frozenset({ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64})
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_PATTERN = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_:]+)*", re.ASCII)
-_EXCLUSION = re.compile(r"![A-Za-z0-9_:]+", re.ASCII)
 _REGISTER_WORD = re.compile(r"%[A-Za-z_$][\w$]*", re.ASCII)
 _NUMBERED = re.compile(r"(%.*?)(\d+)")
 _COLON_KEY = re.compile(r"[{,]\s*(\"[^\"]*\"|[\w-]+)\s*$")
@@ -138,6 +137,7 @@ class _Reader:
         self.bad_maps: set[str] = set()
         self.saved: set[str] = set()
         self.registers: dict[str, Register] = {}
+        self.initial: dict[str, int] = {}
         self.ranges: dict[str, Declaration] = {}
         self.probes: list[Probe] = []
 
@@ -302,18 +302,20 @@ class _Reader:
 
     def _level(self, path: _Path, table: Mapping[str, Any]) -> Level | None:
         if "level" not in table:
-            self._missing(path, "level", 'level = "thread" or "warp"')
+            self._missing(path, "level", 'level = "thread", "warp" or "block"')
             return None
-        word = self._choice((*path, "level"), table["level"], ("thread", "warp"), "level")
+        word = self._choice((*path, "level"), table["level"], [level.value for level in Level], "level")
         return Level(word) if word else None
 
     def _cap(self, path: _Path, table: Mapping[str, Any], kind: str | None) -> int | None:
         cap = table.get("cap", 1)
         place = self._value(*path, "cap")
         if cap == "dynamic":
-            self._report(place, 'cap = "dynamic" is not supported yet', "write how many records a slot keeps")
+            if kind != "sum":
+                return DYNAMIC_CAP
+            self._report(place, 'cap is "dynamic", but a sum has one record', "leave cap out")
         elif not isinstance(cap, int) or isinstance(cap, bool) or not 0 < cap <= MAX_CAP:
-            self._report(place, f"cap is {_shown(cap)}", f"write an integer from 1 to {MAX_CAP}")
+            self._report(place, f"cap is {_shown(cap)}", f'write an integer from 1 to {MAX_CAP}, or "dynamic"')
         elif kind == "sum" and cap != 1:
             self._report(place, f"cap is {cap}, but a sum has one record", "leave cap out")
         else:
@@ -429,7 +431,16 @@ class _Reader:
                     "all registers of a file are one namespace: rename one",
                 )
                 continue
-            self.registers.setdefault(name, Register(name, declaration.type, 0, self._span(offset)))
+            if earlier and declaration.initial is not None:
+                other = self.initial.get(name)
+                if other is not None and other != declaration.initial:
+                    message = f"{name} begins with another value in line {earlier.span.line}"
+                    self._report(offset, message, "one register has one first value")
+                    continue
+            if declaration.initial is not None:
+                self.initial[name] = declaration.initial
+            if earlier is None or declaration.initial is not None:
+                self.registers[name] = Register(name, declaration.type, self.initial.get(name, 0), self._span(offset))
 
     def _within(self, path: _Path, start: int) -> int:
         """Offset in the file of an offset in a snippet."""
@@ -448,6 +459,7 @@ class _Reader:
                 self._unknown_key((*path, key), _PROBE_KEYS)
         tracepoint = self._tracepoint(path, table)
         level = self._level(path, table)
+        lanes = self._lanes(path, table)
         self._check_register_key(path, table)
         snippets: dict[str, Snippet | None] = {"before": None, "after": None}
         for side in snippets:
@@ -467,7 +479,7 @@ class _Reader:
         if tracepoint is None or level is None:
             return None
         span = self._span(self._key(*path))
-        return Probe(name, tracepoint, level, snippets["before"], snippets["after"], span)
+        return Probe(name, tracepoint, level, snippets["before"], snippets["after"], span, lanes)
 
     def _tracepoint(self, path: _Path, table: Mapping[str, Any]) -> Tracepoint | None:
         if "pos" in table and "position" in table:
@@ -479,18 +491,18 @@ class _Reader:
         if key == "pos":
             self._warn(self._key(*path, key), "'pos' is read as 'position'", "write position")
         text = table[key]
-        if text == "kernel":
-            return Tracepoint(text, (Pattern(Subject.KERNEL),))
-        words = text.split() if isinstance(text, str) else []
-        if words and _PATTERN.fullmatch(words[0]) and all(_EXCLUSION.fullmatch(word) for word in words[1:]):
-            opcode = tuple(words[0].split("."))
-            without = tuple(word[1:] for word in words[1:])
-            return Tracepoint(text, (Pattern(Subject.OPCODE, opcode, without=without),))
-        hint = 'write "kernel" or an opcode such as "ld.global" or "cp.async.bulk !tensor"'
-        if isinstance(text, str) and ("|" in text or ":" in text.replace("::", "") or "," in text):
-            hint = "one pattern a probe: write one [probe.NAME] for each"
-        self._report(self._value(*path, key), f"position is {_shown(text)}", hint)
-        return None
+        if not isinstance(text, str):
+            self._report(self._value(*path, key), f"position is {_shown(text)}", 'write a text such as "ld.global"')
+            return None
+        tracepoint, faults = parse_tracepoint(text)
+        for fault in faults:
+            self._report_fault((*path, key), fault)
+        return tracepoint
+
+    def _lanes(self, path: _Path, table: Mapping[str, Any]) -> Lanes:
+        words = [lanes.value for lanes in Lanes]
+        word = self._choice((*path, "lanes"), table.get("lanes", Lanes.EXECUTING.value), words, "lanes")
+        return Lanes(word) if word else Lanes.EXECUTING
 
     def _check_register_key(self, path: _Path, table: Mapping[str, Any]) -> None:
         """``register = { u32 = 2 }``, a compiler's count of registers: the declarations decide, not this."""
@@ -666,5 +678,5 @@ def _rename(probe: Probe, names: Mapping[str, str]) -> Probe:
         )
 
     return Probe(
-        probe.name, probe.tracepoint, probe.level, snippet(probe.before), snippet(probe.after), probe.span
+        probe.name, probe.tracepoint, probe.level, snippet(probe.before), snippet(probe.after), probe.span, probe.lanes
     )

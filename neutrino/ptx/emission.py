@@ -8,7 +8,6 @@ the kernel.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -631,7 +630,7 @@ def _move_type(register_type: str) -> str:
 
 def _initial(register_type: str, value: int) -> str:
     if register_type == "f32":
-        return "0f" + struct.pack(">f", value).hex().upper()
+        return f"0f{value:08X}"
     if register_type == "f64":
-        return "0d" + struct.pack(">d", value).hex().upper()
+        return f"0d{value:016X}"
     return str(value)

@@ -23,7 +23,7 @@ _FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|[+-]?(\d+\.\d*|\.
 _HELPER = re.compile(r"(OUT|IN[123])(\.[yzw])?|ADDR|BYTES")
 _WORD = re.compile(r"[%!]?[\w$.]+(?:::\w+)?|\S")
 _HELPERS = ("OUT", "IN1", "IN2", "IN3", "ADDR", "BYTES")
-_ASYNCHRONOUS = ("wgmma", "tcgen05", "cp")
+_ASYNCHRONOUS = (("wgmma",), ("tcgen05",), ("cp",))
 
 
 def check_snippets(probe_set: ProbeSet) -> None:
@@ -125,7 +125,7 @@ class _Checker:
 
     def _check_tracepoint(self, probe: Probe) -> None:
         tracepoint = probe.tracepoint
-        if tracepoint.is_kernel:
+        if not tracepoint.patterns[0].opcode:
             return
         opcode = tracepoint.patterns[0].opcode[0]
         if opcode not in OPCODES:
@@ -314,7 +314,7 @@ class _Checker:
             self._report(span, f"{word} at 'kernel'", "a kernel has no operands; probe an instruction")
         elif word.startswith("OUT") and not side.after:
             self._report(span, f"{word} in 'before'", "the result is there in 'after' only")
-        elif word.startswith("OUT") and tracepoint.patterns[0].opcode[0] in _ASYNCHRONOUS:
+        elif word.startswith("OUT") and tracepoint.patterns[0].opcode[:1] in _ASYNCHRONOUS:
             self._report(
                 span,
                 f"{word} of an asynchronous instruction",

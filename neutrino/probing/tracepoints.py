@@ -1,0 +1,187 @@
+"""``position``: what a probe is put at, from its words to ``model.Tracepoint``.
+
+    position    = alternative { "|" alternative }
+    alternative = "kernel" | "func:" NAME | lines | instructions { word }
+    instructions = opcode | class | "*"
+    word        = "!" modifier | "func:" NAME | lines
+    lines       = FILE ":" number [ "-" number ]
+
+The name of a function may hold spaces: it ends where the next word begins that can be none of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from neutrino.probing.model import CLASSES, Pattern, SourceLines, Subject, Tracepoint
+from neutrino.probing.nearest import nearest
+from neutrino.probing.statements import Fault
+
+MAX_ALTERNATIVES = 256
+"""Patterns of one position."""
+MAX_LINE = (1 << 31) - 1
+"""Of a source file. Line information counts in 32 bits."""
+
+_OPCODE = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_:]+)*", re.ASCII)
+_EXCLUSION = re.compile(r"!([A-Za-z0-9_:]+)", re.ASCII)
+_FUNCTION = "func:"
+_LINES = re.compile(r"([^\s:|!]+):(\d+)(?:-(\d+))?", re.ASCII)
+_LINES_LIKE = re.compile(r"[^\s:|!]*\.[^\s:|!]*:[^:\s]*")
+_WORD = re.compile(r"\S+")
+_EXAMPLES = 'write "kernel", an opcode such as "ld.global", a class such as "memory", "func:NAME" or "file.cu:42"'
+
+
+@dataclass(frozen=True)
+class _Word:
+    """A word and the offset of its first character in the position."""
+
+    start: int
+    text: str
+
+
+class _WrongError(Exception):
+    """What is wrong, at an offset of the position; never leaves this module."""
+
+    def __init__(self, start: int, message: str, hint: str = "", code: str = "position") -> None:
+        super().__init__(message)
+        self.fault = Fault(start, message, hint, code)
+
+
+def parse_tracepoint(text: str) -> tuple[Tracepoint | None, list[Fault]]:
+    """What a ``position`` says, or all that is wrong with it; offsets count in text."""
+    faults: list[Fault] = []
+    patterns: dict[Pattern, None] = {}
+    pieces = text.split("|")
+    if len(pieces) > MAX_ALTERNATIVES:
+        message = f"position has {len(pieces)} alternatives, more than {MAX_ALTERNATIVES}"
+        return None, [Fault(0, message, 'a class such as "memory" stands for many instructions', "position")]
+    start = 0
+    for piece in pieces:
+        try:
+            pattern = _alternative(text, start, start + len(piece))
+            if pattern in patterns:
+                indent = len(piece) - len(piece.lstrip())
+                raise _WrongError(start + indent, f"'{piece.strip()}' stands there twice", "once is enough")
+            patterns[pattern] = None
+        except _WrongError as error:
+            faults.append(error.fault)
+        start += len(piece) + 1
+    return (None, faults) if faults else (Tracepoint(text, tuple(patterns)), [])
+
+
+def _alternative(text: str, start: int, end: int) -> Pattern:
+    words = list(_words(text, start, end))
+    if not words:
+        raise _WrongError(start, "position names nothing here" if text.strip() else "position is empty", _EXAMPLES)
+    pattern = _subject(words[0])
+    for word in words[1:]:
+        if not pattern.has_operands:
+            what = (
+                "kernel"
+                if pattern.subject is Subject.KERNEL
+                else "a function"
+                if pattern.subject is Subject.FUNCTION
+                else "a source line"
+            )
+            hint = "the option -k selects kernels" if pattern.subject is Subject.KERNEL else _EXAMPLES
+            raise _WrongError(word.start, f"'{word.text}' behind {what}, which nothing narrows", hint)
+        pattern = _narrowed(pattern, word)
+    return pattern
+
+
+def _words(text: str, start: int, end: int) -> Iterator[_Word]:
+    """The words of an alternative; what follows ``func:`` is one, up to a word that can be no part of a name."""
+    found = [_Word(match.start(), match.group()) for match in _WORD.finditer(text, start, end)]
+    index = 0
+    while index < len(found):
+        word = found[index]
+        index += 1
+        if word.text.startswith(_FUNCTION):
+            while index < len(found) and not _begins_anew(found[index].text):
+                index += 1
+            last = found[index - 1]
+            word = _Word(word.start, text[word.start : last.start + len(last.text)])
+        yield word
+
+
+def _begins_anew(word: str) -> bool:
+    return word.startswith(("!", _FUNCTION)) or bool(_LINES.fullmatch(word))
+
+
+def _subject(word: _Word) -> Pattern:
+    if word.text == "kernel":
+        return Pattern(Subject.KERNEL)
+    if word.text == "*":
+        return Pattern(Subject.ANY)
+    if word.text in CLASSES:
+        return Pattern(Subject.CLASS, group=word.text)
+    if word.text.startswith(_FUNCTION):
+        return Pattern(Subject.FUNCTION, function=_function(word))
+    lines = _lines(word)
+    if lines:
+        return Pattern(Subject.LINE, lines=lines)
+    if _OPCODE.fullmatch(word.text) and not re.search(r"(?<!:):(?!:)|:::", word.text):
+        return Pattern(Subject.OPCODE, opcode=tuple(word.text.split(".")))
+    raise _WrongError(word.start, f"'{word.text}' is no pattern", _hint(word.text))
+
+
+def _narrowed(pattern: Pattern, word: _Word) -> Pattern:
+    exclusion = _EXCLUSION.fullmatch(word.text)
+    if exclusion:
+        if exclusion.group(1) == "generic":
+            hint = "name the state space: ld.global"
+            raise _WrongError(word.start, "'!generic' excludes nothing: it is no modifier", hint)
+        return replace(pattern, without=(*pattern.without, exclusion.group(1)))
+    if word.text.startswith(_FUNCTION):
+        if pattern.function:
+            raise _WrongError(word.start, "a second function", 'join patterns by "|"')
+        return replace(pattern, function=_function(word))
+    lines = _lines(word)
+    if lines:
+        if pattern.lines:
+            raise _WrongError(word.start, "a second source line", 'join patterns by "|"')
+        return replace(pattern, lines=lines)
+    if word.text.startswith("!"):
+        raise _WrongError(word.start, f"'{word.text}' excludes no single modifier", 'write "!tensor !prefetch"')
+    hint = 'join patterns by "|"; behind one stand "!modifier", "func:NAME" or "file.cu:42"'
+    raise _WrongError(word.start, f"'{word.text}' does not narrow a pattern", hint)
+
+
+def _function(word: _Word) -> str:
+    name = word.text[len(_FUNCTION) :].strip()
+    if not name:
+        raise _WrongError(word.start, "func: without a name", 'write "func:NAME"')
+    return name
+
+
+def _lines(word: _Word) -> SourceLines | None:
+    match = _LINES.fullmatch(word.text)
+    if not match:
+        if _LINES_LIKE.fullmatch(word.text):
+            hint = 'write "file.cu:42" or "file.cu:42-50"'
+            raise _WrongError(word.start, f"'{word.text}' names no source line", hint)
+        return None
+    first, last = (_line(word.start + match.start(group), match.group(group)) for group in (2, 3 if match[3] else 2))
+    if first > last:
+        raise _WrongError(word.start + match.start(2), f"lines {first} to {last} are none", f"write {last}-{first}")
+    return SourceLines(match.group(1), first, last)
+
+
+def _line(start: int, digits: str) -> int:
+    # Python refuses to convert thousands of digits.
+    if len(digits) > len(str(MAX_LINE)) or not 0 < int(digits) <= MAX_LINE:
+        raise _WrongError(start, f"line {digits[:20]} is in no file", f"lines count from 1 to {MAX_LINE}")
+    return int(digits)
+
+
+def _hint(word: str) -> str:
+    if "," in word:
+        return 'join patterns by "|"'
+    if _OPCODE.fullmatch(word.lower()):
+        return f'PTX writes opcodes in lower case: "{word.lower()}"'
+    if word.startswith("!"):
+        return 'write what to match first: "cp.async.bulk !tensor", or "* !tensor"'
+    guess = nearest(word, (*CLASSES, "kernel"))
+    return f'did you mean "{guess}"?' if guess else _EXAMPLES

@@ -1,0 +1,55 @@
+"""``position``: every pattern that there is, and what it comes to."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neutrino.probing.model import CLASSES, Pattern, SourceLines, Subject
+from neutrino.probing.tracepoints import parse_tracepoint
+
+OPCODE, CLASS, FUNCTION, LINE = Subject.OPCODE, Subject.CLASS, Subject.FUNCTION, Subject.LINE
+
+
+@pytest.mark.parametrize(
+    ("text", "patterns"),
+    [
+        ("kernel", [Pattern(Subject.KERNEL)]),
+        ("*", [Pattern(Subject.ANY)]),
+        ("ld", [Pattern(OPCODE, ("ld",))]),
+        ("ld.shared::cta.L2::128B", [Pattern(OPCODE, ("ld", "shared::cta", "L2::128B"))]),
+        # An instruction, not the class of its name.
+        ("barrier.cta", [Pattern(OPCODE, ("barrier", "cta"))]),
+        *((word, [Pattern(CLASS, group=word)]) for word in CLASSES),
+        ("func:_Z1fv", [Pattern(FUNCTION, function="_Z1fv")]),
+        ("func:ns::f*", [Pattern(FUNCTION, function="ns::f*")]),
+        ("func:void f<int, 3>(float const*, int)", [Pattern(FUNCTION, function="void f<int, 3>(float const*, int)")]),
+        ("file.cu:42", [Pattern(LINE, lines=SourceLines("file.cu", 42, 42))]),
+        ("/a/b-c/file.cu:42-50", [Pattern(LINE, lines=SourceLines("/a/b-c/file.cu", 42, 50))]),
+        ("cp.async.bulk !tensor !prefetch", [Pattern(OPCODE, ("cp", "async", "bulk"), without=("tensor", "prefetch"))]),
+        (
+            "memory !shared func:void f(int) !nc k.py:7",
+            [Pattern(CLASS, group="memory", without=("shared", "nc"), function="void f(int)",
+                     lines=SourceLines("k.py", 7, 7))],
+        ),
+        (" ld.global |st.global| kernel", [Pattern(OPCODE, ("ld", "global")), Pattern(OPCODE, ("st", "global")),
+                                           Pattern(Subject.KERNEL)]),
+        ("ld func:f|* func:g", [Pattern(OPCODE, ("ld",), function="f"), Pattern(Subject.ANY, function="g")]),
+    ],
+)  # fmt: skip
+def test_patterns(text: str, patterns: list[Pattern]) -> None:
+    tracepoint, faults = parse_tracepoint(text)
+    assert not faults
+    assert tracepoint is not None
+    assert tracepoint.text == text
+    assert list(tracepoint.patterns) == patterns
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(["kernel", "ld", ".global", "func:", "f(", "int)", "|", " ", "!", "a.cu:", "42", "-", ":",
+                                 "*", "é", "\t", "\0", "9" * 30]), max_size=12).map("".join))  # fmt: skip
+def test_any_words_are_patterns_or_faults_at_their_place(text: str) -> None:
+    tracepoint, faults = parse_tracepoint(text)
+    assert (tracepoint is None) == bool(faults)
+    assert all(0 <= fault.start <= len(text) and fault.message and fault.code for fault in faults)
