@@ -15,6 +15,8 @@ import numpy as np
 
 from neutrino.errors import FormatError, NeutrinoError
 from neutrino.probing.layout import (
+    KINDS,
+    LEVELS,
     MAP_DESCRIPTOR,
     TWIN_FILE,
     TWIN_IMAGE,
@@ -69,7 +71,7 @@ class KernelEntry:
 
 @dataclass(frozen=True)
 class MapEntry:
-    """What the hook knows of a map. record_size: bytes; cap: records a slot."""
+    """What the hook knows of a map. record_size: bytes; cap: records a slot, or ``DYNAMIC_CAP``."""
 
     name: str
     kind: MapKind
@@ -86,10 +88,6 @@ class Entry:
     maps: tuple[MapEntry, ...]
     kernels: tuple[KernelEntry, ...]
     images: tuple[bytes, ...]
-
-
-_KINDS = (MapKind.ARRAY, MapKind.SUM)
-_LEVELS = (Level.THREAD, Level.WARP)
 
 
 class _Writer:
@@ -130,7 +128,7 @@ def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry],
         if len(name) > 63:
             raise NeutrinoError(f"map {entry.name}: the name has {len(name)} bytes, the trace format holds 63")
         map_rows.append({
-            "name": name, "kind": _KINDS.index(entry.kind), "level": _LEVELS.index(entry.level),
+            "name": name, "kind": KINDS.index(entry.kind), "level": LEVELS.index(entry.level),
             "record_size": entry.size, "cap": entry.cap,
         })  # fmt: skip
     maps_offset = writer.table(MAP_DESCRIPTOR, map_rows)
@@ -222,13 +220,16 @@ def read_entry(data: bytes, name: str) -> Entry:
     maps = []
     for row in reader.table(MAP_DESCRIPTOR, int(header["maps_offset"]), int(header["maps"]), "map descriptors"):
         kind, level = int(row["kind"]), int(row["level"])
-        if kind >= len(_KINDS) or level >= len(_LEVELS):
-            raise FormatError(name, int(header["maps_offset"]), "map kind, level", f"{kind}, {level}", "0 or 1")
+        if kind >= len(KINDS) or level >= len(LEVELS):
+            raise FormatError(
+                name, int(header["maps_offset"]), "map kind, level", f"{kind}, {level}",
+                f"at most {len(KINDS) - 1}, {len(LEVELS) - 1}",
+            )  # fmt: skip
         maps.append(
             MapEntry(
                 bytes(row["name"]).decode("utf-8", "surrogateescape"),
-                _KINDS[kind],
-                _LEVELS[level],
+                KINDS[kind],
+                LEVELS[level],
                 int(row["record_size"]),
                 int(row["cap"]),
             )

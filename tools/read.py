@@ -6,7 +6,7 @@ python read.py result/1.bin 17  those of launch 17
 
 from read import parse
 header, sections, records = parse("result/1.bin")
-records["BlockSched"]["elapsed"]    # [block][warp][k], at thread level [block][warp][k][lane]
+records["BlockSched"]["elapsed"]    # [block][warp][k]; by thread [block][warp][k][lane], by block [block][k]
 """
 
 import json
@@ -17,13 +17,15 @@ from pathlib import Path
 import numpy as np
 
 # Layout: generated from neutrino/probing/layout.py by neutrino.probing.read_layout
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 RESULT_MAGIC = b"NTRESULT"
 FRAME_MAGIC = b"NTFRAME\0"
 LANES = 32
 REGION_ALIGN = 128
 SUM_COPIES = 32
 SUM_ALIGN = 32
+KINDS = ("array", "sum")
+LEVELS = ("thread", "warp", "block")
 RESULT_HEADER = np.dtype(
     [
         ("magic", "S8"),
@@ -50,13 +52,12 @@ FRAME = np.dtype(
         ("grid", "<u4", (3,)),
         ("block", "<u4", (3,)),
         ("size", "<u8"),
-        ("reserved", "<u8", (2,)),
+        ("dynamic_cap", "<u4"),
+        ("reserved", "<u4", (3,)),
     ]
 )
 # End of the layout
 
-KINDS = ("array", "sum")
-LEVELS = ("thread", "warp")
 TYPES = {"u": "<u", "s": "<i", "f": "<f"}
 
 
@@ -65,10 +66,10 @@ def parse(path, launch=None):
 
     path: a result/<kernel>.bin. launch: its number in launches.bin; None is the first one in the file.
     header: dict with kernel, name, launch, launches (the numbers in the file), grid, block.
-    sections: for each map a dict with name, kind, level, record_size, cap, fields, and counts (saves of
-    each slot, None for cap 1). records: map name → structured array [block][warp][k], at thread level
-    [block][warp][k][lane]; a sum map gives one record. Raises ValueError for a file that is damaged,
-    LookupError for a launch that is not in it.
+    sections: for each map a dict with name, kind, level, record_size, cap (of this launch where it is dynamic),
+    dynamic, fields, and counts (saves of each slot, None for cap 1). records: map name → structured array
+    [block][warp][k], at thread level [block][warp][k][lane], at block level [block][k]; a sum map gives one record.
+    Raises ValueError for a file that is damaged, LookupError for a launch that is not in it.
     """
     path = Path(path)
     data = np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
@@ -95,7 +96,10 @@ def parse(path, launch=None):
     sections, records = [], {}
     for row, fields in zip(maps, _fields(maps, manifest), strict=True):
         name, size, cap = row["name"].decode(), int(row["record_size"]), int(row["cap"])
-        lanes = (LANES,) if LEVELS[row["level"]] == "thread" else ()
+        level, dynamic = LEVELS[row["level"]], cap == 0
+        cap = int(frame["dynamic_cap"]) if dynamic else cap
+        slots = (blocks,) if level == "block" else (blocks, warps)
+        lanes = (LANES,) if level == "thread" else ()
         dtype = np.dtype(
             {
                 "names": [field["name"] for field in fields],
@@ -114,22 +118,23 @@ def parse(path, launch=None):
                 records[name][field] = np.add.reduce(copies[field], dtype=copies[field].dtype)
             offset += SUM_COPIES * stride
         else:
-            shape = (blocks, warps, cap, *lanes)
+            shape = (*slots, cap, *lanes)
             _check_room(path, offset + math.prod(shape) * size, end)
             records[name] = np.ndarray(shape, dtype, data, offset)
             offset = _align(offset - start + records[name].nbytes, REGION_ALIGN) + start
-            if cap > 1:
-                _check_room(path, offset + blocks * warps * (LANES if lanes else 1) * 4, end)
-                counts = np.ndarray((blocks, warps, *lanes), "<u4", data, offset)
+            if dynamic or cap > 1:
+                _check_room(path, offset + math.prod((*slots, *lanes)) * 4, end)
+                counts = np.ndarray((*slots, *lanes), "<u4", data, offset)
                 offset += counts.nbytes
         offset = _align(offset - start, REGION_ALIGN) + start
         sections.append(
             {
                 "name": name,
                 "kind": KINDS[row["kind"]],
-                "level": LEVELS[row["level"]],
+                "level": level,
                 "record_size": size,
                 "cap": cap,
+                "dynamic": dynamic,
                 "fields": {field["name"]: field["type"] for field in fields},
                 "counts": counts,
             }
@@ -141,15 +146,16 @@ def valid(header, section, records):
     """The records of one map that were saved, 1-D: no lanes that do not exist, no unused slots."""
     if section["kind"] == "sum":
         return records.reshape(1)
-    threads = math.prod(header["block"])
-    warps, cap = records.shape[1:3]
+    by_thread = section["level"] == "thread"
     saved = np.ones(records.shape, bool)
-    if section["level"] == "thread":
+    if by_thread:
+        warps, threads = records.shape[1], math.prod(header["block"])
         saved &= (np.arange(warps * LANES) < threads).reshape(warps, 1, LANES)
     if section["counts"] is not None:
-        counts = section["counts"][:, :, None]
-        k = np.arange(cap).reshape((cap, 1) if section["level"] == "thread" else (cap,))
-        saved &= k < counts
+        # The axis of records within a slot: the last one, or the one before the lanes.
+        axis = -2 if by_thread else -1
+        k = np.arange(section["cap"]).reshape((-1, 1) if by_thread else (-1,))
+        saved &= k < np.expand_dims(section["counts"], axis)
     return records[saved]
 
 

@@ -7,18 +7,22 @@ Probe block, passed by value as the twin's last parameter, 8-byte aligned::
 
     0             u32 warps_per_block     warps of one block, partial ones counted
     4             u32 warp_capacity       warps that this launch's regions have room for
-    8 + 16·m      u64 records             device address of map m's records
-    16 + 16·m     u64 counts              device address of map m's counts, 0 without counts
-    8 + 16·maps   u64 address[variables]  device addresses of the original's module variables
+    8             u32 dynamic_cap         records a slot of this launch's maps with a dynamic cap
+    12            u32 reserved
+    16 + 16·m     u64 records             device address of map m's records
+    24 + 16·m     u64 counts              device address of map m's counts, 0 without counts
+    16 + 16·maps  u64 address[variables]  device addresses of the original's module variables
 
 Region of map m of a launch with W = blocks · warps_per_block warps (``region_layout``)::
 
-    array, thread level   records [W][cap][32], counts u32 [W][32] when cap > 1
-    array, warp level     records [W][cap],     counts u32 [W]     when cap > 1
+    array, thread level   records [W][cap][32],   counts u32 [W][32]   unless cap = 1
+    array, warp level     records [W][cap],       counts u32 [W]       unless cap = 1
+    array, block level    records [blocks][cap],  counts u32 [blocks]  unless cap = 1
     sum                   records [SUM_COPIES], each padded to SUM_STRIDE; the reader adds the copies
 
 The warp index is block · warps_per_block + warp, block the linear index of the block in the grid (x fastest),
-warp and lane those of the linear thread index in the block (x fastest).
+warp and lane those of the linear thread index in the block (x fastest). Slots of a warp belong to its lane 0, those of
+a block to its thread 0. A dynamic cap is one number for all such maps of a launch; these have counts whatever it is.
 """
 
 from __future__ import annotations
@@ -28,20 +32,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neutrino.probing.model import Field, Level, Map, MapKind, ScalarType
+from neutrino.probing.model import DYNAMIC_CAP, Field, Level, Map, MapKind, ScalarType
 
 if TYPE_CHECKING:
     import numpy as np
 
 LANES = 32
-BLOCK_HEADER = 8
+BLOCK_HEADER = 16
 """Bytes of the probe block before the first map."""
+BLOCK_WARPS_PER_BLOCK, BLOCK_WARP_CAPACITY, BLOCK_DYNAMIC_CAP = 0, 4, 8
+"""Offsets of the members of that header."""
 BLOCK_PER_MAP = 16
 BLOCK_PER_VARIABLE = 8
 REGION_ALIGN = 128
 """Every records and counts section of a region starts at a multiple of this."""
 SUM_COPIES = 32
 SUM_ALIGN = 32
+DYNAMIC_FIRST = 64
+"""Dynamic cap of a kernel's first launches."""
+DYNAMIC_STEP = 8
+"""Later ones are multiples of it."""
+DYNAMIC_MOST = 1 << 20
+LEVELS = (Level.THREAD, Level.WARP, Level.BLOCK)
+"""By their numbers in files."""
+KINDS = (MapKind.ARRAY, MapKind.SUM)
+"""By their numbers in files."""
 
 
 class Reason(enum.IntEnum):
@@ -178,8 +193,8 @@ TWINS_MAGIC = b"NTTWINS\0"
 REQUEST_MAGIC = b"NTASK\0\0\0"
 REPLY_MAGIC = b"NTREPLY\0"
 SECTION_MAGIC = b"NTSECTN\0"
-FORMAT_VERSION = 1
-TWINS_VERSION = 2
+FORMAT_VERSION = 2
+TWINS_VERSION = 3
 """Of cache entries, in the cache and in sections."""
 
 LAUNCHES_HEADER = Struct(
@@ -215,7 +230,8 @@ LAUNCH = Struct(
         Member("device", "u32"),
         Member("thread", "u32", note="host thread id"),
         Member("variant", "u32", note="1: the twin under a register cap"),
-        Member("reserved", "u64", 5),
+        Member("dynamic_cap", "u32", note="records a slot of maps with a dynamic cap; 0: the kernel has none"),
+        Member("reserved", "u32", 9),
     ),
     "One record of launches.bin.",
 )
@@ -238,9 +254,9 @@ MAP_DESCRIPTOR = Struct(
     (
         Member("name", "char", 64),
         Member("kind", "u32", note="0 array, 1 sum"),
-        Member("level", "u32", note="0 thread, 1 warp"),
+        Member("level", "u32", note="0 thread, 1 warp, 2 block"),
         Member("record_size", "u32"),
-        Member("cap", "u32"),
+        Member("cap", "u32", note="records a slot; 0: dynamic, as the launch has it"),
     ),
     "What the hook needs to know of a map.",
 )
@@ -253,7 +269,8 @@ FRAME = Struct(
         Member("grid", "u32", 3),
         Member("block", "u32", 3),
         Member("size", "u64", note="bytes of the regions that follow"),
-        Member("reserved", "u64", 2),
+        Member("dynamic_cap", "u32", note="records a slot of maps with a dynamic cap; 0: the kernel has none"),
+        Member("reserved", "u32", 3),
     ),
     "One launch in result/<kernel>.bin; its regions follow, back to back, then padding to 64 bytes.",
 )
@@ -459,18 +476,32 @@ class Region:
     counts_size: int
 
 
-def region_layout(maps: Sequence[Map], warps: int) -> tuple[tuple[Region, ...], int]:
-    """Regions of a launch of that many warps, and the bytes of all (``neutrino_region_layout`` in C)."""
+def has_counts(entry: Map) -> bool:
+    """Whether the slots of a map count their saves."""
+    return entry.kind is MapKind.ARRAY and entry.cap != 1
+
+
+def cap_of(entry: Map, dynamic_cap: int) -> int:
+    """Records a slot of a map in a launch with that dynamic cap."""
+    return dynamic_cap if entry.cap == DYNAMIC_CAP else entry.cap
+
+
+def region_layout(
+    maps: Sequence[Map], blocks: int, warps_per_block: int, dynamic_cap: int = 0
+) -> tuple[tuple[Region, ...], int]:
+    """Regions of a launch, and the bytes of all (``nt_region_of`` in C). dynamic_cap: 0 where no map has one."""
     offset = 0
     regions = []
     for entry in maps:
-        slots = warps * (LANES if entry.level is Level.THREAD else 1)
+        slots = blocks
+        if entry.level is not Level.BLOCK:
+            slots *= warps_per_block * (LANES if entry.level is Level.THREAD else 1)
         if entry.kind is MapKind.SUM:
             records_size = SUM_COPIES * sum_stride(entry.size)
             counts_size = 0
         else:
-            records_size = slots * entry.cap * entry.size
-            counts_size = slots * 4 if entry.cap > 1 else 0
+            records_size = slots * cap_of(entry, dynamic_cap) * entry.size
+            counts_size = slots * 4 if has_counts(entry) else 0
         records = offset
         offset = align_up(offset + records_size, REGION_ALIGN)
         counts = offset if counts_size else None
@@ -498,7 +529,9 @@ def c_header() -> str:
     constants = {
         "LANES": LANES, "BLOCK_HEADER": BLOCK_HEADER, "BLOCK_PER_MAP": BLOCK_PER_MAP,
         "BLOCK_PER_VARIABLE": BLOCK_PER_VARIABLE, "REGION_ALIGN": REGION_ALIGN, "SUM_COPIES": SUM_COPIES,
-        "SUM_ALIGN": SUM_ALIGN, "MAX_KERNELS": MAX_KERNELS, "REASON_SLOTS": REASON_SLOTS,
+        "SUM_ALIGN": SUM_ALIGN, "DYNAMIC_CAP": DYNAMIC_CAP, "DYNAMIC_FIRST": DYNAMIC_FIRST,
+        "DYNAMIC_STEP": DYNAMIC_STEP, "DYNAMIC_MOST": DYNAMIC_MOST,
+        "MAX_KERNELS": MAX_KERNELS, "REASON_SLOTS": REASON_SLOTS,
         "LAUNCHES_HEADER_SIZE": LAUNCHES_HEADER_SIZE, "FORMAT_VERSION": FORMAT_VERSION,
         "TWINS_VERSION": TWINS_VERSION,
     }  # fmt: skip
@@ -510,6 +543,10 @@ def c_header() -> str:
         lines.append(f'#define NEUTRINO_{name}_MAGIC "{text}"')
     lines += ["", "enum neutrino_reason {"]
     lines += [f"    NEUTRINO_REASON_{reason.name} = {reason.value}," for reason in Reason]
+    lines += ["};", "", "enum neutrino_map_kind {"]
+    lines += [f"    NEUTRINO_KIND_{kind.name} = {number}," for number, kind in enumerate(KINDS)]
+    lines += ["};", "", "enum neutrino_level {"]
+    lines += [f"    NEUTRINO_LEVEL_{level.name} = {number}," for number, level in enumerate(LEVELS)]
     lines += ["};", "", "#define NEUTRINO_REASON_WORDS \\"]
     lines += [f'    [{reason.value}] = "{reason.word}", \\' for reason in Reason]
     lines += ["", "#define NEUTRINO_REASON_TEXTS \\"]

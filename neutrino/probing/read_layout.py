@@ -14,7 +14,9 @@ from neutrino.probing.layout import (
     FORMAT_VERSION,
     FRAME,
     FRAME_MAGIC,
+    KINDS,
     LANES,
+    LEVELS,
     MAP_DESCRIPTOR,
     REGION_ALIGN,
     RESULT_HEADER,
@@ -40,6 +42,8 @@ def python_layout() -> str:
         "SUM_ALIGN": SUM_ALIGN,
     }
     lines = [f"{name} = {_literal(value)}" for name, value in constants.items()]
+    for name, words in (("KINDS", [kind.value for kind in KINDS]), ("LEVELS", [level.value for level in LEVELS])):
+        lines.append(f"{name} = ({', '.join(f'{chr(34)}{word}{chr(34)}' for word in words)})")
     for name, struct in (
         ("RESULT_HEADER", RESULT_HEADER),
         ("MAP_DESCRIPTOR", MAP_DESCRIPTOR),

@@ -16,19 +16,19 @@ from neutrino.probing.layout import (
     FORMAT_VERSION,
     FRAME,
     FRAME_MAGIC,
+    KINDS,
+    LEVELS,
     MAP_DESCRIPTOR,
     RESULT_HEADER,
     RESULT_MAGIC,
     Region,
     region_layout,
 )
-from neutrino.probing.model import Level, Map, MapKind
+from neutrino.probing.model import Map
 from neutrino.tracing.launches import map_file
 from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
 
 Array = npt.NDArray[Any]
-_KINDS = (MapKind.ARRAY, MapKind.SUM)
-_LEVELS = (Level.THREAD, Level.WARP)
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Result:
             found = (row["name"], row["kind"], row["level"], row["record_size"], row["cap"])
             wanted = (
                 entry.name.encode(),
-                _KINDS.index(entry.kind),
-                _LEVELS.index(entry.level),
+                KINDS.index(entry.kind),
+                LEVELS.index(entry.level),
                 entry.size,
                 entry.cap,
             )
@@ -91,7 +91,8 @@ class Result:
         blocks = launches["grid"].astype(np.int64).prod(axis=1)
         threads = launches["block"].astype(np.int64).prod(axis=1)
         steps = np.diff(offsets)
-        same = (np.diff(blocks) == 0) & (np.diff(threads) == 0) & (steps > 0)
+        caps = launches["dynamic_cap"].astype(np.int64)
+        same = (np.diff(blocks) == 0) & (np.diff(threads) == 0) & (np.diff(caps) == 0) & (steps > 0)
         start = 0
         while start < len(launches):
             end = start + 1
@@ -120,6 +121,7 @@ class Result:
             ("launch number", frames["launch"] == run.indices),
             ("grid", grid == run.geometry.blocks),
             ("block", block == run.geometry.threads),
+            ("dynamic cap", frames["dynamic_cap"] == run.geometry.dynamic_cap),
             ("size", frames["size"] >= size),
         )
         for name, good in checks:
@@ -133,7 +135,7 @@ class Result:
         return view_maps(data, placed, zip(self.maps, regions, strict=True))
 
     def _regions(self, geometry: Geometry) -> tuple[Sequence[Region], int]:
-        return region_layout(self.maps, geometry.blocks * geometry.warps)
+        return region_layout(self.maps, geometry.blocks, geometry.warps, geometry.dynamic_cap)
 
 
 @dataclass(frozen=True)
@@ -155,4 +157,4 @@ def _geometry(launch: Array) -> Geometry:
     for axis in range(3):
         blocks *= int(launch["grid"][axis])
         threads *= int(launch["block"][axis])
-    return Geometry(blocks, threads)
+    return Geometry(blocks, threads, int(launch["dynamic_cap"]))

@@ -9,18 +9,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neutrino.probing.layout import LANES, SUM_COPIES, Region, record_dtype, sum_stride
+from neutrino.probing.layout import LANES, SUM_COPIES, Region, cap_of, record_dtype, sum_stride
 from neutrino.probing.model import Level, Map, MapKind
 
 Array = npt.NDArray[Any]
+_AXES = {
+    Level.THREAD: ("block", "warp", "k", "lane"),
+    Level.WARP: ("block", "warp", "k"),
+    Level.BLOCK: ("block", "k"),
+}
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Shape of a launch. blocks in the grid, threads in a block."""
+    """Shape of a launch. blocks in the grid, threads in a block; dynamic_cap: records a slot of dynamic maps."""
 
     blocks: int
     threads: int
+    dynamic_cap: int = 0
 
     @property
     def warps(self) -> int:
@@ -32,10 +38,9 @@ class Geometry:
 class MapView:
     """One map of one launch, or of several launches of one geometry, which then are the first axis.
 
-    records: structured array. Array maps: ``[block][warp][k]`` at warp level, ``[block][warp][k][lane]`` at
-    thread level; k counts to the map's cap. Sum maps: ``[copy]``, of which ``total`` makes one record.
-    counts: saves of each slot, ``[block][warp]`` or ``[block][warp][lane]``; None where the map has none
-    (cap 1, sums).
+    records: structured array. Array maps: ``[block][k]`` at block level, ``[block][warp][k]`` at warp level,
+    ``[block][warp][k][lane]`` at thread level; k counts to ``cap``. Sum maps: ``[copy]``, of which ``total`` makes one
+    record. counts: saves of each slot, the same axes without k; None where the map has none (cap 1, sums).
     """
 
     map: Map
@@ -44,9 +49,16 @@ class MapView:
     counts: Array | None
 
     @property
+    def cap(self) -> int:
+        """Records a slot; of a dynamic map those of its launch."""
+        return cap_of(self.map, self.geometry.dynamic_cap)
+
+    @property
     def exists(self) -> npt.NDArray[np.bool_]:
-        """Which slots have a thread: bool ``[warp]`` or ``[warp][lane]``, alike in each block."""
+        """Which slots of a block have a thread: bool ``[warp][lane]``, ``[warp]``, or one at block level."""
         warps = self.geometry.warps
+        if self.map.level is Level.BLOCK:
+            return np.ones((), bool)
         if self.map.level is Level.WARP:
             return np.ones(warps, bool)
         return (np.arange(warps * LANES) < self.geometry.threads).reshape(warps, LANES)
@@ -66,9 +78,10 @@ class MapView:
     def places(self) -> dict[str, Array]:
         """Where each record of ``valid()`` belongs, of an array map of one launch: axis → numbers.
 
-        The axes are ``block``, ``warp``, ``k`` and at thread level ``lane``. ValueError for other maps.
+        The axes are ``block``, ``warp`` but at block level, ``k``, and at thread level ``lane``. ValueError for other
+        maps.
         """
-        axes = ("block", "warp", "k", "lane") if self.map.level is Level.THREAD else ("block", "warp", "k")
+        axes = _AXES[self.map.level]
         if self.map.kind is MapKind.SUM or self.records.ndim != len(axes):
             raise ValueError(f"map {self.map.name!r}: places() is for an array map of a single launch")
         return dict(zip(axes, np.nonzero(self._saved()), strict=True))
@@ -77,9 +90,9 @@ class MapView:
         """Which records of an array map were saved, in the shape of the records."""
         if self.counts is None:
             exists = self.exists
-            mask = exists[:, None, :] if self.map.level is Level.THREAD else exists[:, None]
+            mask = exists[:, None, :] if self.map.level is Level.THREAD else exists[..., None]
             return np.broadcast_to(mask, self.records.shape)
-        saved = np.arange(self.map.cap) < np.minimum(self.counts, self.map.cap)[..., None]
+        saved = np.arange(self.cap) < self.counts[..., None]
         saved = saved & self.exists[..., None]
         return np.moveaxis(saved, -1, -2) if self.map.level is Level.THREAD else saved
 
@@ -88,8 +101,13 @@ class MapView:
         """Saves beyond the cap; 0 for maps without counts."""
         if self.counts is None:
             return 0
-        over = self.counts[self.counts > self.map.cap].astype(np.uint64)
-        return int(over.sum()) - over.size * self.map.cap
+        over = self.counts[self.counts > self.cap].astype(np.uint64)
+        return int(over.sum()) - over.size * self.cap
+
+    @property
+    def wanted(self) -> int:
+        """Saves of the fullest slot; 0 for maps without counts."""
+        return 0 if self.counts is None or not self.counts.size else int(self.counts.max())
 
     def total(self) -> dict[str, int]:
         """Of a sum map of one launch: field → sum over all threads, in the field's own modular arithmetic."""
@@ -133,14 +151,16 @@ def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -
     views = {}
     for entry, region in maps:
         dtype = record_dtype(entry.fields, entry.size)
-        slots: tuple[int, ...] = (geometry.blocks, geometry.warps)
+        slots: tuple[int, ...] = (geometry.blocks,)
+        if entry.level is not Level.BLOCK:
+            slots += (geometry.warps,)
         lanes = (LANES,) if entry.level is Level.THREAD else ()
         start = offset + region.records
         if entry.kind is MapKind.SUM:
             shape: tuple[int, ...] = (SUM_COPIES,)
             inner: tuple[int, ...] = (sum_stride(entry.size),)
         else:
-            shape = (*slots, entry.cap, *lanes)
+            shape = (*slots, cap_of(entry, geometry.dynamic_cap), *lanes)
             inner = _strides(shape, entry.size)
         records = np.ndarray((frames.launches, *shape), dtype, data, start, (frames.stride, *inner))
         counts = None

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from neutrino.entry import read_entry
 from neutrino.loader import build
-from neutrino.probing.layout import c_header, region_layout
+from neutrino.probing.layout import KINDS, LEVELS, c_header, region_layout
 from neutrino.probing.model import Level, Map, MapKind, Span
 
 from .conftest import CSRC, IMAGE, compile_c, entry_of
 
 maps = st.lists(
     st.tuples(
-        st.sampled_from(list(MapKind)), st.sampled_from(list(Level)), st.integers(1, 64), st.integers(1, 1000)
+        st.sampled_from(list(MapKind)), st.sampled_from(list(Level)), st.integers(1, 64), st.integers(0, 1000)
     ),
     max_size=8,
 )
@@ -41,8 +41,9 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> tuple[FFI, object]:
         """
         struct neutrino_map { char name[64]; uint32_t kind, level, record_size, cap; };
         struct nt_region { uint64_t records, records_size, counts, counts_size; };
-        uint64_t nt_region_of(const struct neutrino_map *, uint64_t, uint64_t, struct nt_region *);
-        uint64_t nt_regions_size(const struct neutrino_map *, unsigned, uint64_t);
+        struct nt_extent { uint64_t blocks, warps; uint32_t dynamic_cap; };
+        uint64_t nt_region_of(const struct neutrino_map *, const struct nt_extent *, uint64_t, struct nt_region *);
+        uint64_t nt_regions_size(const struct neutrino_map *, unsigned, const struct nt_extent *);
         struct nt_image_bytes { const uint8_t *data; size_t size; int kind; bool has_ptx; };
         bool nt_image_measure(const void *, size_t, struct nt_image_bytes *);
         bool nt_entry_open(const void *, size_t, const uint8_t *, void *);
@@ -52,27 +53,28 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> tuple[FFI, object]:
 
 
 @settings(deadline=None)
-@given(maps, st.integers(0, 1 << 32))
+@given(maps, st.integers(0, 1 << 24), st.integers(1, 64), st.integers(1, 5000))
 def test_regions_in_c_and_in_python(
-    core: tuple[FFI, object], rows: list[tuple[MapKind, Level, int, int]], warps: int
+    core: tuple[FFI, object], rows: list[tuple[MapKind, Level, int, int]], blocks: int, warps: int, dynamic_cap: int
 ) -> None:
     ffi, library = core
     entries = [
         Map(f"m{i}", kind, level, size, 1 if kind is MapKind.SUM else cap, (), Span(1, 1))
         for i, (kind, level, size, cap) in enumerate(rows)
     ]
-    expected, total = region_layout(entries, warps)
+    expected, total = region_layout(entries, blocks, warps, dynamic_cap)
+    extent = ffi.new("struct nt_extent *", (blocks, blocks * warps, dynamic_cap))
     table = ffi.new("struct neutrino_map[]", max(len(rows), 1))
     for row, entry in zip(table, entries, strict=False):
-        row.kind = int(entry.kind is MapKind.SUM)
-        row.level = int(entry.level is Level.WARP)
+        row.kind = KINDS.index(entry.kind)
+        row.level = LEVELS.index(entry.level)
         row.record_size = entry.size
         row.cap = entry.cap
-    assert library.nt_regions_size(table, len(rows), warps) == total  # type: ignore[attr-defined]
+    assert library.nt_regions_size(table, len(rows), extent) == total  # type: ignore[attr-defined]
     offset = 0
     region = ffi.new("struct nt_region *")
     for index, wanted in enumerate(expected):
-        offset = library.nt_region_of(table + index, warps, offset, region)  # type: ignore[attr-defined]
+        offset = library.nt_region_of(table + index, extent, offset, region)  # type: ignore[attr-defined]
         assert (region.records, region.records_size, region.counts_size) == (
             wanted.records,
             wanted.records_size,

@@ -96,7 +96,7 @@ class Files:
             blocks, threads = (int(np.prod(launch[name].astype(np.uint64))) for name in ("grid", "block"))
             warps_per_block = -(-threads // 32)
             warps = blocks * warps_per_block
-            (first, total), size = region_layout(maps, warps)
+            (first, total), size = region_layout(maps, blocks, warps_per_block)
             data = self.frame(launch)
             assert len(data) == size
             ran = np.frombuffer(data, np.uint8, SUM_COPIES * sum_stride(entered.size), total.records)

@@ -25,16 +25,20 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Launch:
-    """What the program asks for. parameters: the original's, packed; shared: bytes."""
+    """What the program asks for. parameters: the original's, packed; shared: bytes.
+
+    dynamic_cap: what the host's side gives the twin's dynamic maps.
+    """
 
     grid: Shape
     block: Shape
     parameters: bytes
     shared: int = 0
+    dynamic_cap: int = 64
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry(prod(self.grid), prod(self.block))
+        return Geometry(prod(self.grid), prod(self.block), self.dynamic_cap)
 
 
 class Regions:
@@ -45,7 +49,7 @@ class Regions:
         self._maps = tuple(maps)
         self._geometry = geometry
         self._warps = geometry.blocks * geometry.warps
-        self._layout, self._size = region_layout(maps, self._warps)
+        self._layout, self._size = region_layout(maps, geometry.blocks, geometry.warps, geometry.dynamic_cap)
         self._sections: dict[int, tuple[int, int]] = {}
         for region in self._layout:
             self._add(region.records, region.records_size)
@@ -64,7 +68,8 @@ class Regions:
             words.append(self._sections[region.records][0])
             words.append(0 if region.counts is None else self._sections[region.counts][0])
         words += variables
-        return struct.pack(f"<2I{len(words)}Q", self._geometry.warps, self._warps, *words)
+        header = (self._geometry.warps, self._warps, self._geometry.dynamic_cap, 0)
+        return struct.pack(f"<4I{len(words)}Q", *header, *words)
 
     def read(self) -> dict[str, MapView]:
         """What the launch left in the maps."""

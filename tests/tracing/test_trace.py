@@ -183,7 +183,7 @@ RESULT_FRAME = 128
         (lambda p: (p / "launches.bin").write_bytes(b"NTLAUNCH"), "it is cut off"),
         (lambda p: (p / "launches.bin").unlink(), "cannot be read"),
         (lambda p: damage(p / "launches.bin", 0, b"ELF!"), "magic"),
-        (lambda p: damage(p / "launches.bin", 8, b"\x09"), "version is 9, expected 1"),
+        (lambda p: damage(p / "launches.bin", 8, b"\x09"), "version is 9, expected 2"),
         (lambda p: damage(p / "launches.bin", 32, b"\xff\xff"), "records are used but only"),
         (lambda p: damage(p / "launches.bin", 16, b"\0\0\0\0"), "records_offset"),
         (lambda p: damage(p / "result/1.bin", 0, b"XX"), "magic"),

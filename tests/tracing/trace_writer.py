@@ -14,10 +14,12 @@ from neutrino.probing.layout import (
     FORMAT_VERSION,
     FRAME,
     FRAME_MAGIC,
+    KINDS,
     LAUNCH,
     LAUNCHES_HEADER,
     LAUNCHES_HEADER_SIZE,
     LAUNCHES_MAGIC,
+    LEVELS,
     MAP_DESCRIPTOR,
     MAX_KERNELS,
     REASON_SLOTS,
@@ -50,9 +52,14 @@ GMEM_BYTES = make_map(
 )
 
 
-def fill_regions(maps: Sequence[Map], warps: int, values: Mapping[str, Any]) -> bytes:
-    """Regions of one launch. values: map → records in the order of the slots, ``NAME.counts`` → counts."""
-    regions, size = region_layout(maps, warps)
+def fill_regions(
+    maps: Sequence[Map], warps: int, values: Mapping[str, Any], *, blocks: int = 1, dynamic_cap: int = 0
+) -> bytes:
+    """Regions of one launch. values: map → records in the order of the slots, ``NAME.counts`` → counts.
+
+    warps: of each block; blocks matter to maps at block level alone.
+    """
+    regions, size = region_layout(maps, blocks, warps, dynamic_cap)
     data = bytearray(size)
     for entry, region in zip(maps, regions, strict=True):
         records = np.asarray(values[entry.name], record_dtype(entry.fields, entry.size)).reshape(-1)
@@ -150,8 +157,7 @@ class TraceWriter:
         rows = np.zeros(len(maps), MAP_DESCRIPTOR.dtype)
         for row, entry in zip(rows, maps, strict=True):
             row["name"], row["record_size"], row["cap"] = entry.name.encode(), entry.size, entry.cap
-            row["kind"] = entry.kind is MapKind.SUM
-            row["level"] = entry.level is Level.WARP
+            row["kind"], row["level"] = KINDS.index(entry.kind), LEVELS.index(entry.level)
         data = bytearray(header.tobytes() + rows.tobytes())
         data.extend(bytes(-len(data) % 64))
         self.frames[identity] = data
@@ -163,17 +169,19 @@ class TraceWriter:
         block: tuple[int, int, int],
         regions: bytes | None,
         state: LaunchState = LaunchState.WRITTEN,
+        dynamic_cap: int = 0,
     ) -> int:
         """One launch of a probed kernel. regions: None where no data came back. Returns its number."""
         number = len(self.records)
         record = np.zeros((), LAUNCH.dtype)
         record["kernel"], record["state"] = kernel, state if regions is not None else min(state, 1)
         record["grid"], record["block"], record["submit_ns"] = grid, block, number
+        record["dynamic_cap"] = dynamic_cap
         if regions is not None:
             data = self.frames[kernel]
             frame = np.zeros((), FRAME.dtype)
             frame["magic"], frame["launch"], frame["size"] = FRAME_MAGIC, number, len(regions)
-            frame["grid"], frame["block"] = grid, block
+            frame["grid"], frame["block"], frame["dynamic_cap"] = grid, block, dynamic_cap
             record["data_offset"], record["data_size"] = len(data), len(regions)
             data.extend(frame.tobytes() + regions)
             data.extend(bytes(align_up(len(data), 64) - len(data)))

@@ -97,8 +97,9 @@ bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct 
 			return false;
 	for (uint32_t i = 0; i < header->maps; i++) {
 		const struct neutrino_map *map = &entry.maps[i];
-		if (!memchr(map->name, 0, sizeof(map->name)) || map->kind > 1 || map->level > 1 || !map->record_size ||
-		    map->record_size > 65536 || !map->cap)
+		if (!memchr(map->name, 0, sizeof(map->name)) || map->kind > NEUTRINO_KIND_SUM ||
+		    map->level > NEUTRINO_LEVEL_BLOCK || !map->record_size || map->record_size > 65536 ||
+		    (map->kind == NEUTRINO_KIND_SUM && map->cap != 1))
 			return false;
 	}
 	for (uint32_t i = 0; i < header->kernels; i++)
@@ -137,22 +138,44 @@ static uint64_t align_up(uint64_t value, uint64_t alignment)
 /* No region can be that large, so sums of two stay far from overflow. */
 #define REGION_LIMIT (UINT64_C(1) << 60)
 
-uint64_t nt_region_of(const struct neutrino_map *map, uint64_t warps, uint64_t offset, struct nt_region *ret)
+static bool is_dynamic(const struct neutrino_map *map)
+{
+	return map->kind == NEUTRINO_KIND_ARRAY && map->cap == NEUTRINO_DYNAMIC_CAP;
+}
+
+bool nt_has_dynamic_cap(const struct neutrino_map *maps, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		if (is_dynamic(&maps[i]))
+			return true;
+	return false;
+}
+
+/* Slots of a map in a launch; false on overflow. */
+static bool slots_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t *ret)
+{
+	*ret = map->level == NEUTRINO_LEVEL_BLOCK ? extent->blocks : extent->warps;
+	return map->level != NEUTRINO_LEVEL_THREAD || !__builtin_mul_overflow(*ret, (uint64_t)NEUTRINO_LANES, ret);
+}
+
+uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t offset,
+		      struct nt_region *ret)
 {
 	uint64_t records_size, counts_size = 0;
 
 	if (offset > REGION_LIMIT)
 		return UINT64_MAX;
-	if (map->kind == 1) {
+	if (map->kind == NEUTRINO_KIND_SUM) {
 		records_size = NEUTRINO_SUM_COPIES * align_up(map->record_size, NEUTRINO_SUM_ALIGN);
 	} else {
 		uint64_t slots, records;
-		if (__builtin_mul_overflow(warps, map->level == 0 ? NEUTRINO_LANES : 1, &slots) ||
-		    __builtin_mul_overflow(slots, (uint64_t)map->cap, &records) ||
+		uint64_t cap = is_dynamic(map) ? extent->dynamic_cap : map->cap;
+		if (!slots_of(map, extent, &slots) || slots > REGION_LIMIT ||
+		    __builtin_mul_overflow(slots, cap, &records) ||
 		    __builtin_mul_overflow(records, (uint64_t)map->record_size, &records_size) ||
 		    records_size > REGION_LIMIT)
 			return UINT64_MAX;
-		if (map->cap > 1)
+		if (map->cap != 1)
 			counts_size = slots * 4;
 	}
 	ret->records = offset;
@@ -163,12 +186,12 @@ uint64_t nt_region_of(const struct neutrino_map *map, uint64_t warps, uint64_t o
 	return align_up(offset + counts_size, NEUTRINO_REGION_ALIGN);
 }
 
-uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, uint64_t warps)
+uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent)
 {
 	uint64_t offset = 0;
 	struct nt_region region;
 
 	for (unsigned i = 0; i < count && offset != UINT64_MAX; i++)
-		offset = nt_region_of(&maps[i], warps, offset, &region);
+		offset = nt_region_of(&maps[i], extent, offset, &region);
 	return offset;
 }

@@ -36,10 +36,21 @@ struct nt_region {
 	uint64_t counts_size;
 };
 
-/* Region of one map for that many warps, starting at offset; returns the offset behind it, UINT64_MAX on overflow. */
-uint64_t nt_region_of(const struct neutrino_map *map, uint64_t warps, uint64_t offset, struct nt_region *ret);
+/* What the regions of a launch depend on beside the maps. */
+struct nt_extent {
+	uint64_t blocks;
+	uint64_t warps; /* of all blocks */
+	uint32_t dynamic_cap;
+};
+
+/* Region of one map in a launch, starting at offset; returns the offset behind it, UINT64_MAX on overflow. */
+uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t offset,
+		      struct nt_region *ret);
 
 /* Bytes of all maps' regions, UINT64_MAX on overflow (`region_layout` in Python). */
-uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, uint64_t warps);
+uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent);
+
+/* Whether any of the maps has a dynamic cap. */
+bool nt_has_dynamic_cap(const struct neutrino_map *maps, unsigned count);
 
 #endif

@@ -11,6 +11,9 @@
 #include "pool.h"
 #include "trace.h"
 
+/* A dynamic map gets room beyond what was wanted so far while the launch takes no more of the pool than this part. */
+#define NT_SPARE_PART 16
+
 static int ended;
 
 void nt_launch_end(void)
@@ -220,22 +223,70 @@ static CUstream explicit_stream(const struct nt_launch *launch)
 	return launch->per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
 
-static void fill_block(uint8_t *block, const struct nt_kernel *kernel, uint32_t warps_per_block, uint32_t warps,
-		       CUdeviceptr base, const struct nt_addresses *addresses)
+static void fill_block(uint8_t *block, const struct nt_kernel *kernel, uint32_t warps_per_block,
+		       const struct nt_extent *extent, CUdeviceptr base, const struct nt_addresses *addresses)
 {
 	uint64_t offset = 0;
-	uint32_t header[2] = {warps_per_block, warps};
+	uint32_t header[NEUTRINO_BLOCK_HEADER / 4] = {warps_per_block, (uint32_t)extent->warps, extent->dynamic_cap, 0};
 
 	memcpy(block, header, sizeof(header));
 	block += NEUTRINO_BLOCK_HEADER;
 	for (uint32_t i = 0; i < kernel->map_count; i++) {
 		struct nt_region region;
-		offset = nt_region_of(&kernel->maps[i], warps, offset, &region);
+		offset = nt_region_of(&kernel->maps[i], extent, offset, &region);
 		uint64_t row[2] = {base + region.records, region.counts_size ? base + region.counts : 0};
 		memcpy(block, row, sizeof(row));
 		block += sizeof(row);
 	}
 	memcpy(block, addresses->values, kernel->variable_count * sizeof(addresses->values[0]));
+}
+
+/*
+ * Records a slot for the kernel's dynamic maps, and the bytes of the regions then. All that earlier launches wanted, or
+ * more where that is a small part of the pool; as much as the pool can ever hold where it cannot hold that.
+ */
+static uint64_t choose_cap(const struct nt_kernel *kernel, const struct nt_pool *pool, struct nt_extent *extent)
+{
+	uint32_t wanted = __atomic_load_n(&kernel->wanted, __ATOMIC_RELAXED);
+	uint64_t most = nt_pool_most(pool);
+
+	if (wanted > NEUTRINO_DYNAMIC_MOST)
+		wanted = NEUTRINO_DYNAMIC_MOST;
+	wanted = (wanted + NEUTRINO_DYNAMIC_STEP - 1) / NEUTRINO_DYNAMIC_STEP * NEUTRINO_DYNAMIC_STEP;
+	extent->dynamic_cap = wanted > NEUTRINO_DYNAMIC_FIRST ? wanted : NEUTRINO_DYNAMIC_FIRST;
+	uint64_t size = nt_regions_size(kernel->maps, kernel->map_count, extent);
+	if (wanted && wanted < extent->dynamic_cap && size > most / NT_SPARE_PART) {
+		extent->dynamic_cap = wanted;
+		size = nt_regions_size(kernel->maps, kernel->map_count, extent);
+	}
+	if (size <= most)
+		return size;
+	/* Bytes grow with the cap: the largest that fits. */
+	uint32_t fits = 1, over = extent->dynamic_cap;
+	while (fits + 1 < over) {
+		extent->dynamic_cap = fits + (over - fits) / 2;
+		if (nt_regions_size(kernel->maps, kernel->map_count, extent) <= most)
+			fits = extent->dynamic_cap;
+		else
+			over = extent->dynamic_cap;
+	}
+	extent->dynamic_cap = fits;
+	return nt_regions_size(kernel->maps, kernel->map_count, extent);
+}
+
+/* Room for the launch's maps; with fewer records a slot where the pool has no more at the moment. */
+static enum nt_room_result take_room(struct nt_pool *pool, const struct nt_kernel *kernel, CUstream stream,
+				     struct nt_extent *extent, uint64_t *size, struct nt_room *ret)
+{
+	*size = kernel->has_dynamic_cap ? choose_cap(kernel, pool, extent)
+					: nt_regions_size(kernel->maps, kernel->map_count, extent);
+	for (;;) {
+		enum nt_room_result result = nt_pool_take(pool, stream, *size, ret);
+		if (result != NT_ROOM_FULL || extent->dynamic_cap <= 1)
+			return result;
+		extent->dynamic_cap /= 2;
+		*size = nt_regions_size(kernel->maps, kernel->map_count, extent);
+	}
 }
 
 /* Bytes up to the end of the program's last parameter. */
@@ -323,9 +374,10 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	if (verdict == SHAPE_ORIGINAL)
 		return run_original(function, launch, NEUTRINO_REASON_OCCUPANCY);
 
-	uint64_t size = nt_regions_size(kernel->maps, kernel->map_count, warps);
+	struct nt_extent extent = {.blocks = blocks, .warps = warps};
+	uint64_t size;
 	struct nt_room room;
-	switch (nt_pool_take(pool, explicit_stream(launch), size, &room)) {
+	switch (take_room(pool, kernel, explicit_stream(launch), &extent, &size, &room)) {
 	case NT_ROOM:
 		break;
 	case NT_ROOM_TOO_LARGE:
@@ -350,10 +402,11 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	record->device = (uint32_t)nt_pool_device(pool);
 	record->thread = thread_id();
 	record->variant = verdict == SHAPE_CAPPED;
+	record->dynamic_cap = extent.dynamic_cap;
 	__atomic_store_n(&record->state, NEUTRINO_LAUNCH_SUBMITTED, __ATOMIC_RELEASE);
 
 	uint8_t *block = alloca(kernel->block_size);
-	fill_block(block, kernel, (uint32_t)warps_per_block, (uint32_t)warps, room.address, addresses);
+	fill_block(block, kernel, (uint32_t)warps_per_block, &extent, room.address, addresses);
 	CUresult result =
 		submit_twin(launch, kernel, verdict == SHAPE_CAPPED ? function->capped : function->twin, block);
 	if (result == CUDA_SUCCESS) {

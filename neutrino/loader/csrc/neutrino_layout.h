@@ -6,17 +6,21 @@
 #include <stdint.h>
 
 #define NEUTRINO_LANES 32
-#define NEUTRINO_BLOCK_HEADER 8
+#define NEUTRINO_BLOCK_HEADER 16
 #define NEUTRINO_BLOCK_PER_MAP 16
 #define NEUTRINO_BLOCK_PER_VARIABLE 8
 #define NEUTRINO_REGION_ALIGN 128
 #define NEUTRINO_SUM_COPIES 32
 #define NEUTRINO_SUM_ALIGN 32
+#define NEUTRINO_DYNAMIC_CAP 0
+#define NEUTRINO_DYNAMIC_FIRST 64
+#define NEUTRINO_DYNAMIC_STEP 8
+#define NEUTRINO_DYNAMIC_MOST 1048576
 #define NEUTRINO_MAX_KERNELS 4096
 #define NEUTRINO_REASON_SLOTS 24
 #define NEUTRINO_LAUNCHES_HEADER_SIZE 4096
-#define NEUTRINO_FORMAT_VERSION 1
-#define NEUTRINO_TWINS_VERSION 2
+#define NEUTRINO_FORMAT_VERSION 2
+#define NEUTRINO_TWINS_VERSION 3
 #define NEUTRINO_LAUNCHES_MAGIC "NTLAUNCH"
 #define NEUTRINO_RESULT_MAGIC "NTRESULT"
 #define NEUTRINO_FRAME_MAGIC "NTFRAME\0"
@@ -48,6 +52,17 @@ enum neutrino_reason {
     NEUTRINO_REASON_TABLE_FULL = 19,
     NEUTRINO_REASON_ENDING = 20,
     NEUTRINO_REASON_NOT_PATCHED = 21,
+};
+
+enum neutrino_map_kind {
+    NEUTRINO_KIND_ARRAY = 0,
+    NEUTRINO_KIND_SUM = 1,
+};
+
+enum neutrino_level {
+    NEUTRINO_LEVEL_THREAD = 0,
+    NEUTRINO_LEVEL_WARP = 1,
+    NEUTRINO_LEVEL_BLOCK = 2,
 };
 
 #define NEUTRINO_REASON_WORDS \
@@ -162,7 +177,8 @@ struct neutrino_launch {
     uint32_t device;
     uint32_t thread; /* host thread id */
     uint32_t variant; /* 1: the twin under a register cap */
-    uint64_t reserved[5];
+    uint32_t dynamic_cap; /* records a slot of maps with a dynamic cap; 0: the kernel has none */
+    uint32_t reserved[9];
 };
 static_assert(sizeof(struct neutrino_launch) == 128, "launch");
 static_assert(offsetof(struct neutrino_launch, state) == 0, "state");
@@ -178,7 +194,8 @@ static_assert(offsetof(struct neutrino_launch, shared) == 72, "shared");
 static_assert(offsetof(struct neutrino_launch, device) == 76, "device");
 static_assert(offsetof(struct neutrino_launch, thread) == 80, "thread");
 static_assert(offsetof(struct neutrino_launch, variant) == 84, "variant");
-static_assert(offsetof(struct neutrino_launch, reserved) == 88, "reserved");
+static_assert(offsetof(struct neutrino_launch, dynamic_cap) == 88, "dynamic_cap");
+static_assert(offsetof(struct neutrino_launch, reserved) == 92, "reserved");
 
 /* Start of result/<kernel>.bin; the map descriptors follow, then frames. */
 struct neutrino_result_header {
@@ -201,9 +218,9 @@ static_assert(offsetof(struct neutrino_result_header, reserved) == 24, "reserved
 struct neutrino_map {
     char name[64];
     uint32_t kind; /* 0 array, 1 sum */
-    uint32_t level; /* 0 thread, 1 warp */
+    uint32_t level; /* 0 thread, 1 warp, 2 block */
     uint32_t record_size;
-    uint32_t cap;
+    uint32_t cap; /* records a slot; 0: dynamic, as the launch has it */
 };
 static_assert(sizeof(struct neutrino_map) == 80, "map");
 static_assert(offsetof(struct neutrino_map, name) == 0, "name");
@@ -219,7 +236,8 @@ struct neutrino_frame {
     uint32_t grid[3];
     uint32_t block[3];
     uint64_t size; /* bytes of the regions that follow */
-    uint64_t reserved[2];
+    uint32_t dynamic_cap; /* records a slot of maps with a dynamic cap; 0: the kernel has none */
+    uint32_t reserved[3];
 };
 static_assert(sizeof(struct neutrino_frame) == 64, "frame");
 static_assert(offsetof(struct neutrino_frame, magic) == 0, "magic");
@@ -227,7 +245,8 @@ static_assert(offsetof(struct neutrino_frame, launch) == 8, "launch");
 static_assert(offsetof(struct neutrino_frame, grid) == 16, "grid");
 static_assert(offsetof(struct neutrino_frame, block) == 28, "block");
 static_assert(offsetof(struct neutrino_frame, size) == 40, "size");
-static_assert(offsetof(struct neutrino_frame, reserved) == 48, "reserved");
+static_assert(offsetof(struct neutrino_frame, dynamic_cap) == 48, "dynamic_cap");
+static_assert(offsetof(struct neutrino_frame, reserved) == 52, "reserved");
 
 /* Start of a cache entry: what one image's twins are. Offsets count from the start of the entry. */
 struct neutrino_twins_header {

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "entry.h"
 #include "kernel.h"
 #include "trace.h"
 
@@ -219,7 +220,7 @@ static void give_small(struct nt_pool *pool, struct nt_segment *segment)
 
 static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
 {
-	if (size > CHUNKS * pool->chunk_size)
+	if (size > nt_pool_most(pool))
 		return NT_ROOM_TOO_LARGE;
 	uint64_t chunks = (size + pool->chunk_size - 1) / pool->chunk_size;
 	struct nt_stream *stream = find_stream(pool, handle, true);
@@ -328,6 +329,11 @@ struct nt_pool *nt_pool_find(CUcontext context)
 			return __atomic_load_n(&pools[i].state, __ATOMIC_ACQUIRE) == POOL_READY ? &pools[i] : NULL;
 	}
 	return NULL;
+}
+
+uint64_t nt_pool_most(const struct nt_pool *pool)
+{
+	return CHUNKS * pool->chunk_size;
 }
 
 CUdevice nt_pool_device(const struct nt_pool *pool)
@@ -537,7 +543,47 @@ static struct neutrino_frame frame_of(const struct nt_slot *slot)
 	memcpy(frame.magic, NEUTRINO_FRAME_MAGIC, sizeof(frame.magic));
 	memcpy(frame.grid, launch->grid, sizeof(frame.grid));
 	memcpy(frame.block, launch->block, sizeof(frame.block));
+	frame.dynamic_cap = launch->dynamic_cap;
 	return frame;
+}
+
+static uint32_t largest(const uint32_t *counts, uint64_t size)
+{
+	uint32_t found = 0;
+
+	for (uint64_t i = 0; i < size / sizeof(*counts); i++)
+		found = counts[i] > found ? counts[i] : found;
+	return found;
+}
+
+/*
+ * What the slots of dynamic maps counted, for the caps of later launches. data: bytes [begin, begin + size) of the
+ * launch's regions, begin a multiple of 4.
+ */
+static void learn_wanted(const struct nt_slot *slot, const uint8_t *data, uint64_t begin, uint64_t size)
+{
+	const struct neutrino_launch *launch = nt_trace_launch_at(slot->launch);
+	struct nt_kernel *kernel = slot->kernel;
+	uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
+	uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
+	struct nt_extent extent = {blocks, blocks * ((threads + NEUTRINO_LANES - 1) / NEUTRINO_LANES),
+				   launch->dynamic_cap};
+	uint32_t wanted = __atomic_load_n(&kernel->wanted, __ATOMIC_RELAXED);
+	uint64_t offset = 0;
+
+	for (uint32_t i = 0; i < kernel->map_count; i++) {
+		struct nt_region region;
+		offset = nt_region_of(&kernel->maps[i], &extent, offset, &region);
+		uint64_t from = region.counts > begin ? region.counts : begin;
+		uint64_t to = region.counts + region.counts_size;
+		to = to < begin + size ? to : begin + size;
+		if (kernel->maps[i].cap != NEUTRINO_DYNAMIC_CAP || from >= to)
+			continue;
+		uint32_t found = largest((const uint32_t *)(const void *)(data + (from - begin)), to - from);
+		wanted = found > wanted ? found : wanted;
+	}
+	/* That it wanted nothing is known, too. */
+	__atomic_store_n(&kernel->wanted, wanted ? wanted : 1, __ATOMIC_RELAXED);
 }
 
 static void settle(const struct nt_slot *slot, bool written, uint64_t offset)
@@ -597,7 +643,10 @@ static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32
 				continue;
 			struct neutrino_frame frame = frame_of(slot);
 			memcpy(frames + used, &frame, sizeof(frame));
-			memcpy(frames + used + sizeof(frame), pool->staging + (slot->offset * UNIT - begin), slot->size);
+			const uint8_t *data = pool->staging + (slot->offset * UNIT - begin);
+			memcpy(frames + used + sizeof(frame), data, slot->size);
+			if (copied && kernel->has_dynamic_cap)
+				learn_wanted(slot, data, 0, slot->size);
 			used += sizeof(frame) + slot->size;
 		}
 		bool written = copied && append_frames(kernel, used, &first);
@@ -630,6 +679,8 @@ static void drain_large(struct nt_pool *pool, struct nt_segment *segment)
 		uint64_t offset;
 		struct iovec part = {pool->staging, piece};
 		written = copy_back(pool, segment->address + done, piece);
+		if (written && slot->kernel->has_dynamic_cap)
+			learn_wanted(slot, pool->staging, done, piece);
 		if (written && done == 0)
 			written = framed = append_frames(slot->kernel, sizeof(frame), &first);
 		if (written)

@@ -46,6 +46,9 @@ struct nt_pool *nt_pool_find(CUcontext context);
 /* Whether a pool was made for the context, is being made, or could not be. */
 bool nt_pool_known(CUcontext context);
 
+/* Bytes of the largest launch that the pool can take. */
+uint64_t nt_pool_most(const struct nt_pool *pool);
+
 /* Ordinal of the pool's device. */
 CUdevice nt_pool_device(const struct nt_pool *pool);
 

@@ -405,6 +405,7 @@ static struct kernel_row *kernel_of(struct image *image, const char *name)
 	if (row->kernel.reason == NEUTRINO_REASON_PROBED) {
 		row->kernel.maps = image->entry.maps;
 		row->kernel.map_count = image->entry.header->maps;
+		row->kernel.has_dynamic_cap = nt_has_dynamic_cap(row->kernel.maps, row->kernel.map_count);
 		row->kernel.parameters = (const void *)(image->entry.data + row->twin->parameters_offset);
 		row->kernel.parameter_count = row->twin->parameters;
 		row->kernel.block_offset = row->twin->block_offset;
