@@ -12,14 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from neutrino.probing.layout import (
+    BLOCK_DYNAMIC_CAP,
     BLOCK_HEADER,
     BLOCK_PER_MAP,
     BLOCK_PER_VARIABLE,
+    BLOCK_WARP_CAPACITY,
+    BLOCK_WARPS_PER_BLOCK,
     LANES,
     SUM_COPIES,
+    has_counts,
     sum_stride,
 )
-from neutrino.probing.model import Field, Level, Map, MapKind, ProbeSet, Save, ScalarType, Snippet
+from neutrino.probing.model import DYNAMIC_CAP, Field, Level, Map, MapKind, ProbeSet, Save, ScalarType, Snippet
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.instruction import split_operands
 from neutrino.ptx.module import TYPE_BYTES
@@ -99,6 +103,20 @@ def _no_helpers(helper: str, element: str | None) -> Value:
     raise UnsupportedError(f"{helper} has no meaning at the kernel's entry and ends")
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A register that lives through the kernel. type: without its dot; initial: its first value, as an operand."""
+
+    name: str
+    type: str
+    initial: str
+
+    @property
+    def declaration(self) -> str:
+        """Its ``.reg`` directive."""
+        return f".reg .{self.type} {self.name};"
+
+
 class Scratch:
     """Names of private registers. What is taken is handed out again after ``release(mark)``."""
 
@@ -147,11 +165,18 @@ class Code:
         return self.lines + self.stores
 
 
+# Levels from few threads to all.
+_WIDER = {Level.BLOCK: (Level.WARP, Level.THREAD), Level.WARP: (Level.THREAD,), Level.THREAD: ()}
+
+
 @dataclass(frozen=True)
 class _Slot:
-    """warp, lane: 32-bit registers; inside: predicate, this thread has a slot in the launch's regions."""
+    """index, lane: 32-bit registers; inside: predicate, this thread has a slot in the launch's regions.
 
-    warp: str
+    index: of the warp in the grid, at block level of the block.
+    """
+
+    index: str
     lane: str
     inside: str
 
@@ -172,20 +197,32 @@ class Emission:
 
     prefix: starts every private register and occurs nowhere in the module. block: name of the probe block's
     parameter. Raises UnsupportedError for what cannot be written.
+
+    kernel: for the body of a function that a kernel calls, the kernel's own emission; block is then the register
+    that holds the address of its state, which begins as the probe block does (``functions.py``).
     """
 
-    def __init__(self, probes: ProbeSet, prefix: str, block: str, architecture: int) -> None:
+    def __init__(
+        self, probes: ProbeSet, prefix: str, block: str, architecture: int, kernel: Emission | None = None
+    ) -> None:
         self._probes = probes
         self._prefix = prefix
         self._block = block
+        self._space = "param" if kernel is None else "local"
         self._architecture = architecture
         self._index = {entry.name: index for index, entry in enumerate(probes.maps)}
         self._types = {register.name: register.type for register in probes.registers}
         self._used: set[str] = set()
-        self._written: dict[Level, set[str]] = {level: set() for level in Level}
-        self._named: dict[Level, set[str]] = {level: set() for level in Level}
+        self._written: dict[Level, set[str]] = kernel._written if kernel else {level: set() for level in Level}
+        self._named: dict[Level, set[str]] = kernel._named if kernel else {level: set() for level in Level}
         self._sums: dict[tuple[int, int], str] = {}
         self._counters: dict[int, str] = {}
+        # Of the kernel and all its functions.
+        self._all_sums: dict[tuple[int, int], str] = kernel._all_sums if kernel else {}
+        self._all_counters: dict[int, str] = kernel._all_counters if kernel else {}
+        self._variables: set[int] = set()
+        self.changed: set[str] = set()
+        self.block_reads: dict[int, str] = {}
         self._products: list[tuple[str, str]] = []
         self.scratch = Scratch(f"{prefix}t")
         self.arithmetic: dict[str, int] = {}
@@ -194,8 +231,8 @@ class Emission:
         """Tell, before any code is written, that the kernel will hold this snippet.
 
         A register that no snippet of the kernel writes keeps its initial value, so that a sum over it is
-        known. One that a snippet at warp level writes and one at thread level names has to stay what it is in
-        the other lanes.
+        known. One that a snippet at warp or block level writes and one at a wider level names has to stay what
+        it is in the other lanes.
         """
         self._written[level] |= _written_by(snippet)
         for statement in snippet.statements:
@@ -206,6 +243,7 @@ class Emission:
 
     def variable(self, index: int) -> str:
         """The register that holds the address of the index-th module variable, from entry on."""
+        self._variables.add(index)
         return f"{self._prefix}v{index}"
 
     def product_copy(self, kind: str) -> str:
@@ -234,8 +272,10 @@ class Emission:
         waits: the stores will be put further down, so that what they read is copied.
         """
         code = Code([], [])
+        self.changed |= {self._register(name) for name in _written_by(snippet) if name in self._types}
         slots: dict[Level, _Slot] = {}
-        if level is Level.WARP and not self._named[Level.THREAD].isdisjoint(_written_by(snippet)):
+        written = _written_by(snippet) if level is not Level.THREAD else set()
+        if not all(self._named[wider].isdisjoint(written) for wider in _WIDER[level]):
             slot = self._slot(level, code.lines, slots)
             guard = Guard(self._guarded(slot.inside, guard, code.lines), False)
         context = _Context(code, slots, guard, waits)
@@ -254,40 +294,57 @@ class Emission:
         return code
 
     def entry(self, variables: int) -> tuple[list[str], list[str]]:
-        """Declarations, and the instructions that give private registers their first values. Call it last."""
-        declarations = self.scratch.declarations()
-        declarations += [f".reg .{kind} {name};" for name, kind in self._products]
+        """Declarations, and the instructions that give a kernel's registers their first values. Call it last."""
+        declarations = self._declarations()
         first = []
-        for register in self._probes.registers:
-            if register.name not in self._used:
-                continue
-            name = self._register(register.name)
-            declarations.append(f".reg .{register.type} {name};")
-            first.append(
-                f"mov.{_move_type(register.type)} {name}, {_initial(register.type, register.initial)};"
-            )
-        for (index, number), name in self._sums.items():
-            kind = _unsigned(self._probes.maps[index].fields[number])
-            declarations.append(f".reg .{kind} {name};")
-            first.append(f"mov.{kind} {name}, 0;")
-        for name in self._counters.values():
-            declarations.append(f".reg .u32 {name};")
-            first.append(f"mov.u32 {name}, 0;")
-        at = BLOCK_HEADER + BLOCK_PER_MAP * len(self._probes.maps)
+        for kept in self.kept:
+            declarations.append(kept.declaration)
+            first.append(f"mov.{_move_type(kept.type)} {kept.name}, {kept.initial};")
         for index in range(variables):
             declarations.append(f".reg .u64 {self.variable(index)};")
-            first.append(
-                f"ld.param.u64 {self.variable(index)}, [{self._block}+{at + BLOCK_PER_VARIABLE * index}];"
-            )
+            first.append(self._from_block("u64", self.variable(index), self._variable_offset(index)))
         return declarations, first
+
+    def function_entry(self) -> tuple[list[str], list[str]]:
+        """Declarations of a called function, without loads of what is kept, and loads of variables' addresses.
+
+        Call it last.
+        """
+        declarations = self._declarations() + [kept.declaration for kept in self.kept]
+        first = []
+        for index in sorted(self._variables):
+            declarations.append(f".reg .u64 {self.variable(index)};")
+            first.append(self._from_block("u64", self.variable(index), self._variable_offset(index)))
+        return declarations, first
+
+    def _declarations(self) -> list[str]:
+        return self.scratch.declarations() + [f".reg .{kind} {name};" for name, kind in self._products]
+
+    def _variable_offset(self, index: int) -> int:
+        return BLOCK_HEADER + BLOCK_PER_MAP * len(self._probes.maps) + BLOCK_PER_VARIABLE * index
+
+    @property
+    def kept(self) -> list[Kept]:
+        """Registers that the code names and that live from the kernel's entry to its exit."""
+        found = [
+            Kept(self._register(entry.name), entry.type, _initial(entry.type, entry.initial))
+            for entry in self._probes.registers
+            if entry.name in self._used
+        ]
+        for (index, number), name in self._sums.items():
+            found.append(Kept(name, _unsigned(self._probes.maps[index].fields[number]), "0"))
+        found += [Kept(name, "u32", "0") for name in self._counters.values()]
+        return found
 
     @property
     def has_end(self) -> bool:
         """Sums or counts have to be stored when a thread ends."""
-        return bool(self._sums or self._counters)
+        return bool(self._all_sums or self._all_counters)
 
     def end(self) -> list[str]:
-        """Counts and sums, to be stored where a thread ends."""
+        """Counts and sums, to be stored where a thread ends: those of the kernel and its functions so far."""
+        self._sums = dict(self._all_sums)
+        self._counters = dict(self._all_counters)
         lines: list[str] = []
         slots: dict[Level, _Slot] = {}
         for index, counter in self._counters.items():
@@ -409,10 +466,12 @@ class Emission:
         return self._copied(value, lines).text if value.type in _FLOATING else value.text
 
     def _slot(self, level: Level, lines: list[str], slots: dict[Level, _Slot]) -> _Slot:
-        """Warp index, lane, and whether this thread owns a slot at the level and the launch has room for
-        it."""
-        if level in slots:
-            return slots[level]
+        """The slot of this thread at the level, and whether it owns one and the launch has room for it."""
+        if level not in slots:
+            slots[level] = self._block_slot(lines) if level is Level.BLOCK else self._warp_slot(level, lines)
+        return slots[level]
+
+    def _warp_slot(self, level: Level, lines: list[str]) -> _Slot:
         warp, lane, a, b, c = (self.scratch.take("b32") for _ in range(5))
         inside = self.scratch.take("pred")
         lines += [
@@ -423,24 +482,40 @@ class Emission:
             f"mov.u32 {b}, %ntid.x;",
             f"mov.u32 {c}, %tid.x;",
             f"mad.lo.u32 {lane}, {a}, {b}, {c};",
-            f"mov.u32 {a}, %ctaid.z;",
-            f"mov.u32 {b}, %nctaid.y;",
-            f"mov.u32 {c}, %ctaid.y;",
-            f"mad.lo.u32 {a}, {a}, {b}, {c};",
-            f"mov.u32 {b}, %nctaid.x;",
-            f"mov.u32 {c}, %ctaid.x;",
-            f"mad.lo.u32 {a}, {a}, {b}, {c};",
-            f"ld.param.u32 {b}, [{self._block}];",
+            *_block_index(a, b, c),
+            self._from_block("u32", b, BLOCK_WARPS_PER_BLOCK),
             f"shr.u32 {c}, {lane}, 5;",
             f"mad.lo.u32 {warp}, {a}, {b}, {c};",
             f"and.b32 {lane}, {lane}, {LANES - 1};",
-            f"ld.param.u32 {b}, [{self._block}+4];",
+            self._from_block("u32", b, BLOCK_WARP_CAPACITY),
             f"setp.lt.u32 {inside}, {warp}, {b};",
         ]
         if level is Level.WARP:
             lines.append(f"setp.eq.and.u32 {inside}, {lane}, 0, {inside};")
-        slots[level] = _Slot(warp, lane, inside)
-        return slots[level]
+        return _Slot(warp, lane, inside)
+
+    def _block_slot(self, lines: list[str]) -> _Slot:
+        block, lane, a, b = (self.scratch.take("b32") for _ in range(4))
+        inside = self.scratch.take("pred")
+        lines += [
+            *_block_index(block, a, b),
+            self._from_block("u32", a, BLOCK_WARPS_PER_BLOCK),
+            f"mul.lo.u32 {a}, {block}, {a};",
+            self._from_block("u32", b, BLOCK_WARP_CAPACITY),
+            f"setp.lt.u32 {inside}, {a}, {b};",
+            f"mov.u32 {lane}, %tid.x;",
+            f"mov.u32 {a}, %tid.y;",
+            f"or.b32 {lane}, {lane}, {a};",
+            f"mov.u32 {a}, %tid.z;",
+            f"or.b32 {lane}, {lane}, {a};",
+            f"setp.eq.and.u32 {inside}, {lane}, 0, {inside};",
+        ]
+        return _Slot(block, lane, inside)
+
+    def _from_block(self, kind: str, register: str, offset: int) -> str:
+        """A load from the probe block."""
+        self.block_reads[offset] = kind
+        return f"ld.{self._space}.{kind} {register}, [{self._block}{f'+{offset}' if offset else ''}];"
 
     def _guarded(self, inside: str, guard: Guard | None, lines: list[str]) -> str:
         if guard is None:
@@ -464,15 +539,26 @@ class Emission:
         takes_part = self._guarded(slot.inside, context.guard, lines)
         lanes = LANES if target.level is Level.THREAD else 1
         base = self.scratch.take("b64")
-        lines.append(f"ld.param.u64 {base}, [{self._block}+{BLOCK_HEADER + BLOCK_PER_MAP * index}];")
-        self._scaled(base, slot.warp, target.cap * lanes * target.size, lines)
+        lines.append(self._from_block("u64", base, BLOCK_HEADER + BLOCK_PER_MAP * index))
+        cap = str(target.cap)
+        if target.cap == DYNAMIC_CAP:
+            cap, first = self.scratch.take("b32"), self.scratch.take("b64")
+            lines += [
+                self._from_block("u32", cap, BLOCK_DYNAMIC_CAP),
+                f"mul.wide.u32 {first}, {slot.index}, {cap};",
+                f"mad.lo.u64 {base}, {first}, {lanes * target.size}, {base};",
+            ]
+        else:
+            self._scaled(base, slot.index, target.cap * lanes * target.size, lines)
         if lanes > 1:
             self._scaled(base, slot.lane, target.size, lines)
         stores = takes_part
-        if target.cap > 1:
-            counter = self._counters.setdefault(index, f"{self._prefix}k{index}")
+        if has_counts(target):
+            counter = self._all_counters.setdefault(index, f"{self._prefix}k{index}")
+            self._counters[index] = counter
+            self.changed.add(counter)
             stores = self.scratch.take("pred")
-            lines.append(f"setp.lt.and.u32 {stores}, {counter}, {target.cap}, {takes_part};")
+            lines.append(f"setp.lt.and.u32 {stores}, {counter}, {cap}, {takes_part};")
             self._scaled(base, counter, lanes * target.size, lines)
             lines.append(f"@{takes_part} add.u32 {counter}, {counter}, 1;")
         for where, kind, text in self._packed(target, values, lines, context.waits):
@@ -524,8 +610,8 @@ class Emission:
         lines = context.code.lines
         index = self._index[target.name]
         prefix = context.guard.prefix if context.guard else ""
-        if target.level is Level.WARP:
-            slot = self._slot(Level.WARP, lines, context.slots)
+        if target.level is not Level.THREAD:
+            slot = self._slot(target.level, lines, context.slots)
             prefix = f"@{self._guarded(slot.inside, context.guard, lines)} "
         for number, (field, value, operand) in enumerate(
             zip(target.fields, values, save.operands, strict=True)
@@ -536,7 +622,9 @@ class Emission:
                 )
             if self._is_zero(operand.strip()):
                 continue
-            name = self._sums.setdefault((index, number), f"{self._prefix}s{index}_{number}")
+            name = self._all_sums.setdefault((index, number), f"{self._prefix}s{index}_{number}")
+            self._sums[index, number] = name
+            self.changed.add(name)
             text = self._as_bits(self._converted(value, field, lines), lines)
             kind = _unsigned(field)
             lines.append(f"{prefix}add.{kind} {name}, {name}, {text};")
@@ -550,9 +638,9 @@ class Emission:
         target = self._probes.maps[index]
         slot = self._slot(target.level, lines, slots)
         base = self.scratch.take("b64")
-        lines.append(f"ld.param.u64 {base}, [{self._block}+{BLOCK_HEADER + BLOCK_PER_MAP * index + 8}];")
+        lines.append(self._from_block("u64", base, BLOCK_HEADER + BLOCK_PER_MAP * index + 8))
         lanes = LANES if target.level is Level.THREAD else 1
-        self._scaled(base, slot.warp, 4 * lanes, lines)
+        self._scaled(base, slot.index, 4 * lanes, lines)
         if lanes > 1:
             self._scaled(base, slot.lane, 4, lines)
         lines.append(f"@{slot.inside} st.global.u32 [{base}], {counter};")
@@ -563,7 +651,7 @@ class Emission:
         lines += [
             f"mov.u32 {copy}, %smid;",
             f"and.b32 {copy}, {copy}, {SUM_COPIES - 1};",
-            f"ld.param.u64 {base}, [{self._block}+{BLOCK_HEADER + BLOCK_PER_MAP * index}];",
+            self._from_block("u64", base, BLOCK_HEADER + BLOCK_PER_MAP * index),
         ]
         self._scaled(base, copy, sum_stride(self._probes.maps[index].size), lines)
         return base
@@ -605,6 +693,19 @@ class Emission:
             f"add.u64 {total}, {total}, {shifted};",
         ]
         return total
+
+
+def _block_index(index: str, a: str, b: str) -> list[str]:
+    """The block's linear index in the grid; a and b are for other numbers meanwhile."""
+    return [
+        f"mov.u32 {index}, %ctaid.z;",
+        f"mov.u32 {a}, %nctaid.y;",
+        f"mov.u32 {b}, %ctaid.y;",
+        f"mad.lo.u32 {index}, {index}, {a}, {b};",
+        f"mov.u32 {a}, %nctaid.x;",
+        f"mov.u32 {b}, %ctaid.x;",
+        f"mad.lo.u32 {index}, {index}, {a}, {b};",
+    ]
 
 
 def _written_by(snippet: Snippet) -> set[str]:

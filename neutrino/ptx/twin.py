@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from neutrino.errors import PtxError
-from neutrino.probing.layout import Reason, align_up, block_size
+from neutrino.probing.layout import Reason, align_up, block_size, has_counts
 from neutrino.probing.model import Level, MapKind, Probe, ProbeSet, Save, ScalarType, Snippet
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.body import Body
@@ -269,7 +269,7 @@ class _ModuleProber:
         self._plain: dict[str, bool] = {}
         self._matching: dict[str, tuple[Probe, ...]] = {}
         self.has_end_work = bool(self.kernel_after) or any(
-            isinstance(statement, Save) and (statement.map.kind is MapKind.SUM or statement.map.cap > 1)
+            isinstance(statement, Save) and (statement.map.kind is MapKind.SUM or has_counts(statement.map))
             for probe in probes.probes
             for snippet in (probe.before, probe.after)
             if snippet
