@@ -1,0 +1,174 @@
+"""What patching, checking and restoring a library of 2.6 GB costs beside the same one without the bulk.
+
+    python -m bench.ahead_size record             writes bench/results/ahead_size.json
+    python -m bench.ahead_size judge              recomputes the verdicts
+
+The library is that of ``examples/embedded``, its device code behind a ``.bss`` of 2.6 GB, which is in the file then,
+filled here with other bytes than zeros: offsets of containers are above 2 GiB. It is patched in turns with the small
+one, whose ``ptxas`` commands are the same; what is still to be written to the disk is written between the runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.tree import tree_hash
+
+Json = Any
+_ROOT = Path(__file__).resolve().parent.parent
+RESULTS = _ROOT / "bench" / "results" / "ahead_size.json"
+SIZE = 2_600_000_000
+MOST_SECONDS = 5.0
+"""That patching a library of SIZE takes more than the small one."""
+MOST_BYTES = 200 << 20
+FEWEST = 3
+"""Rounds that count."""
+_PATCH = [sys.executable, "-m", "neutrino.cli.patch"]
+_BEHIND_BSS = "SECTIONS { .nv_fatbin : { *(.nv_fatbin) } } INSERT AFTER .bss;\n"
+_BLOCK = 1 << 26
+
+
+def record(folder: Path, rounds: int, size: int = SIZE) -> Json:
+    """Raw samples: seconds and peak bytes, run by run. folder: with room for three times SIZE. size: of the bulk."""
+    libraries = {"small": folder / "libsmall.so", "big": folder / "libbig.so"}
+    _link(folder, libraries["small"])
+    _link(folder, libraries["big"], size)
+    _fill(libraries["big"])
+    results: Json = {"tree": tree_hash(_ROOT), "python": platform.python_version()}
+    for name, path in libraries.items():
+        results[name] = {"bytes": path.stat().st_size, "patch": [], "check": [], "restore": [], "restored": []}
+    for _ in range(rounds):
+        for name, path in libraries.items():
+            _measure(results[name], path)
+    return results
+
+
+def _measure(row: Json, library: Path) -> None:
+    patched, restored = library.with_suffix(".patched"), library.with_suffix(".restored")
+    row["patch"].append(_run([*_PATCH, library, "-p", "block_sched", "--arch", "sm_90", "-o", patched]))
+    row["check"].append(_run([*_PATCH, "--check", patched]))
+    row["restore"].append(_run([*_PATCH, "--restore", patched, "-o", restored]))
+    row["restored"].append(_digest(restored) == _digest(library))
+    patched.unlink()
+    restored.unlink()
+
+
+def judge(results: Json) -> list[str]:
+    """What of the results is not as it must be; nothing when all is."""
+    wrong = []
+    big, small = results["big"], results["small"]
+    if big["bytes"] < SIZE:
+        wrong.append(f"{big['bytes']} bytes, at least {SIZE}")
+    if min(len(row[what]) for row in (big, small) for what in ("patch", "check", "restore")) < FEWEST:
+        wrong.append(f"fewer than {FEWEST} rounds")
+    elif extra(results) > MOST_SECONDS:
+        wrong.append(f"{extra(results):.2f} s more than the small library, at most {MOST_SECONDS}")
+    peak = max(run["peak_bytes"] for what in ("patch", "check", "restore") for run in big[what])
+    if peak > MOST_BYTES:
+        wrong.append(f"{peak >> 20} MiB of memory, at most {MOST_BYTES >> 20}")
+    if not all((*big["restored"], *small["restored"])):
+        wrong.append("not restored")
+    return wrong
+
+
+def extra(results: Json, what: str = "patch") -> float:
+    """Seconds that the big library takes more than the small one, by the medians."""
+    big, small = (statistics.median(run["seconds"] for run in results[name][what]) for name in ("big", "small"))
+    return big - small
+
+
+def table(results: Json) -> str:
+    """The figures for people, a library a line."""
+    lines = []
+    for name in ("small", "big"):
+        words = []
+        for what in ("patch", "check", "restore"):
+            runs = results[name][what]
+            seconds = statistics.median(run["seconds"] for run in runs)
+            words.append(f"{what} {seconds:.2f} s, {max(run['peak_bytes'] for run in runs) >> 20} MiB")
+        lines.append(f"{results[name]['bytes'] / 1e6:.1f} MB: {'; '.join(words)}")
+    return "\n".join([*lines, f"patching the big one: {extra(results):.2f} s more (limit {MOST_SECONDS})"])
+
+
+def _link(folder: Path, library: Path, bulk: int = 0) -> None:
+    example = _ROOT / "examples" / "embedded"
+    subprocess.run(
+        ["make", "-s", "-C", example, f"OUT={folder}", f"PYTHON={sys.executable}", str(folder / "fatbin.S")], check=True
+    )
+    (folder / "behind_bss").write_text(_BEHIND_BSS)
+    (folder / "bulk.c").write_text(f"char bulk[{bulk}l];\n" if bulk else "")
+    options = ["-O2", "-fPIC", "-shared", *([f"-Wl,-T,{folder}/behind_bss"] if bulk else [])]
+    sources = [example / "vector.c", folder / "fatbin.S", folder / "bulk.c"]
+    command = [os.environ.get("CC", "cc"), *options, "-o", library, *sources, "-ldl"]
+    subprocess.run([str(word) for word in command], check=True)
+
+
+def _fill(library: Path) -> None:
+    """Put other bytes than zeros into the bulk, which is all but the file's first and last blocks."""
+    noise = os.urandom(_BLOCK)
+    with library.open("r+b") as file:
+        size = os.fstat(file.fileno()).st_size
+        begin = _BLOCK
+        while begin + 2 * _BLOCK < size:
+            os.pwrite(file.fileno(), noise, begin)
+            begin += _BLOCK
+
+
+def _run(command: Sequence[str | Path]) -> Json:
+    os.sync()
+    begin = time.perf_counter()
+    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, cwd=_ROOT)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begin
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command}: exit status {process.returncode}")
+    # ru_maxrss is in KiB (getrusage(2)); pages of a file that is mapped count, though they can go at any time.
+    return {
+        "seconds": round(seconds, 6),
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 6),
+        "peak_bytes": usage.ru_maxrss << 10,
+    }
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above. Returns 1 when a bound is not met."""
+    parser = argparse.ArgumentParser(prog="python -m bench.ahead_size")
+    parser.add_argument("action", choices=("record", "judge"))
+    parser.add_argument("--folder", type=Path, help="for the libraries (default: the system's for temporary files)")
+    parser.add_argument("--rounds", type=int, default=FEWEST)
+    parser.add_argument("--size", type=int, default=SIZE, help="bytes of the bulk")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where the raw samples go, as JSON")
+    options = parser.parse_args(arguments)
+    if options.action == "record":
+        with tempfile.TemporaryDirectory(prefix="neutrino-size-", dir=options.folder) as name:
+            results = record(Path(name), options.rounds, options.size)
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
+    else:
+        results = json.loads(options.out.read_text())
+    print(table(results))
+    wrong = judge(results)
+    for line in wrong:
+        print(f"not met: {line}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
