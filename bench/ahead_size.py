@@ -5,7 +5,8 @@
 
 The library is that of ``examples/embedded``, its device code behind a ``.bss`` of 2.6 GB, which is in the file then,
 filled here with other bytes than zeros: offsets of containers are above 2 GiB. It is patched in turns with the small
-one, whose ``ptxas`` commands are the same; what is still to be written to the disk is written between the runs.
+one, whose ``ptxas`` commands are the same, and with plain copies. What is still to be written to the disk is written
+between the runs.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def record(folder: Path, rounds: int, size: int = SIZE) -> Json:
     _fill(libraries["big"])
     results: Json = {"tree": tree_hash(_ROOT), "python": platform.python_version()}
     for name, path in libraries.items():
-        results[name] = {"bytes": path.stat().st_size, "patch": [], "check": [], "restore": [], "restored": []}
+        results[name] = {"bytes": path.stat().st_size, "copy": [], "patch": [], "check": [], "restore": [], "restored": []}
     for _ in range(rounds):
         for name, path in libraries.items():
             _measure(results[name], path)
@@ -57,6 +58,8 @@ def record(folder: Path, rounds: int, size: int = SIZE) -> Json:
 
 def _measure(row: Json, library: Path) -> None:
     patched, restored = library.with_suffix(".patched"), library.with_suffix(".restored")
+    row["copy"].append(_run(["cp", library, patched]))
+    patched.unlink()
     row["patch"].append(_run([*_PATCH, library, "-p", "block_sched", "--arch", "sm_90", "-o", patched]))
     row["check"].append(_run([*_PATCH, "--check", patched]))
     row["restore"].append(_run([*_PATCH, "--restore", patched, "-o", restored]))
@@ -94,7 +97,7 @@ def table(results: Json) -> str:
     lines = []
     for name in ("small", "big"):
         words = []
-        for what in ("patch", "check", "restore"):
+        for what in ("copy", "patch", "check", "restore"):
             runs = results[name][what]
             seconds = statistics.median(run["seconds"] for run in runs)
             words.append(f"{what} {seconds:.2f} s, {max(run['peak_bytes'] for run in runs) >> 20} MiB")
