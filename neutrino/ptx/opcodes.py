@@ -331,7 +331,8 @@ class Opcode:
 
     name: the dotted parts that name it, each with its alternatives. section: number and title in the manual.
     version: PTX ISA version since which there is one. architecture: ``sm_80`` or ``sm_90a``, the first with it.
-    operands: their roles in order, the optional ones too. classes: words of ``model.CLASSES``. asynchronous: its
+    operands: their roles in order, the optional ones too. variadic: the last may stand any
+    number of times. classes: words of ``model.CLASSES``. asynchronous: its
     result is there only after a later wait.
     """
 
@@ -341,6 +342,7 @@ class Opcode:
     architecture: str
     operands: tuple[Role, ...]
     required: int
+    variadic: bool
     classes: frozenset[str]
     measure: Measure | None
     asynchronous: bool
@@ -386,6 +388,7 @@ def _opcode(section: str, row: _Row) -> Opcode:
         f"sm_{architecture}",
         tuple(Role(word.rstrip("?*")) for word in words),
         sum(word[-1] not in "?*" for word in words),
+        any(word[-1] == "*" for word in words),
         frozenset(classes.split()),
         next((Measure(word) for word in marked - {"asynchronous"}), None),
         "asynchronous" in marked,

@@ -6,41 +6,49 @@ What passes here assembles in the kernel, as far as the snippet alone decides; t
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import dataclass
 
 from neutrino.errors import Diagnostic, ProbeError
-from neutrino.probing.model import Field, Instruction, Probe, ProbeSet, Register, Save, Span
+from neutrino.probing.model import CLASSES, Field, Instruction, Level, Pattern, Probe, ProbeSet, Register, Save, Span
 from neutrino.probing.nearest import nearest
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
-from neutrino.ptx.snippet_table import FORBIDDEN, FORMS, NO_AFTER, OPCODES
+from neutrino.ptx.opcodes import FIRST_PARTS, NO_AFTER
+from neutrino.ptx.snippet_faults import FAULTS
+from neutrino.ptx.snippet_forms import Form, find_form, forms, is_collective
+from neutrino.ptx.snippet_helpers import HELPER, HELPER_TYPES, HELPERS, Side, misplaced
+from neutrino.ptx.snippet_table import FORBIDDEN, REASONS
 
-_TYPE = re.compile(r"(pred)|([busf])(8|16|32|64)|(f16x2)")
-_INSTRUCTION = re.compile(r"(?:@(!?)\s*(\S+)\s+)?([A-Za-z_][\w.:]*)\s*(.*)", re.DOTALL)
-_INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|0[0-7]*U?|[1-9]\d*U?)")
-_FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?")
-_HELPER = re.compile(r"(OUT|IN[123])(\.[yzw])?|ADDR|BYTES")
-_WORD = re.compile(r"[%!]?[\w$.]+(?:::\w+)?|\S")
-_HELPERS = ("OUT", "IN1", "IN2", "IN3", "ADDR", "BYTES")
-_ASYNCHRONOUS = (("wgmma",), ("tcgen05",), ("cp",))
+_INSTRUCTION = re.compile(
+    r"(?:@ ?!? ?(?P<guard>[^\s!@]+) )?(?P<opcode>[A-Za-z_][\w.:]*)(?: (?P<operands>.*))?", re.ASCII
+)
+_LABEL = re.compile(r"[\w$%]+\s*:(?!:)", re.ASCII)
+_NOT_ASCII = re.compile(r"[^\x20-\x7e]")
+_INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|0[0-7]*U?|[1-9]\d*U?)", re.ASCII)
+_FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_MOST_DIGITS = 80
+"""Of an integer; binary ones have 64. Python refuses to convert thousands."""
+_FAR = 64
+"""Lines behind a statement's first in which its words are looked for."""
+_PACKED = frozenset({"f16", "f16x2", "bf16", "bf16x2", "u16x2", "s16x2"})
+"""Types without immediates."""
+_REGISTERS = {"bf16": "b16", "bf16x2": "b32", "u16x2": "b32", "s16x2": "b32"}
+"""The register types of those that have none of their own (PTX ISA 9.0, 9.7.4)."""
+_MANY_NAMES = 2000
+"""So many registers are not compared with a misspelt word."""
 
 
 def check_snippets(probe_set: ProbeSet) -> None:
-    """Verify every snippet and tracepoint of the set. Raises ProbeError with all faults, in file order."""
+    """Verify every snippet and tracepoint of the set. Raises ProbeError with all faults, in file order.
+
+    Files for another platform than ``cuda`` hold no PTX and are passed by.
+    """
     diagnostics: list[Diagnostic] = []
     for part in probe_set.parts or (probe_set,):
-        diagnostics += _Checker(part).check()
+        if part.platform == "cuda":
+            diagnostics += _Checker(part).check()
     if diagnostics:
         raise ProbeError(diagnostics)
-
-
-@dataclass(frozen=True)
-class _Side:
-    """Where a snippet goes."""
-
-    probe: Probe
-    after: bool
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,7 @@ class _Use:
 
     opcode: str
     types: tuple[str, ...]
-    side: _Side
+    side: Side
 
     def wanted(self, kind: str) -> str:
         """The type of an operand, from its word in the table."""
@@ -59,42 +67,9 @@ class _Use:
             return self.types[1]
         if kind == "w":
             return f"{self.types[0][0]}{2 * _bits(self.types[0])}"
-        if kind in {"p", "pp"}:
+        if kind == "p":
             return "pred"
-        return "b32" if kind == "i" else kind
-
-
-@dataclass(frozen=True)
-class _Form:
-    slots: tuple[frozenset[str], ...]
-    optional: tuple[bool, ...]
-    operands: tuple[str, ...]
-
-    def types(self, modifiers: list[str]) -> tuple[str, ...] | None:
-        """The types among the modifiers when they fit this form, else None."""
-        rest = list(modifiers)
-        for slot, optional in zip(self.slots, self.optional, strict=True):
-            if rest and rest[0] in slot:
-                rest.pop(0)
-            elif not optional:
-                return None
-        return None if rest else tuple(word for word in modifiers if _TYPE.fullmatch(word))
-
-
-@functools.cache
-def _forms() -> dict[str, list[_Form]]:
-    forms: dict[str, list[_Form]] = {}
-    for rows in FORMS.values():
-        for opcode, modifiers, operands in rows:
-            slots = modifiers.split()
-            forms.setdefault(opcode, []).append(
-                _Form(
-                    tuple(frozenset(slot.rstrip("?").split("|")) for slot in slots),
-                    tuple(slot.endswith("?") for slot in slots),
-                    tuple(operands.split()),
-                )
-            )
-    return forms
+        return "b32" if kind in {"i", "lanes"} else kind
 
 
 class _Checker:
@@ -110,7 +85,7 @@ class _Checker:
     def check(self) -> list[Diagnostic]:
         for probe in self.probes:
             self._check_tracepoint(probe)
-            for side in (_Side(probe, False), _Side(probe, True)):
+            for side in (Side(probe, False), Side(probe, True)):
                 snippet = probe.after if side.after else probe.before
                 for statement in snippet.statements if snippet else ():
                     if isinstance(statement, Save):
@@ -119,133 +94,170 @@ class _Checker:
                         self._check_instruction(statement, side)
         return sorted(self.diagnostics, key=lambda diagnostic: (diagnostic.line, diagnostic.column))
 
-    def _report(self, span: Span, message: str, hint: str = "") -> None:
+    def _report(self, span: Span, code: str, message: str, hint: str = "") -> None:
+        if code not in FAULTS:
+            raise KeyError(code)
         line = self.source[span.line - 1] if span.line <= len(self.source) else ""
-        self.diagnostics.append(Diagnostic(self.file, span.line, span.column, line, message, hint))
-
-    def _check_tracepoint(self, probe: Probe) -> None:
-        tracepoint = probe.tracepoint
-        if not tracepoint.patterns[0].opcode:
-            return
-        opcode = tracepoint.patterns[0].opcode[0]
-        if opcode not in OPCODES:
-            guess = nearest(opcode, OPCODES)
-            hint = f"did you mean '{guess}'?" if guess else "it begins with a PTX instruction, such as ld"
-            span = self._locate(tracepoint.text, probe.span)
-            self._report(span, f"PTX has no instruction '{opcode}'", hint)
-        elif opcode in NO_AFTER and probe.after:
-            self._report(
-                self._locate(tracepoint.text, probe.span),
-                f"nothing can run after '{opcode}'",
-                'use before, or position = "kernel"',
-            )
+        self.diagnostics.append(Diagnostic(self.file, span.line, span.column, line, message, hint, code=code))
 
     def _locate(self, word: str, start: Span) -> Span:
         """The place of a word at or after start; start itself when it is not found."""
         edge = r"(?<![\w%$.])" if word[:1].isalnum() else ""
         pattern = re.compile(edge + re.escape(word) + r"(?![\w$])")
-        for line in range(start.line, len(self.source) + 1):
+        for line in range(start.line, min(start.line + _FAR, len(self.source)) + 1):
             text = self.source[line - 1]
             match = pattern.search(text, start.column - 1 if line == start.line else 0)
             if match:
                 return Span(line, match.start() + 1)
         return start
 
+    def _guess(self, word: str, *known: str) -> str | None:
+        """The declared register or the known word that a misspelt one may have been."""
+        names = self.registers if len(self.registers) <= _MANY_NAMES else ()
+        return nearest(word, [*names, *known]) if len(word) <= _MOST_DIGITS else None
+
+    # Tracepoints
+
+    def _check_tracepoint(self, probe: Probe) -> None:
+        for pattern in probe.tracepoint.patterns:
+            if pattern.opcode:
+                self._check_pattern(pattern, probe)
+
+    def _check_pattern(self, pattern: Pattern, probe: Probe) -> None:
+        opcode = pattern.opcode[0]
+        if opcode not in FIRST_PARTS:
+            guess = nearest(opcode, [*FIRST_PARTS, *CLASSES])
+            hint = f"did you mean '{guess}'?" if guess else "it begins with a PTX instruction, such as ld"
+            self._report(self._place(pattern, probe), "unknown-opcode", f"PTX has no instruction '{opcode}'", hint)
+        elif opcode in NO_AFTER and probe.after:
+            hint = 'use before, or position = "kernel"'
+            self._report(self._place(pattern, probe), "nothing-after", f"nothing can run after '{opcode}'", hint)
+
+    def _place(self, pattern: Pattern, probe: Probe) -> Span:
+        """Where a pattern stands in its probe's position."""
+        start = self._locate(probe.tracepoint.text, probe.span)
+        return self._locate(".".join(pattern.opcode), start)
+
     # Instructions
 
-    def _check_instruction(self, instruction: Instruction, side: _Side) -> None:
+    def _check_instruction(self, instruction: Instruction, side: Side) -> None:
         text = instruction.text
         span = instruction.span
-        if re.match(r"[\w$%]+\s*:(?!:)", text):
-            self._report(span, "a label in a snippet", FORBIDDEN["bra"])
+        strange = _NOT_ASCII.search(text)
+        if strange:
+            message = f"{strange.group()!a} in an instruction"
+            self._report(self._locate(strange.group(), span), "not-ascii", message, "PTX is written in ASCII")
             return
-        brace = re.search(r"[{}\[\]]", text)
-        if brace and self._opcode(text) not in {"SAVE", *FORBIDDEN}:
-            hint = "vectors are taken apart with shifts" if brace.group() in "{}" else FORBIDDEN["ld"]
-            self._report(self._locate(brace.group(), span), f"'{brace.group()}' in a snippet", hint)
+        if _LABEL.match(text):
+            self._report(span, "label", "a label in a snippet", REASONS["leaves-snippet"])
             return
         match = _INSTRUCTION.fullmatch(text)
-        if not match:
-            self._report(span, f"'{text}' is no instruction", "write 'opcode.type destination, sources;'")
+        bracket = re.search(r"[{}\[\]]", text)
+        if bracket and (match is None or match["opcode"].partition(".")[0] not in {"SAVE", *FORBIDDEN}):
+            hint = "vectors are taken apart with shifts" if bracket.group() in "{}" else REASONS["reads-memory"]
+            self._report(self._locate(bracket.group(), span), "brackets", f"'{bracket.group()}' in a snippet", hint)
             return
-        _, guard, opcode, operands = match.groups()
+        if match is None:
+            message = f"'{text}' is no instruction"
+            self._report(span, "not-an-instruction", message, "write 'opcode.type destination, sources;'")
+            return
+        guard, opcode = match["guard"], match["opcode"]
+        opcode_span = self._locate(opcode, span)
         if guard is not None:
-            self._check_predicate(guard, self._locate(guard, span))
-        self._check_opcode(opcode, self._locate(opcode, span), operands, side)
+            self._check_predicate(guard, self._locate(guard, span), side)
+        self._check_opcode(opcode, opcode_span, match["operands"] or "", side)
+        if guard is not None and is_collective(opcode) and find_form(opcode):
+            hint = "lanes that do not run it would be waited for; select what it takes with selp"
+            message = f"'{opcode}' under a predicate"
+            self._report(self._locate("@", span), "collective-guard", message, hint)
 
-    def _opcode(self, text: str) -> str:
-        match = _INSTRUCTION.fullmatch(text)
-        return match.group(3).partition(".")[0] if match else ""
-
-    def _check_opcode(self, opcode: str, span: Span, operands: str, side: _Side) -> None:
+    def _check_opcode(self, opcode: str, span: Span, operands: str, side: Side) -> None:
         name, *modifiers = opcode.split(".")
         if name == "SAVE":
             hint = "SAVE stands alone; select what it saves with selp"
-            self._report(span, "SAVE under a predicate is not supported", hint)
+            self._report(span, "predicated-save", "SAVE under a predicate is not supported", hint)
             return
-        if name in FORBIDDEN:
-            self._report(span, f"'{opcode}' is not allowed in a snippet", FORBIDDEN[name])
+        fault = "carry-flag" if "cc" in modifiers else FORBIDDEN.get(name)
+        if fault is not None:
+            self._report(span, fault, f"'{opcode}' is not allowed in a snippet", REASONS[fault])
             return
-        if name not in _forms():
-            guess = nearest(name, _forms())
+        if name not in forms():
+            guess = nearest(name, forms()) if len(name) <= _MOST_DIGITS else None
             known = "arithmetic, logic, mov, cvt, setp, selp"
             hint = f"did you mean '{guess}'?" if guess else f"snippets are made of {known}"
-            what = "is not allowed in a snippet" if name in OPCODES else "is no PTX instruction"
-            self._report(span, f"'{name}' {what}", hint)
+            if name in FIRST_PARTS:
+                self._report(span, "instruction-not-allowed", f"'{name}' is not allowed in a snippet", hint)
+            else:
+                self._report(span, "unknown-instruction", f"'{name}' is no PTX instruction", hint)
             return
-        if "cc" in modifiers:
-            self._report(span, f"'{opcode}' is not allowed in a snippet", FORBIDDEN["addc"])
+        found = find_form(opcode)
+        if found is None:
+            message = f"'{opcode}' is not a form that a snippet may use"
+            self._report(span, "unknown-form", message, _form_hint(name, modifiers))
             return
-        for form in _forms()[name]:
-            types = form.types(modifiers)
-            if types is not None:
-                self._check_operands(_Use(opcode, types, side), form, operands, span)
-                return
-        self._report(span, f"'{opcode}' is not a form that a snippet may use", _form_hint(name, modifiers))
+        form, types = found
+        self._check_operands(_Use(opcode, types, side), form, operands, span)
 
-    def _check_operands(self, use: _Use, form: _Form, text: str, span: Span) -> None:
+    def _check_operands(self, use: _Use, form: Form, text: str, span: Span) -> None:
         words = [word.strip() for word in text.split(",")] if text.strip() else []
         if len(words) != len(form.operands):
-            expected = len(form.operands)
-            self._report(span, f"'{use.opcode}' takes {expected} operands, not {len(words)}")
+            message = f"'{use.opcode}' takes {len(form.operands)} operands, not {len(words)}"
+            self._report(span, "operand-count", message, "as in " + _example(use, form))
             return
+        if is_collective(use.opcode) and use.side.probe.level is not Level.THREAD:
+            hint = "at the other levels one lane is alone; make the probe's level thread"
+            level = use.side.probe.level.value
+            self._report(span, "collective-level", f"'{use.opcode}' at level {level}", hint)
         place = Span(span.line, span.column + len(use.opcode))
         for word, kind in zip(words, form.operands, strict=True):
             found = self._locate(word, place)
             place = found if found == place else Span(found.line, found.column + len(word))
             if kind.startswith("="):
-                self._check_destination(use, word, kind[1:], found)
+                self._check_destinations(use, word, kind[1:], found)
             else:
                 self._check_source(use, word, kind, found)
 
-    def _check_destination(self, use: _Use, word: str, kind: str, span: Span) -> None:
-        names = [part.strip() for part in word.split("|")] if kind == "pp" else [word]
-        if len(names) > 2:
-            self._report(span, f"'{word}' is no destination", "write %p or %p|%q")
+    def _check_destinations(self, use: _Use, word: str, kind: str, span: Span) -> None:
+        first, *second = kind.rstrip("?").split("|")
+        names = [part.strip() for part in word.split("|")]
+        fewest = 1 if kind.endswith("?") else 1 + len(second)
+        if not fewest <= len(names) <= 1 + len(second):
+            shown = {(1, 1): "one register", (1, 2): "%a or %a|%p", (2, 2): "%p|%q"}[fewest, 1 + len(second)]
+            message = f"'{word}' is no destination of '{use.opcode}'"
+            self._report(span, "not-a-destination", message, f"write {shown}")
             return
-        for name in names:
-            if _HELPER.fullmatch(name) or name in SPECIAL_REGISTERS:
-                hint = "a probe writes only registers that it declares"
-                self._report(span, f"{name} cannot be written", hint)
-                continue
-            register = self._register(name, span)
-            if register:
-                self._check_type(use, register, kind, span)
+        for name, wanted in zip(names, (first, *second), strict=False):
+            self._check_destination(use, name, wanted, span)
+
+    def _check_destination(self, use: _Use, name: str, kind: str, span: Span) -> None:
+        if HELPER.fullmatch(name) or _is_special(name):
+            hint = "a probe writes only registers that it declares"
+            self._report(span, "write-refused", f"{name} cannot be written", hint)
+            return
+        register = self._register(name, span)
+        if register:
+            self._check_type(use, register, kind, span)
 
     def _check_source(self, use: _Use, word: str, kind: str, span: Span) -> None:
-        if kind == "p":
+        if kind == "lanes":
+            if word != "LANES":
+                hint = "LANES are here already; other lanes it would wait for, maybe without end"
+                self._report(span, "collective-mask", f"the mask of '{use.opcode}' is {word}, not LANES", hint)
+        elif kind == "p":
             if word not in {"0", "1"}:
-                self._check_predicate(word.removeprefix("!").strip(), span)
-        elif _HELPER.fullmatch(word):
+                self._check_predicate(word.removeprefix("!").strip(), span, use.side)
+        elif HELPER.fullmatch(word):
             self._check_helper(use, word, kind, span)
         elif _INTEGER.fullmatch(word) or _FLOAT.fullmatch(word):
             self._check_immediate(use, word, kind, span)
         elif kind == "i":
-            self._report(span, f"'{word}' is not an immediate", f"'{use.opcode}' needs a number here")
+            hint = f"'{use.opcode}' needs a number here"
+            self._report(span, "immediate-wanted", f"'{word}' is not an immediate", hint)
         elif word in SPECIAL_REGISTERS and word not in self.registers:
             if kind not in {"m", "S"}:
                 hint = f"read it first: mov.{SPECIAL_REGISTERS[word]} %r, {word};"
-                self._report(span, f"'{use.opcode}' cannot read the special register {word}", hint)
+                message = f"'{use.opcode}' cannot read the special register {word}"
+                self._report(span, "special-register", message, hint)
             else:
                 special = Register(word, SPECIAL_REGISTERS[word], 0, span)
                 self._check_type(use, special, kind, span)
@@ -258,101 +270,132 @@ class _Checker:
         if word in self.registers:
             return self.registers[word]
         if f"{word}.x" in SPECIAL_REGISTERS:
-            self._report(span, f"{word} is a vector", f"write {word}.x, {word}.y or {word}.z")
+            message = f"{word} is a vector"
+            self._report(span, "vector-register", message, f"write {word}.x, {word}.y or {word}.z")
             return None
-        guess = nearest(word, [*self.registers, *SPECIAL_REGISTERS, *_HELPERS])
+        guess = self._guess(word, *SPECIAL_REGISTERS, *HELPERS)
         if not word.startswith("%"):
             hint = f"did you mean {guess}?" if guess else "registers begin with '%'"
-            self._report(span, f"'{word}' is no operand", hint)
+            self._report(span, "not-an-operand", f"'{word}' is no operand", hint)
         else:
             hint = f"did you mean {guess}?" if guess else f"declare it: .reg .b64 {word};"
-            self._report(span, f"register {word} is not declared", hint)
+            self._report(span, "undeclared-register", f"register {word} is not declared", hint)
         return None
 
-    def _check_predicate(self, word: str, span: Span) -> None:
+    def _check_predicate(self, word: str, span: Span, side: Side) -> None:
+        if HELPER.fullmatch(word):
+            self._check_helper_place(word, span, side)
+            if word != "PRED":
+                message = f"{word} as a predicate"
+                self._report(span, "not-a-predicate", message, f"mov.pred %p, {word}; first, if it is one")
+            return
         register = self._register(word, span)
         if register and register.type != "pred":
-            self._report(span, f"{word} is a .{register.type} register, not a predicate", "declare it .pred")
+            message = f"{word} is a .{register.type} register, not a predicate"
+            self._report(span, "not-a-predicate", message, "declare it .pred")
 
     def _check_type(self, use: _Use, register: Register, kind: str, span: Span) -> None:
         wanted = use.wanted(kind)
         relaxed = kind in {"T", "S"}
         if not _fits(register.type, wanted, relaxed):
             width = "or wider " if relaxed else ""
+            shown = _REGISTERS.get(wanted, wanted)
             self._report(
                 span,
+                "register-type",
                 f"{register.name} is .{register.type}, but '{use.opcode}' takes .{wanted} here",
-                f"use a .{wanted} {width}register" if wanted != "pred" else "use a .pred register",
+                f"use a .{shown} {width}register" if wanted != "pred" else "use a .pred register",
             )
 
     def _check_immediate(self, use: _Use, word: str, kind: str, span: Span) -> None:
         wanted = use.wanted(kind)
         is_float = not _INTEGER.fullmatch(word)
-        if wanted.startswith("f16"):
+        if wanted in _PACKED:
             hint = f"mov.b{_bits(wanted)} it into a register first"
-            self._report(span, f"'{use.opcode}' takes no immediate", hint)
+            self._report(span, "immediate-refused", f"'{use.opcode}' takes no immediate", hint)
         elif is_float and not wanted.startswith("f"):
-            self._report(span, f"'{word}' is not an integer", f"'{use.opcode}' takes .{wanted} here")
+            message = f"'{word}' is not an integer"
+            self._report(span, "immediate-type", message, f"'{use.opcode}' takes .{wanted} here")
         elif not is_float and wanted.startswith("f"):
             hint = f"'{use.opcode}' takes .{wanted} here: write {word}.0"
-            self._report(span, f"'{word}' is an integer", hint)
-        elif not is_float and not -(1 << 63) <= _integer(word) < 1 << 64:
-            self._report(span, f"'{word}' does not fit in 64 bits")
+            self._report(span, "immediate-type", f"'{word}' is an integer", hint)
+        elif not is_float and (len(word) > _MOST_DIGITS or not -(1 << 63) <= _integer(word) < 1 << 64):
+            self._report(span, "immediate-range", f"'{word[:_MOST_DIGITS]}' does not fit in 64 bits")
 
     def _check_helper(self, use: _Use, word: str, kind: str, span: Span) -> None:
-        self._check_helper_place(word, span, use.side)
+        if not self._check_helper_place(word, span, use.side):
+            return
         wanted = use.wanted(kind)
+        own = HELPER_TYPES.get(word)
         if kind == "i":
-            self._report(span, f"{word} is not an immediate", f"'{use.opcode}' needs a number here")
-        elif word in {"ADDR", "BYTES"} and not _fits("u64", wanted, kind == "S"):
-            message = f"{word} has 64 bits, but '{use.opcode}' takes .{wanted} here"
-            self._report(span, message, f"cvt.u32.u64 %r, {word}; first")
+            self._report(span, "immediate-wanted", f"{word} is not an immediate", f"'{use.opcode}' needs a number here")
+        elif own is None or (word == "SITE" and wanted[0] in "bus" and _bits(wanted) >= 32 and wanted not in _PACKED):
+            return
+        elif own == "pred" and wanted != "pred":
+            hint = f"selp.{_REGISTERS.get(wanted, wanted)} %r, 1, 0, {word}; first"
+            self._report(span, "helper-type", f"{word} is a predicate, but '{use.opcode}' takes .{wanted} here", hint)
+        elif own != "pred" and not _fits(own, wanted, kind == "S"):
+            message = f"{word} has {_bits(own)} bits, but '{use.opcode}' takes .{wanted} here"
+            hint = f"cvt.u{_bits(wanted)}.u{_bits(own)} %r, {word}; first"
+            if wanted == "pred" or wanted.startswith("f"):
+                hint = "it is an integer"
+            self._report(span, "helper-type", message, hint)
 
-    def _check_helper_place(self, word: str, span: Span, side: _Side) -> None:
-        tracepoint = side.probe.tracepoint
-        if tracepoint.is_kernel:
-            self._report(span, f"{word} at 'kernel'", "a kernel has no operands; probe an instruction")
-        elif word.startswith("OUT") and not side.after:
-            self._report(span, f"{word} in 'before'", "the result is there in 'after' only")
-        elif word.startswith("OUT") and tracepoint.patterns[0].opcode[:1] in _ASYNCHRONOUS:
-            self._report(
-                span,
-                f"{word} of an asynchronous instruction",
-                f"the result of {tracepoint.text} is not there yet when the next instruction runs",
-            )
+    def _check_helper_place(self, word: str, span: Span, side: Side) -> bool:
+        """Whether the helper may have a value at the probe's sites."""
+        fault = misplaced(word, side)
+        if fault is not None:
+            self._report(span, *fault)
+        return fault is None
 
     # SAVE
 
-    def _check_save(self, save: Save, side: _Side) -> None:
+    def _check_save(self, save: Save, side: Side) -> None:
         place = save.span
         for word, field in zip(save.operands, save.map.fields, strict=True):
             found = self._locate(word, place)
             place = found if found == place else Span(found.line, found.column + len(word))
             self._check_saved(word, field, found, side)
 
-    def _check_saved(self, word: str, field: Field, span: Span, side: _Side) -> None:
+    def _check_saved(self, word: str, field: Field, span: Span, side: Side) -> None:
         integer = not field.type.value.startswith("f")
-        if _HELPER.fullmatch(word):
-            self._check_helper_place(word, span, side)
-            if word in {"ADDR", "BYTES"} and field.type.value not in {"u64", "s64"}:
-                message = f"{word} has 64 bits, but field '{field.name}' is {field.type.value}"
-                self._report(span, message, "make the field u64")
+        if HELPER.fullmatch(word):
+            own = HELPER_TYPES.get(word)
+            if self._check_helper_place(word, span, side) and own is not None:
+                self._check_saved_helper(word, own, field, span)
         elif _INTEGER.fullmatch(word):
             if not integer:
-                self._report(span, f"'{word}' is an integer", f"field '{field.name}' is {field.type.value}")
-            elif not -(1 << (8 * field.type.size - 1)) <= _integer(word) < 1 << (8 * field.type.size):
-                self._report(span, f"'{word}' does not fit in field '{field.name}', which is {field.type.value}")
+                message = f"'{word}' is an integer"
+                self._report(span, "save-type", message, f"field '{field.name}' is {field.type.value}")
+            elif (
+                len(word) > _MOST_DIGITS
+                or not -(1 << (8 * field.type.size - 1)) <= _integer(word) < 1 << (8 * field.type.size)
+            ):
+                shown = word[:_MOST_DIGITS]
+                message = f"'{shown}' does not fit in field '{field.name}', which is {field.type.value}"
+                self._report(span, "save-range", message)
         elif _FLOAT.fullmatch(word):
-            self._report(span, f"'{word}' in SAVE", "mov it into a register first")
+            self._report(span, "save-type", f"'{word}' in SAVE", "mov it into a register first")
         else:
             register = self._register(word, span)
             if register and not _saves(register.type, field):
                 message = f"{word} is .{register.type}, but field '{field.name}' is {field.type.value}"
-                self._report(span, message, "registers are saved as they are; convert with cvt first")
+                self._report(span, "save-type", message, "registers are saved as they are; convert with cvt first")
+
+    def _check_saved_helper(self, word: str, own: str, field: Field, span: Span) -> None:
+        if field.type.value.startswith("f") or (own != "pred" and field.type.size * 8 < _bits(own)):
+            width = "is a predicate" if own == "pred" else f"has {_bits(own)} bits"
+            message = f"{word} {width}, but field '{field.name}' is {field.type.value}"
+            self._report(span, "save-type", message, f"make the field {'u32' if _bits(own) < 64 else 'u64'}")
+
+
+def _is_special(name: str) -> bool:
+    return name in SPECIAL_REGISTERS or f"{name}.x" in SPECIAL_REGISTERS
 
 
 def _bits(kind: str) -> int:
-    return 32 if kind == "f16x2" else 1 if kind == "pred" else int(kind[1:])
+    digits = re.search(r"(\d+)(?:x(2))?$", kind)
+    return int(digits[1]) * int(digits[2] or 1) if digits else 1
 
 
 def _integer(word: str) -> int:
@@ -365,6 +408,7 @@ def _fits(register: str, wanted: str, relaxed: bool = False) -> bool:
     """Type checking of PTX ISA 9.0, 9.4: sizes equal, float and integer apart, bits with all."""
     if register == "pred" or wanted == "pred":
         return register == wanted
+    wanted = _REGISTERS.get(wanted, wanted)
     same_class = "b" in (register[0], wanted[0]) or (register[0] == "f") == (wanted[0] == "f")
     if not same_class or ("f16x2" in (register, wanted) and "f32" in (register, wanted)):
         return False
@@ -382,9 +426,19 @@ def _saves(register: str, field: Field) -> bool:
     return register != "pred" and register[0] != "f" and _bits(register) in {16, 32}
 
 
+def _example(use: _Use, form: Form) -> str:
+    """The instruction with a register of the right type in each place."""
+    words = []
+    for operand in form.operands:
+        kind = operand.lstrip("=").rstrip("?").partition("|")[0]
+        wanted = use.wanted(kind)
+        words.append("LANES" if kind == "lanes" else "1" if kind == "i" else f"%{_REGISTERS.get(wanted, wanted)}")
+    return f"{use.opcode} {', '.join(words)};"
+
+
 def _form_hint(name: str, modifiers: list[str]) -> str:
     """The forms of an opcode for the type at hand, else all of them."""
     wanted = modifiers[-1] if modifiers else ""
-    rows = [row for section in FORMS.values() for row in section if row[0] == name]
-    near = [row for row in rows if any(wanted in slot.rstrip("?").split("|") for slot in row[1].split())]
-    return "known: " + ", ".join(".".join((name, *row[1].split())) for row in near or rows)
+    rows = forms()[name]
+    near = [row for row in rows if any(wanted in slot.rstrip("?").split("|") for slot in row.modifiers.split())]
+    return "known: " + ", ".join(".".join((name, *row.modifiers.split())) for row in near or rows)

@@ -1,26 +1,36 @@
 """The instructions that a probe's snippet may use, by the sections of the PTX ISA 9.0 manual.
 
-Only what reads and writes registers is here: no memory, no synchronisation, no branch, no carry flag, nothing
-newer than sm_75 and PTX ISA 6.5. Floating-point forms carry their rounding, since ``ptxas`` may fuse those
-that do not, and floating-point divisions are left out, since they become calls.
+Only what reads and writes registers is here: no memory, no synchronisation, no branch, no carry flag.
+Floating-point forms carry their rounding, since ``ptxas`` may fuse those that do not, and floating-point
+divisions are left out, since they become calls.
 
 A form is ``(opcode, modifiers, operands)``. Modifiers: alternatives joined by ``|``, ``?`` for those that may
 be absent. Operands, ``=`` before a destination: ``t`` and ``s`` the first and second type of the modifiers,
-``w`` twice the width of ``t``, ``p`` a predicate (as a source also ``!p``), ``pp`` one predicate or ``p|q``,
-``i`` an immediate, ``m`` as ``t`` and special registers too, ``T`` and ``S`` as ``t`` and ``s`` or wider; or
-a type itself.
+``w`` twice the width of ``t``, ``p`` a predicate (as a source also ``!p``), ``t|p`` two destinations, ``t|p?`` two or
+the first alone, ``i`` an immediate, ``m`` as ``t`` and special registers too, ``T`` and ``S`` as ``t``
+and ``s`` or wider, ``lanes`` the mask of lanes that take part; or a type itself.
 """
 
 from __future__ import annotations
 
 Form = tuple[str, str, str]
+Need = tuple[tuple[int, int], int]
+"""The lowest ``.version`` and ``sm_`` that know an instruction."""
 
 _INTS = "u16|u32|u64|s16|s32|s64"
 _BITS = "b16|b32|b64"
 _ROUND = "rn|rz|rm|rp"
+_ROUND_TO_INT = "rni|rzi|rmi|rpi"
 _COMPARE = "eq|ne|lt|le|gt|ge"
 _COMPARE_FLOAT = _COMPARE + "|equ|neu|ltu|leu|gtu|geu|num|nan"
 _JOIN = "and|or|xor"
+
+# Saturation that cannot happen is a fault (``cvt.sat.u32.u32``).
+_SATURATING = (
+    ("u8", "s8|u16|s16|u32|s32|u64|s64"), ("s8", "u8|u16|s16|u32|s32|u64|s64"),
+    ("u16", "s8|s16|u32|s32|u64|s64"), ("s16", "u16|u32|s32|u64|s64"),
+    ("u32", "s8|s16|s32|u64|s64"), ("s32", "u32|u64|s64"), ("u64", "s8|s16|s32|s64"), ("s64", "u64"),
+)  # fmt: skip
 
 FORMS: dict[str, tuple[Form, ...]] = {
     "9.7.1 integer arithmetic": (
@@ -86,17 +96,23 @@ FORMS: dict[str, tuple[Form, ...]] = {
         ("fma", "rn ftz? sat? f16|f16x2", "=t t t t"),
         ("abs", "ftz? f16|f16x2", "=t t"),
         ("neg", "ftz? f16|f16x2", "=t t"),
+        ("setp", f"{_COMPARE_FLOAT} ftz? f16", "=p t t"),
+        ("setp", f"{_COMPARE_FLOAT} {_JOIN} ftz? f16", "=p t t p"),
+        ("setp", f"{_COMPARE_FLOAT} ftz? f16x2", "=p|p t t"),
+        ("setp", f"{_COMPARE_FLOAT} {_JOIN} ftz? f16x2", "=p|p t t p"),
+        ("set", f"{_COMPARE_FLOAT} ftz? u16|s16|u32|s32|f16 f16", "=t s s"),
+        ("set", f"{_COMPARE_FLOAT} ftz? f16x2 f16x2", "=t s s"),
     ),
     "9.7.6 comparison and selection": (
-        ("setp", f"{_COMPARE} {_INTS}", "=pp t t"),
-        ("setp", "lo|ls|hi|hs u16|u32|u64", "=pp t t"),
-        ("setp", f"eq|ne {_BITS}", "=pp t t"),
-        ("setp", f"{_COMPARE_FLOAT} ftz? f32", "=pp t t"),
-        ("setp", f"{_COMPARE_FLOAT} f64", "=pp t t"),
-        ("setp", f"{_COMPARE} {_JOIN} {_INTS}", "=pp t t p"),
-        ("setp", f"eq|ne {_JOIN} {_BITS}", "=pp t t p"),
-        ("setp", f"{_COMPARE_FLOAT} {_JOIN} ftz? f32", "=pp t t p"),
-        ("setp", f"{_COMPARE_FLOAT} {_JOIN} f64", "=pp t t p"),
+        ("setp", f"{_COMPARE} {_INTS}", "=p|p? t t"),
+        ("setp", "lo|ls|hi|hs u16|u32|u64", "=p|p? t t"),
+        ("setp", f"eq|ne {_BITS}", "=p|p? t t"),
+        ("setp", f"{_COMPARE_FLOAT} ftz? f32", "=p|p? t t"),
+        ("setp", f"{_COMPARE_FLOAT} f64", "=p|p? t t"),
+        ("setp", f"{_COMPARE} {_JOIN} {_INTS}", "=p|p? t t p"),
+        ("setp", f"eq|ne {_JOIN} {_BITS}", "=p|p? t t p"),
+        ("setp", f"{_COMPARE_FLOAT} {_JOIN} ftz? f32", "=p|p? t t p"),
+        ("setp", f"{_COMPARE_FLOAT} {_JOIN} f64", "=p|p? t t p"),
         ("set", f"{_COMPARE} u32|s32|f32 {_INTS}", "=t s s"),
         ("set", f"eq|ne u32|s32|f32 {_BITS}", "=t s s"),
         ("set", f"{_COMPARE_FLOAT} ftz? u32|s32|f32 f32", "=t s s"),
@@ -128,16 +144,87 @@ FORMS: dict[str, tuple[Form, ...]] = {
         ("cvta", "to global|local|shared|const u64", "=t t"),
         ("isspacep", "global|local|shared|const", "=p u64"),
         ("cvt", f"u8|s8|{_INTS} u8|s8|{_INTS}", "=T S"),
+        *(("cvt", f"sat {into} {of}", "=T S") for into, of in _SATURATING),
+        ("cvt", "pack sat u16|s16 s32", "=b32 s s"),
+        ("cvt", "pack sat u8|s8 s32 b32", "=b32 s s b32"),
         ("cvt", f"{_ROUND} f32|f64 u8|s8|{_INTS}", "=T S"),
-        ("cvt", f"rni|rzi|rmi|rpi u8|s8|{_INTS} f64", "=T S"),
-        ("cvt", f"rni|rzi|rmi|rpi ftz? u8|s8|{_INTS} f32", "=T S"),
-        ("cvt", f"{_ROUND} f32 f64", "=T S"),
-        ("cvt", "f64 f32", "=T S"),
-        ("cvt", "ftz? f32 f16", "=T S"),
-        ("cvt", "rn|rz f16 f32", "=T S"),
+        ("cvt", f"{_ROUND} f16 u8|s8|{_INTS}", "=T S"),
+        ("cvt", f"{_ROUND_TO_INT} sat? u8|s8|{_INTS} f64", "=T S"),
+        ("cvt", f"{_ROUND_TO_INT} ftz? sat? u8|s8|{_INTS} f32", "=T S"),
+        ("cvt", f"{_ROUND_TO_INT} u8|s8|{_INTS} f16", "=T S"),
+        ("cvt", f"{_ROUND_TO_INT} ftz? sat? f32 f32", "=T S"),
+        ("cvt", f"{_ROUND_TO_INT} sat? f64 f64", "=T S"),
+        ("cvt", "ftz? sat f32 f32", "=T S"),
+        ("cvt", f"{_ROUND} ftz? sat? f32 f64", "=T S"),
+        ("cvt", "ftz? sat? f64 f32", "=T S"),
+        ("cvt", "ftz? sat? f32 f16", "=T S"),
+        ("cvt", "sat? f64 f16", "=T S"),
+        ("cvt", f"{_ROUND} ftz? sat? f16 f32", "=T S"),
+        ("cvt", f"{_ROUND} sat? f16 f64", "=T S"),
     ),
-    "9.7.13 parallel synchronisation": (("activemask", "b32", "=t"),),
+    # A collective waits for the lanes of its mask. Those of LANES are at this place already, and run straight
+    # through to it, so that it cannot wait for what does not come.
+    "9.7.13 parallel synchronisation": (
+        ("activemask", "b32", "=t"),
+        ("match", "any sync b32|b64", "=b32 t lanes"),
+        ("match", "all sync b32|b64", "=b32|p? t lanes"),
+        ("vote", "sync all|any|uni pred", "=p p lanes"),
+        ("vote", "sync ballot b32", "=t p lanes"),
+        ("shfl", "sync idx|up|down|bfly b32", "=t|p? t u32 u32 lanes"),
+    ),
 }
+"""What every target from ``SINCE_ALL`` on knows."""
+
+SINCE_ALL: Need = ((6, 5), 75)
+
+_BF16 = "bf16|bf16x2"
+
+NEWER_FORMS: dict[Need, tuple[Form, ...]] = {
+    ((7, 0), 75): (
+        ("tanh", "approx f32|f16|f16x2", "=t t"),
+        ("ex2", "approx f16|f16x2", "=t t"),
+    ),
+    ((7, 0), 80): (
+        ("min", "ftz? NaN f32", "=t t t"),
+        ("max", "ftz? NaN f32", "=t t t"),
+        ("min", "ftz? NaN? f16|f16x2", "=t t t"),
+        ("max", "ftz? NaN? f16|f16x2", "=t t t"),
+        ("min", f"NaN? {_BF16}", "=t t t"),
+        ("max", f"NaN? {_BF16}", "=t t t"),
+        ("fma", "rn ftz? relu f16|f16x2", "=t t t t"),
+        ("fma", f"rn relu? {_BF16}", "=t t t t"),
+        ("abs", _BF16, "=t t"),
+        ("neg", _BF16, "=t t"),
+        ("cvt", "rn|rz relu? bf16 f32", "=t s"),
+        ("cvt", "rn|rz relu? bf16x2|f16x2 f32", "=t s s"),
+        ("cvt", "rna tf32 f32", "=b32 s"),
+        ("redux", "sync add|min|max u32|s32", "=t t lanes"),
+        ("redux", "sync and|or|xor b32", "=t t lanes"),
+    ),
+    ((7, 1), 80): (("cvt", "f32 bf16", "=t s"),),
+    ((7, 6), 75): (
+        ("bmsk", "clamp|wrap b32", "=t u32 u32"),
+        ("szext", "clamp|wrap u32|s32", "=t t u32"),
+    ),
+    ((7, 8), 75): (("isspacep", "param|shared::cta", "=p u64"),),
+    ((7, 8), 90): (
+        ("add", f"rn {_BF16}", "=t t t"),
+        ("sub", f"rn {_BF16}", "=t t t"),
+        ("mul", f"rn {_BF16}", "=t t t"),
+        ("tanh", f"approx {_BF16}", "=t t"),
+        ("ex2", f"approx ftz {_BF16}", "=t t"),
+        ("setp", f"{_COMPARE_FLOAT} bf16", "=p t t"),
+        ("setp", f"{_COMPARE_FLOAT} bf16x2", "=p|p t t"),
+        ("isspacep", "shared::cluster", "=p u64"),
+        ("getctarank", "u64", "=u32 t"),
+    ),
+    ((8, 0), 90): (
+        ("min", "u16x2|s16x2", "=t t t"),
+        ("max", "u16x2|s16x2", "=t t t"),
+        ("add", "u16x2|s16x2", "=t t t"),
+    ),
+}
+"""The lowest target that knows them → more forms (all of 9.7). Kernels for older ones are not probed with these."""
 
 FORBIDDEN: dict[str, str] = {
     **dict.fromkeys(
@@ -145,51 +232,38 @@ FORBIDDEN: dict[str, str] = {
             "st", "atom", "red", "sust", "sured", "stmatrix", "multimem", "discard", "cp", "tensormap",
             "clusterlaunchcontrol",
         ),
-        "a probe writes no memory but its maps; use SAVE",
+        "writes-memory",
     ),
     **dict.fromkeys(
         (
             "ld", "ldu", "tex", "tld4", "txq", "suld", "suq", "istypep", "ldmatrix", "wmma", "prefetch",
             "prefetchu",
         ),
-        "a probe reads no memory of the program; use OUT, IN1, IN2, IN3",
+        "reads-memory",
     ),
     **dict.fromkeys(
         (
-            "bar", "barrier", "membar", "fence", "mbarrier", "shfl", "vote", "match", "redux", "elect",
-            "nanosleep", "griddepcontrol", "wgmma", "mma", "tcgen05", "setmaxnreg",
+            "bar", "barrier", "membar", "fence", "mbarrier", "elect", "nanosleep", "griddepcontrol", "wgmma", "mma",
+            "tcgen05", "setmaxnreg",
         ),
-        "a probe does not synchronise, with other threads or with the hardware",
+        "synchronises",
     ),
     **dict.fromkeys(
         (
             "bra", "brx", "call", "ret", "exit", "trap", "brkpt", "pmevent", "alloca", "stacksave",
             "stackrestore",
         ),
-        "a probe runs straight through: no branch, call or end",
+        "leaves-snippet",
     ),
-    **dict.fromkeys(("addc", "subc", "madc"), "the carry flag belongs to the program"),
+    **dict.fromkeys(("addc", "subc", "madc"), "carry-flag"),
 }  # fmt: skip
-"""Opcode → why a probe may not use it."""
+"""Opcode → the fault that it is in a snippet."""
 
-OPCODES = frozenset(
-    (
-        "abs", "activemask", "add", "addc", "alloca", "and", "applypriority", "atom", "bar", "barrier",
-        "bfe", "bfi", "bfind", "bmsk", "bra", "brev", "brkpt", "brx", "call", "clusterlaunchcontrol",
-        "clz", "cnot", "copysign", "cos", "cp", "createpolicy", "cvt", "cvta", "discard", "div", "dp2a",
-        "dp4a", "elect", "ex2", "exit", "fence", "fma", "fns", "getctarank", "griddepcontrol",
-        "isspacep", "istypep", "ld", "ldmatrix", "ldu", "lg2", "lop3", "mad", "mad24", "madc", "mapa",
-        "match", "max", "mbarrier", "membar", "min", "mma", "mov", "movmatrix", "mul", "mul24",
-        "multimem", "nanosleep", "neg", "not", "or", "pmevent", "popc", "prefetch", "prefetchu", "prmt",
-        "rcp", "red", "redux", "rem", "ret", "rsqrt", "sad", "selp", "set", "setmaxnreg", "setp", "shf",
-        "shfl", "shl", "shr", "sin", "slct", "sqrt", "st", "stackrestore", "stacksave", "stmatrix",
-        "sub", "subc", "suld", "suq", "sured", "sust", "szext", "tanh", "tcgen05", "tensormap", "testp",
-        "tex", "tld4", "trap", "txq", "vabsdiff", "vabsdiff2", "vabsdiff4", "vadd", "vadd2", "vadd4",
-        "vavrg2", "vavrg4", "vmad", "vmax", "vmax2", "vmax4", "vmin", "vmin2", "vmin4", "vote", "vset",
-        "vset2", "vset4", "vshl", "vshr", "vsub", "vsub2", "vsub4", "wgmma", "wmma", "xor",
-    )
-)  # fmt: skip
-"""Every opcode's first part (PTX ISA 9.0, chapter 9): what a tracepoint can begin with."""
-
-NO_AFTER = frozenset({"bra", "brx", "ret", "exit", "trap"})
-"""Control does not come out behind these."""
+REASONS = {
+    "writes-memory": "a probe writes no memory but its maps; use SAVE",
+    "reads-memory": "a probe reads no memory of the program; use OUT, IN1, IN2 …",
+    "synchronises": "a probe does not synchronise, with other threads or with the hardware",
+    "leaves-snippet": "a probe runs straight through: no branch, call, label or end",
+    "carry-flag": "the carry flag belongs to the program",
+}
+"""Fault → why a probe may not do it."""

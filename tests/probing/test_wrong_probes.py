@@ -205,7 +205,9 @@ FAULTS = {
     "load": (at_load("¦ld.global.u64 %a, [%b];"), "'ld.global.u64' is not allowed", "reads no memory"),
     "atomic": (at_load("¦atom.global.add.u64 %a, [%b], 1;"), "is not allowed", "use SAVE"),
     "barrier": (at_load("¦bar.sync 0;"), "'bar.sync' is not allowed", "does not synchronise"),
-    "shuffle": (at_load("¦shfl.sync.bfly.b32 %n, %n, 1, 31, -1;"), "is not allowed", "does not synchronise"),
+    "shuffle": (
+        at_load("shfl.sync.bfly.b32 %n, %n, 1, 31, ¦-1;"), "the mask of 'shfl.sync.bfly.b32' is -1, not LANES", "LANES",
+    ),
     "branch": (at_load("@%p ¦bra L;"), "'bra' is not allowed", "straight through"),
     "exit": (at_load("¦exit;"), "'exit' is not allowed", "straight through"),
     "label": (at_load("¦L: add.u64 %a, %a, 1;"), "a label in a snippet", "straight through"),

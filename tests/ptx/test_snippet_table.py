@@ -16,42 +16,50 @@ from neutrino.errors import ProbeError
 from neutrino.probing import load_probe_file
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.statements import REGISTER_TYPES
+from neutrino.ptx.opcodes import FIRST_PARTS
 from neutrino.ptx.snippet import check_snippets
-from neutrino.ptx.snippet_table import FORBIDDEN, FORMS, OPCODES
+from neutrino.ptx.snippet_forms import TYPE
+from neutrino.ptx.snippet_forms import forms as known_forms
+from neutrino.ptx.snippet_table import FORBIDDEN, NEWER_FORMS, REASONS, SINCE_ALL, Need
 
 WHEEL = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "bin"
 PTXAS = shutil.which("ptxas", path=os.pathsep.join([os.environ.get("PATH", ""), str(WHEEL)]))
 
 pytestmark = pytest.mark.skipif(PTXAS is None, reason="ptxas is neither on PATH nor in nvidia-cuda-nvcc's wheel")
 
-TYPES = {"u8": "u16", "s8": "s16"}
+REGISTERS = {"u8": "u16", "s8": "s16", "bf16": "b16", "bf16x2": "b32", "u16x2": "b32", "s16x2": "b32"}
 """Registers for the types that have none of their own."""
 
 
-def forms() -> list[tuple[str, list[str]]]:
-    """Every instruction of the table, with the type of each operand."""
+def forms(need: Need | None) -> list[tuple[str, list[str]]]:
+    """Every instruction of the table that targets from this one on know, with each operand's register types."""
     found = []
-    for rows in FORMS.values():
-        for opcode, modifiers, operands in rows:
-            slots = [
-                [*slot.rstrip("?").split("|"), *([""] if slot.endswith("?") else [])] for slot in modifiers.split()
-            ]
-            for choice in itertools.product(*slots):
-                chosen = [word for word in choice if word]
-                types = [word for word in chosen if re.fullmatch(r"pred|[busf]\d+(x2)?", word)]
-                kinds = []
-                for operand in operands.split():
-                    kind = operand.lstrip("=")
+    for form in itertools.chain.from_iterable(known_forms().values()):
+        if form.need != need:
+            continue
+        slots = [
+            [*slot.rstrip("?").split("|"), *([""] if slot.endswith("?") else [])] for slot in form.modifiers.split()
+        ]
+        for choice in itertools.product(*slots):
+            chosen = [word for word in choice if word]
+            types = [word for word in chosen if TYPE.fullmatch(word)]
+            kinds = []
+            for operand in form.operands:
+                pair = []
+                for kind in operand.strip("=?").split("|"):
                     if kind in {"t", "m", "T"}:
                         kind = types[0]
                     elif kind in {"s", "S"}:
                         kind = types[1]
                     elif kind == "w":
                         kind = f"{types[0][0]}{2 * int(types[0][1:])}"
-                    elif kind in {"p", "pp"}:
+                    elif kind == "p":
                         kind = "pred"
-                    kinds.append(TYPES.get(kind, kind))
-                found.append((".".join([opcode, *chosen]), kinds))
+                    elif kind == "lanes":
+                        kind = "b32"
+                    pair.append(REGISTERS.get(kind, kind))
+                kinds.append("|".join(pair))
+            found.append((".".join([form.opcode, *chosen]), kinds))
     return found
 
 
@@ -71,12 +79,17 @@ def refused(lines: list[str], tmp_path: Path, version: str = "6.5", arch: str = 
     return numbers
 
 
-def test_every_form_assembles_on_the_oldest_target(tmp_path: Path) -> None:
-    lines = [
-        f"{opcode} {', '.join('1' if kind == 'i' else f'%{kind}_x' for kind in kinds)};" for opcode, kinds in forms()
-    ]
-    assert len(lines) > 1000
-    assert {lines[number] for number in refused(lines, tmp_path)} == set()
+def operand(kinds: str) -> str:
+    return "1" if kinds == "i" else "|".join(f"%{kind}_{'xy'[place]}" for place, kind in enumerate(kinds.split("|")))
+
+
+@pytest.mark.parametrize("need", [None, *NEWER_FORMS], ids=str)
+def test_every_form_assembles_on_the_oldest_target(tmp_path: Path, need: Need | None) -> None:
+    lines = [f"{opcode} {', '.join(map(operand, kinds))};" for opcode, kinds in forms(need)]
+    assert len(lines) > (1000 if need is None else 0)
+    (major, minor), architecture = need or SINCE_ALL
+    bad = refused(lines, tmp_path, f"{major}.{minor}", f"sm_{architecture}")
+    assert {lines[number] for number in bad} == set()
 
 
 def accepted_by_us(lines: list[str], tmp_path: Path) -> list[bool]:
@@ -109,7 +122,7 @@ def test_type_rules_are_those_of_ptxas(tmp_path: Path) -> None:
 
     But for one thing: ptxas lets .f16x2 registers pass for integers and predicates, against the manual (9.4).
     """
-    by_opcode = dict(forms())
+    by_opcode = dict(forms(None))
     lines = []
     for opcode, _, count in OPERATIONS:
         kinds = by_opcode[opcode]
@@ -162,7 +175,8 @@ def test_special_registers_have_the_types_of_the_table(tmp_path: Path) -> None:
 
 
 def test_the_tables_do_not_contradict_each_other() -> None:
-    allowed = {row[0] for rows in FORMS.values() for row in rows}
-    assert allowed <= OPCODES
-    assert set(FORBIDDEN) <= OPCODES
+    allowed = set(known_forms())
+    assert allowed <= FIRST_PARTS
+    assert set(FORBIDDEN) <= FIRST_PARTS
     assert not allowed & set(FORBIDDEN)
+    assert set(FORBIDDEN.values()) == set(REASONS)
