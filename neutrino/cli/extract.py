@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neutrino import __version__
+from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.listing import Row, Shown, document, lines
 from neutrino.cli.progress import Progress
 from neutrino.cli.streams import print_anything, visible
 from neutrino.cli.table import count
-from neutrino.errors import FormatError, NeutrinoError
+from neutrino.errors import FormatError, NeutrinoError, ProbeError
 from neutrino.fatbin.inputs import Input, find_inputs
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader had enough (| head); without this, the interpreter would complain when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
+    except ProbeError as error:
+        print_diagnostics(error.diagnostics)
+        return BAD
     except NeutrinoError as error:
         return _bad(str(error))
     except OSError as error:
@@ -176,12 +180,10 @@ class _Extraction:
             raise NeutrinoError("-p goes with --coverage")
         if options.coverage:
             from neutrino.ahead.coverage import USUAL_PROBE
-            from neutrino.probing.toml import load_probes
-            from neutrino.ptx.snippet import check_snippets
+            from neutrino.cli.loading import load
 
             options.probe = options.probe or [USUAL_PROBE]
-            self._probes = load_probes(options.probe)
-            check_snippets(self._probes)
+            self._probes = load(options.probe)
             options.arch = [_device(word) for word in options.arch] or _devices_here()
         if options.output is not None:
             from neutrino.fatbin.extraction import Namer

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neutrino import __version__
+from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.streams import print_anything, visible
 from neutrino.device_kind import DeviceKind
 from neutrino.errors import FormatError, NeutrinoError, PatchError, ProbeError
@@ -63,8 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except ProbeError as error:
-        for line in str(error).splitlines():
-            _say(line)
+        print_diagnostics(error.diagnostics)
         return BAD_INPUT
     except NeutrinoError as error:
         return _fail(str(error))
@@ -232,16 +232,12 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from neutrino.ahead.making import Settings
     from neutrino.ahead.report import Report
     from neutrino.ahead.sources import EMBEDDED_DEVICE, device_arch
+    from neutrino.cli.loading import load
     from neutrino.loader.embedded import EmbeddedDevice
     from neutrino.patch import Emit
     from neutrino.probing.selection import Selection
-    from neutrino.probing.toml import load_probes
-    from neutrino.ptx.snippet import check_snippets
 
-    probes = load_probes(options.probe)
-    check_snippets(probes)
-    for warning in probes.warnings:
-        _say(str(warning))
+    probes = load(options.probe)
     if options.device is not None:
         EmbeddedDevice.parse(options.device)
     kind = DeviceKind.GPU if options.device is None else DeviceKind.EMBEDDED

@@ -1,37 +1,28 @@
-"""``neutrino-probe``: what is there to do with probes before a program is run. ``try`` runs one on a single kernel."""
+"""``neutrino-probe``: what is there to do with probes before a program is run. One module a command."""
 
 from __future__ import annotations
 
 import argparse
-import difflib
-import json
-import math
 import os
-import re
 import signal
 import sys
-import tempfile
-import threading
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import NoReturn
 
 from neutrino import __version__
-from neutrino.cli.streams import print_anything, visible
+from neutrino.cli import probe_check, probe_list, probe_show, probe_sites, probe_try
+from neutrino.cli.diagnostics import print_diagnostics
+from neutrino.cli.probe_status import BAD_INPUT, DONE, say
+from neutrino.cli.streams import print_anything
 from neutrino.errors import NeutrinoError, ProbeError
 
-if TYPE_CHECKING:
-    from rich.console import Console
+_DESCRIPTION = "Work with probes before a program is run with them. No GPU is needed."
+_EPILOG = """\
+PROBE is a file's path, with a / or ending in .toml, or the name of a probe that ships with Neutrino.
+Each command explains itself: neutrino-probe COMMAND --help.
 
-    from neutrino.playground.attempt import Attempt, Output
-    from neutrino.tracing import MapView
-
-DONE, DIFFERENT, BAD_INPUT, NOTHING = 0, 1, 2, 3
-_SHOWN_ELEMENTS = 6
-_PATIENCE = 2.0
-"""Seconds after which a person at a terminal is told what is going on."""
+exit status: 0 done; 1 the kernel's outputs differ with the probe (try); 2 bad input, a wrong probe or a fault;
+3 nothing there that the probes go to"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Ended from outside it leaves nothing behind.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
-        status = _try(options)
+        status = int(options.run(options))
         if sys.stdout is not None:
             sys.stdout.flush()
         return status
@@ -50,390 +41,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except ProbeError as error:
-        return _fail(*map(str, error.diagnostics))
+        print_diagnostics(error.diagnostics)
+        return BAD_INPUT
     except OSError as error:
         return _fail(f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else str(error))
     except NeutrinoError as error:
-        return _fail(*str(error).splitlines())
+        return _fail(str(error))
+    except MemoryError:
+        return _fail("out of memory")
+    except KeyboardInterrupt:
+        _end_as_interrupted()
 
 
-def _fail(*lines: str) -> int:
-    for line in lines:
-        print(f"neutrino-probe: {line}", file=sys.stderr)
+def _fail(message: str) -> int:
+    say(message)
     return BAD_INPUT
 
 
-def _extents(text: str) -> tuple[int, int, int]:
-    parts = text.split(",")
-    if not 1 <= len(parts) <= 3 or not all(re.fullmatch(r"[1-9]\d{0,9}", part) for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not X, X,Y or X,Y,Z from 1 on")
-    x, y, z = (int(part) for part in (*parts, "1", "1")[:3])
-    return x, y, z
-
-
-def _argument(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value
-
-
-def _natural(text: str) -> int:
-    if not re.fullmatch(r"\d{1,12}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text, re.ASCII) or not float(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return float(text)
+def _end_as_interrupted() -> NoReturn:
+    """End by the signal, as the shell expects."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    raise SystemExit(128 + signal.SIGINT)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="neutrino-probe", description="Work with probes. No GPU is needed.")
+    parser = argparse.ArgumentParser(
+        prog="neutrino-probe",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    attempt = commands.add_parser(
-        "try",
-        help="run a probe on one kernel, with inputs made up for it",
-        description="Run the kernel in KERNEL.ptx on the embedded device, with and without the probe, and print what "
-        "the probe recorded. Inputs are made up: pointers get buffers, integers the number of threads, fractions 1.5. "
-        "Time is a step clock, no duration.",
-        epilog="--arg takes a number, for a pointer TYPE:COUNT (random data), TYPE:COUNT=NUMBER or @FILE (raw bytes or "
-        ".npy). Exit status: 0 done, 1 the outputs differ with the probe, 2 bad input or a fault of the kernel, "
-        "3 the kernel could not be probed.",
-    )
-    attempt.add_argument("probe", metavar="PROBE", help="a shipped probe's name, or the path of a .toml file")
-    attempt.add_argument("file", type=Path, metavar="KERNEL.ptx", help="PTX made by clang, Triton or by hand")
-    attempt.add_argument("-k", "--kernel", metavar="NAME", help="which kernel, where the file has several")
-    attempt.add_argument("--grid", type=_extents, metavar="X[,Y,Z]", help="blocks (default: 4)")
-    attempt.add_argument(
-        "--block", type=_extents, metavar="X[,Y,Z]", help="threads of a block (default: the kernel's own, else 128)"
-    )
-    attempt.add_argument("--shared", type=_natural, metavar="BYTES", help="dynamic shared memory of a block")
-    attempt.add_argument(
-        "--arg", type=_argument, action="append", default=[], metavar="NAME=VALUE",
-        help="an argument, by its name or position from 0; repeatable",
-    )  # fmt: skip
-    attempt.add_argument("--seed", type=_natural, default=0, metavar="N", help="of the made-up data (default: 0)")
-    attempt.add_argument(
-        "--schedule", type=_natural, metavar="N", help="let warps take turns at random, alike for each N"
-    )
-    attempt.add_argument(
-        "--timeout", type=_seconds, default=60.0, metavar="SECONDS",
-        help="that the kernel may take, as it is and with the probe (default: 60)",
-    )  # fmt: skip
-    attempt.add_argument(
-        "--rows", type=_natural, default=8, metavar="N", help="records shown of a map, and lines that the kernel "
-        "printed (default: 8)",
-    )  # fmt: skip
-    attempt.add_argument("--diff", action="store_true", help="show what the probe changed in the kernel's text, too")
-    attempt.add_argument("--tracedir", type=Path, metavar="DIR", help="keep the trace, in this parent folder")
-    attempt.add_argument("--json", action="store_true", help="one JSON document on stdout, with all records")
+    for command in (probe_check, probe_list, probe_sites, probe_show, probe_try):
+        command.configure(commands)
     return parser
-
-
-def _try(options: argparse.Namespace) -> int:
-    from neutrino.loader.embedded import EmbeddedDevice
-    from neutrino.playground.attempt import Question, attempt
-    from neutrino.playground.inputs import Choices
-    from neutrino.probing.layout import REASON_TEXT, Reason
-    from neutrino.probing.toml import load_probes
-    from neutrino.ptx.snippet import check_snippets
-
-    probes = load_probes([options.probe])
-    check_snippets(probes)
-    for warning in probes.warnings:
-        print(f"neutrino-probe: {warning}", file=sys.stderr)
-    text = options.file.read_bytes().decode("latin-1")
-    choices = Choices(options.grid, options.block, options.shared, dict(options.arg), options.seed)
-    kept = options.tracedir
-    with nullcontext(str(kept)) if kept else tempfile.TemporaryDirectory(prefix="neutrino-try-") as tracedir:
-        question = Question(
-            text, options.kernel, probes, (options.probe,), choices, Path(tracedir).absolute(),
-            EmbeddedDevice(seed=options.schedule), options.timeout,
-        )  # fmt: skip
-        with _telling_who_waits(options.timeout):
-            result = attempt(question)
-        kernel = result.probed
-        if options.json:
-            print(json.dumps(_document(result), indent=1))
-        else:
-            _print(result, options)
-        not_probed = {reason: count for reason, count in kernel.counters.items() if reason is not Reason.PROBED}
-        if not_probed or kernel.reason is not Reason.PROBED:
-            reason = next(iter(not_probed), kernel.reason)
-            detail = f" ({kernel.detail})" if kernel.detail else ""
-            print(f"neutrino-probe: {kernel.name} ran unprobed: {REASON_TEXT[reason]}{detail}", file=sys.stderr)
-            return NOTHING
-        if kept and not options.json:
-            print(f"\nThe trace: {result.trace.path}")
-    return DONE if result.identical else DIFFERENT
-
-
-@contextmanager
-def _telling_who_waits(timeout: float) -> Iterator[None]:
-    """Say once, on a terminal, that the kernel is still running."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield
-        return
-    words = f"neutrino-probe: the kernel runs; --timeout gives it {timeout:g} s"
-    timer = threading.Timer(_PATIENCE, print, (words,), {"file": sys.stderr})
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-# Words and tables
-
-
-def _print(result: Attempt, options: argparse.Namespace) -> None:
-    from rich.console import Console
-
-    console = Console(markup=False, highlight=False, emoji=False)
-    # Captured, since rich would end the process itself when the reader of a pipe has gone.
-    with console.capture() as captured:
-        _print_inputs(console, result)
-        _print_outputs(console, result)
-        _print_printed(console, result, options.rows)
-        if options.diff:
-            _print_difference(console, result)
-        _print_records(console, result, options.rows)
-    print(captured.get(), end="")
-
-
-def _print_inputs(console: Console, result: Attempt) -> None:
-    from neutrino.playground.inputs import Buffer
-
-    inputs = result.inputs
-    grid, block = map(_shape, (inputs.grid, inputs.block))
-    shared = f", {inputs.shared:,} bytes of dynamic shared memory" if inputs.shared else ""
-    console.print(result.kernel.name, style="bold")
-    console.print(f"  {grid} blocks of {block} threads{shared}")
-    items = [item for _, items in inputs.arguments for item in items]
-    if not items:
-        return
-    table = _table("    argument", "value", "used")
-    for item in items:
-        value = item.value
-        if isinstance(item, Buffer):
-            uses = [("read", value.loads), ("written", value.stores), ("updated atomically", value.updates)]
-            text = f"{item.type.name} × {item.elements:,}, {item.origin}"
-            table.add_row(f"    {value.name}", text, ", ".join(word for word, used in uses if used))
-        else:
-            table.add_row(f"    {value.name}", item.text, "")
-    console.print(table)
-    console.print("  Made up; --arg NAME=VALUE, --grid and --block say otherwise.")
-    console.print()
-
-
-def _shape(extents: tuple[int, int, int]) -> str:
-    x, y, z = extents
-    return f"{x} × {y} × {z}" if z > 1 else f"{x} × {y}" if y > 1 else str(x)
-
-
-def _print_outputs(console: Console, result: Attempt) -> None:
-    changed = [output for output in result.outputs if output.changed or not output.identical]
-    if changed:
-        console.print("What the kernel wrote", style="bold")
-        table = _table("    memory", "changed", "the first of them")
-        for output in changed:
-            count, first = _changes(output)
-            table.add_row(f"    {output.name}", f"{count:,} of {output.elements:,}", first)
-        console.print(table)
-    else:
-        console.print(f"The kernel left {_all_memory(result)} as it was.")
-    names = ", ".join(output.name for output in result.outputs if not output.identical)
-    if names:
-        console.print(f"  NOT the same bits with the probe: {names}", style="bold red")
-    elif result.outputs:
-        console.print("  The same bits with and without the probe.")
-    console.print()
-
-
-def _all_memory(result: Attempt) -> str:
-    """What was compared, in words: the variables are behind the buffers."""
-    buffers = len(result.inputs.buffers)
-    variables = len(result.outputs) - buffers
-    kinds = [
-        "every buffer" if buffers or not variables else "",
-        "every .global variable of the module" if variables else "",
-    ]
-    return " and ".join(filter(None, kinds))
-
-
-def _print_printed(console: Console, result: Attempt, rows: int) -> None:
-    plain, probed = result.printed
-    if not plain and not probed:
-        return
-    console.print("What the kernel printed", style="bold")
-    lines = plain.splitlines()
-    for line in lines[:rows]:
-        console.print(f"    {visible(line.expandtabs())}", soft_wrap=True)
-    if len(lines) > rows:
-        console.print(f"    … {len(lines) - rows:,} more (--rows)")
-    if plain == probed:
-        console.print("  The same with and without the probe.")
-    elif result.same_lines:
-        console.print("  With the probe the same lines in another order.")
-    else:
-        console.print("  NOT the same with the probe:", style="bold red")
-        before = Counter(lines)
-        for line in list((Counter(probed.splitlines()) - before).elements())[:rows]:
-            console.print(f"  + {visible(line.expandtabs())}", soft_wrap=True)
-        for line in list((before - Counter(probed.splitlines())).elements())[:rows]:
-            console.print(f"  - {visible(line.expandtabs())}", soft_wrap=True)
-    console.print()
-
-
-def _changes(output: Output) -> tuple[int, str]:
-    """How many elements the kernel changed, and the first ones."""
-    import numpy as np
-
-    size = output.type.dtype.itemsize
-    whole = output.elements * size
-    before, after = (np.frombuffer(data, np.uint8, whole) for data in (output.before, output.plain))
-    where = np.flatnonzero((before != after).reshape(-1, size).any(axis=1))
-    values = output.type.decode(output.plain)[where[:_SHOWN_ELEMENTS]]
-    more = ", …" if len(where) > _SHOWN_ELEMENTS else ""
-    return len(where), ", ".join(_number(value) for value in values.tolist()) + more
-
-
-def _print_difference(console: Console, result: Attempt) -> None:
-    folder = result.trace.path / "kernel" / str(result.probed.id)
-    if not (folder / "probed.ptx").is_file():
-        return
-    original, probed = (
-        (folder / name).read_text("latin-1").expandtabs(4).splitlines() for name in ("original.ptx", "probed.ptx")
-    )
-    console.print("What the probe changed in the text", style="bold")
-    for line in difflib.unified_diff(original, probed, "original", "with the probe", n=2, lineterm=""):
-        console.print(f"  {line}", soft_wrap=True)
-    console.print()
-
-
-def _print_records(console: Console, result: Attempt, rows: int) -> None:
-    manifest = result.probed.manifest
-    if manifest is None:
-        return
-    assembly = manifest.assembly
-    registers = (
-        f"registers {assembly.registers_original} → {assembly.registers_twin} by {assembly.name}"
-        if assembly
-        else "not assembled: no ptxas"
-    )
-    console.print("What the probe saw", style="bold")
-    sites = f"{len(manifest.sites)} {'site' if len(manifest.sites) == 1 else 'sites'}"
-    console.print(f"  {sites}; {registers}")
-    console.print("  times are steps of the interpreter, not cycles")
-    for launch in result.probed.launches():
-        for view in launch.maps.values():
-            _print_map(console, view, rows)
-
-
-def _print_map(console: Console, view: MapView, rows: int) -> None:
-    columns = _columns(view)
-    count = len(next(iter(columns.values()), ()))
-    what = "a sum over all threads" if _is_sum(view) else f"{count:,} {'record' if count == 1 else 'records'}"
-    dropped = f", {view.dropped:,} dropped" if view.dropped else ""
-    console.print(f"  {view.map.name}: {what}{dropped}")
-    if not count:
-        return
-    table = _table()
-    for name in columns:
-        table.add_column(f"    {name}" if not table.columns else name, justify="right", overflow="fold")
-    for index in range(min(count, rows)):
-        table.add_row(*(_number(column[index]) for column in columns.values()))
-    if count and rows:
-        console.print(table)
-    if count > rows:
-        console.print(f"    … {count - rows:,} more (--rows)")
-
-
-def _columns(view: MapView) -> dict[str, list[Any]]:
-    """The records of a map as columns: first where each belongs, then the fields."""
-    records = view.valid()
-    places = {} if _is_sum(view) else view.places()
-    # With one record a slot, its number says nothing.
-    columns = {name: numbers.tolist() for name, numbers in places.items() if name != "k" or view.map.cap > 1}
-    return columns | {field.name: records[field.name].tolist() for field in view.map.fields}
-
-
-def _is_sum(view: MapView) -> bool:
-    from neutrino.probing.model import MapKind
-
-    return view.map.kind is MapKind.SUM
-
-
-def _table(*titles: str) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    return table
-
-
-def _number(value: int | float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.6g}"
-
-
-# JSON
-
-
-def _document(result: Attempt) -> dict[str, Any]:
-    from neutrino.playground.inputs import Buffer
-
-    inputs, manifest = result.inputs, result.probed.manifest
-    arguments = [
-        {"name": item.value.name, "role": item.value.role.value, "type": item.type.name, "elements": item.elements,
-         "data": item.origin}
-        if isinstance(item, Buffer)
-        else {"name": item.value.name, "role": item.value.role.value, "type": item.value.type, "value": item.text}
-        for _, items in inputs.arguments
-        for item in items
-    ]  # fmt: skip
-    return {
-        "kernel": result.kernel.name,
-        "grid": inputs.grid,
-        "block": inputs.block,
-        "shared": inputs.shared,
-        "arguments": arguments,
-        "outputs": [
-            {"name": output.name, "changed": _changes(output)[0], "identical": output.identical}
-            for output in result.outputs
-        ],
-        "printed": result.printed[0],
-        "printed_alike": result.same_lines,
-        "identical": result.identical,
-        "reason": result.probed.reason.word,
-        "detail": result.probed.detail,
-        "clock": result.trace.clock.value,
-        "assembler": manifest.raw.get("assembler") if manifest else None,
-        "registers": manifest.raw.get("registers") if manifest else None,
-        "sites": list(manifest.sites) if manifest else [],
-        "maps": [_map_document(view) for launch in result.probed.launches() for view in launch.maps.values()],
-    }
-
-
-def _map_document(view: MapView) -> dict[str, Any]:
-    return {
-        "name": view.map.name,
-        "kind": view.map.kind.value,
-        "level": view.map.level.value,
-        "cap": view.map.cap,
-        "dropped": view.dropped,
-        "columns": {name: [_plain(value) for value in column] for name, column in _columns(view).items()},
-    }
-
-
-def _plain(value: int | float) -> int | float | str:
-    # JSON has no word for infinities and NaN.
-    return value if isinstance(value, int) or math.isfinite(value) else str(value)
 
 
 if __name__ == "__main__":

@@ -7,17 +7,18 @@ import os
 import re
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 from neutrino import __version__
-from neutrino.errors import NeutrinoError
+from neutrino.cli.diagnostics import print_diagnostics
+from neutrino.cli.loading import load
+from neutrino.errors import NeutrinoError, ProbeError
 from neutrino.loader.embedded import EmbeddedDevice
 from neutrino.loader.start import Request, say, start
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.probing.toml import load_probes
-from neutrino.ptx.snippet import check_snippets
 from neutrino.resources import shipped_probes
 
 OWN_FAILURE = 125
@@ -123,6 +124,15 @@ def _parser() -> _Parser:
         metavar="DIR",
         help="keep what each stage made: original, sites, probed text, images, tool output",
     )
+    parser.add_argument(
+        "--callback",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="SCRIPT",
+        help="a Python script that is run beside COMMAND, as SCRIPT TRACE/result/ID.bin, whenever the trace has new "
+        "launches of a kernel; what it prints goes to analyze.log in the trace; repeatable",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="do not say on stderr where the trace is")
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -138,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if not options.probe:
         _refuse_without_probe(options)
     try:
-        probes = _load(options.probe) if options.probe else None
+        probes = _with_callbacks(load(options.probe), options.callback) if options.probe else None
         save_temps = options.save_temps.absolute() if options.save_temps else None
         request = Request(
             command,
@@ -155,6 +165,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             retarget=options.retarget,
         )
         start(request)
+    except ProbeError as error:
+        print_diagnostics(error.diagnostics)
+        raise SystemExit(OWN_FAILURE) from None
     except (NeutrinoError, OSError) as error:
         for line in _message(error).splitlines():
             say(line)
@@ -174,6 +187,7 @@ def _refuse_without_probe(options: argparse.Namespace) -> None:
         "--timeout": options.timeout,
         "--retarget": options.retarget,
         "--save-temps": options.save_temps,
+        "--callback": options.callback,
     }
     for name, value in given.items():
         if value:
@@ -183,13 +197,11 @@ def _refuse_without_probe(options: argparse.Namespace) -> None:
             )
 
 
-def _load(names: Sequence[str]) -> ProbeSet:
-    """The probes of these names, found sound; their warnings are said."""
-    probes = load_probes(names)
-    check_snippets(probes)
-    for warning in probes.warnings:
-        say(str(warning))
-    return probes
+def _with_callbacks(probes: ProbeSet, scripts: Sequence[Path]) -> ProbeSet:
+    for script in scripts:
+        if not script.is_file():
+            raise NeutrinoError(f"--callback {script}: there is no such file")
+    return replace(probes, callbacks=(*probes.callbacks, *(str(script.absolute()) for script in scripts)))
 
 
 def _message(error: NeutrinoError | OSError) -> str:

@@ -204,9 +204,13 @@ def test_bad_input_is_named(run: Run, arguments: tuple[str, ...], said: str) -> 
 
 def test_a_bad_probe_is_shown_with_its_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "loads.toml").write_text(EACH_LOAD.replace("%bytes, BYTES", "%byte, BYTES"))
-    said = failed(run("probe", "try", "./loads.toml", EXAMPLE, "-k", "saxpy"))
-    assert "loads.toml:14:" in said
-    assert "%bytes" in said
+    result = run("probe", "try", "./loads.toml", EXAMPLE, "-k", "saxpy")
+    assert (result.returncode, result.stdout) == (2, "")
+    place, line, marks, hint = result.stderr.splitlines()
+    assert place.startswith("loads.toml:14:13: error: register %byte is not declared")
+    assert line == "   14 | cvt.u32.u64 %byte, BYTES;"
+    assert marks == "      |             ^~~~~"
+    assert hint == "  hint: did you mean %bytes?"
 
 
 def test_text_that_is_no_kernel_is_refused_with_the_statement(run: Run, tmp_path: Path) -> None:

@@ -1,0 +1,103 @@
+"""What probing changed in a kernel's text: its lines beside the original's.
+
+A twin is its original with lines put in and a few altered, so lines are paired in order, in a time that grows with the
+text; that is enough, and quick for kernels of ten thousand lines.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+_AHEAD = 3
+"""Lines behind one that are asked whether it stayed what it was."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of either text. mark: `` `` in both, ``+`` put in, ``-`` gone. original: its number in the original, from
+    0; of a line that was put in that of the next one."""
+
+    mark: str
+    text: str
+    original: int
+
+
+def compare(original: Sequence[str], probed: Sequence[str]) -> list[Line]:
+    """The lines of both texts in the order of the probed one, lines that went away before what stands there now."""
+    places: dict[str, list[int]] = {}
+    for at, text in enumerate(probed):
+        places.setdefault(text, []).append(at)
+
+    def following(text: str, start: int) -> int | None:
+        found = places.get(text, ())
+        at = bisect_left(found, start)
+        return found[at] if at < len(found) else None
+
+    lines: list[Line] = []
+    position = 0
+    for number, text in enumerate(original):
+        place: int | None = following(text, position)
+        if place is not None and place != position:
+            # Where lines behind it come sooner, this one was altered, and the place found is another line like it.
+            behind = [later for later in original[number + 1 : number + 1 + _AHEAD] if later.strip()]
+            sooner = [following(later, position) for later in behind]
+            if any(other is not None and other < place for other in sooner):
+                place = None
+        if place is None:
+            lines.append(Line("-", text, number))
+            continue
+        lines += [Line("+", new, number) for new in probed[position:place]]
+        lines.append(Line(" ", text, number))
+        position = place + 1
+    lines += [Line("+", added, len(original)) for added in probed[position:]]
+    return lines
+
+
+def hunks(lines: Sequence[Line], context: int = 3, *, first: int = 1) -> Iterator[str]:
+    """The unified form of a difference, without file names; nothing where nothing changed.
+
+    first: the number of the original's first line, where it is part of a longer text.
+    """
+    changed = [index for index, line in enumerate(lines) if line.mark != " "]
+    at = 0
+    while at < len(changed):
+        last = at
+        while last + 1 < len(changed) and changed[last + 1] - changed[last] <= 2 * context:
+            last += 1
+        yield from _hunk(lines, max(0, changed[at] - context), changed[last] + context + 1, first)
+        at = last + 1
+
+
+def _hunk(lines: Sequence[Line], start: int, end: int, first: int) -> Iterator[str]:
+    part = lines[start:end]
+    before = sum(line.mark != "-" for line in lines[:start])
+    old = sum(line.mark != "+" for line in part)
+    new = sum(line.mark != "-" for line in part)
+    yield f"@@ -{_range(part[0].original + first, old)} +{_range(before + 1, new)} @@"
+    for line in part:
+        yield f"{line.mark}{line.text}"
+
+
+def _range(start: int, count: int) -> str:
+    # As diff(1) has it: of nothing the line before.
+    return str(start) if count == 1 else f"{start if count else start - 1},{count}"
+
+
+def named(lines: Sequence[Line], words: Mapping[int, str]) -> list[Line]:
+    """The lines with comments above what was put in. words: for the first line of a run of them, by its place."""
+    found: list[Line] = []
+    for index, line in enumerate(lines):
+        if index in words:
+            indent = line.text[: len(line.text) - len(line.text.lstrip())]
+            found.append(Line("+", f"{indent}// {words[index]}", line.original))
+        found.append(line)
+    return found
+
+
+def runs(lines: Sequence[Line]) -> Iterator[int]:
+    """The places of lines that were put in behind one that was not."""
+    for index, line in enumerate(lines):
+        if line.mark == "+" and (not index or lines[index - 1].mark != "+"):
+            yield index

@@ -1,0 +1,125 @@
+"""``neutrino-probe check``: everything that is wrong with probe files, in one run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from neutrino.cli.diagnostics import document, print_diagnostics
+from neutrino.cli.probe_status import BAD_INPUT, DONE, Commands
+from neutrino.cli.probe_words import map_document, map_words, probe_document, snippet_sizes
+from neutrino.cli.streams import visible
+from neutrino.cli.table import count
+from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
+
+if TYPE_CHECKING:
+    from neutrino.probing.model import ProbeSet
+
+_UNREAD = "unreadable-file"
+_LISTED = 12
+"""Probes of a sound file that are shown one by one."""
+
+
+def configure(commands: Commands) -> None:
+    """Add the command and its options."""
+    parser = commands.add_parser(
+        "check",
+        help="say everything that is wrong with probe files",
+        description="Check probe files: all of them, and all faults of each, with line, column and a hint. Of sound "
+        "ones say what they record and how many instructions their snippets have.",
+        epilog="Each file is checked by itself. Exit status: 0 all are sound, warnings or not; 2 one is not.",
+    )
+    parser.add_argument("probe", nargs="+", metavar="PROBE", help="a probe file, or the name of a shipped probe")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing of sound files but their warnings")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.set_defaults(run=run)
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A file, what was found in it, and what it means where it can be read."""
+
+    file: str
+    probes: ProbeSet | None
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return self.probes is not None and all(found.severity != "error" for found in self.diagnostics)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check every file. Returns the exit status."""
+    checked = [_check(name) for name in dict.fromkeys(options.probe)]
+    if options.json:
+        print(json.dumps({"files": [_document(item) for item in checked]}, indent=1))
+    else:
+        for item in checked:
+            # In the order in which it is said, also where both go to one terminal or file.
+            sys.stdout.flush()
+            print_diagnostics(item.diagnostics)
+            if item.ok and item.probes is not None and not options.quiet:
+                for line in _described(item.file, item.probes):
+                    print(line)
+    return DONE if all(item.ok for item in checked) else BAD_INPUT
+
+
+def _check(name: str) -> _Checked:
+    from neutrino.probing.toml import load_probes
+    from neutrino.ptx.snippet import check_snippets
+
+    try:
+        probes = load_probes([name])
+    except ProbeError as error:
+        return _Checked(error.diagnostics[0].file, None, list(error.diagnostics))
+    except NeutrinoError as error:
+        return _Checked(name, None, [_unreadable(name, str(error))])
+    found: list[Diagnostic] = [item for item in probes.warnings if isinstance(item, Diagnostic)]
+    try:
+        if probes.platform == "cuda":
+            check_snippets(probes)
+    except ProbeError as error:
+        found = sorted([*found, *error.diagnostics], key=lambda item: (item.line, item.column))
+    return _Checked(probes.file, probes, found)
+
+
+def _unreadable(name: str, message: str) -> Diagnostic:
+    words = message.removeprefix(f"-p {name}: ").removeprefix(f"{name}: ")
+    return Diagnostic(name, 0, 0, "", words, code=_UNREAD)
+
+
+def _described(file: str, probes: ProbeSet) -> Iterator[str]:
+    sizes = snippet_sizes(probes)
+    parts = [count(len(probes.probes), "probe"), count(len(probes.maps), "map")]
+    yield f"{visible(file)}: sound: {', '.join(parts)}"
+    for entry in probes.maps:
+        fields = ", ".join(f"{item.name} {item.type.value}" for item in entry.fields)
+        yield f"  map {entry.name}: {map_words(entry)}: {fields}"
+    for probe in probes.probes[:_LISTED]:
+        sides = " and ".join(
+            word for word, snippet in (("before", probe.before), ("after", probe.after)) if snippet is not None
+        )
+        yield (
+            f"  probe {visible(probe.name)}: {sides} {visible(probe.tracepoint.text)}, level {probe.level.value}, "
+            f"{count(sizes[probe.name], 'instruction')}"
+        )
+    if len(probes.probes) > _LISTED:
+        yield f"  … {count(len(probes.probes) - _LISTED, 'more probe')} (--json)"
+    if probes.platform != "cuda":
+        yield "  its assembly is AMD's: not judged, and not yet put into kernels"
+
+
+def _document(checked: _Checked) -> dict[str, Any]:
+    probes = checked.probes
+    return {
+        "file": checked.file,
+        "platform": probes.platform if probes else None,
+        "ok": checked.ok,
+        "probes": [probe_document(probe) for probe in probes.probes] if probes else [],
+        "maps": [map_document(entry) for entry in probes.maps] if probes else [],
+        "diagnostics": [document(item) for item in checked.diagnostics],
+    }

@@ -1,0 +1,138 @@
+"""What ``sites`` and ``show`` are asked of: the kernels of a file, as probes go into them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neutrino.cli.probe_status import BAD_INPUT, DONE, say
+from neutrino.errors import FormatError
+
+if TYPE_CHECKING:
+    from neutrino.ahead.preview import Preview
+    from neutrino.cli.progress import Progress
+    from neutrino.fatbin.inputs import Input
+    from neutrino.probing.model import ProbeSet
+    from neutrino.probing.selection import Selection
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The probes, the file, and which of its kernels."""
+    parser.add_argument("probe", nargs="+", metavar="PROBE", help="a probe file, or the name of a shipped probe")
+    parser.add_argument(
+        "file", metavar="FILE",
+        help="PTX, a cubin, a fatbin, a library, program, object or archive with device code, a wheel, a folder",
+    )  # fmt: skip
+    names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
+    parser.add_argument(
+        "-k", "--kernel", **names,
+        help="only kernels whose mangled or demangled name contains NAME; with *?[ a glob over the whole name, /re/ a "
+        "regular expression, a:b a list; repeatable",
+    )  # fmt: skip
+    parser.add_argument("--filter", **names, help="not these kernels; wins over -k; repeatable")
+    parser.add_argument(
+        "--arch", metavar="ARCH",
+        help="as a device of this architecture would run them, as sm_90 (default: this machine's GPU, else the highest "
+        "architecture that the file has PTX for)",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that was looked into. name: as shown. arch: of the device, "" where there is no device code.
+
+    vendor: the name by which it is a vendor-licensed library, whose kernels are not looked at; "" if it is none.
+    """
+
+    name: str
+    arch: str
+    vendor: str = ""
+
+
+class Kernels:
+    """The selected kernels of what FILE names. status: what the command ends with, so far."""
+
+    def __init__(self, options: argparse.Namespace, probes: ProbeSet) -> None:
+        from neutrino.cli.progress import Progress
+        from neutrino.probing.selection import Selection
+
+        self.status = DONE
+        self.probes = probes
+        self.selection: Selection = Selection(tuple(options.kernel), tuple(options.filter))
+        self._name: str = options.file
+        self._arch = _arch(options.arch)
+        self._progress: Progress = Progress("neutrino-probe")
+
+    def files(self) -> Iterator[tuple[File, Iterator[Preview]]]:
+        """Each file with device code, and its kernels, which are to be taken before the next file is asked for.
+
+        A damaged file is named on stderr, and the others are gone on with. Raises ProbeError.
+        """
+        from neutrino.fatbin.inputs import find_inputs
+
+        try:
+            for found in find_inputs([self._name], self._refused, self._progress.show):
+                with self._naming(found.name):
+                    yield from self._file(found)
+        finally:
+            self._progress.clear()
+
+    def pause(self) -> None:
+        """Take the line about what is going on away, before anything is printed."""
+        self._progress.clear()
+
+    def _file(self, found: Input) -> Iterator[tuple[File, Iterator[Preview]]]:
+        from neutrino.ahead.preview import default_architecture, preview
+        from neutrino.ahead.vendor import vendor_library
+
+        data = found.data()
+        containers = found.read(data)
+        if not any(container.images for container in containers):
+            if found.is_named:
+                yield File(found.name, ""), iter(())
+            return
+        path = Path(found.member.name) if found.member else found.path
+        vendor = vendor_library(path, data)
+        if vendor:
+            yield File(found.name, "", vendor), iter(())
+            return
+        arch = self._arch or default_architecture(containers)
+        yield File(found.name, arch), self._previews(found, preview(containers, arch, self.probes, self.selection))
+
+    def _previews(self, found: Input, previews: Iterator[Preview]) -> Iterator[Preview]:
+        with self._naming(found.name):
+            for number, kernel in enumerate(previews):
+                self._progress.show(f"{found.name}: kernel {number + 1}")
+                yield kernel
+
+    @contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (FormatError, OSError) as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            self._refused(name, error)
+
+    def _refused(self, name: str, error: Exception) -> None:
+        self.status = BAD_INPUT
+        self._progress.clear()
+        words = str(error.strerror or error) if isinstance(error, OSError) else str(error)
+        say(words if name in words else f"{name}: {words}")
+
+
+def _arch(word: str | None) -> str | None:
+    if word is not None:
+        from neutrino.ahead.sources import device_arch
+
+        return device_arch(word)
+    from neutrino.loader.driver import machine_archs
+
+    here = machine_archs()
+    return here[0] if here else None
+
+

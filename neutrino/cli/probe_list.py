@@ -1,0 +1,86 @@
+"""``neutrino-probe list``: the probes that ship with Neutrino, one line each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from neutrino.cli.probe_status import DONE, Commands
+from neutrino.cli.probe_words import map_document, map_words, probe_document, snippet_sizes
+from neutrino.cli.table import table
+
+if TYPE_CHECKING:
+    from neutrino.probing.model import ProbeSet
+
+
+def configure(commands: Commands) -> None:
+    """Add the command and its options."""
+    parser = commands.add_parser(
+        "list",
+        help="the probes that ship with Neutrino",
+        description="List the probes that ship with Neutrino: what each sees, how often it records, and how much it "
+        "adds to a kernel where it goes in (instructions of its snippets, before what saving takes).",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """List them. Returns the exit status."""
+    from neutrino.probing.toml import load_probe_file
+    from neutrino.resources import shipped_probes
+
+    found = [(name, str(path), load_probe_file(path)) for name, path in shipped_probes().items()]
+    if options.json:
+        print(json.dumps({"probes": [_document(*item) for item in found]}, indent=1))
+        return DONE
+    rows = [[name, _records(probes), _adds(probes)] for name, _, probes in found]
+    lines = table(("probe", "records", "instructions"), rows)
+    print(next(lines))
+    for line, (_, _, probes) in zip(lines, found, strict=True):
+        print(line)
+        print(f"      {summary(probes.source)}")
+    return DONE
+
+
+def summary(source: str) -> str:
+    """What a probe file says of itself first: the first line of its first comment, "" without one."""
+    for line in source.splitlines():
+        if line.startswith("#"):
+            return line.lstrip("#").strip()
+        if line.strip():
+            break
+    return ""
+
+
+def _records(probes: ProbeSet) -> str:
+    return "; ".join(map_words(entry) for entry in probes.maps) or "nothing"
+
+
+def _adds(probes: ProbeSet) -> str:
+    sizes = snippet_sizes(probes)
+    at_kernel = [sizes[probe.name] for probe in probes.probes if probe.tracepoint.is_kernel]
+    at_sites = [sizes[probe.name] for probe in probes.probes if not probe.tracepoint.is_kernel]
+    words = []
+    if at_sites:
+        words.append(f"{_range(at_sites)} a site")
+    if at_kernel:
+        words.append(f"{_range([sum(at_kernel)])} a thread")
+    return ", ".join(words)
+
+
+def _range(sizes: list[int]) -> str:
+    return str(min(sizes)) if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
+
+
+def _document(name: str, path: str, probes: ProbeSet) -> dict[str, Any]:
+    sizes = snippet_sizes(probes)
+    return {
+        "name": name,
+        "file": path,
+        "summary": summary(probes.source),
+        "platform": probes.platform,
+        "probes": [probe_document(probe) | {"instructions": sizes[probe.name]} for probe in probes.probes],
+        "maps": [map_document(entry) for entry in probes.maps],
+    }

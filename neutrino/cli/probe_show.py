@@ -1,0 +1,223 @@
+"""``neutrino-probe show``: a kernel's text with the probes in it, and what they changed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from neutrino.cli.probe_input import File, Kernels, add_options
+from neutrino.cli.probe_status import DONE, NOTHING, Commands, say
+from neutrino.cli.streams import Painter, has_colours, visible
+from neutrino.cli.table import count
+from neutrino.errors import NeutrinoError, ToolError
+
+if TYPE_CHECKING:
+    from neutrino.ahead.preview import Preview
+    from neutrino.cli.difference import Line
+    from neutrino.entry import KernelEntry
+    from neutrino.probing.model import ProbeSet
+    from neutrino.ptx.twin import Site, TwinKernel
+
+_NAMED = 20
+"""Kernels that are named when several are meant."""
+_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def configure(commands: Commands) -> None:
+    """Add the command and its options."""
+    parser = commands.add_parser(
+        "show",
+        help="the probed text of a kernel, and what changed",
+        description="Print the PTX of a kernel of FILE with the probes in it. Comments name the probes where they went "
+        "in; they are in what is shown, not in what is assembled. Where there is a ptxas the twin is assembled, and "
+        "the registers before and after are told.",
+        epilog="Exit status: 0 done, also for a file without device code; 2 a wrong probe, an unreadable file, or "
+        "several kernels of that name; 3 no such kernel, or nothing to probe in it.",
+    )
+    add_options(parser)
+    parser.add_argument("--diff", action="store_true", help="only what changed, with the lines around it")
+    parser.add_argument("--text-only", action="store_true", help="do not assemble: large kernels take ptxas a while")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout: both texts and the facts")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show the kernel. Returns the exit status."""
+    from neutrino.cli.loading import load
+
+    probes = load(options.probe)
+    kernels = Kernels(options, probes)
+    found: list[tuple[File, Preview]] = []
+    empty = False
+    for file, previews in kernels.files():
+        kernels.pause()
+        if file.vendor:
+            say(f"{file.name}: {file.vendor} is a vendor-licensed library, which is never rewritten")
+        elif not file.arch:
+            say(f"{file.name}: no device code found")
+            empty = True
+        found += [(file, kernel) for kernel in previews]
+    if kernels.status != DONE and not found:
+        return kernels.status
+    if not found:
+        if not empty:
+            say(f"{options.file}: no kernel of those asked for")
+        return DONE if empty else NOTHING
+    file, kernel = _the_one(found, options.kernel)
+    if kernel.twin is None:
+        say(f"{kernel.name}: {_why(kernel)}")
+        return NOTHING
+    entry, words = (None, "") if options.text_only else _assemble(kernel, probes)
+    if options.json:
+        print(json.dumps(_document(file, kernel, kernel.twin, entry), indent=1))
+    else:
+        _print(_lines(file, kernel, kernel.twin, probes, _told(entry) or words, diff=options.diff))
+    return DONE
+
+
+def _the_one(found: Sequence[tuple[File, Preview]], asked: Sequence[str]) -> tuple[File, Preview]:
+    """The kernel that is meant. Raises NeutrinoError when several are."""
+    exact = [item for item in found if item[1].name in asked]
+    candidates = exact or found
+    names = list(dict.fromkeys(kernel.name for _, kernel in candidates))
+    if len(names) > 1:
+        from neutrino.fatbin.demangle import demangle
+
+        listed = "".join(f"\n  {name}" + (f"  {demangle(name)}" if demangle(name) != name else "")
+                         for name in names[:_NAMED])  # fmt: skip
+        more = f"\n  … {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        raise NeutrinoError(f"{len(names):,} kernels; choose one with -k:{listed}{more}")
+    # Of one name in several images the first that has a twin.
+    return next((item for item in candidates if item[1].twin is not None), candidates[0])
+
+
+def _why(kernel: Preview) -> str:
+    from neutrino.probing.layout import REASON_TEXT
+
+    return f"{kernel.reason.word}: {kernel.detail or REASON_TEXT[kernel.reason]}"
+
+
+def _assemble(kernel: Preview, probes: ProbeSet) -> tuple[KernelEntry | None, str]:
+    """The kernel's twin as patching would judge it, or in words why nothing is known."""
+    from neutrino.ahead.preview import assemble
+
+    try:
+        return assemble(kernel, probes), "not assembled: device-linked code is assembled as a whole"
+    except ToolError as error:
+        return None, f"not assembled: {error}"
+
+
+def _told(entry: KernelEntry | None) -> str:
+    """What the assembler made of the twin, in words."""
+    from neutrino.probing.layout import Reason
+
+    if entry is None:
+        return ""
+    if entry.reason is not Reason.PROBED:
+        return f"not used by a run: {entry.reason.word}: {entry.detail}"
+    manifest = json.loads(entry.files["manifest.json"])
+    registers, spills = manifest["registers"], manifest["spills"]
+    words = f"registers {registers['original']} → {registers['twin']}"
+    if registers["capped"]:
+        words += f", {registers['capped']} under a cap"
+    grown = spills["twin"]["stores"] - spills["original"]["stores"]
+    if grown > 0:
+        words += f", {grown} bytes more spilled"
+    return f"{words}, by {manifest['assembler']}"
+
+
+# Text
+
+
+def _lines(
+    file: File, kernel: Preview, twin: TwinKernel, probes: ProbeSet, words: str, *, diff: bool
+) -> Iterator[str]:
+    from neutrino.cli.difference import compare, hunks
+    from neutrino.fatbin.demangle import demangle
+
+    instructions = len({(site.line, site.instruction) for site in twin.sites})
+    yield f"// {visible(demangle(kernel.name))}: {count(instructions, 'site')}"
+    yield f"// {visible(file.name)}, image {kernel.container}.{kernel.image}, {kernel.arch}"
+    if words:
+        yield f"// {visible(words)}"
+    lines = compare(_split(twin.original_text), _split(twin.probed_text))
+    lines = _named(lines, kernel.line, twin.sites, probes)
+    if diff:
+        yield "--- original"
+        yield "+++ with the probes"
+        yield from hunks(lines, first=kernel.line)
+    else:
+        yield from (line.text for line in lines if line.mark != "-")
+
+
+def _split(text: str) -> list[str]:
+    return [visible(line.rstrip("\r").expandtabs(4)) for line in text.split("\n")]
+
+
+def _named(lines: Sequence[Line], first: int, sites: Sequence[Site], probes: ProbeSet) -> list[Line]:
+    """The lines with comments that name the probes: where code went in right before or behind a site."""
+    from neutrino.cli.difference import named, runs
+
+    by_name = {probe.name: probe for probe in probes.probes}
+    before: dict[int, dict[str, None]] = {}
+    after: dict[int, dict[str, None]] = {}
+    for site in sites:
+        probe = by_name[site.probe]
+        at = site.line - first
+        if probe.before is not None and not probe.tracepoint.is_kernel:
+            before.setdefault(at, {})[f"{probe.name}: before {probe.tracepoint.text}"] = None
+        if probe.after is not None:
+            # What runs after the kernel stands before what ends a thread.
+            side = before if probe.tracepoint.is_kernel else after
+            side.setdefault(at, {})[f"{probe.name}: after {probe.tracepoint.text}"] = None
+    words: dict[int, str] = {}
+    for place in runs(lines):
+        at = lines[place].original
+        here = [*after.get(at - 1, ()), *before.get(at, ())]
+        if lines[place].text.lstrip().startswith(".reg "):
+            entry = [probe for probe in probes.probes if probe.tracepoint.is_kernel and probe.before is not None]
+            here = ["the probes' registers", *(f"{probe.name}: before kernel" for probe in entry)]
+        if here:
+            words[place] = visible("; ".join(here))
+    return named(lines, words)
+
+
+def _print(lines: Iterator[str]) -> None:
+    painter = Painter(sys.stdout is not None and has_colours(sys.stdout))
+    for line in lines:
+        colour = _COLOURS.get(line[:1])
+        print(painter.paint(line, colour) if colour else line)
+
+
+# JSON
+
+
+def _document(file: File, kernel: Preview, twin: TwinKernel, entry: KernelEntry | None) -> dict[str, Any]:
+    from neutrino.fatbin.demangle import demangle
+
+    manifest: dict[str, Any] = {}
+    if entry is not None and "manifest.json" in entry.files:
+        manifest = json.loads(entry.files["manifest.json"])
+    return {
+        "file": file.name,
+        "kernel": kernel.name,
+        "demangled": demangle(kernel.name),
+        "container": kernel.container,
+        "image": kernel.image,
+        "arch": kernel.arch,
+        "line": kernel.line,
+        "sites": [
+            {"probe": site.probe, "position": site.tracepoint, "line": site.line, "instruction": site.instruction}
+            for site in twin.sites
+        ],
+        "reason": entry.reason.word if entry is not None else None,
+        "detail": entry.detail if entry is not None else "",
+        "registers": manifest.get("registers"),
+        "spills": manifest.get("spills"),
+        "assembler": manifest.get("assembler"),
+        "original": twin.original_text,
+        "probed": twin.probed_text,
+    }

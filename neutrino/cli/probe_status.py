@@ -1,0 +1,24 @@
+"""What the commands of ``neutrino-probe`` share: how they end, and how they speak beside their output."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from typing import TypeAlias
+
+from neutrino.cli.streams import visible
+
+DONE, DIFFERENT, BAD_INPUT, NOTHING = 0, 1, 2, 3
+"""Exit status: done; outputs differ with the probe; bad input or a fault; nothing was found to probe."""
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def say(message: str) -> None:
+    """Tell the user on stderr, each line under the command's name."""
+    # print() takes a closed stderr, which is None, for stdout.
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            for line in message.splitlines():
+                print(f"neutrino-probe: {visible(line)}", file=sys.stderr)

@@ -1,0 +1,57 @@
+"""Maps and probes of a probe file in words and in JSON, as ``list`` and ``check`` show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neutrino.probing.model import DYNAMIC_CAP, Instruction, Level, Map, MapKind, Probe, ProbeSet
+
+_OWNERS = {Level.THREAD: "a thread", Level.WARP: "a warp", Level.BLOCK: "a block"}
+
+
+def map_words(entry: Map) -> str:
+    """``up to 4 records of 16 bytes a thread``."""
+    if entry.kind is MapKind.SUM:
+        return f"a sum of {entry.size} bytes a launch"
+    owner = _OWNERS[entry.level]
+    if entry.cap == 1:
+        return f"{entry.size} bytes {owner}"
+    count = "as many records as it needs" if entry.cap == DYNAMIC_CAP else f"up to {entry.cap:,} records"
+    return f"{count} of {entry.size} bytes {owner}"
+
+
+def snippet_sizes(probes: ProbeSet) -> dict[str, int]:
+    """By probe, the instructions of its snippets as written: without what SAVE turns into."""
+    return {
+        probe.name: sum(
+            isinstance(statement, Instruction)
+            for snippet in (probe.before, probe.after)
+            if snippet is not None
+            for statement in snippet.statements
+        )
+        for probe in probes.probes
+    }
+
+
+def probe_document(probe: Probe) -> dict[str, Any]:
+    """The probe's object in JSON documents."""
+    return {
+        "name": probe.name,
+        "position": probe.tracepoint.text,
+        "level": probe.level.value,
+        "lanes": probe.lanes.value,
+        "before": probe.before is not None,
+        "after": probe.after is not None,
+    }
+
+
+def map_document(entry: Map) -> dict[str, Any]:
+    """The map's object in JSON documents."""
+    return {
+        "name": entry.name,
+        "type": entry.kind.value,
+        "level": entry.level.value,
+        "size": entry.size,
+        "cap": "dynamic" if entry.cap == DYNAMIC_CAP else entry.cap,
+        "fields": [{"name": item.name, "type": item.type.value, "offset": item.offset} for item in entry.fields],
+    }
