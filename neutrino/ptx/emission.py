@@ -27,8 +27,11 @@ from neutrino.probing.model import DYNAMIC_CAP, Field, Level, Map, MapKind, Prob
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.instruction import split_operands
 from neutrino.ptx.module import TYPE_BYTES
+from neutrino.ptx.snippet_forms import need
 
-HELPER = re.compile(r"(?<![\w%$.])(?P<name>OUT|IN[1-9]|ADDR|BYTES)(?:\.(?P<element>[xyzw]))?\b", re.ASCII)
+HELPER = re.compile(
+    r"(?<![\w%$.])(?P<name>OUT|IN[1-9]|ADDR|BYTES|OPS|PRED|LANES|SITE)(?:\.(?P<element>[xyzw]|\d{1,3}))?\b", re.ASCII
+)
 _REGISTER = re.compile(r"%[\w$]+", re.ASCII)
 _GUARDED = re.compile(r"\s*@\s*(?P<negated>!)?\s*(?P<register>%[\w$]+)\s+", re.ASCII)
 _OPCODE = re.compile(r"\s*(?:@\s*!?\s*%[\w$]+\s+)?(?P<opcode>[a-z]\w*(?:\.[\w:]+)*)\s*", re.ASCII)
@@ -226,13 +229,15 @@ class Emission:
         self._products: list[tuple[str, str]] = []
         self.scratch = Scratch(f"{prefix}t")
         self.arithmetic: dict[str, int] = {}
+        # The ``.version`` that the snippets need.
+        self.version = (0, 0)
 
     def note_snippet(self, snippet: Snippet, level: Level) -> None:
         """Tell, before any code is written, that the kernel will hold this snippet.
 
         A register that no snippet of the kernel writes keeps its initial value, so that a sum over it is
         known. One that a snippet at warp or block level writes and one at a wider level names has to stay what
-        it is in the other lanes.
+        it is in the other lanes. Raises UnsupportedError where the kernel's architecture lacks an instruction.
         """
         self._written[level] |= _written_by(snippet)
         for statement in snippet.statements:
@@ -240,6 +245,15 @@ class Emission:
                 self._named[level].update(statement.operands)
             else:
                 self._named[level].update(_REGISTER.findall(statement.text))
+                needed = need(statement.text)
+                if needed is not None:
+                    version, architecture = needed
+                    if self._architecture < architecture:
+                        raise UnsupportedError(
+                            f"{statement.text!r} of a probe needs sm_{architecture}, the kernel is for "
+                            f"sm_{self._architecture}"
+                        )
+                    self.version = max(self.version, version)
 
     def variable(self, index: int) -> str:
         """The register that holds the address of the index-th module variable, from entry on."""
