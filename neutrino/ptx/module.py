@@ -57,6 +57,8 @@ _LINE_DIRECTIVE = {
     "address_size": re.compile(r"\s+(\d+)", re.ASCII),
 }
 _FILE_END = re.compile(r"[^\n;]*")
+_FILE = re.compile(r'\.file\s+(\d{1,9})\s+"((?:[^"\\\n]|\\.)*)"', re.ASCII)
+_ESCAPE = re.compile(r"\\([0-7]{1,3}|.)")
 _FUNCTION = re.compile(
     r"\.(?P<kind>entry|func)\b\s*"
     r"(?:\.attribute\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
@@ -228,6 +230,15 @@ class Module:
                 names[function.name] = function
         return names
 
+    @cached_property
+    def source_files(self) -> Mapping[int, str]:
+        """The paths that ``.file`` directives give, by their number."""
+        files = {}
+        for statement in self.statements:
+            if statement.kind is Kind.FILE and (match := _FILE.match(self.text, statement.start)) is not None:
+                files[int(match[1])] = _path(match[2])
+        return files
+
     @property
     def architecture(self) -> int | None:
         """The number in the first ``sm_`` of the target: 90 for ``sm_90a``; None without one."""
@@ -263,6 +274,15 @@ class Module:
             offset += size
             at += len(piece) + 1
         return tuple(parameters), offset
+
+
+def _path(written: str) -> str:
+    """A path as it stands in quotes. Texts are read as latin-1, whatever they hold; paths are UTF-8 as a rule."""
+
+    def character(match: re.Match[str]) -> str:
+        return chr(int(match[1], 8) & 255) if match[1].isdigit() else match[1]
+
+    return _ESCAPE.sub(character, written).encode("latin-1", "replace").decode("utf-8", "replace")
 
 
 def _parameter_base(architecture: int) -> int:

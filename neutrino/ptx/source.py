@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-_NOT_CODE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
+NOT_CODE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
 
 # Line information ends without a semicolon, at the end of its operands (PTX ISA, "Debugging Directives:
 # .loc").
@@ -21,7 +21,7 @@ LOCATION = re.compile(
 def blank(text: str) -> str:
     """Replace comments, strings and ``.loc`` directives by spaces. The length stays."""
     if '"' in text or "//" in text or "/*" in text:
-        text = _NOT_CODE.sub(_spaces, text)
+        text = NOT_CODE.sub(_spaces, text)
     if ".loc" in text:
         text = LOCATION.sub(_spaces, text)
     return text

@@ -8,19 +8,21 @@ Nothing else of the kernel changes.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from neutrino.errors import PtxError
 from neutrino.probing.layout import Reason, align_up, block_size, has_counts
-from neutrino.probing.model import Level, MapKind, Probe, ProbeSet, Save, ScalarType, Snippet
+from neutrino.probing.model import Lanes, Level, MapKind, Probe, ProbeSet, Save, ScalarType, Snippet
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
+from neutrino.ptx import opcodes
 from neutrino.ptx.body import Body
 from neutrino.ptx.contraction import PRODUCT, Contractions, has_product, may_contract
-from neutrino.ptx.emission import Emission, Guard, UnsupportedError, bits
+from neutrino.ptx.emission import HELPER, Emission, Guard, UnsupportedError, Value, bits
 from neutrino.ptx.instruction import REGISTER, Instruction, read_instruction
 from neutrino.ptx.linkage import Callee, Linkage, Needs, ObstacleError
+from neutrino.ptx.matching import Found, Hit, matcher
 from neutrino.ptx.module import Function, Kind, Module, Parameter, Statement, Variable
 from neutrino.ptx.operands import SiteOperands
 from neutrino.ptx.source import without_locations
@@ -51,17 +53,34 @@ _SPECIAL = re.compile(
 _STATEMENT = re.compile(r"(?<=[;{}:\s])((?:@\s*!?\s*[\w$%]+\s+)?[a-z]\w*(?:\.[\w:]+)*\b[^;:]*)(?=;)", re.ASCII)
 _MOVES_ADDRESSES = frozenset({"mov", "add", "sub", "mad", "selp"})
 _MOVES = ("mov.u64", "mov.b64", "mov.s64")
-_LEAVES = frozenset({"bra", "brx", "ret", "exit", "trap"})
 
 
 @dataclass(frozen=True)
 class Site:
-    """A place where a probe went. line: in the module's text, from 1. instruction: its text, in one line."""
+    """A place where a probe went. line: in the module's text, from 1. instruction: its text, in one line.
+
+    number: of an instruction, what ``SITE`` is there; None at entries and ends. source: the line of the source and
+    those that it was inlined into, as ``file.cu:42, inlined at main.cu:7``; "" where the text does not say.
+    """
 
     probe: str
     tracepoint: str
     line: int
     instruction: str
+    number: int | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """An instruction that a probe matches and could not go to. reason: why. Else as of a ``Site``."""
+
+    probe: str
+    tracepoint: str
+    line: int
+    instruction: str
+    source: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -84,6 +103,7 @@ class TwinKernel:
     twin under a register cap (``.maxnreg`` goes with every other directive). calls: names of the functions that it
     calls, directly or not. elsewhere: what it needs of the modules that its own is linked with, by their number.
     self_contained: whether it names nothing of its module that is in global or constant memory, and no function.
+    left_out: instructions that were to be probed and are not.
     """
 
     name: str
@@ -105,6 +125,7 @@ class TwinKernel:
     calls: tuple[str, ...] = ()
     elsewhere: Mapping[int, frozenset[Statement]] = field(default_factory=dict)
     self_contained: bool = False
+    left_out: tuple[LeftOut, ...] = ()
 
     @cached_property
     def contractible(self) -> bool:
@@ -175,14 +196,16 @@ def probe_module(
     names: Collection[str] | None = None,
     version: tuple[int, int] | None = None,
     linkage: Linkage | None = None,
+    demangle: Callable[[str], str] | None = None,
 ) -> TwinModule:
     """Write the twins of a module's kernels.
 
     names: only these kernels, the others are left out without a word. version: the highest ``.version`` that
     may be raised to where the probe block needs parameter space; None: the module's own. linkage: of a module that
-    is linked with others. Raises PtxError when the text has no ``.version`` or no ``.target sm_``.
+    is linked with others. demangle: gives a function's name as people write it, for ``func:``. Raises PtxError when
+    the text has no ``.version`` or no ``.target sm_``.
     """
-    return _ModuleProber(module, probes, version, linkage or Linkage(module)).run(names)
+    return _ModuleProber(module, probes, version, linkage or Linkage(module), demangle).run(names)
 
 
 def _target(module: Module) -> str:
@@ -233,7 +256,12 @@ class _Edits:
 
 class _ModuleProber:
     def __init__(
-        self, module: Module, probes: ProbeSet, version: tuple[int, int] | None, linkage: Linkage
+        self,
+        module: Module,
+        probes: ProbeSet,
+        version: tuple[int, int] | None,
+        linkage: Linkage,
+        demangle: Callable[[str], str] | None,
     ) -> None:
         if module.version is None or module.architecture is None:
             raise PtxError(1, module.text[:80], "no .version, or no .target sm_; not a PTX module for a GPU")
@@ -250,25 +278,12 @@ class _ModuleProber:
         while self.block in module.text:
             self.block += "_"
         self.label = f"$L__{self.prefix[1:]}"
-        self.opcode_probes = tuple(probe for probe in probes.probes if not probe.tracepoint.is_kernel)
-        self.kernel_before = [
-            (probe, probe.before) for probe in probes.probes if probe.tracepoint.is_kernel and probe.before
-        ]
-        self.kernel_after = [
-            (probe, probe.after) for probe in probes.probes if probe.tracepoint.is_kernel and probe.after
-        ]
-        words = {"ret", "exit"} | {probe.tracepoint.patterns[0].opcode[0] for probe in self.opcode_probes}
-        alternatives = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
-        self.candidate = re.compile(
-            r"[;{}:](?<!::)\s*(?P<guard>@\s*!?\s*[A-Za-z_$%][\w$]*\s+)?"
-            # A label may be called as an opcode is, and operands may stand right behind one.
-            rf"(?P<opcode>(?:{alternatives})\b(?:\.[\w:]+)*)(?=\s*[;\[{{(%]|\s+[^\s,}}:])",
-            re.ASCII,
-        )
+        self.matcher = matcher(probes.probes, demangle)
+        self.order = {id(probe): index for index, probe in enumerate(self.matcher.probes)}
         self.white_space = _white_space(module)
         self._plain: dict[str, bool] = {}
-        self._matching: dict[str, tuple[Probe, ...]] = {}
-        self.has_end_work = bool(self.kernel_after) or any(
+        self._reads: dict[int, bool] = {}
+        self.has_end_work = any(probe.tracepoint.is_kernel and probe.after for probe in probes.probes) or any(
             isinstance(statement, Save) and (statement.map.kind is MapKind.SUM or has_counts(statement.map))
             for probe in probes.probes
             for snippet in (probe.before, probe.after)
@@ -334,17 +349,51 @@ class _ModuleProber:
             self._plain[probe.name] = known
         return known
 
-    def matching(self, opcode: str) -> tuple[Probe, ...]:
-        """The opcode probes that match an instruction."""
-        known = self._matching.get(opcode)
+    def reads_operands(self, probe: Probe) -> bool:
+        """It names an operand of its instructions."""
+        known = self._reads.get(id(probe))
         if known is None:
-            parts = opcode.split(".")
-            known = tuple(probe for probe in self.opcode_probes if probe.tracepoint.matches(parts))
-            self._matching[opcode] = known
+            known = any(
+                match["name"].startswith(("OUT", "IN", "ADDR"))
+                for snippet in (probe.before, probe.after) if snippet
+                for statement in snippet.statements
+                for text in (statement.operands if isinstance(statement, Save) else (statement.text,))
+                for match in HELPER.finditer(text)
+            )  # fmt: skip
+            self._reads[id(probe)] = known
         return known
+
+    def in_order(self, probes: Iterable[Probe]) -> list[Probe]:
+        """Each probe once, in file order."""
+        return sorted({id(probe): probe for probe in probes}.values(), key=lambda probe: self.order[id(probe)])
 
 
 _SUMMED = frozenset({ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64})
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the code of one instruction's probes goes: before start and behind end. Else as of a ``Site``."""
+
+    hit: Hit
+    start: int
+    end: int
+    line: int
+    shown: str
+    source: str
+
+
+class _LineOperands:
+    """Answers for the helpers at a source line, which has a number and no operands."""
+
+    def __init__(self, number: int | None) -> None:
+        self._number = number
+        self.here: list[str] = []
+
+    def __call__(self, helper: str, element: str | None) -> Value:
+        if helper != "SITE" or self._number is None:
+            raise UnsupportedError(f"{helper} has no meaning at a source line")
+        return Value(str(self._number), None)
 
 
 class _KernelProber:
@@ -363,7 +412,14 @@ class _KernelProber:
         self.variables: dict[str, str] = {}
         self.points_to_constants = False
         # Code before sites that depends on nothing but the opcode and the guard.
-        self.repeated: dict[tuple[str, str | None], str] = {}
+        self.repeated: dict[tuple[str, str | None, int], str] = {}
+        self.left_out: list[LeftOut] = []
+        around = owner.in_order((
+            *(probe for probe in owner.matcher.probes if probe.tracepoint.is_kernel),
+            *owner.matcher.function_probes(entry.name),
+        ))  # fmt: skip
+        self.kernel_before = [(probe, probe.before) for probe in around if probe.before]
+        self.kernel_after = [(probe, probe.after) for probe in around if probe.after]
         self.copies: dict[int, str] = {}
         self.has_calls = self.code.find("call", self.body.start, self.body.end) >= 0
 
@@ -379,12 +435,13 @@ class _KernelProber:
         needs = owner.linkage.needs(self.entry)
         for callee in (Callee(self.module, self.entry, self.body), *needs.functions):
             owner.check_text(callee.module, callee.body)
-        hits, ends = self._candidates()
-        if not hits and not owner.kernel_before and not owner.kernel_after:
+        found = self.found = self._candidates()
+        if not found.hits and not self.kernel_before and not self.kernel_after:
             raise _SkipError(
                 Reason.NO_SITE,
                 "no instruction matches "
-                + ", ".join(sorted({probe.tracepoint.text for probe in owner.probes.probes})),
+                + ", ".join(sorted({probe.tracepoint.text for probe in owner.probes.probes}))
+                + (": the text has no line information" if found.lacks_lines else ""),
             )
         self._check_functions(needs)
         parameters, used = self.module.parameter_layout(self.entry)
@@ -393,15 +450,18 @@ class _KernelProber:
         version = self._version(offset + size)
         self._pass_by_address(needs)
 
-        for probe, snippet in (*owner.kernel_before, *owner.kernel_after):
+        for probe, snippet in (*self.kernel_before, *self.kernel_after):
             self.emission.note_snippet(snippet, probe.level)
-        for probe in {id(probe): probe for _, probes in hits for probe in probes}.values():
+        for probe in owner.in_order(probe for hit in found.hits for probe in hit.all_probes):
             for side in (probe.before, probe.after):
                 if side is not None:
                     self.emission.note_snippet(side, probe.level)
-        for hit, probes in hits:
-            self._site(hit, probes)
-        self._entry_and_ends(ends, len(needs.by_address))
+        for hit in found.hits:
+            self._site(hit)
+        if not self.sites and not self.kernel_before and not self.kernel_after:
+            first = self.left_out[0]
+            raise _SkipError(Reason.NO_SITE, f"line {first.line}: {first.instruction!r}: {first.reason}")
+        self._entry_and_ends(found.ends, len(needs.by_address))
         self._header(twin_name, size)
 
         start, end = self.entry.statement.start, self.entry.statement.end
@@ -426,6 +486,7 @@ class _KernelProber:
             calls=tuple(callee.function.name for callee in needs.functions),
             elsewhere={number: frozenset(statements) for number, statements in needs.elsewhere.items()},
             self_contained=not needs.by_address and not needs.elsewhere and not needs.statements - self._of_blocks(),
+            left_out=tuple(self.left_out),
         )
 
     def _of_blocks(self) -> set[Statement]:
@@ -434,28 +495,22 @@ class _KernelProber:
             variable.statement for variable in self.module.variables if variable.space not in {"global", "const"}
         }
 
-    def _candidates(self) -> tuple[list[tuple[re.Match[str], tuple[Probe, ...]]], list[re.Match[str]]]:
-        """Instructions that opcode probes match, and the ends of the kernel."""
-        hits = []
-        ends = []
-        for match in self.owner.candidate.finditer(self.code, self.body.start, self.body.end):
-            opcode = match["opcode"]
-            probes = self.owner.matching(opcode)
-            if probes:
-                hits.append((match, probes))
-            if opcode.startswith(("ret", "exit")) and opcode.split(".")[0] in {"ret", "exit"}:
-                ends.append(match)
-        return hits, ends
+    def _candidates(self) -> Found:
+        """Instructions that probes match, and the ends of the kernel."""
+        return self.owner.matcher.find(self.module, self.entry, self.body)
 
     def _check_functions(self, needs: Needs) -> None:
         """Sites in called functions would need the kernel's registers there."""
         for callee in needs.functions:
-            for match in self.owner.candidate.finditer(callee.module.code, callee.body.start, callee.body.end):
-                opcode = match["opcode"]
-                leaves = opcode.split(".")[0] == "exit" and self.owner.has_end_work
-                if leaves or self.owner.matching(opcode):
-                    line = callee.module.line(match.start("opcode"))
-                    raise UnsupportedError(f"line {line}: {opcode} in the called function {callee.function.name}")
+            found = self.owner.matcher.find(callee.module, callee.function, callee.body)
+            matched = [hit.match for hit in found.hits]
+            if self.owner.has_end_work:
+                matched += [match for match in found.ends if match["opcode"].startswith("exit")]
+            for match in matched:
+                line = callee.module.line(match.start("opcode"))
+                raise UnsupportedError(f"line {line}: {match['opcode']} in the called function {callee.function.name}")
+            for probe in self.owner.matcher.function_probes(callee.function.name):
+                raise UnsupportedError(f"{probe.tracepoint.text}: {callee.function.name} is a called function")
 
     def _version(self, needed: int) -> tuple[int, int]:
         """The lowest version not below the module's that has parameter space for that many bytes."""
@@ -557,36 +612,71 @@ class _KernelProber:
         source = " ".join(self.code[at : self.code.find(";", start)].split())
         raise UnsupportedError(f"line {self.module.line(start)}: it uses {variable.name} in {source!r}")
 
-    def _site(self, hit: re.Match[str], probes: tuple[Probe, ...]) -> None:
-        """Insert the snippets of the matching probes around one instruction."""
-        guard_start = hit.start("guard")
-        position = hit.start("opcode")
+    def _site(self, hit: Hit) -> None:
+        """Insert the snippets of the matching probes around one instruction, or around a call that it is part of."""
+        match = hit.match
+        guard_start = match.start("guard")
+        position = match.start("opcode")
         start = guard_start if guard_start >= 0 else position
         end = self.code.find(";", position) + 1
         text = self.code[start : end - 1]
+        source = self.found.places.place(position)
+        place = _Place(
+            hit, start, end, self.module.line(start), " ".join(text.split()), str(source) if source else ""
+        )
+        if self.points_to_constants and match["opcode"].startswith("ld"):
+            self._check_load(text, place)
+        probes = hit.probes
+        if self.has_calls:
+            place, probes = self._around_call(place)
+        if match["opcode"].partition(".")[0] in opcodes.NO_AFTER and any(probe.after for probe in probes):
+            self._leave_out(place, [probe for probe in probes if probe.after], "nothing runs behind it")
+            probes = tuple(probe for probe in probes if probe.before)
+        plain = not hit.opens and not hit.closes and probes is hit.probes
+        key = (match["opcode"], match["guard"], id(hit.probes))
+        repeated = self.repeated.get(key) if plain else None
+        if repeated is not None:
+            self.edits.insert(place.start, repeated)
+            self._note(place.line, place.shown, probes, hit.number, place.source)
+            return
         instruction = read_instruction(text)
         if instruction is None or not end:
-            raise PtxError(self.module.line(position), self.code[start : start + 80], "not an instruction")
-        line = self.module.line(start)
-        shown = " ".join(text.split())
-        if self.points_to_constants and instruction.parts[0] == "ld" and not instruction.state_space:
+            raise PtxError(place.line, self.code[start : start + 80], "not an instruction")
+        code = self._insert(place, instruction, probes)
+        if plain and code is not None:
+            self.repeated[key] = code
+        noted = self.owner.in_order((*probes, *hit.opens)) if hit.opens else probes
+        self._note(place.line, place.shown, noted, hit.number, place.source)
+
+    def _check_load(self, text: str, place: _Place) -> None:
+        instruction = read_instruction(text)
+        if instruction is not None and instruction.parts[0] == "ld" and not instruction.state_space:
             raise UnsupportedError(
-                f"line {line}: {shown!r} may read a constant, which lies elsewhere for the twin"
+                f"line {place.line}: {place.shown!r} may read a constant, which lies elsewhere for the twin"
             )
-        if self.has_calls:
-            sequence = self.body.call_sequence(position)
-            if sequence is not None:
-                if instruction.parts[0] != "call":
-                    raise UnsupportedError(f"line {line}: {shown!r} is part of a call sequence")
-                if not self.body.is_plain_call(sequence):
-                    raise UnsupportedError(f"line {line}: {shown!r} shares its braces with other instructions")
-                start, end = sequence
-        key = (instruction.opcode, hit["guard"])
-        repeated = self.repeated.get(key)
-        if repeated is not None:
-            self.edits.insert(start, repeated)
-            self._note(line, shown, probes)
-            return
+
+    def _around_call(self, place: _Place) -> tuple[_Place, tuple[Probe, ...]]:
+        """Where code goes, and of which probes, when the instruction belongs to a call: nothing goes inside."""
+        hit = place.hit
+        sequence = self.body.call_sequence(hit.match.start("opcode"))
+        if sequence is None:
+            return place, hit.probes
+        what = f"line {place.line}: {place.shown!r}"
+        is_call = hit.match["opcode"].partition(".")[0] == "call"
+        if not self.body.is_plain_call(sequence):
+            detail = "shares its braces with other instructions" if is_call else "is part of a call sequence"
+            raise UnsupportedError(f"{what} {detail}")
+        around = replace(place, start=sequence[0], end=sequence[1])
+        if is_call:
+            return around, hit.probes
+        lacking = [probe for probe in hit.probes if self.owner.reads_operands(probe)]
+        self._leave_out(place, lacking, "it is part of a call, around which its operands are not known")
+        return around, tuple(probe for probe in hit.probes if probe not in lacking) if lacking else hit.probes
+
+    def _insert(self, place: _Place, instruction: Instruction, probes: tuple[Probe, ...]) -> str | None:
+        """Insert the code at one site; what stands before it when that depends on opcode and guard alone."""
+        hit, start, end = place.hit, place.start, place.end
+        position = hit.match.start("opcode")
         mark = self.emission.scratch.mark()
         counted = dict(self.emission.arithmetic)
         waited = False
@@ -602,31 +692,57 @@ class _KernelProber:
             after_guard = Guard(copy, guard.negated)
         first: list[str] = []
         last: list[str] = []
+        leaves = instruction.parts[0] in opcodes.NO_AFTER
+        own = {id(probe) for probe in probes}
+        closing = {id(probe): number for probe, number in hit.closes}
         try:
-            for probe in probes:
-                if probe.before is not None:
-                    waited |= self._snippet(probe.before, before, guard, start, first, level=probe.level)
-                if probe.after is not None:
-                    if instruction.parts[0] in _LEAVES:
-                        raise UnsupportedError("nothing runs behind it")
-                    waited |= self._snippet(probe.after, after, after_guard, end, last, level=probe.level)
+            for probe in self.owner.in_order((*probes, *hit.opens)) if hit.opens else probes:
+                if probe.before is None:
+                    continue
+                if id(probe) in own:
+                    mask = guard if probe.lanes is Lanes.EXECUTING else None
+                    waited |= self._snippet(probe.before, before, mask, start, first, level=probe.level)
+                else:
+                    at_line = _LineOperands(hit.number)
+                    waited |= self._snippet(probe.before, at_line, None, start, first, level=probe.level)
+            ended = (probe for probe, _ in hit.closes)
+            for probe in self.owner.in_order((*probes, *ended)) if closing else probes:
+                if probe.after is None or (leaves and id(probe) in own):
+                    continue
+                if id(probe) in own:
+                    mask = after_guard if probe.lanes is Lanes.EXECUTING else None
+                    waited |= self._snippet(probe.after, after, mask, end, last, level=probe.level)
+                else:
+                    # Of lines that end with a branch the last place is before it.
+                    at, lines = (start, first) if leaves else (end, last)
+                    at_line = _LineOperands(closing[id(probe)])
+                    waited |= self._snippet(probe.after, at_line, None, at, lines, level=probe.level)
         except UnsupportedError as error:
-            raise UnsupportedError(f"line {line}: {shown!r}: {error}") from None
+            raise UnsupportedError(f"line {place.line}: {place.shown!r}: {error}") from None
         early += after.early
+        repeatable = None
         if first or early:
             self.edits.insert(start, "\n\t".join([*first, *early, ""]))
             same = counted == self.emission.arithmetic and not before.reads_operands
             # Where the code stands again, its scratch registers may hold what stores wait with.
             if same and mark == self.emission.scratch.mark() and all(self.owner.is_plain(probe) for probe in probes):
-                self.repeated[key] = "\n\t".join([*first, ""])
+                repeatable = "\n\t".join([*first, ""])
         if last:
             self.edits.insert(end, "\n\t" + "\n\t".join(last))
-        self._note(line, shown, probes)
         if not waited:
             self.emission.scratch.release(mark)
+        return repeatable
 
-    def _note(self, line: int, shown: str, probes: Iterable[Probe]) -> None:
-        self.sites += [Site(probe.name, probe.tracepoint.text, line, shown) for probe in probes]
+    def _note(
+        self, line: int, shown: str, probes: Iterable[Probe], number: int | None = None, source: str = ""
+    ) -> None:
+        self.sites += [Site(probe.name, probe.tracepoint.text, line, shown, number, source) for probe in probes]
+
+    def _leave_out(self, place: _Place, probes: Iterable[Probe], reason: str) -> None:
+        self.left_out += [
+            LeftOut(probe.name, probe.tracepoint.text, place.line, place.shown, place.source, reason)
+            for probe in probes
+        ]
 
     def _operands(self, instruction: Instruction, position: int, *, after: bool) -> SiteOperands:
         def product(name: str, is_out: bool) -> str | None:
@@ -650,7 +766,7 @@ class _KernelProber:
     def _snippet(
         self,
         snippet: Snippet,
-        operands: SiteOperands,
+        operands: SiteOperands | _LineOperands,
         guard: Guard | None,
         at: int,
         lines: list[str],
@@ -708,31 +824,31 @@ class _KernelProber:
         self.emission.count_arithmetic(opcode)
         return name
 
-    def _entry_and_ends(self, ends: list[re.Match[str]], variables: int) -> None:
+    def _entry_and_ends(self, ends: Sequence[re.Match[str]], variables: int) -> None:
         """Code at the kernel's entry and ends, declarations last: they know what was used."""
         owner = self.owner
         scratch = self.emission.scratch
         mark = scratch.mark()
         opening: list[str] = []
-        for probe, snippet in owner.kernel_before:
+        for probe, snippet in self.kernel_before:
             opening += self.emission.snippet(snippet, level=probe.level).all
             line = self.module.line(self.entry.name_end)
             self._note(line, f".entry {self.entry.name}", [probe])
         scratch.release(mark)
         counted = dict(self.emission.arithmetic)
         closing: list[str] = []
-        for probe, snippet in owner.kernel_after:
+        for probe, snippet in self.kernel_after:
             closing += self.emission.snippet(snippet, level=probe.level).all
         if self.emission.has_end:
             closing += self.emission.end()
-        places = self._ends(ends) if closing or owner.kernel_after else []
+        places = self._ends(ends) if closing or self.kernel_after else []
         for mnemonic, count in self.emission.arithmetic.items():
             self.emission.arithmetic[mnemonic] += (count - counted.get(mnemonic, 0)) * (len(places) - 1)
         for number, (at, guard, shown) in enumerate(places):
             if closing:
                 self._close(at, guard, closing, f"{owner.label}{number}")
             line = self.module.line(at)
-            self._note(line, shown, [probe for probe, _ in owner.kernel_after])
+            self._note(line, shown, [probe for probe, _ in self.kernel_after])
         declarations, first = self.emission.entry(variables)
         lines = declarations + first + opening
         if lines:
@@ -740,7 +856,7 @@ class _KernelProber:
             at = match.end() if match else self.body.start + 1
             self.edits.found.insert(0, (at, at, "\n\t" + "\n\t".join(lines)))
 
-    def _ends(self, matches: list[re.Match[str]]) -> list[tuple[int, str | None, str]]:
+    def _ends(self, matches: Sequence[re.Match[str]]) -> list[tuple[int, str | None, str]]:
         """(position, guard, text) of every end of a thread, falling off the body included."""
         found: list[tuple[int, str | None, str]] = []
         for match in matches:

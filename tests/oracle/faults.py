@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from neutrino.ptx import emission, operands, twin
+from neutrino.ptx import emission, matching, operands, twin
 from neutrino.ptx.instruction import Instruction
 from neutrino.ptx.twin import TwinKernel
 from tests.oracle.bench import Kernel
@@ -74,8 +74,8 @@ def _last_site(patch: pytest.MonkeyPatch) -> None:
     original = twin._KernelProber._candidates
 
     def candidates(self: Any) -> Any:
-        hits, ends = original(self)
-        return hits[:-1], ends
+        found = original(self)
+        return dataclasses.replace(found, hits=found.hits[:-1])
 
     patch.setattr(twin._KernelProber, "_candidates", candidates)
 
@@ -85,8 +85,8 @@ def _predicated_sites(patch: pytest.MonkeyPatch) -> None:
     original = twin._KernelProber._candidates
 
     def candidates(self: Any) -> Any:
-        hits, ends = original(self)
-        return [hit for hit in hits if not hit[0]["guard"]], ends
+        found = original(self)
+        return dataclasses.replace(found, hits=tuple(hit for hit in found.hits if not hit.match["guard"]))
 
     patch.setattr(twin._KernelProber, "_candidates", candidates)
 
@@ -96,30 +96,31 @@ def _labelled_sites(patch: pytest.MonkeyPatch) -> None:
     original = twin._KernelProber._candidates
 
     def candidates(self: Any) -> Any:
-        hits, ends = original(self)
-        return [hit for hit in hits if not hit[0][0].startswith(":")], ends
+        found = original(self)
+        return dataclasses.replace(found, hits=tuple(hit for hit in found.hits if not hit.match[0].startswith(":")))
 
     patch.setattr(twin._KernelProber, "_candidates", candidates)
 
 
 @_patched("site too many: the state space of a pattern is not looked at", (MEMORY, GMEM_BYTES))
 def _any_space(patch: pytest.MonkeyPatch) -> None:
-    original = twin._ModuleProber.matching
+    original = matching._Plan.choice
 
-    def matching(self: Any, opcode: str) -> Any:
+    def choice(self: Any, opcode: str) -> Any:
         return original(self, opcode.replace("ld.shared", "ld.global"))
 
-    patch.setattr(twin._ModuleProber, "matching", matching)
+    patch.setattr(matching._Plan, "choice", choice)
+    patch.setattr(twin, "matcher", matching.Matcher)
 
 
 @_patched("wrong site: code goes behind the instruction in place of before it", (BRANCHES, VALUES))
 def _behind(patch: pytest.MonkeyPatch) -> None:
     original = twin._KernelProber._site
 
-    def site(self: Any, hit: Any, probes: Any) -> None:
+    def site(self: Any, hit: Any) -> None:
         known = len(self.edits.found)
-        original(self, hit, probes)
-        end = self.code.find(";", hit.start("opcode")) + 1
+        original(self, hit)
+        end = self.code.find(";", hit.match.start("opcode")) + 1
         self.edits.found[known:] = [
             (end, end, text) if at < end else (at, stop, text) for at, stop, text in self.edits.found[known:]
         ]
@@ -131,11 +132,11 @@ def _behind(patch: pytest.MonkeyPatch) -> None:
 def _too_early(patch: pytest.MonkeyPatch) -> None:
     original = twin._KernelProber._site
 
-    def site(self: Any, hit: Any, probes: Any) -> None:
+    def site(self: Any, hit: Any) -> None:
         known = len(self.edits.found)
-        original(self, hit, probes)
-        end = self.code.find(";", hit.start("opcode")) + 1
-        start = hit.start("guard") if hit["guard"] else hit.start("opcode")
+        original(self, hit)
+        end = self.code.find(";", hit.match.start("opcode")) + 1
+        start = hit.match.start("guard") if hit.match["guard"] else hit.match.start("opcode")
         self.edits.found[known:] = [
             (start, start, text.strip() + "\n\t") if at >= end else (at, stop, text)
             for at, stop, text in self.edits.found[known:]
@@ -148,9 +149,9 @@ def _too_early(patch: pytest.MonkeyPatch) -> None:
 def _next_instruction(patch: pytest.MonkeyPatch) -> None:
     original = twin._KernelProber._site
 
-    def site(self: Any, hit: Any, probes: Any) -> None:
+    def site(self: Any, hit: Any) -> None:
         known = len(self.edits.found)
-        original(self, hit, probes)
+        original(self, hit)
         self.edits.found[known:] = [
             (self.code.find(";", at) + 1, self.code.find(";", at) + 1, text) for at, _, text in self.edits.found[known:]
         ]

@@ -217,7 +217,8 @@ TENSOR = (
     ("bar", "bar.sync 0;", "after", "OUT", "bar.sync has no OUT"),
     ("cp.async", "cp.async.cg.shared.global [%r3], [%rd1], 16;", "after", "OUT", "asynchronous"),
     ("cp.async.bulk.tensor", TENSOR, "before", "BYTES", "has no BYTES"),
-    ("cp.async.bulk.tensor", TENSOR, "before", "IN2", "no plain one"),
+    ("cp.async.bulk.tensor", TENSOR, "before", "ADDR", "an object and coordinates name the memory"),
+    ("cp.async.bulk.tensor", TENSOR, "before", "IN2.z", "has no IN2.z"),
     ("atom.global", "atom.global.add.u32 _, [%rd1], 1;", "after", "OUT", "thrown away"),
 ])  # fmt: skip
 def test_what_an_instruction_lacks_is_named(position, instruction, side, helper, detail, probe_set):
@@ -312,15 +313,24 @@ def test_nothing_goes_into_a_call_sequence(call, declared, probe_set, tools, tmp
     astray = parse(kernel(around + " ret;", before=helper))
     refused = skipped(probe_module(astray, probe_set(probe("call", before=".reg .u64 %x; mov.u64 %x, 1;"))))
     assert "shares its braces with other instructions" in refused[1]
-    inside = probe_module(parse(text), probe_set(probe("st.param", before=".reg .u64 %x; mov.u64 %x, 1;")))
-    assert skipped(inside)[0] is Reason.UNSUPPORTED
-    assert "part of a call sequence" in skipped(inside)[1]
+    around = probe_module(parse(text), probe_set(probe("st.param | ld.param", before=".reg .u64 %x; mov.u64 %x, 1;")))
+    assert call in only(around).probed_text
+    assert not only(around).left_out
+    reading = probe_set(probe("st.param | bar", before=".reg .u32 %x; mov.u32 %x, IN1;"))
+    twin = only(probe_module(parse(text), reading))
+    assert [(site.instruction, site.number) for site in twin.sites] == [("bar.sync 0", 0)]
+    for left in twin.left_out:
+        assert left.instruction.startswith("st.param")
+        assert left.reason == "it is part of a call, around which its operands are not known"
+    alone = probe_set(probe("st.param", before=".reg .u32 %x; mov.u32 %x, IN1;"))
+    assert skipped(probe_module(parse(text), alone))[0] is Reason.NO_SITE
 
 
 def test_registers_too_wide_for_a_record(probe_set):
     body = ".reg .b128 %q<3>; atom.global.cas.b128 %q1, [%rd1], %q1, %q2; ret;"
-    for helper, detail in (("IN2", "a .b128 register cannot be copied"), ("OUT", "type .b128 cannot be saved as u64")):
+    for helper in ("IN2", "OUT"):
         probes = probe_set(array(["u64"], 8) + probe("atom.global", after=f"SAVE [ M ] {{ {helper} }};"))
+        detail = f"{helper} of atom.global.cas.b128 is a .b128 register, and a probe's hold at most 64 bits"
         assert detail in skipped(probe_module(parse(kernel(body)), probes))[1]
 
 
