@@ -49,7 +49,8 @@ def record(folder: Path, rounds: int, size: int = SIZE) -> Json:
     _fill(libraries["big"])
     results: Json = {"tree": tree_hash(_ROOT), "python": platform.python_version()}
     for name, path in libraries.items():
-        results[name] = {"bytes": path.stat().st_size, "copy": [], "patch": [], "check": [], "restore": [], "restored": []}
+        samples: Json = {what: [] for what in ("copy", "patch", "check", "restore", "restored")}
+        results[name] = {"bytes": path.stat().st_size, **samples}
     for _ in range(rounds):
         for name, path in libraries.items():
             _measure(results[name], path)
