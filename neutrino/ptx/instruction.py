@@ -8,6 +8,7 @@ from functools import cached_property
 
 from neutrino.probing.model import STATE_SPACES
 from neutrino.ptx.module import TYPE_BYTES
+from neutrino.ptx.opcodes import Opcode, find
 
 _HEAD = re.compile(
     r"\s*(?:@\s*(?P<negated>!)?\s*(?P<predicate>[A-Za-z_$%][\w$]*)\s+)?(?P<opcode>[a-z_]\w*(?:\.[\w:]+)*)\s*",
@@ -15,65 +16,7 @@ _HEAD = re.compile(
 )
 _SPLIT = re.compile(r"[\[\](){},]")
 REGISTER = re.compile(r"[A-Za-z_$%][\w$]*(?:\.[xyzwrgba])?", re.ASCII)
-_MEMORY = re.compile(r"\[\s*(?P<base>[^\[\]+,{}]*?)\s*(?:\+\s*(?P<offset>-?\s*\w+)\s*)?\]\Z")
-
-# First opcode parts whose instructions write no register (PTX ISA, chapter 9, the syntax line of each).
-_NO_DESTINATION = frozenset(
-    {
-        "applypriority",
-        "bra",
-        "brkpt",
-        "brx",
-        "call",
-        "clusterlaunchcontrol",
-        "cp",
-        "discard",
-        "exit",
-        "fence",
-        "griddepcontrol",
-        "membar",
-        "nanosleep",
-        "pmevent",
-        "prefetch",
-        "prefetchu",
-        "red",
-        "ret",
-        "setmaxnreg",
-        "st",
-        "stackrestore",
-        "stmatrix",
-        "sust",
-        "sured",
-        "tensormap",
-        "trap",
-    }
-)
-_NO_DESTINATION_PREFIX = (
-    ("bar", "sync"),
-    ("bar", "arrive"),
-    ("bar", "warp"),
-    ("bar", "cta", "sync"),
-    ("bar", "cta", "arrive"),
-    ("barrier", "sync"),
-    ("barrier", "arrive"),
-    ("barrier", "cta", "sync"),
-    ("barrier", "cta", "arrive"),
-    ("barrier", "cluster"),
-    ("mbarrier", "init"),
-    ("mbarrier", "inval"),
-    ("mbarrier", "expect_tx"),
-    ("mbarrier", "complete_tx"),
-    ("multimem", "st"),
-    ("multimem", "red"),
-    ("multimem", "cp"),
-    ("wmma", "store"),
-    ("wgmma", "fence"),
-    ("wgmma", "commit_group"),
-    ("wgmma", "wait_group"),
-)
-# Their results arrive later than the instruction ends; reading them early would be wrong, or serialise the
-# pipeline.
-_ASYNCHRONOUS = (("wgmma", "mma_async"), ("tcgen05",), ("cp",), ("clusterlaunchcontrol",))
+_MEMORY = re.compile(r"\[(?P<base>[^\[\]+,{}]*)(?:\+(?P<offset>[-+*\s()\w]+))?\](?:\.unified)?\Z", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -99,31 +42,40 @@ class Instruction:
         )
 
     @cached_property
-    def has_destination(self) -> bool:
-        """The first operand is written."""
-        parts = self.parts
-        return not (
-            not self.operands
-            or parts[0] in _NO_DESTINATION
-            or any(parts[: len(prefix)] == prefix for prefix in _NO_DESTINATION_PREFIX)
-        )
+    def facts(self) -> Opcode | None:
+        """What the table of opcodes says of it."""
+        return find(self.parts)
 
     @cached_property
-    def is_asynchronous(self) -> bool:
-        """What it writes is there only after a later wait."""
-        return any(self.parts[: len(prefix)] == prefix for prefix in _ASYNCHRONOUS)
+    def destinations(self) -> tuple[str, ...]:
+        """The operands that are written. Of an instruction that the table lacks the first one, unless it is an
+        address."""
+        if self.facts is not None:
+            return self.operands[: self.facts.destinations]
+        return self.operands[:1] if self.operands and not self.operands[0].startswith("[") else ()
+
+    @cached_property
+    def results(self) -> str:
+        """The results of a call, in their parentheses; empty without them."""
+        is_call = self.parts[0] == "call" and len(self.operands) > 1
+        return self.operands[0] if is_call and self.operands[0].startswith("(") else ""
 
     @cached_property
     def written(self) -> frozenset[str]:
-        """Names of the registers in the destination operand, or in a call's results."""
-        results = self.parts[0] == "call" and self.operands[0].startswith("(")
-        written = self.has_destination or results
-        return frozenset(REGISTER.findall(self.operands[0])) if written else frozenset()
+        """Names of the registers in the destinations, or in a call's results."""
+        return frozenset(
+            name for operand in (*self.destinations, self.results) for name in REGISTER.findall(operand)
+        )
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
         """The operands that are read, in order."""
-        return self.operands[1:] if self.has_destination else self.operands
+        return self.operands[1:] if self.results else self.operands[len(self.destinations) :]
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """What it writes is there only after a later wait."""
+        return self.facts is not None and self.facts.asynchronous
 
     @cached_property
     def type(self) -> str | None:
@@ -138,8 +90,8 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Address:
-    """``[base+offset]``. base: a register, a variable or an integer. offset: integer text, ``0`` without
-    one."""
+    """``[base+offset]``. base: a register, a variable or an integer. offset: an integer or a constant expression,
+    ``0`` without one."""
 
     base: str
     offset: str
@@ -179,9 +131,18 @@ def read_address(operand: str) -> Address | None:
     """The address of a memory operand, None when the operand is none or of a form with several parts
     inside."""
     match = _MEMORY.match(operand)
-    if match is None or not match["base"]:
+    base = match["base"].strip() if match else ""
+    if match is None or not base or len(base.split()) > 1:
         return None
-    return Address(match["base"], "".join((match["offset"] or "0").split()))
+    return Address(base, "".join((match["offset"] or "0").split()))
+
+
+def object_parts(operand: str) -> tuple[str, ...]:
+    """``[map, {x, y}]``: what names the object, and the coordinates, in order; () of any other operand."""
+    if not (operand.startswith("[") and operand.endswith("]")):
+        return ()
+    pieces = split_operands(operand[1:-1])
+    return tuple(part for piece in pieces for part in vector_elements(piece)) if len(pieces) > 1 else ()
 
 
 def vector_elements(operand: str) -> tuple[str, ...]:
