@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
@@ -334,7 +334,7 @@ def _rewrite(
     module = parse(text)
     lacking = set(selected) - {entry.name for entry in module.entries}
     wanted = [name for name in selected if name not in lacking]
-    twins = probe_module(module, probes, names=wanted, version=version)
+    twins = probe_module(module, probes, names=wanted, version=version, demangle=demangle)
     entries = {
         name: KernelEntry(name, Reason.NO_PTX, f"the PTX in the {source.found} lacks this kernel") for name in lacking
     }
@@ -730,6 +730,7 @@ def _manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Emit) -> dict
         "spills": None,
         "frame": None,
         "sites": _sites(twin),
+        "sites_left_out": [asdict(left) for left in twin.left_out],
         "numerics": None,
         "assembler": None,
         "emit": emit.value,
@@ -832,7 +833,9 @@ def _sites(twin: TwinKernel) -> list[dict[str, Any]]:
         {
             "probe": site.probe,
             "tracepoint": site.tracepoint,
+            "site": site.number,
             "line": site.line,
+            "source": site.source or None,
             "instruction": site.instruction,
         }
         for site in twin.sites

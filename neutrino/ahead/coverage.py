@@ -132,7 +132,7 @@ def _of_linked(
     units = {name: unit for name, unit in (source.kernels or {}).items() if name in names}
     found = {name: (*refused[name], 0) for name in names if name in refused}
     try:
-        twins = probe_program(program(source), probes, kernels=units, version=LATEST_PTX)
+        twins = probe_program(program(source), probes, kernels=units, version=LATEST_PTX, demangle=demangle)
         found |= {twin.name: (Reason.PROBED, "", len(twin.sites)) for twin in twins.kernels}
         found |= {skip.name: (skip.reason, skip.detail, 0) for skip in twins.skipped}
     except PtxError as error:

@@ -153,7 +153,8 @@ def _twins(module: Module, names: Sequence[str], probes: ProbeSet) -> dict[str, 
         name: SkippedKernel(name, Reason.NO_PTX, "the PTX lacks this kernel") for name in names if name not in here
     }
     try:
-        twins = probe_module(module, probes, names=[name for name in names if name in here], version=LATEST_PTX)
+        wanted = [name for name in names if name in here]
+        twins = probe_module(module, probes, names=wanted, version=LATEST_PTX, demangle=demangle)
     except PtxError as error:
         return found | {name: SkippedKernel(name, Reason.UNSUPPORTED, str(error)) for name in names if name in here}
     return found | _by_name(twins)
@@ -189,7 +190,7 @@ def _of_linked(
         found |= {name: SkippedKernel(name, Reason.UNSUPPORTED, detail) for name in names}
     elif chosen:
         try:
-            linked = probe_program(program(source), probes, kernels=chosen, version=LATEST_PTX)
+            linked = probe_program(program(source), probes, kernels=chosen, version=LATEST_PTX, demangle=demangle)
             for twins in linked.modules:
                 lines |= {twin.name: twins.module.line(twin.statement.start) for twin in twins.kernels}
             found |= {twin.name: twin for twin in linked.kernels} | {skip.name: skip for skip in linked.skipped}

@@ -307,7 +307,8 @@ def make_linked_twins(
         kernels |= {name: KernelEntry(name, *refused[name]) for name in selected if name in refused}
         wanted = {name: units[name] for name in selected if name in units}
         if wanted:
-            twins = probe_program(program(source), probes, kernels=wanted, version=assembler.ptx_version)
+            version = assembler.ptx_version
+            twins = probe_program(program(source), probes, kernels=wanted, version=version, demangle=demangle)
             kernels |= {skip.name: KernelEntry(skip.name, skip.reason, skip.detail) for skip in twins.skipped}
             dump.sites(twins.kernels)
             if twins.kernels:

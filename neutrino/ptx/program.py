@@ -7,7 +7,7 @@ module that it is from, so that every module is assembled by itself and with its
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from neutrino.errors import PtxError
@@ -143,18 +143,23 @@ class TwinProgram:
 
 
 def probe_program(
-    program: Program, probes: ProbeSet, *, kernels: Mapping[str, int], version: tuple[int, int] | None = None
+    program: Program,
+    probes: ProbeSet,
+    *,
+    kernels: Mapping[str, int],
+    version: tuple[int, int] | None = None,
+    demangle: Callable[[str], str] | None = None,
 ) -> TwinProgram:
     """Write the twins of a program's kernels.
 
-    kernels: by name, the number of the module to take each from. version: as for ``probe_module``.
+    kernels: by name, the number of the module to take each from. version, demangle: as for ``probe_module``.
     """
     modules = []
     skipped: list[SkippedKernel] = []
     for number, (module, linkage) in enumerate(zip(program.modules, program.linkages, strict=True)):
         names = [name for name, at in kernels.items() if at == number]
         try:
-            twins = probe_module(module, probes, names=names, version=version, linkage=linkage)
+            twins = probe_module(module, probes, names=names, version=version, linkage=linkage, demangle=demangle)
         except PtxError as error:
             twins = TwinModule(module, (), tuple(SkippedKernel(name, Reason.UNSUPPORTED, str(error)) for name in names))
         modules.append(twins)
