@@ -158,7 +158,7 @@ class _Report:
     def _map(self, entry: MapSummary) -> None:
         what = f"{_count(entry.records, 'launch', 'launches')} of a sum over all threads"
         if entry.kind is MapKind.ARRAY:
-            share = f"up to {entry.cap}" if entry.cap > 1 else "one"
+            share = f"up to {_caps(entry)}" if entry.is_dynamic or entry.cap > 1 else "one"
             what = f"{_count(entry.records, 'record', 'records')}, {share} a {entry.level.value}"
         if entry.dropped:
             what += f", {entry.dropped:,} dropped"
@@ -199,6 +199,11 @@ class _Report:
             kernels = _count(hidden, "kernel that was", "kernels that were")
             self.console.print(f"  {kernels} never launched (--all lists them)")
         self.console.print()
+
+
+def _caps(entry: MapSummary) -> str:
+    least, most, _ = entry.caps
+    return f"{entry.cap}" if not entry.is_dynamic else f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _retargeted(retargeted: Retargeted) -> str:
@@ -294,7 +299,9 @@ def _map_document(entry: MapSummary) -> dict[str, Any]:
         "name": entry.name,
         "kind": entry.kind.value,
         "level": entry.level.value,
-        "cap": entry.cap,
+        "cap": "dynamic" if entry.is_dynamic else entry.cap,
+        "caps": list(entry.caps[:2]),
+        "wanted": entry.wanted,
         "records": entry.records,
         "dropped": entry.dropped,
         "fields": [

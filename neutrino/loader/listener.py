@@ -1,7 +1,9 @@
 """The listener: an idle process beside COMMAND that forks a worker when a hooked process asks for twins.
 
 It is started before COMMAND, as a grandchild, and COMMAND then takes over the pid. It imports no patcher itself; the
-workers do. It ends when COMMAND and every process that has talked to it have ended.
+workers do. A process that begins a trace says so; where the probe files name scripts, a worker then stays until that
+process has ended and runs them. The listener ends when COMMAND, every process that has talked to it and its workers
+have ended.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pathlib import Path
 from neutrino.cache import Cache, image_key, private_folder
 from neutrino.device_kind import DeviceKind
 from neutrino.errors import NeutrinoError
+from neutrino.loader.scripts import LONGEST_PATH, NO_SCRIPTS, Scripts, attend
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
 
@@ -30,7 +33,7 @@ _REQUEST = struct.Struct("<8sII32s16sIIQ")
 _REPLY = struct.Struct("<8sIIQ")
 _REQUEST_MAGIC = b"NTASK\0\0\0"
 _REPLY_MAGIC = b"NTREPLY\0"
-_MAKE = 2
+_BEGIN_TRACE, _MAKE = 1, 2
 _LARGEST_IMAGE = 1 << 33
 _WORKER_LIMIT_S = 600
 
@@ -41,6 +44,7 @@ class Settings:
 
     retarget: twins may be made from PTX of another architecture than the machine code's.
     assembled: False where the run's key was made without an assembler, so that no entry under it has seen one.
+    scripts: run for every trace.
     """
 
     probes: ProbeSet
@@ -51,6 +55,7 @@ class Settings:
     device: DeviceKind = DeviceKind.GPU
     assembled: bool = True
     retarget: bool = False
+    scripts: Scripts = NO_SCRIPTS
 
 
 def start_listener(settings: Settings) -> Path:
@@ -113,56 +118,82 @@ def _detach(kept: set[int]) -> None:
 def _listen(listening: socket.socket, command: int, pid_of_command: int, settings: Settings) -> None:
     # Every process once, however often it calls: a descriptor a call would run out.
     watched = {command: pid_of_command}
-    workers: set[int] = set()
+    # By what tells of its end, or by a number below 0 where no descriptor was free for that.
+    workers: dict[int, int] = {}
     poll = select.poll()
     poll.register(listening, select.POLLIN)
     poll.register(command, select.POLLIN)
     while watched or workers:
-        ready = poll.poll(500 if workers else None)
-        for number in [pid for pid in workers if os.waitpid(pid, os.WNOHANG)[0]]:
-            workers.discard(number)
-        for descriptor, _ in ready:
-            if descriptor in watched:
-                poll.unregister(descriptor)
-                del watched[descriptor]
-                os.close(descriptor)
+        ready = {descriptor for descriptor, _ in poll.poll(500 if any(key < 0 for key in workers) else None)}
+        ended = [key for key, pid in workers.items() if os.waitpid(pid, os.WNOHANG)[0]]
+        for key in ended:
+            del workers[key]
+        for key in ready & watched.keys():
+            del watched[key]
+            ended.append(key)
+        for key in ended:
+            if key >= 0:
+                poll.unregister(key)
+                os.close(key)
+        if listening.fileno() not in ready:
+            continue
+        try:
+            connection, _ = listening.accept()
+        except OSError:
+            # No descriptor is free: a worker or a process that ends gives one back.
+            time.sleep(0.1)
+            continue
+        with connection:
+            pid, user, _ = struct.unpack("iii", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            if user != os.getuid():
                 continue
+            caller = next((key for key, number in watched.items() if number == pid), None)
+            if caller is None:
+                caller = _watch(poll, pid)
+                if caller is not None:
+                    watched[caller] = pid
             try:
-                connection, _ = listening.accept()
+                worker = os.fork()
             except OSError:
-                # No descriptor is free: a worker or a process that ends gives one back.
-                time.sleep(0.1)
+                # No process is to be had: this caller's kernels run as they are.
                 continue
-            with connection:
-                pid, user, _ = struct.unpack("iii", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-                if user != os.getuid():
-                    continue
-                if pid not in watched.values():
-                    with contextlib.suppress(OSError):
-                        caller = os.pidfd_open(pid)
-                        watched[caller] = pid
-                        poll.register(caller, select.POLLIN)
+            if worker == 0:
                 try:
-                    worker = os.fork()
-                except OSError:
-                    # No process is to be had: this caller's kernels run as they are.
-                    continue
-                if worker == 0:
-                    try:
-                        listening.close()
-                        signal.alarm(_WORKER_LIMIT_S)
-                        serve(connection, settings)
-                    finally:
-                        os._exit(0)
-                workers.add(worker)
+                    listening.close()
+                    signal.alarm(_WORKER_LIMIT_S)
+                    serve(connection, settings, caller)
+                finally:
+                    os._exit(0)
+            told = _watch(poll, worker)
+            workers[-worker if told is None else told] = worker
 
 
-def serve(connection: socket.socket, settings: Settings) -> None:
-    """Answer one request: send the entry, or why there is none."""
+def _watch(poll: select.poll, pid: int) -> int | None:
+    """A descriptor that is ready when the process ends, in poll; None where there is none."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return None
+    poll.register(descriptor, select.POLLIN)
+    return descriptor
+
+
+def serve(connection: socket.socket, settings: Settings, caller: int | None) -> None:
+    """Answer one request: send the entry, or why there is none; or run the scripts of a trace, until it has ended.
+
+    caller: a pidfd of the process that asks, None where it has ended.
+    """
     header = _receive(connection, _REQUEST.size)
     if header is None:
         return
     magic, kind, _pid, key, arch, driver_version, _reserved, size = _REQUEST.unpack(header)
+    if magic == _REQUEST_MAGIC and kind == _BEGIN_TRACE and size <= LONGEST_PATH and settings.scripts:
+        trace = Path(os.fsdecode(_receive(connection, size) or b""))
+        connection.close()
+        if trace.is_absolute():
+            signal.alarm(0)
+            attend(trace, caller, settings.scripts)
+        return
     if magic != _REQUEST_MAGIC or kind != _MAKE or size > _LARGEST_IMAGE:
         return
     image = _receive(connection, size)

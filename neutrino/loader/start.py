@@ -22,6 +22,7 @@ from neutrino.loader.driver import driver_version, find_driver, is_library
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.loader.install import install_hook, preload
 from neutrino.loader.listener import Settings, start_listener
+from neutrino.loader.scripts import NO_SCRIPTS, Scripts
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.resources import tool_path
@@ -39,6 +40,7 @@ class Request:
 
     probes: None takes those that patched libraries carry. device: the embedded device in place of the machine's GPU;
     driver is not looked at then. retarget: twins may be made from PTX of another architecture than the machine code's.
+    scripts: False leaves the probes' analyze hooks and callbacks out.
     """
 
     command: list[str]
@@ -53,6 +55,7 @@ class Request:
     save_temps: Path | None = None
     quiet: bool = False
     retarget: bool = False
+    scripts: bool = True
 
 
 def prepare(request: Request) -> dict[str, str]:
@@ -126,8 +129,11 @@ def _run(request: Request, probes: ProbeSet, driver: Path, kind: DeviceKind, cac
     # On a GPU nothing is loaded that was not assembled: there a worker looks for an assembler all the same.
     assembled = request.device is None or assembler != "none"
     socket = start_listener(
-        Settings(probes, request.selection, key, Cache(cache), request.save_temps, kind, assembled, request.retarget)
-    )
+        Settings(
+            probes, request.selection, key, Cache(cache), request.save_temps, kind, assembled, request.retarget,
+            Scripts.of(probes) if request.scripts else NO_SCRIPTS,
+        )
+    )  # fmt: skip
     return {
         "NEUTRINO_KEY": key.hex(),
         "NEUTRINO_CACHE": str(cache),

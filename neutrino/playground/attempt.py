@@ -203,7 +203,7 @@ def _probed_environment(question: Question, kernel: Kernel) -> dict[str, str]:
     selection = Selection((f"/^{re.escape(kernel.name)}$/",))
     request = Request(
         [sys.executable], question.probes, question.probe_names, selection,
-        tracedir=question.tracedir, device=question.device, quiet=True,
+        tracedir=question.tracedir, device=question.device, quiet=True, scripts=False,
     )  # fmt: skip
     return prepare(request)
 

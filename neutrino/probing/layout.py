@@ -341,13 +341,13 @@ REQUEST = Struct(
     "request",
     (
         Member("magic", "char", 8),
-        Member("kind", "u32", note="1: this process uses twins; 2: make twins, the image follows"),
+        Member("kind", "u32", note="1: this process has begun a trace, its path follows; 2: make twins, the image does"),
         Member("pid", "u32"),
         Member("key", "u8", 32, note="cache key of the entry asked for"),
         Member("arch", "char", 16, note="of the device, such as sm_90"),
         Member("driver_version", "u32", note="as cuDriverGetVersion gives it"),
         Member("reserved", "u32"),
-        Member("size", "u64", note="bytes of the image"),
+        Member("size", "u64", note="bytes that follow"),
     ),
     "What a hooked process sends to the listener.",
 )

@@ -170,6 +170,6 @@ class _Reader:
             kind = MapKind(entry.get("kind"))
             level = Level(entry.get("level"))
         except ValueError as error:
-            raise self._fail("a map", entry, "kind array or sum, level thread or warp") from error
+            raise self._fail("a map", entry, "kind array or sum, level thread, warp or block") from error
         name = self.text(entry, "name")
         return Map(name, kind, level, size, self.number(entry, "cap"), tuple(fields), Span(0, 0))

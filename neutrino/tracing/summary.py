@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neutrino.probing.layout import REASON_TEXT, LaunchState, Reason
-from neutrino.probing.model import Level, Map, MapKind
+from neutrino.probing.model import DYNAMIC_CAP, Level, Map, MapKind
 from neutrino.tracing.trace import Trace, TraceKernel
 
 Array = npt.NDArray[Any]
@@ -38,16 +38,25 @@ class FieldSummary:
 class MapSummary:
     """One map over all launches whose data are there. records: valid ones; dropped: saves beyond the cap.
 
-    fields: empty when there is no record.
+    cap: records a slot, or ``DYNAMIC_CAP``. caps: the least and the most of the launches, and the last launch's; all 0
+    without launches. wanted: saves of the fullest slot, 0 for a map without counts. fields: empty when there is no
+    record.
     """
 
     name: str
     kind: MapKind
     level: Level
     cap: int
+    caps: tuple[int, int, int]
+    wanted: int
     records: int
     dropped: int
     fields: tuple[FieldSummary, ...]
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Each launch has a cap of its own."""
+        return self.cap == DYNAMIC_CAP
 
 
 @dataclass(frozen=True)
@@ -137,17 +146,28 @@ def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
     columns: dict[str, dict[str, list[Array]]] = {
         entry.name: {field.name: [] for field in entry.fields} for entry in maps
     }
-    dropped = dict.fromkeys(columns, 0)
+    slots = {name: _Slots([], 0, 0) for name in columns}
     for stack in kernel.stacks():
         for name, view in stack.items():
             valid = view.valid()
-            dropped[name] += view.dropped
+            slots[name].caps.append(view.cap)
+            slots[name].wanted = max(slots[name].wanted, view.wanted)
+            slots[name].dropped += view.dropped
             for field in view.map.fields:
                 columns[name][field.name].append(valid[field.name])
-    return tuple(_summarize_map(entry, columns[entry.name], dropped[entry.name]) for entry in maps)
+    return tuple(_summarize_map(entry, columns[entry.name], slots[entry.name]) for entry in maps)
 
 
-def _summarize_map(entry: Map, columns: dict[str, list[Array]], dropped: int) -> MapSummary:
+@dataclass
+class _Slots:
+    """caps: of the stacks of launches, in order."""
+
+    caps: list[int]
+    wanted: int
+    dropped: int
+
+
+def _summarize_map(entry: Map, columns: dict[str, list[Array]], slots: _Slots) -> MapSummary:
     fields = []
     records = 0
     for field in entry.fields:
@@ -163,7 +183,10 @@ def _summarize_map(entry: Map, columns: dict[str, list[Array]], dropped: int) ->
                 field.name, field.type.value, values.min().item(), middle.item(), values.max().item(), total
             )
         )
-    return MapSummary(entry.name, entry.kind, entry.level, entry.cap, records, dropped, tuple(fields))
+    caps = (min(slots.caps), max(slots.caps), slots.caps[-1]) if slots.caps else (0, 0, 0)
+    return MapSummary(
+        entry.name, entry.kind, entry.level, entry.cap, caps, slots.wanted, records, slots.dropped, tuple(fields)
+    )
 
 
 def _exact_sum(values: Array) -> int:
@@ -179,8 +202,7 @@ def _kernel_notes(summary: KernelSummary) -> list[str]:
         if entry.dropped:
             notes.append(
                 f"{name}: {_counted(entry.dropped, 'record')} of map {entry.name} "
-                f"{'was' if entry.dropped == 1 else 'were'} dropped: "
-                f"a slot keeps {entry.cap}; raise cap"
+                f"{'was' if entry.dropped == 1 else 'were'} dropped: {_why_dropped(entry)}"
             )
     if summary.lost:
         notes.append(f"{name}: the data of {_counted(summary.lost, 'launch')} were lost on their way back")
@@ -188,6 +210,15 @@ def _kernel_notes(summary: KernelSummary) -> list[str]:
         pending = _counted(summary.pending, "launch")
         notes.append(f"{name}: the data of {pending} had not come back when the trace ended")
     return notes
+
+
+def _why_dropped(entry: MapSummary) -> str:
+    if not entry.is_dynamic:
+        return f"a slot keeps {entry.cap}; raise cap"
+    wanted = f"a slot wanted up to {entry.wanted:,}"
+    if entry.caps[2] >= entry.wanted:
+        return f"{wanted}; later launches of this kernel had room for them"
+    return f"{wanted}; another launch of this kernel would have room for them, as far as the pool has (--pool)"
 
 
 def _counted(number: int, word: str) -> str:

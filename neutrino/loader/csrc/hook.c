@@ -247,7 +247,7 @@ static bool start_trace(void)
 			if (!is_ahead) {
 				copy_into_trace("NEUTRINO_PROBE_FILE", "probe.toml");
 				copy_into_trace("NEUTRINO_READER", "read.py");
-				nt_twins_hello();
+				nt_twins_hello(nt_trace_path());
 			}
 		} else {
 			nt_say("neutrino: no trace directory could be made in %s (%s): kernels run unprobed\n",

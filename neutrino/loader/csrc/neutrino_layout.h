@@ -344,13 +344,13 @@ static_assert(offsetof(struct neutrino_twin_file, size) == 16, "size");
 /* What a hooked process sends to the listener. */
 struct neutrino_request {
     char magic[8];
-    uint32_t kind; /* 1: this process uses twins; 2: make twins, the image follows */
+    uint32_t kind; /* 1: this process has begun a trace, its path follows; 2: make twins, the image does */
     uint32_t pid;
     uint8_t key[32]; /* cache key of the entry asked for */
     char arch[16]; /* of the device, such as sm_90 */
     uint32_t driver_version; /* as cuDriverGetVersion gives it */
     uint32_t reserved;
-    uint64_t size; /* bytes of the image */
+    uint64_t size; /* bytes that follow */
 };
 static_assert(sizeof(struct neutrino_request) == 80, "request");
 static_assert(offsetof(struct neutrino_request, magic) == 0, "magic");

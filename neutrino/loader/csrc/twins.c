@@ -196,7 +196,7 @@ bool nt_twins_request(const uint8_t key[32], const char *arch, int driver_versio
 	return sound;
 }
 
-void nt_twins_hello(void)
+void nt_twins_hello(const char *trace)
 {
 	struct neutrino_request request = request_of(1);
 	uint64_t until = nt_now_ns() + UINT64_C(1000000000);
@@ -204,6 +204,8 @@ void nt_twins_hello(void)
 
 	if (fd < 0)
 		return;
-	transfer(fd, &request, sizeof(request), true, until);
+	request.size = strlen(trace);
+	if (transfer(fd, &request, sizeof(request), true, until))
+		transfer(fd, (void *)(uintptr_t)trace, request.size, true, until);
 	close(fd);
 }

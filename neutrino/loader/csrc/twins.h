@@ -21,7 +21,7 @@ bool nt_twins_read(const uint8_t key[32], struct nt_entry *ret);
 bool nt_twins_request(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size,
 		      struct nt_entry *ret, char *error, size_t error_size);
 
-/* Tell the listener that this process lives, so that it stays. */
-void nt_twins_hello(void);
+/* Tell the listener that this process lives and where its trace is, so that it stays and runs what belongs to that. */
+void nt_twins_hello(const char *trace);
 
 #endif

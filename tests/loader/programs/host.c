@@ -58,6 +58,8 @@ static const struct scenario {
 	{"large", large, false},
 	{"immense", immense, false},
 	{"cut", cut, false},
+	{"growing", growing, false},
+	{"crowded", crowded, false},
 	{"parameters", parameters, false},
 	{"variables", variables, false},
 	{"shared-memory", shared_memory, false},

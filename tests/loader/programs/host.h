@@ -23,6 +23,8 @@ void many(void);
 void large(void);
 void immense(void);
 void cut(void);
+void growing(void);
+void crowded(void);
 void parameters(void);
 void variables(void);
 void shared_memory(void);

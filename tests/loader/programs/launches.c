@@ -47,6 +47,39 @@ void cut(void)
 		CHECK(count(function, 2, 1, stream));
 }
 
+static void take(CUfunction looping, unsigned blocks, unsigned threads, uint32_t tickets)
+{
+	void *parameters[] = {&counter, &tickets};
+
+	CHECK(cu.LaunchKernel(looping, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, NULL));
+}
+
+/* What one launch wanted is known to the hook when the next one comes. */
+void growing(void)
+{
+	static const uint32_t wanted[] = {10, 100, 100, 300, 7, 300};
+	CUfunction looping = obtain(module, "loop_p2");
+
+	for (unsigned i = 0; i < sizeof(wanted) / sizeof(*wanted); i++) {
+		take(looping, 3, 48, wanted[i]);
+		CHECK(cu.StreamSynchronize(stream));
+		rest();
+	}
+}
+
+/* More than the pool has room for, by the records of a slot and by the slots. */
+void crowded(void)
+{
+	CUfunction looping = obtain(module, "loop_p2");
+
+	for (int i = 0; i < 3; i++) {
+		take(looping, 1024, 128, 20);
+		CHECK(cu.StreamSynchronize(stream));
+		rest();
+	}
+	take(looping, 4096, 1024, 1);
+}
+
 /* Parameters of every size, in both forms, and forms that the driver is to refuse. */
 void parameters(void)
 {
