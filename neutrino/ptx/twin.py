@@ -19,7 +19,7 @@ from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx import opcodes
 from neutrino.ptx.body import Body
 from neutrino.ptx.contraction import PRODUCT, Contractions, has_product, may_contract
-from neutrino.ptx.emission import HELPER, Emission, Guard, UnsupportedError, Value, bits
+from neutrino.ptx.emission import HELPER, Emission, Guard, Scratch, UnsupportedError, Value, bits
 from neutrino.ptx.instruction import REGISTER, Instruction, read_instruction
 from neutrino.ptx.linkage import Callee, Linkage, Needs, ObstacleError
 from neutrino.ptx.matching import Found, Hit, matcher
@@ -384,16 +384,27 @@ class _Place:
 
 
 class _LineOperands:
-    """Answers for the helpers at a source line, which has a number and no operands."""
+    """Answers for the helpers at a source line, which has a number and lanes, and no operands."""
 
-    def __init__(self, number: int | None) -> None:
+    def __init__(self, number: int | None, scratch: Scratch) -> None:
         self._number = number
+        self._scratch = scratch
+        self._lanes: Value | None = None
         self.here: list[str] = []
 
+    def begin_snippet(self, guard: Guard | None) -> None:
+        """Another snippet begins, which stands without a guard."""
+        self._lanes = None
+
     def __call__(self, helper: str, element: str | None) -> Value:
-        if helper != "SITE" or self._number is None:
+        if helper == "SITE" and self._number is not None:
+            return Value(str(self._number), None)
+        if helper != "LANES":
             raise UnsupportedError(f"{helper} has no meaning at a source line")
-        return Value(str(self._number), None)
+        if self._lanes is None:
+            self._lanes = Value(self._scratch.take("b32"), "b32")
+            self.here.append(f"activemask.b32 {self._lanes.text};")
+        return self._lanes
 
 
 class _KernelProber:
@@ -680,8 +691,8 @@ class _KernelProber:
         mark = self.emission.scratch.mark()
         counted = dict(self.emission.arithmetic)
         waited = False
-        before = self._operands(instruction, position, after=False)
-        after = self._operands(instruction, position, after=True)
+        before = self._operands(instruction, position, hit.number, after=False)
+        after = self._operands(instruction, position, hit.number, after=True)
         guard = Guard(instruction.predicate, instruction.negated) if instruction.predicate else None
         after_guard = guard
         early: list[str] = []
@@ -703,7 +714,7 @@ class _KernelProber:
                     mask = guard if probe.lanes is Lanes.EXECUTING else None
                     waited |= self._snippet(probe.before, before, mask, start, first, level=probe.level)
                 else:
-                    at_line = _LineOperands(hit.number)
+                    at_line = _LineOperands(hit.number, self.emission.scratch)
                     waited |= self._snippet(probe.before, at_line, None, start, first, level=probe.level)
             ended = (probe for probe, _ in hit.closes)
             for probe in self.owner.in_order((*probes, *ended)) if closing else probes:
@@ -715,7 +726,7 @@ class _KernelProber:
                 else:
                     # Of lines that end with a branch the last place is before it.
                     at, lines = (start, first) if leaves else (end, last)
-                    at_line = _LineOperands(closing[id(probe)])
+                    at_line = _LineOperands(closing[id(probe)], self.emission.scratch)
                     waited |= self._snippet(probe.after, at_line, None, at, lines, level=probe.level)
         except UnsupportedError as error:
             raise UnsupportedError(f"line {place.line}: {place.shown!r}: {error}") from None
@@ -744,7 +755,7 @@ class _KernelProber:
             for probe in probes
         ]
 
-    def _operands(self, instruction: Instruction, position: int, *, after: bool) -> SiteOperands:
+    def _operands(self, instruction: Instruction, position: int, number: int | None, *, after: bool) -> SiteOperands:
         def product(name: str, is_out: bool) -> str | None:
             here = self.contractions.at(position)
             found = here if is_out else self.contractions.open_product(name, position)
@@ -761,6 +772,7 @@ class _KernelProber:
             after=after,
             module_addresses=self.variables,
             product=product,
+            site=number or 0,
         )
 
     def _snippet(
@@ -779,6 +791,7 @@ class _KernelProber:
         if any(save.map.kind is MapKind.ARRAY for save in saves):
             spot = self._clear_of(at)
         waits = spot != at
+        operands.begin_snippet(guard)
         known = len(operands.here)
         code = self.emission.snippet(snippet, operands, guard, level=level, waits=waits)
         lines += operands.here[known:]
