@@ -834,6 +834,7 @@ def _sites(twin: TwinKernel) -> list[dict[str, Any]]:
             "probe": site.probe,
             "tracepoint": site.tracepoint,
             "site": site.number,
+            "function": site.function,
             "line": site.line,
             "source": site.source or None,
             "instruction": site.instruction,

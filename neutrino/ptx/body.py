@@ -15,6 +15,7 @@ _DECLARED = re.compile(
     r"(?:^|,)\s*(?P<name>[A-Za-z_$%][\w$]*)\s*(?:<\s*(?P<count>\d+)\s*>)?(?:\[[^\]]*\]\s*)*\s*(?=,|=|\Z)",
     re.ASCII,
 )
+_GIVEN_REGISTER = re.compile(r"\.reg\s+\.(?P<type>\w+)\s+(?P<name>[A-Za-z_$%][\w$]*)", re.ASCII)
 _TYPE_WORDS = re.compile(r"(?:\s*\.(?:align\s+\d+|[a-z]\w*))*\s*", re.ASCII)
 _LAST_WORD = re.compile(r"\.([a-z]\w*)\s*\Z", re.ASCII)
 _CALL = re.compile(r"(?<=[;{}:\s])call\b(?:\.\w+)*", re.ASCII)
@@ -43,12 +44,16 @@ class Declaration:
 
 
 class Body:
-    """A function's body, between its braces. code: the module's blanked text."""
+    """A function's body, between its braces. code: the module's blanked text.
 
-    def __init__(self, code: str, start: int, end: int) -> None:
+    head: the header of a function that takes or returns registers, which are declared there; None of a kernel.
+    """
+
+    def __init__(self, code: str, start: int, end: int, head: tuple[int, int] | None = None) -> None:
         self.code = code
         self.start = start
         self.end = end
+        self._head = head
 
     @cached_property
     def blocks(self) -> list[tuple[int, int]]:
@@ -73,6 +78,8 @@ class Body:
     def declarations(self) -> dict[str, list[Declaration]]:
         """Declarations by name, in text order; ``%r<5>`` stands under ``%r``."""
         found: dict[str, list[Declaration]] = {}
+        for given in _GIVEN_REGISTER.finditer(self.code, *self._head) if self._head else ():
+            found[given["name"]] = [Declaration(given["name"], "reg", given["type"], None, self.start, self.end)]
         for match in _DECLARATION.finditer(self.code, self.start, self.end):
             words = _TYPE_WORDS.match(match["rest"])
             names_from = words.end() if words else 0

@@ -8,7 +8,7 @@ the kernel.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from neutrino.probing.layout import (
@@ -224,6 +224,7 @@ class Emission:
         self._all_sums: dict[tuple[int, int], str] = kernel._all_sums if kernel else {}
         self._all_counters: dict[int, str] = kernel._all_counters if kernel else {}
         self._variables: set[int] = set()
+        self._for_functions: list[Kept] = []
         self.changed: set[str] = set()
         self.block_reads: dict[int, str] = {}
         self._products: list[tuple[str, str]] = []
@@ -307,14 +308,14 @@ class Emission:
                 self._instruction(statement.text, resolve, guard, code.lines)
         return code
 
-    def entry(self, variables: int) -> tuple[list[str], list[str]]:
+    def entry(self) -> tuple[list[str], list[str]]:
         """Declarations, and the instructions that give a kernel's registers their first values. Call it last."""
         declarations = self._declarations()
         first = []
-        for kept in self.kept:
+        for kept in (*self.kept, *self._for_functions):
             declarations.append(kept.declaration)
             first.append(f"mov.{_move_type(kept.type)} {kept.name}, {kept.initial};")
-        for index in range(variables):
+        for index in sorted(self._variables):
             declarations.append(f".reg .u64 {self.variable(index)};")
             first.append(self._from_block("u64", self.variable(index), self._variable_offset(index)))
         return declarations, first
@@ -330,6 +331,18 @@ class Emission:
             declarations.append(f".reg .u64 {self.variable(index)};")
             first.append(self._from_block("u64", self.variable(index), self._variable_offset(index)))
         return declarations, first
+
+    def keep(self, kept: Kept) -> None:
+        """Give a register that functions name alone its first value."""
+        self._for_functions.append(kept)
+
+    def copy_block(self, words: Mapping[int, str], state: str) -> list[str]:
+        """Copies of words of the probe block, by their offsets, to the same offsets of the state."""
+        lines = []
+        for offset, kind in sorted(words.items()):
+            word = self.scratch.take(f"b{bits(kind)}")
+            lines += [self._from_block(kind, word, offset), f"st.local.{kind} [{state}+{offset}], {word};"]
+        return lines
 
     def _declarations(self) -> list[str]:
         return self.scratch.declarations() + [f".reg .{kind} {name};" for name, kind in self._products]

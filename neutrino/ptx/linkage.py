@@ -40,25 +40,53 @@ class ObstacleError(Exception):
 
 @dataclass(frozen=True)
 class Callee:
-    """A function that a kernel calls, directly or not. module: the one that defines it."""
+    """A function that a kernel calls, directly or not. module, linkage: of the one that defines it.
 
-    module: Module
+    calls: what it or the kernel calls by name: where the names stand in the module's text, and what they mean.
+    variables: the module variables that it names and that are passed by address.
+    """
+
+    linkage: Linkage
     function: Function
     body: Body
+    calls: list[Call] = field(default_factory=list)
+    variables: list[Variable] = field(default_factory=list)
+
+    @property
+    def module(self) -> Module:
+        """The module that defines it."""
+        return self.linkage.module
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """Its module's number and its name: static functions of several modules may share one."""
+        return self.linkage.number, self.function.name
+
+
+@dataclass(frozen=True)
+class Call:
+    """A direct call. start, end: the callee's name in the module's text. callee: as ``Callee.key``."""
+
+    start: int
+    end: int
+    callee: tuple[int, str]
 
 
 @dataclass
 class Needs:
     """statements: of the kernel's own module to copy, besides the kernel. by_address: variables in the order of the
-    probe block.
+    probe block, each name once.
 
-    elsewhere: statements to copy of the modules that this one is linked with, by their number.
+    kernel: what the kernel itself calls and names. functions: what it calls, directly or not. taken: functions
+    whose address it or they take. elsewhere: statements to copy of the modules that this one is linked with, by
+    their number.
     """
 
+    kernel: Callee
     statements: set[Statement] = field(default_factory=set)
     by_address: list[Variable] = field(default_factory=list)
     functions: list[Callee] = field(default_factory=list)
-    constant: bool = False
+    taken: frozenset[str] = frozenset()
     elsewhere: dict[int, set[Statement]] = field(default_factory=dict)
 
 
@@ -105,40 +133,56 @@ class Linkage:
             if self.module.code.find(".calltargets", start, end) >= 0:
                 for listed in _LISTED.findall(self.module.code, start, end):
                     names.update(_WORD.findall(listed))
-            known = (Body(self.module.code, start, end), names)
+            head = None if function.is_entry else (function.statement.start, start)
+            known = (Body(self.module.code, start, end, head), names)
             self._bodies[function.statement] = known
         return known
 
     def needs(self, kernel: Function) -> Needs:
         """What a kernel needs. Raises ObstacleError."""
-        needs = Needs()
+        needs = Needs(Callee(self, kernel, self.body(kernel)))
         reached: set[tuple[int, str]] = set()
         indirect = False
         taken: set[str] = set()
-        waiting: list[tuple[Linkage, Function]] = [(self, kernel)]
+        waiting = [needs.kernel]
         while waiting:
-            at, function = waiting.pop()
+            user = waiting.pop()
+            at, function = user.linkage, user.function
             body, names = at.named(function)
+            called = at.calls_by_name(function, body) if names else {}
             indirect = indirect or at.calls_a_register(body)
             statements = needs.statements if at is self else needs.elsewhere.setdefault(at.number, set())
             for name in sorted(names):
                 symbol = at.module.symbols[name]
                 if isinstance(symbol, Variable):
-                    at.need_variable(needs, statements, symbol, kernel, function)
+                    at.need_variable(needs, statements, symbol, user)
                 elif symbol.is_entry:
                     raise ObstacleError(f"{function.name} refers to the kernel {name}")
                 else:
-                    if at.takes_address(function, body, name):
+                    places = called.get(name, [])
+                    if len(at.references(function, name)) > len(places):
                         taken.add(name)
                     statements.update(entry.statement for entry in at.module.functions if entry.name == name)
                     definition = at.definition(symbol)
-                    if definition is not None and (definition[0].number, name) not in reached:
-                        reached.add((definition[0].number, name))
-                        definition[0].need_function(needs, definition[1], self)
-                        waiting.append(definition)
+                    if definition is None:
+                        continue
+                    key = (definition[0].number, name)
+                    user.calls.extend(Call(*place, key) for place in places if body.declaration(name, place[0]) is None)
+                    if key not in reached:
+                        reached.add(key)
+                        waiting.append(definition[0].need_function(needs, definition[1], self))
             at.check_local_variables(body, function)
         self._check_pointers(taken, indirect=indirect)
+        needs.taken = frozenset(taken)
         return needs
+
+    def calls_by_name(self, function: Function, body: Body) -> dict[str, list[tuple[int, int]]]:
+        """Where a function's body calls which name of the module, as positions of the names in the module's text."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        if self.module.code.find("call", body.start, body.end) >= 0:
+            for call in _CALLEE.finditer(self.module.code, body.start, body.end):
+                found.setdefault(call[1], []).append(call.span(1))
+        return found
 
     def named(self, function: Function) -> tuple[Body, set[str]]:
         """The function's body, and the module's symbols that it names."""
@@ -187,15 +231,15 @@ class Linkage:
             if name not in body.declarations or body.declaration(name, match.start()) is None
         ]
 
-    def need_function(self, needs: Needs, function: Function, asker: Linkage) -> None:
+    def need_function(self, needs: Needs, function: Function, asker: Linkage) -> Callee:
         """Note a function of this module that a kernel of asker's calls."""
-        needs.functions.append(Callee(self.module, function, self.body(function)))
+        callee = Callee(self, function, self.body(function))
+        needs.functions.append(callee)
         statements = needs.statements if self is asker else needs.elsewhere.setdefault(self.number, set())
         statements.update(entry.statement for entry in self.module.functions if entry.name == function.name)
+        return callee
 
-    def need_variable(
-        self, needs: Needs, statements: set[Statement], variable: Variable, kernel: Function, user: Function
-    ) -> None:
+    def need_variable(self, needs: Needs, statements: set[Statement], variable: Variable, user: Callee) -> None:
         """Note a variable of this module that user names, a kernel or what it calls. Raises ObstacleError."""
         if variable.space in {"shared", "local", "reg", "param"}:
             statements.add(variable.statement)
@@ -209,13 +253,11 @@ class Linkage:
         if self._is_literal(variable):
             statements.add(variable.statement)
             return
-        if user is not kernel:
-            raise ObstacleError(f"the called function {user.name} uses the module's variable {variable.name}")
         if self._surroundings is not None:
             self._surroundings.check_address(variable.name)
-        if variable not in needs.by_address:
+        user.variables.append(variable)
+        if all(variable.name != known.name for known in needs.by_address):
             needs.by_address.append(variable)
-        needs.constant = needs.constant or variable.space == "const"
 
     def _is_literal(self, variable: Variable) -> bool:
         return (
@@ -259,8 +301,7 @@ class Linkage:
 
     def takes_address(self, function: Function, body: Body, name: str) -> bool:
         """Whether a function names another one otherwise than to call it."""
-        calls = _CALLEE.findall(self.module.code, body.start, body.end).count(name)
-        return len(self.references(function, name)) > calls
+        return len(self.references(function, name)) > len(self.calls_by_name(function, body).get(name, ()))
 
     def addresses_taken(self) -> set[str]:
         """Functions whose address any code or initializer of the module takes."""

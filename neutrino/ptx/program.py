@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from neutrino.errors import PtxError
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import ProbeSet
+from neutrino.ptx.functions import FunctionCopy
 from neutrino.ptx.linkage import Linkage, ObstacleError
 from neutrino.ptx.module import Function, Module, Statement
 from neutrino.ptx.twin import SkippedKernel, TwinKernel, TwinModule, probe_module
@@ -131,14 +132,27 @@ class TwinProgram:
         chosen = [[kernel for kernel in module.kernels if names is None or kernel.name in names]
                   for module in self.modules]  # fmt: skip
         needed: dict[int, set[Statement]] = {}
+        copies: dict[int, list[FunctionCopy]] = {}
+        external: dict[int, list[FunctionCopy]] = {}
         for kernels in chosen:
             for kernel in kernels:
                 for number, statements in kernel.elsewhere.items():
                     needed.setdefault(number, set()).update(statements)
+                for number, made in kernel.copies_elsewhere.items():
+                    copies.setdefault(number, []).extend(made)
+                for copy in (*kernel.copies, *(copy for made in kernel.copies_elsewhere.values() for copy in made)):
+                    for number in copy.callers:
+                        external.setdefault(number, []).append(copy)
         return {
-            number: module.render_unit(kernels, needed.get(number, ()), max_registers)
+            number: module.render_unit(
+                kernels,
+                needed.get(number, ()),
+                max_registers,
+                copies=copies.get(number, ()),
+                external=external.get(number, ()),
+            )
             for number, (module, kernels) in enumerate(zip(self.modules, chosen, strict=True))
-            if kernels or needed.get(number)
+            if kernels or needed.get(number) or copies.get(number)
         }
 
 

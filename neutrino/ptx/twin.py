@@ -20,10 +20,20 @@ from neutrino.ptx import opcodes
 from neutrino.ptx.body import Body
 from neutrino.ptx.contraction import PRODUCT, Contractions, has_product, may_contract
 from neutrino.ptx.emission import HELPER, Emission, Guard, Scratch, UnsupportedError, Value, bits
+from neutrino.ptx.functions import (
+    FunctionCopy,
+    State,
+    around_call,
+    concerned,
+    copy_header,
+    copy_name,
+    pass_address,
+    reach,
+)
 from neutrino.ptx.instruction import REGISTER, Instruction, read_instruction
-from neutrino.ptx.linkage import Callee, Linkage, Needs, ObstacleError
+from neutrino.ptx.linkage import Call, Callee, Linkage, Needs, ObstacleError
 from neutrino.ptx.matching import Found, Hit, matcher
-from neutrino.ptx.module import Function, Kind, Module, Parameter, Statement, Variable
+from neutrino.ptx.module import Kind, Module, Parameter, Statement, Variable
 from neutrino.ptx.operands import SiteOperands
 from neutrino.ptx.source import without_locations
 
@@ -61,6 +71,7 @@ class Site:
 
     number: of an instruction, what ``SITE`` is there; None at entries and ends. source: the line of the source and
     those that it was inlined into, as ``file.cu:42, inlined at main.cu:7``; "" where the text does not say.
+    function: the kernel or the called function that it is in.
     """
 
     probe: str
@@ -69,6 +80,7 @@ class Site:
     instruction: str
     number: int | None = None
     source: str = ""
+    function: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,6 +93,7 @@ class LeftOut:
     instruction: str
     source: str
     reason: str
+    function: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,7 +116,8 @@ class TwinKernel:
     twin under a register cap (``.maxnreg`` goes with every other directive). calls: names of the functions that it
     calls, directly or not. elsewhere: what it needs of the modules that its own is linked with, by their number.
     self_contained: whether it names nothing of its module that is in global or constant memory, and no function.
-    left_out: instructions that were to be probed and are not.
+    left_out: instructions that were to be probed and are not. copies: of functions of its module, with probes in
+    them; copies_elsewhere: of functions of other modules, by their number.
     """
 
     name: str
@@ -126,6 +140,14 @@ class TwinKernel:
     elsewhere: Mapping[int, frozenset[Statement]] = field(default_factory=dict)
     self_contained: bool = False
     left_out: tuple[LeftOut, ...] = ()
+    copies: tuple[FunctionCopy, ...] = ()
+    copies_elsewhere: Mapping[int, tuple[FunctionCopy, ...]] = field(default_factory=dict)
+
+    @property
+    def whole_text(self) -> str:
+        """The twin's text behind those of the functions that have copies for it."""
+        copies = (*self.copies, *(copy for copies in self.copies_elsewhere.values() for copy in copies))
+        return "\n\n".join([*(copy.text for copy in copies), self.probed_text])
 
     @cached_property
     def contractible(self) -> bool:
@@ -166,8 +188,14 @@ class TwinModule:
         chosen: Collection[TwinKernel],
         statements: Iterable[Statement],
         max_registers: Mapping[str, int] | None = None,
+        *,
+        copies: Iterable[FunctionCopy] = (),
+        external: Iterable[FunctionCopy] = (),
     ) -> str:
-        """A complete PTX module of these twins of its own, and of statements that twins of other modules need."""
+        """A complete PTX module of these twins of its own, and of statements that twins of other modules need.
+
+        copies: of its functions, for twins of other modules. external: copies of other modules that it calls.
+        """
         caps = max_registers or {}
         twins = {kernel.statement: kernel for kernel in chosen}
         copied = frozenset(statements).union(*(kernel.statements for kernel in chosen))
@@ -177,12 +205,19 @@ class TwinModule:
             f".version {version[0]}.{version[1]}\n.target {_target(module)}\n"
             f".address_size {module.address_size}\n\n"
         ]
+        copied_functions: dict[Statement, list[FunctionCopy]] = {}
+        for copy in (*(copy for kernel in chosen for copy in kernel.copies), *copies):
+            copied_functions.setdefault(copy.statement, []).append(copy)
+            pieces.append(copy.prototype + "\n")
+        pieces += [copy.external_prototype + "\n" for copy in external]
         has_files = False
         for statement in module.statements:
             twin = twins.get(statement)
             if twin is not None:
                 text = twin.capped_text(caps[twin.name]) if twin.name in caps else twin.probed_text
                 pieces.append(text + "\n\n")
+            elif statement in copied_functions:
+                pieces += [copy.text + "\n\n" for copy in copied_functions[statement]]
             elif statement in copied or statement.kind in {Kind.FILE, Kind.PRAGMA}:
                 has_files = has_files or statement.kind is Kind.FILE
                 pieces.append(module.source(statement) + "\n")
@@ -277,6 +312,9 @@ class _ModuleProber:
         self.block = BLOCK_NAME
         while self.block in module.text:
             self.block += "_"
+        self.state = f"__{self.prefix[1:]}state"
+        while self.state in module.text:
+            self.state += "_"
         self.label = f"$L__{self.prefix[1:]}"
         self.matcher = matcher(probes.probes, demangle)
         self.order = {id(probe): index for index, probe in enumerate(self.matcher.probes)}
@@ -300,7 +338,7 @@ class _ModuleProber:
             try:
                 if self.obstacle is not None:
                     raise _SkipError(Reason.UNSUPPORTED, self.obstacle)
-                kernels.append(_KernelProber(self, entry).run())
+                kernels.append(_KernelProber(self, self.linkage.needs(entry)).run())
             except _SkipError as skip:
                 skipped.append(SkippedKernel(entry.name, skip.reason, skip.detail))
             except (ObstacleError, UnsupportedError, PtxError) as error:
@@ -410,16 +448,26 @@ class _LineOperands:
 class _KernelProber:
     """Writes one twin."""
 
-    def __init__(self, owner: _ModuleProber, entry: Function) -> None:
+    def __init__(self, owner: _ModuleProber, needs: Needs, callee: Callee | None = None) -> None:
         self.owner = owner
-        self.module = owner.module
-        self.code = owner.module.code
-        self.entry = entry
-        self.body = owner.linkage.body(entry)
+        self.needs = needs
+        self.callee = callee = callee or needs.kernel
+        self.module = callee.module
+        self.code = callee.module.code
+        self.entry = callee.function
+        self.body = callee.body
+        self.found: Found | None = None
         self.edits = _Edits()
         self.head_edits = _Edits()
         self.sites: list[Site] = []
-        self.emission = Emission(owner.probes, owner.prefix, owner.block, owner.architecture)
+        self.emission = self._emission()
+        # Where the state is that functions reach, and the register with its address.
+        self.state = owner.state
+        self.state_address = f"{owner.prefix}state"
+        self.state_declarations: list[str] = []
+        self.state_setup: list[str] = []
+        self.opening: list[str] = []
+        self.labels = 0
         self.variables: dict[str, str] = {}
         self.points_to_constants = False
         # Code before sites that depends on nothing but the opcode and the guard.
@@ -427,12 +475,15 @@ class _KernelProber:
         self.left_out: list[LeftOut] = []
         around = owner.in_order((
             *(probe for probe in owner.matcher.probes if probe.tracepoint.is_kernel),
-            *owner.matcher.function_probes(entry.name),
+            *owner.matcher.function_probes(self.entry.name),
         ))  # fmt: skip
         self.kernel_before = [(probe, probe.before) for probe in around if probe.before]
         self.kernel_after = [(probe, probe.after) for probe in around if probe.after]
         self.copies: dict[int, str] = {}
         self.has_calls = self.code.find("call", self.body.start, self.body.end) >= 0
+
+    def _emission(self) -> Emission:
+        return Emission(self.owner.probes, self.owner.prefix, self.owner.block, self.owner.architecture)
 
     @cached_property
     def contractions(self) -> Contractions:
@@ -443,41 +494,59 @@ class _KernelProber:
         twin_name = self.entry.name + SUFFIX
         if twin_name in self.module.symbols:
             raise _SkipError(Reason.UNSUPPORTED, f"the module has a {twin_name} already")
-        needs = owner.linkage.needs(self.entry)
-        for callee in (Callee(self.module, self.entry, self.body), *needs.functions):
+        needs = self.needs
+        for callee in (self.callee, *needs.functions):
             owner.check_text(callee.module, callee.body)
         found = self.found = self._candidates()
-        if not found.hits and not self.kernel_before and not self.kernel_after:
+        functions = self._functions()
+        bodies = (self, *functions)
+        at_all = bool(self.kernel_before or self.kernel_after) or any(body.is_tracepoint for body in functions)
+        if not at_all and not any(body.found and body.found.hits for body in bodies):
             raise _SkipError(
                 Reason.NO_SITE,
                 "no instruction matches "
                 + ", ".join(sorted({probe.tracepoint.text for probe in owner.probes.probes}))
                 + (": the text has no line information" if found.lacks_lines else ""),
             )
-        self._check_functions(needs)
         parameters, used = self.module.parameter_layout(self.entry)
         size = block_size(len(owner.probes.maps), len(needs.by_address))
         offset = align_up(used, _BLOCK_ALIGN)
         version = self._version(offset + size)
-        self._pass_by_address(needs)
-
-        for probe, snippet in (*self.kernel_before, *self.kernel_after):
-            self.emission.note_snippet(snippet, probe.level)
-        for probe in owner.in_order(probe for hit in found.hits for probe in hit.all_probes):
-            for side in (probe.before, probe.after):
-                if side is not None:
-                    self.emission.note_snippet(side, probe.level)
-        for hit in found.hits:
-            self._site(hit)
-        if not self.sites and not self.kernel_before and not self.kernel_after:
-            first = self.left_out[0]
+        order = {variable.name: index for index, variable in enumerate(needs.by_address)}
+        for body in bodies:
+            body._pass_by_address(order)
+        for body in bodies:
+            body.points_to_constants = any(other.points_to_constants for other in bodies)
+            body._note_snippets()
+        for body in bodies:
+            for hit in body.found.hits if body.found else ():
+                body._site(hit)
+        for function in functions:
+            function.run_tracepoints()
+        left_out = [entry for body in bodies for entry in body.left_out]
+        if not at_all and not any(body.sites for body in bodies):
+            first = left_out[0]
             raise _SkipError(Reason.NO_SITE, f"line {first.line}: {first.instruction!r}: {first.reason}")
-        self._entry_and_ends(found.ends, len(needs.by_address))
+        self._close_ends(found.ends)
+        for function in functions:
+            function.close_exits()
+        if functions:
+            self._share_state(functions, size)
+        self._open()
+        copies = {function.callee.key: function.copy() for function in functions}
         self._header(twin_name, size)
 
         start, end = self.entry.statement.start, self.entry.statement.end
         head = self.head_edits.apply(self.module.text, start, self.body.start)
         probed = head + self.edits.apply(self.module.text, self.body.start, end)
+        own_arithmetic: dict[str, int] = {}
+        for body in bodies:
+            for mnemonic, count in body.emission.arithmetic.items():
+                own_arithmetic[mnemonic] = own_arithmetic.get(mnemonic, 0) + count
+        elsewhere: dict[int, list[FunctionCopy]] = {}
+        for (number, _), copy in copies.items():
+            if number != self.callee.linkage.number:
+                elsewhere.setdefault(number, []).append(copy)
         return TwinKernel(
             self.entry.name,
             twin_name,
@@ -485,8 +554,8 @@ class _KernelProber:
             offset,
             size,
             tuple(variable.name for variable in needs.by_address),
-            tuple(sorted(self.sites, key=lambda site: site.line)),
-            dict(self.emission.arithmetic),
+            tuple(site for body in bodies for site in sorted(body.sites, key=lambda site: site.line)),
+            own_arithmetic,
             self.module.text[start:end],
             probed,
             version,
@@ -496,8 +565,12 @@ class _KernelProber:
             (self.body, *(callee.body for callee in needs.functions)),
             calls=tuple(callee.function.name for callee in needs.functions),
             elsewhere={number: frozenset(statements) for number, statements in needs.elsewhere.items()},
-            self_contained=not needs.by_address and not needs.elsewhere and not needs.statements - self._of_blocks(),
-            left_out=tuple(self.left_out),
+            self_contained=not (
+                needs.by_address or needs.functions or needs.elsewhere or needs.statements - self._of_blocks()
+            ),
+            left_out=tuple(left_out),
+            copies=tuple(copy for (number, _), copy in copies.items() if number == self.callee.linkage.number),
+            copies_elsewhere={number: tuple(found) for number, found in elsewhere.items()},
         )
 
     def _of_blocks(self) -> set[Statement]:
@@ -506,22 +579,105 @@ class _KernelProber:
             variable.statement for variable in self.module.variables if variable.space not in {"global", "const"}
         }
 
-    def _candidates(self) -> Found:
-        """Instructions that probes match, and the ends of the kernel."""
-        return self.owner.matcher.find(self.module, self.entry, self.body)
+    def _candidates(self, first: int = 0) -> Found:
+        """Instructions that probes match, the first of them with that number, and the ends of the body."""
+        return self.owner.matcher.find(self.module, self.entry, self.body, first)
 
-    def _check_functions(self, needs: Needs) -> None:
-        """Sites in called functions would need the kernel's registers there."""
-        for callee in needs.functions:
-            found = self.owner.matcher.find(callee.module, callee.function, callee.body)
-            matched = [hit.match for hit in found.hits]
-            if self.owner.has_end_work:
-                matched += [match for match in found.ends if match["opcode"].startswith("exit")]
-            for match in matched:
-                line = callee.module.line(match.start("opcode"))
-                raise UnsupportedError(f"line {line}: {match['opcode']} in the called function {callee.function.name}")
-            for probe in self.owner.matcher.function_probes(callee.function.name):
-                raise UnsupportedError(f"{probe.tracepoint.text}: {callee.function.name} is a called function")
+    def _functions(self) -> tuple[_FunctionProber, ...]:
+        """The called functions that get copies: with sites, ends of the thread, module variables, or calls of such."""
+        probers = {}
+        number = self.found.next_number if self.found else 0
+        for callee in self.needs.functions:
+            prober = probers[callee.key] = _FunctionProber(self, callee)
+            found = prober.found = prober._candidates(number)
+            number = found.next_number
+        direct = [key for key, prober in probers.items() if prober.is_concerned]
+        keys = concerned(self.needs.functions, direct)
+        chosen = tuple(prober for key, prober in probers.items() if key in keys)
+        for prober in chosen:
+            if prober.entry.name in self.needs.taken:
+                what = f"{prober.concern or 'calls'} in the called function {prober.entry.name}"
+                raise UnsupportedError(f"{what}, whose address is taken")
+        for body in (self, *chosen):
+            for call in body.callee.calls:
+                if call.callee in keys:
+                    self._leave(body.callee, call)
+        return chosen
+
+    def _leave(self, user: Callee, call: Call) -> None:
+        """Do not take along what declares a function that gets a copy, in the module of one that calls it."""
+        number = user.linkage.number
+        own = number == self.callee.linkage.number
+        statements = self.needs.statements if own else self.needs.elsewhere.get(number, set())
+        statements -= {entry.statement for entry in user.module.functions if entry.name == call.callee[1]}
+
+    def _note_snippets(self) -> None:
+        for probe, snippet in (*self.kernel_before, *self.kernel_after):
+            self.emission.note_snippet(snippet, probe.level)
+        hits = self.found.hits if self.found else ()
+        for probe in self.owner.in_order(probe for hit in hits for probe in hit.all_probes):
+            for side in (probe.before, probe.after):
+                if side is not None:
+                    self.emission.note_snippet(side, probe.level)
+
+    def _share_state(self, functions: Sequence[_FunctionProber], block: int) -> None:
+        """Bring the kernel's state to its functions and back."""
+        bodies: tuple[_KernelProber, ...] = (self, *functions)
+        keys = {body.callee.key for body in functions}
+        calls = {body.callee.key: {call.callee for call in body.callee.calls} & keys for body in bodies}
+        kept = {body.callee.key: {entry.name for entry in body.emission.kept} for body in bodies}
+        changed = {body.callee.key: body.emission.changed for body in bodies}
+        state, names = State(block), {body.callee.key: body.copy_name for body in functions}
+        used, may_change = reach(calls, kept), reach(calls, changed)
+        for body in bodies:
+            body._pass_state(state, names, used, may_change)
+        for function in functions:
+            function.load_and_store(state)
+        known = {entry.name for entry in self.emission.kept}
+        others = {entry.name: entry for function in functions for entry in function.emission.kept}
+        for entry in (entry for name, entry in others.items() if name not in known):
+            self.emission.keep(entry)
+            self.state_setup += state.store(self.state, [entry], self.emission.scratch)
+        reads = {offset: kind for function in functions for offset, kind in function.emission.block_reads.items()}
+        self.state_setup += self.emission.copy_block(reads, self.state)
+        self.state_setup.append(f"mov.u64 {self.state_address}, {self.state};")
+        self.state_declarations = [
+            f".reg .b64 {self.state_address};", f".local .align 16 .b8 {self.state}[{align_up(state.size, 16)}];",
+        ]  # fmt: skip
+
+    def _pass_state(
+        self,
+        state: State,
+        names: Mapping[tuple[int, str], str],
+        used: Mapping[tuple[int, str], set[str]],
+        changed: Mapping[tuple[int, str], set[str]],
+    ) -> None:
+        """Have the calls go to copies, and the state stored before and loaded behind them."""
+        sequences: dict[tuple[int, int], list[Call]] = {}
+        for call in self.callee.calls:
+            if call.callee in names:
+                self.edits.insert(call.end, names[call.callee][len(call.callee[1]) :])
+                self.edits.insert(*pass_address(self.body, call, self.state_address))
+                sequences.setdefault(around_call(self.body, call), []).append(call)
+        scratch = self.emission.scratch
+        for (start, end), calls in sequences.items():
+            mark = scratch.mark()
+            needed = set().union(*(used[call.callee] for call in calls))
+            touched = set().union(*(changed[call.callee] for call in calls))
+            stored = [entry for entry in self.emission.kept if entry.name in needed & self._stored]
+            loaded = [entry for entry in self.emission.kept if entry.name in touched]
+            before = state.store(self.state, stored, scratch)
+            behind = state.load(self.state, loaded, scratch)
+            if before:
+                self.edits.insert(start, "\n\t".join([*before, ""]))
+            if behind:
+                self.edits.found.insert(0, (end, end, "\n\t" + "\n\t".join(behind)))
+            scratch.release(mark)
+
+    @property
+    def _stored(self) -> set[str]:
+        """What may be another value in the registers than in the state: in the kernel all that it keeps."""
+        return {entry.name for entry in self.emission.kept}
 
     def _version(self, needed: int) -> tuple[int, int]:
         """The lowest version not below the module's that has parameter space for that many bytes."""
@@ -547,15 +703,18 @@ class _KernelProber:
         separator = ",\n\t" if given else "\n\t"
         self.head_edits.insert(start + len(given), f"{separator}{parameter}\n")
 
-    def _pass_by_address(self, needs: Needs) -> None:
-        """Put registers in the place of module variables; what is in ``.const`` is read through global
-        memory."""
-        for index, variable in enumerate(needs.by_address):
-            register = self.emission.variable(index)
+    def _pass_by_address(self, order: Mapping[str, int]) -> None:
+        """Put registers in the place of module variables; what is in ``.const`` is read through global memory.
+
+        order: of the variables in the probe block.
+        """
+        for variable in sorted(self.callee.variables, key=lambda variable: order[variable.name]):
+            register = self.emission.variable(order[variable.name])
             self.variables[variable.name] = register
-            for start, end in self.owner.linkage.references(self.entry, variable.name):
+            for start, end in self.callee.linkage.references(self.entry, variable.name):
                 self._replace_reference(variable, register, start, end)
-        if not needs.constant:
+        constant = {variable.name for variable in self.callee.variables if variable.space == "const"}
+        if not constant:
             return
         self.points_to_constants = _TO_GENERIC.search(self.code, self.body.start, self.body.end) is not None
         if _ASKS_CONST.search(self.code, self.body.start, self.body.end):
@@ -571,7 +730,7 @@ class _KernelProber:
                         f"line {self.module.line(match.start())}: it names a constant bank"
                     )
                 self.edits.replace(*match.span("space"), ".global")
-        self._check_constant_addresses({entry.name for entry in needs.by_address if entry.space == "const"})
+        self._check_constant_addresses(constant)
 
     def _check_constant_addresses(self, names: set[str]) -> None:
         """Refuse where a number computed from an address in the constant space goes elsewhere than into loads.
@@ -631,7 +790,7 @@ class _KernelProber:
         start = guard_start if guard_start >= 0 else position
         end = self.code.find(";", position) + 1
         text = self.code[start : end - 1]
-        source = self.found.places.place(position)
+        source = self.found.places.place(position) if self.found else None
         place = _Place(
             hit, start, end, self.module.line(start), " ".join(text.split()), str(source) if source else ""
         )
@@ -747,11 +906,14 @@ class _KernelProber:
     def _note(
         self, line: int, shown: str, probes: Iterable[Probe], number: int | None = None, source: str = ""
     ) -> None:
-        self.sites += [Site(probe.name, probe.tracepoint.text, line, shown, number, source) for probe in probes]
+        function = self.entry.name
+        self.sites += [
+            Site(probe.name, probe.tracepoint.text, line, shown, number, source, function) for probe in probes
+        ]
 
     def _leave_out(self, place: _Place, probes: Iterable[Probe], reason: str) -> None:
         self.left_out += [
-            LeftOut(probe.name, probe.tracepoint.text, place.line, place.shown, place.source, reason)
+            LeftOut(probe.name, probe.tracepoint.text, place.line, place.shown, place.source, reason, self.entry.name)
             for probe in probes
         ]
 
@@ -837,14 +999,12 @@ class _KernelProber:
         self.emission.count_arithmetic(opcode)
         return name
 
-    def _entry_and_ends(self, ends: Sequence[re.Match[str]], variables: int) -> None:
-        """Code at the kernel's entry and ends, declarations last: they know what was used."""
-        owner = self.owner
+    def _close_ends(self, ends: Sequence[re.Match[str]]) -> None:
+        """Code at the kernel's ends, behind the snippets at its entry."""
         scratch = self.emission.scratch
         mark = scratch.mark()
-        opening: list[str] = []
         for probe, snippet in self.kernel_before:
-            opening += self.emission.snippet(snippet, level=probe.level).all
+            self.opening += self.emission.snippet(snippet, level=probe.level).all
             line = self.module.line(self.entry.name_end)
             self._note(line, f".entry {self.entry.name}", [probe])
         scratch.release(mark)
@@ -855,15 +1015,30 @@ class _KernelProber:
         if self.emission.has_end:
             closing += self.emission.end()
         places = self._ends(ends) if closing or self.kernel_after else []
+        self._close_all(places, closing, [probe for probe, _ in self.kernel_after], counted)
+
+    def _close_all(
+        self,
+        places: Sequence[tuple[int, str | None, str]],
+        closing: list[str],
+        probes: Sequence[Probe],
+        counted: Mapping[str, int],
+    ) -> None:
+        """The same code before each of some ends. counted: the arithmetic before that code was written."""
         for mnemonic, count in self.emission.arithmetic.items():
             self.emission.arithmetic[mnemonic] += (count - counted.get(mnemonic, 0)) * (len(places) - 1)
-        for number, (at, guard, shown) in enumerate(places):
+        for at, guard, shown in places:
             if closing:
-                self._close(at, guard, closing, f"{owner.label}{number}")
-            line = self.module.line(at)
-            self._note(line, shown, [probe for probe, _ in self.kernel_after])
-        declarations, first = self.emission.entry(variables)
-        lines = declarations + first + opening
+                self._close(at, guard, closing, f"{self.owner.label}{self.labels}")
+                self.labels += 1
+            self._note(self.module.line(at), shown, probes)
+
+    def _open(self) -> None:
+        """Code at the kernel's entry, the last that is written: the declarations say what was used."""
+        declarations, first = self.emission.entry()
+        self._insert_entry(declarations + self.state_declarations + first + self.state_setup + self.opening)
+
+    def _insert_entry(self, lines: list[str]) -> None:
         if lines:
             match = _DECLARATIONS.match(self.code, self.body.start + 1, self.body.end)
             at = match.end() if match else self.body.start + 1
@@ -895,3 +1070,124 @@ class _KernelProber:
             lines = [f"@{other} bra {label};", *closing]
             self.edits.insert(self.code.find(";", at) + 1, f"\n{label}:")
         self.edits.insert(at, "\n\t".join([*lines, ""]))
+
+
+class _FunctionProber(_KernelProber):
+    """Writes the copy of a function that a kernel calls."""
+
+    def __init__(self, kernel: _KernelProber, callee: Callee) -> None:
+        self.kernel = kernel
+        super().__init__(kernel.owner, kernel.needs, callee)
+        self.state = self.state_address
+        self.at_exit = [(probe, snippet) for probe, snippet in kernel.kernel_after if probe.tracepoint.is_kernel]
+        around = self.owner.matcher.function_probes(self.entry.name)
+        self.kernel_before = [(probe, probe.before) for probe in around if probe.before]
+        self.kernel_after = [(probe, probe.after) for probe in around if probe.after]
+        self.is_tracepoint = bool(around)
+
+    def _emission(self) -> Emission:
+        address = f"{self.owner.prefix}state"
+        return Emission(
+            self.owner.probes, self.owner.prefix, address, self.owner.architecture, self.kernel.emission
+        )
+
+    @property
+    def concern(self) -> str | None:
+        """What of it asks for a copy; None when nothing does."""
+        found = self.found
+        first = found.hits[0].match if found and found.hits else None
+        if first is None and found and self.owner.has_end_work:
+            first = next((match for match in found.ends if match["opcode"].startswith("exit")), None)
+        if first is not None:
+            return f"line {self.module.line(first.start('opcode'))}: {first['opcode']}"
+        if self.callee.variables:
+            return f"the variable {self.callee.variables[0].name}"
+        return "a tracepoint" if self.is_tracepoint else None
+
+    @cached_property
+    def copy_name(self) -> str:
+        """The copy's name."""
+        return copy_name(self.callee, self.kernel.callee)
+
+    def run_tracepoints(self) -> None:
+        """The snippets at its entry and its returns."""
+        if self.owner.prefix in self.module.text:
+            raise UnsupportedError(f"the module of {self.entry.name} has names with {self.owner.prefix}")
+        scratch = self.emission.scratch
+        mark = scratch.mark()
+        for probe, snippet in self.kernel_before:
+            self.opening += self.emission.snippet(snippet, level=probe.level).all
+            self._note(self.module.line(self.entry.name_end), f".func {self.entry.name}", [probe])
+        scratch.release(mark)
+        counted = dict(self.emission.arithmetic)
+        closing: list[str] = []
+        for probe, snippet in self.kernel_after:
+            closing += self.emission.snippet(snippet, level=probe.level).all
+        if self.kernel_after:
+            self._close_all(self._returns, closing, [probe for probe, _ in self.kernel_after], counted)
+        scratch.release(mark)
+
+    def close_exits(self) -> None:
+        """The code at ends of the thread."""
+        exits = [place for place in self._places if place not in self._returns]
+        if not exits:
+            return
+        counted = dict(self.emission.arithmetic)
+        closing: list[str] = []
+        for probe, snippet in self.at_exit:
+            closing += self.emission.snippet(snippet, level=probe.level).all
+        if self.emission.has_end:
+            closing += self.emission.end()
+        self._close_all(exits, closing, [probe for probe, _ in self.at_exit], counted)
+
+    def load_and_store(self, state: State) -> None:
+        """Load at the entry what it keeps, and store at the returns what may have changed."""
+        kept = self.emission.kept
+        scratch = self.emission.scratch
+        mark = scratch.mark()
+        loads = state.load(self.state, kept, scratch)
+        scratch.release(mark)
+        stores = state.store(self.state, [entry for entry in kept if entry.name in self._stored], scratch)
+        declarations, first = self.emission.function_entry()
+        for at, _, _ in self._returns if stores else ():
+            self.edits.insert(at, "\n\t".join([*stores, ""]))
+        self._insert_entry(declarations + first + loads + self.opening)
+
+    def copy(self) -> FunctionCopy:
+        """What it came to."""
+        kernel = self.kernel
+        numbers = {
+            user.linkage.number
+            for user in (kernel.callee, *kernel.needs.functions)
+            if any(call.callee == self.callee.key for call in user.calls)
+        }
+        callers = frozenset(numbers - {self.callee.linkage.number})
+        header, prototype = copy_header(self.callee, self.copy_name, self.state_address, visible=bool(callers))
+        statement, text = self.entry.statement, self.module.text
+        return FunctionCopy(
+            self.entry.name,
+            self.copy_name,
+            text[statement.start : statement.end],
+            header + self.edits.apply(text, self.body.start, statement.end),
+            prototype,
+            statement,
+            callers,
+            dict(self.emission.arithmetic),
+        )
+
+    @property
+    def _stored(self) -> set[str]:
+        return self.emission.changed
+
+    @cached_property
+    def _places(self) -> list[tuple[int, str | None, str]]:
+        return self._ends(self.found.ends) if self.found else []
+
+    @cached_property
+    def _returns(self) -> list[tuple[int, str | None, str]]:
+        return [place for place in self._places if not place[2].split()[-1].startswith("exit")]
+
+    @property
+    def is_concerned(self) -> bool:
+        """It needs a copy whatever it calls."""
+        return self.concern is not None

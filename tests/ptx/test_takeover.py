@@ -50,7 +50,6 @@ def test_nvcc_kernels(block_sched, gmem_bytes, nvcc_ptx, tools, tmp_path):
         twins = probe_module(module, probes)
         assert sorted((skip.reason, skip.detail) for skip in twins.skipped) == [
             (Reason.UNSUPPORTED, "it uses the function table functions"),
-            (Reason.UNSUPPORTED, "the called function _Z14reads_constantf uses the module's variable coefficients"),
         ]
         variables = next(twin for twin in twins.kernels if "variables" in twin.name)
         assert variables.variables == ("coefficients", "counter", "table")
@@ -149,11 +148,9 @@ CALL = "{ .param .b32 q; st.param.b32 [q], %r1; call f, (q); }"
 
 
 @pytest.mark.parametrize(("before", "body", "detail"), [
-    (".func f (.param .b32 x) { .reg .b64 %rd<2>; ld.global.u64 %rd1, [%rd1]; ret; }", CALL,
-     "line 4: ld.global.u64 in the called function f"),
-    (".func f () { exit; }", "call f;", "line 4: exit in the called function f"),
-    (".func g () { exit; } .func f () { call g; ret; }", "call f;", "exit in the called function g"),
-    (".global .u32 v; .func f () { .reg .b32 %r; ld.global.u32 %r, [v]; ret; }", "call f;", "module's variable v"),
+    (".func f () { exit; }", "mov.u64 %rd2, f; P: .callprototype _ (); call %rd2, P;",
+     "line 4: exit in the called function f, whose address is taken"),
+    (".func f () { exit; }", "{ .param .b32 q; call f; @%p1 bra L; } L:", "shares its braces with jumps"),
     (".extern .func f (.param .b32 x);", CALL, "external function f"),
     (".extern .global .u32 v;", "ld.global.u32 %r3, [v];", "external variable v"),
     (".global .texref t;", "tex.1d.v4.f32.s32 {%f1,%f2,%f3,%f4}, [t, {%r1}];", "texref t"),
