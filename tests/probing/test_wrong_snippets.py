@@ -341,6 +341,12 @@ def test_every_code_is_provoked() -> None:
     assert {code for _, code, _, _ in WRONG.values()} == set(FAULTS)
 
 
+def test_the_documentation_lists_every_code() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "probes.md").read_text().partition("## Diagnostics")[2]
+    section = text.partition("### Snippets\n")[2].partition("\n#")[0]
+    assert section.split("\n") == [f"- `{code}`: {words}" for code, words in FAULTS.items()] + [""]
+
+
 RIGHT = {
     "the frame": at_load(""),
     "the frame of fields": saves("%f, %w, %h, %d"),
