@@ -643,17 +643,26 @@ class _Attempt:
         if before.stack == _STACK_UNKNOWN and after.frame > before.frame:
             grown = f"its stack frame grows from {before.frame} to {after.frame} bytes"
             return Reason.UNSUPPORTED, f"what stack it needs is not known beforehand, and {grown}"
-        difference = compare(self._count(before), self._count(after), twin.own_arithmetic)
+        # Functions with code of their own, as linked code has them; all others lie in the kernel's.
+        copies = [copy for copy in twin.all_copies if copy.copy_name in built.functions]
+        own = Counter(twin.own_arithmetic)
+        for copy in copies:
+            own.subtract(copy.own_arithmetic)
+        difference = compare(self._count(before), self._count(after), own)
         # Held against kernels without a contractible pair as well, whose code ptxas copied or unrolled otherwise: what
         # the machine code shows counts for more than what the text promises.
         if difference is not None:
             return Reason.NUMERICS, difference
         # A function that only one of them calls is inlined in the other, whose count shows it.
-        for name in sorted({*twin.calls} & original.machine.functions.keys() & built.functions.keys()):
+        called: dict[str, tuple[str, Mapping[str, int]]] = {name: (name, {}) for name in twin.calls}
+        called |= {copy.name: (copy.copy_name, copy.own_arithmetic) for copy in copies}
+        for name, (built_name, own_in_it) in sorted(called.items()):
+            if name not in original.machine.functions or built_name not in built.functions:
+                continue
             difference = compare(
                 count_arithmetic(original.machine.functions[name], self._assembly.arch),
-                count_arithmetic(built.functions[name], self._assembly.arch),
-                {},
+                count_arithmetic(built.functions[built_name], self._assembly.arch),
+                own_in_it,
             )
             if difference is not None:
                 return Reason.NUMERICS, f"in the called function {name}: {difference}"
@@ -751,7 +760,7 @@ def _probed(twin: TwinKernel, manifest: dict[str, Any], *, capped: bool) -> Kern
         files={
             "manifest.json": json.dumps(manifest, indent=1).encode(),
             "original.ptx": twin.original_text.encode("latin-1"),
-            "probed.ptx": twin.probed_text.encode("latin-1"),
+            "probed.ptx": twin.whole_text.encode("latin-1"),
         },
     )
 

@@ -140,7 +140,7 @@ class TwinProgram:
                     needed.setdefault(number, set()).update(statements)
                 for number, made in kernel.copies_elsewhere.items():
                     copies.setdefault(number, []).extend(made)
-                for copy in (*kernel.copies, *(copy for made in kernel.copies_elsewhere.values() for copy in made)):
+                for copy in kernel.all_copies:
                     for number in copy.callers:
                         external.setdefault(number, []).append(copy)
         return {

@@ -144,10 +144,14 @@ class TwinKernel:
     copies_elsewhere: Mapping[int, tuple[FunctionCopy, ...]] = field(default_factory=dict)
 
     @property
+    def all_copies(self) -> tuple[FunctionCopy, ...]:
+        """Those of its own module and of others."""
+        return (*self.copies, *(copy for copies in self.copies_elsewhere.values() for copy in copies))
+
+    @property
     def whole_text(self) -> str:
         """The twin's text behind those of the functions that have copies for it."""
-        copies = (*self.copies, *(copy for copies in self.copies_elsewhere.values() for copy in copies))
-        return "\n\n".join([*(copy.text for copy in copies), self.probed_text])
+        return "\n\n".join([*(copy.text for copy in self.all_copies), self.probed_text])
 
     @cached_property
     def contractible(self) -> bool:
