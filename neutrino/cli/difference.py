@@ -10,6 +10,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+_INNER = (".reg", ".param", ".local", ".shared")
+"""Directives that are indented as instructions are."""
 _AHEAD = 3
 """Lines behind one that are asked whether it stayed what it was."""
 
@@ -25,13 +27,17 @@ class Line:
 
 
 def compare(original: Sequence[str], probed: Sequence[str]) -> list[Line]:
-    """The lines of both texts in the order of the probed one, lines that went away before what stands there now."""
+    """The lines of both texts in the order of the probed one, lines that went away before what stands there now.
+
+    Indentation says nothing: inserting code moves it. What was put in is indented alike, labels not at all, and blank
+    lines of it are left out.
+    """
     places: dict[str, list[int]] = {}
     for at, text in enumerate(probed):
-        places.setdefault(text, []).append(at)
+        places.setdefault(text.strip(), []).append(at)
 
     def following(text: str, start: int) -> int | None:
-        found = places.get(text, ())
+        found = places.get(text.strip(), ())
         at = bisect_left(found, start)
         return found[at] if at < len(found) else None
 
@@ -48,11 +54,17 @@ def compare(original: Sequence[str], probed: Sequence[str]) -> list[Line]:
         if place is None:
             lines.append(Line("-", text, number))
             continue
-        lines += [Line("+", new, number) for new in probed[position:place]]
+        lines += [Line("+", _indented(new), number) for new in probed[position:place] if new.strip()]
         lines.append(Line(" ", text, number))
         position = place + 1
-    lines += [Line("+", added, len(original)) for added in probed[position:]]
+    lines += [Line("+", _indented(new), len(original)) for new in probed[position:] if new.strip()]
     return lines
+
+
+def _indented(text: str) -> str:
+    words = text.strip()
+    outer = words.endswith(":") or (words.startswith((".", "{", "}")) and not words.startswith(_INNER))
+    return words if outer or not words else f"    {words}"
 
 
 def hunks(lines: Sequence[Line], context: int = 3, *, first: int = 1) -> Iterator[str]:
@@ -90,8 +102,7 @@ def named(lines: Sequence[Line], words: Mapping[int, str]) -> list[Line]:
     found: list[Line] = []
     for index, line in enumerate(lines):
         if index in words:
-            indent = line.text[: len(line.text) - len(line.text.lstrip())]
-            found.append(Line("+", f"{indent}// {words[index]}", line.original))
+            found.append(Line("+", f"    // {words[index]}", line.original))
         found.append(line)
     return found
 

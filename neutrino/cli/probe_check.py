@@ -7,11 +7,11 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.diagnostics import document, print_diagnostics
 from neutrino.cli.probe_status import BAD_INPUT, DONE, Commands
-from neutrino.cli.probe_words import map_document, map_words, probe_document, snippet_sizes
 from neutrino.cli.streams import visible
 from neutrino.cli.table import count
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
@@ -88,11 +88,13 @@ def _check(name: str) -> _Checked:
 
 
 def _unreadable(name: str, message: str) -> Diagnostic:
-    words = message.removeprefix(f"-p {name}: ").removeprefix(f"{name}: ")
+    words = message.removeprefix(f"-p {name}: ").removeprefix(f"{Path(name)}: ")
     return Diagnostic(name, 0, 0, "", words, code=_UNREAD)
 
 
 def _described(file: str, probes: ProbeSet) -> Iterator[str]:
+    from neutrino.cli.probe_words import map_words, snippet_sizes
+
     sizes = snippet_sizes(probes)
     parts = [count(len(probes.probes), "probe"), count(len(probes.maps), "map")]
     yield f"{visible(file)}: sound: {', '.join(parts)}"
@@ -114,6 +116,8 @@ def _described(file: str, probes: ProbeSet) -> Iterator[str]:
 
 
 def _document(checked: _Checked) -> dict[str, Any]:
+    from neutrino.cli.probe_words import map_document, probe_document
+
     probes = checked.probes
     return {
         "file": checked.file,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neutrino.cli.probe_status import BAD_INPUT, DONE, say
+from neutrino.cli.probe_status import BAD_INPUT, DONE, NOTHING, say
 from neutrino.errors import FormatError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class File:
-    """A file that was looked into. name: as shown. arch: of the device, "" where there is no device code.
+    """A file with device code. name: as shown. arch: of the device that is to run it.
 
     vendor: the name by which it is a vendor-licensed library, whose kernels are not looked at; "" if it is none.
     """
@@ -54,23 +54,26 @@ class File:
 
 
 class Kernels:
-    """The selected kernels of what FILE names. status: what the command ends with, so far."""
+    """The selected kernels of what FILE names. damaged: whether some of it could not be read."""
 
     def __init__(self, options: argparse.Namespace, probes: ProbeSet) -> None:
         from neutrino.cli.progress import Progress
         from neutrino.probing.selection import Selection
 
-        self.status = DONE
+        self.damaged = False
         self.probes = probes
         self.selection: Selection = Selection(tuple(options.kernel), tuple(options.filter))
         self._name: str = options.file
         self._arch = _arch(options.arch)
+        self._files = 0
+        self._kernels = 0
+        self._vendors = 0
         self._progress: Progress = Progress("neutrino-probe")
 
     def files(self) -> Iterator[tuple[File, Iterator[Preview]]]:
         """Each file with device code, and its kernels, which are to be taken before the next file is asked for.
 
-        A damaged file is named on stderr, and the others are gone on with. Raises ProbeError.
+        Damaged files and those of a vendor are named on stderr, and the others are gone on with.
         """
         from neutrino.fatbin.inputs import find_inputs
 
@@ -81,9 +84,16 @@ class Kernels:
         finally:
             self._progress.clear()
 
-    def pause(self) -> None:
-        """Take the line about what is going on away, before anything is printed."""
-        self._progress.clear()
+    def ending(self, *, found: bool) -> int:
+        """The exit status, once all files were taken; of nothing it is said why. found: whether something is shown."""
+        if self.damaged:
+            return BAD_INPUT
+        if not self._files:
+            say(f"{self._name}: no device code found")
+            return DONE
+        if not self._kernels and not self._vendors:
+            say(f"{self._name}: no kernel of those asked for")
+        return DONE if found else NOTHING
 
     def _file(self, found: Input) -> Iterator[tuple[File, Iterator[Preview]]]:
         from neutrino.ahead.preview import default_architecture, preview
@@ -92,12 +102,13 @@ class Kernels:
         data = found.data()
         containers = found.read(data)
         if not any(container.images for container in containers):
-            if found.is_named:
-                yield File(found.name, ""), iter(())
             return
+        self._files += 1
         path = Path(found.member.name) if found.member else found.path
         vendor = vendor_library(path, data)
         if vendor:
+            self._vendors += 1
+            self._say(f"{found.name}: {vendor} is a vendor-licensed library, which is never rewritten")
             yield File(found.name, "", vendor), iter(())
             return
         arch = self._arch or default_architecture(containers)
@@ -107,7 +118,9 @@ class Kernels:
         with self._naming(found.name):
             for number, kernel in enumerate(previews):
                 self._progress.show(f"{found.name}: kernel {number + 1}")
+                self._kernels += 1
                 yield kernel
+        self._progress.clear()
 
     @contextmanager
     def _naming(self, name: str) -> Iterator[None]:
@@ -119,10 +132,13 @@ class Kernels:
             self._refused(name, error)
 
     def _refused(self, name: str, error: Exception) -> None:
-        self.status = BAD_INPUT
-        self._progress.clear()
+        self.damaged = True
         words = str(error.strerror or error) if isinstance(error, OSError) else str(error)
-        say(words if name in words else f"{name}: {words}")
+        self._say(words if name in words else f"{name}: {words}")
+
+    def _say(self, message: str) -> None:
+        self._progress.clear()
+        say(message)
 
 
 def _arch(word: str | None) -> str | None:

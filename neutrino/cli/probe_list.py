@@ -7,7 +7,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.probe_status import DONE, Commands
-from neutrino.cli.probe_words import map_document, map_words, probe_document, snippet_sizes
 from neutrino.cli.table import table
 
 if TYPE_CHECKING:
@@ -55,10 +54,14 @@ def summary(source: str) -> str:
 
 
 def _records(probes: ProbeSet) -> str:
+    from neutrino.cli.probe_words import map_words
+
     return "; ".join(map_words(entry) for entry in probes.maps) or "nothing"
 
 
 def _adds(probes: ProbeSet) -> str:
+    from neutrino.cli.probe_words import snippet_sizes
+
     sizes = snippet_sizes(probes)
     at_kernel = [sizes[probe.name] for probe in probes.probes if probe.tracepoint.is_kernel]
     at_sites = [sizes[probe.name] for probe in probes.probes if not probe.tracepoint.is_kernel]
@@ -75,6 +78,8 @@ def _range(sizes: list[int]) -> str:
 
 
 def _document(name: str, path: str, probes: ProbeSet) -> dict[str, Any]:
+    from neutrino.cli.probe_words import map_document, probe_document, snippet_sizes
+
     sizes = snippet_sizes(probes)
     return {
         "name": name,

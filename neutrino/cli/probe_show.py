@@ -50,22 +50,9 @@ def run(options: argparse.Namespace) -> int:
 
     probes = load(options.probe)
     kernels = Kernels(options, probes)
-    found: list[tuple[File, Preview]] = []
-    empty = False
-    for file, previews in kernels.files():
-        kernels.pause()
-        if file.vendor:
-            say(f"{file.name}: {file.vendor} is a vendor-licensed library, which is never rewritten")
-        elif not file.arch:
-            say(f"{file.name}: no device code found")
-            empty = True
-        found += [(file, kernel) for kernel in previews]
-    if kernels.status != DONE and not found:
-        return kernels.status
+    found = [(file, kernel) for file, previews in kernels.files() for kernel in previews]
     if not found:
-        if not empty:
-            say(f"{options.file}: no kernel of those asked for")
-        return DONE if empty else NOTHING
+        return kernels.ending(found=False)
     file, kernel = _the_one(found, options.kernel)
     if kernel.twin is None:
         say(f"{kernel.name}: {_why(kernel)}")
@@ -138,7 +125,7 @@ def _lines(
     from neutrino.cli.difference import compare, hunks
     from neutrino.fatbin.demangle import demangle
 
-    instructions = len({(site.line, site.instruction) for site in twin.sites})
+    instructions = len({(site.number, site.line, site.instruction) for site in twin.sites})
     yield f"// {visible(demangle(kernel.name))}: {count(instructions, 'site')}"
     yield f"// {visible(file.name)}, image {kernel.container}.{kernel.image}, {kernel.arch}"
     if words:
@@ -210,7 +197,14 @@ def _document(file: File, kernel: Preview, twin: TwinKernel, entry: KernelEntry 
         "arch": kernel.arch,
         "line": kernel.line,
         "sites": [
-            {"probe": site.probe, "position": site.tracepoint, "line": site.line, "instruction": site.instruction}
+            {
+                "probe": site.probe,
+                "position": site.tracepoint,
+                "site": site.number,
+                "line": site.line,
+                "source": site.source or None,
+                "instruction": site.instruction,
+            }
             for site in twin.sites
         ],
         "reason": entry.reason.word if entry is not None else None,

@@ -10,21 +10,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.probe_input import File, Kernels, add_options
-from neutrino.cli.probe_status import DONE, NOTHING, Commands, say
+from neutrino.cli.probe_status import Commands
 from neutrino.cli.streams import visible
 from neutrino.cli.table import count, table
 
 if TYPE_CHECKING:
     from neutrino.ahead.preview import Preview
-    from neutrino.ptx.twin import Site, TwinKernel
+    from neutrino.ptx.twin import LeftOut, Site, TwinKernel
 
 _LISTED_SITES = 60
 """Sites that are shown one by one; of a file with more, how many each kernel has."""
-_LISTED_KERNELS = 30
+_LISTED_KERNELS = 25
 _NAMED = 3
 """Kernels that stand for all that share a reason."""
 _INSTRUCTION = 72
-_NAME = 60
+"""Columns of an instruction, and of a list of probes."""
+_NAME = 56
+"""Columns of a kernel's name."""
 
 
 def configure(commands: Commands) -> None:
@@ -65,14 +67,16 @@ class _Probed:
     image: int
     arch: str
     sites: tuple[_Instruction, ...]
+    left_out: tuple[LeftOut, ...]
 
 
 @dataclass(frozen=True)
 class _Instruction:
-    """A site, and the probes that go there, in the order in which they run."""
+    """A site, and the probes that go there, in the order in which they run. number: None at entries and ends."""
 
-    number: int
+    number: int | None
     line: int
+    source: str
     instruction: str
     probes: tuple[str, ...]
 
@@ -82,17 +86,7 @@ def run(options: argparse.Namespace) -> int:
     from neutrino.cli.loading import load
 
     kernels = Kernels(options, load(options.probe))
-    found = []
-    empty = False
-    for file, previews in kernels.files():
-        if file.vendor:
-            kernels.pause()
-            say(f"{file.name}: {file.vendor} is a vendor-licensed library, which is never rewritten")
-        elif not file.arch:
-            kernels.pause()
-            say(f"{file.name}: no device code found")
-            empty = True
-        found.append(_look(file, previews))
+    found = [_look(file, previews) for file, previews in kernels.files()]
     probes = [probe.name for probe in kernels.probes.probes]
     if options.json:
         print(json.dumps({"probes": probes, "files": [_document(item) for item in found]}, indent=1))
@@ -103,11 +97,7 @@ def run(options: argparse.Namespace) -> int:
                 print()
             for line in _lines(item, everything=options.all):
                 print(line)
-    if kernels.status != DONE or any(item.probed for item in found) or empty:
-        return kernels.status
-    if not any(item.skipped or item.file.vendor for item in found):
-        say(f"{options.file}: no kernel of those asked for")
-    return NOTHING
+    return kernels.ending(found=any(item.probed for item in found))
 
 
 def _look(file: File, previews: Iterator[Preview]) -> _Found:
@@ -117,17 +107,17 @@ def _look(file: File, previews: Iterator[Preview]) -> _Found:
             found.skipped.append(kernel)
         else:
             place = (kernel.name, kernel.container, kernel.image, kernel.arch)
-            found.probed.append(_Probed(*place, tuple(_instructions(kernel.twin))))
+            found.probed.append(_Probed(*place, tuple(_instructions(kernel.twin)), kernel.twin.left_out))
     return found
 
 
 def _instructions(twin: TwinKernel) -> Iterator[_Instruction]:
     """The twin's sites, with all probes of an instruction together."""
-    grouped: dict[tuple[int, str], list[Site]] = {}
+    grouped: dict[tuple[int | None, int, str], list[Site]] = {}
     for site in twin.sites:
-        grouped.setdefault((site.line, site.instruction), []).append(site)
-    for number, ((line, instruction), sites) in enumerate(grouped.items()):
-        yield _Instruction(number, line, instruction, tuple(site.probe for site in sites))
+        grouped.setdefault((site.number, site.line, site.instruction), []).append(site)
+    for (number, line, instruction), sites in grouped.items():
+        yield _Instruction(number, line, sites[0].source, instruction, tuple(site.probe for site in sites))
 
 
 # Words and tables
@@ -138,48 +128,79 @@ def _lines(found: _Found, *, everything: bool) -> Iterator[str]:
 
     total = sum(len(kernel.sites) for kernel in found.probed)
     kernels = len(found.probed) + len(found.skipped)
-    yield (
-        f"{visible(found.file.name)}, {found.file.arch}: {count(total, 'site')} in {len(found.probed):,} of "
-        f"{count(kernels, 'kernel')}"
-    )
-    if found.probed:
-        names = _short([kernel.name for kernel in found.probed])
-        each = everything or total <= _LISTED_SITES
-        for kernel in found.probed if each else ():
+    yield visible(f"{found.file.name}, {found.file.arch}:")
+    yield f"  {count(total, 'site')} in {len(found.probed):,} of {count(kernels, 'kernel')}"
+    if everything or total <= _LISTED_SITES:
+        short = _short([kernel.name for kernel in found.probed])
+        often = Counter(short.values())
+        for kernel in found.probed:
+            whole = everything or often[short[kernel.name]] > 1
             yield ""
-            yield f"{visible(demangle(kernel.name))}: {count(len(kernel.sites), 'site')}"
+            name = demangle(kernel.name) if whole else short[kernel.name]
+            yield f"{visible(name)}: {count(len(kernel.sites), 'site')}"
             yield from _sites(kernel.sites, everything=everything)
-        if not each:
-            yield ""
-            yield from _counted(found.probed, names)
+    else:
+        yield ""
+        yield from _counted(found.probed)
+    yield from _left_out(found.probed)
     if found.skipped:
         yield ""
         yield from _skipped(found.skipped)
 
 
 def _sites(sites: Sequence[_Instruction], *, everything: bool) -> Iterator[str]:
-    rows = [
-        [
-            str(site.number), str(site.line), visible(", ".join(site.probes)),
-            visible(site.instruction if everything else _cut(site.instruction, _INSTRUCTION)),
-        ]
-        for site in sites
-    ]  # fmt: skip
-    yield from table(("site", "line", "probe", "instruction"), rows, right=("site", "line"))
-
-
-def _counted(kernels: Sequence[_Probed], names: dict[str, str]) -> Iterator[str]:
-    ordered = sorted(kernels, key=lambda kernel: -len(kernel.sites))
+    with_source = any(site.source for site in sites)
     rows = []
-    for kernel in ordered[:_LISTED_KERNELS]:
-        by_probe = Counter(probe for site in kernel.sites for probe in site.probes)
+    for site in sites:
+        source = site.source if everything else site.source.partition(", ")[0]
+        instruction = site.instruction if everything else _cut(site.instruction, _INSTRUCTION)
+        rows.append(
+            [
+                "-" if site.number is None else str(site.number), str(site.line),
+                *([visible(source or "-")] if with_source else []), visible(", ".join(site.probes)),
+                visible(instruction),
+            ]
+        )  # fmt: skip
+    head = ("site", "line", *(["source"] if with_source else []), "probe", "instruction")
+    yield from table(head, rows, right=("site", "line"))
+
+
+def _left_out(kernels: Sequence[_Probed]) -> Iterator[str]:
+    """What probes match and could not go to, by reason, each with an example."""
+    groups: dict[str, list[LeftOut]] = {}
+    for kernel in kernels:
+        for item in kernel.left_out:
+            groups.setdefault(item.reason, []).append(item)
+    if not groups:
+        return
+    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
+    rows = []
+    for reason, items in ordered:
+        first = _cut(f"line {items[0].line}: {items[0].instruction}", _INSTRUCTION)
+        rows.append([f"{len(items):,}", visible(reason), visible(first)])
+    yield ""
+    yield "matched, but not probed"
+    yield from table(("sites", "why", "the first"), rows, right=("sites",))
+
+
+def _counted(kernels: Sequence[_Probed]) -> Iterator[str]:
+    """A row for each name, short enough for a table: instances of one template may be hundreds."""
+    groups: dict[str, list[_Probed]] = {}
+    short = _short([kernel.name for kernel in kernels])
+    for kernel in kernels:
+        groups.setdefault(short[kernel.name], []).append(kernel)
+    sites = {name: sum(len(kernel.sites) for kernel in group) for name, group in groups.items()}
+    ordered = sorted(groups, key=lambda name: -sites[name])
+    rows = []
+    for name in ordered[:_LISTED_KERNELS]:
+        by_probe = Counter(probe for kernel in groups[name] for site in kernel.sites for probe in site.probes)
         words = ", ".join(f"{probe} {number:,}" for probe, number in by_probe.items())
-        rows.append([f"{len(kernel.sites):,}", visible(names[kernel.name]), visible(_cut(words, _INSTRUCTION))])
-    yield from table(("sites", "kernel", "probes"), rows, right=("sites",))
+        rows.append([f"{sites[name]:,}", f"{len(groups[name]):,}", visible(name), visible(_cut(words, _INSTRUCTION))])
+    yield from table(("sites", "kernels", "kernel", "probes"), rows, right=("sites", "kernels"))
     rest = ordered[_LISTED_KERNELS:]
     if rest:
-        sites = sum(len(kernel.sites) for kernel in rest)
-        yield f"  … {count(len(rest), 'more kernel')} with {count(sites, 'site')}"
+        number = sum(len(groups[name]) for name in rest)
+        yield f"  … {count(number, 'more kernel')} with {count(sum(sites[name] for name in rest), 'site')}"
     yield "  --all shows every site, -k NAME those of a kernel"
 
 
@@ -192,22 +213,19 @@ def _skipped(skipped: Sequence[Preview]) -> Iterator[str]:
     ]
     rows = []
     for group in group_skipped(reports):
-        short = list(dict.fromkeys(_short([kernel.name for kernel in group.kernels[: 4 * _NAMED]]).values()))
-        shown = ", ".join(short[:_NAMED]) + (" …" if len(group.kernels) > _NAMED else "")
+        names = list(dict.fromkeys(_short([kernel.name for kernel in group.kernels]).values()))
+        shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
         rows.append([f"{len(group.kernels):,}", group.reason.word, visible(f"{group.text}: {shown}")])
     yield "without a site"
     yield from table(("kernels", "reason", "why"), rows, right=("kernels",))
 
 
 def _short(names: Sequence[str]) -> dict[str, str]:
-    """Demangled names short enough for a table, in full where two of them would look the same."""
+    """Demangled names short enough for a table; several may look the same."""
     from neutrino.cli.kernel_names import shorten
     from neutrino.fatbin.demangle import demangle
 
-    whole = {name: demangle(name) for name in names}
-    short = {name: shorten(text, _NAME) for name, text in whole.items()}
-    often = Counter(short.values())
-    return {name: text if often[text] == 1 else whole[name] for name, text in short.items()}
+    return {name: shorten(demangle(name), _NAME) for name in names}
 
 
 def _cut(text: str, width: int) -> str:
@@ -218,38 +236,51 @@ def _cut(text: str, width: int) -> str:
 
 
 def _document(found: _Found) -> dict[str, Any]:
-    from neutrino.fatbin.demangle import demangle
-
     kernels = [
-        {
-            "name": kernel.name,
-            "demangled": demangle(kernel.name),
-            "container": kernel.container,
-            "image": kernel.image,
-            "arch": kernel.arch,
+        _kernel(kernel)
+        | {
             "reason": None,
             "detail": "",
             "by_probe": dict(Counter(probe for site in kernel.sites for probe in site.probes)),
             "sites": [
-                {"site": site.number, "line": site.line, "instruction": site.instruction, "probes": list(site.probes)}
+                {
+                    "site": site.number,
+                    "line": site.line,
+                    "source": site.source or None,
+                    "instruction": site.instruction,
+                    "probes": list(site.probes),
+                }
                 for site in kernel.sites
+            ],
+            "left_out": [
+                {
+                    "probe": item.probe,
+                    "line": item.line,
+                    "source": item.source or None,
+                    "instruction": item.instruction,
+                    "reason": item.reason,
+                }
+                for item in kernel.left_out
             ],
         }
         for kernel in found.probed
     ]
     kernels += [
-        {
-            "name": kernel.name,
-            "demangled": demangle(kernel.name),
-            "container": kernel.container,
-            "image": kernel.image,
-            "arch": kernel.arch,
-            "reason": kernel.reason.word,
-            "detail": kernel.detail,
-            "by_probe": {},
-            "sites": [],
-        }
+        _kernel(kernel)
+        | {"reason": kernel.reason.word, "detail": kernel.detail, "by_probe": {}, "sites": [], "left_out": []}
         for kernel in found.skipped
     ]
     vendor = found.file.vendor
     return {"file": found.file.name, "arch": found.file.arch or None, "vendor": vendor or None, "kernels": kernels}
+
+
+def _kernel(kernel: _Probed | Preview) -> dict[str, Any]:
+    from neutrino.fatbin.demangle import demangle
+
+    return {
+        "name": kernel.name,
+        "demangled": demangle(kernel.name),
+        "container": kernel.container,
+        "image": kernel.image,
+        "arch": kernel.arch,
+    }

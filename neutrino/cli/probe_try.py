@@ -322,7 +322,7 @@ def _columns(view: MapView) -> dict[str, list[Any]]:
     records = view.valid()
     places = {} if _is_sum(view) else view.places()
     # With one record a slot, its number says nothing.
-    columns = {name: numbers.tolist() for name, numbers in places.items() if name != "k" or view.map.cap > 1}
+    columns = {name: numbers.tolist() for name, numbers in places.items() if name != "k" or view.cap > 1}
     return columns | {field.name: records[field.name].tolist() for field in view.map.fields}
 
 
@@ -388,7 +388,7 @@ def _map_document(view: MapView) -> dict[str, Any]:
         "name": view.map.name,
         "kind": view.map.kind.value,
         "level": view.map.level.value,
-        "cap": view.map.cap,
+        "cap": view.cap,
         "dropped": view.dropped,
         "columns": {name: [_plain(value) for value in column] for name, column in _columns(view).items()},
     }

@@ -20,6 +20,8 @@ from neutrino.cli.kernel_names import shorten
 from neutrino.cli.streams import print_anything, visible
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.fatbin.demangle import demangle
+from neutrino.loader.scripts import Scripts, analyze
+from neutrino.probing import load_probe_file
 from neutrino.probing.model import MapKind
 from neutrino.probing.selection import Selection
 from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_traces, summarize
@@ -48,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not paths:
         return status
     for path in paths:
+        if options.analyze:
+            status = _analyze(path) or status
         try:
             summaries.append(summarize(Trace(path), lambda item: selection.selects(item.name, _name(item))))
         except TraceError as error:
@@ -91,11 +95,34 @@ def _parser() -> argparse.ArgumentParser:
     names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
     parser.add_argument("-k", "--kernel", help="only these kernels", **names)
     parser.add_argument("--filter", help="not these kernels", **names)
+    parser.add_argument(
+        "--analyze",
+        action="store_true",
+        help="run the scripts that the trace's probes name (callback, analyze_hook) before the report, as the neutrino "
+        "command does by itself; what they print is appended to analyze.log in the trace",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--wide", action="store_true", help="whole kernel names")
     parser.add_argument("--all", action="store_true", help="list kernels that were never launched, too")
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     return parser
+
+
+def _analyze(path: Path) -> int:
+    """Run the scripts of one trace's probes; the exit status."""
+    try:
+        scripts = Scripts.of(load_probe_file(path / "probe.toml"))
+    except (NeutrinoError, OSError) as error:
+        return _fail(f"{path}: its probes cannot be read: {error}")
+    names = dict.fromkeys((*scripts.callbacks, *scripts.analyze_hooks))
+    if not names:
+        print(f"neutrino-report: {path}: its probes name no script that is there", file=sys.stderr)
+        return DONE
+    status = DONE
+    for problem in analyze(path.absolute(), scripts):
+        status = _fail(problem)
+    print(f"neutrino-report: {path}: ran {', '.join(names)}; see {path / 'analyze.log'}", file=sys.stderr)
+    return status
 
 
 def _fail(error: NeutrinoError | str) -> int:
