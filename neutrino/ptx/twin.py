@@ -35,6 +35,7 @@ from neutrino.ptx.linkage import Call, Callee, Linkage, Needs, ObstacleError
 from neutrino.ptx.matching import Found, Hit, matcher
 from neutrino.ptx.module import Kind, Module, Parameter, Statement, Variable
 from neutrino.ptx.operands import SiteOperands
+from neutrino.ptx.snippet_forms import is_collective
 from neutrino.ptx.source import without_locations
 
 SUFFIX = "__neutrino"
@@ -325,6 +326,7 @@ class _ModuleProber:
         self.white_space = _white_space(module)
         self._plain: dict[str, bool] = {}
         self._reads: dict[int, bool] = {}
+        self._collective: dict[int, bool] = {}
         self.has_end_work = any(probe.tracepoint.is_kernel and probe.after for probe in probes.probes) or any(
             isinstance(statement, Save) and (statement.map.kind is MapKind.SUM or has_counts(statement.map))
             for probe in probes.probes
@@ -403,6 +405,16 @@ class _ModuleProber:
                 for match in HELPER.finditer(text)
             )  # fmt: skip
             self._reads[id(probe)] = known
+        return known
+
+    def is_collective(self, snippet: Snippet) -> bool:
+        """It holds an instruction between lanes, which ends a basic block."""
+        known = self._collective.get(id(snippet))
+        if known is None:
+            known = any(
+                not isinstance(statement, Save) and is_collective(statement.text) for statement in snippet.statements
+            )
+            self._collective[id(snippet)] = known
         return known
 
     def in_order(self, probes: Iterable[Probe]) -> list[Probe]:
@@ -522,6 +534,9 @@ class _KernelProber:
         for body in bodies:
             body.points_to_constants = any(other.points_to_constants for other in bodies)
             body._note_snippets()
+        version = max(version, *(body.emission.version for body in bodies))
+        if version > owner.highest:
+            raise UnsupportedError(f"a probe needs PTX ISA {version[0]}.{version[1]}, which the driver does not take")
         for body in bodies:
             for hit in body.found.hits if body.found else ():
                 body._site(hit)
@@ -956,6 +971,8 @@ class _KernelProber:
         saves = [statement for statement in snippet.statements if isinstance(statement, Save)]
         if any(save.map.kind is MapKind.ARRAY for save in saves):
             spot = self._clear_of(at)
+        if self.owner.is_collective(snippet) and self._clear_of(at) != at:
+            raise UnsupportedError("an instruction between lanes would stand between a product and its sum")
         waits = spot != at
         operands.begin_snippet(guard)
         known = len(operands.here)
