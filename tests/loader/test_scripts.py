@@ -1,0 +1,249 @@
+"""Analyze hooks and callbacks: run beside the program by ``neutrino``, and by hand by ``neutrino-report --analyze``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from neutrino.loader.scripts import Scripts, analyze, attend
+from neutrino.resources import shipped_probes, tool_path
+from neutrino.tracing import Trace
+
+from .conftest import IMAGE, TICKETS, Bench
+from .test_command import environment, neutrino
+
+TELLS = """
+import os, sys
+ours = sorted(name for name in os.environ if "NEUTRINO" in name)
+print("called", sys.argv[1:], os.getcwd(), os.environ.get("LD_PRELOAD"), ours)
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "image").write_bytes(IMAGE)
+    return tmp_path
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """What scripts need of a trace."""
+    folder = tmp_path / "trace"
+    (folder / "result").mkdir(parents=True)
+    (folder / "events.jsonl").write_text('{"event":"process","time_ns":1}\n')
+    return folder
+
+
+def script(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def soon(condition: Callable[[], bool], seconds: float = 20) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def notes(trace: Path) -> list[str]:
+    rows = [json.loads(line) for line in (trace / "events.jsonl").read_text().splitlines()]
+    return [row["text"] for row in rows if row["event"] == "note"]
+
+
+def log(trace: Path) -> str:
+    path = trace / "analyze.log"
+    return path.read_text() if path.exists() else ""
+
+
+def test_scripts_run_in_the_trace_without_the_hook(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "")
+    monkeypatch.setenv("NEUTRINO_TRACEDIR", "/somewhere")
+    tells = script(tmp_path, "tells.py", TELLS)
+    (trace / "result" / "10.bin").write_bytes(b"10")
+    (trace / "result" / "2.bin").write_bytes(b"2")
+    attend(trace, None, Scripts((tells,), (tells,)))
+    assert log(trace).splitlines() == [
+        f"called ['{argument}'] {trace} None []"
+        for argument in (trace / "result" / "2.bin", trace / "result" / "10.bin", trace)
+    ]
+    assert notes(trace) == []
+
+
+def test_what_fails_or_hangs_is_noted_and_ended(trace: Path, tmp_path: Path) -> None:
+    fails = script(tmp_path, "fails.py", "raise SystemExit(3)")
+    hangs = script(
+        tmp_path,
+        "hangs.py",
+        "import subprocess, time\nprint(subprocess.Popen(['sleep', '300']).pid, flush=True)\ntime.sleep(300)",
+    )
+    missing = str(tmp_path / "missing.py")
+    last = script(tmp_path, "last.py", "print('last')")
+    begin = time.monotonic()
+    attend(trace, None, Scripts((fails, hangs, missing, last), limit=0.5))
+    assert time.monotonic() - begin < 10
+    assert notes(trace) == [
+        f"{fails} failed (exit status 3); see analyze.log",
+        f"{hangs} was ended: it ran longer than 0.5 s",
+        f"{missing} failed (exit status 2); see analyze.log",
+    ]
+    assert [line[9:] for line in (trace / "event.log").read_text().splitlines()] == notes(trace)
+    started, *rest = log(trace).splitlines()
+    assert rest[-1] == "last"
+    # What the script had started has ended with it.
+    assert soon(lambda: not Path("/proc", started).exists() or " Z " in Path("/proc", started, "stat").read_text())
+
+
+def test_a_line_that_was_cut_off_stays_the_last_one(trace: Path, tmp_path: Path) -> None:
+    fails = script(tmp_path, "fails.py", "raise SystemExit(3)")
+    with (trace / "events.jsonl").open("a") as events:
+        events.write('{"event":"ker')
+    attend(trace, None, Scripts((fails,)))
+    assert (trace / "events.jsonl").read_text().endswith('\n{"event":"ker')
+    assert "failed (exit status 3)" in (trace / "event.log").read_text()
+
+
+def test_callbacks_come_once_a_second_a_file_and_see_the_last_launch(trace: Path, tmp_path: Path) -> None:
+    """A program that appends ten times a second for a second and a half, and is killed."""
+    sizes = script(
+        tmp_path,
+        "sizes.py",
+        "import os, sys, time\n"
+        "print('begin', time.monotonic(), os.path.getsize(sys.argv[1]), flush=True)\n"
+        "time.sleep(0.2)\nprint('end', time.monotonic(), 0)\n",
+    )
+    program = subprocess.Popen([
+        sys.executable, "-c",
+        "import os, signal, sys, time\n"
+        "for _ in range(16):\n"
+        "    open(sys.argv[1], 'a').write('launch')\n    time.sleep(0.1)\n"
+        "open(sys.argv[1], 'a').write('last')\nos.kill(os.getpid(), signal.SIGKILL)",
+        str(trace / "result" / "1.bin"),
+    ])  # fmt: skip
+    process = os.pidfd_open(program.pid)
+    attend(trace, process, Scripts((), (sizes,)))
+    os.close(process)
+    assert program.wait() == -signal.SIGKILL
+    rows = [line.split() for line in log(trace).splitlines()]
+    # Never two at a time.
+    assert [row[0] for row in rows] == ["begin", "end"] * (len(rows) // 2)
+    starts = [float(row[1]) for row in rows[::2]]
+    seen = [int(row[2]) for row in rows[::2]]
+    assert 2 <= len(starts) <= 4
+    # The last round comes when the program has ended, however soon that is.
+    assert all(later - earlier > 0.99 for earlier, later in pairwise(starts[:-1]))
+    assert seen == sorted(seen)
+    assert seen[-1] == 16 * 6 + 4
+
+
+def test_a_callback_that_fails_each_time_is_noted_once_and_one_that_hangs_is_left_alone(
+    trace: Path, tmp_path: Path
+) -> None:
+    fails = script(tmp_path, "fails.py", "raise SystemExit(3)")
+    hangs = script(tmp_path, "hangs.py", "import time; print('hangs', flush=True); time.sleep(60)")
+    for name in ("1.bin", "2.bin"):
+        (trace / "result" / name).write_bytes(b"x")
+    attend(trace, None, Scripts((), (fails, hangs), limit=0.3))
+    assert notes(trace) == [
+        f"{fails} failed (exit status 3); see analyze.log", f"{hangs} was ended: it ran longer than 0.3 s",
+    ]  # fmt: skip
+    assert log(trace).count("hangs") == 1
+
+
+def test_by_hand(trace: Path, tmp_path: Path) -> None:
+    tells = script(tmp_path, "tells.py", "import sys; print(sys.argv[1])")
+    fails = script(tmp_path, "fails.py", "raise SystemExit(3)")
+    (trace / "result" / "1.bin").write_bytes(b"x")
+    assert analyze(trace, Scripts((tells, fails), (tells,))) == [f"{fails} failed (exit status 3); see analyze.log"]
+    assert log(trace).splitlines() == [str(trace / "result" / "1.bin"), str(trace)]
+    assert notes(trace) == []
+
+
+def only_trace(home: Path) -> Path:
+    (path,) = (home / "trace").iterdir()
+    return path
+
+
+def test_the_program_ends_without_them(bench: Bench, home: Path) -> None:
+    """Beside a whole run: the callback when there are launches, the hook after the end, which waits for neither."""
+    waits = script(
+        home,
+        "waits.py",
+        "import pathlib, sys, time\n"
+        f"while not pathlib.Path({str(home / 'go')!r}).exists():\n    time.sleep(0.05)\n"
+        "sys.path.insert(0, sys.argv[1])\nfrom read import parse\n"
+        "files = sorted(pathlib.Path(sys.argv[1]).glob('result/*.bin'))\n"
+        "print('analysed', [len(parse(path)[0]['launches']) for path in files])\n",
+    )
+    reads = script(home, "reads.py", "import sys; print('callback', sys.argv[1])")
+    probes = home / "probes.toml"
+    probes.write_text(f'analyze_hook = "waits.py"\n{TICKETS.read_text()}')
+    result = neutrino(home, "-p", str(probes), "--callback", reads, str(bench.host), "plain")
+    assert (result.stdout, result.returncode) == ("120\n", 0), result.stderr
+    trace = only_trace(home)
+    assert soon(lambda: "callback" in log(trace))
+    assert "analysed" not in log(trace)
+    (home / "go").touch()
+    assert soon(lambda: "analysed" in log(trace))
+    (data,) = trace.glob("result/*.bin")
+    assert log(trace).splitlines() == [f"callback {data}", "analysed [20]"]
+
+
+def test_a_killed_program_and_each_of_two_are_analysed(bench: Bench, home: Path) -> None:
+    script(home, "tells.py", "import sys; print('analysed', sys.argv[1])")
+    probes = home / "probes.toml"
+    probes.write_text(f'analyze_hook = "tells.py"\n{TICKETS.read_text()}')
+    for scenario, traces, status in (("kill", 1, -signal.SIGKILL), ("fork-first", 2, 0)):
+        result = neutrino(home, "-p", str(probes), "--tracedir", scenario, str(bench.host), scenario)
+        assert result.returncode == status
+        folders = list((home / scenario).iterdir())
+        assert len(folders) == traces
+        for trace in folders:
+            assert soon(lambda: log(trace) == f"analysed {trace}\n")  # noqa: B023
+
+
+def test_the_sample_tells_what_the_trace_holds(bench: Bench, home: Path) -> None:
+    sample = tool_path("analyze_block_sched.py")
+    shipped = shipped_probes()["block_sched"].read_text()
+    (home / "probes.toml").write_text(f"analyze_hook = {json.dumps(str(sample))}\n{shipped}")
+    result = neutrino(home, "-p", "./probes.toml", "-k", "count_p2", str(bench.host), "plain")
+    assert result.returncode == 0, result.stderr
+    trace = only_trace(home)
+    assert soon(lambda: log(trace).count("the longest") == 20), log(trace)
+    (kernel,) = (kernel for kernel in Trace(trace).kernels if kernel.manifest)
+    told = re.findall(r"launch (\d+): (\d+) warps on (\d+) .*\n.* ran (\d+) to (\d+) .*median (\d+)", log(trace))
+    expected = []
+    for launch in kernel.launches():
+        rows = launch.maps["BlockSched"].valid()
+        times = sorted(int(value) for value in rows["elapsed"])
+        units = len(set(rows["cuid"].tolist()))
+        figures = (launch.index, len(rows), units, times[0], times[-1], times[(len(times) - 1) // 2])
+        expected.append(tuple(map(str, figures)))
+    assert told == expected
+    assert len(told) == 20
+
+
+def test_the_sample_says_that_a_trace_is_another_probes(bench: Bench, home: Path) -> None:
+    result = neutrino(home, "-p", str(TICKETS), str(bench.host), "plain")
+    assert result.returncode == 0
+    sample = subprocess.run(
+        [sys.executable, str(tool_path("analyze_block_sched.py")), str(only_trace(home))],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (sample.returncode, sample.stderr) == (3, "")
+    assert "not a trace of block_sched" in sample.stdout

@@ -1,0 +1,71 @@
+"""How evenly the warps of each launch were spread over the multiprocessors; for traces of the probe block_sched.
+
+python analyze_block_sched.py TRACE
+
+A sample of an analyze hook: it needs NumPy and the read.py that lies in every trace. A probe file names it by
+analyze_hook = "analyze_block_sched.py", and neutrino runs it when the program has ended; what it prints is in the
+trace's analyze.log.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+FIELDS = {"start", "elapsed", "cuid"}
+
+
+def spread(rows):
+    """Per multiprocessor: (id, warps, cycles from its first warp's start to its last one's end), by the id.
+
+    Clocks of two multiprocessors are not synchronised, so that spans are compared and never moments.
+    """
+    ends = rows["start"] + rows["elapsed"]
+    units = []
+    for unit in np.unique(rows["cuid"]):
+        own = rows["cuid"] == unit
+        units.append((int(unit), int(own.sum()), int(ends[own].max() - rows["start"][own].min())))
+    return units
+
+
+def describe(rows):
+    """The lines about one launch."""
+    units = spread(rows)
+    spans = sorted(span for _, _, span in units)
+    most = max(units, key=lambda unit: unit[2])
+    middle = spans[(len(spans) - 1) // 2]
+    counts = [warps for _, warps, _ in units]
+    times = np.sort(rows["elapsed"])
+    yield f"{len(rows)} warps on {len(units)} multiprocessors, {min(counts)} to {max(counts)} each"
+    yield f"a warp ran {times[0]} to {times[-1]} cycles, median {times[(len(times) - 1) // 2]}"
+    yield f"a multiprocessor was at it for {spans[0]} to {spans[-1]} cycles, median {middle}; the longest: {most[0]}"
+
+
+def main(trace):
+    """Print what the trace tells, kernel by kernel and launch by launch. Status 3 where no map has the fields."""
+    sys.path.insert(0, str(trace))
+    from read import parse, valid
+
+    found = False
+    for path in sorted(Path(trace).glob("result/*.bin"), key=lambda path: int(path.stem)):
+        try:
+            header, sections, _ = parse(path)
+        except LookupError:
+            continue
+        names = [section["name"] for section in sections if set(section["fields"]) >= FIELDS]
+        for name in names:
+            found = True
+            print(f"{header['name'] or 'kernel ' + path.stem}: {name}")
+            for launch in header["launches"]:
+                header, sections, records = parse(path, launch)
+                section = next(section for section in sections if section["name"] == name)
+                rows = valid(header, section, records[name])
+                rows = rows[rows["elapsed"] > 0]
+                print(f"  launch {launch}: " + "\n    ".join(describe(rows) if len(rows) else ["no warp has ended"]))
+    if not found:
+        print("no map with start, elapsed and cuid: this is not a trace of block_sched")
+    return 0 if found else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
