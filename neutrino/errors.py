@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 
 class NeutrinoError(Exception):
@@ -93,11 +94,16 @@ class Diagnostic:
 
 
 class ProbeError(NeutrinoError):
-    """A probe file is wrong. diagnostics: every fault found, in file order, never empty."""
+    """A probe file is wrong.
 
-    def __init__(self, diagnostics: list[Diagnostic]) -> None:
+    diagnostics: every fault found, in file order, never empty, with the warnings of the file. partial: the ``ProbeSet``
+    of each file of which as much was read that its snippets can be judged all the same.
+    """
+
+    def __init__(self, diagnostics: list[Diagnostic], partial: tuple[Any, ...] = ()) -> None:
         super().__init__("\n".join(str(diagnostic) for diagnostic in diagnostics))
         self.diagnostics = diagnostics
+        self.partial = partial
 
 
 class PtxError(NeutrinoError):

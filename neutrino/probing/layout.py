@@ -341,7 +341,9 @@ REQUEST = Struct(
     "request",
     (
         Member("magic", "char", 8),
-        Member("kind", "u32", note="1: this process has begun a trace, its path follows; 2: make twins, the image does"),
+        Member(
+            "kind", "u32", note="1: this process has begun a trace, its path follows; 2: make twins, the image does"
+        ),
         Member("pid", "u32"),
         Member("key", "u8", 32, note="cache key of the entry asked for"),
         Member("arch", "char", 16, note="of the device, such as sm_90"),

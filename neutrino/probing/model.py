@@ -9,6 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from neutrino.errors import Diagnostic
+
 STATE_SPACES = frozenset({"const", "global", "local", "param", "shared"})
 """State spaces that a modifier can name, without their ``::`` sub-qualifier (PTX ISA 5.1)."""
 
@@ -229,7 +231,10 @@ class Tracepoint:
 
 @dataclass(frozen=True)
 class Probe:
-    """``[probe.NAME]``: at least one of before and after is there."""
+    """``[probe.NAME]``: at least one of before and after is there.
+
+    registers: of AMD's assembly, as ``register`` names them: ``(("u32", 2), ("type", "sgpr"))``.
+    """
 
     name: str
     tracepoint: Tracepoint
@@ -238,13 +243,15 @@ class Probe:
     after: Snippet | None
     span: Span
     lanes: Lanes = Lanes.EXECUTING
+    registers: tuple[tuple[str, int | str], ...] = ()
 
 
 @dataclass(frozen=True)
 class ProbeSet:
     """Everything that one or more ``-p`` named, validated. Probes run in the order of this tuple.
 
-    parts: the sets of the single files, where this one was merged from several; spans count in their file.
+    warnings: what was accepted and should be written otherwise, in file order. parts: the sets of the single files,
+    where this one was merged from several; spans count in their file.
     platform: ``cuda`` or ``hip``, whose assembly the snippets are. analyze_hooks, callbacks: paths of scripts that
     run beside the program, when its trace has ended and whenever there are new launches in it.
     """
@@ -254,7 +261,7 @@ class ProbeSet:
     maps: tuple[Map, ...]
     registers: tuple[Register, ...]
     probes: tuple[Probe, ...]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
     parts: tuple[ProbeSet, ...] = ()
     platform: str = "cuda"
     analyze_hooks: tuple[str, ...] = ()

@@ -14,8 +14,10 @@ REGISTER_TYPES = (
 )  # fmt: skip
 """Types that ``.reg`` takes in a probe, without the dot."""
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_NEXT_STATEMENT = re.compile(r"\n\s*(?=SAVE\b|\.reg\b|@!?%|[a-z][a-z0-9_]*\.[a-z])")
+_COMMENT = re.compile(r"//|/\*")
+_COMMENT_AMD = re.compile(r"//|;|/\*")
+_VISIBLE = re.compile(r"[^\n]")
+_NEXT_STATEMENT = re.compile(r"\n[^\S\n]*(?=SAVE\b|\.reg\b|@!?%|[a-z][a-z0-9_]*\.[a-z])")
 _REG = re.compile(r"\.reg\s+(\.\w+)\s+(.+)", re.DOTALL)
 _REG_NAME = re.compile(r"(%[A-Za-z_$][\w$]*)\s*(?:<\s*(\d{1,9})\s*>)?(?:\s*=\s*(.*))?", re.ASCII | re.DOTALL)
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|[1-9]\d*|0+)", re.ASCII)
@@ -25,7 +27,8 @@ _INITIAL_HINTS = {
     "p": "write 0 or 1", "f": "write a number such as 1.5; of halves the bits, such as 0x3c00",
     **dict.fromkeys("bus", "write an integer that fits in it"),
 }  # fmt: skip
-_SAVE = re.compile(r"SAVE\s*\[\s*([^\]\s]*)\s*\]\s*\{(.*)\}", re.DOTALL)
+_TYPED_SAVE = re.compile(r"SAVE\s*\.\s*([\w.]*)\s*\{(.*)\}", re.DOTALL)
+_SAVE = re.compile(r"SAVE\s*\[([^\]]*)\]\s*\{(.*)\}", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -62,36 +65,53 @@ class SaveCall:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong at an offset of the snippet."""
+    """What is wrong at an offset of a text. code: as in ``errors.Diagnostic``."""
 
     start: int
+    code: str
     message: str
     hint: str = ""
-    code: str = ""
+
+
+@dataclass(frozen=True)
+class TypedSave:
+    """``SAVE.type { operands }``, of the older dialect. Starts are offsets in the snippet."""
+
+    start: int
+    type: str
+    type_start: int
+    operands: tuple[tuple[int, str], ...]
+
+
+def split_lines(text: str) -> tuple[list[Statement], list[Fault]]:
+    """The statements of a snippet in AMD's assembly: one a line, with comments behind ``;`` too."""
+    blanked, faults = _without_comments(text, _COMMENT_AMD)
+    statements = []
+    start = 0
+    for line in blanked.split("\n"):
+        if line.strip():
+            statements.append(Statement(start + len(line) - len(line.lstrip()), line.strip()))
+        start += len(line) + 1
+    return statements, faults
 
 
 def split_statements(text: str) -> tuple[list[Statement], list[Fault]]:
     """The statements of a snippet in order, and the faults of its punctuation."""
-    faults = []
-    blanked = _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
-    opening = blanked.find("/*")
-    if opening >= 0:
-        faults.append(Fault(opening, "comment without its end", "close it with '*/'"))
-        blanked = blanked[:opening]
+    blanked, faults = _without_comments(text, _COMMENT)
     statements = []
     pieces = blanked.split(";")
     start = 0
     for index, piece in enumerate(pieces):
-        breaks = [match.start() for match in _NEXT_STATEMENT.finditer(piece.rstrip())]
-        ends = [position for position in breaks if piece[:position].strip()]
+        first = len(piece) - len(piece.lstrip())
+        breaks = (match.start() for match in _NEXT_STATEMENT.finditer(piece.rstrip()))
+        ends = [position for position in breaks if position > first]
         if index == len(pieces) - 1 and piece.strip():
             ends.append(len(piece))
         begin = 0
         for end in dict.fromkeys([*ends, len(piece)]):
-            if end in ends:
-                faults.append(
-                    Fault(start + len(piece[:end].rstrip()), "no ';' after the statement", "end it with ';'")
-                )
+            if end < len(piece) or ends[-1:] == [end]:
+                place = start + begin + len(piece[begin:end].rstrip())
+                faults.append(Fault(place, "no-semicolon", "no ';' after the statement", "end it with ';'"))
             part = piece[begin:end]
             if part.strip():
                 statements.append(Statement(start + begin + len(part) - len(part.lstrip()), part.strip()))
@@ -100,38 +120,59 @@ def split_statements(text: str) -> tuple[list[Statement], list[Fault]]:
     return statements, faults
 
 
+def _without_comments(text: str, opening: re.Pattern[str]) -> tuple[str, list[Fault]]:
+    """The text with comments as spaces, up to one that never ends."""
+    pieces = []
+    position = 0
+    while match := opening.search(text, position):
+        pieces.append(text[position : match.start()])
+        if match.group() == "/*":
+            end = text.find("*/", match.end())
+            if end < 0:
+                fault = Fault(match.start(), "open-comment", "comment without its end", "close it with '*/'")
+                return "".join(pieces), [fault]
+            end += 2
+        else:
+            end = text.find("\n", match.end())
+            end = len(text) if end < 0 else end
+        pieces.append(_VISIBLE.sub(" ", text[match.start() : end]))
+        position = end
+    return "".join((*pieces, text[position:])), []
+
+
 def parse_declaration(statement: Statement) -> tuple[list[Declaration], list[Fault]]:
     """The registers that a ``.reg`` statement declares."""
     match = _REG.fullmatch(statement.text)
     if not match:
-        return [], [Fault(statement.start, "cannot read the declaration", "write '.reg .b64 %name;'")]
+        return [], [Fault(statement.start, "declaration", "cannot read the declaration", "write '.reg .b64 %name;'")]
     kind = match.group(1)[1:]
     if kind not in REGISTER_TYPES:
         hint = "use " + ", ".join(f".{name}" for name in REGISTER_TYPES)
         message = f"registers have no type '.{kind}' in a probe"
-        return [], [Fault(statement.start + match.start(1), message, hint)]
+        return [], [Fault(statement.start + match.start(1), "declared-type", message, hint)]
     declarations = []
     faults = []
     for start, word in _list_items(match.group(2), statement.start + match.start(2)):
-        name = _REG_NAME.fullmatch(word)
+        name = _REG_NAME.fullmatch(" ".join(word.split()))
         if not name:
             hint = "names begin with '%', such as %elapsed"
-            faults.append(Fault(start, f"'{word}' is no register name", hint))
+            faults.append(Fault(start, "register-name", f"'{word}' is no register name", hint))
         elif name.group(2) and not 0 < int(name.group(2)) <= MAX_REGISTERS:
-            faults.append(Fault(start, f"'{word}' does not declare 1 to {MAX_REGISTERS} registers"))
+            message = f"'{word}' does not declare 1 to {MAX_REGISTERS} registers"
+            faults.append(Fault(start, "register-count", message))
         else:
             count = int(name.group(2)) if name.group(2) else None
             initial = None
             if name.group(3) is not None:
-                place = start + name.start(3)
+                place = start + len(word) - len(word.partition("=")[2].lstrip())
                 if count is not None:
                     hint = "declare each that has a first value by its own name"
-                    faults.append(Fault(place, f"one value for {count} registers", hint, "initial-value"))
+                    faults.append(Fault(place, "initial-value", f"one value for {count} registers", hint))
                     continue
                 initial = initial_bits(kind, name.group(3))
                 if initial is None:
                     message = f"'{name.group(3)}' is no value of a .{kind} register"
-                    faults.append(Fault(place, message, _INITIAL_HINTS[kind[0]], "initial-value"))
+                    faults.append(Fault(place, "initial-value", message, _INITIAL_HINTS[kind[0]]))
                     continue
             declarations.append(Declaration(start, name.group(1), kind, count, initial))
     return declarations, faults
@@ -167,19 +208,20 @@ def _float_bits(kind: str, word: str) -> int | None:
         return None
 
 
-def parse_save(statement: Statement) -> SaveCall | Fault:
+def parse_save(statement: Statement) -> SaveCall | TypedSave | Fault:
     """A ``SAVE`` statement taken apart."""
     match = _SAVE.fullmatch(statement.text)
     if match:
         operands = tuple(_list_items(match.group(2), statement.start + match.start(2)))
-        return SaveCall(statement.start, match.group(1), statement.start + match.start(1), operands)
+        name = match.group(1).strip()
+        return SaveCall(statement.start, name, statement.start + statement.text.index(name, match.start(1)), operands)
+    match = _TYPED_SAVE.fullmatch(statement.text)
+    if match:
+        operands = tuple(_list_items(match.group(2), statement.start + match.start(2)))
+        return TypedSave(statement.start, match.group(1), statement.start + match.start(1), operands)
     if statement.text.startswith("SAVE."):
-        return Fault(
-            statement.start,
-            "a SAVE of the older dialect, without a map",
-            "declare a [map.NAME] and write 'SAVE [ NAME ] { … };'",
-        )
-    return Fault(statement.start, "cannot read the SAVE", "write 'SAVE [ MAP ] { %a, %b };'")
+        return Fault(statement.start, "save-form", "cannot read the SAVE", "write 'SAVE.u64 { %a, %b };'")
+    return Fault(statement.start, "save-form", "cannot read the SAVE", "write 'SAVE [ MAP ] { %a, %b };'")
 
 
 def _list_items(text: str, start: int) -> list[tuple[int, str]]:

@@ -28,9 +28,13 @@ _OPCODE = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_:]+)*", re.ASCII)
 _EXCLUSION = re.compile(r"!([A-Za-z0-9_:]+)", re.ASCII)
 _FUNCTION = "func:"
 _LINES = re.compile(r"([^\s:|!]+):(\d+)(?:-(\d+))?", re.ASCII)
-_LINES_LIKE = re.compile(r"[^\s:|!]*\.[^\s:|!]*:[^:\s]*")
 _WORD = re.compile(r"\S+")
 _EXAMPLES = 'write "kernel", an opcode such as "ld.global", a class such as "memory", "func:NAME" or "file.cu:42"'
+_NARROWED_BY_NOTHING = {
+    Subject.KERNEL: ("kernel", "the option -k selects kernels"),
+    Subject.FUNCTION: ("a function", 'instructions in a function are "* func:NAME"'),
+    Subject.LINE: ("a source line", 'instructions of a source line are "* file.cu:42"'),
+}
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,9 @@ class _Word:
 class _WrongError(Exception):
     """What is wrong, at an offset of the position; never leaves this module."""
 
-    def __init__(self, start: int, message: str, hint: str = "", code: str = "position") -> None:
+    def __init__(self, start: int, message: str, hint: str = "") -> None:
         super().__init__(message)
-        self.fault = Fault(start, message, hint, code)
+        self.fault = Fault(start, "position", message, hint)
 
 
 def parse_tracepoint(text: str) -> tuple[Tracepoint | None, list[Fault]]:
@@ -56,7 +60,7 @@ def parse_tracepoint(text: str) -> tuple[Tracepoint | None, list[Fault]]:
     pieces = text.split("|")
     if len(pieces) > MAX_ALTERNATIVES:
         message = f"position has {len(pieces)} alternatives, more than {MAX_ALTERNATIVES}"
-        return None, [Fault(0, message, 'a class such as "memory" stands for many instructions', "position")]
+        return None, [Fault(0, "position", message, 'a class such as "memory" stands for many instructions')]
     start = 0
     for piece in pieces:
         try:
@@ -78,14 +82,7 @@ def _alternative(text: str, start: int, end: int) -> Pattern:
     pattern = _subject(words[0])
     for word in words[1:]:
         if not pattern.has_operands:
-            what = (
-                "kernel"
-                if pattern.subject is Subject.KERNEL
-                else "a function"
-                if pattern.subject is Subject.FUNCTION
-                else "a source line"
-            )
-            hint = "the option -k selects kernels" if pattern.subject is Subject.KERNEL else _EXAMPLES
+            what, hint = _NARROWED_BY_NOTHING[pattern.subject]
             raise _WrongError(word.start, f"'{word.text}' behind {what}, which nothing narrows", hint)
         pattern = _narrowed(pattern, word)
     return pattern
@@ -159,7 +156,8 @@ def _function(word: _Word) -> str:
 def _lines(word: _Word) -> SourceLines | None:
     match = _LINES.fullmatch(word.text)
     if not match:
-        if _LINES_LIKE.fullmatch(word.text):
+        stem, colon, rest = word.text.partition(":")
+        if colon and "." in stem and not rest.startswith(":"):
             hint = 'write "file.cu:42" or "file.cu:42-50"'
             raise _WrongError(word.start, f"'{word.text}' names no source line", hint)
         return None

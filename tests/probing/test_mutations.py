@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from neutrino.errors import ProbeError
 from neutrino.probing import load_probe_file
+from neutrino.probing.faults import FAULTS, WARNINGS
 from neutrino.ptx.snippet import check_snippets
+from neutrino.ptx.snippet_faults import FAULTS as SNIPPET_FAULTS
 from neutrino.resources import shipped_probes
 
 SCHED = shipped_probes()["block_sched"].read_text()
@@ -40,6 +42,7 @@ def test_mutated_files(tmp_path_factory, text: str, edits: list[tuple[float, int
         return
     lines = text.replace("\r\n", "\n").split("\n")
     assert faults
+    assert {fault.code for fault in faults} <= {*FAULTS, *WARNINGS, *SNIPPET_FAULTS}
     for fault in faults:
         assert 1 <= fault.line <= len(lines)
         assert 1 <= fault.column <= len(lines[fault.line - 1]) + 1

@@ -47,8 +47,15 @@ def test_patterns(text: str, patterns: list[Pattern]) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.sampled_from(["kernel", "ld", ".global", "func:", "f(", "int)", "|", " ", "!", "a.cu:", "42", "-", ":",
-                                 "*", "é", "\t", "\0", "9" * 30]), max_size=12).map("".join))  # fmt: skip
+@given(
+    st.lists(
+        st.sampled_from(
+            ["kernel", "ld", ".global", "func:", "f(", "int)", "|", " ", "!", "a.cu:", "42", "-", ":", "*", "é", "\t",
+             "\0", "9" * 30]
+        ),
+        max_size=12,
+    ).map("".join)
+)  # fmt: skip
 def test_any_words_are_patterns_or_faults_at_their_place(text: str) -> None:
     tracepoint, faults = parse_tracepoint(text)
     assert (tracepoint is None) == bool(faults)

@@ -9,53 +9,48 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.errors import NeutrinoError, ProbeError
+from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
 from neutrino.probing import load_probe_file, load_probes
+from neutrino.probing.faults import FAULTS, WARNINGS
 from neutrino.ptx.snippet import check_snippets
-
-MAP = """[map.M]
-type = "array"
-level = "thread"
-size = 8
-data = { value = "u64" }
-"""
+from neutrino.ptx.snippet_faults import FAULTS as SNIPPET_FAULTS
+from tests.probing.wrong import MAP, at_load, fault_at_mark
 
 
-def at_load(after: str, level: str = "thread", position: str = "ld.global", side: str = "after") -> str:
-    """A file with one map, and one probe with this snippet."""
-    return f'''{MAP}
-[probe.p]
-position = "{position}"
-level = "{level}"
-{side} = """
-.reg .u64 %a, %b;
-.reg .u32 %n;
-.reg .f32 %f;
-.reg .pred %p;
-.reg .b16 %h;
-{after}
-SAVE [ M ] {{ %a }};
+def older(datamodel: str = '"warp:8"', *, save: str = "SAVE.u64 {1};", more: str = "") -> str:
+    """A file with one probe in the older dialect."""
+    return f'''[old]
+position = "kernel"
+datamodel = {datamodel}
+{more}
+after = """
+{save}
 """
 '''
 
 
-FAULTS = {
+WRONG = {
     # The document
     "not toml": ("platform = ¦cuda\n", "not TOML: invalid value", "texts stand in quotes"),
     "key twice": ('platform = "cuda"\nplatform = "cuda"¦\n', "not TOML: cannot overwrite a value", ""),
     "text without end": ('platform = "cuda¦', "not TOML: ", ""),
-    "platform": (f'platform = ¦"hip"\n{at_load("")}', 'platform \'hip\' is not supported yet', 'platform = "cuda"'),
+    "platform": (f'platform = ¦"hpi"\n{at_load("")}', 'platform "hpi" is not known', 'platform = "cuda"'),
+    "platform by another name": (f'platform = ¦"rocm"\n{at_load("")}', 'platform "rocm" is not known', '"hip"'),
     "unknown top key": (f'¦plattform = "cuda"\n{at_load("")}', "unknown key 'plattform'", "did you mean 'platform'?"),
     "unknown top table": (f"{at_load('')}[¦probes.q]\nposition = 1\n", "unknown key 'probes'", "did you mean 'probe'?"),
     "byte order mark": ("¦\ufeff" + at_load(""), "not TOML", "begins with a byte order mark"),
     "arrays in arrays": (f"¦a = {'[' * 50000}", "nested too deeply", ""),
     "a number of many digits": (f"¦a = {'9' * 5000}", "not TOML: ", ""),
-    "older dialect": (
-        f'{at_load("")}[¦block_sched]\nposition = "kernel"\ndatamodel = "warp:16"\n',
-        "[block_sched] is in the older dialect",
-        "write [probe.block_sched]",
-    ),
     "map is no table": (f"¦map.X = 3\n{at_load('')}", "'map.X' is not a table", "write [map.X]"),
+    "map is a number": (f"¦map = 3\n{at_load('').replace('[map.M]', '[[mapp]]')}", "'map' is no table", "[map.NAME]"),
+    "map without a name": (
+        at_load("").replace("[map.M]\ntype", "[map]\n¦before = 1\ntype"), "[map] has no name", "write [map.NAME]",
+    ),
+    "dotted key without end": (f"¦{'a.' * 70}b = 1\n", "a key has more than 64 parts", ""),
+    "hook is a number": (f"analyze_hook = ¦3\n{at_load('')}", "analyze_hook is 3", 'analyze_hook = "script.py"'),
+    "callback in a list": (f'callback = ["", ¦7]\n{at_load("")}', "callback is 7", 'callback = "script.py"'),
+    "nothing at all": ("¦", "no [map.NAME] in the file", "declare [map.NAME]"),
+    "no probe at all": (f"¦{MAP}", "no [probe.NAME] in the file", "write [probe.NAME]"),
     # Maps
     "size": (at_load("").replace("size = 8", "size = ¦16"), "size is 16, but the fields take 8 bytes", "size = 8"),
     "size is a word": (at_load("").replace("size = 8", 'size = ¦"big"'), 'size is "big"', "write size = 8"),
@@ -100,6 +95,10 @@ FAULTS = {
         at_load("").replace('{ value = "u64" }', "¦3"), "data names no field", '{ start = "u64" }',
     ),
     "map name": (at_load("").replace("[map.M]", '[¦map."a b"]'), "map name 'a b'", "letters, digits"),
+    "field name": (at_load("").replace("{ value", '{ ¦"a b"'), "field name 'a b'", "letters, digits"),
+    "name with an escape sequence": (
+        at_load("").replace("[probe.p]", '[¦probe."a\\u001b[2J"]'), "probe name 'a\ufffd[2J'", "letters, digits",
+    ),
     # Probes
     "no position": (
         at_load("").replace("[probe.p]", "[¦probe.p]").replace('position = "ld.global"', ""),
@@ -122,8 +121,8 @@ FAULTS = {
     "class with modifiers": (at_load("", position="¦load,global"), "'load,global' is no pattern", "join"),
     "misspelt class": (at_load("", position="¦memry"), "PTX has no instruction 'memry'", ""),
     "narrowed kernel": (at_load("", position="kernel ¦func:f"), "'func:f' behind kernel", "-k"),
-    "narrowed function": (at_load("", position="func:f ¦!x"), "'!x' behind a function", "opcode"),
-    "narrowed line": (at_load("", position="a.cu:1 ¦!x"), "'!x' behind a source line", "opcode"),
+    "narrowed function": (at_load("", position="func:f ¦!x"), "'!x' behind a function", "func:NAME"),
+    "narrowed line": (at_load("", position="a.cu:1 ¦!x"), "'!x' behind a source line", "* file.cu:42"),
     "function without name": (at_load("", position="¦func:"), "func: without a name", "func:NAME"),
     "two functions": (at_load("", position="ld func:f ¦func:g"), "a second function", "|"),
     "two lines": (at_load("", position="ld a.cu:1 ¦b.cu:2"), "a second source line", "|"),
@@ -134,12 +133,6 @@ FAULTS = {
     "lines without end": (at_load("", position="ld ¦a.cu:4-"), "'a.cu:4-' names no source line", "file.cu:42"),
     "lanes": (at_load("").replace("level = \"thread\"\nafter", "lanes = ¦\"all\"\nlevel = \"thread\"\nafter"),
               'lanes is "all"', 'use "executing" or "reaching"'),
-    "unknown opcode": (
-        at_load("", position="¦ldd.global"), "PTX has no instruction 'ldd'", "did you mean 'ld",
-    ),
-    "after a branch": (
-        at_load("", position="¦bra"), "nothing can run after 'bra'", 'position = "kernel"',
-    ),
     "probe key": (at_load("").replace("after =", "¦aftr ="), "unknown key 'aftr'", "did you mean 'after'?"),
     "nothing to insert": (
         f'{MAP}[¦probe.p]\nposition = "kernel"\nlevel = "thread"\n',
@@ -165,12 +158,25 @@ FAULTS = {
         "",
     ),
     # Statements
+    "declaration": (at_load("¦.reg %c;"), "cannot read the declaration", ".reg .b64 %name;"),
+    "register note": (
+        at_load("").replace("after =", "register = ¦3\nafter ="), "register is 3", "write { u64 = 2 }",
+    ),
+    "count of registers": (
+        at_load("").replace("after =", "register = { u64 = ¦-1 }\nafter ="), "count of u64 registers is -1", "",
+    ),
+    "count of no registers": (
+        at_load("").replace("after =", "register = { ¦u46 = 1 }\nafter ="), "unknown key 'u46'", "did you mean 'u64'?",
+    ),
     "register type": (
         at_load(".reg ¦.b8 %c;"), "registers have no type '.b8'", "use .pred",
     ),
     "register name": (at_load(".reg .b32 ¦c;"), "'c' is no register name", "names begin with '%'"),
     "register twice": (
         at_load(".reg .b32 ¦%a;"), "%a is declared as .b32, and as .u64 in line 11", "one namespace",
+    ),
+    "register twice, at the first": (
+        at_load(".reg .b32 %a;").replace("%a, %b", "¦%a, %b"), "%a is declared as .u64, and as .b32 in line 16", "",
     ),
     "special register declared": (at_load(".reg .b32 ¦%tid;"), "%tid is a special register", "another name"),
     "first value of a range": (at_load(".reg .b32 %x<3> = ¦1;"), "one value for 3 registers", "by its own name"),
@@ -200,80 +206,53 @@ FAULTS = {
     "operand count": (
         at_load("¦SAVE [ M ] { %a, %b };"), "2 operands for the 1 fields of 'M'", "its fields are value",
     ),
-    # Instructions
-    "store": (at_load("¦st.global.u64 [%a], %b;"), "'st.global.u64' is not allowed", "use SAVE"),
-    "load": (at_load("¦ld.global.u64 %a, [%b];"), "'ld.global.u64' is not allowed", "reads no memory"),
-    "atomic": (at_load("¦atom.global.add.u64 %a, [%b], 1;"), "is not allowed", "use SAVE"),
-    "barrier": (at_load("¦bar.sync 0;"), "'bar.sync' is not allowed", "does not synchronise"),
-    "shuffle": (
-        at_load("shfl.sync.bfly.b32 %n, %n, 1, 31, ¦-1;"), "the mask of 'shfl.sync.bfly.b32' is -1, not LANES", "LANES",
+    # The older dialect
+    "datamodel in a newer probe": (
+        at_load("").replace("after =", '¦datamodel = "warp:16"\nafter ='), "[probe.NAME] has no datamodel", "write [p]",
     ),
-    "branch": (at_load("@%p ¦bra L;"), "'bra' is not allowed", "straight through"),
-    "exit": (at_load("¦exit;"), "'exit' is not allowed", "straight through"),
-    "label": (at_load("¦L: add.u64 %a, %a, 1;"), "a label in a snippet", "straight through"),
-    "braces": (at_load("mov.b64 ¦{%n, %n}, %a;"), "'{' in a snippet", "vectors are taken apart"),
-    "address": (at_load("mov.u64 %a, ¦[%b];"), "'[' in a snippet", "reads no memory"),
-    "carry": (at_load("¦add.cc.u32 %n, %n, 1;"), "'add.cc.u32' is not allowed", "carry flag"),
-    "unknown instruction": (at_load("¦ad.u64 %a, %a, 1;"), "'ad' is no PTX instruction", "did you mean 'add'?"),
-    "unknown form": (
-        at_load("¦add.u46 %a, %a, 1;"), "'add.u46' is not a form", "known: add.",
+    "older key": (older(more="¦datamodle = 3"), "unknown key 'datamodle'", "did you mean 'datamodel'?"),
+    "datamodel is a number": (older("¦8"), "datamodel is 8", '"LEVEL:BYTES"'),
+    "datamodel is empty": (older('¦""'), 'datamodel is ""', '"LEVEL:BYTES"'),
+    "datamodel without bytes": (older('¦"warp"'), 'datamodel is "warp"', '"LEVEL:BYTES"'),
+    "datamodel of no bytes": (older('¦"warp:0"'), 'datamodel is "warp:0"', '"LEVEL:BYTES"'),
+    "datamodel with spaces": (older('¦"warp: 8"'), 'datamodel is "warp: 8"', '"LEVEL:BYTES"'),
+    "datamodel with too much": (older('¦"warp:8:1:1"'), 'datamodel is "warp:8:1:1"', '"LEVEL:TYPE:BYTES:CAP"'),
+    "datamodel of no type": (older('¦"warp:ring:8:1"'), 'datamodel is "warp:ring:8:1"', '"LEVEL:TYPE:BYTES:CAP"'),
+    "datamodel of no level": (older('¦"wrap:8"'), 'level in datamodel is "wrap"', 'did you mean "warp"?'),
+    "datamodel of no cap": (older('¦"warp:8:many"'), 'cap in datamodel is "many"', "a number or count"),
+    "datamodel of cap 0": (older('¦"warp:8:0"'), "cap is 0", "from 1 to"),
+    "datamodel of a counted sum": (older('¦"warp:sum:8:count"'), 'cap in datamodel is "count"', "a number"),
+    "datamodel of a sum of floats": (
+        older('¦"warp:sum:8"', save="SAVE.f64 {1};"), "field 'value' of a sum is f64", "a sum adds",
     ),
-    "unrounded": (
-        at_load("¦add.f32 %f, %f, %f;"), "'add.f32' is not a form", "add.rn|rz|rm|rp.ftz?.sat?.f32",
+    "datamodel of too few bytes": (
+        older('¦"warp:8"', save="SAVE.u64 {1}; SAVE.u32 {2};"), "records of 8 bytes, but what is saved takes 16",
+        "write 16 for the 8",
     ),
-    "operands missing": (at_load("¦add.u64 %a, 1;"), "'add.u64' takes 3 operands, not 2", ""),
-    "undeclared": (at_load("add.u64 %a, ¦%aa, 1;"), "register %aa is not declared", "did you mean %a?"),
-    "undeclared, far": (
-        at_load("add.u64 %a, ¦%zebra, 1;"), "register %zebra is not declared", "declare it: .reg .b64 %zebra;",
+    "datamodel and level": (older(more='¦level = "warp"'), "both level and datamodel", "remove level"),
+    "save without datamodel": (
+        f'{older()}[q]\nposition = "kernel"\nafter = "¦SAVE.u64 {{1}};"', "a SAVE without a datamodel", "thread:8",
     ),
-    "program's register": (at_load("mov.u64 ¦%rd1, 7;"), "register %rd1 is not declared", ""),
-    "destination is a helper": (at_load("mov.u64 ¦OUT, %a;"), "OUT cannot be written", "only registers that it"),
-    "destination is special": (at_load("mov.u32 ¦%laneid, 1;"), "%laneid cannot be written", "only registers"),
-    "type": (at_load("add.u64 %a, %b, ¦%n;"), "%n is .u32, but 'add.u64' takes .u64 here", "use a .u64 register"),
-    "class": (at_load("add.u32 %n, %n, ¦%f;"), "%f is .f32, but 'add.u32' takes .u32", "use a .u32 register"),
-    "destination type": (at_load("setp.eq.u32 ¦%n, %n, 1;"), "%n is .u32, but", "use a .pred register"),
-    "wide destination": (at_load("mul.wide.u32 ¦%n, %n, %n;"), "takes .u64 here", "use a .u64 register"),
-    "narrow source": (
-        at_load("cvt.u32.u64 %n, ¦%n;"), "%n is .u32, but 'cvt.u32.u64' takes .u64", "or wider register",
+    "save of no type": (older(save="SAVE.¦u46 {1};"), 'SAVE has no type "u46"', "use u8, s8"),
+    "save of a vector": (older(save="SAVE.¦v2.u32 {1, 2};"), 'SAVE has no type "v2.u32"', "use u8, s8"),
+    "save of nothing": (older(save="¦SAVE.u64 {};"), "the SAVE saves nothing", "SAVE.u64 { %a, %b };"),
+    "typed save without braces": (older(save="¦SAVE.u64 %a;"), "cannot read the SAVE", "SAVE.u64 { %a, %b };"),
+    "sides that save otherwise": (
+        older('"warp:8:2"', save="¦SAVE.u64 {1};", more='before = "SAVE.u32 {1, 2};"'),
+        "after saves {u64}, before saves {u32, u32}", "one form",
     ),
-    "guard": (at_load("@¦%n add.u64 %a, %a, 1;"), "%n is a .u32 register, not a predicate", "declare it .pred"),
-    "selector": (at_load("selp.u64 %a, %a, 0, ¦%n;"), "not a predicate", "declare it .pred"),
-    "special register in arithmetic": (
-        at_load("add.u32 %n, ¦%laneid, 1;"), "'add.u32' cannot read the special register %laneid",
-        "mov.u32 %r, %laneid;",
+    "older probe called as a map": (
+        f'[¦M]\nposition = "kernel"\ndatamodel = "warp:8"\nafter = "SAVE.u64 {{1}};"\n{at_load("")}',
+        "[M] makes a map 'M', which [map.M] is already", "rename",
     ),
-    "clock is wider": (at_load("mov.u32 %n, ¦%clock64;"), "%clock64 is .u64, but 'mov.u32' takes .u32", ""),
-    "vector register": (at_load("mov.u32 %n, ¦%tid;"), "%tid is a vector", "write %tid.x"),
-    "integer for a float": (at_load("add.rn.f32 %f, %f, ¦1;"), "'1' is an integer", "write 1.0"),
-    "float for an integer": (at_load("add.u64 %a, %a, ¦1.5;"), "'1.5' is not an integer", "takes .u64"),
-    "immediate too large": (at_load("mov.u64 %a, ¦0x1ffffffffffffffff;"), "does not fit in 64 bits", ""),
-    "immediate of a half": (at_load("add.rn.f16 %h, %h, ¦1.0;"), "'add.rn.f16' takes no immediate", "mov.b16"),
-    "misspelt helper": (at_load("mov.u64 %a, ¦ADR;"), "'ADR' is no operand", "did you mean ADDR?"),
-    "address is wide": (at_load("mov.u32 %n, ¦ADDR;"), "ADDR has 64 bits, but 'mov.u32'", "cvt.u32.u64 %r, ADDR;"),
-    "lookup table": (at_load("lop3.b32 %n, %n, %n, %n, ¦%n;"), "'%n' is not an immediate", "needs a number"),
-    "out before": (
-        at_load("mov.u64 %a, ¦OUT;", side="before"), "OUT in 'before'", "in 'after' only",
+    "older probe with a name of no map": (older().replace("[old]", '[¦"a b"]'), "map name 'a b'", "letters, digits"),
+    "older probe to no map": (older(save="SAVE [ ¦Mm ] {1};"), "there is no map 'Mm'", "declare [map.Mm]"),
+    "older probe without a position": (
+        older().replace("[old]", "[¦old]").replace("position", "pos_"), "[old] has no position", "kernel",
     ),
-    "helper at kernel": (
-        at_load("mov.u64 %a, ¦IN1;", position="kernel"), "IN1 at 'kernel'", "a kernel has no operands",
+    "older probe called probe": (
+        older().replace("[old]", "[probe]").replace("posi", "¦posi"), "[probe] has no name", "write [probe.NAME]",
     ),
-    "out of a copy": (
-        at_load("mov.u64 %a, ¦OUT;", position="cp.async.ca"), "OUT of an asynchronous instruction", "not there yet",
-    ),
-    "predicated save": (at_load("@%p ¦SAVE [ M ] { %a };"), "SAVE under a predicate", "selp"),
-    "saved type": (
-        at_load("SAVE [ M ] { ¦%n };"), "%n is .u32, but field 'value' is u64", "convert with cvt first",
-    ),
-    "saved number is too large": (
-        at_load("SAVE [ M ] { ¦0x1ffffffffffffffff };"), "does not fit in field 'value', which is u64", "",
-    ),
-    "saved number is too large for 32 bits": (
-        at_load("SAVE [ N ] { ¦0x1FFFFFFFF };") + MAP.replace(".M", ".N").replace("8", "4").replace("u64", "u32"),
-        "'0x1FFFFFFFF' does not fit in field 'value', which is u32", "",
-    ),
-    "saved predicate": (at_load("SAVE [ M ] { ¦%p };"), "%p is .pred, but field 'value' is u64", ""),
-    "saved and undeclared": (at_load("SAVE [ M ] { ¦%q };"), "register %q is not declared", ""),
-    "not an instruction": (at_load("¦%a = %b + 1;"), "is no instruction", "opcode.type destination"),
 }  # fmt: skip
 
 
@@ -283,24 +262,26 @@ def diagnose(path: Path) -> ProbeError:
     return caught.value
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", WRONG)
 def test_a_fault_is_named_at_its_place(tmp_path: Path, name: str) -> None:
-    marked, message, hint = FAULTS[name]
+    marked, message, hint = WRONG[name]
     assert marked.count("¦") == 1
-    before, after = marked.split("¦")
     path = tmp_path / "probe.toml"
-    path.write_text(before + after)
-    error = diagnose(path)
-    line = before.count("\n") + 1
-    column = len(before) - before.rfind("\n")
-    found = [(item.line, item.column) for item in error.diagnostics]
-    assert (line, column) in found, str(error)
-    fault = error.diagnostics[found.index((line, column))]
+    fault = fault_at_mark(path, marked)
+    assert isinstance(fault, Diagnostic), fault
     assert message in fault.message
     assert hint in fault.hint
     assert fault.file == str(path)
-    assert fault.source == (before + after).split("\n")[line - 1]
-    assert str(fault).startswith(f"{path}:{line}:{column}: error: ")
+    assert fault.source == path.read_text().split("\n")[fault.line - 1]
+    assert str(fault).startswith(f"{path}:{fault.line}:{fault.column}: error: ")
+
+
+def test_every_code_is_provoked(tmp_path: Path) -> None:
+    faults = [fault_at_mark(tmp_path / "probe.toml", marked) for marked, _, _ in WRONG.values()]
+    codes = {fault.code for fault in faults if isinstance(fault, Diagnostic)}
+    # These two have no place to mark.
+    assert not set(FAULTS) & (set(WARNINGS) | set(SNIPPET_FAULTS))
+    assert codes - set(SNIPPET_FAULTS) | {"not-utf-8", "too-large"} == set(FAULTS)
 
 
 def test_the_right_file_has_no_fault(tmp_path: Path) -> None:
@@ -338,12 +319,6 @@ before = "SAVE [ Q ] { %a };"
         (12, "unknown key 'positon'"),
         (14, "there is no map 'Q'"),
     ]
-
-
-def test_two_faults_of_one_snippet_and_of_two_operands(tmp_path: Path) -> None:
-    path = tmp_path / "probe.toml"
-    path.write_text(at_load("add.u64 %n, %x, %f;\nbar.sync 0;"))
-    assert len(diagnose(path).diagnostics) == 4
 
 
 def test_a_fault_of_the_last_statement_is_named_once(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def fault_at_mark(path: Path, marked: str) -> Diagnostic | str:
         check(path)
     except ProbeError as error:
         for fault in error.diagnostics:
-            if (fault.line, fault.column) == (line, column):
+            if (fault.line, fault.column, fault.severity) == (line, column, "error"):
                 return fault
         return str(error)
     return "no fault"

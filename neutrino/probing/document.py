@@ -1,0 +1,204 @@
+"""A probe file as TOML: its tables, where each key and character of them stands, and the faults found so far."""
+
+from __future__ import annotations
+
+import bisect
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from neutrino.errors import Diagnostic, ProbeError
+from neutrino.probing.model import Span
+from neutrino.probing.nearest import nearest
+from neutrino.probing.places import Place, find_places
+from neutrino.probing.statements import Fault
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MAX_SIZE = 1 << 20
+"""Characters of a probe file."""
+MAX_KEY_PARTS = 64
+"""Parts of a dotted key. ``tomllib`` takes the square of their number in time."""
+
+_COLON_KEY = re.compile(r"[{,]\s*(\"[^\"]*\"|[\w-]+)\s*$")
+_COLON_WORK = 1 << 24
+"""Characters read again and again after a mended ``:``, which a file of the documents' form never reaches."""
+_TOML_POSITION = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
+_KEY_PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*"""
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:{_KEY_PART}){{{MAX_KEY_PARTS}}}", re.ASCII)
+
+KeyPath = tuple[str, ...]
+"""Keys from the top of the document to a value."""
+
+
+class Document:
+    """One probe file. text: as it was given; source: the same with line ends as ``\\n``, where offsets count.
+
+    Raises ProbeError for what is no TOML.
+    """
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file = file
+        self.text = text
+        # tomllib reads CRLF as LF too.
+        self.source = text.replace("\r\n", "\n")
+        self.diagnostics: list[Diagnostic] = []
+        # Before mending, which replaces characters one by one.
+        self._lines = self.source.split("\n")
+        self._starts = [0]
+        for line in self._lines:
+            self._starts.append(self._starts[-1] + len(line) + 1)
+        self.places: dict[KeyPath, Place] = {}
+        if len(self.source) > MAX_SIZE:
+            hint = "is it a probe file?"
+            self._stop(0, "too-large", f"the file has {len(text)} characters, more than {MAX_SIZE}", hint)
+        long_key = _LONG_KEY.search(self.source)
+        if long_key:
+            self._stop(long_key.start(), "nested-too-deeply", f"a key has more than {MAX_KEY_PARTS} parts")
+        self.tables: Mapping[str, Any] = self._parse()
+
+    # Places
+
+    def span(self, offset: int) -> Span:
+        """Line and column of an offset in the source."""
+        line = bisect.bisect_right(self._starts, offset, hi=len(self._lines)) - 1
+        return Span(line + 1, offset - self._starts[line] + 1)
+
+    def key(self, *path: str) -> int:
+        """Offset of a key, or of the nearest enclosing one that stands in the file."""
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.places:
+                return self.places[path[:length]].key
+        return 0
+
+    def value(self, *path: str) -> int:
+        """Offset of the value of a key, or of what stands nearest."""
+        return self.places[path].value if path in self.places else self.key(*path)
+
+    def within(self, path: KeyPath, start: int) -> int:
+        """Offset in the source of an offset in a text."""
+        characters = self.places[path].characters
+        return characters[min(start, len(characters) - 1)]
+
+    # Faults
+
+    @property
+    def errors(self) -> int:
+        """How many errors were found so far."""
+        return sum(diagnostic.severity == "error" for diagnostic in self.diagnostics)
+
+    def report(self, offset: int, code: str, message: str, hint: str = "", severity: str = "error") -> None:
+        """Note a fault of this code at an offset of the source."""
+        self.report_span(self.span(offset), code, message, hint, severity)
+
+    def report_span(self, span: Span, code: str, message: str, hint: str = "", severity: str = "error") -> None:
+        """Note a fault of this code at a line and column."""
+        line = self._lines[span.line - 1]
+        self.diagnostics.append(Diagnostic(self.file, span.line, span.column, line, message, hint, severity, code))
+
+    def warn(self, offset: int, code: str, message: str, hint: str = "") -> None:
+        """Note what is accepted and should be written otherwise."""
+        self.report(offset, code, message, hint, "warning")
+
+    def fault(self, path: KeyPath, fault: Fault) -> None:
+        """Note a fault inside a text."""
+        self.report(self.within(path, fault.start), fault.code, fault.message, fault.hint)
+
+    def unknown_key(self, path: KeyPath, known: Iterable[str]) -> None:
+        """Note that a key is none of those known."""
+        guess = nearest(path[-1], known)
+        hint = f"did you mean '{guess}'?" if guess else "known here: " + ", ".join(known)
+        self.report(self.key(*path), "unknown-key", f"unknown key {shown_key(path[-1])}", hint)
+
+    def missing(self, path: KeyPath, key: str, example: str) -> None:
+        """Note that a table lacks a key."""
+        name = ".".join(path)
+        self.report(self.key(*path), "missing-key", f"[{shown_key(name)[1:-1]}] has no {key}", f"write {example}")
+
+    def choice(self, path: KeyPath, value: object, known: Sequence[str], what: str, code: str) -> str | None:
+        """The value when it is one of the words known; else None, and a fault is noted."""
+        if isinstance(value, str) and value in known:
+            return value
+        guess = nearest(value, known) if isinstance(value, str) else None
+        hint = f'did you mean "{guess}"?' if guess else "use " + " or ".join(f'"{word}"' for word in known)
+        self.report(self.value(*path), code, f"{what} is {shown(value)}", hint)
+        return None
+
+    def sorted_diagnostics(self) -> list[Diagnostic]:
+        """Faults and warnings in file order."""
+        return sorted(self.diagnostics, key=lambda diagnostic: (diagnostic.line, diagnostic.column))
+
+    # TOML
+
+    def _stop(self, offset: int, code: str, message: str, hint: str = "") -> None:
+        self.report(offset, code, message, hint)
+        raise ProbeError(self.diagnostics[-1:])
+
+    def _parse(self) -> dict[str, Any]:
+        mended = 0
+        while True:
+            try:
+                tables = tomllib.loads(self.source)
+                self.places = find_places(self.source)
+            except RecursionError:
+                self._stop(0, "nested-too-deeply", "tables or arrays are nested too deeply")
+            except tomllib.TOMLDecodeError as error:
+                message, offset = self._toml_fault(error)
+                if mended * len(self.source) < _COLON_WORK and self._mend_colon(offset):
+                    mended += 1
+                    continue
+                hint = "texts stand in quotes" if message.startswith("invalid value") else ""
+                if self.source.startswith("\ufeff"):
+                    offset, hint = 0, "the file begins with a byte order mark; save it without"
+                self._stop(offset, "not-toml", f"not TOML: {message}", hint)
+            except ValueError as error:
+                # An integer of thousands of digits, which Python does not convert.
+                self._stop(0, "not-toml", f"not TOML: {error}")
+            else:
+                return tables
+
+    def _toml_fault(self, error: tomllib.TOMLDecodeError) -> tuple[str, int]:
+        match = _TOML_POSITION.fullmatch(str(error))
+        message = match.group(1) if match else str(error)
+        offset = len(self.source.rstrip())
+        if match and match.group(2):
+            offset = self._starts[int(match.group(2)) - 1] + int(match.group(3)) - 1
+        return message[:1].lower() + message[1:], offset
+
+    def _mend_colon(self, offset: int) -> bool:
+        """``{ "start": "u64" }``, as the documents wrote inline tables: taken as ``=``, with one warning."""
+        before = self.source[self.source.rfind("\n", 0, offset) + 1 : offset]
+        if not self.source.startswith(":", offset) or not _COLON_KEY.search(before):
+            return False
+        if not self.diagnostics:
+            hint = 'TOML writes { start = "u64" }'
+            self.warn(offset, "colon-for-equals", "':' in an inline table, read as '='", hint)
+        self.source = self.source[:offset] + "=" + self.source[offset + 1 :]
+        return True
+
+
+def shown(value: object) -> str:
+    """A value of the document as a message quotes it, never long."""
+    if isinstance(value, str):
+        return f'"{shown_key(value)[1:-1]}"'
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return "an array"
+    if isinstance(value, int) and value.bit_length() > _LONG_NUMBER:
+        return "a number of many digits"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def shown_key(name: str) -> str:
+    """A name from the document in quotes, without characters that a terminal would act on, never long."""
+    plain = "".join(character if character.isprintable() else "\ufffd" for character in name[:_LONG_NAME])
+    return f"'{plain}{'…' if len(name) > _LONG_NAME else ''}'"
+
+
+_LONG_NUMBER = 256
+_LONG_NAME = 100

@@ -1,0 +1,138 @@
+"""``[map.NAME]``: where records go, checked and laid out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from neutrino.probing.document import Document, KeyPath, shown, shown_key
+from neutrino.probing.layout import lay_out_fields
+from neutrino.probing.model import DYNAMIC_CAP, Field, Level, Map, MapKind, ScalarType
+
+MAX_MAP_NAME = 63
+"""Characters of a map's name: ``result/<id>.bin`` has 64 bytes for it, the last one NUL."""
+MAX_CAP = 1 << 20
+"""Records a slot. Far above what the pool of any GPU holds; keeps 32-bit indices from wrapping around."""
+SUM_TYPES = frozenset({ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64})
+"""Types of fields that are added up."""
+
+_KEYS = ("type", "level", "size", "cap", "data")
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | None:
+    """The map of a table; None when something is wrong with it, which is noted."""
+    path = ("map", name)
+    before = document.errors
+    for key in table:
+        if key not in _KEYS:
+            document.unknown_key((*path, key), _KEYS)
+    check_map_name(document, path, name)
+    kinds = [kind.value for kind in MapKind]
+    kind = document.choice((*path, "type"), table.get("type", "array"), kinds, "type of a map", "map-type")
+    level = read_level(document, path, table)
+    cap = _cap(document, path, table, kind)
+    fields = _fields(document, path, table, kind)
+    size = _size(document, path, table, fields) if fields else 0
+    if document.errors > before or kind is None or level is None or cap is None:
+        return None
+    return Map(name, MapKind(kind), level, size, cap, fields, document.span(document.key(*path)))
+
+
+def check_map_name(document: Document, path: KeyPath, name: str) -> None:
+    """Note it when a map cannot have this name."""
+    if not _NAME.fullmatch(name) or len(name) > MAX_MAP_NAME:
+        hint = f"up to {MAX_MAP_NAME} letters, digits and underscores"
+        document.report(document.key(*path), "map-name", f"map name {shown_key(name)}", hint)
+
+
+def read_level(document: Document, path: KeyPath, table: Mapping[str, Any]) -> Level | None:
+    """``level`` of a map or of a probe; None when it is wrong, which is noted."""
+    words = [level.value for level in Level]
+    if "level" not in table:
+        document.missing(path, "level", 'level = "thread", "warp" or "block"')
+        return None
+    word = document.choice((*path, "level"), table["level"], words, "level", "level")
+    return Level(word) if word else None
+
+
+def check_cap(document: Document, offset: int, cap: object, kind: str | None) -> int | None:
+    """Records a slot as a number; None when it is none, which is noted at the offset."""
+    if not isinstance(cap, int) or isinstance(cap, bool) or not 0 < cap <= MAX_CAP:
+        hint = f'write an integer from 1 to {MAX_CAP}, or "dynamic"'
+        document.report(offset, "cap", f"cap is {shown(cap)}", hint)
+    elif kind == "sum" and cap != 1:
+        document.report(offset, "cap", f"cap is {cap}, but a sum has one record", "leave cap out")
+    else:
+        return cap
+    return None
+
+
+def _cap(document: Document, path: KeyPath, table: Mapping[str, Any], kind: str | None) -> int | None:
+    cap = table.get("cap", 1)
+    place = document.value(*path, "cap")
+    if cap != "dynamic":
+        return check_cap(document, place, cap, kind)
+    if kind == "sum":
+        document.report(place, "cap", 'cap is "dynamic", but a sum has one record', "leave cap out")
+        return None
+    return DYNAMIC_CAP
+
+
+def _fields(document: Document, path: KeyPath, table: Mapping[str, Any], kind: str | None) -> tuple[Field, ...]:
+    data = table.get("data")
+    path = (*path, "data")
+    if not isinstance(data, dict) or not data:
+        if "data" in table:
+            document.report(document.value(*path), "fields", "data names no field", 'write { start = "u64" }')
+        else:
+            document.missing(path[:-1], "data", 'data = { start = "u64" }')
+        return ()
+    types = [scalar.value for scalar in ScalarType]
+    fields = []
+    for name, word in data.items():
+        if not _NAME.fullmatch(name):
+            hint = "use letters, digits, underscores"
+            document.report(document.key(*path, name), "field-name", f"field name {shown_key(name)}", hint)
+        what = f"type of field {shown_key(name)}"
+        chosen = document.choice((*path, name), word, types, what, "field-type")
+        if chosen is None:
+            continue
+        scalar = ScalarType(chosen)
+        if kind == "sum":
+            check_sum(document, document.value(*path, name), name, scalar)
+        fields.append((name, scalar))
+    return lay_out_fields(fields)[0] if len(fields) == len(data) else ()
+
+
+def check_sum(document: Document, offset: int, name: str, scalar: ScalarType) -> None:
+    """Note it when a field cannot be added up."""
+    if scalar not in SUM_TYPES:
+        message = f"field '{name}' of a sum is {scalar.value}"
+        document.report(offset, "field-type", message, "a sum adds u32, s32, u64 or s64")
+
+
+def check_padding(document: Document, offset: int, fields: tuple[Field, ...]) -> int:
+    """Bytes of a record; warns when some of them are padding."""
+    _, size, padding = lay_out_fields([(field.name, field.type) for field in fields])
+    if padding:
+        message = f"{padding} of the {size} bytes of a record are padding"
+        document.warn(offset, "padding", message, "put wide fields first")
+    return size
+
+
+def _size(document: Document, path: KeyPath, table: Mapping[str, Any], fields: tuple[Field, ...]) -> int:
+    size = check_padding(document, document.value(*path, "data"), fields)
+    written = table.get("size", size)
+    place = document.value(*path, "size")
+    if isinstance(written, str) and written.isascii() and written.isdigit() and len(written) < 10:
+        hint = f"write size = {int(written)}"
+        document.warn(place, "size-in-quotes", f'size = "{written}" is read as a number', hint)
+        written = int(written)
+    if not isinstance(written, int) or isinstance(written, bool):
+        document.report(place, "record-size", f"size is {shown(written)}", f"write size = {size}")
+    elif written != size:
+        message = f"size is {shown(written)}, but the fields take {size} bytes"
+        document.report(place, "record-size", message, f"write size = {size}")
+    return size
