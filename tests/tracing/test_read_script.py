@@ -14,6 +14,7 @@ import pytest
 from trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions, make_map
 
 from neutrino.probing.layout import record_dtype
+from neutrino.probing.model import DYNAMIC_CAP
 from neutrino.probing.read_layout import BEGIN, END, python_layout, replace_layout
 from neutrino.resources import tool_path
 from neutrino.tracing import Trace
@@ -32,22 +33,34 @@ def read() -> ModuleType:
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     sites = make_map("Sites", "array", "thread", {"at": "u64", "kind": "u8", "value": "f32"}, cap=2)
-    maps = [BLOCK_SCHED, sites, GMEM_BYTES]
+    blocks_of = make_map("Blocks", "array", "block", {"at": "u32"}, cap=3)
+    ends = make_map("Ends", "array", "block", {"at": "u16"})
+    grows = make_map("Grows", "array", "warp", {"at": "u64", "kind": "s8"}, cap=DYNAMIC_CAP)
+    threads_of = make_map("Threads", "array", "thread", {"value": "f64"}, cap=DYNAMIC_CAP)
+    maps = [BLOCK_SCHED, sites, blocks_of, grows, ends, threads_of, GMEM_BYTES]
     writer = TraceWriter(tmp_path / "Nov20_131500_1")
     writer.kernel(3, "_Z1kv", maps=maps)
     random = np.random.default_rng(7)
-    for blocks, threads in ((2, 48), (1, 33), (3, 32)):
+    for blocks, threads, cap in ((2, 48, 1), (1, 33, 4), (3, 32, 7)):
         warps = -(-threads // 32)
         values = {}
         for entry, slots in (
             (BLOCK_SCHED, blocks * warps),
             (sites, blocks * warps * 2 * 32),
+            (blocks_of, blocks * 3),
+            (grows, blocks * warps * cap),
+            (ends, blocks),
+            (threads_of, blocks * warps * cap * 32),
             (GMEM_BYTES, 32),
         ):
             raw = random.integers(0, 120, (slots, entry.size), np.uint8)
             values[entry.name] = raw.view(record_dtype(entry.fields, entry.size))
         values["Sites.counts"] = random.integers(0, 4, blocks * warps * 32)
-        writer.launch(3, (blocks, 1, 1), (threads, 1, 1), fill_regions(maps, blocks * warps, values))
+        values["Blocks.counts"] = random.integers(0, 5, blocks)
+        values["Grows.counts"] = random.integers(0, 9, blocks * warps)
+        values["Threads.counts"] = random.integers(0, 9, blocks * warps * 32)
+        regions = fill_regions(maps, warps, values, blocks=blocks, dynamic_cap=cap)
+        writer.launch(3, (blocks, 1, 1), (threads, 1, 1), regions, dynamic_cap=cap)
     return writer.write()
 
 
@@ -78,7 +91,8 @@ def test_it_reads_what_the_package_reads(read: ModuleType, trace: Path) -> None:
             for name in section["fields"]:
                 np.testing.assert_array_equal(ours[name], view.records[name])
                 np.testing.assert_array_equal(read.valid(header, section, ours)[name], view.valid()[name])
-            if section["cap"] > 1:
+            assert section["cap"] == view.cap
+            if section["counts"] is not None or view.counts is not None:
                 np.testing.assert_array_equal(section["counts"], view.counts)
 
 

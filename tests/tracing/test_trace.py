@@ -6,6 +6,7 @@ import contextlib
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from trace_writer import (
 
 from neutrino.errors import TraceError
 from neutrino.probing.layout import FRAME, LAUNCH, LaunchState, Reason, record_dtype
-from neutrino.probing.model import Level, Map, MapKind
+from neutrino.probing.model import DYNAMIC_CAP, Level, Map, MapKind
 from neutrino.tracing import Trace, find_traces, summarize
 
 
@@ -257,63 +258,89 @@ def maps(draw: st.DrawFn) -> list[Map]:
         kind = draw(st.sampled_from(["array", "sum"]))
         scalar = st.sampled_from(["u32", "s32", "u64", "s64"]) if kind == "sum" else SCALARS
         fields = {f"f{number}": draw(scalar) for number in range(draw(st.integers(1, 4)))}
-        cap = 1 if kind == "sum" else draw(st.integers(1, 3))
-        chosen.append(make_map(f"M{index}", kind, draw(st.sampled_from(["warp", "thread"])), fields, cap))
+        cap = 1 if kind == "sum" else draw(st.sampled_from([DYNAMIC_CAP, 1, 2, 3]))
+        chosen.append(make_map(f"M{index}", kind, draw(st.sampled_from(["block", "warp", "thread"])), fields, cap))
     return chosen
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(maps(), st.integers(1, 3), st.integers(1, 70), st.randoms(use_true_random=False))
-def test_regions_round_trip(tmp_path_factory, entries: list[Map], blocks: int, threads: int, random) -> None:  # type: ignore[no-untyped-def]
-    """What region_layout places, the views find: every record and count, slot by slot."""
-    warps = -(-threads // 32)
-    generator = np.random.default_rng(random.randrange(2**32))
-    values: dict[str, np.ndarray] = {}  # type: ignore[type-arg]
+def slots_of(entry: Map, blocks: int, warps: int) -> tuple[int, ...]:
+    return {
+        Level.BLOCK: (blocks,), Level.WARP: (blocks, warps), Level.THREAD: (blocks, warps, 32),
+    }[entry.level]  # fmt: skip
+
+
+def random_values(entries: list[Map], blocks: int, warps: int, cap: int, seed: int) -> dict[str, Any]:
+    """Records and counts of every map: [block][warp][k][lane], and the same without k."""
+    generator = np.random.default_rng(seed)
+    values: dict[str, Any] = {}
     for entry in entries:
-        lanes = (32,) if entry.level is Level.THREAD else ()
-        shape = (32,) if entry.kind is MapKind.SUM else (blocks, warps, entry.cap, *lanes)
+        slots = slots_of(entry, blocks, warps)
+        by_thread = entry.level is Level.THREAD
+        shape = (*slots[:-1], entry.cap or cap, 32) if by_thread else (*slots, entry.cap or cap)
+        shape = (32,) if entry.kind is MapKind.SUM else shape
         raw = generator.integers(0, 100, (*shape, entry.size), np.uint8)
-        values[entry.name] = (
-            raw.reshape(-1, entry.size).view(record_dtype(entry.fields, entry.size)).reshape(shape)
-        )
-        if entry.cap > 1:
-            values[f"{entry.name}.counts"] = generator.integers(0, 5, (blocks, warps, *lanes), np.uint32)
+        values[entry.name] = raw.reshape(-1, entry.size).view(record_dtype(entry.fields, entry.size)).reshape(shape)
+        if entry.cap != 1:
+            values[f"{entry.name}.counts"] = generator.integers(0, 5, slots, np.uint32)
+    return values
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(maps(), st.integers(1, 3), st.integers(1, 70), st.integers(1, 5), st.integers(0, 2**32 - 1))
+def test_regions_round_trip(tmp_path_factory, entries: list[Map], blocks: int, threads: int, cap: int, seed: int) -> None:  # type: ignore[no-untyped-def] # noqa: E501
+    """What region_layout places, the views find: every record and count, slot by slot, by each launch's own cap."""
+    warps = -(-threads // 32)
+    dynamic = any(entry.cap == DYNAMIC_CAP for entry in entries)
+    caps = (cap, cap, cap + 2) if dynamic else (0, 0, 0)
+    written = [random_values(entries, blocks, warps, own, seed + own) for own in caps]
     writer = TraceWriter(tmp_path_factory.mktemp("trace") / "t")
     writer.kernel(1, "k", maps=entries)
-    regions = fill_regions(entries, blocks * warps, values)
-    for _ in range(2):
-        writer.launch(1, (blocks, 1, 1), (threads, 1, 1), regions)
+    for own, values in zip(caps, written, strict=True):
+        regions = fill_regions(entries, warps, values, blocks=blocks, dynamic_cap=own)
+        writer.launch(1, (blocks, 1, 1), (threads, 1, 1), regions, dynamic_cap=own)
     trace = Trace(writer.write())
-    for launch in trace.kernels[0].launches():
+    for launch, own, values in zip(trace.kernels[0].launches(), caps, written, strict=True):
         for entry in entries:
             view = launch.maps[entry.name]
             for item in entry.fields:
                 np.testing.assert_array_equal(view.records[item.name], values[entry.name][item.name])
-            if entry.cap > 1:
-                np.testing.assert_array_equal(view.counts, values[f"{entry.name}.counts"])
-                saved = naive_valid(entry, blocks, warps, threads, values)
-                assert [tuple(row) for row in view.valid()[[f.name for f in entry.fields]].tolist()] == saved
-    (stack,) = trace.kernels[0].stacks()
+            if entry.cap == 1:
+                continue
+            counts = values[f"{entry.name}.counts"]
+            np.testing.assert_array_equal(view.counts, counts)
+            assert view.cap == (entry.cap or own)
+            saved, lost = naive(entry, view.cap, threads, values)
+            assert [tuple(row) for row in view.valid()[[f.name for f in entry.fields]].tolist()] == saved
+            assert (view.dropped, view.wanted) == (lost, counts.max())
+    stacks = list(trace.kernels[0].stacks())
+    assert len(stacks) == (2 if dynamic else 1)
     for entry in entries:
-        assert stack[entry.name].records.shape[0] == 2
+        assert stacks[0][entry.name].records.shape[0] == (2 if dynamic else 3)
         first = entry.fields[0].name
-        np.testing.assert_array_equal(stack[entry.name].records[first][1], values[entry.name][first])
+        np.testing.assert_array_equal(stacks[0][entry.name].records[first][1], written[1][entry.name][first])
+    for entry, summary in zip(entries, summarize(trace).kernels[0].maps, strict=True):
+        if entry.cap != 1:
+            assert summary.records == sum(
+                len(naive(entry, entry.cap or own, threads, values)[0])
+                for own, values in zip(caps, written, strict=True)
+            )
+            assert summary.caps == ((cap, cap + 2, cap + 2) if entry.cap == DYNAMIC_CAP else (entry.cap,) * 3)
 
 
-def naive_valid(entry: Map, blocks: int, warps: int, threads: int, values) -> list[tuple[object, ...]]:  # type: ignore[no-untyped-def]
-    rows = []
-    for block in range(blocks):
-        for warp in range(warps):
-            for k in range(entry.cap):
-                for lane in range(32) if entry.level is Level.THREAD else [None]:
-                    slot = (block, warp) if lane is None else (block, warp, lane)
-                    if lane is not None and warp * 32 + lane >= threads:
-                        continue
-                    if k < values[f"{entry.name}.counts"][slot]:
-                        index = (block, warp, k) if lane is None else (block, warp, k, lane)
-                        record = values[entry.name][index]
-                        rows.append(tuple(record[field.name].item() for field in entry.fields))
-    return rows
+def naive(entry: Map, cap: int, threads: int, values: dict[str, Any]) -> tuple[list[tuple[object, ...]], int]:
+    """The records that were saved, in the order of the axes, and how many saves there were beyond the cap."""
+    rows: dict[tuple[int, ...], tuple[object, ...]] = {}
+    lost = 0
+    for slot, count in np.ndenumerate(values[f"{entry.name}.counts"]):
+        # Lanes without a thread count nothing in a real launch, but have a slot.
+        lost += max(int(count) - cap, 0)
+        if entry.level is Level.THREAD and slot[1] * 32 + slot[2] >= threads:
+            continue
+        for k in range(min(int(count), cap)):
+            index = (*slot[:-1], k, slot[-1]) if entry.level is Level.THREAD else (*slot, k)
+            record = values[entry.name][index]
+            rows[index] = tuple(record[field.name].item() for field in entry.fields)
+    return [rows[index] for index in sorted(rows)], lost
 
 
 def test_launches_of_many_kernels_and_geometries_find_their_frames(tmp_path: Path) -> None:
