@@ -22,7 +22,7 @@ _CONTEXT = 24
 """Columns before the fault that stay in sight when a line is too long."""
 
 
-def print_diagnostics(diagnostics: Iterable[Diagnostic | str], stream: TextIO | None = None) -> None:
+def print_diagnostics(diagnostics: Iterable[Diagnostic], stream: TextIO | None = None) -> None:
     """Print faults and warnings, in colours on a terminal. stream: stderr by default; closed or full, nothing is said.
 
     The one way in which every command refuses a probe.
@@ -36,12 +36,9 @@ def print_diagnostics(diagnostics: Iterable[Diagnostic | str], stream: TextIO | 
             print(line, file=stream)
 
 
-def lines(diagnostics: Iterable[Diagnostic | str], *, colours: bool = False, width: int = _WIDTH) -> Iterator[str]:
+def lines(diagnostics: Iterable[Diagnostic], *, colours: bool = False, width: int = _WIDTH) -> Iterator[str]:
     """What is printed of each, line by line. width: columns that source lines are cut to."""
     for diagnostic in diagnostics:
-        if isinstance(diagnostic, str):
-            yield visible(diagnostic)
-            continue
         yield from _one(diagnostic, Painter(colours), width)
 
 

@@ -54,17 +54,31 @@ def compare(original: Sequence[str], probed: Sequence[str]) -> list[Line]:
         if place is None:
             lines.append(Line("-", text, number))
             continue
-        lines += [Line("+", _indented(new), number) for new in probed[position:place] if new.strip()]
+        lines += _added(lines, probed[position:place], number)
         lines.append(Line(" ", text, number))
         position = place + 1
-    lines += [Line("+", _indented(new), len(original)) for new in probed[position:] if new.strip()]
+    lines += _added(lines, probed[position:], len(original))
     return lines
 
 
-def _indented(text: str) -> str:
-    words = text.strip()
-    outer = words.endswith(":") or (words.startswith((".", "{", "}")) and not words.startswith(_INNER))
-    return words if outer or not words else f"    {words}"
+def _added(lines: Sequence[Line], texts: Sequence[str], number: int) -> list[Line]:
+    """What was put in behind lines. The first of it are as far in as what went away there, which they replace."""
+    gone = len(lines)
+    while gone and lines[gone - 1].mark == "-":
+        gone -= 1
+    replaced = [line.text for line in lines[gone:]]
+    added = []
+    for text in texts:
+        words = text.strip()
+        if not words:
+            continue
+        outer = words.endswith(":") or (words.startswith((".", "{", "}")) and not words.startswith(_INNER))
+        indent = "" if outer else "    "
+        if len(added) < len(replaced):
+            old = replaced[len(added)]
+            indent = old[: len(old) - len(old.lstrip())]
+        added.append(Line("+", f"{indent}{words}", number))
+    return added
 
 
 def hunks(lines: Sequence[Line], context: int = 3, *, first: int = 1) -> Iterator[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neutrino.cli.diagnostics import print_diagnostics
-from neutrino.errors import NeutrinoError
+from neutrino.errors import Diagnostic, ProbeError
 from neutrino.probing.model import ProbeSet
+from neutrino.probing.platforms import require_platform
 from neutrino.probing.toml import load_probes
 from neutrino.ptx.snippet import check_snippets
 
@@ -14,15 +15,34 @@ from neutrino.ptx.snippet import check_snippets
 def load(names: Sequence[str]) -> ProbeSet:
     """The probes of these names, to go into CUDA kernels; their warnings are printed.
 
-    Raises ProbeError with all faults, for ``print_diagnostics``; NeutrinoError for files that are not there, and for
-    probes in AMD's assembly.
+    Raises ProbeError with all faults, for ``print_diagnostics``; NeutrinoError for files that are not there.
     """
-    probes = load_probes(names)
-    if probes.platform != "cuda":
-        raise NeutrinoError(
-            f'{probes.file}: platform = "{probes.platform}": AMD\'s assembly is read and checked, but not put into '
-            "kernels yet"
-        )
-    check_snippets(probes)
-    print_diagnostics(probes.warnings)
+    probes, found = judge(names)
+    if probes is None or any(item.severity == "error" for item in found):
+        raise ProbeError(found)
+    require_platform(probes, "cuda")
+    print_diagnostics(found)
     return probes
+
+
+def judge(names: Sequence[str]) -> tuple[ProbeSet | None, list[Diagnostic]]:
+    """The probes of these names, None where a file cannot be read as such; and everything there is to say of them.
+
+    Snippets are judged as well where other things are wrong, so that a second run finds nothing new. Raises
+    NeutrinoError for files that are not there.
+    """
+    probes: ProbeSet | None = None
+    try:
+        probes = load_probes(names)
+        found, parts = list(probes.warnings), probes.parts or (probes,)
+    except ProbeError as error:
+        found, parts = list(error.diagnostics), error.partial
+    for part in parts:
+        if part.platform == "cuda":
+            try:
+                check_snippets(part)
+            except ProbeError as error:
+                known = {(item.file, item.line, item.column) for item in found if item.severity == "error"}
+                found += [item for item in error.diagnostics if (item.file, item.line, item.column) not in known]
+    files = list(dict.fromkeys(item.file for item in found))
+    return probes, sorted(found, key=lambda item: (files.index(item.file), item.line, item.column))

@@ -14,7 +14,7 @@ from neutrino.cli.diagnostics import document, print_diagnostics
 from neutrino.cli.probe_status import BAD_INPUT, DONE, Commands
 from neutrino.cli.streams import visible
 from neutrino.cli.table import count
-from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
+from neutrino.errors import Diagnostic, NeutrinoError
 
 if TYPE_CHECKING:
     from neutrino.probing.model import ProbeSet
@@ -69,22 +69,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(name: str) -> _Checked:
-    from neutrino.probing.toml import load_probes
-    from neutrino.ptx.snippet import check_snippets
+    from neutrino.cli.loading import judge
 
     try:
-        probes = load_probes([name])
-    except ProbeError as error:
-        return _Checked(error.diagnostics[0].file, None, list(error.diagnostics))
+        probes, found = judge([name])
     except NeutrinoError as error:
         return _Checked(name, None, [_unreadable(name, str(error))])
-    found: list[Diagnostic] = [item for item in probes.warnings if isinstance(item, Diagnostic)]
-    try:
-        if probes.platform == "cuda":
-            check_snippets(probes)
-    except ProbeError as error:
-        found = sorted([*found, *error.diagnostics], key=lambda item: (item.line, item.column))
-    return _Checked(probes.file, probes, found)
+    return _Checked(probes.file if probes else found[0].file, probes, found)
 
 
 def _unreadable(name: str, message: str) -> Diagnostic:

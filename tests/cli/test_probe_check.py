@@ -1,0 +1,171 @@
+"""``neutrino-probe check`` and ``list``: every file, every fault, in words and in JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neutrino.resources import shipped_probes
+
+from .conftest import ROOT, Probe
+
+SOUND = """\
+[map.Loads]
+type = "array"
+level = "thread"
+size = 16
+cap = 4
+data = { address = "u64", value = "u32", clock = "u32" }
+
+[probe.loads]
+position = "ld.global.f32"
+level = "thread"
+after = \"\"\"
+.reg .u32 %now;
+mov.u32 %now, %clock;
+SAVE [ Loads ] { ADDR, OUT, %now };
+\"\"\"
+"""
+PLACE = re.compile(r"(?P<file>[^:]+):(?P<line>\d+):(?P<column>\d+): (?P<severity>error|warning): .+?( \[[a-z-]+\])?")
+
+
+def checked(probe: Probe, *names: str) -> dict[str, Any]:
+    said = probe("check", *names, "--json")
+    assert said.err == ""
+    files = json.loads(said.out)["files"]
+    assert said.status == (0 if all(file["ok"] for file in files) else 2)
+    return {file["file"]: file for file in files}
+
+
+def test_a_sound_file_is_told_in_words_and_json(probe: Probe, tmp_path: Path) -> None:
+    (tmp_path / "loads.toml").write_text(SOUND)
+    said = probe("check", "loads.toml")
+    assert (said.status, said.err) == (0, "")
+    assert said.out.splitlines() == [
+        "loads.toml: sound: 1 probe, 1 map",
+        "  map Loads: up to 4 records of 16 bytes a thread: address u64, value u32, clock u32",
+        "  probe loads: after ld.global.f32, level thread, 1 instruction",
+    ]
+    assert probe("check", "-q", "loads.toml").out == ""
+    (file,) = checked(probe, "loads.toml").values()
+    assert file["platform"] == "cuda"
+    assert [(item["name"], item["position"], item["before"], item["after"]) for item in file["probes"]] == [
+        ("loads", "ld.global.f32", False, True)
+    ]
+    assert [(field["name"], field["offset"]) for field in file["maps"][0]["fields"]] == [
+        ("address", 0), ("value", 8), ("clock", 12)
+    ]  # fmt: skip
+
+
+def test_all_faults_of_all_files_are_said_at_once(probe: Probe, tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text(SOUND.replace("%clock;", "%clok;").replace("ADDR, OUT", "ADRR, OUT"))
+    (tmp_path / "two.toml").write_text(SOUND.replace("size = 16", "size = 12").replace('"thread"', '"wrap"', 1))
+    (tmp_path / "three.toml").write_text(SOUND)
+    said = probe("check", "one.toml", "two.toml", "three.toml", "nope.toml")
+    assert said.status == 2
+    places = [match for line in said.err.splitlines() if (match := PLACE.fullmatch(line))]
+    found = {(place["file"], int(place["line"])) for place in places if place["severity"] == "error"}
+    assert found == {("one.toml", 13), ("one.toml", 14), ("two.toml", 3), ("two.toml", 4)}
+    for place in places:
+        source = (tmp_path / place["file"]).read_text().splitlines()[int(place["line"]) - 1]
+        assert f"{place['line']:>5} | {source}" in said.err
+    assert "nope.toml: error: cannot read the probe file: No such file or directory" in said.err
+    assert "three.toml: sound" in said.out
+    files = checked(probe, "one.toml", "two.toml", "three.toml", "nope.toml")
+    assert [file["ok"] for file in files.values()] == [False, False, True, False]
+    from_json = {(name, item["line"]) for name, file in files.items() for item in file["diagnostics"] if item["line"]}
+    assert from_json == found
+    assert all(
+        item["source"][item["column"] - 1 :].strip() for name in ("one.toml", "two.toml")
+        for item in files[name]["diagnostics"]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[probe.x", "not TOML"),
+        (b"\xff\xfe\0", "is not UTF-8"),
+        (b"", "no [probe.NAME] in the file"),
+        (b"a = " + b"[" * 5000, "nested too deeply"),
+        (b"x = 1\n" * 3, ""),
+    ],
+)
+def test_what_is_no_probe_file_is_said(probe: Probe, tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "p.toml").write_bytes(content)
+    result = probe("check", "p.toml")
+    assert (result.status, result.out) == (2, "")
+    assert said in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("name", ["./", "nope", "/dev/null/x.toml", "./nope.py"])
+def test_what_cannot_be_read_is_said_of_the_file(probe: Probe, name: str) -> None:
+    result = probe("check", name)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"{name}: error: ")
+    assert len(result.err.splitlines()) == 1
+    assert checked(probe, name)[name]["diagnostics"][0]["code"] == "unreadable-file"
+
+
+def test_a_name_that_is_not_utf8_is_shown_with_escapes(probe: Probe, tmp_path: Path) -> None:
+    name = os.fsdecode(b"p\xff.toml")
+    (tmp_path / name).write_text(SOUND)
+    said = probe("check", name)
+    assert said.status == 0
+    assert said.out.startswith("p\\udcff.toml: sound")
+    assert checked(probe, name)[name]["ok"]
+
+
+def test_the_list_names_every_shipped_probe_with_what_its_file_says(probe: Probe) -> None:
+    said = probe("list")
+    assert (said.status, said.err) == (0, "")
+    document = {entry["name"]: entry for entry in json.loads(probe("list", "--json").out)["probes"]}
+    assert set(document) == set(shipped_probes())
+    for name, path in shipped_probes().items():
+        first = path.read_text().splitlines()[0]
+        assert first == f"# {document[name]['summary']}"
+        assert document[name]["summary"] in said.out
+        assert document[name]["file"] == str(path)
+    assert max(map(len, said.out.splitlines())) <= 120
+
+
+def test_it_starts_quickly() -> None:
+    command = [sys.executable, "-m", "neutrino.cli.probe", "list"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    took, bare = (
+        min(_time(argv, environment) for _ in range(3)) for argv in (command, [sys.executable, "-c", "pass"])
+    )
+    # 0.1 s is usual; the machine that runs this may be busy.
+    assert took - bare < 0.6
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import sys, neutrino.cli.probe; print(*sys.modules)"],
+        env=environment, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    assert not {"rich", "numpy", "neutrino.patch", "neutrino.probing.model", "difflib"} & set(loaded)
+
+
+def _time(argv: list[str], environment: dict[str, str]) -> float:
+    began = time.monotonic()
+    subprocess.run(argv, env=environment, stdout=subprocess.DEVNULL, check=True)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("command", ["check", "list", "sites", "show", "try"])
+def test_every_command_explains_itself(
+    probe: Probe, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        probe(command, "--help")
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"usage: neutrino-probe {command} ")
+    assert "--json" in said

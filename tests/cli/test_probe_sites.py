@@ -1,0 +1,284 @@
+"""``neutrino-probe sites`` and ``show``: what they say is held against the text itself and against other tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neutrino.errors import ToolMissingError
+from neutrino.toolchain import Assembler, find_assembler
+
+from .conftest import EXAMPLE, ROOT, Probe
+
+COUNT = """\
+[map.N]
+type = "sum"
+level = "thread"
+data = { n = "u64" }
+[probe.count]
+position = "POSITION"
+level = "thread"
+before = ".reg .u64 %n; add.u64 %n, %n, 1;"
+[probe.end]
+position = "kernel"
+level = "thread"
+after = "SAVE [ N ] { %n };"
+"""
+HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+NVCC = Path("/usr/local/cuda/bin/nvcc")
+
+
+def kernels(probe: Probe, *arguments: str | Path, status: int = 0) -> dict[str, dict[str, Any]]:
+    said = probe("sites", *arguments, "--json")
+    assert (said.status, said.err) == (status, "")
+    return {kernel["name"]: kernel for file in json.loads(said.out)["files"] for kernel in file["kernels"]}
+
+
+@pytest.fixture(scope="session")
+def saxpy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program's fatbin with line information, by nvcc."""
+    if not NVCC.is_file():
+        pytest.skip(f"no nvcc at {NVCC}")
+    out = tmp_path_factory.mktemp("saxpy") / "saxpy.fatbin"
+    source = ROOT / "examples" / "saxpy.cu"
+    subprocess.run([NVCC, "-lineinfo", "-arch=sm_90", "-fatbin", source, "-o", out], check=True)
+    return out
+
+
+@pytest.fixture(scope="session")
+def assembler() -> Assembler:
+    try:
+        return find_assembler()
+    except ToolMissingError as error:
+        pytest.skip(f"no ptxas: {error}")
+
+
+@pytest.mark.parametrize("pattern", ["ld.global", "st.global.f32", "add", "red"])
+def test_sites_are_the_lines_of_the_text_with_the_instruction(probe: Probe, tmp_path: Path, pattern: str) -> None:
+    (tmp_path / "count.toml").write_text(COUNT.replace("POSITION", pattern))
+    text = EXAMPLE.read_text().splitlines()
+    word = re.compile(rf"^\s*(@!?%\w+\s+)?{re.escape(pattern)}[.\s]")
+    expected = [number for number, line in enumerate(text, 1) if word.match(line)]
+    assert expected
+    found = []
+    for kernel in kernels(probe, "count.toml", EXAMPLE).values():
+        for site in kernel["sites"]:
+            assert site["instruction"] in text[site["line"] - 1]
+        numbered = [site for site in kernel["sites"] if site["probes"] == ["count"]]
+        assert [site["site"] for site in numbered] == list(range(len(numbered)))
+        found += [site["line"] for site in numbered]
+        assert kernel["by_probe"].get("count", 0) == len(numbered)
+    assert sorted(found) == expected
+    said = probe("sites", "count.toml", EXAMPLE)
+    rows = [line.split() for line in said.out.splitlines()]
+    assert sorted(int(row[1]) for row in rows if row[2:3] == ["count"]) == expected
+
+
+def test_source_lines_are_those_of_the_source(probe: Probe, saxpy: Path) -> None:
+    (kernel,) = kernels(probe, "gmem_bytes", saxpy).values()
+    source = (ROOT / "examples" / "saxpy.cu").read_text().splitlines()
+    memory = [site for site in kernel["sites"] if site["probes"] != ["total"]]
+    assert len(memory) == 3
+    for site in memory:
+        file, _, line = site["source"].partition(":")
+        assert file == "saxpy.cu"
+        assert "y[i] = " in source[int(line) - 1]
+    assert "saxpy.cu:" in probe("sites", "gmem_bytes", saxpy).out
+
+
+def test_kernels_without_a_site_are_told_with_the_reason(probe: Probe, tmp_path: Path) -> None:
+    text = COUNT.partition("[probe.end]")[0].replace("POSITION", "atom.shared")
+    (tmp_path / "count.toml").write_text(text.replace("add.u64 %n, %n, 1;", "SAVE [ N ] { %n };"))
+    said = probe("sites", "count.toml", EXAMPLE)
+    assert said.status == 3
+    assert "0 sites in 0 of 2 kernels" in said.out
+    assert "no instruction matches atom.shared: saxpy, sum" in " ".join(said.out.split())
+    assert {kernel["reason"] for kernel in kernels(probe, "count.toml", EXAMPLE, status=3).values()} == {"no-site"}
+
+
+def test_kernels_are_chosen_by_name(probe: Probe) -> None:
+    assert set(kernels(probe, "block_sched", EXAMPLE, "-k", "sax")) == {"saxpy"}
+    assert set(kernels(probe, "block_sched", EXAMPLE, "--filter", "sax")) == {"sum"}
+    said = probe("sites", "block_sched", EXAMPLE, "-k", "nope")
+    assert (said.status, said.out) == (3, "")
+    assert "no kernel of those asked for" in said.err
+
+
+def test_many_sites_are_counted_by_kernel_and_listed_when_asked(probe: Probe, tmp_path: Path) -> None:
+    loads = "ld.global.u32 %r, [%d];\n" * 50
+    body = f"{{ .reg .u32 %r; .reg .u64 %d; ld.param.u64 %d, [x];\n{loads}ret; }}\n"
+    names = [f"k{number}" for number in range(40)]
+    text = HEAD + "".join(f".visible .entry {name}(.param .u64 x)\n{body}" for name in names)
+    (tmp_path / "many.ptx").write_text(text)
+    said = probe("sites", "gmem_bytes", "many.ptx")
+    rows = [line.split() for line in said.out.splitlines()]
+    assert "2,040 sites in 40 of 40 kernels" in said.out
+    assert ["51", "1", "k0", "ld_global", "50,", "total", "1"] in rows
+    assert "… 15 more kernels with 765 sites" in said.out
+    assert len(rows) < 40
+    everything = probe("sites", "gmem_bytes", "many.ptx", "--all").out
+    assert all(f"\n{name}: 51 sites\n" in everything for name in names)
+    assert everything.count("ld.global.u32 %r, [%d]") == 2000
+
+
+def test_a_wheel_is_looked_into(probe: Probe, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "some.whl", "w") as wheel:
+        wheel.writestr("package/__init__.py", "")
+        wheel.writestr("package/kernels.ptx", EXAMPLE.read_text())
+    said = probe("sites", "block_sched", "some.whl")
+    assert said.status == 0
+    assert said.out.startswith("some.whl/package/kernels.ptx, sm_75:")
+    assert set(kernels(probe, "block_sched", "some.whl")) == {"saxpy", "sum"}
+
+
+@pytest.mark.parametrize("command", ["sites", "show"])
+@pytest.mark.parametrize(
+    ("content", "status", "said"),
+    [
+        (b"", 2, "file is empty"),
+        (bytes(range(256)), 2, "expected a fatbin container, a cubin, or PTX text"),
+        (b"\x50\xed\x55\xba\1\0\x10\0" + b"\xff" * 8, 2, "expected"),
+        (None, 2, "No such file or directory"),
+        (b"/", 0, "no device code found"),
+    ],
+)
+def test_what_holds_no_kernels_is_said(
+    probe: Probe, tmp_path: Path, command: str, content: bytes | None, status: int, said: str
+) -> None:
+    if content == b"/":
+        (tmp_path / "file").mkdir()
+    elif content is not None:
+        (tmp_path / "file").write_bytes(content)
+    result = probe(command, "block_sched", "file")
+    assert (result.status, result.out) == (status, "")
+    assert said in result.err
+    assert all(line.startswith("neutrino-probe: ") for line in result.err.splitlines())
+
+
+@pytest.mark.parametrize("command", ["sites", "show"])
+def test_a_vendors_library_is_left_alone(probe: Probe, tmp_path: Path, command: str) -> None:
+    (tmp_path / "libcublas.so.12").write_text(EXAMPLE.read_text())
+    result = probe(command, "block_sched", "libcublas.so.12")
+    assert (result.status, result.out) == (3, "")
+    assert "vendor-licensed library" in result.err
+
+
+def test_an_architecture_that_is_none_is_said(probe: Probe) -> None:
+    result = probe("sites", "block_sched", EXAMPLE, "--arch", "sm_9x")
+    assert (result.status, result.err) == (2, "neutrino-probe: --arch sm_9x: no architecture; write it as sm_90\n")
+
+
+@pytest.mark.parametrize("command", ["sites", "show"])
+def test_a_wrong_probe_is_shown_with_its_line(probe: Probe, tmp_path: Path, command: str) -> None:
+    (tmp_path / "count.toml").write_text(COUNT.replace("POSITION", "ld.global").replace("%n, 1", "%m, 1"))
+    result = probe(command, "count.toml", EXAMPLE)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith("count.toml:8:")
+    assert " ^~" in result.err
+
+
+def test_a_reader_that_has_enough_ends_it_quietly() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "neutrino.cli.probe", "show", "block_sched", EXAMPLE, "-k", "sum", "--text-only"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        if process.stdout is None or process.stderr is None:
+            raise OSError("no pipes")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+
+
+# Show
+
+
+def instructions(text: str) -> list[str]:
+    """Lines that say something: without comments, indentation and blank lines."""
+    stripped = (line.split("//")[0].strip() for line in text.splitlines())
+    return [line for line in stripped if line]
+
+
+@pytest.mark.parametrize("probes", [("block_sched",), ("gmem_bytes", "block_sched")])
+@pytest.mark.parametrize("kernel", ["saxpy", "sum"])
+def test_the_text_is_the_twins_and_comments(probe: Probe, probes: tuple[str, ...], kernel: str) -> None:
+    said = probe("show", *probes, EXAMPLE, "-k", kernel, "--text-only")
+    document = json.loads(probe("show", *probes, EXAMPLE, "-k", kernel, "--text-only", "--json").out)
+    assert (said.status, said.err) == (0, "")
+    assert instructions(said.out) == instructions(document["probed"])
+    assert document["original"] in EXAMPLE.read_text()
+    text = said.out.splitlines()
+    for site in document["sites"]:
+        # Each probe is named above what it put in before the instruction.
+        places = [number for number, line in enumerate(text) if line.strip() == f"{site['instruction']};"]
+        before = [line.strip() for place in places for line in text[max(0, place - 40) : place]]
+        assert site["instruction"].startswith(".entry") or any(
+            line.startswith("//") and f"{site['probe']}: " in line for line in before
+        )
+
+
+def test_the_difference_makes_the_twin_of_the_original(probe: Probe, tmp_path: Path, assembler: Assembler) -> None:
+    """By patch(1), in the file that was shown; and ptxas takes what comes out."""
+    if not shutil.which("patch"):
+        pytest.skip("patch is not on this machine")
+    said = probe("show", "gmem_bytes", EXAMPLE, "-k", "saxpy", "--diff")
+    command = ["patch", "-s", "-l", "-o", "out.ptx", str(EXAMPLE)]
+    done = subprocess.run(command, input=said.out, text=True, cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    patched = (tmp_path / "out.ptx").read_text()
+    whole = probe("show", "gmem_bytes", EXAMPLE, "-k", "saxpy", "--text-only").out
+    assert "\n".join(instructions(whole)) in "\n".join(instructions(patched))
+    cubin = assembler.assemble(patched, "sm_75")
+    assert cubin.resources["saxpy__neutrino"].registers == _registers(said.out)[1]
+
+
+def test_registers_are_those_of_the_assembler(probe: Probe, assembler: Assembler) -> None:
+    said = probe("show", "block_sched", EXAMPLE, "-k", "saxpy", "--arch", "sm_90")
+    assembled = assembler.assemble(EXAMPLE.read_bytes(), "sm_90")
+    assert _registers(said.out)[0] == assembled.resources["saxpy"].registers
+    facts = json.loads(probe("show", "block_sched", EXAMPLE, "-k", "saxpy", "--arch", "sm_90", "--json").out)
+    assert _registers(said.out) == (facts["registers"]["original"], facts["registers"]["twin"])
+
+
+def _registers(text: str) -> tuple[int, int]:
+    match = re.search(r"^// registers (\d+) → (\d+)", text, re.MULTILINE)
+    assert match is not None
+    return int(match[1]), int(match[2])
+
+
+def test_code_by_nvcc_is_shown_alike(probe: Probe, saxpy: Path) -> None:
+    """Its lines are not indented, and inserted code moves them."""
+    said = probe("show", "gmem_bytes", saxpy, "--diff", "--text-only")
+    assert said.status == 0
+    lines = said.out.splitlines()
+    above = [lines[place - 2] for place, line in enumerate(lines) if line == " ld.global.f32 %f2, [%rd6];"]
+    assert above == ["+    // ld_global: before ld.global"]
+    gone = [line for line in lines if line.startswith("-") and not line.startswith("---")]
+    assert len(gone) == 2
+
+
+def test_several_kernels_are_named(probe: Probe) -> None:
+    said = probe("show", "block_sched", EXAMPLE)
+    assert (said.status, said.out) == (2, "")
+    assert [line.split(": ")[1].strip() for line in said.err.splitlines()[1:]] == ["saxpy", "sum"]
+
+
+def test_the_whole_name_wins_over_names_that_hold_it(probe: Probe, tmp_path: Path) -> None:
+    body = "() { ret; }\n"
+    (tmp_path / "k.ptx").write_text(f"{HEAD}.visible .entry k{body}.visible .entry kk{body}")
+    assert json.loads(probe("show", "block_sched", "k.ptx", "-k", "k", "--json").out)["kernel"] == "k"
+    assert probe("show", "block_sched", "k.ptx", "-k", "k*").status == 2
+
+
+def test_a_kernel_that_cannot_be_probed_is_said_why(probe: Probe, tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(f"{HEAD}.address_size 32\n.visible .entry k() {{ ret; }}\n")
+    said = probe("show", "block_sched", "k.ptx")
+    assert (said.status, said.out) == (3, "")
+    assert said.err == "neutrino-probe: k: unsupported: .address_size is 32, not 64\n"
