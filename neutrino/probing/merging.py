@@ -32,6 +32,10 @@ def merge(parts: Sequence[ProbeSet]) -> ProbeSet:
         renamed = {}
         own = {register.name for register in part.registers}
         for register in part.registers:
+            if part.platform != "cuda":
+                # Of AMD's assembly each probe has registers of its own under the same names.
+                registers.setdefault(register.name, register)
+                continue
             name = _free(register.name, registers, own)
             renamed[register.name] = name
             registers[name] = replace(register, name=name)

@@ -178,6 +178,11 @@ def parse_declaration(statement: Statement) -> tuple[list[Declaration], list[Fau
     return declarations, faults
 
 
+def bits_of(kind: str) -> int:
+    """Bits of a register of one of ``REGISTER_TYPES``."""
+    return {"pred": 1, "f16x2": 32}.get(kind) or int(kind[1:])
+
+
 def initial_bits(kind: str, word: str) -> int | None:
     """The bits of a register of a type whose value is written so, as an unsigned number; None: it is no such value.
 
@@ -190,7 +195,7 @@ def initial_bits(kind: str, word: str) -> int | None:
     if not match or len(word) > _LONGEST_INTEGER:
         return None
     value = int(word, 0)
-    bits = {"pred": 1, "f16x2": 32}.get(kind) or int(kind[1:])
+    bits = bits_of(kind)
     lowest = -(1 << (bits - 1)) if kind[0] in "sb" else 0
     highest = (1 << (bits - 1)) - 1 if kind[0] == "s" else (1 << bits) - 1
     return value % (1 << bits) if lowest <= value <= highest else None

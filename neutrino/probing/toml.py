@@ -28,7 +28,8 @@ from neutrino.resources import shipped_probes
 PLATFORMS = ("cuda", "hip")
 """Whose assembly snippets may be in."""
 
-_TOP_KEYS = ("platform", "map", "probe", "analyze_hook", "callback", "CALLBACK")
+TOP_KEYS = ("platform", "map", "probe", "analyze_hook", "callback", "CALLBACK")
+"""What stands at the top of a file; any other table there is a probe of the older dialect."""
 _PROBE_KEYS = ("position", "pos", "level", "lanes", "before", "after", "register")
 _OLDER_KEYS = ("position", "pos", "datamodel", "level", "lanes", "before", "after", "register")
 _REGISTER_FILES = ("sgpr", "vgpr")
@@ -217,12 +218,12 @@ class _Reader:
         for name, table in self._tables("probe"):
             yield _Entry(name, ("probe", name), table, older=False)
         for name, value in self._document.tables.items():
-            if name in _TOP_KEYS:
+            if name in TOP_KEYS:
                 continue
             if isinstance(value, dict) and older_dialect.KEYS & set(value):
                 yield _Entry(name, (name,), value, older=True)
             else:
-                self._document.unknown_key((name,), _TOP_KEYS)
+                self._document.unknown_key((name,), TOP_KEYS)
 
     # Probes
 
