@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from neutrino.tracing.manifest import Assembly, Retargeted, Spills
 from neutrino.tracing.summary import KernelSummary, MapSummary
 
 DONE, BAD_INPUT, NOTHING = 0, 2, 3
+_SITES = 10
+"""Sites of a map that are shown without --all."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--wide", action="store_true", help="whole kernel names")
-    parser.add_argument("--all", action="store_true", help="list kernels that were never launched, too")
+    parser.add_argument("--all", action="store_true", help="list kernels that were never launched, too, and every site")
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     return parser
 
@@ -191,6 +194,7 @@ class _Report:
             what += f", {entry.dropped:,} dropped"
         self.console.print(f"  {entry.name}: {what}")
         if not entry.fields:
+            self._sites(entry)
             return
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column("    field", overflow="fold")
@@ -205,6 +209,23 @@ class _Report:
                 values.append(field.total)
             table.add_row(f"    {field.name}", *(_number(value) for value in values))
         self.console.print(table)
+        self._sites(entry)
+
+    def _sites(self, entry: MapSummary) -> None:
+        shown = entry.sites if self.every else entry.sites[:_SITES]
+        if not shown:
+            return
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for title in ("    site", "records"):
+            table.add_column(title, justify="right")
+        table.add_column("place", overflow="fold")
+        table.add_column("instruction", overflow="fold")
+        for site in shown:
+            instruction = visible(site.instruction) or "not in the manifest"
+            table.add_row(f"    {site.number}", f"{site.records:,}", visible(site.place), instruction)
+        self.console.print(table)
+        if len(shown) < len(entry.sites):
+            self.console.print(f"    and {_count(len(entry.sites) - len(shown), 'site', 'sites')} more (--all)")
 
     def _not_probed(self, summary: TraceSummary) -> None:
         rows = [row for row in summary.not_probed if row.launches or self.every]
@@ -230,7 +251,9 @@ class _Report:
 
 def _caps(entry: MapSummary) -> str:
     least, most, _ = entry.caps
-    return f"{entry.cap}" if not entry.is_dynamic else f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    if not entry.is_dynamic:
+        return str(entry.cap)
+    return f"{least:,}" if least == most else f"{least:,}–{most:,}"
 
 
 def _retargeted(retargeted: Retargeted) -> str:
@@ -342,6 +365,7 @@ def _map_document(entry: MapSummary) -> dict[str, Any]:
             }
             for field in entry.fields
         ],
+        "sites": [asdict(site) for site in entry.sites],
     }
 
 

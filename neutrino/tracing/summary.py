@@ -4,7 +4,7 @@ probed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,12 +35,26 @@ class FieldSummary:
 
 
 @dataclass(frozen=True)
+class SiteSummary:
+    """Records of one site, of a map with a field ``site``. number: what the field holds.
+
+    place: the source line as ``file.cu:42``, else ``PTX line 7``. place, instruction: "" where the manifest has no such
+    site.
+    """
+
+    number: int
+    records: int
+    place: str
+    instruction: str
+
+
+@dataclass(frozen=True)
 class MapSummary:
     """One map over all launches whose data are there. records: valid ones; dropped: saves beyond the cap.
 
     cap: records a slot, or ``DYNAMIC_CAP``. caps: the least and the most of the launches, and the last launch's; all 0
     without launches. wanted: saves of the fullest slot, 0 for a map without counts. fields: empty when there is no
-    record.
+    record; of a field ``site`` in an array map there is none, but sites, those with most records first.
     """
 
     name: str
@@ -52,6 +66,7 @@ class MapSummary:
     records: int
     dropped: int
     fields: tuple[FieldSummary, ...]
+    sites: tuple[SiteSummary, ...] = ()
 
     @property
     def is_dynamic(self) -> bool:
@@ -155,7 +170,8 @@ def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
             slots[name].dropped += view.dropped
             for field in view.map.fields:
                 columns[name][field.name].append(valid[field.name])
-    return tuple(_summarize_map(entry, columns[entry.name], slots[entry.name]) for entry in maps)
+    sites = kernel.manifest.sites if kernel.manifest else ()
+    return tuple(_summarize_map(entry, columns[entry.name], slots[entry.name], sites) for entry in maps)
 
 
 @dataclass
@@ -167,14 +183,20 @@ class _Slots:
     dropped: int
 
 
-def _summarize_map(entry: Map, columns: dict[str, list[Array]], slots: _Slots) -> MapSummary:
+def _summarize_map(
+    entry: Map, columns: dict[str, list[Array]], slots: _Slots, sites: Sequence[dict[str, Any]]
+) -> MapSummary:
     fields = []
+    by_site: tuple[SiteSummary, ...] = ()
     records = 0
     for field in entry.fields:
         pieces = columns[field.name]
         values = np.concatenate(pieces) if pieces else np.empty(0)
         records = len(values)
         if not records:
+            continue
+        if field.name == "site" and entry.kind is MapKind.ARRAY and values.dtype.kind in "ui":
+            by_site = _summarize_sites(values, sites)
             continue
         middle = np.partition(values, (records - 1) // 2)[(records - 1) // 2]
         total = _exact_sum(values) if entry.kind is MapKind.SUM else None
@@ -185,8 +207,20 @@ def _summarize_map(entry: Map, columns: dict[str, list[Array]], slots: _Slots) -
         )
     caps = (min(slots.caps), max(slots.caps), slots.caps[-1]) if slots.caps else (0, 0, 0)
     return MapSummary(
-        entry.name, entry.kind, entry.level, entry.cap, caps, slots.wanted, records, slots.dropped, tuple(fields)
-    )
+        entry.name, entry.kind, entry.level, entry.cap, caps, slots.wanted, records, slots.dropped, tuple(fields),
+        by_site,
+    )  # fmt: skip
+
+
+def _summarize_sites(values: Array, sites: Sequence[dict[str, Any]]) -> tuple[SiteSummary, ...]:
+    # Several probes at one instruction have rows of one number.
+    known = {site["site"]: site for site in reversed(sites) if isinstance(site.get("site"), int)}
+    rows = []
+    for number, records in zip(*np.unique(values, return_counts=True), strict=True):
+        site = known.get(int(number), {})
+        place = str(site.get("source") or (f"PTX line {site['line']}" if "line" in site else ""))
+        rows.append(SiteSummary(int(number), int(records), place, str(site.get("instruction", ""))))
+    return tuple(sorted(rows, key=lambda row: (-row.records, row.number)))
 
 
 def _exact_sum(values: Array) -> int:
