@@ -27,7 +27,7 @@ from neutrino.probing.model import DYNAMIC_CAP, Field, Level, Map, MapKind, Prob
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.instruction import split_operands
 from neutrino.ptx.module import TYPE_BYTES
-from neutrino.ptx.snippet_forms import need
+from neutrino.ptx.snippet_forms import hidden_arithmetic, need
 
 HELPER = re.compile(
     r"(?<![\w%$.])(?P<name>OUT|IN[1-9]|ADDR|BYTES|OPS|PRED|LANES|SITE)(?:\.(?P<element>[xyzw]|\d{1,3}))?\b", re.ASCII
@@ -59,13 +59,12 @@ _MACHINE_TYPE = {
 }
 
 
-def machine_mnemonic(opcode: str) -> str | None:
-    """The SASS mnemonic (``FMUL``, ``HADD2`` …) of a floating-point add, multiply or fused instruction, else
-    None."""
+def machine_arithmetic(opcode: str) -> tuple[str, ...]:
+    """The floating-point sums, products and fused forms (``FMUL``, ``HADD2`` …) that ptxas makes of an instruction."""
     parts = opcode.split(".")
     verb = _MACHINE_VERB.get(parts[0])
     kind = _MACHINE_TYPE.get(parts[-1])
-    return kind[0] + verb + kind[1] if verb and kind else None
+    return (kind[0] + verb + kind[1],) if verb and kind else hidden_arithmetic(opcode)
 
 
 def bits(register_type: str) -> int:
@@ -269,8 +268,7 @@ class Emission:
 
     def count_arithmetic(self, opcode: str) -> None:
         """Count one floating-point instruction of ours for the comparison of machine code."""
-        mnemonic = machine_mnemonic(opcode)
-        if mnemonic is not None:
+        for mnemonic in machine_arithmetic(opcode):
             self.arithmetic[mnemonic] = self.arithmetic.get(mnemonic, 0) + 1
 
     def snippet(

@@ -32,8 +32,8 @@ _FAR = 64
 """Lines behind a statement's first in which its words are looked for."""
 _PACKED = frozenset({"f16", "f16x2", "bf16", "bf16x2", "u16x2", "s16x2"})
 """Types without immediates."""
-_REGISTERS = {"bf16": "b16", "bf16x2": "b32", "u16x2": "b32", "s16x2": "b32"}
-"""The register types of those that have none of their own (PTX ISA 9.0, 9.7.4)."""
+_REGISTERS = {"bf16": "b16", "bf16x2": "b32", "u16x2": "b32", "s16x2": "b32", "tf32": "b32"}
+"""The only register type of those that have none of their own (PTX ISA 9.0, 5.2.3)."""
 _MANY_NAMES = 2000
 """So many registers are not compared with a misspelt word."""
 
@@ -408,7 +408,8 @@ def _fits(register: str, wanted: str, relaxed: bool = False) -> bool:
     """Type checking of PTX ISA 9.0, 9.4: sizes equal, float and integer apart, bits with all."""
     if register == "pred" or wanted == "pred":
         return register == wanted
-    wanted = _REGISTERS.get(wanted, wanted)
+    if wanted in _REGISTERS:
+        return register == _REGISTERS[wanted]
     same_class = "b" in (register[0], wanted[0]) or (register[0] == "f") == (wanted[0] == "f")
     if not same_class or ("f16x2" in (register, wanted) and "f32" in (register, wanted)):
         return False

@@ -6,7 +6,7 @@ import functools
 import re
 from dataclasses import dataclass
 
-from neutrino.ptx.snippet_table import FORMS, NEWER_FORMS, Need
+from neutrino.ptx.snippet_table import ARITHMETIC, FORMS, NEWER_FORMS, Need
 
 TYPE = re.compile(r"pred|[busf](?:8|16|32|64)|b?f16(?:x2)?|[us]16x2|tf32", re.ASCII)
 """A modifier that is a type."""
@@ -66,6 +66,16 @@ def need(text: str) -> Need | None:
     match = _OPCODE.match(text)
     found = find_form(match[1]) if match else None
     return found[0].need if found else None
+
+
+@functools.cache
+def hidden_arithmetic(opcode: str) -> tuple[str, ...]:
+    """Floating-point machine instructions (``FADD`` …) that an opcode becomes though it is not called after them."""
+    name, *modifiers = opcode.split(".")
+    for other, words, found in ARITHMETIC:
+        if other == name and Form(other, words, (), None).types(modifiers) is not None:
+            return found
+    return ()
 
 
 def is_collective(text: str) -> bool:

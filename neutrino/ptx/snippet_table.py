@@ -145,32 +145,31 @@ FORMS: dict[str, tuple[Form, ...]] = {
         ("isspacep", "global|local|shared|const", "=p u64"),
         ("cvt", f"u8|s8|{_INTS} u8|s8|{_INTS}", "=T S"),
         *(("cvt", f"sat {into} {of}", "=T S") for into, of in _SATURATING),
-        ("cvt", "pack sat u16|s16 s32", "=b32 s s"),
-        ("cvt", "pack sat u8|s8 s32 b32", "=b32 s s b32"),
+        ("cvt", "pack sat u16|s16 s32", "=u32 s s"),
+        ("cvt", "pack sat u8|s8 s32 b32", "=u32 s s b32"),
         ("cvt", f"{_ROUND} f32|f64 u8|s8|{_INTS}", "=T S"),
         ("cvt", f"{_ROUND} f16 u8|s8|{_INTS}", "=T S"),
         ("cvt", f"{_ROUND_TO_INT} sat? u8|s8|{_INTS} f64", "=T S"),
         ("cvt", f"{_ROUND_TO_INT} ftz? sat? u8|s8|{_INTS} f32", "=T S"),
         ("cvt", f"{_ROUND_TO_INT} u8|s8|{_INTS} f16", "=T S"),
-        ("cvt", f"{_ROUND_TO_INT} ftz? sat? f32 f32", "=T S"),
-        ("cvt", f"{_ROUND_TO_INT} sat? f64 f64", "=T S"),
-        ("cvt", "ftz? sat f32 f32", "=T S"),
-        ("cvt", f"{_ROUND} ftz? sat? f32 f64", "=T S"),
-        ("cvt", "ftz? sat? f64 f32", "=T S"),
-        ("cvt", "ftz? sat? f32 f16", "=T S"),
-        ("cvt", "sat? f64 f16", "=T S"),
-        ("cvt", f"{_ROUND} ftz? sat? f16 f32", "=T S"),
-        ("cvt", f"{_ROUND} sat? f16 f64", "=T S"),
+        ("cvt", f"{_ROUND_TO_INT} ftz? f32 f32", "=T S"),
+        ("cvt", f"{_ROUND_TO_INT} f64 f64", "=T S"),
+        ("cvt", f"{_ROUND} f32 f64", "=T S"),
+        ("cvt", "f64 f32", "=T S"),
+        ("cvt", "ftz? f32 f16", "=T S"),
+        ("cvt", "f64 f16", "=T S"),
+        ("cvt", f"{_ROUND} f16 f32", "=T S"),
+        ("cvt", f"{_ROUND} f16 f64", "=T S"),
     ),
     # A collective waits for the lanes of its mask. Those of LANES are at this place already, and run straight
     # through to it, so that it cannot wait for what does not come.
     "9.7.13 parallel synchronisation": (
         ("activemask", "b32", "=t"),
-        ("match", "any sync b32|b64", "=b32 t lanes"),
-        ("match", "all sync b32|b64", "=b32|p? t lanes"),
+        ("match", "any sync b32|b64", "=u32 t lanes"),
+        ("match", "all sync b32|b64", "=u32|p? t lanes"),
         ("vote", "sync all|any|uni pred", "=p p lanes"),
         ("vote", "sync ballot b32", "=t p lanes"),
-        ("shfl", "sync idx|up|down|bfly b32", "=t|p? t u32 u32 lanes"),
+        ("shfl", "sync idx|up|down|bfly b32", "=t|p? t b32 b32 lanes"),
     ),
 }
 """What every target from ``SINCE_ALL`` on knows."""
@@ -197,13 +196,13 @@ NEWER_FORMS: dict[Need, tuple[Form, ...]] = {
         ("neg", _BF16, "=t t"),
         ("cvt", "rn|rz relu? bf16 f32", "=t s"),
         ("cvt", "rn|rz relu? bf16x2|f16x2 f32", "=t s s"),
-        ("cvt", "rna tf32 f32", "=b32 s"),
+        ("cvt", "rna tf32 f32", "=t s"),
         ("redux", "sync add|min|max u32|s32", "=t t lanes"),
-        ("redux", "sync and|or|xor b32", "=t t lanes"),
+        ("redux", "sync and|or|xor b32", "=u32 u32 lanes"),
     ),
     ((7, 1), 80): (("cvt", "f32 bf16", "=t s"),),
     ((7, 6), 75): (
-        ("bmsk", "clamp|wrap b32", "=t u32 u32"),
+        ("bmsk", "clamp|wrap b32", "=u32 u32 u32"),
         ("szext", "clamp|wrap u32|s32", "=t t u32"),
     ),
     ((7, 8), 75): (("isspacep", "param|shared::cta", "=p u64"),),
@@ -225,6 +224,26 @@ NEWER_FORMS: dict[Need, tuple[Form, ...]] = {
     ),
 }
 """The lowest target that knows them → more forms (all of 9.7). Kernels for older ones are not probed with these."""
+
+ARITHMETIC: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("rcp", "approx f32", ("FMUL", "FMUL")),
+    ("sqrt", "approx f32", ("FMUL", "FMUL")),
+    ("rsqrt", "approx f32", ("FMUL", "FMUL")),
+    ("ex2", "approx f32", ("FMUL", "FMUL")),
+    ("lg2", "approx f32", ("FMUL", "FADD")),
+    ("sin", "approx ftz? f32", ("FMUL",)),
+    ("cos", "approx ftz? f32", ("FMUL",)),
+    ("abs", "ftz f32", ("FADD",)),
+    ("neg", "ftz f32", ("FADD",)),
+    ("abs", "ftz f16", ("HADD2",)),
+    ("neg", "ftz f16", ("HADD2",)),
+    ("abs", "ftz f16x2", ("HADD2", "HADD2")),
+    ("neg", "ftz f16x2", ("HADD2", "HADD2")),
+    ("cvt", "rmi ftz sat? s64 f32", ("FMUL",)),
+    ("cvt", "rpi ftz sat? s64|u64 f32", ("FMUL",)),
+)
+"""Opcode and modifiers → the sums and products of floating-point numbers that ``ptxas`` 13.0 makes of them, sm_75 to
+sm_120, beside those that are called so in PTX."""
 
 FORBIDDEN: dict[str, str] = {
     **dict.fromkeys(
