@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import signal
 import stat
@@ -25,6 +26,7 @@ from neutrino.loader.listener import Settings, start_listener
 from neutrino.loader.scripts import NO_SCRIPTS, Scripts
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
+from neutrino.probing.writing import trace_text
 from neutrino.resources import tool_path
 from neutrino.toolchain import assembler_identity, cache_root
 
@@ -223,9 +225,10 @@ def _check_writable(what: str, folder: Path) -> None:
 
 
 def _keep_probes(cache: Path, probes: ProbeSet) -> Path:
-    """The probes' source as a file that outlives this process: hooked processes copy it into their traces."""
-    path = private_folder(cache / "probes") / f"{probes.digest}.toml"
-    data = probes.source.encode()
+    """The probes as a file that outlives this process: hooked processes copy it into their traces."""
+    data = trace_text(probes).encode()
+    # Not by what the probes mean: sets of one meaning differ in their scripts.
+    path = private_folder(cache / "probes") / f"{hashlib.sha256(data).hexdigest()}.toml"
     # Most runs find it: a cache that is full, or read only by now, still serves them.
     if read_private(path) != data:
         write_private(path, data)

@@ -201,7 +201,19 @@ def test_the_program_ends_without_them(bench: Bench, home: Path) -> None:
     (home / "go").touch()
     assert soon(lambda: "analysed" in log(trace))
     (data,) = trace.glob("result/*.bin")
-    assert log(trace).splitlines() == [f"callback {data}", "analysed [20]"]
+    *calls, last = log(trace).splitlines()
+    assert set(calls) == {f"callback {data}"}
+    assert last == "analysed [20]"
+    # The trace names them, so that they can be run again.
+    report = subprocess.run(
+        [sys.executable, "-m", "neutrino.cli.report", "--analyze", "--json", str(trace)],
+        capture_output=True, text=True, timeout=60, check=False, env=environment(home),
+    )  # fmt: skip
+    assert (report.returncode, report.stderr) == (
+        0, f"neutrino-report: {trace}: ran {reads}, {waits}; see {trace / 'analyze.log'}\n"
+    )  # fmt: skip
+    assert json.loads(report.stdout)["traces"][0]["complete"]
+    assert log(trace).splitlines() == [*calls, last, f"callback {data}", last]
 
 
 def test_a_killed_program_and_each_of_two_are_analysed(bench: Bench, home: Path) -> None:
