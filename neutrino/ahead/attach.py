@@ -16,8 +16,9 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
@@ -94,21 +95,71 @@ def attach(source: Path, target: Path, section: Sequence[bytes | memoryview], au
     file was changed since, that is the original. Target appears complete or not at all; it may be source. Permissions
     are source's. Raises PatchError when source can carry no section, FormatError when it is damaged, OSError.
     """
-    if not auxiliary or "\0" in auxiliary:
-        raise PatchError(str(source), f"DT_AUXILIARY cannot be {auxiliary!r}")
-    with mapped(source) as (descriptor, data), ThreadPoolExecutor(1) as pool:
-        elf = Elf(data, str(source))
-        original = read_original(elf)
-        known = original is not None and _is_as_written(elf, original) and is_unchanged(descriptor, len(data), original)
-        if original is None or not known:
-            original = Original(len(data), b"", ())
-        hashing = pool.submit(digest, descriptor, original.size) if not known else None
-        with written_aside(target, stat.S_IMODE(os.fstat(descriptor).st_mode)) as new:
-            copy_original(descriptor, new, original)
-            view = memoryview(mmap.mmap(new, original.size, access=mmap.ACCESS_READ))
-            plan = _Plan(Elf(view, str(source)), section, auxiliary)
-            plan.write(new, hashing.result() if hashing else original.digest)
-            return plan.attachment
+    with begun(source, target) as attaching:
+        attaching.start()
+        return attaching.finish(section, auxiliary)
+
+
+@contextmanager
+def begun(source: Path, target: Path) -> Iterator[Attaching]:
+    """As attach, in two steps: what does not need the section goes on in threads while it is made.
+
+    Target appears at the end of the block, if it was finished by then. Raises as attach.
+    """
+    with (
+        mapped(source) as (descriptor, data),
+        suppress(_UnfinishedError),
+        written_aside(target, stat.S_IMODE(os.fstat(descriptor).st_mode)) as new,
+        # Its threads end before what they write to is closed.
+        ThreadPoolExecutor(2) as pool,
+    ):
+        attaching = Attaching(Elf(data, str(source)), descriptor, new, pool)
+        yield attaching
+        if not attaching.is_finished:
+            raise _UnfinishedError
+
+
+class _UnfinishedError(Exception):
+    """There is nothing to write."""
+
+
+class Attaching:
+    """An attachment under way: the original is copied and its checksum taken."""
+
+    def __init__(self, elf: Elf, source: int, new: int, pool: ThreadPoolExecutor) -> None:
+        self._elf = elf
+        self._source = source
+        self._new = new
+        self._pool = pool
+        self._copying: Future[Original] | None = None
+        self.is_finished = False
+
+    def start(self) -> None:
+        """Begin to copy. From here on this process has threads."""
+        self._copying = self._pool.submit(self._copy)
+
+    def _copy(self) -> Original:
+        """Copy the original; return it with its checksum."""
+        size = len(self._elf.data)
+        original = read_original(self._elf)
+        if original is not None and _is_as_written(self._elf, original) and is_unchanged(self._source, size, original):
+            copy_original(self._source, self._new, original)
+            return original
+        hashing = self._pool.submit(digest, self._source, size)
+        copy_original(self._source, self._new, Original(size, b"", ()))
+        return Original(size, hashing.result(), ())
+
+    def finish(self, section: Sequence[bytes | memoryview], auxiliary: str) -> Attachment:
+        """Put the section into the copy, once that is complete."""
+        file = self._elf.file
+        if not auxiliary or "\0" in auxiliary:
+            raise PatchError(file, f"DT_AUXILIARY cannot be {auxiliary!r}")
+        original = (self._copying or self._pool.submit(self._copy)).result()
+        view = memoryview(mmap.mmap(self._new, original.size, access=mmap.ACCESS_READ))
+        plan = _Plan(Elf(view, file), section, auxiliary)
+        plan.write(self._new, original.digest)
+        self.is_finished = True
+        return plan.attachment
 
 
 def _is_as_written(elf: Elf, original: Original) -> bool:

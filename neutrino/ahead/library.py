@@ -7,13 +7,13 @@ import json
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from neutrino import __version__
-from neutrino.ahead.attach import attach
+from neutrino.ahead.attach import begun
 from neutrino.ahead.carrier import why_not_file
 from neutrino.ahead.making import Made, Settings, Task, maker
 from neutrino.ahead.report import KernelReport, Report
@@ -26,7 +26,6 @@ from neutrino.errors import PatchError
 from neutrino.fatbin import Container, read_file
 from neutrino.loader.driver import machine_archs
 from neutrino.numerics import FIRST_ARCHITECTURE
-from neutrino.probing.writing import trace_text
 from neutrino.resources import tool_path
 from neutrino.source import Device
 
@@ -85,11 +84,13 @@ def patch_file(
     containers = read_file(source)
     plan = make_plan(containers, archs or _machine_archs(settings.device), settings.device, settings.emit)
     folder = target.parent if target is not None else None
-    with tempfile.TemporaryFile(dir=folder, prefix=".neutrino-") as spool:
+    with contextlib.ExitStack() as stack:
+        spool = stack.enter_context(tempfile.TemporaryFile(dir=folder, prefix=".neutrino-"))
+        attaching = stack.enter_context(begun(source, target)) if target is not None and plan.targets else None
         work = _Work(source, settings, plan, containers, spool if target is not None else None)
-        work.run(jobs or os.cpu_count() or 1, progress)
+        work.run(jobs or os.cpu_count() or 1, progress, attaching.start if attaching is not None else lambda: None)
         report = work.report(tuple(names))
-        if target is None or not report.probed:
+        if attaching is None or not report.probed:
             return report
         # Without the names of files: they are not the copy's own, and patched again it is what patching once gives.
         inside = {name: value for name, value in report.document().items() if name not in ("input", "output")}
@@ -99,11 +100,11 @@ def patch_file(
             work.entries(spool),
             names=" ".join(names),
             maker=__version__,
-            probes=trace_text(settings.probes).encode(),
+            probes=settings.probes.source.encode(),
             reader=tool_path("read.py").read_bytes(),
             report=json.dumps(inside).encode(),
         )
-        done = attach(source, target, section, stub)
+        done = attaching.finish(section, stub)
         return replace(report, output=target, notes=(*report.notes, *done.remarks))
 
 
@@ -143,19 +144,17 @@ class _Work:
         self._made: dict[int, Made] = {}
         self._places: dict[int, tuple[int, int]] = {}
 
-    def run(self, jobs: int, progress: Progress | None) -> None:
-        """Make them all, biggest first."""
+    def run(self, jobs: int, progress: Progress | None, meanwhile: Callable[[], None]) -> None:
+        """Make them all, biggest first. meanwhile: called once the processes have begun."""
         sizes = [self._containers[work.container].size for work in self._works]
         order = sorted(range(len(sizes)), key=lambda number: -sizes[number])
         tasks = [self._task(number) for number in order]
         with contextlib.closing(Slots(jobs)) as slots:
-            self._share(tasks, order, slots, jobs, progress)
+            context = self._source, self._settings, slots
+            self._keep(share(maker, context, tasks, jobs, meanwhile), order, progress)
 
-    def _share(
-        self, tasks: Sequence[Task], order: Sequence[int], slots: Slots, jobs: int, progress: Progress | None
-    ) -> None:
-        context = self._source, self._settings, slots
-        for done, (index, made) in enumerate(share(maker, context, tasks, jobs), 1):
+    def _keep(self, results: Iterator[tuple[int, Made]], order: Sequence[int], progress: Progress | None) -> None:
+        for done, (index, made) in enumerate(results, 1):
             number = order[index]
             if made.entry is not None and self._spool is not None:
                 self._places[number] = self._spool.tell(), len(made.entry)
@@ -165,7 +164,7 @@ class _Work:
             if progress is not None:
                 work = self._works[number]
                 place = f"container {work.container}" + (f" for {work.arch}" if isinstance(work, Target) else "")
-                progress(done, len(tasks), place)
+                progress(done, len(order), place)
 
     def _task(self, number: int) -> Task:
         work = self._works[number]

@@ -58,16 +58,22 @@ class Slots:
 
 
 def share(
-    prepare: Callable[[_Context], Callable[[_Task], _Result]], context: _Context, tasks: Sequence[_Task], workers: int
+    prepare: Callable[[_Context], Callable[[_Task], _Result]],
+    context: _Context,
+    tasks: Sequence[_Task],
+    workers: int,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[int, _Result]]:
     """What each task gives, with its index, in the order in which they end.
 
     prepare: called once in each worker, gives the function that does a task. workers: 1, or a single task, needs no
-    other process. NeutrinoError, OSError and MemoryError of a task are raised here, NeutrinoError for a worker that
-    died; no worker is left then, nor when the caller stops asking.
+    other process. meanwhile: called as soon as they have begun; it may start threads. NeutrinoError, OSError and
+    MemoryError of a task are raised here, NeutrinoError for a worker that died; no worker is left then, nor when the
+    caller stops asking.
     """
     if workers <= 1 or len(tasks) <= 1:
         function = prepare(context)
+        meanwhile()
         for index, task in enumerate(tasks):
             yield index, function(task)
         return
@@ -77,7 +83,7 @@ def share(
     try:
         for _ in range(min(workers, len(tasks))):
             crew.hire(prepare, context)
-        yield from crew.work(tasks)
+        yield from crew.work(tasks, meanwhile)
     finally:
         crew.dismiss()
 
@@ -98,11 +104,12 @@ class _Crew:
             os.setpgid(process.pid, process.pid)
         self._workers[ours] = process
 
-    def work(self, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    def work(self, tasks: Sequence[Any], meanwhile: Callable[[], None]) -> Iterator[tuple[int, Any]]:
         waiting = iter(enumerate(tasks))
         busy: dict[Connection, int] = {}
         for connection in self._workers:
             self._give(connection, waiting, busy)
+        meanwhile()
         while busy:
             for ready in wait(list(busy)):
                 connection = next(item for item in busy if item is ready)
