@@ -1,11 +1,10 @@
-"""The README's commands, run for real: record them on a GPU, put their output into the README.
+"""The README's commands and those of the documents, run for real: their output is put in behind them.
 
     python -m bench.examples record --out FOLDER   on a machine with a GPU: FOLDER/examples.json
-    python -m bench.examples fill                  README.md gets what bench/results/examples.json holds
+    python -m bench.examples fill [DOCUMENT ...]   the documents get what bench/results/examples.json holds
 
-A block of the README fenced as ``console`` holds commands behind ``$ ``, each followed by its output. A block whose
-commands need no GPU (``Block.is_here``) is run by a test as it stands; the commands of all others must be in the
-recording.
+A block fenced as ``console`` holds commands behind ``$ ``, each followed by its output. A block whose commands need no
+GPU (``Block.is_here``) is run by a test as it stands; the commands of all others must be in the recording.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from bench.tree import tree_hash
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+DOCUMENTS = (README, ROOT / "docs" / "probes.md")
 RECORDING = ROOT / "bench" / "results" / "examples.json"
 HERE = (
     "neutrino-extract", "neutrino-patch", "neutrino-probe", "neutrino --device embedded", "neutrino --help",
@@ -64,6 +64,11 @@ class Block:
         """Whether it runs without a GPU: the first command does, and the others use what it made."""
         return self.examples[0].command.startswith(HERE)
 
+    @property
+    def is_built(self) -> bool:
+        """Whether it uses the example of the embedded device, which the set-up has built."""
+        return any(f"{_BUILD}/build" in example.command for example in self.examples)
+
 
 def blocks(text: str) -> list[Block]:
     """The console blocks, in order, but for set-up."""
@@ -77,12 +82,13 @@ def blocks(text: str) -> list[Block]:
 
 
 def run_block(block: Block, folder: Path) -> list[str]:
-    """What the commands print, in an empty folder with the examples, built."""
+    """What the commands print, in an empty folder with the examples, built where the commands want them built."""
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("build"))
-    subprocess.run(
-        ["make", "--silent", "-C", _BUILD, f"PYTHON={sys.executable}"], cwd=folder, check=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    if block.is_built:
+        subprocess.run(
+            ["make", "--silent", "-C", _BUILD, f"PYTHON={sys.executable}"], cwd=folder, check=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
     return [run(example.command, folder) for example in block.examples]
 
 
@@ -138,11 +144,17 @@ def record(out: Path) -> None:
     (out / RECORDING.name).write_text(json.dumps(result, indent=1) + "\n")
 
 
-def fill() -> None:
-    """Replace the outputs in the README by the recorded ones, and by those of commands that need no GPU."""
+def fill(documents: Sequence[Path] = DOCUMENTS) -> None:
+    """Replace the outputs in the documents by the recorded ones, and by those of commands that need no GPU."""
     outputs = json.loads(RECORDING.read_text())["outputs"]
+    for document in documents:
+        text = _filled(document.read_text(), outputs)
+        document.write_text(_FIGURES.sub(lambda _: f"<!-- figures -->\n{figures()}\n<!-- end -->", text))
+
+
+def _filled(text: str, outputs: Mapping[str, str]) -> str:
     here: list[dict[str, str]] = []
-    for block in blocks(README.read_text()):
+    for block in blocks(text):
         if block.is_here:
             with tempfile.TemporaryDirectory() as folder:
                 ran = run_block(block, Path(folder))
@@ -156,8 +168,7 @@ def fill() -> None:
         known = next(outputs_of) if runnable and runnable[0].startswith(HERE) else outputs
         return "```console\n" + "".join(f"$ {command}\n{known.get(command, '')}" for command in commands) + "```"
 
-    text = _BLOCK.sub(filled, README.read_text())
-    README.write_text(_FIGURES.sub(f"<!-- figures -->\n{figures()}\n<!-- end -->", text))
+    return _BLOCK.sub(filled, text)
 
 
 def figures() -> str:
@@ -199,12 +210,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line above."""
     parser = argparse.ArgumentParser(prog="bench.examples")
     parser.add_argument("action", choices=("record", "fill"))
+    parser.add_argument("documents", nargs="*", type=Path, default=DOCUMENTS, help="those to fill (default: all)")
     parser.add_argument("--out", type=Path, default=RECORDING.parent)
     options = parser.parse_args(arguments)
     if options.action == "record":
         record(options.out)
     else:
-        fill()
+        fill(options.documents)
     return 0
 
 

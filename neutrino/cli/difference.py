@@ -67,7 +67,7 @@ def _added(lines: Sequence[Line], texts: Sequence[str], number: int) -> list[Lin
     while gone and lines[gone - 1].mark == "-":
         gone -= 1
     replaced = [line.text for line in lines[gone:]]
-    added = []
+    added: list[Line] = []
     for text in texts:
         words = text.strip()
         if not words:

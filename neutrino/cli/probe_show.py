@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _NAMED = 20
 """Kernels that are named when several are meant."""
+_END = re.compile(r"\s*(?:@!?\s*[\w$%]+\s+)?(?:ret|exit)\b|\s*}")
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -167,9 +169,16 @@ def _named(lines: Sequence[Line], first: int, sites: Sequence[Site], probes: Pro
         if lines[place].text.lstrip().startswith(".reg "):
             entry = [probe for probe in probes.probes if probe.tracepoint.is_kernel and probe.before is not None]
             here = ["the probes' registers", *(f"{probe.name}: before kernel" for probe in entry)]
+        if not here and _END.match(_behind(lines, place)):
+            here = ["counts of the maps, where a thread ends"]
         if here:
             words[place] = visible("; ".join(here))
     return named(lines, words)
+
+
+def _behind(lines: Sequence[Line], place: int) -> str:
+    """The line of the original before which a run of lines was put in, "" at the end of the text."""
+    return next((line.text for line in lines[place:] if line.mark != "+"), "")
 
 
 def _print(lines: Iterator[str]) -> None:
