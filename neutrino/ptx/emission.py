@@ -27,7 +27,7 @@ from neutrino.probing.model import DYNAMIC_CAP, Field, Level, Map, MapKind, Prob
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.instruction import split_operands
 from neutrino.ptx.module import TYPE_BYTES
-from neutrino.ptx.snippet_forms import hidden_arithmetic, need
+from neutrino.ptx.snippet_forms import hidden_arithmetic, misfit, need
 
 HELPER = re.compile(
     r"(?<![\w%$.])(?P<name>OUT|IN[1-9]|ADDR|BYTES|OPS|PRED|LANES|SITE)(?:\.(?P<element>[xyzw]|\d{1,3}))?\b", re.ASCII
@@ -107,11 +107,15 @@ def _no_helpers(helper: str, element: str | None) -> Value:
 
 @dataclass(frozen=True)
 class Kept:
-    """A register that lives through the kernel. type: without its dot; initial: its first value, as an operand."""
+    """A register that lives through the kernel. type: without its dot; initial: its first value, as an operand.
+
+    move: the type that ``mov`` takes for it.
+    """
 
     name: str
     type: str
     initial: str
+    move: str
 
     @property
     def declaration(self) -> str:
@@ -312,7 +316,7 @@ class Emission:
         first = []
         for kept in (*self.kept, *self._for_functions):
             declarations.append(kept.declaration)
-            first.append(f"mov.{_move_type(kept.type)} {kept.name}, {kept.initial};")
+            first.append(f"mov.{kept.move} {kept.name}, {kept.initial};")
         for index in sorted(self._variables):
             declarations.append(f".reg .u64 {self.variable(index)};")
             first.append(self._from_block("u64", self.variable(index), self._variable_offset(index)))
@@ -352,13 +356,14 @@ class Emission:
     def kept(self) -> list[Kept]:
         """Registers that the code names and that live from the kernel's entry to its exit."""
         found = [
-            Kept(self._register(entry.name), entry.type, _initial(entry.type, entry.initial))
+            Kept(self._register(entry.name), entry.type, _initial(entry.type, entry.initial), _move_type(entry.type))
             for entry in self._probes.registers
             if entry.name in self._used
         ]
         for (index, number), name in self._sums.items():
-            found.append(Kept(name, _unsigned(self._probes.maps[index].fields[number]), "0"))
-        found += [Kept(name, "u32", "0") for name in self._counters.values()]
+            kind = _unsigned(self._probes.maps[index].fields[number])
+            found.append(Kept(name, kind, "0", kind))
+        found += [Kept(name, "u32", "0", "u32") for name in self._counters.values()]
         return found
 
     @property
@@ -409,7 +414,16 @@ class Emission:
         pieces = []
         at = 0
         for match in HELPER.finditer(text):
-            pieces += [self._rename(text[at : match.start()]), resolve(match["name"], match["element"]).text]
+            value = resolve(match["name"], match["element"])
+            fault = misfit(text, match[0], value.type)
+            if fault is not None:
+                raise UnsupportedError(fault)
+            if value.text in SPECIAL_REGISTERS:
+                # Only moves and conversions read them.
+                name = self.scratch.take(f"b{bits(value.type or '')}")
+                lines.append(f"mov.{value.type} {name}, {value.text};")
+                value = Value(name, value.type)
+            pieces += [self._rename(text[at : match.start()]), value.text]
             at = match.end()
         pieces.append(self._rename(text[at:]))
         line = "".join(pieces).strip()

@@ -40,7 +40,10 @@ def together(twins: Sequence[TwinModule]) -> str:
                 if statement in kernel.statements:
                     shared[probed.module.source(statement)] = None
             name = re.escape(kernel.twin_name)
-            entries.append(re.sub(rf"{name}\b", f"{kernel.twin_name}_{number}", kernel.probed_text, count=1))
+            text = "\n".join([*(copy.prototype for copy in kernel.copies), kernel.whole_text])
+            for copy in kernel.copies:
+                text = re.sub(rf"{re.escape(copy.copy_name)}\b", f"{copy.copy_name}_{number}", text)
+            entries.append(re.sub(rf"(?<![\w$]){name}\b", f"{kernel.twin_name}_{number}", text, count=1))
     version = max(kernel.version for probed in twins for kernel in probed.kernels)
     module = twins[0].module
     head = f".version {version[0]}.{version[1]}\n.target {module.target}\n.address_size 64\n"

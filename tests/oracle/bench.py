@@ -27,6 +27,8 @@ FIXED = None
 """The fixed schedule, as a seed."""
 SCHEDULES = (FIXED, 1, 2)
 _MEMORY = 96 << 20
+_DYNAMIC_CAP = 5
+"""Few records a slot, so that some are dropped."""
 _STEPS = 200_000
 """Many times what any kernel of the oracle needs, so that one that hangs is soon given up."""
 
@@ -94,7 +96,7 @@ class _Place:
             self.device.write(address, content)
         for address, values in self._buffers:
             self.device.write(address, values)
-        return Launch(self.kernel.grid, self.kernel.block, self._parameters(), self.kernel.shared)
+        return Launch(self.kernel.grid, self.kernel.block, self._parameters(), self.kernel.shared, _DYNAMIC_CAP)
 
     def _parameters(self) -> bytes:
         packed = bytearray(self.function.parameter_size)

@@ -553,8 +553,8 @@ def _not_renamed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(emission.Emission, "_register", lambda self, name: name)
     entry = emission.Emission.entry
 
-    def declared_once(self: Any, variables: int) -> tuple[list[str], list[str]]:
-        declarations, first = entry(self, variables)
+    def declared_once(self: Any) -> tuple[list[str], list[str]]:
+        declarations, first = entry(self)
         clash = [line for line in declarations if not re.search(r"%(?:p1|rd[1-5]);", line)]
         return clash, first
 

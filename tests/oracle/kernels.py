@@ -263,6 +263,137 @@ _PRODUCTS = """
 }
 """
 
+# Functions: recursion that stores and leaves early, registers as parameters, module variables in both spaces, an end
+# of the thread behind two calls, one without parameters, predicated calls, calls in a loop, a copied structure.
+_CALLS = """
+.const .align 4 .u32 weights[4] = {3, 5, 7, 11};
+.global .align 4 .u32 visits = 9;
+.global .align 8 .u64 reached[2] = {1, 2};
+.func (.param .b32 result) descend(.param .b32 depth, .param .b64 place)
+;
+.func note
+{
+	.reg .b32 %r<3>;
+	ld.global.u32 %r1, [reached+8];
+	red.global.add.u32 [visits], 1;
+}
+.func (.reg .b32 %out) weigh(.reg .b32 %in, .reg .b32 %depth)
+{
+	.reg .b32 %r<6>;
+	.reg .b64 %rd<6>;
+	.reg .pred %many;
+	setp.gt.s32 %many, %depth, 3;
+	and.b32 %r1, %in, 3;
+	mul.wide.u32 %rd1, %r1, 4;
+	mov.u64 %rd2, weights;
+	add.s64 %rd2, %rd2, %rd1;
+	ld.const.u32 %r2, [%rd2];
+	@%many add.s32 %r2, %r2, %in;
+	mad.lo.s32 %out, %in, 2, %r2;
+	@!%many ret;
+	atom.global.add.u32 %r3, [visits], 2;
+	call.uni note;
+	add.s32 %out, %out, 1;
+	ret.uni;
+}
+.func leave(.param .align 8 .b8 pair[16])
+{
+	.reg .pred %p<3>;
+	.reg .b32 %r<3>;
+	.reg .b64 %rd<3>;
+	ld.param.u32 %r1, [pair];
+	ld.param.u64 %rd1, [pair+8];
+	setp.eq.s32 %p1, %r1, 4;
+	@%p1 st.global.u32 [%rd1], 1000;
+	@%p1 exit;
+	setp.eq.s32 %p2, %r1, 5;
+	@%p2 ret;
+	st.global.u32 [%rd1+4096], %r1;
+}
+.func (.param .b32 result) descend(.param .b32 depth, .param .b64 place)
+{
+	.reg .pred %p<4>;
+	.reg .b32 %r<8>;
+	.reg .b64 %rd<4>;
+	ld.param.u32 %r1, [depth];
+	ld.param.u64 %rd1, [place];
+	ld.global.u32 %r2, [%rd1];
+	st.param.b32 [result], %r2;
+	setp.lt.s32 %p1, %r1, 1;
+	@%p1 ret;
+	setp.eq.s32 %p2, %r1, 3;
+	@%p2 call (%r6), weigh, (%r2, 4);
+	sub.s32 %r3, %r1, 1;
+	{
+		.param .b32 a;
+		.param .b64 b;
+		.param .b32 back;
+		st.param.b32 [a], %r3;
+		st.param.b64 [b], %rd1;
+		call (back), descend, (a, b);
+		ld.param.b32 %r4, [back];
+	}
+	@%p2 add.s32 %r4, %r4, %r6;
+	mad.lo.s32 %r4, %r4, 3, %r1;
+	st.global.u32 [%rd1+8192], %r4;
+	st.param.b32 [result], %r4;
+	ret;
+}
+.visible .entry calls(.param .u64 in, .param .u64 out, .param .u32 n)
+{
+	.reg .pred %p<6>;
+	.reg .b32 %r<16>;
+	.reg .b64 %rd<8>;
+	ld.param.u64 %rd1, [in];
+	ld.param.u64 %rd2, [out];
+	ld.param.u32 %r1, [n];
+	mov.u32 %r2, %tid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.y;
+	mad.lo.s32 %r2, %r4, %r3, %r2;
+	mov.u32 %r4, %ntid.y;
+	mul.lo.s32 %r3, %r3, %r4;
+	mov.u32 %r4, %ctaid.y; mov.u32 %r5, %nctaid.x; mov.u32 %r6, %ctaid.x;
+	mad.lo.s32 %r4, %r4, %r5, %r6;
+	mad.lo.s32 %r2, %r4, %r3, %r2;
+	setp.ge.s32 %p1, %r2, %r1;
+	@%p1 bra over;
+	mul.wide.s32 %rd3, %r2, 4;
+	add.s64 %rd1, %rd1, %rd3;
+	add.s64 %rd2, %rd2, %rd3;
+	ld.global.u32 %r7, [%rd1];
+	and.b32 %r8, %r7, 7;
+	setp.gt.s32 %p2, %r8, 3;
+	mov.u32 %r9, 0;
+	mov.u32 %r10, 0;
+	st.global.u32 [%rd2], %r7;
+again:
+	call (%r12), weigh, (%r8, %r8);
+	add.s32 %r10, %r10, %r12;
+	@%p2 call note;
+	add.s32 %r9, %r9, 1;
+	setp.lt.s32 %p3, %r9, 3;
+	@%p3 bra again;
+	{
+		.param .align 8 .b8 given[16];
+		st.param.b32 [given], %r8;
+		st.param.b64 [given+8], %rd2;
+		call leave, (given);
+	}
+	{
+		.param .b32 depth;
+		.param .b64 place;
+		.param .b32 got;
+		st.param.b32 [depth], %r8;
+		st.param.b64 [place], %rd2;
+		call.uni (got), descend, (depth, place);
+		ld.param.b32 %r13, [got];
+	}
+	add.s32 %r10, %r10, %r13;
+	st.global.u32 [%rd2+2048], %r10;
+over:
+	ret;
+}
+"""
+
 
 def _inputs() -> np.random.Generator:
     return np.random.default_rng(2026)
@@ -294,5 +425,13 @@ def _products() -> Kernel:
     return Kernel("products", _HEAD + _PRODUCTS, "products", (1, 1, 1), (64, 1, 1), arguments)
 
 
-BRANCHES, MEMORY, FLOATS, PRODUCTS = _branches(), _memory(), _floats(), _products()
-KERNELS = (BRANCHES, MEMORY, FLOATS, PRODUCTS)
+def _calls() -> Kernel:
+    values = _inputs().integers(0, 1 << 20, 257, np.int32)
+    # Threads 0 and 32 of block 1 end in a function.
+    values[[72, 104]] = values[[72, 104]] & ~7 | 4
+    arguments = (values, np.zeros(4096, np.int32), np.int32(139))
+    return Kernel("calls", _HEAD + _CALLS, "calls", (2, 1, 1), (24, 3, 1), arguments)
+
+
+BRANCHES, MEMORY, FLOATS, PRODUCTS, CALLS = _branches(), _memory(), _floats(), _products(), _calls()
+KERNELS = (BRANCHES, MEMORY, FLOATS, PRODUCTS, CALLS)

@@ -54,7 +54,9 @@ def probe_set(probe: Probe) -> ProbeSet:
         return load_probe_file(path)
 
 
-def _map(name: str, fields: str, size: int, *, kind: str = "array", level: str = "thread", cap: int = 1) -> str:
+def _map(
+    name: str, fields: str, size: int, *, kind: str = "array", level: str = "thread", cap: int | str = 1
+) -> str:
     room = f"cap = {cap}\n" if kind == "array" else ""
     return (
         f'[map.{name}]\ntype = "{kind}"\nlevel = "{level}"\nsize = {size}\n{room}'
@@ -235,16 +237,16 @@ def _vector_text(name: str, position: str, elements: int, operand: str, side: st
 VECTORS = Probe(
     "vectors",
     (
-        Side("ld.v2", _vector(2, load=True), after=True),
-        Side("ld.v4", _vector(4, load=True), after=True),
-        Side("st.v2", _vector(2, load=False)),
-        Side("st.v4", _vector(4, load=False), after=True),
+        Side("ld.v2 !param", _vector(2, load=True), after=True),
+        Side("ld.v4 !param", _vector(4, load=True), after=True),
+        Side("st.v2 !param", _vector(2, load=False)),
+        Side("st.v4 !param", _vector(4, load=False), after=True),
     ),
     text=_map("Vector", "address u64, x u64, y u64, z u64, w u64", 40, cap=2)
-    + _vector_text("l2", "ld.v2", 2, "OUT", "after")
-    + _vector_text("l4", "ld.v4", 4, "OUT", "after")
-    + _vector_text("s2", "st.v2", 2, "IN2", "before")
-    + _vector_text("s4", "st.v4", 4, "IN2", "after"),
+    + _vector_text("l2", "ld.v2 !param", 2, "OUT", "after")
+    + _vector_text("l4", "ld.v4 !param", 4, "OUT", "after")
+    + _vector_text("s2", "st.v2 !param", 2, "IN2", "before")
+    + _vector_text("s4", "st.v4 !param", 4, "IN2", "after"),
     registers=True,
 )
 
@@ -325,7 +327,7 @@ WARPS = Probe(
         Side("st.global", _warp_access, after=True, warp=True),
         Side("st.shared", _warp_access, warp=True),
         Side("bar", _count_into("barriers"), warp=True),
-        Side("barrier", _count_into("barriers"), warp=True),
+        Side("barrier.sync", _count_into("barriers"), warp=True),
         Side("kernel", _warp_last, after=True, warp=True),
     ),
     text=_map("Warp", "address u64, number u32, bytes u64", 24, level="warp", cap=4)
@@ -338,8 +340,50 @@ WARPS = Probe(
         )
     )
     + _at("bar", "bar", "warp", before=".reg .u32 %bars;\nadd.u32 %bars, %bars, 1;")
-    + _at("barrier", "barrier", "warp", before="add.u32 %bars, %bars, 1;")
+    + _at("barrier", "barrier.sync", "warp", before="add.u32 %bars, %bars, 1;")
     + _at("end", "kernel", "warp", after="SAVE [ Last ] { %last, %n, %bars };"),
+)  # fmt: skip
+
+# Block level, and caps that the launch says
+
+
+def _block_store(simulation: Simulation, lanes: Lanes) -> None:
+    number = simulation.register("stores")
+    number[lanes.threads] += np.uint64(1)
+    simulation.save("Block", lanes, lanes.address, number[lanes.threads], lanes.size)
+    simulation.save("BlockSums", lanes, 1, lanes.address)
+
+
+def _every_store(simulation: Simulation, lanes: Lanes) -> None:
+    simulation.save("Each", lanes, lanes.address, simulation.register("stores")[lanes.threads])
+
+
+def _warp_load(simulation: Simulation, lanes: Lanes) -> None:
+    simulation.save("Wide", lanes, lanes.address, lanes.size)
+
+
+def _block_end(simulation: Simulation, lanes: Lanes) -> None:
+    simulation.save("End", lanes, simulation.register("stores")[lanes.threads])
+
+
+BLOCKS = Probe(
+    "blocks",
+    (
+        Side("st.global", _block_store, block=True),
+        Side("st.global", _every_store),
+        Side("ld.global", _warp_load, warp=True),
+        Side("kernel", _block_end, after=True, block=True),
+    ),
+    text=_map("Block", "address u64, number u32, bytes u64", 24, level="block", cap=3)
+    + _map("BlockSums", "count u32, address u64", 16, kind="sum", level="block")
+    + _map("Each", "address u64, number u64", 16, cap='"dynamic"')
+    + _map("Wide", "address u64, bytes u64", 16, level="warp", cap='"dynamic"')
+    + _map("End", "number u64", 8, level="block", cap='"dynamic"')
+    + _at("b_store", "st.global", "block", before=".reg .u64 %stores;\n.reg .u32 %low;\nadd.u64 %stores, %stores, 1;\n"
+          "cvt.u32.u64 %low, %stores;\nSAVE [ Block ] { ADDR, %low, BYTES };\nSAVE [ BlockSums ] { 1, ADDR };")
+    + _at("b_each", "st.global", before="SAVE [ Each ] { ADDR, %stores };")
+    + _at("b_load", "ld.global", "warp", before="SAVE [ Wide ] { ADDR, BYTES };")
+    + _at("b_end", "kernel", "block", after="SAVE [ End ] { %stores };"),
 )  # fmt: skip
 
 # Every kind of field, at the entry and at the ends
@@ -457,11 +501,11 @@ MIXED = Probe(
     registers=True,
 )
 
-# Of all three, one file: each costs a twin of each kernel.
+# Of all four, one file: each costs a twin of each kernel.
 VARIOUS = Probe(
     "various",
-    (*VECTORS.sides, *CLOCKS.sides, *MIXED.sides),
-    text="".join(probe.text or "" for probe in (VECTORS, CLOCKS, MIXED)),
+    (*VECTORS.sides, *CLOCKS.sides, *MIXED.sides, *BLOCKS.sides),
+    text="".join(probe.text or "" for probe in (VECTORS, CLOCKS, MIXED, BLOCKS)),
     registers=True,
     ignore=CLOCKS.ignore,
     check=CLOCKS.check,

@@ -21,7 +21,7 @@ class _Map:
     name: str
     kind: str
     level: str
-    cap: int
+    cap: int | str
     fields: tuple[str, ...]
 
     @property
@@ -43,8 +43,9 @@ def _maps(draw: st.DrawFn, name: str) -> _Map:
     kind = draw(st.sampled_from(("array", "array", "sum")))
     kinds = ("u32", "s32", "u64", "s64") if kind == "sum" else tuple(_SIZES)
     fields = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=5))
-    level = draw(st.sampled_from(("thread", "thread", "warp")))
-    return _Map(name, kind, level, draw(st.integers(1, 4)), tuple(fields))
+    level = draw(st.sampled_from(("thread", "thread", "warp", "block")))
+    cap = draw(st.sampled_from((1, 2, 3, 4, '"dynamic"')))
+    return _Map(name, kind, level, cap, tuple(fields))
 
 
 def _operands(position: str, field: str, *, after: bool) -> tuple[str, ...]:
@@ -102,6 +103,6 @@ def probes(draw: st.DrawFn) -> Probe:
                 snippet = f".reg .u64 %n_{target.level};\n{snippet}"
                 declared.add(target.level)
             written.append(f'{"after" if after else "before"} = """\n{snippet}\n"""\n')
-            sides.append(Side(position, run, after=after, warp=target.level == "warp"))
+            sides.append(Side(position, run, after=after, warp=target.level == "warp", block=target.level == "block"))
         text += f'[probe.p{number}]\nposition = "{position}"\nlevel = "{target.level}"\n{"".join(written)}'
     return Probe("random", tuple(sides), text=text, registers=True)

@@ -226,12 +226,13 @@ Snippet = Callable[[Simulation, Lanes], None]
 
 @dataclass(frozen=True)
 class Side:
-    """The Python twin of one snippet. position: as in TOML; after: which side; warp: at level warp."""
+    """The Python twin of one snippet. position: as in TOML; after: which side; warp, block: at that level."""
 
     position: str
     run: Snippet
     after: bool = False
     warp: bool = False
+    block: bool = False
 
 
 def simulate(sides: Iterable[Side], executions: Iterable[Execution], geometry: Geometry) -> Simulation:
@@ -259,9 +260,10 @@ def simulate(sides: Iterable[Side], executions: Iterable[Execution], geometry: G
 
 
 def _lanes(execution: Execution | None, threads: Array, side: Side, geometry: Geometry) -> Lanes:
-    if not side.warp:
+    if not (side.warp or side.block):
         return Lanes(execution, threads, np.arange(len(threads)))
-    first = np.flatnonzero(threads % geometry.threads % LANES == 0)
+    inside = threads % geometry.threads
+    first = np.flatnonzero(inside == 0 if side.block else inside % LANES == 0)
     return Lanes(execution, threads[first], first)
 
 
@@ -283,8 +285,9 @@ def compare(view: MapView, simulation: Simulation, *, ignore: Iterable[str] = ()
     fields = [field for field in view.records.dtype.names or () if field not in set(ignore)]
     if view.map.kind.value == "sum":
         return _compare_sums(view, records, fields)
-    if view.map.level.value == "warp":
-        owner = simulation.in_block(threads) % LANES == 0
+    if view.map.level.value != "thread":
+        inside = simulation.in_block(threads)
+        owner = inside % LANES == 0 if view.map.level.value == "warp" else inside == 0
         threads, records = threads[owner], records[owner]
     order = np.argsort(threads, kind="stable")
     threads, records = threads[order], records[order]
@@ -293,10 +296,11 @@ def compare(view: MapView, simulation: Simulation, *, ignore: Iterable[str] = ()
     number = np.arange(len(threads)) - np.repeat(starts, np.diff(np.r_[starts, len(threads)]))
     warps = view.geometry.warps
     block, inside = simulation.block_of(threads), simulation.in_block(threads)
+    warp = (inside // LANES,) if view.map.level.value != "block" else ()
     lane = (inside % LANES,) if view.map.level.value == "thread" else ()
     expected = np.zeros(view.records.shape, view.records.dtype)
-    counts = np.zeros((view.geometry.blocks, warps, *([LANES] if lane else [])), np.int64)
-    np.add.at(counts, (block, inside // LANES, *lane), 1)
+    counts = np.zeros((view.geometry.blocks, *([warps] if warp else []), *([LANES] if lane else [])), np.int64)
+    np.add.at(counts, (block, *warp, *lane), 1)
     differences = []
     if view.counts is not None and not np.array_equal(view.counts, counts):
         wrong = np.argwhere(view.counts != counts)
@@ -305,9 +309,9 @@ def compare(view: MapView, simulation: Simulation, *, ignore: Iterable[str] = ()
             Difference(name, f"{len(wrong)} counts, first at {at}: {view.counts[at]} in place of {counts[at]}")
         )
     # With a cap of 1 the last save stays.
-    kept = number < view.map.cap if view.map.cap > 1 else np.ones(len(number), bool)
-    place = np.where(view.map.cap > 1, number, 0)
-    index = (block, inside // LANES, place, *lane)
+    kept = number < view.cap if view.map.cap != 1 else np.ones(len(number), bool)
+    place = np.where(view.map.cap != 1, number, 0)
+    index = (block, *warp, place, *lane)
     expected[tuple(part[kept] for part in index)] = records[kept]
     for field in fields:
         equal = _same_bits(view.records[field], expected[field])

@@ -30,30 +30,18 @@ ORDER_DEPENDENT = frozenset(
 )
 """Threads wait there for each other in loops, or who comes last goes on: what each does depends on the schedule."""
 
-_IN_FUNCTION = "in the called function"
+_IN_CALL = "is part of a call sequence"
 _TABLE = "it uses the function table"
 _CONST = "it asks for the constant space (isspacep.const) and uses constant variables"
 SKIPPED: dict[str, str] = {
-    "exits": _IN_FUNCTION,
     "function_table": _TABLE,
     "generic": _CONST,
     "indirect_calls": _TABLE,
 }
 """Kernels that the rewriter refuses for every probe, with what it says. Another refusal is a failure."""
 SKIPPED_FOR: dict[tuple[str, str], str] = {
-    ("by_value", "sums"): _IN_FUNCTION,
-    ("by_value", "values"): _IN_FUNCTION,
-    ("by_value", "various"): _IN_FUNCTION,
-    ("mutual_recursion", "accesses"): _IN_FUNCTION,
-    ("mutual_recursion", "gmem_bytes"): _IN_FUNCTION,
-    ("mutual_recursion", "sums"): _IN_FUNCTION,
-    ("mutual_recursion", "values"): _IN_FUNCTION,
-    ("recursion", "sums"): _IN_FUNCTION,
-    ("recursion", "values"): _IN_FUNCTION,
-    ("struct_by_value", "sums"): _IN_FUNCTION,
-    ("struct_by_value", "values"): _IN_FUNCTION,
-    ("struct_by_value", "various"): _IN_FUNCTION,
-    ("struct_returned", "values"): _IN_FUNCTION,
+    ("by_value", "sums"): _IN_CALL,
+    ("by_value", "values"): _IN_CALL,
 }
 """The same for single probes."""
 
