@@ -27,7 +27,7 @@ from neutrino.probing.model import DYNAMIC_CAP, Field, Level, Map, MapKind, Prob
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.instruction import split_operands
 from neutrino.ptx.module import TYPE_BYTES
-from neutrino.ptx.snippet_forms import hidden_arithmetic, misfit, need
+from neutrino.ptx.snippet_forms import hidden_arithmetic, misfit, need, reads_special
 
 HELPER = re.compile(
     r"(?<![\w%$.])(?P<name>OUT|IN[1-9]|ADDR|BYTES|OPS|PRED|LANES|SITE)(?:\.(?P<element>[xyzw]|\d{1,3}))?\b", re.ASCII
@@ -418,8 +418,7 @@ class Emission:
             fault = misfit(text, match[0], value.type)
             if fault is not None:
                 raise UnsupportedError(fault)
-            if value.text in SPECIAL_REGISTERS:
-                # Only moves and conversions read them.
+            if value.text in SPECIAL_REGISTERS and not reads_special(text):
                 name = self.scratch.take(f"b{bits(value.type or '')}")
                 lines.append(f"mov.{value.type} {name}, {value.text};")
                 value = Value(name, value.type)

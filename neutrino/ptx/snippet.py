@@ -15,7 +15,17 @@ from neutrino.probing.nearest import nearest
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.opcodes import FIRST_PARTS, NO_AFTER
 from neutrino.ptx.snippet_faults import FAULTS
-from neutrino.ptx.snippet_forms import Form, find_form, forms, is_collective
+from neutrino.ptx.snippet_forms import (
+    NO_IMMEDIATES,
+    REGISTER_TYPES,
+    Form,
+    bits_of,
+    find_form,
+    fits,
+    forms,
+    is_collective,
+    operand_type,
+)
 from neutrino.ptx.snippet_helpers import HELPER, HELPER_TYPES, HELPERS, Side, misplaced
 from neutrino.ptx.snippet_table import FORBIDDEN, REASONS
 
@@ -30,10 +40,6 @@ _MOST_DIGITS = 80
 """Of an integer; binary ones have 64. Python refuses to convert thousands."""
 _FAR = 64
 """Lines behind a statement's first in which its words are looked for."""
-_PACKED = frozenset({"f16", "f16x2", "bf16", "bf16x2", "u16x2", "s16x2"})
-"""Types without immediates."""
-_REGISTERS = {"bf16": "b16", "bf16x2": "b32", "u16x2": "b32", "s16x2": "b32", "tf32": "b32"}
-"""The only register type of those that have none of their own (PTX ISA 9.0, 5.2.3)."""
 _MANY_NAMES = 2000
 """So many registers are not compared with a misspelt word."""
 
@@ -61,15 +67,7 @@ class _Use:
 
     def wanted(self, kind: str) -> str:
         """The type of an operand, from its word in the table."""
-        if kind in {"t", "m", "T"}:
-            return self.types[0]
-        if kind in {"s", "S"}:
-            return self.types[1]
-        if kind == "w":
-            return f"{self.types[0][0]}{2 * _bits(self.types[0])}"
-        if kind == "p":
-            return "pred"
-        return "b32" if kind in {"i", "lanes"} else kind
+        return operand_type(kind, self.types)
 
 
 class _Checker:
@@ -297,9 +295,9 @@ class _Checker:
     def _check_type(self, use: _Use, register: Register, kind: str, span: Span) -> None:
         wanted = use.wanted(kind)
         relaxed = kind in {"T", "S"}
-        if not _fits(register.type, wanted, relaxed):
+        if not fits(register.type, wanted, relaxed):
             width = "or wider " if relaxed else ""
-            shown = _REGISTERS.get(wanted, wanted)
+            shown = REGISTER_TYPES.get(wanted, wanted)
             self._report(
                 span,
                 "register-type",
@@ -310,8 +308,8 @@ class _Checker:
     def _check_immediate(self, use: _Use, word: str, kind: str, span: Span) -> None:
         wanted = use.wanted(kind)
         is_float = not _INTEGER.fullmatch(word)
-        if wanted in _PACKED:
-            hint = f"mov.b{_bits(wanted)} it into a register first"
+        if wanted in NO_IMMEDIATES:
+            hint = f"mov.b{bits_of(wanted)} it into a register first"
             self._report(span, "immediate-refused", f"'{use.opcode}' takes no immediate", hint)
         elif is_float and not wanted.startswith("f"):
             message = f"'{word}' is not an integer"
@@ -319,8 +317,9 @@ class _Checker:
         elif not is_float and wanted.startswith("f"):
             hint = f"'{use.opcode}' takes .{wanted} here: write {word}.0"
             self._report(span, "immediate-type", f"'{word}' is an integer", hint)
-        elif not is_float and (len(word) > _MOST_DIGITS or not -(1 << 63) <= _integer(word) < 1 << 64):
-            self._report(span, "immediate-range", f"'{word[:_MOST_DIGITS]}' does not fit in 64 bits")
+        elif not is_float and not _in_range(word, 64 if kind in {"S", "p"} else bits_of(wanted)):
+            message = f"'{word[:_MOST_DIGITS]}' does not fit in .{wanted}"
+            self._report(span, "immediate-range", message, "the assembler would cut it without a word")
 
     def _check_helper(self, use: _Use, word: str, kind: str, span: Span) -> None:
         if not self._check_helper_place(word, span, use.side):
@@ -329,14 +328,14 @@ class _Checker:
         own = HELPER_TYPES.get(word)
         if kind == "i":
             self._report(span, "immediate-wanted", f"{word} is not an immediate", f"'{use.opcode}' needs a number here")
-        elif own is None or (word == "SITE" and wanted[0] in "bus" and _bits(wanted) >= 32 and wanted not in _PACKED):
+        elif own is None or (word == "SITE" and bits_of(wanted) >= 32 and wanted[0] in "bus" and "x2" not in wanted):
             return
         elif own == "pred" and wanted != "pred":
-            hint = f"selp.{_REGISTERS.get(wanted, wanted)} %r, 1, 0, {word}; first"
+            hint = f"selp.{REGISTER_TYPES.get(wanted, wanted)} %r, 1, 0, {word}; first"
             self._report(span, "helper-type", f"{word} is a predicate, but '{use.opcode}' takes .{wanted} here", hint)
-        elif own != "pred" and not _fits(own, wanted, kind == "S"):
-            message = f"{word} has {_bits(own)} bits, but '{use.opcode}' takes .{wanted} here"
-            hint = f"cvt.u{_bits(wanted)}.u{_bits(own)} %r, {word}; first"
+        elif own != "pred" and not fits(own, wanted, kind == "S"):
+            message = f"{word} has {bits_of(own)} bits, but '{use.opcode}' takes .{wanted} here"
+            hint = f"cvt.u{bits_of(wanted)}.u{bits_of(own)} %r, {word}; first"
             if wanted == "pred" or wanted.startswith("f"):
                 hint = "it is an integer"
             self._report(span, "helper-type", message, hint)
@@ -367,10 +366,7 @@ class _Checker:
             if not integer:
                 message = f"'{word}' is an integer"
                 self._report(span, "save-type", message, f"field '{field.name}' is {field.type.value}")
-            elif (
-                len(word) > _MOST_DIGITS
-                or not -(1 << (8 * field.type.size - 1)) <= _integer(word) < 1 << (8 * field.type.size)
-            ):
+            elif not _in_range(word, 8 * field.type.size):
                 shown = word[:_MOST_DIGITS]
                 message = f"'{shown}' does not fit in field '{field.name}', which is {field.type.value}"
                 self._report(span, "save-range", message)
@@ -383,19 +379,14 @@ class _Checker:
                 self._report(span, "save-type", message, "registers are saved as they are; convert with cvt first")
 
     def _check_saved_helper(self, word: str, own: str, field: Field, span: Span) -> None:
-        if field.type.value.startswith("f") or (own != "pred" and field.type.size * 8 < _bits(own)):
-            width = "is a predicate" if own == "pred" else f"has {_bits(own)} bits"
+        if field.type.value.startswith("f") or (own != "pred" and field.type.size * 8 < bits_of(own)):
+            width = "is a predicate" if own == "pred" else f"has {bits_of(own)} bits"
             message = f"{word} {width}, but field '{field.name}' is {field.type.value}"
-            self._report(span, "save-type", message, f"make the field {'u32' if _bits(own) < 64 else 'u64'}")
+            self._report(span, "save-type", message, f"make the field {'u32' if bits_of(own) < 64 else 'u64'}")
 
 
 def _is_special(name: str) -> bool:
     return name in SPECIAL_REGISTERS or f"{name}.x" in SPECIAL_REGISTERS
-
-
-def _bits(kind: str) -> int:
-    digits = re.search(r"(\d+)(?:x(2))?$", kind)
-    return int(digits[1]) * int(digits[2] or 1) if digits else 1
 
 
 def _integer(word: str) -> int:
@@ -404,27 +395,15 @@ def _integer(word: str) -> int:
     return int(digits, 8 if octal else 0)
 
 
-def _fits(register: str, wanted: str, relaxed: bool = False) -> bool:
-    """Type checking of PTX ISA 9.0, 9.4: sizes equal, float and integer apart, bits with all."""
-    if register == "pred" or wanted == "pred":
-        return register == wanted
-    if wanted in _REGISTERS:
-        return register == _REGISTERS[wanted]
-    same_class = "b" in (register[0], wanted[0]) or (register[0] == "f") == (wanted[0] == "f")
-    if not same_class or ("f16x2" in (register, wanted) and "f32" in (register, wanted)):
-        return False
-    if relaxed:
-        # Registers of a float type are never wider than the instruction's type.
-        wider = register[0] != "f" and _bits(register) >= _bits(wanted)
-        return wider or _bits(register) == _bits(wanted)
-    return _bits(register) == _bits(wanted)
+def _in_range(word: str, bits: int) -> bool:
+    return len(word) <= _MOST_DIGITS and -(1 << (bits - 1)) <= _integer(word) < 1 << bits
 
 
 def _saves(register: str, field: Field) -> bool:
     kind = field.type.value
     if field.type.size >= 4:
-        return _fits(register, kind)
-    return register != "pred" and register[0] != "f" and _bits(register) in {16, 32}
+        return fits(register, kind)
+    return register != "pred" and register[0] != "f" and bits_of(register) in {16, 32}
 
 
 def _example(use: _Use, form: Form) -> str:
@@ -433,7 +412,7 @@ def _example(use: _Use, form: Form) -> str:
     for operand in form.operands:
         kind = operand.lstrip("=").rstrip("?").partition("|")[0]
         wanted = use.wanted(kind)
-        words.append("LANES" if kind == "lanes" else "1" if kind == "i" else f"%{_REGISTERS.get(wanted, wanted)}")
+        words.append("LANES" if kind == "lanes" else "1" if kind == "i" else f"%{REGISTER_TYPES.get(wanted, wanted)}")
     return f"{use.opcode} {', '.join(words)};"
 
 

@@ -11,6 +11,12 @@ from neutrino.ptx.snippet_table import ARITHMETIC, FORMS, NEWER_FORMS, Need
 TYPE = re.compile(r"pred|[busf](?:8|16|32|64)|b?f16(?:x2)?|[us]16x2|tf32", re.ASCII)
 """A modifier that is a type."""
 
+REGISTER_TYPES = {"bf16": "b16", "bf16x2": "b32", "u16x2": "b32", "s16x2": "b32", "tf32": "b32"}
+"""The only register type of those that have none of their own (PTX ISA 9.0, 5.2.3)."""
+
+NO_IMMEDIATES = frozenset({"f16", "f16x2", *REGISTER_TYPES})
+"""Types of operands that cannot be numbers."""
+
 _COLLECTIVES = frozenset({"match", "redux", "shfl", "vote"})
 _OPCODE = re.compile(r"\s*(?:@\s*!?\s*\S+\s+)?([\w.:]+)", re.ASCII)
 
@@ -59,6 +65,75 @@ def find_form(opcode: str) -> tuple[Form, tuple[str, ...]] | None:
         if types is not None:
             return form, types
     return None
+
+
+def operand_type(kind: str, types: tuple[str, ...]) -> str:
+    """The type of an operand, from its word in the table and the types among the modifiers."""
+    if kind in {"t", "m", "T"}:
+        return types[0]
+    if kind in {"s", "S"}:
+        return types[1]
+    if kind == "w":
+        return f"{types[0][0]}{2 * bits_of(types[0])}"
+    if kind == "p":
+        return "pred"
+    return "b32" if kind in {"i", "lanes"} else kind
+
+
+def bits_of(kind: str) -> int:
+    """Bits of a type; 1 for ``pred``."""
+    digits = re.search(r"(\d+)(?:x(2))?$", kind)
+    return int(digits[1]) * int(digits[2] or 1) if digits else 1
+
+
+def fits(register: str, wanted: str, relaxed: bool = False) -> bool:
+    """Whether a register of a type can be an operand of another (PTX ISA 9.0, 9.4).
+
+    Sizes must be equal, float and integer are apart, bits go with all. relaxed: a register may be wider.
+    """
+    if register == "pred" or wanted == "pred":
+        return register == wanted
+    if wanted in REGISTER_TYPES:
+        return register == REGISTER_TYPES[wanted]
+    same_class = "b" in (register[0], wanted[0]) or (register[0] == "f") == (wanted[0] == "f")
+    if not same_class or ("f16x2" in (register, wanted) and "f32" in (register, wanted)):
+        return False
+    if relaxed:
+        # Registers of a float type are never wider than the instruction's type.
+        wider = register[0] != "f" and bits_of(register) >= bits_of(wanted)
+        return wider or bits_of(register) == bits_of(wanted)
+    return bits_of(register) == bits_of(wanted)
+
+
+@functools.cache
+def misfit(text: str, helper: str, register: str | None) -> str | None:
+    """Why an instruction of a verified snippet cannot read a helper whose value is of a type, in words; else None.
+
+    helper: as it stands among the operands. register: the type of the register that holds it, None of a number.
+    """
+    match = _OPCODE.match(text)
+    found = find_form(match[1]) if match else None
+    if match is None or found is None:
+        return None
+    form, types = found
+    for word, kind in zip(text[match.end() :].split(","), form.operands, strict=True):
+        if word.strip().removeprefix("!").strip() != helper:
+            continue
+        expected = operand_type(kind, types)
+        if register is None:
+            if expected in NO_IMMEDIATES or expected.startswith("f"):
+                return f"{helper} is a number, but '{match[1]}' takes a .{expected} register"
+        elif not fits(register, expected, kind == "S"):
+            return f"{helper} is .{register}, but '{match[1]}' takes .{expected}"
+    return None
+
+
+@functools.cache
+def reads_special(text: str) -> bool:
+    """Whether an instruction of a verified snippet takes special registers."""
+    match = _OPCODE.match(text)
+    found = find_form(match[1]) if match else None
+    return found is not None and not {"m", "S"}.isdisjoint(found[0].operands)
 
 
 def need(text: str) -> Need | None:

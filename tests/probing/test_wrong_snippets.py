@@ -179,8 +179,12 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     "float for an integer": (at_load("add.u64 %a, %a, ¦1.5;"), "immediate-type", "'1.5' is not an", "takes .u64"),
     "bits of a float for an integer": (at_load("mov.b32 %n, ¦0f3F800000;"), "immediate-type", "is not an integer", ""),
     "immediate too large": (
-        at_load("mov.u64 %a, ¦0x1ffffffffffffffff;"), "immediate-range", "does not fit in 64 bits", "",
+        at_load("mov.u64 %a, ¦0x1ffffffffffffffff;"), "immediate-range", "does not fit in .u64", "cut it",
     ),
+    "immediate too large for 32 bits": (
+        at_load("add.u32 %n, %n, ¦0x1FFFFFFFF;"), "immediate-range", "'0x1FFFFFFFF' does not fit in .u32", "",
+    ),
+    "immediate too small for 16 bits": (at_load("mov.b16 %h, ¦-32769;"), "immediate-range", "does not fit in .b16", ""),
     "immediate of a thousand digits": (at_load(f"mov.u64 %a, ¦{'9' * 9999};"), "immediate-range", "'9999", ""),
     "immediate of a half": (
         at_load("add.rn.f16 %h, %h, ¦1.0;"), "immediate-refused", "'add.rn.f16' takes no immediate", "mov.b16",
