@@ -17,6 +17,7 @@ from neutrino.ahead.restore import find_section
 from neutrino.ahead.section import TwinsRow, read_section
 from neutrino.entry import DIGESTED_FROM, Entry, read_entry, write_entry
 from neutrino.fatbin.elf import Elf
+from neutrino.probing.layout import FORMAT_VERSION
 from neutrino.probing.toml import load_probes
 from neutrino.toolchain import Assembler
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
@@ -117,7 +118,7 @@ def _spoil_version(data: bytearray, section: int) -> None:
         (_spoil_report, "the report is not what neutrino-patch writes"),
         (_spoil_names, "the probes are called '_sched' in the header and 'block_sched' in the report"),
         (_spoil_probes, "probe.toml is no text: "),
-        (_spoil_version, "section version is 9, expected 1"),
+        (_spoil_version, f"section version is 9, expected {FORMAT_VERSION}"),
     ],
 )
 def test_what_is_spoilt_in_the_section(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from neutrino.device_kind import DeviceKind
-from neutrino.probing.layout import SECTION_HEADER, SECTION_TWINS, Struct
+from neutrino.probing.layout import FORMAT_VERSION, SECTION_HEADER, SECTION_TWINS, Struct
 from neutrino.tracing import Trace
 
 from .conftest import IMAGE, RUN_KEY, TICKETS, Bench, second
@@ -109,9 +109,9 @@ DAMAGED: dict[str, Callable[[bytes], bytes]] = {
     **{
         f"{member} {value:#x}": lambda data, member=member, value=value: put(data, SECTION_HEADER, 0, member, value)
         for member, values in {
-            "version": [0, 2], "size": [0, 8, HUGE, 1 << 32], "rows": [2**32 - 1], "rows_offset": [4, HUGE, 1 << 40],
-            "names_offset": [0, HUGE, 1 << 40], "maker_offset": [HUGE], "probes_offset": [HUGE],
-            "probes_size": [HUGE, 1 << 40], "reader_size": [HUGE],
+            "version": [0, FORMAT_VERSION + 1], "size": [0, 8, HUGE, 1 << 32], "rows": [2**32 - 1],
+            "rows_offset": [4, HUGE, 1 << 40], "names_offset": [0, HUGE, 1 << 40], "maker_offset": [HUGE],
+            "probes_offset": [HUGE], "probes_size": [HUGE, 1 << 40], "reader_size": [HUGE],
         }.items()
         for value in values
     },
