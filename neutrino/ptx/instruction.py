@@ -15,7 +15,7 @@ _HEAD = re.compile(
     re.ASCII,
 )
 _SPLIT = re.compile(r"[\[\](){},]")
-REGISTER = re.compile(r"[A-Za-z_$%][\w$]*(?:\.[xyzwrgba])?", re.ASCII)
+REGISTER = re.compile(r"[A-Za-z_$%][\w$]*(?:\.[xyzwrgba]\b)?", re.ASCII)
 _MEMORY = re.compile(r"\[(?P<base>[^\[\]+,{}]*)(?:\+(?P<offset>[-+*\s()\w]+))?\](?:\.unified)?\Z", re.ASCII)
 
 

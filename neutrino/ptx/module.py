@@ -36,6 +36,8 @@ TYPE_BYTES: Mapping[str, int] = {
     "u32": 4,
     "s32": 4,
     "f32": 4,
+    "e4m3x4": 4,
+    "e5m2x4": 4,
     "f16x2": 4,
     "bf16x2": 4,
     "u16x2": 4,

@@ -333,7 +333,7 @@ class Opcode:
     version: PTX ISA version since which there is one. architecture: ``sm_80`` or ``sm_90a``, the first with it.
     operands: their roles in order, the optional ones too. variadic: the last may stand any
     number of times. classes: words of ``model.CLASSES``. asynchronous: its
-    result is there only after a later wait.
+    result is there only after a later wait. syntax: the operands as the table writes them.
     """
 
     name: tuple[tuple[str, ...], ...]
@@ -341,7 +341,7 @@ class Opcode:
     version: tuple[int, int]
     architecture: str
     operands: tuple[Role, ...]
-    required: int
+    syntax: str
     variadic: bool
     classes: frozenset[str]
     measure: Measure | None
@@ -387,7 +387,7 @@ def _opcode(section: str, row: _Row) -> Opcode:
         (int(major), int(minor)),
         f"sm_{architecture}",
         tuple(Role(word.rstrip("?*")) for word in words),
-        sum(word[-1] not in "?*" for word in words),
+        operands,
         any(word[-1] == "*" for word in words),
         frozenset(classes.split()),
         next((Measure(word) for word in marked - {"asynchronous"}), None),
@@ -431,3 +431,9 @@ def find(parts: tuple[str, ...]) -> Opcode | None:
 def in_class(group: str) -> Iterator[Opcode]:
     """The instructions of a class."""
     return (opcode for opcode in OPCODES if group in opcode.classes)
+
+
+if __name__ == "__main__":
+    from neutrino.ptx.opcodes_page import page
+
+    print(page(), end="")

@@ -28,8 +28,10 @@ _FRACTION = re.compile(r"-?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\
 # PTX ISA, "Constant Expressions": integers, WARP_SZ, operators and parentheses.
 _CONSTANT = re.compile(r"[-+~!(\s]*(?:\d|WARP_SZ\b)[-+*/%<>=!&|^~?:()\s\w]*\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_$%]", re.ASCII)
-# "vadd.s32.u32.s32 d, a.b1, b.h0": a byte or a half of a register as source.
+# Video instructions, "vadd.s32.u32.s32 d, a.b1, b.h0": a byte or a half of a register; those on several parts at once
+# take a choice of them, "a.h10", and their destination a mask.
 _PART = re.compile(r"(?P<register>[\w$%]+)\.(?P<kind>[bh])(?P<number>[0-3])\Z", re.ASCII)
+_MASK = re.compile(r"(?P<register>[\w$%]+)\.[bh]\d{1,4}\Z", re.ASCII)
 _ELEMENT = {"x": 0, "y": 1, "z": 2, "w": 3}
 _LETTERS = "xyzw"
 
@@ -80,9 +82,11 @@ class SiteOperands:
 
     def __call__(self, helper: str, element: str | None) -> Value:
         """The value of a helper. Raises UnsupportedError naming the instruction and what it lacks."""
-        if self._instruction.facts is None:
+        if self._instruction.facts is None and helper not in {"PRED", "LANES", "SITE"}:
             raise UnsupportedError(f"{self._instruction.opcode} is no instruction of PTX ISA 9.0: it has no {helper}")
         constant = None
+        if element is not None and helper != "OUT" and not helper.startswith("IN"):
+            raise self._lacks(f"{helper}.{element}")
         if helper == "BYTES":
             constant = constant_bytes(self._instruction)
         elif helper == "OPS":
@@ -96,7 +100,7 @@ class SiteOperands:
         return self._known[key]
 
     def _resolve(self, helper: str, element: str | None) -> Value:
-        simple = {
+        simple: dict[str, Callable[[], Value]] = {
             "ADDR": self._own_address,
             "BYTES": self._bytes,
             "OPS": self._operations,
@@ -105,8 +109,6 @@ class SiteOperands:
             "SITE": lambda: Value(str(self._site), None),
         }
         if helper in simple:
-            if element is not None:
-                raise self._lacks(f"{helper}.{element}")
             return simple[helper]()
         if helper == "OUT":
             return self._out(element)
@@ -133,8 +135,8 @@ class SiteOperands:
         name = self._element(instruction.destinations[0].partition("|")[0].strip(), "OUT", element)
         if name == "_":
             raise UnsupportedError(f"OUT of {instruction.opcode} is thrown away (_)")
-        part = _PART.match(name)
-        name = part["register"] if part else name
+        mask = _MASK.match(name)
+        name = mask["register"] if mask else name
         kind = self._register_type(name)
         if kind is None:
             raise UnsupportedError(f"OUT of {instruction.opcode} is {name!r}, which is no register")
@@ -177,6 +179,8 @@ class SiteOperands:
         part = _PART.match(name)
         if part is not None and self._register_type(part["register"]) is not None:
             return self._register_part(part, helper)
+        if name.startswith("-") and self._register_type(name[1:].partition(".")[0]) is not None:
+            return self._negated(self._read(name[1:], helper))
         address = read_address(f"[{name}]")
         if address is None or not REGISTER.fullmatch(address.base) or self._is_label(address.base):
             raise self._unreadable(name, helper)
@@ -218,7 +222,8 @@ class SiteOperands:
         if _FLOAT.match(number):
             wide = number[1] in "dD"
         else:
-            wide = self._instruction.type != "f32"
+            kinds = [part for part in self._instruction.parts if part in {"f32", "f64"}]
+            wide = kinds[-1:] == ["f64"]
             letter, code = ("d", ">d") if wide else ("f", ">f")
             try:
                 number = f"0{letter}" + struct.pack(code, float(number)).hex().upper()
@@ -241,6 +246,11 @@ class SiteOperands:
         name = self._scratch.take("b32")
         self.here.append(f"bfe.{kinds[number]} {name}, {whole.text}, {int(part['number']) * width}, {width};")
         return Value(name, kinds[number])
+
+    def _negated(self, value: Value) -> Value:
+        name = self._scratch.take("b32")
+        self.here.append(f"neg.s32 {name}, {value.text};")
+        return Value(name, "s32")
 
     def _register_type(self, name: str) -> str | None:
         """The type of a register or of an element of a vector register, None for what is none."""

@@ -52,3 +52,36 @@ def arithmetic(text: str, arch: str, folder: Path) -> dict[str, dict[str, int]]:
             if section.name.startswith(".text.")
         ]
     return {name.removeprefix(".text."): count_arithmetic(code, arch) for name, code in sections}
+
+
+def run_ptxas(text: str, arch: str, folder: Path) -> str:
+    """Assemble PTX text whose warnings do not matter; what ptxas says. Fails the test where it refuses."""
+    source = folder / "module.ptx"
+    source.write_bytes(text.encode("latin-1"))
+    argv = [str(find_tool("ptxas")), f"-arch={arch}", "-O0", str(source), "-o", str(folder / "module.cubin")]
+    result = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if result.returncode:
+        lines = text.split("\n")
+        shown = [f"{lines[int(number) - 1]}" for number in re.findall(r"line (\d+); (?:error|fatal)", result.stderr)]
+        raise AssertionError("\n".join([result.stderr, *shown]))
+    return result.stderr
+
+
+def refused_lines(text: str, arch: str, folder: Path) -> set[int]:
+    """The lines of PTX text that ptxas finds fault with, one by one; it must be able to read all of it."""
+    source = folder / "module.ptx"
+    source.write_bytes(text.encode("latin-1"))
+    argv = [str(find_tool("ptxas")), f"-arch={arch}", "-O0", str(source), "-o", str(folder / "module.cubin")]
+    result = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert "Parsing error" not in result.stderr, result.stderr
+    found = {int(number) for number in re.findall(r"module\.ptx, line (\d+); error", result.stderr)}
+    assert bool(found) == bool(result.returncode), result.stderr
+    return found
+
+
+def ptxas_version() -> tuple[int, int]:
+    """The version of the ptxas at hand."""
+    text = subprocess.run([str(find_tool("ptxas")), "--version"], capture_output=True, text=True, check=True).stdout
+    match = re.search(r"release (\d+)\.(\d+)", text)
+    assert match is not None, text
+    return int(match[1]), int(match[2])

@@ -1,0 +1,37 @@
+"""Instructions of PTX texts that the table of opcodes does not know, found without the patcher's own patterns."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from neutrino.ptx.module import parse
+from neutrino.ptx.opcodes import find
+
+# Braces, labels and lines stand before a statement; a directive is none.
+_BEFORE = re.compile(r"(?:\s+|[{}]|\.loc\b[^\n]*\n|[A-Za-z_$%][\w$]*\s*:(?!:))*", re.ASCII)
+_GUARD = re.compile(r"@\s*!?\s*[\w$%]+\s+", re.ASCII)
+_OPCODE = re.compile(r"[a-z]\w*(?:\.[\w:]+)*", re.ASCII)
+
+
+def count_opcodes(text: str) -> tuple[int, Counter[str]]:
+    """How many instructions the functions of a module hold, and which ones the table lacks; an opcode or, of what
+    begins as no instruction does, the statement's first characters."""
+    known = 0
+    unknown: Counter[str] = Counter()
+    module = parse(text)
+    for function in (*module.functions, *module.entries):
+        if function.body is None:
+            continue
+        start, end = function.body
+        for statement in module.code[start:end].split(";"):
+            bare = statement[_BEFORE.match(statement).end() :]  # type: ignore[union-attr]
+            if not bare or bare.startswith("."):
+                continue
+            guard = _GUARD.match(bare)
+            match = _OPCODE.match(bare, guard.end() if guard else 0)
+            if match is not None and find(tuple(match[0].split("."))) is not None:
+                known += 1
+            else:
+                unknown[match[0] if match else bare[:40]] += 1
+    return known, unknown
