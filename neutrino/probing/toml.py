@@ -83,7 +83,12 @@ def load_probe_file(path: str | Path) -> ProbeSet:
 
 def read_probes(file: str, text: str) -> ProbeSet:
     """The probes of a file's text. file: its path, which paths in it are relative to. Raises ProbeError."""
-    return _Reader(Document(file, text)).probe_set()
+    return read_document(Document(file, text))
+
+
+def read_document(document: Document) -> ProbeSet:
+    """The probes of a document. Raises ProbeError."""
+    return _Reader(document).probe_set()
 
 
 def _find(name: str) -> Path:

@@ -12,7 +12,7 @@ from neutrino.probing.document import Document
 from neutrino.probing.model import DYNAMIC_CAP, Instruction, Lanes, Map, MapKind, Probe, ProbeSet, Register, Snippet
 from neutrino.probing.registers import REGISTER_WORD
 from neutrino.probing.statements import bits_of
-from neutrino.probing.toml import TOP_KEYS
+from neutrino.probing.toml import TOP_KEYS, read_document
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _ESCAPED = re.compile(r'[\x00-\x1f\x7f"\\]')
@@ -32,15 +32,17 @@ def trace_text(probe_set: ProbeSet) -> str:
     paths relative to it; else ``write``'s.
     """
     alone = not probe_set.parts and not probe_set.warnings
-    if alone and not probe_set.analyze_hooks and not probe_set.callbacks:
-        try:
-            tables = Document(probe_set.file, probe_set.source).tables
-        except ProbeError:
-            # The source is no TOML but Python.
-            return write(probe_set)
-        if tables.keys() <= set(TOP_KEYS):
-            return probe_set.source
-    return write(probe_set)
+    as_written = alone and not probe_set.analyze_hooks and not probe_set.callbacks and _is_newer(probe_set)
+    return probe_set.source if as_written else write(probe_set)
+
+
+def _is_newer(probe_set: ProbeSet) -> bool:
+    try:
+        document = Document(probe_set.file, probe_set.source)
+        return document.tables.keys() <= set(TOP_KEYS) and read_document(document).digest == probe_set.digest
+    except ProbeError:
+        # The source is no TOML but Python.
+        return False
 
 
 def write(probe_set: ProbeSet) -> str:
