@@ -12,6 +12,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from neutrino.probing.model import Pattern, Probe, SourceLines, Subject
 from neutrino.ptx import opcodes
@@ -29,8 +30,7 @@ _GLOB = frozenset("*?[")
 _ENDS = frozenset({"ret", "exit"})
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(NamedTuple):
     """An instruction that probes match. number: its place among those of the kernel, in text order.
 
     match: the groups ``guard`` and ``opcode``, by position in the module's text. probes: those of the instruction
@@ -43,11 +43,6 @@ class Hit:
     probes: tuple[Probe, ...]
     opens: tuple[Probe, ...] = ()
     closes: tuple[tuple[Probe, int], ...] = ()
-
-    @property
-    def all_probes(self) -> tuple[Probe, ...]:
-        """Those of the instruction and of the lines; one may occur twice."""
-        return (*self.probes, *self.opens, *(probe for probe, _ in self.closes))
 
 
 @dataclass(frozen=True)
@@ -63,6 +58,20 @@ class Found:
     places: Locations
     lacks_lines: bool = False
 
+    @property
+    def probes(self) -> tuple[Probe, ...]:
+        """Each probe of some hit, once."""
+        found: dict[int, Probe] = {}
+        seen: set[int] = set()
+        for hit in self.hits:
+            # Most hits share a few tuples.
+            if id(hit.probes) not in seen:
+                seen.add(id(hit.probes))
+                found.update((id(probe), probe) for probe in hit.probes)
+            if hit.opens or hit.closes:
+                found.update((id(probe), probe) for probe in (*hit.opens, *(probe for probe, _ in hit.closes)))
+        return tuple(found.values())
+
 
 @dataclass(frozen=True)
 class _Choice:
@@ -71,6 +80,16 @@ class _Choice:
     probes: tuple[Probe, ...]
     on_lines: tuple[tuple[int, tuple[SourceLines, ...]], ...]
     is_end: bool
+
+
+class _Choices(dict[str, "_Choice | None"]):
+    """What applies to an opcode, None where nothing does and it ends no thread; found out when first asked for."""
+
+    def __init__(self, choose: Callable[[str], _Choice | None]) -> None:
+        self._choose = choose
+
+    def __missing__(self, opcode: str) -> _Choice | None:
+        return self.setdefault(opcode, self._choose(opcode))
 
 
 @dataclass(frozen=True)
@@ -98,7 +117,7 @@ class _Plan:
 
     def __init__(self, wanted: Sequence[_Wanted]) -> None:
         self._wanted = tuple(entry for entry in wanted if any(pattern.has_operands for pattern in entry.patterns))
-        self._choices: dict[str, _Choice | None] = {}
+        self.choices = _Choices(self._choose)
         self._narrowed: dict[tuple[int, frozenset[int]], tuple[Probe, ...]] = {}
         self.line_probes = [
             (entry.probe, lines)
@@ -130,13 +149,6 @@ class _Plan:
                 entry.probe for entry in self._wanted if entry.index in chosen or id(entry.probe) in always
             )
         return self._narrowed[key]
-
-    def choice(self, opcode: str) -> _Choice | None:
-        """What applies to an opcode, None where nothing does and it ends no thread."""
-        try:
-            return self._choices[opcode]
-        except KeyError:
-            return self._choices.setdefault(opcode, self._choose(opcode))
 
     def _choose(self, opcode: str) -> _Choice | None:
         parts = opcode.split(".")
@@ -191,11 +203,11 @@ class Matcher:
         line_sides = _line_sides(plan, module.code, body, places) if plan.line_probes else {}
         hits: list[Hit] = []
         ends = []
-        choice_of = plan.choice
+        choices = plan.choices
         number = first
         numbers: dict[int, int] = {}
         for match in plan.candidate.finditer(module.code, body.start, body.end):
-            choice = choice_of(match[2])
+            choice = choices[match[2]]
             if choice is None and not line_sides:
                 continue
             probes: tuple[Probe, ...] = ()

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from neutrino.errors import PtxError
 from neutrino.probing.layout import Reason, align_up, block_size, has_counts
@@ -278,7 +279,8 @@ class _Edits:
     found: list[tuple[int, int, str]] = field(default_factory=list)
 
     def insert(self, at: int, text: str) -> None:
-        self.found.append((at, at, text))
+        if text:
+            self.found.append((at, at, text))
 
     def replace(self, start: int, end: int, text: str) -> None:
         self.found.append((start, end, text))
@@ -324,7 +326,7 @@ class _ModuleProber:
         self.matcher = matcher(probes.probes, demangle)
         self.order = {id(probe): index for index, probe in enumerate(self.matcher.probes)}
         self.white_space = _white_space(module)
-        self._plain: dict[str, bool] = {}
+        self._clear: dict[int, bool] = {}
         self._reads: dict[int, bool] = {}
         self._collective: dict[int, bool] = {}
         self.has_end_work = any(probe.tracepoint.is_kernel and probe.after for probe in probes.probes) or any(
@@ -384,13 +386,17 @@ class _ModuleProber:
                 line = module.line(at)
                 raise UnsupportedError(f"line {line}: a register of its own is called {special[0]}")
 
-    def is_plain(self, probe: Probe) -> bool:
-        """It runs before its sites and saves nothing."""
-        known = self._plain.get(probe.name)
+    def must_be_clear(self, probe: Probe) -> bool:
+        """It holds code that must not stand between a product and its sum."""
+        known = self._clear.get(id(probe))
         if known is None:
-            statements = probe.before.statements if probe.before and not probe.after else ()
-            known = bool(statements) and not any(isinstance(statement, Save) for statement in statements)
-            self._plain[probe.name] = known
+            snippets = [snippet for snippet in (probe.before, probe.after) if snippet]
+            known = any(self.is_collective(snippet) for snippet in snippets) or any(
+                isinstance(statement, Save) and statement.map.kind is MapKind.ARRAY
+                for snippet in snippets
+                for statement in snippet.statements
+            )
+            self._clear[id(probe)] = known
         return known
 
     def reads_operands(self, probe: Probe) -> bool:
@@ -425,8 +431,7 @@ class _ModuleProber:
 _SUMMED = frozenset({ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64})
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     """Where the code of one instruction's probes goes: before start and behind end. Else as of a ``Site``."""
 
     hit: Hit
@@ -435,6 +440,15 @@ class _Place:
     line: int
     shown: str
     source: str
+
+
+@dataclass(frozen=True)
+class _Repeated:
+    """Code before and behind an instruction that may stand at others too. stores: where stores may stand."""
+
+    before: str
+    behind: str
+    stores: bool
 
 
 class _LineOperands:
@@ -486,8 +500,8 @@ class _KernelProber:
         self.labels = 0
         self.variables: dict[str, str] = {}
         self.points_to_constants = False
-        # Code before sites that depends on nothing but the opcode and the guard.
-        self.repeated: dict[tuple[str, str | None, int], str] = {}
+        # Code of sites that depends on nothing but the opcode, the guard, the probes and the scratch registers in use.
+        self.repeated: dict[tuple[str, str | None, int, tuple[int, ...]], _Repeated] = {}
         self.left_out: list[LeftOut] = []
         around = owner.in_order((
             *(probe for probe in owner.matcher.probes if probe.tracepoint.is_kernel),
@@ -633,8 +647,7 @@ class _KernelProber:
     def _note_snippets(self) -> None:
         for probe, snippet in (*self.kernel_before, *self.kernel_after):
             self.emission.note_snippet(snippet, probe.level)
-        hits = self.found.hits if self.found else ()
-        for probe in self.owner.in_order(probe for hit in hits for probe in hit.all_probes):
+        for probe in self.owner.in_order(self.found.probes if self.found else ()):
             for side in (probe.before, probe.after):
                 if side is not None:
                     self.emission.note_snippet(side, probe.level)
@@ -822,10 +835,11 @@ class _KernelProber:
             self._leave_out(place, [probe for probe in probes if probe.after], "nothing runs behind it")
             probes = tuple(probe for probe in probes if probe.before)
         plain = not hit.opens and not hit.closes and probes is hit.probes
-        key = (match["opcode"], match["guard"], id(hit.probes))
+        key = (match["opcode"], match["guard"], id(hit.probes), tuple(self.emission.scratch.mark().values()))
         repeated = self.repeated.get(key) if plain else None
-        if repeated is not None:
-            self.edits.insert(place.start, repeated)
+        if repeated is not None and (not repeated.stores or self._is_clear(place)):
+            self.edits.insert(place.start, repeated.before)
+            self.edits.insert(place.end, repeated.behind)
             self._note(place.line, place.shown, probes, hit.number, place.source)
             return
         instruction = read_instruction(text)
@@ -855,15 +869,19 @@ class _KernelProber:
         if not self.body.is_plain_call(sequence):
             detail = "shares its braces with other instructions" if is_call else "is part of a call sequence"
             raise UnsupportedError(f"{what} {detail}")
-        around = replace(place, start=sequence[0], end=sequence[1])
+        around = place._replace(start=sequence[0], end=sequence[1])
         if is_call:
             return around, hit.probes
         lacking = [probe for probe in hit.probes if self.owner.reads_operands(probe)]
         self._leave_out(place, lacking, "it is part of a call, around which its operands are not known")
         return around, tuple(probe for probe in hit.probes if probe not in lacking) if lacking else hit.probes
 
-    def _insert(self, place: _Place, instruction: Instruction, probes: tuple[Probe, ...]) -> str | None:
-        """Insert the code at one site; what stands before it when that depends on opcode and guard alone."""
+    def _is_clear(self, place: _Place) -> bool:
+        """Stores may stand right before and right behind an instruction."""
+        return self._clear_of(place.start) == place.start and self._clear_of(place.end) == place.end
+
+    def _insert(self, place: _Place, instruction: Instruction, probes: tuple[Probe, ...]) -> _Repeated | None:
+        """Insert the code at one site; the code when it depends on opcode, guard and free registers alone."""
         hit, start, end = place.hit, place.start, place.end
         position = hit.match.start("opcode")
         mark = self.emission.scratch.mark()
@@ -909,18 +927,17 @@ class _KernelProber:
         except UnsupportedError as error:
             raise UnsupportedError(f"line {place.line}: {place.shown!r}: {error}") from None
         early += after.early
-        repeatable = None
-        if first or early:
-            self.edits.insert(start, "\n\t".join([*first, *early, ""]))
-            same = counted == self.emission.arithmetic and not before.reads_operands
-            # Where the code stands again, its scratch registers may hold what stores wait with.
-            if same and mark == self.emission.scratch.mark() and all(self.owner.is_plain(probe) for probe in probes):
-                repeatable = "\n\t".join([*first, ""])
-        if last:
-            self.edits.insert(end, "\n\t" + "\n\t".join(last))
-        if not waited:
-            self.emission.scratch.release(mark)
-        return repeatable
+        ahead = "\n\t".join([*first, *early, ""]) if first or early else ""
+        behind = "\n\t" + "\n\t".join(last) if last else ""
+        self.edits.insert(start, ahead)
+        self.edits.insert(end, behind)
+        if waited:
+            return None
+        self.emission.scratch.release(mark)
+        reads = before.reads_operands or after.reads_operands or early
+        if reads or counted != self.emission.arithmetic:
+            return None
+        return _Repeated(ahead, behind, any(self.owner.must_be_clear(probe) for probe in probes))
 
     def _note(
         self, line: int, shown: str, probes: Iterable[Probe], number: int | None = None, source: str = ""

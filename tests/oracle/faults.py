@@ -104,12 +104,12 @@ def _labelled_sites(patch: pytest.MonkeyPatch) -> None:
 
 @_patched("site too many: the state space of a pattern is not looked at", (MEMORY, GMEM_BYTES))
 def _any_space(patch: pytest.MonkeyPatch) -> None:
-    original = matching._Plan.choice
+    original = matching._Plan._choose
 
-    def choice(self: Any, opcode: str) -> Any:
+    def choose(self: Any, opcode: str) -> Any:
         return original(self, opcode.replace("ld.shared", "ld.global"))
 
-    patch.setattr(matching._Plan, "choice", choice)
+    patch.setattr(matching._Plan, "_choose", choose)
     patch.setattr(twin, "matcher", matching.Matcher)
 
 
