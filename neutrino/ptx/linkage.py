@@ -204,7 +204,8 @@ class Linkage:
     def calls_a_register(self, body: Body) -> bool:
         """Whether a body calls what is no function's name."""
         return self.module.code.find("call", body.start, body.end) >= 0 and any(
-            callee[1] in body.declarations or not isinstance(self.module.symbols.get(callee[1]), Function)
+            not isinstance(self.module.symbols.get(callee[1]), Function)
+            or (callee[1] in body.declarations and body.declaration(callee[1], callee.start(1)) is not None)
             for callee in _CALLEE.finditer(self.module.code, body.start, body.end)
         )
 
