@@ -6,8 +6,8 @@ What has the last word is not asked here: ``ptxas``, and the comparison of a twi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from neutrino.ahead.relocatable import RELOCATABLE_SECTION, find_linked_source, is_linked, program
 from neutrino.ahead.sources import EMBEDDED_DEVICE, Listed, Target, make_plan
@@ -33,8 +33,8 @@ class Preview:
     """A kernel of one image: its twin's text, or why there is none.
 
     container, image: indices as ``neutrino-extract`` shows them; of the image that the driver picks. arch: what its
-    code is for. line: of the PTX, from 1, that the kernel begins in; 0 without a twin. source: what the twin was made
-    from; None of code that the device linker put together.
+    code is for. lines: of the PTX, from 1, where the kernel and each function with a copy for it begin, by their names.
+    source: what the twin was made from; None of code that the device linker put together.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Preview:
     twin: TwinKernel | None
     reason: Reason = Reason.PROBED
     detail: str = ""
-    line: int = 0
+    lines: Mapping[str, int] = field(default_factory=dict)
     source: Source | None = None
 
 
@@ -131,8 +131,8 @@ def _of_plain(container: Container, target: Target, probes: ProbeSet, selection:
     for name in names:
         made = found.get(name)
         if isinstance(made, TwinKernel):
-            line = module.line(made.statement.start)
-            yield Preview(name, target.container, image, source.arch, made, line=line, source=source)
+            lines = _lines_of(made, module)
+            yield Preview(name, target.container, image, source.arch, made, lines=lines, source=source)
         elif made is not None:
             yield Preview(name, target.container, image, source.arch, None, made.reason, made.detail)
 
@@ -164,6 +164,14 @@ def _by_name(twins: TwinModule) -> dict[str, TwinKernel | SkippedKernel]:
     return {twin.name: twin for twin in twins.kernels} | {skip.name: skip for skip in twins.skipped}
 
 
+def _lines_of(twin: TwinKernel, module: Module, others: Sequence[Module] = ()) -> dict[str, int]:
+    """Where the kernel and the functions with copies begin. others: the linked modules, which copies may be of."""
+    places = [(module, twin.name, twin.statement), *((module, copy.name, copy.statement) for copy in twin.copies)]
+    for number, copies in twin.copies_elsewhere.items():
+        places += [(others[number], copy.name, copy.statement) for copy in copies]
+    return {name: home.line(statement.start) for home, name, statement in places}
+
+
 def _of_linked(
     containers: Sequence[Container],
     units: Sequence[Container],
@@ -182,7 +190,7 @@ def _of_linked(
     found: dict[str, TwinKernel | SkippedKernel] = {
         name: SkippedKernel(name, *reason) for name, reason in (source.refused or {}).items()
     }
-    lines: dict[str, int] = {}
+    lines: dict[str, dict[str, int]] = {}
     device = Device.parse(source.arch)
     chosen = {name: unit for name, unit in (source.kernels or {}).items() if name in names}
     if device is None or device.number < FIRST_ARCHITECTURE:
@@ -191,14 +199,15 @@ def _of_linked(
     elif chosen:
         try:
             linked = probe_program(program(source), probes, kernels=chosen, version=LATEST_PTX, demangle=demangle)
+            modules = [twins.module for twins in linked.modules]
             for twins in linked.modules:
-                lines |= {twin.name: twins.module.line(twin.statement.start) for twin in twins.kernels}
+                lines |= {twin.name: _lines_of(twin, twins.module, modules) for twin in twins.kernels}
             found |= {twin.name: twin for twin in linked.kernels} | {skip.name: skip for skip in linked.skipped}
         except PtxError as error:
             found |= {name: SkippedKernel(name, Reason.UNSUPPORTED, str(error)) for name in chosen}
     for name in names:
         made = found.get(name)
         if isinstance(made, TwinKernel):
-            yield Preview(name, target.container, image, source.arch, made, line=lines[name])
+            yield Preview(name, target.container, image, source.arch, made, lines=lines[name])
         elif made is not None:
             yield Preview(name, target.container, image, source.arch, None, made.reason, made.detail)

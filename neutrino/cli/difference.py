@@ -72,7 +72,7 @@ def _added(lines: Sequence[Line], texts: Sequence[str], number: int) -> list[Lin
         words = text.strip()
         if not words:
             continue
-        outer = words.endswith(":") or (words.startswith((".", "{", "}")) and not words.startswith(_INNER))
+        outer = words.endswith(":") or (words.startswith((".", "{", "}", ")")) and not words.startswith(_INNER))
         indent = "" if outer else "    "
         if len(added) < len(replaced):
             old = replaced[len(added)]

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.probe_input import File, Kernels, add_options
@@ -127,26 +128,48 @@ def _lines(
     from neutrino.cli.difference import compare, hunks
     from neutrino.fatbin.demangle import demangle
 
-    instructions = len({(site.number, site.line, site.instruction) for site in twin.sites})
+    instructions = len({(site.number, site.function, site.line, site.instruction) for site in twin.sites})
     yield f"// {visible(demangle(kernel.name))}: {count(instructions, 'site')}"
     yield f"// {visible(file.name)}, image {kernel.container}.{kernel.image}, {kernel.arch}"
     if words:
         yield f"// {visible(words)}"
-    lines = compare(_split(twin.original_text), _split(twin.probed_text))
-    lines = _named(lines, kernel.line, twin.sites, probes)
     if diff:
         yield "--- original"
         yield "+++ with the probes"
-        yield from hunks(lines, first=kernel.line)
-    else:
-        yield from (line.text for line in lines if line.mark != "-")
+    for number, part in enumerate(_parts(kernel, twin)):
+        if number and not diff:
+            yield ""
+        lines = compare(_split(part.original), _split(part.probed))
+        lines = _named(lines, part, [site for site in twin.sites if site.function == part.name], probes)
+        if diff:
+            yield from hunks(lines, first=part.line)
+        else:
+            yield from (line.text for line in lines if line.mark != "-")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The kernel, or a function that has a copy for it. line: of the PTX that it begins in."""
+
+    name: str
+    line: int
+    original: str
+    probed: str
+    is_kernel: bool = False
+
+
+def _parts(kernel: Preview, twin: TwinKernel) -> Iterator[_Part]:
+    """What the probes changed, in the order of the text."""
+    parts = [_Part(copy.name, kernel.lines[copy.name], copy.original_text, copy.text) for copy in twin.all_copies]
+    parts.append(_Part(twin.name, kernel.lines[twin.name], twin.original_text, twin.probed_text, is_kernel=True))
+    yield from sorted(parts, key=lambda part: part.line)
 
 
 def _split(text: str) -> list[str]:
     return [visible(line.rstrip("\r").expandtabs(4)) for line in text.split("\n")]
 
 
-def _named(lines: Sequence[Line], first: int, sites: Sequence[Site], probes: ProbeSet) -> list[Line]:
+def _named(lines: Sequence[Line], part: _Part, sites: Sequence[Site], probes: ProbeSet) -> list[Line]:
     """The lines with comments that name the probes: where code went in right before or behind a site."""
     from neutrino.cli.difference import named, runs
 
@@ -155,7 +178,7 @@ def _named(lines: Sequence[Line], first: int, sites: Sequence[Site], probes: Pro
     after: dict[int, dict[str, None]] = {}
     for site in sites:
         probe = by_name[site.probe]
-        at = site.line - first
+        at = site.line - part.line
         if probe.before is not None and not probe.tracepoint.is_kernel:
             before.setdefault(at, {})[f"{probe.name}: before {probe.tracepoint.text}"] = None
         if probe.after is not None:
@@ -167,10 +190,12 @@ def _named(lines: Sequence[Line], first: int, sites: Sequence[Site], probes: Pro
         at = lines[place].original
         here = [*after.get(at - 1, ()), *before.get(at, ())]
         if lines[place].text.lstrip().startswith(".reg "):
-            entry = [probe for probe in probes.probes if probe.tracepoint.is_kernel and probe.before is not None]
-            here = ["the probes' registers", *(f"{probe.name}: before kernel" for probe in entry)]
+            begins = {site.probe for site in sites if site.instruction.startswith(".entry")}
+            entry = [probe for probe in probes.probes if probe.name in begins and probe.before is not None]
+            here = ["the probes' registers", *(f"{probe.name}: before kernel" for probe in entry), *here]
         if not here and _END.match(_behind(lines, place)):
-            here = ["counts of the maps, where a thread ends"]
+            at_end = "counts of the maps, where a thread ends"
+            here = [at_end if part.is_kernel else "what the kernel is to know of the probes' registers"]
         if here:
             words[place] = visible("; ".join(here))
     return named(lines, words)
@@ -204,7 +229,7 @@ def _document(file: File, kernel: Preview, twin: TwinKernel, entry: KernelEntry 
         "container": kernel.container,
         "image": kernel.image,
         "arch": kernel.arch,
-        "line": kernel.line,
+        "line": kernel.lines[kernel.name],
         "sites": [
             {
                 "probe": site.probe,
@@ -213,6 +238,7 @@ def _document(file: File, kernel: Preview, twin: TwinKernel, entry: KernelEntry 
                 "line": site.line,
                 "source": site.source or None,
                 "instruction": site.instruction,
+                "function": site.function,
             }
             for site in twin.sites
         ],
@@ -222,5 +248,5 @@ def _document(file: File, kernel: Preview, twin: TwinKernel, entry: KernelEntry 
         "spills": manifest.get("spills"),
         "assembler": manifest.get("assembler"),
         "original": twin.original_text,
-        "probed": twin.probed_text,
+        "probed": twin.whole_text,
     }

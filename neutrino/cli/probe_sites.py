@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.probe_input import File, Kernels, add_options
 from neutrino.cli.probe_status import Commands
-from neutrino.cli.streams import visible
+from neutrino.cli.streams import visible, width_of
 from neutrino.cli.table import count, table
 
 if TYPE_CHECKING:
@@ -23,10 +24,12 @@ _LISTED_SITES = 60
 _LISTED_KERNELS = 25
 _NAMED = 3
 """Kernels that stand for all that share a reason."""
-_INSTRUCTION = 72
-"""Columns of an instruction, and of a list of probes."""
+_WIDTH = 140
+"""Columns of tables where there is no terminal to measure."""
+_LEAST = 24
+"""Columns of an instruction, or a list of probes, on the narrowest terminal."""
 _NAME = 56
-"""Columns of a kernel's name."""
+"""Columns of a kernel's name, where there is room."""
 
 
 def configure(commands: Commands) -> None:
@@ -72,11 +75,15 @@ class _Probed:
 
 @dataclass(frozen=True)
 class _Instruction:
-    """A site, and the probes that go there, in the order in which they run. number: None at entries and ends."""
+    """A site, and the probes that go there, in the order in which they run. number: None at entries and ends.
+
+    function: the called function that it is in, "" in the kernel itself.
+    """
 
     number: int | None
     line: int
     source: str
+    function: str
     instruction: str
     probes: tuple[str, ...]
 
@@ -92,10 +99,11 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"probes": probes, "files": [_document(item) for item in found]}, indent=1))
     else:
         shown = [item for item in found if item.probed or item.skipped]
+        width = width_of(sys.stdout, _WIDTH) if sys.stdout is not None else _WIDTH
         for number, item in enumerate(shown):
             if number:
                 print()
-            for line in _lines(item, everything=options.all):
+            for line in _lines(item, everything=options.all, width=width):
                 print(line)
     return kernels.ending(found=any(item.probed for item in found))
 
@@ -113,17 +121,19 @@ def _look(file: File, previews: Iterator[Preview]) -> _Found:
 
 def _instructions(twin: TwinKernel) -> Iterator[_Instruction]:
     """The twin's sites, with all probes of an instruction together."""
-    grouped: dict[tuple[int | None, int, str], list[Site]] = {}
+    grouped: dict[tuple[int | None, str, int, str], list[Site]] = {}
     for site in twin.sites:
-        grouped.setdefault((site.number, site.line, site.instruction), []).append(site)
-    for (number, line, instruction), sites in grouped.items():
-        yield _Instruction(number, line, sites[0].source, instruction, tuple(site.probe for site in sites))
+        grouped.setdefault((site.number, site.function, site.line, site.instruction), []).append(site)
+    for (number, function, line, instruction), sites in grouped.items():
+        inside = "" if function == twin.name else function
+        probes = tuple(site.probe for site in sites)
+        yield _Instruction(number, line, sites[0].source, inside, instruction, probes)
 
 
 # Words and tables
 
 
-def _lines(found: _Found, *, everything: bool) -> Iterator[str]:
+def _lines(found: _Found, *, everything: bool, width: int) -> Iterator[str]:
     from neutrino.fatbin.demangle import demangle
 
     total = sum(len(kernel.sites) for kernel in found.probed)
@@ -138,34 +148,34 @@ def _lines(found: _Found, *, everything: bool) -> Iterator[str]:
             yield ""
             name = demangle(kernel.name) if whole else short[kernel.name]
             yield f"{visible(name)}: {count(len(kernel.sites), 'site')}"
-            yield from _sites(kernel.sites, everything=everything)
+            yield from _sites(kernel.sites, width=None if everything else width)
     else:
         yield ""
-        yield from _counted(found.probed)
-    yield from _left_out(found.probed)
+        yield from _counted(found.probed, width)
+    yield from _left_out(found.probed, width)
     if found.skipped:
         yield ""
         yield from _skipped(found.skipped)
 
 
-def _sites(sites: Sequence[_Instruction], *, everything: bool) -> Iterator[str]:
+def _sites(sites: Sequence[_Instruction], *, width: int | None) -> Iterator[str]:
+    """width: None shows everything, whatever its width."""
     with_source = any(site.source for site in sites)
+    with_function = any(site.function for site in sites)
+    functions = _short([site.function for site in sites if site.function])
     rows = []
     for site in sites:
-        source = site.source if everything else site.source.partition(", ")[0]
-        instruction = site.instruction if everything else _cut(site.instruction, _INSTRUCTION)
-        rows.append(
-            [
-                "-" if site.number is None else str(site.number), str(site.line),
-                *([visible(source or "-")] if with_source else []), visible(", ".join(site.probes)),
-                visible(instruction),
-            ]
-        )  # fmt: skip
-    head = ("site", "line", *(["source"] if with_source else []), "probe", "instruction")
-    yield from table(head, rows, right=("site", "line"))
+        row = ["-" if site.number is None else str(site.number), str(site.line)]
+        if with_source:
+            row.append((site.source.partition(", ")[0] if width else site.source) or "-")
+        if with_function:
+            row.append(functions.get(site.function, "-"))
+        rows.append([*row, ", ".join(site.probes), site.instruction])
+    head = ["site", "line", *(["source"] if with_source else []), *(["function"] if with_function else [])]
+    yield from _table([*head, "probe", "instruction"], rows, ("site", "line"), width)
 
 
-def _left_out(kernels: Sequence[_Probed]) -> Iterator[str]:
+def _left_out(kernels: Sequence[_Probed], width: int) -> Iterator[str]:
     """What probes match and could not go to, by reason, each with an example."""
     groups: dict[str, list[LeftOut]] = {}
     for kernel in kernels:
@@ -174,19 +184,18 @@ def _left_out(kernels: Sequence[_Probed]) -> Iterator[str]:
     if not groups:
         return
     ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
-    rows = []
-    for reason, items in ordered:
-        first = _cut(f"line {items[0].line}: {items[0].instruction}", _INSTRUCTION)
-        rows.append([f"{len(items):,}", visible(reason), visible(first)])
+    rows = [
+        [f"{len(items):,}", reason, f"line {items[0].line}: {items[0].instruction}"] for reason, items in ordered
+    ]
     yield ""
     yield "matched, but not probed"
-    yield from table(("sites", "why", "the first"), rows, right=("sites",))
+    yield from _table(("sites", "why", "the first"), rows, ("sites",), width)
 
 
-def _counted(kernels: Sequence[_Probed]) -> Iterator[str]:
+def _counted(kernels: Sequence[_Probed], width: int) -> Iterator[str]:
     """A row for each name, short enough for a table: instances of one template may be hundreds."""
     groups: dict[str, list[_Probed]] = {}
-    short = _short([kernel.name for kernel in kernels])
+    short = _short([kernel.name for kernel in kernels], max(_LEAST, min(_NAME, width - 52)))
     for kernel in kernels:
         groups.setdefault(short[kernel.name], []).append(kernel)
     sites = {name: sum(len(kernel.sites) for kernel in group) for name, group in groups.items()}
@@ -195,8 +204,8 @@ def _counted(kernels: Sequence[_Probed]) -> Iterator[str]:
     for name in ordered[:_LISTED_KERNELS]:
         by_probe = Counter(probe for kernel in groups[name] for site in kernel.sites for probe in site.probes)
         words = ", ".join(f"{probe} {number:,}" for probe, number in by_probe.items())
-        rows.append([f"{sites[name]:,}", f"{len(groups[name]):,}", visible(name), visible(_cut(words, _INSTRUCTION))])
-    yield from table(("sites", "kernels", "kernel", "probes"), rows, right=("sites", "kernels"))
+        rows.append([f"{sites[name]:,}", f"{len(groups[name]):,}", name, words])
+    yield from _table(("sites", "kernels", "kernel", "probes"), rows, ("sites", "kernels"), width)
     rest = ordered[_LISTED_KERNELS:]
     if rest:
         number = sum(len(groups[name]) for name in rest)
@@ -215,21 +224,30 @@ def _skipped(skipped: Sequence[Preview]) -> Iterator[str]:
     for group in group_skipped(reports):
         names = list(dict.fromkeys(_short([kernel.name for kernel in group.kernels]).values()))
         shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
-        rows.append([f"{len(group.kernels):,}", group.reason.word, visible(f"{group.text}: {shown}")])
+        rows.append([f"{len(group.kernels):,}", group.reason.word, f"{group.text}: {shown}"])
     yield "without a site"
-    yield from table(("kernels", "reason", "why"), rows, right=("kernels",))
+    # The reason is not cut: it is all that there is to know.
+    yield from _table(("kernels", "reason", "why"), rows, ("kernels",), None)
 
 
-def _short(names: Sequence[str]) -> dict[str, str]:
+def _short(names: Sequence[str], width: int = _NAME) -> dict[str, str]:
     """Demangled names short enough for a table; several may look the same."""
     from neutrino.cli.kernel_names import shorten
     from neutrino.fatbin.demangle import demangle
 
-    return {name: shorten(demangle(name), _NAME) for name in names}
+    return {name: shorten(demangle(name), width) for name in names}
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+def _table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str], width: int | None
+) -> Iterator[str]:
+    """A table, its last column cut so that it is no wider than that; None cuts nothing."""
+    cells = [[visible(cell) for cell in row] for row in rows]
+    if width is not None:
+        before = sum(2 + max(len(row[column]) for row in (head, *cells)) for column in range(len(head) - 1))
+        left = max(_LEAST, width - before - 2)
+        cells = [[*row[:-1], row[-1] if len(row[-1]) <= left else f"{row[-1][: left - 1]}…"] for row in cells]
+    yield from table(head, cells, right=right)
 
 
 # JSON
@@ -247,6 +265,7 @@ def _document(found: _Found) -> dict[str, Any]:
                     "site": site.number,
                     "line": site.line,
                     "source": site.source or None,
+                    "function": site.function or kernel.name,
                     "instruction": site.instruction,
                     "probes": list(site.probes),
                 }
@@ -257,6 +276,7 @@ def _document(found: _Found) -> dict[str, Any]:
                     "probe": item.probe,
                     "line": item.line,
                     "source": item.source or None,
+                    "function": item.function or kernel.name,
                     "instruction": item.instruction,
                     "reason": item.reason,
                 }

@@ -142,7 +142,7 @@ def test_it_starts_quickly() -> None:
     command = [sys.executable, "-m", "neutrino.cli.probe", "list"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     took, bare = (
-        min(_time(argv, environment) for _ in range(3)) for argv in (command, [sys.executable, "-c", "pass"])
+        min(_time(argv, environment) for _ in range(2)) for argv in (command, [sys.executable, "-c", "pass"])
     )
     # 0.1 s is usual; the machine that runs this may be busy.
     assert took - bare < 0.6

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
 import shutil
+import struct
 import subprocess
 import sys
+import termios
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -184,6 +189,97 @@ def test_a_wrong_probe_is_shown_with_its_line(probe: Probe, tmp_path: Path, comm
     assert (result.status, result.out) == (2, "")
     assert result.err.startswith("count.toml:8:")
     assert " ^~" in result.err
+
+
+TWICE = HEAD + """
+.func (.param .b32 r) twice(.param .b64 p)
+{
+	.reg .b64 %rd<2>;
+	.reg .b32 %r<3>;
+	ld.param.b64 %rd1, [p];
+	ld.global.b32 %r1, [%rd1];
+	add.s32 %r2, %r1, %r1;
+	st.param.b32 [r], %r2;
+	ret;
+}
+.visible .entry k(.param .u64 x)
+{
+	.reg .b64 %rd<3>;
+	.reg .b32 %r<3>;
+	ld.param.u64 %rd1, [x];
+	ld.global.u32 %r1, [%rd1];
+	{
+	.param .b64 a;
+	.param .b32 b;
+	st.param.b64 [a], %rd1;
+	call.uni (b), twice, (a);
+	ld.param.b32 %r2, [b];
+	}
+	st.global.u32 [%rd1], %r2;
+	ret;
+}
+"""
+
+
+def test_sites_in_called_functions_name_them(probe: Probe, tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(TWICE)
+    (kernel,) = kernels(probe, "gmem_bytes", "k.ptx").values()
+    lines = TWICE.splitlines()
+    inside = {site["line"]: site["function"] for site in kernel["sites"]}
+    assert inside == {
+        lines.index("\tld.global.b32 %r1, [%rd1];") + 1: "twice",
+        lines.index("\tld.global.u32 %r1, [%rd1];") + 1: "k",
+        lines.index("\tst.global.u32 [%rd1], %r2;") + 1: "k",
+        len(lines) - 1: "k",
+    }
+    rows = [line.split() for line in probe("sites", "gmem_bytes", "k.ptx").out.splitlines()]
+    assert [row[2] for row in rows if "ld.global.b32" in row] == ["twice"]
+
+
+def test_functions_with_probes_are_shown_with_the_kernel(probe: Probe, tmp_path: Path, assembler: Assembler) -> None:
+    if not shutil.which("patch"):
+        pytest.skip("patch is not on this machine")
+    (tmp_path / "k.ptx").write_text(TWICE)
+    said = probe("show", "gmem_bytes", "k.ptx", "--diff", "--text-only")
+    command = ["patch", "-s", "-l", "-o", "out.ptx", "k.ptx"]
+    done = subprocess.run(command, input=said.out, text=True, cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    assert "k__neutrino" in assembler.assemble((tmp_path / "out.ptx").read_text(), "sm_80").resources
+    whole = probe("show", "gmem_bytes", "k.ptx", "--text-only").out
+    document = json.loads(probe("show", "gmem_bytes", "k.ptx", "--text-only", "--json").out)
+    assert instructions(whole) == instructions(document["probed"])
+
+
+def test_a_terminal_gets_colours_and_its_width(tmp_path: Path) -> None:
+    (tmp_path / "many.ptx").write_text(HEAD + "".join(
+        f".visible .entry {'long_name_' * 8}{number}(.param .u64 x)\n"
+        "{ .reg .u64 %d; .reg .u32 %r; ld.param.u64 %d, [x];"
+        f" {'ld.global.u32 %r, [%d]; atom.global.add.u32 %r, [%d], 1; st.global.u32 [%d], %r; ' * 30} ret; }}\n"
+        for number in range(3)
+    ))  # fmt: skip
+    counted = on_terminal(tmp_path, "sites", "gmem_bytes", "many.ptx")
+    assert "273 sites in 3 of 3 kernels" in counted
+    assert max(map(len, counted.splitlines())) <= 80
+    shown = ("show", "block_sched", str(EXAMPLE), "-k", "sum", "--diff", "--text-only")
+    assert "\x1b[1;32m+" in on_terminal(tmp_path, *shown)
+    assert "\x1b[" not in on_terminal(tmp_path, *shown, NO_COLOR="1")
+
+
+def on_terminal(folder: Path, *arguments: str, **variables: str) -> str:
+    """What a terminal of 80 columns gets on stdout."""
+    terminal, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 80, 0, 0))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", **variables}
+    command = [sys.executable, "-m", "neutrino.cli.probe", *arguments]
+    chunks = []
+    with subprocess.Popen(command, cwd=folder, env=environment, stdout=end, stderr=subprocess.DEVNULL):
+        os.close(end)
+        # EIO: the other end is closed.
+        with contextlib.suppress(OSError):
+            while chunk := os.read(terminal, 65536):
+                chunks.append(chunk)
+    os.close(terminal)
+    return b"".join(chunks).decode().replace("\r\n", "\n")
 
 
 def test_a_reader_that_has_enough_ends_it_quietly() -> None:
