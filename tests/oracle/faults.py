@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from neutrino.ptx import emission, matching, operands, twin
+from neutrino.ptx import emission, functions, matching, operands, twin
 from neutrino.ptx.instruction import Instruction
 from neutrino.ptx.twin import TwinKernel
 from tests.oracle.bench import Kernel
-from tests.oracle.kernels import BRANCHES, FLOATS, MEMORY, PRODUCTS
-from tests.oracle.probes import ACCESSES, GMEM_BYTES, KINDS, MIXED, SUMS, VALUES, VECTORS, WARPS, Probe
+from tests.oracle.kernels import BRANCHES, CALLS, FLOATS, MEMORY, PRODUCTS
+from tests.oracle.probes import ACCESSES, BLOCKS, GMEM_BYTES, KINDS, MIXED, SUMS, VALUES, VECTORS, WARPS, Probe
 
 Pair = tuple[Kernel, Probe]
 
@@ -685,6 +685,164 @@ _rewritten(
     (MEMORY, SUMS),
     by=_MEMORY,
 )
+
+# Functions and the state that reaches them
+
+_STATE = r"(?:b64|b32|u32)"
+_rewritten(
+    "state not stored before a call",
+    rf"^\tst\.local\.{_STATE} \[__neutrino_state\+\d+\], %neutrino_[rks].*;\n",
+    "",
+    (CALLS, SUMS),
+)
+_rewritten(
+    "state not loaded behind a call",
+    rf"^\tld\.local\.{_STATE} %neutrino_[rks]\w+, \[__neutrino_state\+\d+\];\n",
+    "",
+    (CALLS, SUMS),
+    (CALLS, ACCESSES),
+)
+_rewritten(
+    "a function begins with registers of its own",
+    rf"^\tld\.local\.{_STATE} (%neutrino_k\d), \[%neutrino_state\+\d+\];$",
+    r"\tmov.u32 \1, 0;",
+    (CALLS, ACCESSES),
+)
+_rewritten(
+    "a function's changes lost",
+    rf"st\.local\.{_STATE} \[%neutrino_state\+\d+\], %neutrino_[rks]\w+;\n\s*((?:@\S+ )?ret)",
+    r"\1",
+    (CALLS, SUMS),
+    (CALLS, ACCESSES),
+)
+_rewritten(
+    "a function's state where that of its caller is not",
+    r"\[%neutrino_state\+48\]",
+    "[%neutrino_state+56]",
+    (CALLS, SUMS),
+    by=_MEMORY,
+)
+_rewritten(
+    "a word of the probe block does not reach functions",
+    r"^\tst\.local\.u64 \[__neutrino_state\+16\], .*\n",
+    "",
+    (CALLS, ACCESSES),
+    by=_MEMORY,
+)
+_rewritten(
+    "a variable's address from its neighbour's place, in a function",
+    r"(ld\.local\.u64 %neutrino_v\d+), \[%neutrino_state\+(\d+)\]",
+    lambda found: f"{found[1]}, [%neutrino_state+{int(found[2]) - 8}]",
+    (CALLS, ACCESSES),
+    by=_RUN,
+)
+
+
+@_patched("site missed: in functions", (CALLS, ACCESSES))
+def _sites_of_functions(patch: pytest.MonkeyPatch) -> None:
+    original = twin._FunctionProber._candidates
+
+    def candidates(self: Any, first: int = 0) -> Any:
+        found = original(self, first)
+        return dataclasses.replace(found, hits=()) if isinstance(self, twin._FunctionProber) else found
+
+    patch.setattr(twin._FunctionProber, "_candidates", candidates)
+
+
+@_patched("end lost: exit in a function", (CALLS, SUMS))
+def _exits_of_functions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(twin._FunctionProber, "close_exits", lambda self: None)
+
+
+@_patched("an early return of a function forgotten", (CALLS, SUMS))
+def _early_return(patch: pytest.MonkeyPatch) -> None:
+    original = twin._FunctionProber._returns.func
+    patch.setattr(
+        twin._FunctionProber, "_returns", property(lambda self: [end for end in original(self) if not end[1]])
+    )
+
+
+@_patched("falling off a function forgotten", (CALLS, ACCESSES), (CALLS, SUMS))
+def _function_falls_off(patch: pytest.MonkeyPatch) -> None:
+    original = twin._FunctionProber._returns.func
+    patch.setattr(
+        twin._FunctionProber, "_returns", property(lambda self: [end for end in original(self) if end[2] != "}"])
+    )
+
+
+@_patched("two registers at one place of the state", (CALLS, SUMS))
+def _shared_place(patch: pytest.MonkeyPatch) -> None:
+    original = functions.State._offset
+
+    def offset(self: Any, kept: Any) -> int:
+        return original(self, dataclasses.replace(kept, name="shared") if kept.type == "u64" else kept)
+
+    patch.setattr(functions.State, "_offset", offset)
+
+
+@_patched("what a function's own calls change is not loaded", (CALLS, SUMS), (CALLS, ACCESSES))
+def _nested_changes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(twin, "reach", lambda calls, own: own)
+
+
+@_patched("a call goes to the function without probes", (CALLS, ACCESSES), by=frozenset({"refused"}))
+def _calls_original(patch: pytest.MonkeyPatch) -> None:
+    original = twin._FunctionProber._pass_state
+    patch.setattr(
+        twin._FunctionProber,
+        "_pass_state",
+        lambda self, state, names, used, changed: original(self, state, {}, used, changed),
+    )
+
+
+# Block level and caps of a launch
+
+_rewritten(
+    "block level: every thread writes",
+    r"^\tsetp\.eq\.and\.u32 %neutrino_tq\d+, %neutrino_tw1, 0, .*\n",
+    "",
+    (BRANCHES, BLOCKS),
+    by=_MEMORY,
+)
+_rewritten(
+    "block level: thread 0 by tid.x alone",
+    r"^\tor\.b32 (%neutrino_tw\d+), \1, (%neutrino_tw\d+);",
+    r"\tmov.b32 \2, \1;",
+    (BRANCHES, BLOCKS),
+)
+_rewritten(
+    "block level: the slot of its first warp",
+    r"^\tmul\.lo\.u32 (%neutrino_tw\d+), (%neutrino_tw\d+), \1;",
+    r"\tmul.lo.u32 \1, \2, \1;\n\tmov.b32 \2, \1;",
+    (BRANCHES, BLOCKS),
+    by=_MEMORY,
+)
+_rewritten(
+    "the launch's cap read from another word",
+    r"(ld\.param\.u32 %neutrino_tw\d+, \[__neutrino_block)\+8\]",
+    r"\1]",
+    (BRANCHES, BLOCKS),
+)
+_rewritten(
+    "slots as far apart as of a cap of one",
+    r"^\tmul\.wide\.u32 (%neutrino_td\d+), (%neutrino_tw\d+), %neutrino_tw\d+;",
+    r"\tcvt.u64.u32 \1, \2;",
+    (BRANCHES, BLOCKS),
+    by=_MEMORY,
+)
+_rewritten(
+    "the launch's cap not looked at",
+    r"setp\.lt\.and\.u32 (%neutrino_tq\d+), %neutrino_k\d, %neutrino_tw\d+, (%neutrino_tq\d+);",
+    r"mov.pred \1, \2;",
+    (CALLS, BLOCKS),
+    by=_MEMORY,
+)
+
+
+@_patched("a register of block level changed in all threads", (BRANCHES, BLOCKS))
+def _unmasked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(emission, "_WIDER", dict.fromkeys(emission._WIDER, ()))
+
 
 # The program itself
 
