@@ -161,7 +161,7 @@ def _listen(listening: socket.socket, command: int, pid_of_command: int, setting
                 try:
                     listening.close()
                     signal.alarm(_WORKER_LIMIT_S)
-                    serve(connection, settings, caller)
+                    serve(connection, settings, pid, caller)
                 finally:
                     os._exit(0)
             told = _watch(poll, worker)
@@ -178,10 +178,11 @@ def _watch(poll: select.poll, pid: int) -> int | None:
     return descriptor
 
 
-def serve(connection: socket.socket, settings: Settings, caller: int | None) -> None:
+def serve(connection: socket.socket, settings: Settings, pid: int, caller: int | None) -> None:
     """Answer one request: send the entry, or why there is none; or run the scripts of a trace, until it has ended.
 
-    caller: a pidfd of the process that asks, None where it has ended.
+    pid: of the process that asks, 0 where it is in a PID namespace that cannot be seen from here: then nothing tells
+    when its trace has ended, and no script is run. caller: a pidfd of it, None where it has ended.
     """
     header = _receive(connection, _REQUEST.size)
     if header is None:
@@ -190,7 +191,7 @@ def serve(connection: socket.socket, settings: Settings, caller: int | None) -> 
     if magic == _REQUEST_MAGIC and kind == _BEGIN_TRACE and size <= LONGEST_PATH and settings.scripts:
         trace = Path(os.fsdecode(_receive(connection, size) or b""))
         connection.close()
-        if trace.is_absolute():
+        if trace.is_absolute() and pid:
             signal.alarm(0)
             attend(trace, caller, settings.scripts)
         return
