@@ -331,9 +331,9 @@ class Opcode:
 
     name: the dotted parts that name it, each with its alternatives. section: number and title in the manual.
     version: PTX ISA version since which there is one. architecture: ``sm_80`` or ``sm_90a``, the first with it.
-    operands: their roles in order, the optional ones too. variadic: the last may stand any
-    number of times. classes: words of ``model.CLASSES``. asynchronous: its
-    result is there only after a later wait. syntax: the operands as the table writes them.
+    operands: their roles in order, the optional ones too. variadic: the last may stand any number of times. classes:
+    words of ``model.CLASSES``. asynchronous: its result is there only after a later wait. syntax: the operands as the
+    table writes them.
     """
 
     name: tuple[tuple[str, ...], ...]

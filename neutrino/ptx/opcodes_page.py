@@ -11,10 +11,11 @@ _PAGE = """\
 Written by `python -m neutrino.ptx.opcodes` from the table in `neutrino/ptx/opcodes.py`, which tracepoints, operands and
 the verifier of snippets read. [probes.md](probes.md) says what the helpers mean.
 
-{count} rows hold every instruction of chapter 9 of the PTX ISA 9.0 manual: all {keywords} keywords that its section 4.3.1
-lists and `clusterlaunchcontrol`. `ptxas` 13.0 judges them (`tests/ptx/test_opcodes.py`): of each row at least one instruction is assembled with a probe that reads all that it
-has, what it lacks is refused, and the version and the architecture since which there is one are the first that `ptxas`
-takes (it takes PTX from 6.3 and architectures from sm_75 on; older ones are the manual's word).
+{count} rows hold every instruction of chapter 9 of the PTX ISA 9.0 manual: the {keywords} keywords that its section
+4.3.1 lists, and `clusterlaunchcontrol`. `ptxas` 13.0 judges them (`tests/ptx/test_opcodes.py`): of each row at least
+one instruction is assembled with a probe that reads all that it has, what it lacks is refused, and the version and the
+architecture since which there is one are the first that `ptxas` takes (it takes PTX from 6.3 and architectures from
+sm_75 on; older ones are the manual's word).
 
 | what is not there, or not so | why |
 | --- | --- |
@@ -86,7 +87,13 @@ def page() -> str:
         rows = [_row(opcode) for opcode in OPCODES if opcode.section == section]
         sections.append("\n".join([f"### {section}", _HEAD, *rows]))
     gaps = "\n".join(f"| {what} | {why} |" for what, why in _GAPS)
-    return _PAGE.format(count=len(OPCODES), keywords=len(FIRST_PARTS) - 1, gaps=gaps, classes=classes, sections="\n\n".join(sections))
+    return _PAGE.format(
+        count=len(OPCODES),
+        keywords=len(FIRST_PARTS) - 1,
+        gaps=gaps,
+        classes=classes,
+        sections="\n\n".join(sections),
+    )
 
 
 def _name(opcode: Opcode) -> str:
