@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cffi import FFI
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neutrino.entry import read_entry
+from neutrino.entry import DIGESTED_FROM, read_entry
 from neutrino.loader import build
-from neutrino.probing.layout import KINDS, LEVELS, c_header, region_layout
+from neutrino.probing.layout import KINDS, LEVELS, MAP_DESCRIPTOR, TWINS_HEADER, c_header, region_layout
 from neutrino.probing.model import Level, Map, MapKind, Span
 
 from .conftest import CSRC, IMAGE, compile_c, entry_of
@@ -128,3 +130,37 @@ def test_the_hook_exports_the_drivers_names_only(tmp_path: Path) -> None:
         check=True,
     ).stdout
     assert "Py" not in undefined
+
+
+def opens(core: tuple[FFI, object], map_index: int, member: str, value: int) -> bool:
+    """Whether the hook would use the tests' entry with one member of one map changed, under a digest that fits."""
+    ffi, library = core
+    entry = bytearray(entry_of(IMAGE))
+    key = read_entry(bytes(entry), "entry").key
+    offset = int(np.frombuffer(entry, TWINS_HEADER.dtype, 1)["maps_offset"][0])
+    np.frombuffer(entry, MAP_DESCRIPTOR.dtype, 2, offset)[member][map_index] = value
+    entry[DIGESTED_FROM - 32 : DIGESTED_FROM] = hashlib.sha256(entry[DIGESTED_FROM:]).digest()
+    data = ffi.new("uint64_t[]", len(entry) // 8 + 1)
+    ffi.memmove(data, bytes(entry), len(entry))
+    return bool(library.nt_entry_open(data, len(entry), key, ffi.new("char[256]")))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "sound"),
+    [
+        ("level", 0, True), ("level", 2, True), ("level", 3, False),
+        ("kind", 1, True), ("kind", 2, False),
+        ("cap", 0, True), ("cap", 2**32 - 1, True),
+        ("record_size", 0, False), ("record_size", 65536, True), ("record_size", 65537, False),
+    ],
+)  # fmt: skip
+def test_an_entry_is_used_only_with_maps_that_are_known(
+    core: tuple[FFI, object], member: str, value: int, sound: bool
+) -> None:
+    assert opens(core, 0, member, value) == sound
+
+
+def test_a_sum_has_one_record(core: tuple[FFI, object]) -> None:
+    assert opens(core, 1, "cap", 1)
+    assert not opens(core, 1, "cap", 0)
+    assert not opens(core, 1, "cap", 2)
