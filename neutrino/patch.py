@@ -21,7 +21,7 @@ import shlex
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
@@ -229,19 +229,15 @@ def _make_twins(
     entries = dict(rewritten.entries)
     if not twins.kernels:
         return entries, ()
-    if assembler is None:
-        text = twins.render()
-        dump.write("probed.ptx", text.encode("latin-1"))
-        made = {
-            twin.name: _probed(twin, _manifest(twin, source.arch, rewritten.probes, emit), capped=False)
-            for twin in twins.kernels
-        }
-        return entries | made, (_emitted(rewritten, text, None, emit),)
     if source.retargeted or source.found == DEBUG_SECTION:
         # The whole is held against the whole, here and where it is assembled in another way.
         parts = [twins.kernels]
     else:
         parts = split(rewritten.module, twins.kernels)
+    if assembler is None:
+        dump.write("probed.ptx", twins.render().encode("latin-1"))
+        made, images = join([_unassembled(part, rewritten, emit) for part in parts])
+        return entries | made, images
     try:
         made, images = _in_parts(parts, rewritten, assembler, emit, retargeting, dump)
     except _CutError:
@@ -254,6 +250,15 @@ def _make_twins(
         if any(entry.reason is Reason.PROBED for entry in again.values()):
             made, images = again, images_again
     return entries | made, images
+
+
+def _unassembled(part: Sequence[TwinKernel], rewritten: _Rewritten, emit: Emit) -> Judged:
+    text = rewritten.twins.render({twin.name for twin in part})
+    made = {
+        twin.name: _probed(twin, _manifest(twin, rewritten.source.arch, rewritten.probes, emit), capped=False)
+        for twin in part
+    }
+    return made, (_emitted(rewritten, text, None, emit),)
 
 
 _PARTS_AT_ONCE = 32
@@ -280,11 +285,15 @@ def _in_parts(
 
     with ThreadPoolExecutor(min(len(parts), _PARTS_AT_ONCE)) as pool:
         try:
-            # One alone needs no thread, and an interrupt reaches it in this one.
-            results = map if len(parts) == 1 else pool.map
-            return join(list(results(judged, range(len(parts)))))
+            if len(parts) == 1:
+                # It needs no thread, and an interrupt reaches it in this one.
+                return join([judged(0)])
+            jobs = [pool.submit(judged, number) for number in range(len(parts))]
+            ended = wait(jobs, return_when=FIRST_EXCEPTION).done
+            return join([job.result() for job in jobs if job in ended])
         except BaseException:
             slots.stop()
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 

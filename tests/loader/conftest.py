@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from neutrino import parts
 from neutrino.cache import Cache, image_key, run_key
 from neutrino.device_kind import DeviceKind
 from neutrino.emulator import build as emulator_build
@@ -210,6 +212,24 @@ def write_reasons(home: Path, reason: Reason) -> None:
         key = image_key(RUN_KEY, "sm_90", variant)
         cache.write(key, write_entry(key, load_probe_file(TICKETS).maps, [
             KernelEntry("count_p2", reason, "said the test")], []))  # fmt: skip
+
+
+def in_parts() -> AbstractContextManager[object]:
+    """While it holds, twins are made in an image for each kernel, as those of a big module are in several."""
+    return mock.patch.multiple(parts, PART_SIZE=1, _TIMES_COMMON=0)
+
+
+def write_capped(home: Path) -> None:
+    """Cache entries in which each kernel's twin is in an image of its own, and in another one under a cap."""
+    cache = Cache(home / "cache")
+    home.mkdir(exist_ok=True)
+    maps = load_probe_file(TICKETS).maps
+    for variant in (IMAGE, second(IMAGE)):
+        with in_parts():
+            entry = read_entry(entry_of(variant), "entry")
+        count = len(entry.images)
+        kernels = [replace(kernel, capped=count + kernel.image) for kernel in entry.kernels]
+        cache.write(entry.key, write_entry(entry.key, maps, kernels, 2 * entry.images))
 
 
 def write_immense(home: Path) -> None:

@@ -16,7 +16,7 @@ from neutrino.device_kind import DeviceKind
 from neutrino.probing.layout import FORMAT_VERSION, SECTION_HEADER, SECTION_TWINS, Struct
 from neutrino.tracing import Trace
 
-from .conftest import IMAGE, RUN_KEY, TICKETS, Bench, second
+from .conftest import IMAGE, RUN_KEY, TICKETS, Bench, in_parts, second
 from .patched import Programs, section_of
 from .trace_files import Files
 
@@ -52,6 +52,16 @@ def test_a_patched_librarys_launches_are_recorded(programs: Programs, tmp_path: 
     trace = Trace(files.path)
     assert trace.complete
     assert not trace.notes
+
+
+def test_a_library_with_twins_in_several_images(programs: Programs, tmp_path: Path) -> None:
+    with in_parts():
+        library = programs.library("parts", section_of(), stub=None)
+    result = programs.run(tmp_path, programs.user, f"+{library}", f"={library}", hook=True)
+    assert (result.stdout, result.returncode) == ("120\n240\n", 0)
+    files = Files(tmp_path / "trace")
+    assert files.counted("count_p2") == {"probed": 40}
+    assert len(files.check_tickets(programs.bench.maps)) == 240
 
 
 def test_a_runs_probes_win_over_those_of_the_library(programs: Programs, tmp_path: Path) -> None:

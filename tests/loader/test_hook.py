@@ -5,18 +5,26 @@ from __future__ import annotations
 import re
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from neutrino.cache import Cache
+from neutrino.entry import read_entry, write_entry
 from neutrino.probing.layout import FRAME, FRAME_MAGIC, LaunchState, Reason
 
 from .conftest import (
+    IMAGE,
     POOL_LEAST,
     Bench,
     Reference,
     compile_c,
+    entry_of,
+    in_parts,
     probes_with_cap,
+    second,
+    write_capped,
     write_immense,
     write_reasons,
 )
@@ -136,6 +144,40 @@ def test_a_twin_with_lower_occupancy_is_not_launched(bench: Bench, tmp_path: Pat
     result = bench.run("plain", tmp_path, device={"fail": "occupancy"})
     assert (result.stdout, result.returncode) == ("120\n", 0)
     assert Files(tmp_path / "trace").counted("count_p2") == {"occupancy": 20}
+
+
+def test_twins_in_several_images(any_bench: Bench, tmp_path: Path) -> None:
+    with in_parts():
+        assert len(read_entry(entry_of(IMAGE), "entry").images) >= 3
+        result = any_bench.run("reload", tmp_path)
+    assert result.returncode == 0
+    files = Files(tmp_path / "trace")
+    assert set(files.counted("count_p2")) == {"probed"}
+    files.check_tickets(any_bench.maps)
+
+
+def test_twins_under_a_cap_in_several_images(any_bench: Bench, tmp_path: Path) -> None:
+    write_capped(tmp_path)
+    result = any_bench.run("plain", tmp_path, twins=False, device={"fail": "occupancy@1"})
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    files = Files(tmp_path / "trace")
+    assert files.counted("count_p2") == {"probed": 20}
+    assert set(files.launches["variant"]) == {1}
+    files.check_tickets(any_bench.maps)
+
+
+@pytest.mark.parametrize(("member", "value"), [("image", 9), ("capped", 9), ("image", 2**32 - 1)])
+def test_a_twin_in_an_image_that_is_not_there_is_not_used(
+    bench: Bench, tmp_path: Path, member: str, value: int
+) -> None:
+    cache = Cache(tmp_path / "cache")
+    for variant in (IMAGE, second(IMAGE)):
+        entry = read_entry(entry_of(variant), "entry")
+        kernels = [replace(kernel, **{member: value}) for kernel in entry.kernels]
+        cache.write(entry.key, write_entry(entry.key, bench.maps, kernels, entry.images))
+    result = bench.run("plain", tmp_path, twins=False)
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    assert Files(tmp_path / "trace").counted("count_p2") == {"helper": 20}
 
 
 def test_twins_that_do_not_load_leave_the_originals(bench: Bench, tmp_path: Path) -> None:

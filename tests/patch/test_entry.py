@@ -28,7 +28,8 @@ KERNELS = st.builds(
     variables=st.lists(NAMES, max_size=4).map(tuple),
     block_offset=st.integers(0, 2**32 - 1),
     block_size=st.integers(0, 2**32 - 1),
-    capped=st.booleans(),
+    image=st.integers(0, 2**32 - 1),
+    capped=st.integers(0, 2**32 - 1),
     files=st.dictionaries(NAMES, st.binary(max_size=60), max_size=3),
 )
 MAPS = st.builds(
@@ -114,9 +115,10 @@ def test_c_reads_what_python_writes(tmp_path):
             struct neutrino_twin_parameter *parameter = (void *)(data + kernel[1].parameters_offset);
             uint64_t *variable = (void *)(data + kernel[1].variables_offset);
             struct neutrino_twin_file *row = (void *)(data + kernel[1].files_offset);
-            printf("%d %u %s %u %s %s %u %u %s %s %.*s", size == header->size, header->kernels,
+            printf("%d %u %s %u %s %s %u %u %u %s %s %.*s", size == header->size, header->kernels,
                    data + kernel[0].name_offset, kernel[0].reason, data + kernel[0].detail_offset,
-                   data + kernel[1].twin_offset, parameter[1].offset, kernel[1].capped, data + variable[1],
+                   data + kernel[1].twin_offset, parameter[1].offset, kernel[1].image, kernel[1].capped,
+                   data + variable[1],
                    data + row[0].name_offset, (int)row[0].size, data + row[0].offset);
         }
         """
@@ -128,9 +130,9 @@ def test_c_reads_what_python_writes(tmp_path):
         pytest.skip("no C compiler")
     kernels = [
         KernelEntry("a", Reason.NO_PTX, "no"),
-        KernelEntry("b", Reason.PROBED, "", "b__neutrino", ((0, 8), (8, 4)), ("v", "w"), 16, 8, True, {"f": b"text"}),
+        KernelEntry("b", Reason.PROBED, "", "b__neutrino", ((0, 8), (8, 4)), ("v", "w"), 16, 8, 1, 2, {"f": b"text"}),
     ]
-    (tmp_path / "entry").write_bytes(write_entry(bytes(32), [], kernels, [b"image"]))
+    (tmp_path / "entry").write_bytes(write_entry(bytes(32), [], kernels, 3 * [b"image"]))
     printed = subprocess.run([tmp_path / "read", tmp_path / "entry"], check=True, capture_output=True, text=True).stdout
-    assert printed == "1 2 a 1 no b__neutrino 8 1 w f text"
+    assert printed == "1 2 a 1 no b__neutrino 8 1 2 w f text"
     assert TWIN_KERNEL.size % 8 == 0
