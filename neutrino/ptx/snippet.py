@@ -7,6 +7,7 @@ What passes here assembles in the kernel, as far as the snippet alone decides; t
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from neutrino.errors import Diagnostic, ProbeError
@@ -42,6 +43,8 @@ _FAR = 64
 """Lines behind a statement's first in which its words are looked for."""
 _MANY_NAMES = 2000
 """So many registers are not compared with a misspelt word."""
+_GUESSES = 100
+"""Words that are compared with others, which takes milliseconds each."""
 
 
 def check_snippets(probe_set: ProbeSet) -> None:
@@ -79,6 +82,7 @@ class _Checker:
         self.registers = {register.name: register for register in probe_set.registers}
         self.probes = probe_set.probes
         self.diagnostics: list[Diagnostic] = []
+        self.guesses: dict[str, str | None] = {}
 
     def check(self) -> list[Diagnostic]:
         for probe in self.probes:
@@ -100,19 +104,22 @@ class _Checker:
 
     def _locate(self, word: str, start: Span) -> Span:
         """The place of a word at or after start; start itself when it is not found."""
-        edge = r"(?<![\w%$.])" if word[:1].isalnum() else ""
-        pattern = re.compile(edge + re.escape(word) + r"(?![\w$])")
         for line in range(start.line, min(start.line + _FAR, len(self.source)) + 1):
             text = self.source[line - 1]
-            match = pattern.search(text, start.column - 1 if line == start.line else 0)
-            if match:
-                return Span(line, match.start() + 1)
+            at = text.find(word, start.column - 1 if line == start.line else 0)
+            while at >= 0:
+                joined = at > 0 and word[:1].isalnum() and (text[at - 1].isalnum() or text[at - 1] in "_%$.")
+                end = at + len(word)
+                if not joined and not (end < len(text) and (text[end].isalnum() or text[end] in "_$")):
+                    return Span(line, at + 1)
+                at = text.find(word, at + 1)
         return start
 
-    def _guess(self, word: str, *known: str) -> str | None:
-        """The declared register or the known word that a misspelt one may have been."""
-        names = self.registers if len(self.registers) <= _MANY_NAMES else ()
-        return nearest(word, [*names, *known]) if len(word) <= _MOST_DIGITS else None
+    def _guess(self, word: str, known: Iterable[str]) -> str | None:
+        """The known word that a misspelt one may have been. Of hundreds of faults only the first get such a hint."""
+        if word not in self.guesses and len(self.guesses) < _GUESSES and len(word) <= _MOST_DIGITS:
+            self.guesses[word] = nearest(word, known)
+        return self.guesses.get(word)
 
     # Tracepoints
 
@@ -124,7 +131,7 @@ class _Checker:
     def _check_pattern(self, pattern: Pattern, probe: Probe) -> None:
         opcode = pattern.opcode[0]
         if opcode not in FIRST_PARTS:
-            guess = nearest(opcode, [*FIRST_PARTS, *CLASSES])
+            guess = self._guess(opcode, [*FIRST_PARTS, *CLASSES])
             hint = f"did you mean '{guess}'?" if guess else "it begins with a PTX instruction, such as ld"
             self._report(self._place(pattern, probe), "unknown-opcode", f"PTX has no instruction '{opcode}'", hint)
         elif opcode in NO_AFTER and probe.after:
@@ -180,7 +187,7 @@ class _Checker:
             self._report(span, fault, f"'{opcode}' is not allowed in a snippet", REASONS[fault])
             return
         if name not in forms():
-            guess = nearest(name, forms()) if len(name) <= _MOST_DIGITS else None
+            guess = self._guess(name, forms())
             known = "arithmetic, logic, mov, cvt, setp, selp"
             hint = f"did you mean '{guess}'?" if guess else f"snippets are made of {known}"
             if name in FIRST_PARTS:
@@ -271,7 +278,8 @@ class _Checker:
             message = f"{word} is a vector"
             self._report(span, "vector-register", message, f"write {word}.x, {word}.y or {word}.z")
             return None
-        guess = self._guess(word, *SPECIAL_REGISTERS, *HELPERS)
+        names = self.registers if len(self.registers) <= _MANY_NAMES else ()
+        guess = self._guess(word, [*names, *SPECIAL_REGISTERS, *HELPERS])
         if not word.startswith("%"):
             hint = f"did you mean {guess}?" if guess else "registers begin with '%'"
             self._report(span, "not-an-operand", f"'{word}' is no operand", hint)

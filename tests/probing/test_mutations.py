@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,16 +17,35 @@ from neutrino.resources import shipped_probes
 
 SCHED = shipped_probes()["block_sched"].read_text()
 GMEM = "".join(shipped_probes()["gmem_bytes"].read_text().partition("[probe.ldu_global]")[:1])
+HELPERS = """[map.M]
+level = "thread"
+cap = "dynamic"
+data = { a = "u64", l = "u32", s = "u32" }
+[probe.p]
+position = "ld.global | st.global !v4 | atomic func:f k.cu:7"
+level = "thread"
+lanes = "reaching"
+before = \"\"\"
+.reg .b32 %m, %n; .reg .pred %p, %q; .reg .f16x2 %h = 3;
+match.any.sync.b64 %m, ADDR, LANES;
+vote.sync.any.pred %p, !PRED, LANES;
+shfl.sync.idx.b32 %n|%q, %m, 0, 31, LANES;
+@!%p selp.b32 %m, 1, -2, PRED;
+SAVE [ M ] { ADDR, LANES, SITE };
+\"\"\"
+"""
 PIECES = st.sampled_from(
     ["", '"', '"""', "'", "\n", ";", ",", "{", "}", "[", "]", "=", ":", "%", "%x", "SAVE", ".reg", "//", "/*", "@",
      "|", "!", "\\", "\\u00", "é", "0x", "1", "<2>", "OUT", "ADDR", ".x", "true", "#", "\r\n", "\t", "[map.X]",
-     "add.u64 ", "_", ".", "mov", "kernel", "thread", "dynamic", "999999999999999999999"]
+     "add.u64 ", "_", ".",
+     "LANES", "PRED", "func:f", "|%p", ".sync", "bra", "IN9.127", "\0", "cap = 1",
+     "mov", "kernel", "thread", "dynamic", "999999999999999999999"]
 )  # fmt: skip
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    text=st.sampled_from([SCHED, GMEM]),
+    text=st.sampled_from([SCHED, GMEM, HELPERS]),
     edits=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 12), PIECES), min_size=1, max_size=4),
 )
 def test_mutated_files(tmp_path_factory, text: str, edits: list[tuple[float, int, str]]) -> None:  # type: ignore[no-untyped-def]
@@ -48,3 +68,16 @@ def test_mutated_files(tmp_path_factory, text: str, edits: list[tuple[float, int
         assert 1 <= fault.column <= len(lines[fault.line - 1]) + 1
         assert fault.source == lines[fault.line - 1]
     assert [fault.line for fault in faults] == sorted(fault.line for fault in faults)
+
+
+def test_a_file_of_thousands_of_faults(tmp_path: Path) -> None:
+    """All of them are told; a guess at what was meant costs much, and only the first get one."""
+    path = tmp_path / "faults.toml"
+    lines = "\n".join(f"mov.b32 %m, %mm{number};" for number in range(3000))
+    path.write_text(HELPERS.replace("match.any", f"{lines}\nmatch.any"))
+    with pytest.raises(ProbeError) as caught:
+        check_snippets(load_probe_file(path))
+    faults = caught.value.diagnostics
+    assert [fault.code for fault in faults] == ["undeclared-register"] * 3000
+    assert "did you mean" in faults[0].hint
+    assert "did you mean" not in faults[-1].hint
