@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neutrino.ahead.relocatable import RELOCATABLE_SECTION, find_linked_source, is_linked, program
-from neutrino.ahead.sources import EMBEDDED_DEVICE, Listed, Target, make_plan
+from neutrino.ahead.sources import EMBEDDED_DEVICE, Listed, Plan, Target, make_plan
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry
 from neutrino.errors import PtxError
@@ -77,8 +77,15 @@ def preview(
 
     Of containers with the same bytes the first stands for all. Raises FormatError for damaged images.
     """
-    units = [container for container in containers if container.section == RELOCATABLE_SECTION]
     plan = make_plan(containers, (arch,), DeviceKind.GPU, Emit.SASS)
+    yield from preview_plan(plan, containers, probes, selection)
+
+
+def preview_plan(
+    plan: Plan, containers: Sequence[Container], probes: ProbeSet, selection: Selection
+) -> Iterator[Preview]:
+    """As ``preview``, of what is planned already."""
+    units = [container for container in containers if container.section == RELOCATABLE_SECTION]
     works: list[Target | Listed] = sorted([*plan.targets, *plan.listed], key=lambda work: work.container)
     for work in works:
         container = containers[work.container]

@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
             sys.stdout.flush()
             print_diagnostics(item.diagnostics)
             if item.ok and item.probes is not None and not options.quiet:
-                for line in _described(item.file, item.probes):
+                for line in _described(item, item.probes):
                     print(line)
     return DONE if all(item.ok for item in checked) else BAD_INPUT
 
@@ -83,12 +83,13 @@ def _unreadable(name: str, message: str) -> Diagnostic:
     return Diagnostic(name, 0, 0, "", words, code=_UNREAD)
 
 
-def _described(file: str, probes: ProbeSet) -> Iterator[str]:
+def _described(checked: _Checked, probes: ProbeSet) -> Iterator[str]:
     from neutrino.cli.probe_words import map_words, snippet_sizes
 
     sizes = snippet_sizes(probes)
     parts = [count(len(probes.probes), "probe"), count(len(probes.maps), "map")]
-    yield f"{visible(file)}: sound: {', '.join(parts)}"
+    warnings = f", with {count(len(checked.diagnostics), 'warning')}" if checked.diagnostics else ""
+    yield f"{visible(checked.file)}: sound{warnings}: {', '.join(parts)}"
     for entry in probes.maps:
         fields = ", ".join(f"{item.name} {item.type.value}" for item in entry.fields)
         yield f"  map {entry.name}: {map_words(entry)}: {fields}"

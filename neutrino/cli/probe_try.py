@@ -101,13 +101,14 @@ def configure(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Try the probe. Returns the exit status."""
     from neutrino.cli.loading import load
+    from neutrino.fatbin.inputs import Input
     from neutrino.loader.embedded import EmbeddedDevice
     from neutrino.playground.attempt import Question, attempt
     from neutrino.playground.inputs import Choices
     from neutrino.probing.layout import REASON_TEXT, Reason
 
     probes = load([options.probe])
-    text = options.file.read_bytes().decode("latin-1")
+    text = bytes(Input(options.file, is_named=True).data()).decode("latin-1")
     choices = Choices(options.grid, options.block, options.shared, dict(options.arg), options.seed)
     kept = options.tracedir
     with nullcontext(str(kept)) if kept else tempfile.TemporaryDirectory(prefix="neutrino-try-") as tracedir:

@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
+import neutrino.cli.extract
+import neutrino.cli.patch
+import neutrino.cli.run
 from neutrino.resources import shipped_probes
 
-from .conftest import ROOT, Probe
+from .conftest import EXAMPLE, ROOT, Probe
 
 SOUND = """\
 [map.Loads]
@@ -114,6 +117,33 @@ def test_what_cannot_be_read_is_said_of_the_file(probe: Probe, name: str) -> Non
     assert result.err.startswith(f"{name}: error: ")
     assert len(result.err.splitlines()) == 1
     assert checked(probe, name)[name]["diagnostics"][0]["code"] == "unreadable-file"
+
+
+def test_warnings_are_no_faults(probe: Probe, tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(SOUND.replace("position", "pos").replace("size = 16", 'size = "16"'))
+    said = probe("check", "p.toml")
+    assert said.status == 0
+    assert said.err.count("warning: ") == 2
+    assert said.out.startswith("p.toml: sound, with 2 warnings: ")
+    (file,) = checked(probe, "p.toml").values()
+    assert [item["severity"] for item in file["diagnostics"]] == ["warning", "warning"]
+
+
+def test_every_command_refuses_a_wrong_probe_in_the_same_words(
+    probe: Probe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.toml").write_text(SOUND.replace("%clock;", "%clok;").replace("size = 16", "size = 12"))
+    words = probe("check", "p.toml").err
+    assert words.count("error: ") == 2
+    assert [probe(command, "p.toml", EXAMPLE).err for command in ("sites", "show", "try")] == [words] * 3
+    assert neutrino.cli.patch.main([str(EXAMPLE), "-p", "p.toml"]) == 2
+    assert capsys.readouterr() == ("", words)
+    assert neutrino.cli.extract.main([str(EXAMPLE), "--coverage", "-p", "p.toml"]) == 2
+    assert capsys.readouterr() == ("", words)
+    with pytest.raises(SystemExit) as ended:
+        neutrino.cli.run.main(["-p", "p.toml", "true"])
+    assert ended.value.code == 125
+    assert capsys.readouterr() == ("", words)
 
 
 def test_a_name_that_is_not_utf8_is_shown_with_escapes(probe: Probe, tmp_path: Path) -> None:
