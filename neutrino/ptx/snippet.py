@@ -132,7 +132,9 @@ class _Checker:
         opcode = pattern.opcode[0]
         if opcode not in FIRST_PARTS:
             guess = self._guess(opcode, [*FIRST_PARTS, *CLASSES])
-            hint = f"did you mean '{guess}'?" if guess else "it begins with a PTX instruction, such as ld"
+            hint = "it begins with a PTX instruction, such as ld; the option -k selects kernels, func:NAME functions"
+            if guess:
+                hint = f"did you mean '{guess}'?"
             self._report(self._place(pattern, probe), "unknown-opcode", f"PTX has no instruction '{opcode}'", hint)
         elif opcode in NO_AFTER and probe.after:
             hint = 'use before, or position = "kernel"'
@@ -239,7 +241,7 @@ class _Checker:
             hint = "a probe writes only registers that it declares"
             self._report(span, "write-refused", f"{name} cannot be written", hint)
             return
-        register = self._register(name, span)
+        register = self._register(name, span, use.wanted(kind))
         if register:
             self._check_type(use, register, kind, span)
 
@@ -267,11 +269,11 @@ class _Checker:
                 special = Register(word, SPECIAL_REGISTERS[word], 0, span)
                 self._check_type(use, special, kind, span)
         else:
-            register = self._register(word, span)
+            register = self._register(word, span, use.wanted(kind))
             if register:
                 self._check_type(use, register, kind, span)
 
-    def _register(self, word: str, span: Span) -> Register | None:
+    def _register(self, word: str, span: Span, wanted: str = "b64") -> Register | None:
         if word in self.registers:
             return self.registers[word]
         if f"{word}.x" in SPECIAL_REGISTERS:
@@ -279,12 +281,15 @@ class _Checker:
             self._report(span, "vector-register", message, f"write {word}.x, {word}.y or {word}.z")
             return None
         names = self.registers if len(self.registers) <= _MANY_NAMES else ()
-        guess = self._guess(word, [*names, *SPECIAL_REGISTERS, *HELPERS])
+        # Of two letters, half are like some special register.
+        guess = self._guess(word, [*names, *(SPECIAL_REGISTERS if len(word) > 3 else ()), *HELPERS])
         if not word.startswith("%"):
             hint = f"did you mean {guess}?" if guess else "registers begin with '%'"
             self._report(span, "not-an-operand", f"'{word}' is no operand", hint)
         else:
-            hint = f"did you mean {guess}?" if guess else f"declare it: .reg .b64 {word};"
+            kind = {"u8": "u16", "s8": "s16"}.get(wanted) or REGISTER_TYPES.get(wanted, wanted)
+            declaration = f"declare it: .reg .{kind} {word};"
+            hint = f"did you mean {guess}?" if guess else f"{declaration} the program's values are OUT, IN1 … and ADDR"
             self._report(span, "undeclared-register", f"register {word} is not declared", hint)
         return None
 
@@ -295,7 +300,7 @@ class _Checker:
                 message = f"{word} as a predicate"
                 self._report(span, "not-a-predicate", message, f"mov.pred %p, {word}; first, if it is one")
             return
-        register = self._register(word, span)
+        register = self._register(word, span, "pred")
         if register and register.type != "pred":
             message = f"{word} is a .{register.type} register, not a predicate"
             self._report(span, "not-a-predicate", message, "declare it .pred")
@@ -381,7 +386,7 @@ class _Checker:
         elif _FLOAT.fullmatch(word):
             self._report(span, "save-type", f"'{word}' in SAVE", "mov it into a register first")
         else:
-            register = self._register(word, span)
+            register = self._register(word, span, f"b{max(field.type.size * 8, 16)}" if integer else field.type.value)
             if register and not _saves(register.type, field):
                 message = f"{word} is .{register.type}, but field '{field.name}' is {field.type.value}"
                 self._report(span, "save-type", message, "registers are saved as they are; convert with cvt first")

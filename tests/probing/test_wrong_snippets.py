@@ -149,8 +149,13 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         at_load("add.u64 %a, ¦%aa, 1;"), "undeclared-register", "register %aa is not declared", "did you mean %a?",
     ),
     "undeclared, far": (
-        at_load("add.u64 %a, ¦%zebra, 1;"), "undeclared-register", "%zebra is not declared", "declare it: .reg .b64",
+        at_load("add.u64 %a, ¦%zebra, 1;"), "undeclared-register", "%zebra is not declared",
+        "declare it: .reg .u64 %zebra; the program's values are OUT, IN1",
     ),
+    "undeclared guard": (
+        at_load("@¦%guard add.u64 %a, %a, 1;"), "undeclared-register", "%guard is not declared", ".reg .pred %guard;",
+    ),
+    "undeclared narrow one": (at_load("cvt.u8.u32 ¦%tiny, %n;"), "undeclared-register", "%tiny", ".reg .u16 %tiny;"),
     "other case": (at_load("add.u64 %a, ¦%A, 1;"), "undeclared-register", "register %A is", "did you mean %a?"),
     "type of a source": (
         at_load("add.u64 %a, %a, ¦%n;"), "register-type", "%n is .u32, but 'add.u64' takes .u64", "use a .u64",
@@ -312,6 +317,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     "unknown opcode": (
         at_load("", position="¦ldd.global"), "unknown-opcode", "PTX has no instruction 'ldd'", "did you mean 'ld'?",
     ),
+    "a kernel's name": (at_load("", position="¦saxpy_kernel"), "unknown-opcode", "no instruction 'saxpy_kernel'", "-k"),
     "misspelt class": (
         at_load("", position="¦memry"), "unknown-opcode", "PTX has no instruction 'memry'", "did you mean 'memory'?",
     ),
