@@ -241,7 +241,7 @@ class _Checker:
             hint = "a probe writes only registers that it declares"
             self._report(span, "write-refused", f"{name} cannot be written", hint)
             return
-        register = self._register(name, span, use.wanted(kind))
+        register = self._register(name, span, use.wanted(kind), read=False)
         if register:
             self._check_type(use, register, kind, span)
 
@@ -273,7 +273,7 @@ class _Checker:
             if register:
                 self._check_type(use, register, kind, span)
 
-    def _register(self, word: str, span: Span, wanted: str = "b64") -> Register | None:
+    def _register(self, word: str, span: Span, wanted: str, *, read: bool = True) -> Register | None:
         if word in self.registers:
             return self.registers[word]
         if f"{word}.x" in SPECIAL_REGISTERS:
@@ -282,7 +282,8 @@ class _Checker:
             return None
         names = self.registers if len(self.registers) <= _MANY_NAMES else ()
         # Of two letters, half are like some special register.
-        guess = self._guess(word, [*names, *(SPECIAL_REGISTERS if len(word) > 3 else ()), *HELPERS])
+        others = SPECIAL_REGISTERS if read and wanted != "pred" and len(word) > 3 else ()
+        guess = self._guess(word, [*names, *others, *(HELPERS if read else ())])
         if not word.startswith("%"):
             hint = f"did you mean {guess}?" if guess else "registers begin with '%'"
             self._report(span, "not-an-operand", f"'{word}' is no operand", hint)
