@@ -12,7 +12,7 @@ _DECLARATION = re.compile(
     r"(?<=[;{}\s])\.(?P<space>reg|shared|local|param|global|const)\b(?P<rest>[^;{}]*)(?=[;{=])", re.ASCII
 )
 _DECLARED = re.compile(
-    r"(?:^|,)\s*(?P<name>[A-Za-z_$%][\w$]*)\s*(?:<\s*(?P<count>\d+)\s*>)?(?:\[[^\]]*\]\s*)*\s*(?=,|=|\Z)",
+    r"(?:^|,)\s*(?P<name>[A-Za-z_$%][\w$]*)\s*(?:<\s*(?P<count>\d{1,9})\s*>)?(?:\[[^\]]*\]\s*)*\s*(?=,|=|\Z)",
     re.ASCII,
 )
 _GIVEN_REGISTER = re.compile(r"\.reg\s+\.(?P<type>\w+)\s+(?P<name>[A-Za-z_$%][\w$]*)", re.ASCII)
@@ -25,7 +25,7 @@ _AROUND_CALL = re.compile(
 )
 _CALL_ALONE = re.compile(r"\s*(?:@\s*!?\s*[\w$%]+\s+)?call\b", re.ASCII)
 _FROM_CALL = re.compile(r"\s*ld\.param\b[^;{}]*;", re.ASCII)
-_TRAILING_DIGITS = re.compile(r"(.*?)(0|[1-9]\d*)\Z", re.ASCII)
+_TRAILING_DIGITS = re.compile(r"(.*?)(0|[1-9]\d{0,8})\Z", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from neutrino.ptx.instruction import Instruction, vector_elements
 from neutrino.ptx.module import TYPE_BYTES
 from neutrino.ptx.opcodes import Measure
 
-_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)\Z", re.ASCII)
+_SHAPE = re.compile(r"m(\d{1,4})n(\d{1,4})k(\d{1,4})\Z", re.ASCII)
 _WARP = 32
 _WARPGROUP = 128
 _REGISTER_BYTES = 4

@@ -5,6 +5,9 @@ from __future__ import annotations
 import struct
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from isa_examples import EXAMPLES
 
 from neutrino.emulator.device import Device
 from neutrino.ptx.body import Body
@@ -195,3 +198,35 @@ def test_what_is_refused(instruction, helper, detail):
     name, _, element = helper.partition(".")
     with pytest.raises(UnsupportedError, match=detail):
         operands(name, element or None)
+
+
+_HELPERS = ("OUT", *(f"IN{number}" for number in range(1, 10)), "ADDR", "BYTES", "OPS", "PRED", "LANES", "SITE")
+_CHARACTERS = st.sampled_from([*"%rpfd019xyz_.,:;|!+-*()[]{} ", "_", "0x", "::", "e9", "9" * 5000, "WARP_SZ", "%tid.x"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from([instruction for _, instruction, _ in EXAMPLES]),
+    st.lists(st.tuples(st.floats(0, 1), st.integers(0, 4), st.lists(_CHARACTERS, max_size=4)), max_size=3),
+    st.sampled_from([None, "y", "0", "127"]),
+    st.booleans(),
+)
+def test_whatever_stands_there_is_a_value_or_is_refused(instruction, changes, element, after):
+    for place, size, new in changes:
+        at = int(place * len(instruction))
+        instruction = instruction[:at] + "".join(new) + instruction[at + size :]
+    read = read_instruction(instruction)
+    if read is None:
+        return
+    (entry,) = (module := parse(f"{_HEAD}ret;\n}}\n")).entries
+    assert entry.body is not None
+    operands = SiteOperands(
+        read, Body(module.code, *entry.body), len(_HEAD), Scratch("%own_"), after=after, module_addresses={},
+        product=lambda name, is_out: None,
+    )  # fmt: skip
+    for helper in _HELPERS:
+        try:
+            value = operands(helper, element)
+        except UnsupportedError:
+            continue
+        assert value.type is None or value.type == "pred" or bits(value.type) in {8, 16, 32, 64}
