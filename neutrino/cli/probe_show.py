@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _NAMED = 20
 """Kernels that are named when several are meant."""
 _END = re.compile(r"\s*(?:@!?\s*[\w$%]+\s+)?(?:ret|exit)\b|\s*}")
+# What is in comments and strings is in both texts.
+_DECLARATION = re.compile(r"(?<!\w)\.(?:reg|local|shared|param|pragma)\b[^;(){}]*;")
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -129,7 +131,8 @@ def _lines(
     from neutrino.fatbin.demangle import demangle
 
     instructions = len({(site.number, site.function, site.line, site.instruction) for site in twin.sites})
-    yield f"// {visible(demangle(kernel.name))}: {count(instructions, 'site')}"
+    added = f"{count(_instructions_added(kernel, twin), 'instruction')} put in"
+    yield f"// {visible(demangle(kernel.name))}: {count(instructions, 'site')}, {added}"
     yield f"// {visible(file.name)}, image {kernel.container}.{kernel.image}, {kernel.arch}"
     if words:
         yield f"// {visible(words)}"
@@ -163,6 +166,15 @@ def _parts(kernel: Preview, twin: TwinKernel) -> Iterator[_Part]:
     parts = [_Part(copy.name, kernel.lines[copy.name], copy.original_text, copy.text) for copy in twin.all_copies]
     parts.append(_Part(twin.name, kernel.lines[twin.name], twin.original_text, twin.probed_text, is_kernel=True))
     yield from sorted(parts, key=lambda part: part.line)
+
+
+def _instructions_added(kernel: Preview, twin: TwinKernel) -> int:
+    """By how many instructions the texts grew: their semicolons, but for those of declarations."""
+    return sum(
+        sign * (text.count(";") - len(_DECLARATION.findall(text)))
+        for part in _parts(kernel, twin)
+        for sign, text in ((1, part.probed), (-1, part.original))
+    )
 
 
 def _split(text: str) -> list[str]:
@@ -242,6 +254,7 @@ def _document(file: File, kernel: Preview, twin: TwinKernel, entry: KernelEntry 
             }
             for site in twin.sites
         ],
+        "instructions_added": _instructions_added(kernel, twin),
         "reason": entry.reason.word if entry is not None else None,
         "detail": entry.detail if entry is not None else "",
         "registers": manifest.get("registers"),

@@ -349,6 +349,14 @@ def _registers(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+@pytest.mark.parametrize("kernel", ["saxpy", "sum"])
+def test_the_instructions_put_in_are_counted(probe: Probe, kernel: str) -> None:
+    said = probe("show", "gmem_bytes", "block_sched", EXAMPLE, "-k", kernel, "--diff", "--text-only").out
+    lines = [(line[0], line[1:].strip()) for line in said.splitlines() if line]
+    written = [mark for mark, text in lines if text.endswith(";") and not text.startswith((".", "//"))]
+    assert f"sites, {written.count('+') - written.count('-')} instructions put in\n" in said
+
+
 def test_code_by_nvcc_is_shown_alike(probe: Probe, saxpy: Path) -> None:
     """Its lines are not indented, and inserted code moves them."""
     said = probe("show", "gmem_bytes", saxpy, "--diff", "--text-only")
