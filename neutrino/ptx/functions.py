@@ -78,6 +78,8 @@ def copy_header(callee: Callee, name: str, address: str, *, visible: bool) -> tu
     else:
         first, behind = function.parameters[0], function.parameters[1]
         some = code[first:behind].rstrip()
+        if some.endswith("]") and some[:-1].rstrip().endswith("["):
+            raise UnsupportedError(f"the called function {function.name} takes any number of arguments")
         added = f",\n\t{parameter}\n)" if some.strip() else f"{parameter})"
         given = text[function.name_end : first + len(some)] + added
         behind += 1

@@ -322,6 +322,8 @@ class _ModuleProber:
         self.state = f"__{self.prefix[1:]}state"
         while self.state in module.text:
             self.state += "_"
+        # What functions hold, with sites numbered from 0: several kernels may call one.
+        self.found_in: dict[tuple[int, str], Found] = {}
         self.label = f"$L__{self.prefix[1:]}"
         self.matcher = matcher(probes.probes, demangle)
         self.order = {id(probe): index for index, probe in enumerate(self.matcher.probes)}
@@ -494,6 +496,7 @@ class _KernelProber:
         # Where the state is that functions reach, and the register with its address.
         self.state = owner.state
         self.state_address = f"{owner.prefix}state"
+        self.layout = State(0)
         self.state_declarations: list[str] = []
         self.state_setup: list[str] = []
         self.opening: list[str] = []
@@ -554,6 +557,7 @@ class _KernelProber:
         for body in bodies:
             for hit in body.found.hits if body.found else ():
                 body._site(hit)
+        self.layout = State(size)
         for function in functions:
             function.run_tracepoints()
         left_out = [entry for body in bodies for entry in body.left_out]
@@ -564,7 +568,7 @@ class _KernelProber:
         for function in functions:
             function.close_exits()
         if functions:
-            self._share_state(functions, size)
+            self._share_state(functions)
         self._open()
         copies = {function.callee.key: function.copy() for function in functions}
         self._header(twin_name, size)
@@ -622,8 +626,13 @@ class _KernelProber:
         number = self.found.next_number if self.found else 0
         for callee in self.needs.functions:
             prober = probers[callee.key] = _FunctionProber(self, callee)
-            found = prober.found = prober._candidates(number)
-            number = found.next_number
+            found = self.owner.found_in.get(callee.key)
+            if found is None:
+                found = self.owner.found_in[callee.key] = prober._candidates()
+            if found.hits:
+                found = prober._candidates(number)
+                number = found.next_number
+            prober.found = found
         direct = [key for key, prober in probers.items() if prober.is_concerned]
         keys = concerned(self.needs.functions, direct)
         chosen = tuple(prober for key, prober in probers.items() if key in keys)
@@ -652,14 +661,14 @@ class _KernelProber:
                 if side is not None:
                     self.emission.note_snippet(side, probe.level)
 
-    def _share_state(self, functions: Sequence[_FunctionProber], block: int) -> None:
+    def _share_state(self, functions: Sequence[_FunctionProber]) -> None:
         """Bring the kernel's state to its functions and back."""
         bodies: tuple[_KernelProber, ...] = (self, *functions)
         keys = {body.callee.key for body in functions}
         calls = {body.callee.key: {call.callee for call in body.callee.calls} & keys for body in bodies}
         kept = {body.callee.key: {entry.name for entry in body.emission.kept} for body in bodies}
         changed = {body.callee.key: body.emission.changed for body in bodies}
-        state, names = State(block), {body.callee.key: body.copy_name for body in functions}
+        state, names = self.layout, {body.callee.key: body.copy_name for body in functions}
         used, may_change = reach(calls, kept), reach(calls, changed)
         for body in bodies:
             body._pass_state(state, names, used, may_change)
@@ -1122,6 +1131,7 @@ class _FunctionProber(_KernelProber):
         self.kernel_before = [(probe, probe.before) for probe in around if probe.before]
         self.kernel_after = [(probe, probe.after) for probe in around if probe.after]
         self.is_tracepoint = bool(around)
+        self.loaded_late: set[str] = set()
 
     def _emission(self) -> Emission:
         address = f"{self.owner.prefix}state"
@@ -1171,16 +1181,21 @@ class _FunctionProber(_KernelProber):
         if not exits:
             return
         counted = dict(self.emission.arithmetic)
+        known = {entry.name for entry in self.emission.kept}
         closing: list[str] = []
         for probe, snippet in self.at_exit:
             closing += self.emission.snippet(snippet, level=probe.level).all
         if self.emission.has_end:
             closing += self.emission.end()
+        # What only the ends name is loaded there: most calls return.
+        only_here = [entry for entry in self.emission.kept if entry.name not in known]
+        self.loaded_late = {entry.name for entry in only_here}
+        closing = self.kernel.layout.load(self.state, only_here, self.emission.scratch) + closing
         self._close_all(exits, closing, [probe for probe, _ in self.at_exit], counted)
 
     def load_and_store(self, state: State) -> None:
         """Load at the entry what it keeps, and store at the returns what may have changed."""
-        kept = self.emission.kept
+        kept = [entry for entry in self.emission.kept if entry.name not in self.loaded_late]
         scratch = self.emission.scratch
         mark = scratch.mark()
         loads = state.load(self.state, kept, scratch)

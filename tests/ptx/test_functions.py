@@ -98,6 +98,24 @@ def test_two_kernels_have_copies_of_their_own(probe_set, tools, tmp_path):
     assert "f__neutrino_k" not in twins.render(["other"])
 
 
+def test_arguments_without_number_are_refused(probe_set):
+    before = f".func f (.param .align 8 .b8 many[]) {{ {TOUCH} ret; }}"
+    call = "{ .param .align 8 .b8 x[8]; call f, (x); }"
+    (skip,) = probe_module(parse(kernel(call + " ret;", before=before)), probe_set(LOADS)).skipped
+    assert skip.detail == "the called function f takes any number of arguments"
+
+
+def test_what_only_ends_need_is_loaded_there(probe_set, tools, tmp_path):
+    before = ".func f (.reg .pred p) {\n@p exit;\nret; }"
+    text = "ld.global.u32 %r3, [%rd1]; call f, (%p1); ret;"
+    twin = only(probe_module(parse(kernel(text, before=before)), probe_set(LOADS)))
+    lines = [line.strip() for line in twin.copies[0].text.split("\n")]
+    loads = [number for number, line in enumerate(lines) if line.startswith("ld.local.b64 %neutrino_")]
+    assert loads
+    assert min(loads) > lines.index("@!p bra $L__neutrino_0;")
+    assert not any(line.startswith("st.local") for line in lines)
+
+
 def test_names_of_copies_clash_with_nothing(probe_set):
     before = f".func f {{ {TOUCH} ret; }} .func f__neutrino_k {{ ret; }}"
     (skip,) = probe_module(parse(kernel("call f; ret;", before=before)), probe_set(LOADS)).skipped
