@@ -118,6 +118,8 @@ class _Plan:
     def __init__(self, wanted: Sequence[_Wanted]) -> None:
         self._wanted = tuple(entry for entry in wanted if any(pattern.has_operands for pattern in entry.patterns))
         self.choices = _Choices(self._choose)
+        # By the first part of an opcode, by class, and under "" for every instruction; with their probe's index.
+        self._patterns: dict[str, list[tuple[int, Pattern]]] = {}
         self._narrowed: dict[tuple[int, frozenset[int]], tuple[Probe, ...]] = {}
         self.line_probes = [
             (entry.probe, lines)
@@ -125,7 +127,13 @@ class _Plan:
             if (lines := [pattern.lines for pattern in entry.patterns
                           if pattern.subject is Subject.LINE and pattern.lines is not None])
         ]  # fmt: skip
-        patterns = [pattern for entry in self._wanted for pattern in entry.patterns if pattern.has_operands]
+        patterns = []
+        for entry in self._wanted:
+            for pattern in entry.patterns:
+                if pattern.has_operands:
+                    patterns.append(pattern)
+                    key = pattern.opcode[0] if pattern.subject is Subject.OPCODE else pattern.group
+                    self._patterns.setdefault(key, []).append((entry.index, pattern))
         words = _ENDS | {pattern.opcode[0] for pattern in patterns if pattern.subject is Subject.OPCODE}
         all_named = not self.line_probes and all(pattern.subject is Subject.OPCODE for pattern in patterns)
         self.candidate = (
@@ -152,14 +160,20 @@ class _Plan:
 
     def _choose(self, opcode: str) -> _Choice | None:
         parts = opcode.split(".")
-        known = opcodes.find(tuple(parts))
-        groups = known.classes if known is not None else ()
+        facts = opcodes.find(tuple(parts))
+        groups = facts.classes if facts is not None else frozenset()
+        # By the probe's index, the patterns that match.
+        matching: dict[int, list[Pattern]] = {}
+        for key in {parts[0], *groups, ""}:
+            for index, pattern in self._patterns.get(key, ()):
+                if pattern.matches(parts, groups):
+                    matching.setdefault(index, []).append(pattern)
         always = []
         on_lines = []
-        for entry in self._wanted:
-            matching = [pattern for pattern in entry.patterns if pattern.matches(parts, groups)]
-            lines = tuple(pattern.lines for pattern in matching if pattern.lines is not None)
-            if len(lines) < len(matching):
+        for entry in self._wanted if matching else ():
+            found = matching.get(entry.index, ())
+            lines = tuple(pattern.lines for pattern in found if pattern.lines is not None)
+            if len(lines) < len(found):
                 always.append(entry.probe)
             elif lines:
                 on_lines.append((entry.index, lines))
