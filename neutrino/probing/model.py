@@ -164,7 +164,7 @@ class Pattern:
     without: modifiers that an instruction must not have, written ``!tensor``; without them
     ``cp.async.bulk.shared.global`` could not be told from its tensor form. function, lines: the subject itself
     (``FUNCTION``, ``LINE``), else the function and the source lines that instructions must belong to. A function's
-    name may be mangled, demangled or a glob.
+    name may be mangled, demangled or a glob. predicated: only instructions with a predicate, written ``@``.
     """
 
     subject: Subject
@@ -173,6 +173,7 @@ class Pattern:
     without: tuple[str, ...] = ()
     function: str = ""
     lines: SourceLines | None = None
+    predicated: bool = False
 
     @property
     def has_operands(self) -> bool:
@@ -184,7 +185,7 @@ class Pattern:
 
         Of an opcode pattern the first part must be equal, the others must occur in this order among the modifiers.
         ``shared`` also stands for ``shared::cta`` and ``shared::cluster``; ``generic`` for the absence of a state
-        space. Where the instruction stands (``function``, ``lines``) is not looked at.
+        space. Where the instruction stands (``function``, ``lines``) and whether it has a predicate is not looked at.
         """
         if not instruction or not self.has_operands:
             return False

@@ -117,7 +117,8 @@ class _Plan:
 
     def __init__(self, wanted: Sequence[_Wanted]) -> None:
         self._wanted = tuple(entry for entry in wanted if any(pattern.has_operands for pattern in entry.patterns))
-        self.choices = _Choices(self._choose)
+        self.choices = _Choices(functools.partial(self._choose, guarded=False))
+        self.guarded = self.choices
         # By the first part of an opcode, by class, and under "" for every instruction; with their probe's index.
         self._patterns: dict[str, list[tuple[int, Pattern]]] = {}
         self._narrowed: dict[tuple[int, frozenset[int]], tuple[Probe, ...]] = {}
@@ -135,6 +136,8 @@ class _Plan:
                     key = pattern.opcode[0] if pattern.subject is Subject.OPCODE else pattern.group
                     self._patterns.setdefault(key, []).append((entry.index, pattern))
         words = _ENDS | {pattern.opcode[0] for pattern in patterns if pattern.subject is Subject.OPCODE}
+        if any(pattern.predicated for pattern in patterns):
+            self.guarded = _Choices(functools.partial(self._choose, guarded=True))
         all_named = not self.line_probes and all(pattern.subject is Subject.OPCODE for pattern in patterns)
         self.candidate = (
             _candidate(tuple(sorted(words))) if all_named and len(words) <= _MOST_WORDS else EVERY_INSTRUCTION
@@ -158,7 +161,7 @@ class _Plan:
             )
         return self._narrowed[key]
 
-    def _choose(self, opcode: str) -> _Choice | None:
+    def _choose(self, opcode: str, *, guarded: bool) -> _Choice | None:
         parts = opcode.split(".")
         facts = opcodes.find(tuple(parts))
         groups = facts.classes if facts is not None else frozenset()
@@ -166,7 +169,7 @@ class _Plan:
         matching: dict[int, list[Pattern]] = {}
         for key in {parts[0], *groups, ""}:
             for index, pattern in self._patterns.get(key, ()):
-                if pattern.matches(parts, groups):
+                if (guarded or not pattern.predicated) and pattern.matches(parts, groups):
                     matching.setdefault(index, []).append(pattern)
         always = []
         on_lines = []
@@ -217,11 +220,11 @@ class Matcher:
         line_sides = _line_sides(plan, module.code, body, places) if plan.line_probes else {}
         hits: list[Hit] = []
         ends = []
-        choices = plan.choices
+        choices, guarded = plan.choices, plan.guarded
         number = first
         numbers: dict[int, int] = {}
         for match in plan.candidate.finditer(module.code, body.start, body.end):
-            choice = choices[match[2]]
+            choice = (guarded if match[1] else choices)[match[2]]
             if choice is None and not line_sides:
                 continue
             probes: tuple[Probe, ...] = ()

@@ -106,8 +106,8 @@ def _labelled_sites(patch: pytest.MonkeyPatch) -> None:
 def _any_space(patch: pytest.MonkeyPatch) -> None:
     original = matching._Plan._choose
 
-    def choose(self: Any, opcode: str) -> Any:
-        return original(self, opcode.replace("ld.shared", "ld.global"))
+    def choose(self: Any, opcode: str, *, guarded: bool) -> Any:
+        return original(self, opcode.replace("ld.shared", "ld.global"), guarded=guarded)
 
     patch.setattr(matching._Plan, "_choose", choose)
     patch.setattr(twin, "matcher", matching.Matcher)

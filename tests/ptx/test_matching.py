@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 from pathlib import Path
@@ -80,6 +81,22 @@ st.local.u32 [%r2], %r3; cp.async.ca.shared.global [%r2], [%rd1], 16; ret;"""
 ])  # fmt: skip
 def test_what_a_position_finds(position, opcodes):
     assert instructions(BODY, position) == opcodes
+
+
+def test_predicated_instructions_alone():
+    """The others of the same opcode are none of the probe's, but may be another's."""
+    module = parse(kernel("@%p1 bra L; bra L; @!%p1 st.global.u32 [%rd1], %r1; L: @%p1 ret; ret;"))
+    wanted, (every,) = positions("branch | st.global"), positions("*")
+    predicated = dataclasses.replace(
+        wanted[0].tracepoint,
+        patterns=tuple(dataclasses.replace(pattern, predicated=True) for pattern in wanted[0].tracepoint.patterns),
+    )
+    both = (dataclasses.replace(wanted[0], tracepoint=predicated), dataclasses.replace(every, name="every"))
+    body = Body(module.code, *module.entries[0].body)
+    hits = Matcher(both).find(module, module.entries[0], body).hits
+    assert all(hit.probes[-1].name == "every" for hit in hits)
+    assert [hit.match[2] for hit in hits if len(hit.probes) == 2] == ["bra", "st.global.u32", "ret"]
+    assert all(hit.match[1] for hit in hits if len(hit.probes) == 2)
 
 
 def _statements(text: str) -> dict[str, list[Statement | Label]]:
