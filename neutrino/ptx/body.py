@@ -65,7 +65,8 @@ class Body:
                 open_braces.append(brace.start())
             elif open_braces:
                 found.append((open_braces.pop(), brace.start()))
-        return sorted(found)
+        # Braces that nothing closes hold the rest: such text is for ptxas to refuse.
+        return sorted([*found, *((opening, self.end) for opening in open_braces)])
 
     def enclosing(self, position: int) -> tuple[int, int]:
         """The innermost pair of braces around a position."""

@@ -18,8 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from neutrino.errors import ToolMissingError
+from neutrino.ahead.preview import preview
+from neutrino.errors import FormatError, ToolMissingError
+from neutrino.fatbin import read_container
+from neutrino.probing.selection import Selection
+from neutrino.probing.toml import load_probes
 from neutrino.toolchain import Assembler, find_assembler
 
 from .conftest import EXAMPLE, ROOT, Probe
@@ -248,6 +254,25 @@ def test_functions_with_probes_are_shown_with_the_kernel(probe: Probe, tmp_path:
     whole = probe("show", "gmem_bytes", "k.ptx", "--text-only").out
     document = json.loads(probe("show", "gmem_bytes", "k.ptx", "--text-only", "--json").out)
     assert instructions(whole) == instructions(document["probed"])
+
+
+SHIPPED = load_probes(["block_sched", "gmem_bytes"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(TWICE)), st.integers(0, 40), st.text("{}();,.@%!:\n \"/*", max_size=3))))
+def test_damaged_text_is_refused_or_read(cuts: list[tuple[int, int, str]]) -> None:
+    text = TWICE
+    for at, size, put in cuts:
+        text = text[:at] + put + text[at + size :]
+    with contextlib.suppress(FormatError):
+        for kernel in preview([read_container(text.encode(), "text")], "sm_80", SHIPPED, Selection()):
+            assert kernel.twin is not None or kernel.detail
+
+
+def test_a_body_that_nothing_closes_is_no_reason_to_fail(probe: Probe, tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(TWICE.rstrip().removesuffix("}"))
+    assert probe("sites", "gmem_bytes", "k.ptx").status in {0, 3}
 
 
 def test_a_terminal_gets_colours_and_its_width(tmp_path: Path) -> None:
