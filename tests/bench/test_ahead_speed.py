@@ -89,3 +89,8 @@ def test_commands_are_written_down_and_run_again(tmp_path: Path) -> None:
     assert min(seconds) >= 0.2
     assert Path(argv[-1]).read_text() == "text"
     assert json.loads(json.dumps(ahead_speed.timed(lambda: None)))[0] < 1
+
+
+@pytest.mark.parametrize("bench", [ahead_speed, ahead_size], ids=["speed", "size"])
+def test_the_committed_samples_meet_every_bound(bench: Any) -> None:
+    assert bench.judge(json.loads(bench.RESULTS.read_text())) == []
