@@ -49,6 +49,7 @@ from neutrino.parts import Judged, join, split
 from neutrino.probing.layout import Reason, align_up
 from neutrino.probing.model import Map, ProbeSet
 from neutrino.probing.selection import Selection
+from neutrino.ptx.functions import FunctionCopy
 from neutrino.ptx.module import Kind, Module, parse
 from neutrino.ptx.twin import TwinKernel, TwinModule, probe_module
 from neutrino.same_code import SameCode
@@ -151,6 +152,7 @@ def make_twins(
         version = LATEST_PTX if assembler is None else assembler.ptx_version
         try:
             rewritten = _rewrite(source, source.text, probes, selected, version)
+            rewritten = replace(rewritten, bounded_stack=device is not DeviceKind.EMBEDDED)
             form = Emit.PTX if device is DeviceKind.EMBEDDED else emit
             made, images = _make_twins(rewritten, assembler, form, _retargeting(source, unproven=unproven), dump)
         except PtxError as error:
@@ -193,13 +195,17 @@ class Dump:
 
 @dataclass(frozen=True)
 class _Rewritten:
-    """A module with its twins, none of them assembled yet, and the entries of the selected kernels that got none."""
+    """A module with its twins, none of them assembled yet, and the entries of the selected kernels that got none.
+
+    bounded_stack: as for ``Assembly``.
+    """
 
     source: Source
     probes: ProbeSet
     module: Module
     twins: TwinModule
     entries: Mapping[str, KernelEntry]
+    bounded_stack: bool = True
 
 
 @dataclass(frozen=True)
@@ -364,7 +370,8 @@ class Assembly(Protocol):
     """How the originals and the twins of one image become machine code.
 
     name: of what assembles, with its version. arch: what for. machine: the originals as they run, None where that
-    is what assembling their text gives. Both methods raise as ``Assembler.assemble`` and may run at the same time.
+    is what assembling their text gives. bounded_stack: a thread has no more stack than the program has asked for, as on
+    every GPU. Both methods raise as ``Assembler.assemble`` and may run at the same time.
     """
 
     @property
@@ -375,6 +382,9 @@ class Assembly(Protocol):
 
     @property
     def machine(self) -> Cubin | None: ...
+
+    @property
+    def bounded_stack(self) -> bool: ...
 
     def originals(self, names: Collection[str]) -> Assembled:
         """The named kernels' own text assembled, possibly with others."""
@@ -403,6 +413,7 @@ class _OneModule:
         self.name = assembler.name
         self.arch = rewritten.source.arch
         self.machine = rewritten.source.machine
+        self.bounded_stack = rewritten.bounded_stack
 
     def originals(self, names: Collection[str]) -> Assembled:
         # Of a variant all is assembled, so that the code refers to variables as that of the whole does.
@@ -657,6 +668,11 @@ class _Attempt:
         own = Counter(twin.own_arithmetic)
         for copy in copies:
             own.subtract(copy.own_arithmetic)
+        if self._assembly.bounded_stack:
+            for copy in twin.all_copies:
+                deeper = _deeper(copy, original.resources[twin.name], built.resources[twin.twin_name])
+                if deeper is not None:
+                    return Reason.UNSUPPORTED, deeper
         difference = compare(self._count(before), self._count(after), own)
         # Held against kernels without a contractible pair as well, whose code ptxas copied or unrolled otherwise: what
         # the machine code shows counts for more than what the text promises.
@@ -859,6 +875,17 @@ def _sites(twin: TwinKernel) -> list[dict[str, Any]]:
         }
         for site in twin.sites
     ]
+
+
+def _deeper(copy: FunctionCopy, before: Resources, after: Resources) -> str | None:
+    """What speaks against a recursive function's copy: nobody knows how deep it goes, and how much stack is left."""
+    if not copy.is_recursive:
+        return None
+    frame, own_frame = before.functions.get(copy.name), after.functions.get(copy.copy_name)
+    if frame is not None and own_frame is not None and own_frame <= frame:
+        return None
+    told = " to ".join("an unknown number of" if size is None else str(size) for size in (frame, own_frame))
+    return f"{copy.name} calls itself, how deep is not known, and its stack frame grows from {told} bytes"
 
 
 def _spills(resources: Resources) -> dict[str, int]:

@@ -18,7 +18,7 @@ import struct
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -162,12 +162,15 @@ def find_tool(name: str, hint: str = "install the CUDA toolkit, or put it on PAT
 class Resources:
     """What ``ptxas -v`` says of one kernel. Stack frame and spills in bytes per thread, called functions not
     included.
+
+    functions: stack frames of functions that it calls and that were assembled with it.
     """
 
     registers: int
     frame: int
     spill_stores: int
     spill_loads: int
+    functions: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -301,8 +304,9 @@ _REGISTERS = re.compile(r"Used (\d+) registers")
 
 
 def _parse_resources(printed: str) -> dict[str, Resources]:
-    """The kernels' lines of ``ptxas -v``; those of functions that kernels call are passed over."""
+    """The kernels' lines of ``ptxas -v``; those of functions that a kernel calls stand behind its own."""
     found: dict[str, Resources] = {}
+    called: dict[str, int] = {}
     entry = function = ""
     stack = (0, 0, 0)
     for line in printed.splitlines():
@@ -312,8 +316,11 @@ def _parse_resources(printed: str) -> dict[str, Resources]:
             function = match[1]
         elif (match := _STACK.search(line)) and function == entry:
             stack = (int(match[1]), int(match[2]), int(match[3]))
+        elif match and not entry:
+            called[function] = int(match[1])
         elif (match := _REGISTERS.search(line)) and entry:
-            found[entry] = Resources(int(match[1]), *stack)
+            called = {}
+            found[entry] = Resources(int(match[1]), *stack, functions=called)
             entry = ""
     return found
 

@@ -333,6 +333,7 @@ class _Linked:
         self.name = f"{assembler.name} with {linker.name}"
         self.arch = source.arch
         self.machine = machine
+        self.bounded_stack = True
 
     def originals(self, names: Collection[str]) -> Assembled:
         modules = {}

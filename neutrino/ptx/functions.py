@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from neutrino.probing.layout import align_up
 from neutrino.ptx.body import Body
@@ -36,7 +37,7 @@ class FunctionCopy:
 
     text: the copy; prototype: its declaration, which stands before all code; original_text: the function. statement:
     the function in its module, where the copy goes. callers: numbers of other modules that call it. own_arithmetic: as
-    for a twin.
+    for a twin. is_recursive: it calls itself, directly or not.
     """
 
     name: str
@@ -47,6 +48,7 @@ class FunctionCopy:
     statement: Statement
     callers: frozenset[int] = frozenset()
     own_arithmetic: Mapping[str, int] = field(default_factory=dict)
+    is_recursive: bool = False
 
     @property
     def external_prototype(self) -> str:
@@ -159,8 +161,11 @@ def _bytes(kept: Kept) -> int:
     return size
 
 
-def reach(calls: Mapping[tuple[int, str], Collection[tuple[int, str]]],
-          own: Mapping[tuple[int, str], set[str]]) -> dict[tuple[int, str], set[str]]:  # fmt: skip
+_Name = TypeVar("_Name")
+_Key = tuple[int, str]
+
+
+def reach(calls: Mapping[_Key, Collection[_Key]], own: Mapping[_Key, Collection[_Name]]) -> dict[_Key, set[_Name]]:
     """Of each function its own names and those of the functions that it calls, directly or not."""
     found = {key: set(names) for key, names in own.items()}
     changed = True

@@ -672,7 +672,9 @@ class _KernelProber:
         used, may_change = reach(calls, kept), reach(calls, changed)
         for body in bodies:
             body._pass_state(state, names, used, may_change)
+        called = reach(calls, calls)
         for function in functions:
+            function.is_recursive = function.callee.key in called[function.callee.key]
             function.load_and_store(state)
         known = {entry.name for entry in self.emission.kept}
         others = {entry.name: entry for function in functions for entry in function.emission.kept}
@@ -1132,6 +1134,7 @@ class _FunctionProber(_KernelProber):
         self.kernel_after = [(probe, probe.after) for probe in around if probe.after]
         self.is_tracepoint = bool(around)
         self.loaded_late: set[str] = set()
+        self.is_recursive = False
 
     def _emission(self) -> Emission:
         address = f"{self.owner.prefix}state"
@@ -1226,6 +1229,7 @@ class _FunctionProber(_KernelProber):
             statement,
             callers,
             dict(self.emission.arithmetic),
+            self.is_recursive,
         )
 
     @property
