@@ -12,7 +12,8 @@ from neutrino.tracing import Trace, TraceLaunch, summarize
 from .conftest import POOL_LEAST, Bench, Reference
 from .trace_files import Files
 
-PROBES = load_probe_file(Path(__file__).parent / "growing.toml")
+GROWING = Path(__file__).parent / "growing.toml"
+PROBES = load_probe_file(GROWING)
 
 
 def launches_of(home: Path) -> list[TraceLaunch]:
@@ -77,3 +78,21 @@ def test_a_pool_without_room_gives_fewer_records_a_slot(bench: Bench, tmp_path: 
     assert files.counted("loop_p2") == {"probed": 3, "map-size": 1}
     for launch in launches:
         check(launch, 20)
+
+
+def test_counts_are_found_in_what_is_copied_back_in_pieces(bench: Bench, tmp_path: Path) -> None:
+    """Records of 128 bytes: 64 for each of 1200 warps are more than the 8 MiB that are copied at once."""
+    more = {f"more{number}": "OUT" for number in range(14)}
+    text = GROWING.read_text()
+    text = text.replace("size = 16", "size = 128")
+    text = text.replace('seven = "u32"', ", ".join(['seven = "u32"', *(f'{name} = "u64"' for name in more)]))
+    text = text.replace("%block, 7", ", ".join(["%block, 7", *more.values()]))
+    (tmp_path / "wide.toml").write_text(text)
+    probes = load_probe_file(tmp_path / "wide.toml")
+    result = bench.run("spread", tmp_path, probes=probes, extra={"NEUTRINO_POOL": str(64 << 20)})
+    assert (result.stdout, result.returncode) == (f"{2 * 1200 * 70}\n", 0)
+    launches = launches_of(tmp_path)
+    assert [int(launch.record["dynamic_cap"]) for launch in launches] == [64, 72]
+    assert all(int(launch.record["data_size"]) > 8 << 20 for launch in launches)
+    for launch in launches:
+        check(launch, 70)

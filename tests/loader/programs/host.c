@@ -60,6 +60,7 @@ static const struct scenario {
 	{"cut", cut, false},
 	{"growing", growing, false},
 	{"crowded", crowded, false},
+	{"spread", spread, false},
 	{"parameters", parameters, false},
 	{"variables", variables, false},
 	{"shared-memory", shared_memory, false},

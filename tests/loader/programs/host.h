@@ -25,6 +25,7 @@ void immense(void);
 void cut(void);
 void growing(void);
 void crowded(void);
+void spread(void);
 void parameters(void);
 void variables(void);
 void shared_memory(void);

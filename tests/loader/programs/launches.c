@@ -80,6 +80,18 @@ void crowded(void)
 	take(looping, 4096, 1024, 1);
 }
 
+/* Copied back in pieces, of which the first has none of the counts. */
+void spread(void)
+{
+	CUfunction looping = obtain(module, "loop_p2");
+
+	for (int i = 0; i < 2; i++) {
+		take(looping, 1200, 32, 70);
+		CHECK(cu.StreamSynchronize(stream));
+		usleep(500000);
+	}
+}
+
 /* Parameters of every size, in both forms, and forms that the driver is to refuse. */
 void parameters(void)
 {
