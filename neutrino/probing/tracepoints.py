@@ -3,7 +3,7 @@
     position    = alternative { "|" alternative }
     alternative = "kernel" | "func:" NAME | lines | instructions { word }
     instructions = opcode | class | "*"
-    word        = "!" modifier | "func:" NAME | lines
+    word        = "!" modifier | "@" | "func:" NAME | lines
     lines       = FILE ":" number [ "-" number ]
 
 The name of a function may hold spaces: it ends where the next word begins that can be none of it.
@@ -21,12 +21,15 @@ from neutrino.probing.statements import Fault
 
 MAX_ALTERNATIVES = 256
 """Patterns of one position."""
+MAX_WORDS = 64
+"""Of one pattern."""
 MAX_LINE = (1 << 31) - 1
 """Of a source file. Line information counts in 32 bits."""
 
 _OPCODE = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_:]+)*", re.ASCII)
 _EXCLUSION = re.compile(r"!([A-Za-z0-9_:]+)", re.ASCII)
 _FUNCTION = "func:"
+_PREDICATED = "@"
 _LINES = re.compile(r"([^\s:|!]+):(\d+)(?:-(\d+))?", re.ASCII)
 _WORD = re.compile(r"\S+")
 _EXAMPLES = 'write "kernel", an opcode such as "ld.global", a class such as "memory", "func:NAME" or "file.cu:42"'
@@ -79,6 +82,8 @@ def _alternative(text: str, start: int, end: int) -> Pattern:
     words = list(_words(text, start, end))
     if not words:
         raise _WrongError(start, "position names nothing here" if text.strip() else "position is empty", _EXAMPLES)
+    if len(words) > MAX_WORDS:
+        raise _WrongError(words[MAX_WORDS].start, f"more than {MAX_WORDS} words in one pattern", 'join patterns by "|"')
     pattern = _subject(words[0])
     for word in words[1:]:
         if not pattern.has_operands:
@@ -104,7 +109,7 @@ def _words(text: str, start: int, end: int) -> Iterator[_Word]:
 
 
 def _begins_anew(word: str) -> bool:
-    return word.startswith(("!", _FUNCTION)) or bool(_LINES.fullmatch(word))
+    return word == _PREDICATED or word.startswith(("!", _FUNCTION)) or bool(_LINES.fullmatch(word))
 
 
 def _subject(word: _Word) -> Pattern:
@@ -131,6 +136,10 @@ def _narrowed(pattern: Pattern, word: _Word) -> Pattern:
             hint = "name the state space: ld.global"
             raise _WrongError(word.start, "'!generic' excludes nothing: it is no modifier", hint)
         return replace(pattern, without=(*pattern.without, exclusion.group(1)))
+    if word.text == _PREDICATED:
+        if pattern.predicated:
+            raise _WrongError(word.start, "a second '@'", "once is enough")
+        return replace(pattern, predicated=True)
     if word.text.startswith(_FUNCTION):
         if pattern.function:
             raise _WrongError(word.start, "a second function", 'join patterns by "|"')
@@ -142,7 +151,7 @@ def _narrowed(pattern: Pattern, word: _Word) -> Pattern:
         return replace(pattern, lines=lines)
     if word.text.startswith("!"):
         raise _WrongError(word.start, f"'{word.text}' excludes no single modifier", 'write "!tensor !prefetch"')
-    hint = 'join patterns by "|"; behind one stand "!modifier", "func:NAME" or "file.cu:42"'
+    hint = 'join patterns by "|"; behind one stand "!modifier", "@", "func:NAME" or "file.cu:42"'
     raise _WrongError(word.start, f"'{word.text}' does not narrow a pattern", hint)
 
 

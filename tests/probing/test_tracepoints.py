@@ -22,6 +22,8 @@ OPCODE, CLASS, FUNCTION, LINE = Subject.OPCODE, Subject.CLASS, Subject.FUNCTION,
         # An instruction, not the class of its name.
         ("barrier.cta", [Pattern(OPCODE, ("barrier", "cta"))]),
         *((word, [Pattern(CLASS, group=word)]) for word in CLASSES),
+        ("bra @ !uni", [Pattern(OPCODE, ("bra",), without=("uni",), predicated=True)]),
+        ("* func:f(int) @", [Pattern(Subject.ANY, function="f(int)", predicated=True)]),
         ("func:_Z1fv", [Pattern(FUNCTION, function="_Z1fv")]),
         ("func:ns::f*", [Pattern(FUNCTION, function="ns::f*")]),
         ("func:void f<int, 3>(float const*, int)", [Pattern(FUNCTION, function="void f<int, 3>(float const*, int)")]),
@@ -46,11 +48,11 @@ def test_patterns(text: str, patterns: list[Pattern]) -> None:
     assert list(tracepoint.patterns) == patterns
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(
         st.sampled_from(
-            ["kernel", "ld", ".global", "func:", "f(", "int)", "|", " ", "!", "a.cu:", "42", "-", ":", "*", "é", "\t",
+            ["kernel", "ld", ".global", "func:", "f(", "int)", "|", " ", "!", "@", "a.cu:", "42", "-", ":", "*", "é", "\t",
              "\0", "9" * 30]
         ),
         max_size=12,
