@@ -19,9 +19,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-MAX_SIZE = 1 << 20
+MAX_SIZE = 1 << 19
 """Characters of a probe file."""
-MAX_KEY_PARTS = 64
+MAX_KEY_PARTS = 32
 """Parts of a dotted key. ``tomllib`` takes the square of their number in time."""
 
 _COLON_KEY = re.compile(r"[{,]\s*(\"[^\"]*\"|[\w-]+)\s*$")
@@ -47,6 +47,7 @@ class Document:
         # tomllib reads CRLF as LF too.
         self.source = text.replace("\r\n", "\n")
         self.diagnostics: list[Diagnostic] = []
+        self.errors = 0
         # Before mending, which replaces characters one by one.
         self._lines = self.source.split("\n")
         self._starts = [0]
@@ -86,11 +87,6 @@ class Document:
 
     # Faults
 
-    @property
-    def errors(self) -> int:
-        """How many errors were found so far."""
-        return sum(diagnostic.severity == "error" for diagnostic in self.diagnostics)
-
     def report(self, offset: int, code: str, message: str, hint: str = "", severity: str = "error") -> None:
         """Note a fault of this code at an offset of the source."""
         self.report_span(self.span(offset), code, message, hint, severity)
@@ -98,6 +94,8 @@ class Document:
     def report_span(self, span: Span, code: str, message: str, hint: str = "", severity: str = "error") -> None:
         """Note a fault of this code at a line and column."""
         line = self._lines[span.line - 1]
+        self.errors += severity == "error"
+        message, hint = _plain(message, _LONG_MESSAGE), _plain(hint, _LONG_MESSAGE)
         self.diagnostics.append(Diagnostic(self.file, span.line, span.column, line, message, hint, severity, code))
 
     def warn(self, offset: int, code: str, message: str, hint: str = "") -> None:
@@ -110,7 +108,8 @@ class Document:
 
     def unknown_key(self, path: KeyPath, known: Iterable[str]) -> None:
         """Note that a key is none of those known."""
-        guess = nearest(path[-1], known)
+        # Who is told of a hundred faults needs no more guesses, which take their time.
+        guess = nearest(path[-1], known) if self.errors < _GUESSES else None
         hint = f"did you mean '{guess}'?" if guess else "known here: " + ", ".join(known)
         self.report(self.key(*path), "unknown-key", f"unknown key {shown_key(path[-1])}", hint)
 
@@ -196,9 +195,15 @@ def shown(value: object) -> str:
 
 def shown_key(name: str) -> str:
     """A name from the document in quotes, without characters that a terminal would act on, never long."""
-    plain = "".join(character if character.isprintable() else "\ufffd" for character in name[:_LONG_NAME])
-    return f"'{plain}{'…' if len(name) > _LONG_NAME else ''}'"
+    return f"'{_plain(name, _LONG_NAME)}'"
 
 
+def _plain(text: str, length: int) -> str:
+    cut = text if len(text) <= length else f"{text[: length // 2]}…{text[-length // 2 :]}"
+    return cut if cut.isprintable() else "".join(letter if letter.isprintable() else "\ufffd" for letter in cut)
+
+
+_GUESSES = 100
 _LONG_NUMBER = 256
 _LONG_NAME = 100
+_LONG_MESSAGE = 300

@@ -13,6 +13,7 @@ _BLANK = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 _SPACE = re.compile(r"[ \t]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SCALAR = re.compile(r"[^,\]}#\n]+")
+_PLAIN = re.compile(r"[^\\\"']+")
 _CONTINUATION = re.compile(r"\\[ \t]*\n[ \t\n]*")
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", "e": "\x1b"}
 _ESCAPE_LENGTH = {"x": 4, "u": 6, "U": 10}
@@ -138,9 +139,12 @@ class _Scanner:
             if self.source[self.position] == "\\" and not literal:
                 self._escape(decoded, offsets)
             else:
-                decoded.append(self.source[self.position])
-                offsets.append(self.position)
-                self.position += 1
+                # At least the character here, which may be a quote that does not close.
+                start = self.position
+                plain = _PLAIN.match(self.source, start + 1)
+                self.position = plain.end() if plain else start + 1
+                decoded.append(self.source[start : self.position])
+                offsets += range(start, self.position)
         offsets.append(self.position)
         self.position += len(quote)
         return "".join(decoded), tuple(offsets)

@@ -12,6 +12,9 @@ from neutrino.probing.statements import Declaration
 REGISTER_WORD = re.compile(r"%[A-Za-z_$][\w$]*", re.ASCII)
 """A register in a statement, also the first part of a special one such as ``%tid.x``."""
 
+MAX_REGISTERS_OF_A_FILE = 8192
+"""Names that ``.reg`` declares, again ones too."""
+
 
 class Registers:
     """Declared so far, in order. Faults go to the document."""
@@ -23,6 +26,7 @@ class Registers:
         self._ranges: dict[str, Declaration] = {}
         self._clashes: set[str] = set()
         self._own: dict[str, str] = {}
+        self._declared = 0
 
     @property
     def all(self) -> tuple[Register, ...]:
@@ -41,6 +45,12 @@ class Registers:
             names = [f"{declaration.name}{index}" for index in range(declaration.count)]
             self._ranges[declaration.name] = declaration
         offset = self._document.within(path, declaration.start)
+        before, self._declared = self._declared, self._declared + len(names)
+        if self._declared > MAX_REGISTERS_OF_A_FILE:
+            if before <= MAX_REGISTERS_OF_A_FILE:
+                message = f"more than {MAX_REGISTERS_OF_A_FILE} registers in one file"
+                self._document.report(offset, "register-count", message, "a thread has at most 255")
+            return
         for name in names:
             if name in SPECIAL_REGISTERS or f"{name}.x" in SPECIAL_REGISTERS:
                 message = f"{name} is a special register"

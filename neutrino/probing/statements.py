@@ -9,6 +9,9 @@ from dataclasses import dataclass
 MAX_REGISTERS = 256
 """Registers that one ``%name<N>`` may declare: a thread has no more (PTX ISA 9.0, 11.4.3, ``.maxnreg``)."""
 
+MAX_REGISTER_NAME = 200
+"""Characters of a register's name. PTX promises 1 024 of an identifier; a prefix and a number join them."""
+
 REGISTER_TYPES = (
     "pred", "b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f16", "f16x2", "f32", "f64",
 )  # fmt: skip
@@ -102,6 +105,9 @@ def split_statements(text: str) -> tuple[list[Statement], list[Fault]]:
     pieces = blanked.split(";")
     start = 0
     for index, piece in enumerate(pieces):
+        if not piece.strip():
+            start += len(piece) + 1
+            continue
         first = len(piece) - len(piece.lstrip())
         breaks = (match.start() for match in _NEXT_STATEMENT.finditer(piece.rstrip()))
         ends = [position for position in breaks if position > first]
@@ -157,6 +163,9 @@ def parse_declaration(statement: Statement) -> tuple[list[Declaration], list[Fau
         if not name:
             hint = "names begin with '%', such as %elapsed"
             faults.append(Fault(start, "register-name", f"'{word}' is no register name", hint))
+        elif len(name.group(1)) > MAX_REGISTER_NAME:
+            hint = f"names have at most {MAX_REGISTER_NAME} characters"
+            faults.append(Fault(start, "register-name", f"a register name of {len(name.group(1))} characters", hint))
         elif name.group(2) and not 0 < int(name.group(2)) <= MAX_REGISTERS:
             message = f"'{word}' does not declare 1 to {MAX_REGISTERS} registers"
             faults.append(Fault(start, "register-count", message))

@@ -185,7 +185,11 @@ class _Reader:
     def _scripts(self, key: str) -> tuple[str, ...]:
         """Absolute paths of the scripts that a key names; one that is not there is left out, with a warning."""
         value = self._document.tables.get(key, [])
-        scripts = []
+        scripts: list[str] = []
+        if isinstance(value, list) and len(value) > _MOST_SCRIPTS:
+            message = f"{key} names {len(value)} scripts, more than {_MOST_SCRIPTS}"
+            self._document.report(self._document.value(key), "script", message)
+            return ()
         for index, script in enumerate(value if isinstance(value, list) else [value]):
             path = (key, str(index)) if isinstance(value, list) else (key,)
             place = self._document.value(*path)
@@ -372,6 +376,7 @@ class _Reader:
         return tuple(found.values())
 
 
+_MOST_SCRIPTS = 64
 _MOST_REGISTERS = 512
 """Registers of a thread that AMD's or NVIDIA's compilers count."""
 

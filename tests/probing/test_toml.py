@@ -348,7 +348,7 @@ def strings_of(document: object, path: tuple[str, ...] = ()) -> dict[tuple[str, 
     return found
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     st.dictionaries(KEY, VALUES, max_size=3),
     st.dictionaries(KEY, st.dictionaries(KEY, VALUES, max_size=3), max_size=3),

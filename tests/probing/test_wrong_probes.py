@@ -46,7 +46,7 @@ WRONG = {
     "map without a name": (
         at_load("").replace("[map.M]\ntype", "[map]\n¦before = 1\ntype"), "[map] has no name", "write [map.NAME]",
     ),
-    "dotted key without end": (f"¦{'a.' * 70}b = 1\n", "a key has more than 64 parts", ""),
+    "dotted key without end": (f"¦{'a.' * 70}b = 1\n", "a key has more than 32 parts", ""),
     "hook is a number": (f"analyze_hook = ¦3\n{at_load('')}", "analyze_hook is 3", 'analyze_hook = "script.py"'),
     "callback in a list": (f'callback = ["", ¦7]\n{at_load("")}', "callback is 7", 'callback = "script.py"'),
     "nothing at all": ("¦", "no [map.NAME] in the file", "declare [map.NAME]"),
