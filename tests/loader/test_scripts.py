@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from neutrino.cli.report import main as report
 from neutrino.loader.scripts import Scripts, analyze, attend
 from neutrino.resources import shipped_probes, tool_path
 from neutrino.tracing import Trace
@@ -259,3 +260,27 @@ def test_the_sample_says_that_a_trace_is_another_probes(bench: Bench, home: Path
     )  # fmt: skip
     assert (sample.returncode, sample.stderr) == (3, "")
     assert "not a trace of block_sched" in sample.stdout
+
+
+def test_a_callback_that_cannot_be_run_is_said_before_anything_starts(home: Path) -> None:
+    result = neutrino(home, "-p", str(TICKETS), "--callback", "absent.py", "touch", "started")
+    assert (result.returncode, result.stderr) == (125, "neutrino: --callback absent.py: there is no such file\n")
+    result = neutrino(home, "--callback", str(TICKETS), "touch", "started")
+    assert result.returncode == 125
+    assert "--callback needs a probe, given with -p" in result.stderr
+    assert not (home / "started").exists()
+
+
+def test_by_hand_without_scripts_or_without_probes(
+    bench: Bench, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = neutrino(home, "-p", str(TICKETS), str(bench.host), "plain")
+    assert result.returncode == 0
+    trace = only_trace(home)
+    assert report([str(trace), "--analyze"]) == 0
+    assert capsys.readouterr().err == f"neutrino-report: {trace}: its probes name no script that is there\n"
+    (trace / "probe.toml").write_text("platform = 7\n")
+    assert report([str(trace), "--analyze"]) == 2
+    captured = capsys.readouterr()
+    assert "its probes cannot be read" in captured.err
+    assert "count_p2" in captured.out
