@@ -96,8 +96,8 @@ class Diagnostic:
 class ProbeError(NeutrinoError):
     """A probe file is wrong.
 
-    diagnostics: every fault found, in file order, never empty, with the warnings of the file. partial: the ``ProbeSet``
-    of each file of which as much was read that its snippets can be judged all the same.
+    diagnostics: every fault found, in file order, never empty, with the warnings of the file. partial: what was read of
+    each file, as a ``ProbeSet`` whose snippets can be judged all the same.
     """
 
     def __init__(self, diagnostics: list[Diagnostic], partial: tuple[Any, ...] = ()) -> None:

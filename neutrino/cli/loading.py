@@ -6,10 +6,14 @@ from collections.abc import Sequence
 
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.errors import Diagnostic, ProbeError
+from neutrino.probing.faults import DECLARATION_FAULTS
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.platforms import require_platform
 from neutrino.probing.toml import load_probes
 from neutrino.ptx.snippet import check_snippets
+
+_ABOUT_REGISTERS = frozenset({"undeclared-register", "register-type", "not-a-predicate", "save-type"})
+"""Codes of faults that a declaration which could not be read brings about."""
 
 
 def load(names: Sequence[str]) -> ProbeSet:
@@ -43,6 +47,12 @@ def judge(names: Sequence[str]) -> tuple[ProbeSet | None, list[Diagnostic]]:
                 check_snippets(part)
             except ProbeError as error:
                 known = {(item.file, item.line, item.column) for item in found if item.severity == "error"}
-                found += [item for item in error.diagnostics if (item.file, item.line, item.column) not in known]
+                unsure = any(item.file == part.file and item.code in DECLARATION_FAULTS for item in found)
+                found += [
+                    item
+                    for item in error.diagnostics
+                    if (item.file, item.line, item.column) not in known
+                    and not (unsure and item.code in _ABOUT_REGISTERS)
+                ]
     files = list(dict.fromkeys(item.file for item in found))
     return probes, sorted(found, key=lambda item: (files.index(item.file), item.line, item.column))

@@ -123,7 +123,7 @@ class Document:
         if isinstance(value, str) and value in known:
             return value
         guess = nearest(value, known) if isinstance(value, str) else None
-        hint = f'did you mean "{guess}"?' if guess else "use " + " or ".join(f'"{word}"' for word in known)
+        hint = f'did you mean "{guess}"?' if guess else "use " + listed(known)
         self.report(self.value(*path), code, f"{what} is {shown(value)}", hint)
         return None
 
@@ -178,6 +178,12 @@ class Document:
             self.warn(offset, "colon-for-equals", "':' in an inline table, read as '='", hint)
         self.source = self.source[:offset] + "=" + self.source[offset + 1 :]
         return True
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words in quotes, of which one is to be taken."""
+    quoted = [f'"{word}"' for word in words]
+    return f"{', '.join(quoted[:-1])} or {quoted[-1]}" if len(quoted) > 1 else quoted[0]
 
 
 def shown(value: object) -> str:

@@ -64,7 +64,6 @@ WARNINGS: dict[str, str] = {
 """Of what is accepted all the same."""
 
 DECLARATION_FAULTS = frozenset(
-    {"no-semicolon", "open-comment", "declaration", "declared-type", "register-name", "register-count",
-     "register-clash", "special-register-declared", "initial-value"}
-)  # fmt: skip
-"""Those behind which registers of the file are not known."""
+    {"open-comment", "declaration", "declared-type", "register-name", "register-count", "register-clash"}
+)
+"""Those behind which registers of the file, or their types, are not known."""

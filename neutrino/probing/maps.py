@@ -22,9 +22,11 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | None:
-    """The map of a table; None when something is wrong with it, which is noted."""
+    """The map of a table; None without its fields or its level. What is wrong is noted.
+
+    A map with other faults serves to judge what is saved to it.
+    """
     path = ("map", name)
-    before = document.errors
     for key in table:
         if key not in _KEYS:
             document.unknown_key((*path, key), _KEYS)
@@ -35,9 +37,10 @@ def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | N
     cap = _cap(document, path, table, kind)
     fields = _fields(document, path, table, kind)
     size = _size(document, path, table, fields) if fields else 0
-    if document.errors > before or kind is None or level is None or cap is None:
+    if not fields or level is None:
         return None
-    return Map(name, MapKind(kind), level, size, cap, fields, document.span(document.key(*path)))
+    span = document.span(document.key(*path))
+    return Map(name, MapKind(kind or MapKind.ARRAY), level, size, 1 if cap is None else cap, fields, span)
 
 
 def check_map_name(document: Document, path: KeyPath, name: str) -> None:

@@ -65,12 +65,15 @@ def read_datamodel(document: Document, path: KeyPath, table: Mapping[str, Any]) 
 
 
 def make_map(document: Document, name: str, datamodel: Datamodel, sides: Sequence[Side]) -> Map | None:
-    """The map of an older probe that saves: its name, and fields as its ``SAVE``s have them. None when wrong."""
+    """The map of an older probe that saves: its name, and fields as its ``SAVE``s have them.
+
+    None when those are wrong. A map with other faults, which are noted, serves to judge what is saved to it.
+    """
     before = document.errors
-    check_map_name(document, (name,), name)
     records = [_fields(document, side) for side in sides if side.typed_saves]
     if document.errors > before:
         return None
+    check_map_name(document, (name,), name)
     fields = records[0]
     types = [[field.type.value for field in record] for record in records]
     second = sides[-1]
@@ -82,8 +85,6 @@ def make_map(document: Document, name: str, datamodel: Datamodel, sides: Sequenc
         hint = f'keep both: datamodel = "{datamodel.level.value}:{datamodel.size}:2"'
         document.warn(place, "one-record", "both sides save, but a slot keeps one record: the later one", hint)
     _check_record(document, name, datamodel, fields)
-    if document.errors > before:
-        return None
     span = document.span(document.key(name))
     return Map(name, datamodel.kind, datamodel.level, datamodel.size, datamodel.cap, fields, span)
 

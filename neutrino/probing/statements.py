@@ -177,12 +177,11 @@ def parse_declaration(statement: Statement) -> tuple[list[Declaration], list[Fau
                 if count is not None:
                     hint = "declare each that has a first value by its own name"
                     faults.append(Fault(place, "initial-value", f"one value for {count} registers", hint))
-                    continue
-                initial = initial_bits(kind, name.group(3))
-                if initial is None:
-                    message = f"'{name.group(3)}' is no value of a .{kind} register"
-                    faults.append(Fault(place, "initial-value", message, _INITIAL_HINTS[kind[0]]))
-                    continue
+                else:
+                    initial = initial_bits(kind, name.group(3))
+                    if initial is None:
+                        message = f"'{name.group(3)}' is no value of a .{kind} register"
+                        faults.append(Fault(place, "initial-value", message, _INITIAL_HINTS[kind[0]]))
             declarations.append(Declaration(start, name.group(1), kind, count, initial))
     return declarations, faults
 

@@ -14,7 +14,6 @@ from typing import Any
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
 from neutrino.probing import older_dialect
 from neutrino.probing.document import MAX_SIZE, Document, KeyPath, shown, shown_key
-from neutrino.probing.faults import DECLARATION_FAULTS
 from neutrino.probing.maps import read_level, read_map
 from neutrino.probing.merging import merge
 from neutrino.probing.model import Lanes, Level, Map, Probe, ProbeSet, Register, Snippet, Tracepoint
@@ -93,7 +92,7 @@ def read_document(document: Document) -> ProbeSet:
 
 def _find(name: str) -> Path:
     if name.endswith(".py"):
-        raise NeutrinoError(f"-p {name}: probes in Python are not supported yet; write it in TOML")
+        raise NeutrinoError(f"{name}: probes in Python are not supported yet; write it in TOML")
     if "/" in name or name.endswith(".toml"):
         return Path(name)
     shipped = shipped_probes()
@@ -102,7 +101,7 @@ def _find(name: str) -> Path:
     guess = nearest(name, shipped)
     meant = f"; did you mean {guess}?" if guess else ""
     raise NeutrinoError(
-        f"-p {name}: no such shipped probe{meant} (there are: {', '.join(shipped)}; "
+        f"{name}: no such shipped probe{meant} (there are: {', '.join(shipped)}; "
         f"a file's name needs a '/' or must end in .toml)"
     )
 
@@ -149,7 +148,8 @@ class _Reader:
             if probe:
                 probes.append(probe)
         for name, used in self._maps.items():
-            if used and name not in reader.saved:
+            # A SAVE that could not be read may have meant it.
+            if used and name not in reader.saved and not document.errors:
                 place = document.key("map", name)
                 document.warn(place, "unused-map", f"nothing is saved to map '{name}'")
         diagnostics = document.sorted_diagnostics()
@@ -166,9 +166,7 @@ class _Reader:
             callbacks=callbacks,
         )
         if document.errors:
-            # Without a declaration that could not be read, the snippets would have faults that are none of their own.
-            judged = not any(item.code in DECLARATION_FAULTS for item in diagnostics)
-            raise ProbeError(diagnostics, (read,) if judged else ())
+            raise ProbeError(diagnostics, (read,))
         return read
 
     # The top of the file

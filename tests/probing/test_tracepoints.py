@@ -52,8 +52,8 @@ def test_patterns(text: str, patterns: list[Pattern]) -> None:
 @given(
     st.lists(
         st.sampled_from(
-            ["kernel", "ld", ".global", "func:", "f(", "int)", "|", " ", "!", "@", "a.cu:", "42", "-", ":", "*", "é", "\t",
-             "\0", "9" * 30]
+            ["kernel", "ld", ".global", "func:", "f(", "int)", "|", " ", "!", "@", "a.cu:", "42", "-", ":", "*", "é",
+             "\t", "\0", "9" * 30]
         ),
         max_size=12,
     ).map("".join)

@@ -59,7 +59,7 @@ WRONG = {
     "map level": (
         at_load("").replace('level = "thread"\nsize', 'level = ¦"grid"\nsize'),
         'level is "grid"',
-        'use "thread" or "warp" or "block"',
+        'use "thread", "warp" or "block"',
     ),
     "no map level": (
         at_load("").replace('[map.M]', "[¦map.M]").replace('level = "thread"\nsize', "size"),
@@ -84,7 +84,7 @@ WRONG = {
         "a sum adds u32, s32, u64 or s64",
     ),
     "field type": (
-        at_load("").replace('"u64"', '¦"int"'), "type of field 'value' is \"int\"", 'use "u8" or "s8"',
+        at_load("").replace('"u64"', '¦"int"'), "type of field 'value' is \"int\"", 'use "u8", "s8"',
     ),
     "no data": (
         at_load("").replace("[map.M]", "[¦map.M]").replace('data = { value = "u64" }', ""),
@@ -352,7 +352,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_names_of_probes() -> None:
-    with pytest.raises(NeutrinoError, match=r"-p block_shed: no such shipped probe; did you mean block_sched\?"):
+    with pytest.raises(NeutrinoError, match=r"^block_shed: no such shipped probe; did you mean block_sched\?"):
         load_probes(["block_shed"])
     with pytest.raises(NeutrinoError, match="probes in Python are not supported yet"):
         load_probes(["mine.py"])
