@@ -2,7 +2,8 @@
 
 For each image, device and shipped probe: does the printer give the text back, does every twin assemble where its
 original does, are the counts of arithmetic those of the machine code that was shipped, and how fast are reading and
-probing. Writes ``bench/results/corpus.json``, raw figures only; ``verdicts`` judges them, here and in the tests.
+probing; and does the table of opcodes know every instruction. Writes ``bench/results/corpus.json``, raw figures only;
+``verdicts`` judges them, here and in the tests.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from bench.unknown_opcodes import count_images
 from neutrino.entry import read_entry
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import ImageKind, read_container, read_cubin
@@ -38,6 +40,7 @@ SOURCES = ("nvcc", "clang", "triton", "ctranslate2")
 REQUIRED_ARCHITECTURES = frozenset({"sm_75", "sm_80", "sm_90a", "sm_100a"})
 LEAST_KERNELS = 300
 LEAST_OF_CTRANSLATE2 = 540
+LEAST_INSTRUCTIONS = 400_000
 LEAST_SPEED = 10e6
 """Bytes of PTX a second and core, for reading, probing and printing."""
 LEAST_PROBED = 0.95
@@ -148,6 +151,14 @@ def verdicts(results: dict[str, Any]) -> list[str]:
             kernels, probed = _shares(images, name, probe)
             if probed < LEAST_PROBED * kernels:
                 faults.append(f"{name} {probe}: {probed} of {kernels} probed, {LEAST_PROBED:.0%} wanted")
+    counted = results["opcodes"]
+    faults += [
+        f"{row['source']}: {count} instructions {opcode!r}, which the table of opcodes lacks"
+        for row in counted for opcode, count in row["unknown"].items()
+    ]  # fmt: skip
+    instructions = sum(row["known"] for row in counted)
+    if instructions < LEAST_INSTRUCTIONS:
+        faults.append(f"opcodes: {instructions} instructions looked up, {LEAST_INSTRUCTIONS} wanted")
     speed = _speed(images)
     if speed < LEAST_SPEED:
         faults.append(f"read and probed at {speed / 1e6:.1f} MB/s, {LEAST_SPEED / 1e6:.0f} wanted")
@@ -217,7 +228,16 @@ def table(results: dict[str, Any]) -> str:
                 f"{name:12}{len(own):7}{size:8.1f}{entries:9}  {probe:12}{sum(row['kernels'] for row in rows):8}"
                 f"{reasons['probed']:8}{reasons['numerics']:9}{other:7}{_speed(own) / 1e6:7.1f}"
             )
+    known = sum(row["known"] for row in results["opcodes"])
+    unknown = sum(sum(row["unknown"].values()) for row in results["opcodes"])
+    lines.append(f"{known + unknown} instructions, {unknown} of them unknown to the table of opcodes")
     return "\n".join(lines)
+
+
+def write(results: dict[str, Any]) -> None:
+    """Keep the figures, an image a line."""
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(results, separators=(",", ":")).replace('{"source"', '\n{"source"') + "\n")
 
 
 def _job(job: tuple[Path, str]) -> dict[str, Any]:
@@ -241,15 +261,16 @@ def main() -> int:
     with ProcessPoolExecutor(2) as pool:
         images = list(pool.map(_job, jobs))
     images.sort(key=lambda image: (SOURCES.index(image["source"]), image["file"]))
-    results = {"assembler": find_assembler().name, "images": images}
+    sources = options.source or SOURCES
+    opcodes = [count_images([path for path, of in jobs if of == source], source) for source in sources]
+    results = {"assembler": find_assembler().name, "opcodes": opcodes, "images": images}
     print(table(results))
     faults = verdicts(results) if options.source is None else [
-        fault for fault in verdicts(results) if not fault.startswith(("source ", "sm_"))
+        fault for fault in verdicts(results) if not fault.startswith(("source ", "sm_", "opcodes: "))
     ]  # fmt: skip
     print(f"{time.monotonic() - started:.0f} s", *faults, sep="\n")
     if options.source is None:
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps(results, separators=(",", ":")).replace('{"source"', '\n{"source"') + "\n")
+        write(results)
     return 1 if faults else 0
 
 

@@ -1,9 +1,17 @@
-"""Instructions of PTX texts that the table of opcodes does not know, found without the patcher's own patterns."""
+"""Instructions of PTX texts that the table of opcodes does not know, found without the patcher's own patterns.
+
+``python -m bench.unknown_opcodes`` counts those of the corpus that is here, in place of the ones that ``make corpus``
+counted last.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 from neutrino.ptx.module import parse
 from neutrino.ptx.opcodes import find
@@ -35,3 +43,31 @@ def count_opcodes(text: str) -> tuple[int, Counter[str]]:
             else:
                 unknown[match[0] if match else bare[:40]] += 1
     return known, unknown
+
+
+def count_images(paths: Iterable[Path], source: str) -> dict[str, Any]:
+    """The same of all texts in images of one source."""
+    from bench.corpus import texts
+
+    count, known = 0, 0
+    unknown: Counter[str] = Counter()
+    for path in paths:
+        for text in texts(path.read_bytes(), path.name):
+            found, lacking = count_opcodes(text)
+            count, known = count + 1, known + found
+            unknown += lacking
+    return {"source": source, "texts": count, "known": known, "unknown": dict(unknown)}
+
+
+def _main() -> None:
+    from bench.corpus import RESULTS, ROOT, SOURCES, write
+    from tests.corpus.collect import collect
+
+    results = json.loads(RESULTS.read_text())
+    results["opcodes"] = [count_images(collect(ROOT / ".corpus", source), source) for source in SOURCES]
+    write(results)
+    print(*results["opcodes"], sep="\n")
+
+
+if __name__ == "__main__":
+    _main()

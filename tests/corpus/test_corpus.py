@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.corpus import RESULTS, ROOT, examine, image_faults, verdicts
+from bench.unknown_opcodes import count_images
 from neutrino.errors import ToolError, ToolMissingError
 from neutrino.toolchain import find_assembler, find_tool, run_tool
 from tests.corpus.collect import collect_clang, collect_nvcc, nvcc_sources
@@ -40,6 +41,7 @@ def test_what_nvcc_makes(tmp_path):
     images = [examine(path, "nvcc", only=1) for path in sorted(tmp_path.glob("*.fatbin"))]
     assert [fault for image in images for fault in image_faults(image)] == []
     assert sum(row["reasons"].get("probed", 0) for image in images for row in image["rows"]) >= 200
+    assert count_images(tmp_path.glob("*.fatbin"), "nvcc")["unknown"] == {}
 
 
 def test_what_clang_makes(tmp_path):
@@ -50,6 +52,7 @@ def test_what_clang_makes(tmp_path):
     images = [examine(path, "clang", only=1) for path in sorted(tmp_path.glob("*.ptx"))]
     assert [fault for image in images for fault in image_faults(image)] == []
     assert sum(row["reasons"].get("probed", 0) for image in images for row in image["rows"]) >= 2000
+    assert count_images(tmp_path.glob("*.ptx"), "clang")["unknown"] == {}
 
 
 def _collected() -> list[Path]:
@@ -68,6 +71,7 @@ def test_a_sample_of_what_was_collected():
     if not paths:
         pytest.skip("no .corpus here: make corpus collects it")
     images = [examine(path, path.parent.name, only=1) for path in paths]
+    assert count_images(paths, "sample")["unknown"] == {}
     assert [fault for image in images for fault in image_faults(image)] == []
 
 
@@ -131,12 +135,21 @@ def _lose_a_container(results):
     results["images"].remove(_image(results, "ctranslate2"))
 
 
+def _meet_an_unknown_instruction(results):
+    results["opcodes"][0]["unknown"]["memry.u32"] = 1
+
+
+def _look_fewer_up(results):
+    results["opcodes"] = results["opcodes"][:1]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (_drop_source, "source clang"), (_drop_architecture, "sm_100a"), (_change_text, "printed text differs"),
         (_refuse_twin, "its twin does not"), (_hide_skip, "accounted for"), (_undo_fusion, "FFMA 2 → 1"),
         (_compare_less, "arithmetic was compared"), (_go_slowly, "MB/s"), (_lose_a_container, "540 wanted"),
+        (_meet_an_unknown_instruction, "table of opcodes lacks"), (_look_fewer_up, "looked up"),
     ],
 )  # fmt: skip
 def test_every_bound_is_judged(results, change, words):
