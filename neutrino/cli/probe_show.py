@@ -6,7 +6,8 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -198,9 +199,11 @@ def _named(lines: Sequence[Line], part: _Part, sites: Sequence[Site], probes: Pr
             side = before if probe.tracepoint.is_kernel else after
             side.setdefault(at, {})[f"{probe.name}: after {probe.tracepoint.text}"] = None
     words: dict[int, str] = {}
-    for place in runs(lines):
+    places = list(runs(lines))
+    together = _together(before, {lines[place].original for place in places})
+    for place in places:
         at = lines[place].original
-        here = [*after.get(at - 1, ()), *before.get(at, ())]
+        here = [*after.get(at - 1, ()), *(f"{text}{together.get((at, text), '')}" for text in before.get(at, ()))]
         if lines[place].text.lstrip().startswith(".reg "):
             begins = {site.probe for site in sites if site.instruction.startswith(".entry")}
             entry = [probe for probe in probes.probes if probe.name in begins and probe.before is not None]
@@ -211,6 +214,19 @@ def _named(lines: Sequence[Line], part: _Part, sites: Sequence[Site], probes: Pr
         if here:
             words[place] = visible("; ".join(here))
     return named(lines, words)
+
+
+def _together(before: Mapping[int, Collection[str]], own: Collection[int]) -> dict[tuple[int, str], str]:
+    """Where code stands for sites further down as well: those that have none of their own. own: lines with code."""
+    counts: Counter[tuple[int, str]] = Counter()
+    last: dict[str, int] = {}
+    for at in sorted(before):
+        for text in before[at]:
+            if at in own:
+                last[text] = at
+            if text in last:
+                counts[last[text], text] += 1
+    return {key: f", {number} sites" for key, number in counts.items() if number > 1}
 
 
 def _behind(lines: Sequence[Line], place: int) -> str:
