@@ -117,14 +117,14 @@ class Body:
     def call_sequences(self) -> list[tuple[int, int]]:
         """Stretches from the first argument's store to the last result's load, in text order.
 
-        A call in braces that declare ``.param`` variables takes the whole block; any other one the stores of
-        parameters right before it and the loads right behind it.
+        A call alone in braces takes the whole block; any other one the stores of parameters right before it and the
+        loads right behind it.
         """
         found = []
         for call in _CALL.finditer(self.code, self.start, self.end):
             opening, closing = self.enclosing(call.start())
             end = self.code.find(";", call.end()) + 1
-            if opening != self.start and ".param" in self.code[opening:closing]:
+            if opening != self.start and self.is_plain_call((opening, closing + 1)):
                 found.append((opening, closing + 1))
                 continue
             start = self.statement_start(call.start())

@@ -28,7 +28,6 @@ from neutrino.ptx.module import TYPE_BYTES, Statement
 _LINKAGE_WORD = re.compile(r"\.(?:visible|weak|extern|common)\b\s*", re.ASCII)
 _PRAGMA = re.compile(r"\.pragma\b[^;]*;", re.ASCII)
 _ARGUMENTS = re.compile(r"\s*(?:,\s*\((?P<given>[^()]*)\)\s*)?(?=;)", re.ASCII)
-_LEAVES_BRACES = re.compile(r"(?<=[;{}:\s])(?:bra|brx|ret|exit|trap)\b|[;{}]\s*[\w$%]+\s*:(?!:)(?!\s*\.call)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -107,9 +106,7 @@ def around_call(body: Body, call: Call) -> tuple[int, int]:
     """What belongs to a call: before it the state is stored, behind it loaded. Raises UnsupportedError."""
     sequence = body.call_sequence(call.start)
     if sequence is None:
-        raise UnsupportedError(f"a call outside of the body: {body.code[call.start : call.end]}")
-    if not body.is_plain_call(sequence) and _LEAVES_BRACES.search(body.code, *sequence):
-        raise UnsupportedError("a call shares its braces with jumps or labels")
+        raise UnsupportedError(f"a call of an unknown form: {body.code[call.start : call.end]!r}")
     return sequence
 
 

@@ -30,7 +30,6 @@ ORDER_DEPENDENT = frozenset(
 )
 """Threads wait there for each other in loops, or who comes last goes on: what each does depends on the schedule."""
 
-_IN_CALL = "is part of a call sequence"
 _TABLE = "it uses the function table"
 _CONST = "it asks for the constant space (isspacep.const) and uses constant variables"
 SKIPPED: dict[str, str] = {
@@ -39,12 +38,6 @@ SKIPPED: dict[str, str] = {
     "indirect_calls": _TABLE,
 }
 """Kernels that the rewriter refuses for every probe, with what it says. Another refusal is a failure."""
-SKIPPED_FOR: dict[tuple[str, str], str] = {
-    ("by_value", "sums"): _IN_CALL,
-    ("by_value", "values"): _IN_CALL,
-}
-"""The same for single probes."""
-
 _THREADS = 256
 """A launch is cut down to about so many: original and twin are compared with each other, so that a part will do."""
 
@@ -124,7 +117,7 @@ def _wrong_skip(bench: Bench, probe: Probe, reason: Reason, detail: str) -> list
             if any(position != "kernel" and matches(position, site.opcode) for position in probe.positions)
         ]
         return [f"{probe.name}: no site, but these ran: {ran}"] if ran else []
-    words = SKIPPED.get(bench.kernel.name) or SKIPPED_FOR.get((bench.kernel.name, probe.name))
+    words = SKIPPED.get(bench.kernel.name)
     return [] if words and words in detail else [f"{probe.name} is refused: {detail}"]
 
 
@@ -165,6 +158,3 @@ def test_refusals_are_still_needed() -> None:
     for name in SKIPPED:
         for probe in PROBES:
             assert skip_of(Bench(ALL[name], ()).twins(probe)), (name, probe.name)
-    for name, probe_name in SKIPPED_FOR:
-        probe = next(probe for probe in PROBES if probe.name == probe_name)
-        assert skip_of(Bench(ALL[name], ()).twins(probe)), (name, probe_name)

@@ -150,7 +150,6 @@ CALL = "{ .param .b32 q; st.param.b32 [q], %r1; call f, (q); }"
 @pytest.mark.parametrize(("before", "body", "detail"), [
     (".func f () { exit; }", "mov.u64 %rd2, f; P: .callprototype _ (); call %rd2, P;",
      "line 4: exit in the called function f, whose address is taken"),
-    (".func f () { exit; }", "{ .param .b32 q; call f; @%p1 bra L; } L:", "shares its braces with jumps"),
     (".extern .func f (.param .b32 x);", CALL, "external function f"),
     (".extern .global .u32 v;", "ld.global.u32 %r3, [v];", "external variable v"),
     (".global .texref t;", "tex.1d.v4.f32.s32 {%f1,%f2,%f3,%f4}, [t, {%r1}];", "texref t"),
