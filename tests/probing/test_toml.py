@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neutrino.errors import ProbeError
 from neutrino.probing import load_probe_file, load_probes
 from neutrino.probing.layout import lay_out_fields, record_dtype
 from neutrino.probing.model import (
@@ -23,6 +24,8 @@ from neutrino.probing.model import (
     Subject,
 )
 from neutrino.probing.places import find_places
+from neutrino.probing.platforms import require_platform
+from neutrino.probing.toml import read_probes
 from neutrino.ptx.snippet import check_snippets
 from neutrino.resources import shipped_probes
 
@@ -31,6 +34,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+DRAFTS = Path(__file__).parents[1] / "fixtures" / "probes"
 DOCUMENTED = '''platform = "cuda"
 [ map.BlockSched ] # sub of "map"
 type = "array"
@@ -274,6 +278,50 @@ def test_patterns(pattern: str, opcode: str, matches: bool) -> None:
     word, *without = pattern.split()
     tracepoint = Pattern(Subject.OPCODE, tuple(word.split(".")), without=tuple(item[1:] for item in without))
     assert tracepoint.matches(opcode.split(".")) is matches
+
+
+def test_files_for_two_platforms_do_not_go_together(tmp_path: Path) -> None:
+    (tmp_path / "cuda.toml").write_text(DOCUMENTED)
+    hip = (DRAFTS / "guide_hip.toml").read_text().replace("BlockSched", "Other").replace("block_sched", "other")
+    (tmp_path / "hip.toml").write_text(hip)
+    with pytest.raises(ProbeError, match=r'hip\.toml:1:12: error: platform is "hip", that of .*cuda\.toml is "cuda"'):
+        load_probes([str(tmp_path / "cuda.toml"), str(tmp_path / "hip.toml")])
+
+
+def test_a_file_for_amd_is_not_for_this_run() -> None:
+    probes = load_probe_file(DRAFTS / "guide_hip.toml")
+    check_snippets(probes)
+    require_platform(probes, "hip")
+    with pytest.raises(ProbeError, match=r"hip\.toml:1:12: .* not put into kernels yet; hint: write its snippets in"):
+        require_platform(probes, "cuda")
+
+
+def test_assembly_of_amd_is_kept() -> None:
+    text = '''platform = "hip"
+[map.M]
+level = "warp"
+data = { a = "u32" }
+[probe.p]
+position = "kernel"
+level = "warp"
+register = { u32 = 1, "type" = "vgpr" }
+before = """
+s_memtime   PD0 ; with a comment
+// and one more; SAVE [ M ] { 1 }
+SAVE [m] {P0}; v_mov_b32 /* not here */ P0, 0
+"""
+'''
+    probes = read_probes("p.toml", text)
+    before = probes.probes[0].before
+    assert before is not None
+    assert [statement.span for statement in before.statements] == [Span(10, 1), Span(12, 1)]
+    assert before.statements[0] == Instruction("s_memtime PD0", Span(10, 1))
+    assert before.statements[1].operands == ("P0",)  # type: ignore[union-attr]
+    wrong = text.replace('"vgpr"', '"agpr"').replace("{P0}", "{P0, P1}").replace("u32 = 1", "u31 = 1")
+    with pytest.raises(ProbeError) as caught:
+        read_probes("p.toml", wrong)
+    codes = [fault.code for fault in caught.value.diagnostics]
+    assert codes == ["unknown-key", "register-note", "save-operands", "map-spelling"]
 
 
 def test_reading_a_probe_file_imports_no_numpy() -> None:

@@ -118,7 +118,7 @@ PROBE_NAMES = NAMES | st.text(st.sampled_from(string.ascii_letters + " .-\"'\\é
 )
 POSITIONS = st.sampled_from(
     ["kernel", "*", "memory !shared", "ld.global", "ld | st.shared", "func:void f<int>(char const*)", "a.cu:3-7",
-     "cp.async.bulk !tensor func:g", "kernel|*", "  mma  "]
+     "cp.async.bulk !tensor func:g", "kernel|*", "  mma  ", "bra @"]
 )  # fmt: skip
 # Of the words that statements are made of, and of some that they are not.
 WORDS = st.text(st.sampled_from("abRx0%._-+|!<>@()[]:?é\"'\\\x01\x7f\u2028"), min_size=1, max_size=6).map(

@@ -190,6 +190,9 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         at_load("add.u32 %n, %n, ¦0x1FFFFFFFF;"), "immediate-range", "'0x1FFFFFFFF' does not fit in .u32", "",
     ),
     "immediate too small for 16 bits": (at_load("mov.b16 %h, ¦-32769;"), "immediate-range", "does not fit in .b16", ""),
+    "field that no register has": (at_load("bfe.u64 %a, %a, ¦256, 1;"), "immediate-range", "from 0 to 255", "bfe.u64"),
+    "lookup table of two bytes": (at_load("lop3.b32 %n, %n, %n, %n, ¦0x1E8;"), "immediate-range", "from 0 to 255", ""),
+    "field by the site": (at_load("bfe.u64 %a, %a, 0, ¦SITE;"), "helper-type", "from 0 to 255 only", "mov.u32"),
     "immediate of a thousand digits": (at_load(f"mov.u64 %a, ¦{'9' * 9999};"), "immediate-range", "'9999", ""),
     "immediate of a half": (
         at_load("add.rn.f16 %h, %h, ¦1.0;"), "immediate-refused", "'add.rn.f16' takes no immediate", "mov.b16",
