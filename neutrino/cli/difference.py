@@ -7,7 +7,7 @@ text; that is enough, and quick for kernels of ten thousand lines.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _INNER = (".reg", ".param", ".local", ".shared")
@@ -109,16 +109,6 @@ def _hunk(lines: Sequence[Line], start: int, end: int, first: int) -> Iterator[s
 def _range(start: int, count: int) -> str:
     # As diff(1) has it: of nothing the line before.
     return str(start) if count == 1 else f"{start if count else start - 1},{count}"
-
-
-def named(lines: Sequence[Line], words: Mapping[int, str]) -> list[Line]:
-    """The lines with comments above what was put in. words: for the first line of a run of them, by its place."""
-    found: list[Line] = []
-    for index, line in enumerate(lines):
-        if index in words:
-            found.append(Line("+", f"    // {words[index]}", line.original))
-        found.append(line)
-    return found
 
 
 def runs(lines: Sequence[Line]) -> Iterator[int]:

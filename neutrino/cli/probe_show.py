@@ -6,8 +6,7 @@ import argparse
 import json
 import re
 import sys
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +18,12 @@ from neutrino.errors import NeutrinoError, ToolError
 
 if TYPE_CHECKING:
     from neutrino.ahead.preview import Preview
-    from neutrino.cli.difference import Line
     from neutrino.entry import KernelEntry
     from neutrino.probing.model import ProbeSet
-    from neutrino.ptx.twin import Site, TwinKernel
+    from neutrino.ptx.twin import TwinKernel
 
 _NAMED = 20
 """Kernels that are named when several are meant."""
-_END = re.compile(r"\s*(?:@!?\s*[\w$%]+\s+)?(?:ret|exit)\b|\s*}")
 # What is in comments and strings is in both texts.
 _DECLARATION = re.compile(r"(?<!\w)\.(?:reg|local|shared|param|pragma)\b[^;(){}]*;")
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
@@ -129,6 +126,7 @@ def _lines(
     file: File, kernel: Preview, twin: TwinKernel, probes: ProbeSet, words: str, *, diff: bool
 ) -> Iterator[str]:
     from neutrino.cli.difference import compare, hunks
+    from neutrino.cli.probe_comments import with_comments
     from neutrino.fatbin.demangle import demangle
 
     instructions = len({(site.number, site.function, site.line, site.instruction) for site in twin.sites})
@@ -144,7 +142,8 @@ def _lines(
         if number and not diff:
             yield ""
         lines = compare(_split(part.original), _split(part.probed))
-        lines = _named(lines, part, [site for site in twin.sites if site.function == part.name], probes)
+        sites = [site for site in twin.sites if site.function == part.name]
+        lines = with_comments(lines, sites, probes, first=part.line, is_kernel=part.is_kernel)
         if diff:
             yield from hunks(lines, first=part.line)
         else:
@@ -180,58 +179,6 @@ def _instructions_added(kernel: Preview, twin: TwinKernel) -> int:
 
 def _split(text: str) -> list[str]:
     return [visible(line.rstrip("\r").expandtabs(4)) for line in text.split("\n")]
-
-
-def _named(lines: Sequence[Line], part: _Part, sites: Sequence[Site], probes: ProbeSet) -> list[Line]:
-    """The lines with comments that name the probes: where code went in right before or behind a site."""
-    from neutrino.cli.difference import named, runs
-
-    by_name = {probe.name: probe for probe in probes.probes}
-    before: dict[int, dict[str, None]] = {}
-    after: dict[int, dict[str, None]] = {}
-    for site in sites:
-        probe = by_name[site.probe]
-        at = site.line - part.line
-        if probe.before is not None and not probe.tracepoint.is_kernel:
-            before.setdefault(at, {})[f"{probe.name}: before {probe.tracepoint.text}"] = None
-        if probe.after is not None:
-            # What runs after the kernel stands before what ends a thread.
-            side = before if probe.tracepoint.is_kernel else after
-            side.setdefault(at, {})[f"{probe.name}: after {probe.tracepoint.text}"] = None
-    words: dict[int, str] = {}
-    places = list(runs(lines))
-    together = _together(before, {lines[place].original for place in places})
-    for place in places:
-        at = lines[place].original
-        here = [*after.get(at - 1, ()), *(f"{text}{together.get((at, text), '')}" for text in before.get(at, ()))]
-        if lines[place].text.lstrip().startswith(".reg "):
-            begins = {site.probe for site in sites if site.instruction.startswith(".entry")}
-            entry = [probe for probe in probes.probes if probe.name in begins and probe.before is not None]
-            here = ["the probes' registers", *(f"{probe.name}: before kernel" for probe in entry), *here]
-        if not here and _END.match(_behind(lines, place)):
-            at_end = "counts of the maps, where a thread ends"
-            here = [at_end if part.is_kernel else "what the kernel is to know of the probes' registers"]
-        if here:
-            words[place] = visible("; ".join(here))
-    return named(lines, words)
-
-
-def _together(before: Mapping[int, Collection[str]], own: Collection[int]) -> dict[tuple[int, str], str]:
-    """Where code stands for sites further down as well: those that have none of their own. own: lines with code."""
-    counts: Counter[tuple[int, str]] = Counter()
-    last: dict[str, int] = {}
-    for at in sorted(before):
-        for text in before[at]:
-            if at in own:
-                last[text] = at
-            if text in last:
-                counts[last[text], text] += 1
-    return {key: f", {number} sites" for key, number in counts.items() if number > 1}
-
-
-def _behind(lines: Sequence[Line], place: int) -> str:
-    """The line of the original before which a run of lines was put in, "" at the end of the text."""
-    return next((line.text for line in lines[place:] if line.mark != "+"), "")
 
 
 def _print(lines: Iterator[str]) -> None:

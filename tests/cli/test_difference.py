@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neutrino.cli.difference import compare, hunks, named, runs
+from neutrino.cli.difference import compare, hunks, runs
 
 # Words of lines that come again and again, as in kernels.
 WORD = st.sampled_from(["ret;", "add;", "}", "mov;", "ld;"])
@@ -65,7 +65,6 @@ def test_long_kernels_take_no_time() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_comments_stand_above_what_they_name() -> None:
-    lines = compare(["a;", "b;"], ["a;", "x;", "y;", "b;"])
-    (place,) = runs(lines)
-    assert [line.text for line in named(lines, {place: "why"})] == ["a;", "    // why", "    x;", "    y;", "b;"]
+def test_pieces_begin_behind_lines_that_stayed() -> None:
+    lines = compare(["a;", "b;"], ["a;", "x;", "y;", "b;", "z;"])
+    assert [lines[place].text for place in runs(lines)] == ["    x;", "    z;"]

@@ -1,0 +1,100 @@
+"""Comments above the code that probing put into a kernel's text: which probe each piece is of. For reading only."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+
+from neutrino.cli.difference import Line, runs
+from neutrino.cli.streams import visible
+from neutrino.probing.model import Instruction, Probe, ProbeSet
+from neutrino.ptx.twin import Site
+
+_END = re.compile(r"\s*(?:@!?\s*[\w$%]+\s+)?(?:ret|exit)\b|\s*}")
+_REGISTER = re.compile(r"%([A-Za-z_$][\w$]*)", re.ASCII)
+_OWN_REGISTER = re.compile(r"_r_([\w$]+)", re.ASCII)
+"""A register of the probe file in the twin's text: its name stands behind the prefix of the twin's own."""
+_FAR = 32
+"""Pieces of code above a site that may hold what was put in for it."""
+
+
+def with_comments(
+    lines: Sequence[Line], sites: Sequence[Site], probes: ProbeSet, *, first: int, is_kernel: bool
+) -> list[Line]:
+    """The lines with comments above what was put in.
+
+    sites: those of this text. first: the line of the PTX that it begins in. is_kernel: it is the kernel's, not a
+    called function's.
+    """
+    pieces = _Pieces(lines)
+    by_name = {probe.name: probe for probe in probes.probes}
+    labels: dict[int, Counter[str]] = {at: Counter() for at in pieces.places}
+    for site in sites:
+        probe = by_name[site.probe]
+        at = site.line - first
+        of_kernel = probe.tracepoint.is_kernel
+        home = pieces.home(probe, at) if probe.before is not None and not of_kernel else None
+        if home is not None:
+            labels[home][f"{probe.name}: before {probe.tracepoint.text}"] += 1
+        # What runs after the kernel stands before what ends a thread.
+        behind = at if of_kernel else at + 1
+        if probe.after is not None and behind in labels:
+            labels[behind][f"{probe.name}: after {probe.tracepoint.text}"] = 1
+    begins = {site.probe for site in sites if site.instruction.startswith(".entry")}
+    entry = [f"{probe.name}: before kernel" for probe in probes.probes if probe.name in begins and probe.before]
+    found: list[Line] = []
+    above = {place: at for at, place in pieces.places.items()}
+    for place, line in enumerate(lines):
+        if place in above:
+            at = above[place]
+            words = [text if number == 1 else f"{text}, {number} sites" for text, number in labels[at].items()]
+            if at == pieces.entry:
+                words = ["the probes' registers", *entry, *words]
+            elif not words and _END.match(pieces.behind(place)):
+                words = ["counts of the maps, where a thread ends" if is_kernel else "registers go back to the kernel"]
+            if words:
+                found.append(Line("+", f"    // {visible('; '.join(words))}", line.original))
+        found.append(line)
+    return found
+
+
+class _Pieces:
+    """What was put in between two lines of the original, by the number of the second. places: where each begins.
+
+    entry: the piece that declares the registers, None without one.
+    """
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._lines = lines
+        self.places = {lines[place].original: place for place in runs(lines)}
+        declares = (at for at, place in self.places.items() if lines[place].text.lstrip().startswith(".reg "))
+        self.entry = next(declares, None)
+        self._order = sorted(self.places)
+        self._registers = {at: self._registers_of(place) for at, place in self.places.items()}
+
+    def _registers_of(self, place: int) -> frozenset[str]:
+        found: set[str] = set()
+        while place < len(self._lines) and self._lines[place].mark == "+":
+            found.update(_OWN_REGISTER.findall(self._lines[place].text))
+            place += 1
+        return frozenset(found)
+
+    def home(self, probe: Probe, at: int) -> int | None:
+        """The piece with the code of a probe's site: the one right before it, or one above where additions of several
+        sites were made one. None where there is none."""
+        statements = probe.before.statements if probe.before else ()
+        written = [statement.text for statement in statements if isinstance(statement, Instruction)]
+        names = {name for text in written for name in _REGISTER.findall(text)}
+        last = bisect_right(self._order, at)
+        for piece in reversed(self._order[max(0, last - _FAR) : last]):
+            if piece == at and not names:
+                return at
+            if not names.isdisjoint(self._registers[piece]) and (piece == at or piece != self.entry):
+                return piece
+        return at if at in self.places else None
+
+    def behind(self, place: int) -> str:
+        """The line of the original before which a piece stands, "" at the end of the text."""
+        return next((line.text for line in self._lines[place:] if line.mark != "+"), "")
