@@ -331,6 +331,9 @@ class _Checker:
         elif not is_float and wanted.startswith("f"):
             hint = f"'{use.opcode}' takes .{wanted} here: write {word}.0"
             self._report(span, "immediate-type", f"'{word}' is an integer", hint)
+        elif kind in {"i", "byte"} and not 0 <= _integer(word[:_MOST_DIGITS]) < 256:
+            message = f"'{word[:_MOST_DIGITS]}' is no number from 0 to 255"
+            self._report(span, "immediate-range", message, f"'{use.opcode}' takes such a one here")
         elif not is_float and not _in_range(word, 64 if kind in {"S", "p"} else bits_of(wanted)):
             message = f"'{word[:_MOST_DIGITS]}' does not fit in .{wanted}"
             self._report(span, "immediate-range", message, "the assembler would cut it without a word")
@@ -342,6 +345,9 @@ class _Checker:
         own = HELPER_TYPES.get(word)
         if kind == "i":
             self._report(span, "immediate-wanted", f"{word} is not an immediate", f"'{use.opcode}' needs a number here")
+        elif word == "SITE" and kind == "byte":
+            hint = f"mov.u32 %r, {word}; first"
+            self._report(span, "helper-type", f"'{use.opcode}' takes numbers from 0 to 255 only", hint)
         elif own is None or (word == "SITE" and bits_of(wanted) >= 32 and wanted[0] in "bus" and "x2" not in wanted):
             return
         elif own == "pred" and wanted != "pred":

@@ -77,7 +77,7 @@ def operand_type(kind: str, types: tuple[str, ...]) -> str:
         return f"{types[0][0]}{2 * bits_of(types[0])}"
     if kind == "p":
         return "pred"
-    return "b32" if kind in {"i", "lanes"} else kind
+    return {"i": "b32", "lanes": "b32", "byte": "u32"}.get(kind, kind)
 
 
 def bits_of(kind: str) -> int:
@@ -121,7 +121,7 @@ def misfit(text: str, helper: str, register: str | None) -> str | None:
             continue
         expected = operand_type(kind, types)
         if register is None:
-            if expected in NO_IMMEDIATES or expected.startswith("f"):
+            if expected in NO_IMMEDIATES or expected.startswith("f") or kind == "byte":
                 return f"{helper} is a number, but '{match[1]}' takes a .{expected} register"
         elif not fits(register, expected, kind == "S"):
             return f"{helper} is .{register}, but '{match[1]}' takes .{expected}"

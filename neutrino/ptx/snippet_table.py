@@ -6,9 +6,10 @@ divisions are left out, since they become calls.
 
 A form is ``(opcode, modifiers, operands)``. Modifiers: alternatives joined by ``|``, ``?`` for those that may
 be absent. Operands, ``=`` before a destination: ``t`` and ``s`` the first and second type of the modifiers,
-``w`` twice the width of ``t``, ``p`` a predicate (as a source also ``!p``), ``t|p`` two destinations, ``t|p?`` two or
-the first alone, ``i`` an immediate, ``m`` as ``t`` and special registers too, ``T`` and ``S`` as ``t``
-and ``s`` or wider, ``lanes`` the mask of lanes that take part; or a type itself.
+``w`` twice the width of ``t``, ``p`` a predicate (as a source also ``!p``), ``t|p`` two destinations, ``t|p?`` two
+or the first alone, ``i`` a number from 0 to 255, ``byte`` one or a ``u32`` register, ``m`` as ``t`` and special
+registers too, ``T`` and ``S`` as ``t`` and ``s`` or wider, ``lanes`` the mask of lanes that take part; or a type
+itself.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ FORMS: dict[str, tuple[Form, ...]] = {
         ("bfind", "shiftamt? u32|u64|s32|s64", "=u32 t"),
         ("fns", "b32", "=t t u32 s32"),
         ("brev", "b32|b64", "=t t"),
-        ("bfe", "u32|u64|s32|s64", "=t t u32 u32"),
-        ("bfi", "b32|b64", "=t t t u32 u32"),
+        ("bfe", "u32|u64|s32|s64", "=t t byte byte"),
+        ("bfi", "b32|b64", "=t t t byte byte"),
         ("dp4a", "u32|s32 u32|s32", "=u32 t s u32"),
         ("dp2a", "lo|hi u32|s32 u32|s32", "=u32 t s u32"),
     ),

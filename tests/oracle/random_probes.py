@@ -51,9 +51,10 @@ def _maps(draw: st.DrawFn, name: str) -> _Map:
 def _operands(position: str, field: str, *, after: bool) -> tuple[str, ...]:
     """What may be saved into a field; narrow signed ones take immediates only."""
     always = ("7", "-3", "counter") if field in {"u64", "s64"} else ("7", "-3")
-    if position in _MEMORY:
+    alternatives = position.split(" | ")
+    if set(alternatives) <= set(_MEMORY):
         return (*always, "ADDR", "BYTES") if field in {"u64", "s64"} else always
-    if position in _COMPUTING and field in {"u64", "u32", "u8", "s32"}:
+    if set(alternatives) <= set(_COMPUTING) and field in {"u64", "u32", "u8", "s32"}:
         return (*always, "IN1", "IN2", *(["OUT"] if after else []))
     return always
 
@@ -71,7 +72,7 @@ def _value(operand: str, simulation: Simulation, lanes: Lanes, counter: str) -> 
 
 
 def _snippet(target: _Map, words: tuple[str, ...]) -> tuple[str, Any]:
-    """A snippet that counts and saves: as TOML, in Python. Thread and warp level count in registers of their own."""
+    """A snippet that counts and saves: as TOML, in Python. Each level counts in a register of its own."""
     counter = f"%n_{target.level}"
     shown = ", ".join(counter if word == "counter" else word for word in words)
     text = f"add.u64 {counter}, {counter}, 1;\nSAVE [ {target.name} ] {{ {shown} }};"
@@ -92,7 +93,9 @@ def probes(draw: st.DrawFn) -> Probe:
     declared: set[str] = set()
     places = ("kernel", *_MEMORY, *_COMPUTING)
     for number in range(draw(st.integers(1, 4))):
-        position = draw(st.sampled_from(places))
+        position = " | ".join(draw(st.lists(st.sampled_from(places), min_size=1, max_size=2, unique=True)))
+        if "kernel" in position:
+            position = "kernel"
         target = draw(st.sampled_from(maps))
         chosen = draw(st.sampled_from(((False,), (True,), (False, True))))
         written = []

@@ -38,7 +38,12 @@ class NoOperandError(Exception):
 
 @cache
 def matches(pattern: str, opcode: str) -> bool:
-    """Whether a tracepoint means an opcode: the first part equal, the others in this order; ``!part`` excludes."""
+    """Whether a tracepoint means an opcode: the first part equal, the others in this order; ``!part`` excludes.
+
+    Alternatives stand between ``|``.
+    """
+    if "|" in pattern:
+        return any(matches(alternative, opcode) for alternative in pattern.split("|"))
     words = pattern.split()
     wanted = words[0].split(".")
     parts = [part.split("::")[0] for part in opcode.split(".")]

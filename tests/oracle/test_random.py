@@ -51,13 +51,13 @@ def test_random_kernels_with_random_probes(pytestconfig: pytest.Config) -> None:
 
 
 def test_random_kernels_with_the_probes_of_the_matrix(pytestconfig: pytest.Config) -> None:
-    count = (pytestconfig.getoption("--random-rewrites") or _FEW) // 2
+    count = (pytestconfig.getoption("--random-rewrites") or _FEW) // 4
 
     @settings(
         max_examples=count,
         deadline=None,
         database=None,
-        derandomize=count == _FEW // 2,
+        derandomize=count == _FEW // 4,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
     @given(kernels())
