@@ -55,8 +55,15 @@ def summary(source: str) -> str:
 
 def _records(probes: ProbeSet) -> str:
     from neutrino.cli.probe_words import map_words
+    from neutrino.probing.model import MapKind
 
-    return "; ".join(map_words(entry) for entry in probes.maps) or "nothing"
+    sums = [entry for entry in probes.maps if entry.kind is MapKind.SUM]
+    words = [map_words(entry) for entry in probes.maps if entry.kind is not MapKind.SUM]
+    if len(sums) > 1:
+        words.append(f"{len(sums)} sums of {sum(entry.size for entry in sums)} bytes a launch")
+    else:
+        words += map(map_words, sums)
+    return "; ".join(words) or "nothing"
 
 
 def _adds(probes: ProbeSet) -> str:
@@ -68,7 +75,7 @@ def _adds(probes: ProbeSet) -> str:
     words = []
     if at_sites:
         words.append(f"{_range(at_sites)} a site")
-    if at_kernel:
+    if sum(at_kernel):
         words.append(f"{_range([sum(at_kernel)])} a thread")
     return ", ".join(words)
 
