@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from neutrino.probing.document import Document, KeyPath, shown
 from neutrino.probing.layout import lay_out_fields
@@ -27,8 +26,7 @@ _FORMS = 'write "LEVEL:BYTES", "LEVEL:BYTES:CAP", "LEVEL:BYTES:count" or "LEVEL:
 _BITS = re.compile(r"b(8|16|32|64)")
 
 
-@dataclass(frozen=True)
-class Datamodel:
+class Datamodel(NamedTuple):
     """``datamodel``: whose slots there are, of what, bytes of a record and records a slot."""
 
     level: Level

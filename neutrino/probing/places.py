@@ -7,7 +7,7 @@ checking it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _BLANK = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 _SPACE = re.compile(r"[ \t]*")
@@ -19,8 +19,7 @@ _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", "e": "\x1b"}
 _ESCAPE_LENGTH = {"x": 4, "u": 6, "U": 10}
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Offsets in the file, in characters, of a key and of its value.
 
     characters: for a string, the offset of each character of the decoded value and of the closing quote.

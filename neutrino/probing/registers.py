@@ -41,8 +41,8 @@ class Registers:
     def declare(self, path: KeyPath, declaration: Declaration) -> None:
         """Add what a ``.reg`` declares in the snippet at path."""
         names = [declaration.name]
-        if declaration.count is not None:
-            names = [f"{declaration.name}{index}" for index in range(declaration.count)]
+        if declaration.number is not None:
+            names = [f"{declaration.name}{index}" for index in range(declaration.number)]
             self._ranges[declaration.name] = declaration
         offset = self._document.within(path, declaration.start)
         before, self._declared = self._declared, self._declared + len(names)
@@ -88,11 +88,11 @@ class Registers:
         """``%P2`` after ``%P<2>``, as the documents' example has it: one register more, with a warning."""
         stem = name.rstrip("0123456789")
         declaration = self._ranges.get(stem)
-        if not declaration or declaration.count is None or name in self._registers:
+        if not declaration or declaration.number is None or name in self._registers:
             return
-        if name == f"{stem}{declaration.count}":
-            written = f"{declaration.name}<{declaration.count}>"
-            hint = f"write {declaration.name}<{declaration.count + 1}>"
+        if name == f"{stem}{declaration.number}":
+            written = f"{declaration.name}<{declaration.number}>"
+            hint = f"write {declaration.name}<{declaration.number + 1}>"
             message = f"{written} does not declare {name}, which is used; it is added"
             self._document.warn(offset, "register-range", message, hint)
             self._registers[name] = Register(name, declaration.type, 0, self._document.span(offset))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from neutrino.probing.document import Document, KeyPath, shown_key
 from neutrino.probing.model import Field, Instruction, Level, Map, Save, Snippet, Span
@@ -26,8 +26,7 @@ _SAVE_WORD = re.compile(r"SAVE\b")
 _Part = Statement | SaveCall | TypedSave
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """``before`` or ``after`` of a probe, taken apart; its declarations are among the file's registers by now.
 
     path: of its text in the document. parts: in order, statements that are no SAVE as instructions.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MAX_REGISTERS = 256
 """Registers that one ``%name<N>`` may declare: a thread has no more (PTX ISA 9.0, 11.4.3, ``.maxnreg``)."""
@@ -34,30 +34,27 @@ _TYPED_SAVE = re.compile(r"SAVE\s*\.\s*([\w.]*)\s*\{(.*)\}", re.DOTALL)
 _SAVE = re.compile(r"SAVE\s*\[([^\]]*)\]\s*\{(.*)\}", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Statement:
+class Statement(NamedTuple):
     """One statement without comments and semicolon. start: offset in the snippet; text keeps its length."""
 
     start: int
     text: str
 
 
-@dataclass(frozen=True)
-class Declaration:
+class Declaration(NamedTuple):
     """``%name``, ``%name = initial`` or ``%name<count>``. start: offset in the snippet.
 
-    count: None for a single register. initial: its first bits as an unsigned number, None where none is written.
+    number: how many, None for a single one. initial: its first bits as an unsigned number, None where none is written.
     """
 
     start: int
     name: str
     type: str
-    count: int | None
+    number: int | None
     initial: int | None = None
 
 
-@dataclass(frozen=True)
-class SaveCall:
+class SaveCall(NamedTuple):
     """``SAVE [ map ] { operands }``. Starts are offsets in the snippet."""
 
     start: int
@@ -66,8 +63,7 @@ class SaveCall:
     operands: tuple[tuple[int, str], ...]
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(NamedTuple):
     """What is wrong at an offset of a text. code: as in ``errors.Diagnostic``."""
 
     start: int
@@ -76,8 +72,7 @@ class Fault:
     hint: str = ""
 
 
-@dataclass(frozen=True)
-class TypedSave:
+class TypedSave(NamedTuple):
     """``SAVE.type { operands }``, of the older dialect. Starts are offsets in the snippet."""
 
     start: int

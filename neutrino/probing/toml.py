@@ -7,9 +7,8 @@ its keys, maps and registers. All faults of a file are reported at once, each at
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
 from neutrino.probing import older_dialect
@@ -106,8 +105,7 @@ def _find(name: str) -> Path:
     )
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     """The table of a probe. older: at the top level, in the older dialect."""
 
     name: str

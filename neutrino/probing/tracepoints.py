@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from neutrino.probing.model import CLASSES, Pattern, SourceLines, Subject, Tracepoint
 from neutrino.probing.nearest import nearest
@@ -40,8 +41,7 @@ _NARROWED_BY_NOTHING = {
 }
 
 
-@dataclass(frozen=True)
-class _Word:
+class _Word(NamedTuple):
     """A word and the offset of its first character in the position."""
 
     start: int

@@ -15,7 +15,7 @@ from tests.probing.wrong import at_load
 
 SIZE = 1 << 17
 _SECONDS = 10
-"""Most take a tenth. Whatever took the square of its size would take minutes."""
+"""Of the processor. Most take a tenth; whatever took the square of its size would take minutes."""
 
 
 def times(text: str, around: str = "") -> str:
@@ -72,7 +72,7 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_files_of_the_worst_kind(name: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     try:
         read_probes("hostile.toml", FILES[name])
     except ProbeError as error:
@@ -80,7 +80,7 @@ def test_files_of_the_worst_kind(name: str) -> None:
         assert all(fault.code for fault in faults)
         assert all(len(fault.message) < 400 and len(fault.hint) < 400 for fault in faults)
         assert all(character.isprintable() for fault in faults for character in fault.message + fault.hint)
-    assert time.monotonic() - start < _SECONDS
+    assert time.process_time() - start < _SECONDS
 
 
 def test_files_that_are_too_large(tmp_path: Path) -> None:
