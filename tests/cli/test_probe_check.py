@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +173,8 @@ def test_it_starts_quickly() -> None:
     took, bare = (
         min(_time(argv, environment) for _ in range(2)) for argv in (command, [sys.executable, "-c", "pass"])
     )
-    # 0.1 s is usual; the machine that runs this may be busy.
-    assert took - bare < 0.6
+    # 0.1 s is usual, most of it for the files; 0.05 s of imports.
+    assert took - bare < 0.4
     loaded = subprocess.run(
         [sys.executable, "-c", "import sys, neutrino.cli.probe; print(*sys.modules)"],
         env=environment, capture_output=True, text=True, check=True,
@@ -184,9 +183,11 @@ def test_it_starts_quickly() -> None:
 
 
 def _time(argv: list[str], environment: dict[str, str]) -> float:
-    began = time.monotonic()
+    """Seconds of a CPU: those of the clock say how busy the machine is."""
+    began = os.times()
     subprocess.run(argv, env=environment, stdout=subprocess.DEVNULL, check=True)
-    return time.monotonic() - began
+    ended = os.times()
+    return ended.children_user + ended.children_system - began.children_user - began.children_system
 
 
 @pytest.mark.parametrize("command", ["check", "list", "sites", "show", "try"])
