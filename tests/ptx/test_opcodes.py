@@ -160,6 +160,11 @@ def test_what_an_instruction_has_and_what_it_lacks(arch, instruction, helpers):
     """Numbers are what the example says; whatever it does not name is refused with the instruction's name."""
     opcode = instruction.split()[0]
     expected = dict(helper.partition(":")[::2] for helper in helpers)
+    row = find(tuple(opcode.split(".")))
+    read = read_instruction(instruction)
+    assert row is not None
+    assert read is not None
+    assert row.variadic or len(read.operands) <= len(row.operands)
     for after in (False, True):
         site = _site(arch, instruction, after=after)
         for helper in (*_HELPERS, "OUT.127", "IN1.127", "ADDR.x", "BYTES.0"):
