@@ -122,6 +122,7 @@ class _Reader:
         self._platform = self._read_platform()
         self._registers = Registers(document)
         self._maps: dict[str, Map | None] = {}
+        self._newer: set[str] = set()
 
     def probe_set(self) -> ProbeSet:
         document = self._document
@@ -221,6 +222,7 @@ class _Reader:
 
     def _entries(self) -> Iterator[_Entry]:
         for name, table in self._tables("probe"):
+            self._newer.add(name)
             yield _Entry(name, ("probe", name), table, older=False)
         for name, value in self._document.tables.items():
             if name in TOP_KEYS:
@@ -293,6 +295,9 @@ class _Reader:
         if not entry.name.isprintable() or not entry.name.strip() or len(entry.name) > _LONGEST_NAME:
             message = f"probe name {shown_key(entry.name)}"
             document.report(document.key(*path), "probe-name", message, "letters, digits, underscores")
+        elif entry.older and entry.name in self._newer:
+            message = f"[{entry.name}] and [probe.{entry.name}] have one name"
+            document.report(document.key(*path), "probe-name", message, "rename one of the two")
         tracepoint = self._tracepoint(path, table)
         words = [lanes.value for lanes in Lanes]
         lanes = document.choice((*path, "lanes"), table.get("lanes", Lanes.EXECUTING.value), words, "lanes", "lanes")

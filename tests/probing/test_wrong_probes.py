@@ -246,6 +246,10 @@ WRONG = {
         "[M] makes a map 'M', which [map.M] is already", "rename",
     ),
     "older probe with a name of no map": (older().replace("[old]", '[¦"a b"]'), "map name 'a b'", "letters, digits"),
+    "older and newer probe of one name": (
+        f'{at_load("")}[¦p]\nposition = "kernel"\ndatamodel = "warp:8"\nafter = "SAVE.u64 {{1}};"\n',
+        "[p] and [probe.p] have one name", "rename",
+    ),
     "older probe to no map": (older(save="SAVE [ ¦Mm ] {1};"), "there is no map 'Mm'", "declare [map.Mm]"),
     "older probe without a position": (
         older().replace("[old]", "[¦old]").replace("position", "pos_"), "[old] has no position", "kernel",

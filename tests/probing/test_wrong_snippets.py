@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from neutrino.errors import Diagnostic, ProbeError
 from neutrino.probing import load_probe_file
+from neutrino.ptx.modifiers import is_modifier
+from neutrino.ptx.opcodes import FIRST_PARTS
 from neutrino.ptx.snippet import check_snippets
 from neutrino.ptx.snippet_faults import FAULTS
 from tests.probing.wrong import at_load, check, fault_at_mark
@@ -350,8 +353,39 @@ def test_a_fault_is_named_at_its_place(tmp_path: Path, name: str) -> None:
     assert str(fault).startswith(f"{tmp_path}/probe.toml:{fault.line}:{fault.column}: error: ")
 
 
+DOUBTFUL = {
+    "misspelt modifier": (at_load("", position="ld.¦globl.u32"), "has the modifier 'globl'", "did you mean 'global'?"),
+    "excluded": (at_load("", position="store !¦sharde"), "has the modifier 'sharde'", "did you mean 'shared'?"),
+    "second pattern": (at_load("", position="ld.global | st.¦zzzzzzz"), "has the modifier 'zzzzzzz'", "finds nothing"),
+    "excluded by no word": (at_load("", position="* !¦zzzzzzz"), "has the modifier 'zzzzzzz'", "excludes nothing"),
+}
+
+
+@pytest.mark.parametrize("name", DOUBTFUL)
+def test_modifiers_that_ptx_does_not_have_are_warned_about(tmp_path: Path, name: str) -> None:
+    marked, message, hint = DOUBTFUL[name]
+    before, after = marked.split("¦")
+    path = tmp_path / "probe.toml"
+    path.write_text(before + after)
+    (warning,) = check_snippets(load_probe_file(path))
+    assert (warning.severity, warning.code) == ("warning", "unknown-modifier")
+    assert (warning.line, warning.column) == (before.count("\n") + 1, len(before) - before.rfind("\n"))
+    assert message in warning.message
+    assert hint in warning.hint
+
+
+def test_every_modifier_of_the_tests_kernels_is_known() -> None:
+    word = re.compile(r"(?:^|[;{}:\s])([a-z]\w*(?:\.[\w:]+)+)", re.ASCII | re.MULTILINE)
+    texts = [path.read_text(errors="ignore") for path in Path(__file__).parents[1].rglob("*.ptx")]
+    texts.append((Path(__file__).parents[1] / "ptx" / "isa_examples.txt").read_text())
+    opcodes = {match[1] for text in texts for match in word.finditer(re.sub(r"//.*", "", text))}
+    used = [parts for parts in (opcode.split(".") for opcode in opcodes) if parts[0] in FIRST_PARTS]
+    assert len(used) > 500
+    assert [parts for parts in used if not all(map(is_modifier, parts[1:]))] == []
+
+
 def test_every_code_is_provoked() -> None:
-    assert {code for _, code, _, _ in WRONG.values()} == set(FAULTS)
+    assert {code for _, code, _, _ in WRONG.values()} | {"unknown-modifier"} == set(FAULTS)
 
 
 def test_the_documentation_lists_every_code() -> None:
