@@ -44,7 +44,7 @@ def judge(names: Sequence[str]) -> tuple[ProbeSet | None, list[Diagnostic]]:
     for part in parts:
         if part.platform == "cuda":
             try:
-                check_snippets(part)
+                found += check_snippets(part)
             except ProbeError as error:
                 known = {(item.file, item.line, item.column) for item in found if item.severity == "error"}
                 unsure = any(item.file == part.file and item.code in DECLARATION_FAULTS for item in found)

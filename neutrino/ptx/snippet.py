@@ -14,6 +14,7 @@ from neutrino.errors import Diagnostic, ProbeError
 from neutrino.probing.model import CLASSES, Field, Instruction, Level, Pattern, Probe, ProbeSet, Register, Save, Span
 from neutrino.probing.nearest import nearest
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
+from neutrino.ptx.modifiers import MODIFIERS, is_modifier
 from neutrino.ptx.opcodes import FIRST_PARTS, NO_AFTER
 from neutrino.ptx.snippet_faults import FAULTS
 from neutrino.ptx.snippet_forms import (
@@ -47,17 +48,18 @@ _GUESSES = 100
 """Words that are compared with others, which takes milliseconds each."""
 
 
-def check_snippets(probe_set: ProbeSet) -> None:
-    """Verify every snippet and tracepoint of the set. Raises ProbeError with all faults, in file order.
+def check_snippets(probe_set: ProbeSet) -> list[Diagnostic]:
+    """Verify every snippet and tracepoint of the set; the warnings. Raises ProbeError with all that there is to say.
 
-    Files for another platform than ``cuda`` hold no PTX and are passed by.
+    Diagnostics are in file order. Files for another platform than ``cuda`` hold no PTX and are passed by.
     """
     diagnostics: list[Diagnostic] = []
     for part in probe_set.parts or (probe_set,):
         if part.platform == "cuda":
             diagnostics += _Checker(part).check()
-    if diagnostics:
+    if any(diagnostic.severity == "error" for diagnostic in diagnostics):
         raise ProbeError(diagnostics)
+    return diagnostics
 
 
 @dataclass(frozen=True)
@@ -96,11 +98,11 @@ class _Checker:
                         self._check_instruction(statement, side)
         return sorted(self.diagnostics, key=lambda diagnostic: (diagnostic.line, diagnostic.column))
 
-    def _report(self, span: Span, code: str, message: str, hint: str = "") -> None:
+    def _report(self, span: Span, code: str, message: str, hint: str = "", severity: str = "error") -> None:
         if code not in FAULTS:
             raise KeyError(code)
         line = self.source[span.line - 1] if span.line <= len(self.source) else ""
-        self.diagnostics.append(Diagnostic(self.file, span.line, span.column, line, message, hint, code=code))
+        self.diagnostics.append(Diagnostic(self.file, span.line, span.column, line, message, hint, severity, code))
 
     def _locate(self, word: str, start: Span) -> Span:
         """The place of a word at or after start; start itself when it is not found."""
@@ -127,6 +129,9 @@ class _Checker:
         for pattern in probe.tracepoint.patterns:
             if pattern.opcode:
                 self._check_pattern(pattern, probe)
+            for word in pattern.without:
+                place = self._locate(f"!{word}", self._place(pattern, probe))
+                self._check_modifier(word, Span(place.line, place.column + 1), "it excludes nothing")
 
     def _check_pattern(self, pattern: Pattern, probe: Probe) -> None:
         opcode = pattern.opcode[0]
@@ -139,11 +144,24 @@ class _Checker:
         elif opcode in NO_AFTER and probe.after:
             hint = 'use before, or position = "kernel"'
             self._report(self._place(pattern, probe), "nothing-after", f"nothing can run after '{opcode}'", hint)
+        else:
+            place = self._place(pattern, probe)
+            at = len(opcode)
+            for word in pattern.opcode[1:]:
+                self._check_modifier(word, Span(place.line, place.column + at + 1), "the pattern finds nothing")
+                at += 1 + len(word)
+
+    def _check_modifier(self, word: str, span: Span, otherwise: str) -> None:
+        if not is_modifier(word):
+            guess = self._guess(word, MODIFIERS)
+            hint = f"did you mean '{guess}'?" if guess else otherwise
+            message = f"no instruction of PTX has the modifier '{word}'"
+            self._report(span, "unknown-modifier", message, hint, "warning")
 
     def _place(self, pattern: Pattern, probe: Probe) -> Span:
         """Where a pattern stands in its probe's position."""
         start = self._locate(probe.tracepoint.text, probe.span)
-        return self._locate(".".join(pattern.opcode), start)
+        return self._locate(".".join(pattern.opcode) or pattern.group or "*", start)
 
     # Instructions
 
