@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
+from neutrino.probing import load_probe_file
 from neutrino.tracing import Clock, Trace, find_traces
 
-from .conftest import Run
+from .conftest import ROOT, Run
 
 VECADD = Path(__file__).parent / "vecadd.py"
 PTX = """.version 8.0
@@ -143,3 +144,24 @@ def test_a_fault_is_the_programs_own_and_named(run: Run, tmp_path: Path) -> None
     assert result.returncode == 1
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in result.stderr
     assert "ld.global.f32 %f0, [%d4]" in result.stderr
+
+
+def test_the_drafts_probes_record_the_same(run: Run, demo: Path, tmp_path: Path) -> None:
+    """One example in the older dialect and in the newer; ``probe.toml`` of the trace reads back to the same probes.
+
+    Only the clocks' beginnings differ: twins of more registers begin with more instructions, which the clock counts.
+    """
+    records = []
+    for name, fields in (("readme_block_sched", ("elapse", "smid")), ("guide_cuda", ("elapsed", "cuid"))):
+        draft = ROOT / "tests" / "fixtures" / "probes" / f"{name}.toml"
+        result = run("run", "--device", "embedded", "-p", draft, "--tracedir", name, demo / "program")
+        assert result.returncode == 0, result.stderr
+        trace = only_trace(tmp_path / name)
+        kept = load_probe_file(trace.path / "probe.toml")
+        assert kept.digest == load_probe_file(draft).digest
+        assert kept.warnings == ()
+        maps = [launch.maps[kept.maps[0].name] for kernel in trace.kernels for launch in kernel.launches()]
+        records.append([[view.records[field].tolist() for field in fields] for view in maps])
+    assert records[0] == records[1]
+    assert len(records[0]) == 4
+    assert all(elapsed for launch in records[0] for elapsed in launch[0])
