@@ -26,6 +26,7 @@ from neutrino.errors import PatchError
 from neutrino.fatbin import Container, read_file
 from neutrino.loader.driver import machine_archs
 from neutrino.numerics import FIRST_ARCHITECTURE
+from neutrino.probing.writing import trace_text
 from neutrino.resources import tool_path
 from neutrino.source import Device
 
@@ -100,7 +101,7 @@ def patch_file(
             work.entries(spool),
             names=" ".join(names),
             maker=__version__,
-            probes=settings.probes.source.encode(),
+            probes=trace_text(settings.probes).encode(),
             reader=tool_path("read.py").read_bytes(),
             report=json.dumps(inside).encode(),
         )
