@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from neutrino.ptx.body import Body
-from neutrino.ptx.module import Function, Module, Statement, Variable
+from neutrino.ptx.module import Function, Kind, Module, Statement, Variable
 
 # Names in operand position stand behind an opening bracket or a comma; the first operand of a call has
 # neither.
@@ -22,6 +22,7 @@ _CALLEE = re.compile(
 
 _PARAMETER_NAME = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:\[[^\[\]]*\]\s*)*(?=,|\Z)", re.ASCII)
 
+_ALIAS = re.compile(r"\.alias\s+([A-Za-z_$][\w$]*)\s*,\s*([A-Za-z_$][\w$]*)\s*;", re.ASCII)
 _LOCAL_STATIC = re.compile(r"\.(?:global|const)\s", re.ASCII)
 
 # Provided by the driver to every module (CUDA C++ Programming Guide: printf, assert, device-side malloc).
@@ -109,13 +110,20 @@ class Surroundings(Protocol):
 class Linkage:
     """Answers for the kernels of one module.
 
-    surroundings: where the module is linked with others; number: which of them it is.
+    surroundings: where the module is linked with others; number: which of them it is. aliases: by name, what
+    functions stand for, and the directive that says so.
     """
 
     def __init__(self, module: Module, surroundings: Surroundings | None = None, number: int = 0) -> None:
         self.module = module
         self.number = number
         self._surroundings = surroundings
+        self.aliases = {
+            alias[1]: (alias[2], statement)
+            for statement in module.statements
+            if statement.kind is Kind.ALIAS
+            and (alias := _ALIAS.fullmatch(module.code, statement.start, statement.end)) is not None
+        }
         self._bodies: dict[Statement, tuple[Body, set[str]]] = {}
         self._taken_addresses: set[str] | None = None
 
@@ -162,11 +170,13 @@ class Linkage:
                     places = called.get(name, [])
                     if len(at.references(function, name)) > len(places):
                         taken.add(name)
-                    statements.update(entry.statement for entry in at.module.functions if entry.name == name)
+                    statements |= at.declarations(name)
                     definition = at.definition(symbol)
                     if definition is None:
                         continue
-                    key = (definition[0].number, name)
+                    key = (definition[0].number, definition[1].name)
+                    if name in taken:
+                        taken.add(definition[1].name)
                     user.calls.extend(Call(*place, key) for place in places if body.declaration(name, place[0]) is None)
                     if key not in reached:
                         reached.add(key)
@@ -175,6 +185,14 @@ class Linkage:
         self._check_pointers(taken, indirect=indirect)
         needs.taken = frozenset(taken)
         return needs
+
+    def declarations(self, name: str) -> set[Statement]:
+        """All that declares or defines a function of that name, and what it is an alias of."""
+        found = {entry.statement for entry in self.module.functions if entry.name == name}
+        if name in self.aliases:
+            target, statement = self.aliases[name]
+            found |= {statement, *(entry.statement for entry in self.module.functions if entry.name == target)}
+        return found
 
     def calls_by_name(self, function: Function, body: Body) -> dict[str, list[tuple[int, int]]]:
         """Where a function's body calls which name of the module, as positions of the names in the module's text."""
@@ -192,6 +210,10 @@ class Linkage:
 
     def definition(self, function: Function) -> tuple[Linkage, Function] | None:
         """What a function's name leads to; None for what the driver provides. Raises ObstacleError for nothing."""
+        if function.body is None and function.name in self.aliases:
+            target = self.module.symbols.get(self.aliases[function.name][0])
+            if isinstance(target, Function) and target.body is not None:
+                return self, target
         found = self._surroundings.definition(self, function.name) if self._surroundings is not None else None
         if found is not None:
             return found
@@ -237,7 +259,7 @@ class Linkage:
         callee = Callee(self, function, self.body(function))
         needs.functions.append(callee)
         statements = needs.statements if self is asker else needs.elsewhere.setdefault(self.number, set())
-        statements.update(entry.statement for entry in self.module.functions if entry.name == function.name)
+        statements |= self.declarations(function.name)
         return callee
 
     def need_variable(self, needs: Needs, statements: set[Statement], variable: Variable, user: Callee) -> None:

@@ -361,7 +361,8 @@ class _ModuleProber:
         if self.module.address_size != 64:
             return f".address_size is {self.module.address_size}, not 64"
         for statement in self.module.statements:
-            if statement.kind in {Kind.UNKNOWN, Kind.ALIAS}:
+            known = statement in {directive for _, directive in self.linkage.aliases.values()}
+            if statement.kind is Kind.UNKNOWN or (statement.kind is Kind.ALIAS and not known):
                 line = self.module.line(statement.start)
                 source = self.module.source(statement).strip().split("\n")[0]
                 return f"line {line}: {source!r} at module level is not supported"
@@ -651,7 +652,8 @@ class _KernelProber:
         number = user.linkage.number
         own = number == self.callee.linkage.number
         statements = self.needs.statements if own else self.needs.elsewhere.get(number, set())
-        statements -= {entry.statement for entry in user.module.functions if entry.name == call.callee[1]}
+        called = user.module.code[call.start : call.end]
+        statements -= user.linkage.declarations(called) | user.linkage.declarations(call.callee[1])
 
     def _note_snippets(self) -> None:
         for probe, snippet in (*self.kernel_before, *self.kernel_after):
@@ -699,7 +701,7 @@ class _KernelProber:
         sequences: dict[tuple[int, int], list[Call]] = {}
         for call in self.callee.calls:
             if call.callee in names:
-                self.edits.insert(call.end, names[call.callee][len(call.callee[1]) :])
+                self.edits.replace(call.start, call.end, names[call.callee])
                 self.edits.insert(*pass_address(self.body, call, self.state_address))
                 sequences.setdefault(around_call(self.body, call), []).append(call)
         scratch = self.emission.scratch

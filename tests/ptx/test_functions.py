@@ -116,6 +116,19 @@ def test_what_only_ends_need_is_loaded_there(probe_set, tools, tmp_path):
     assert not any(line.startswith("st.local") for line in lines)
 
 
+@pytest.mark.parametrize("probed", [True, False])
+def test_aliases(probed, probe_set, block_sched, tools, tmp_path):
+    """A name that stands for another function: it is taken along, or calls of it go to the copy."""
+    before = f".visible .func g() {{ {TOUCH} ret; }} .visible .func f();\n.alias f, g;"
+    text = kernel("call f; call g; ret;", before=before)
+    twins = probe_module(parse(text), probe_set(LOADS) if probed else block_sched)
+    made = twins.render()
+    assert (".alias f, g;" in made) == (not probed)
+    assert len(re.findall(r"call g__neutrino_k, \(", made)) == (2 if probed else 0)
+    assemble(text, "sm_90", tmp_path)
+    assemble(made, "sm_90", tmp_path)
+
+
 def test_names_of_copies_clash_with_nothing(probe_set):
     before = f".func f {{ {TOUCH} ret; }} .func f__neutrino_k {{ ret; }}"
     (skip,) = probe_module(parse(kernel("call f; ret;", before=before)), probe_set(LOADS)).skipped

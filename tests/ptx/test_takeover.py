@@ -165,7 +165,7 @@ CALL = "{ .param .b32 q; st.param.b32 [q], %r1; call f, (q); }"
     (".const .u32 v; ", "mov.u64 %rd2, v; add.s64 %rd3, %rd2, 8; st.global.u64 [%rd1], %rd3;",
      "'st.global.u64 [%rd1], %rd3' depends on the address of a constant"),
     (".const .u32 v; ", "mov.u64 %rd2, v; cvt.u32.u64 %r3, %rd2;", "depends on the address of a constant"),
-    (".alias a, b;", "bar.sync 0;", "line 4: '.alias a, b;' at module level"),
+    (".alias a;", "bar.sync 0;", "line 4: '.alias a;' at module level"),
     (".strange thing;", "bar.sync 0;", "line 4: '.strange thing;' at module level"),
 ])  # fmt: skip
 def test_what_a_twin_cannot_take_over_is_named(before, body, detail, gmem_bytes):
