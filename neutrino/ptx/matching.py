@@ -140,7 +140,7 @@ class _Plan:
             self.guarded = _Choices(functools.partial(self._choose, guarded=True))
         all_named = not self.line_probes and all(pattern.subject is Subject.OPCODE for pattern in patterns)
         self.candidate = (
-            _candidate(tuple(sorted(words))) if all_named and len(words) <= _MOST_WORDS else EVERY_INSTRUCTION
+            instructions_named(tuple(sorted(words))) if all_named and len(words) <= _MOST_WORDS else EVERY_INSTRUCTION
         )
 
     @property
@@ -277,7 +277,8 @@ def matcher(probes: tuple[Probe, ...], demangle: Callable[[str], str] | None = N
 
 
 @functools.lru_cache(maxsize=32)
-def _candidate(words: tuple[str, ...]) -> re.Pattern[str]:
+def instructions_named(words: tuple[str, ...]) -> re.Pattern[str]:
+    """As ``EVERY_INSTRUCTION``, of those alone whose opcode begins with one of these parts."""
     alternatives = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
     return _instruction(rf"(?:{alternatives})\b")
 

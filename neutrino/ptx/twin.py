@@ -18,6 +18,7 @@ from neutrino.probing.layout import Reason, align_up, block_size, has_counts
 from neutrino.probing.model import Lanes, Level, MapKind, Probe, ProbeSet, Save, ScalarType, Snippet
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx import opcodes
+from neutrino.ptx.additions import Additions, Parted, Run, Runs, amounts, with_amounts
 from neutrino.ptx.body import Body
 from neutrino.ptx.contraction import PRODUCT, Contractions, has_product, may_contract
 from neutrino.ptx.emission import HELPER, Emission, Guard, Scratch, UnsupportedError, Value, bits
@@ -326,6 +327,7 @@ class _ModuleProber:
         self.found_in: dict[tuple[int, str], Found] = {}
         self.label = f"$L__{self.prefix[1:]}"
         self.matcher = matcher(probes.probes, demangle)
+        self.additions = Additions(self.matcher.probes)
         self.order = {id(probe): index for index, probe in enumerate(self.matcher.probes)}
         self.white_space = _white_space(module)
         self._clear: dict[int, bool] = {}
@@ -506,6 +508,7 @@ class _KernelProber:
         self.points_to_constants = False
         # Code of sites that depends on nothing but the opcode, the guard, the probes and the scratch registers in use.
         self.repeated: dict[tuple[str, str | None, int, tuple[int, ...]], _Repeated] = {}
+        self.amounts: dict[tuple[str, int], list[tuple[int, ...]]] = {}
         self.left_out: list[LeftOut] = []
         around = owner.in_order((
             *(probe for probe in owner.matcher.probes if probe.tracepoint.is_kernel),
@@ -518,6 +521,11 @@ class _KernelProber:
 
     def _emission(self) -> Emission:
         return Emission(self.owner.probes, self.owner.prefix, self.owner.block, self.owner.architecture)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """Sites in a row where constants are added."""
+        return Runs(self.body)
 
     @cached_property
     def contractions(self) -> Contractions:
@@ -558,6 +566,7 @@ class _KernelProber:
         for body in bodies:
             for hit in body.found.hits if body.found else ():
                 body._site(hit)
+            body.write_runs()
         self.layout = State(size)
         for function in functions:
             function.run_tracepoints()
@@ -844,16 +853,24 @@ class _KernelProber:
         probes = hit.probes
         if self.has_calls:
             place, probes = self._around_call(place)
+        stands_alone = place.start != start
         if match["opcode"].partition(".")[0] in opcodes.NO_AFTER and any(probe.after for probe in probes):
             self._leave_out(place, [probe for probe in probes if probe.after], "nothing runs behind it")
             probes = tuple(probe for probe in probes if probe.before)
-        plain = not hit.opens and not hit.closes and probes is hit.probes
-        key = (match["opcode"], match["guard"], id(hit.probes), tuple(self.emission.scratch.mark().values()))
+            stands_alone = True
+        noted = self.owner.in_order((*probes, *hit.opens)) if hit.opens else probes
+        parted = self.owner.additions.part(probes)
+        probes = self._add_up(place, parted, text) if parted.adding and not stands_alone else parted.all
+        if not probes and not hit.opens and not hit.closes:
+            self._note(place.line, place.shown, noted, hit.number, place.source)
+            return
+        plain = not hit.opens and not hit.closes
+        key = (match["opcode"], match["guard"], id(probes), tuple(self.emission.scratch.mark().values()))
         repeated = self.repeated.get(key) if plain else None
         if repeated is not None and (not repeated.stores or self._is_clear(place)):
             self.edits.insert(place.start, repeated.before)
             self.edits.insert(place.end, repeated.behind)
-            self._note(place.line, place.shown, probes, hit.number, place.source)
+            self._note(place.line, place.shown, noted, hit.number, place.source)
             return
         instruction = read_instruction(text)
         if instruction is None or not end:
@@ -861,8 +878,46 @@ class _KernelProber:
         code = self._insert(place, instruction, probes)
         if plain and code is not None:
             self.repeated[key] = code
-        noted = self.owner.in_order((*probes, *hit.opens)) if hit.opens else probes
         self._note(place.line, place.shown, noted, hit.number, place.source)
+
+    def _add_up(self, place: _Place, parted: Parted, text: str) -> tuple[Probe, ...]:
+        """Leave what only adds constants to the runs of such sites; the other probes."""
+        adding = parted.adding
+        opcode, guard = place.hit.match["opcode"], place.hit.match["guard"]
+        key = (opcode, id(adding))
+        added = self.amounts.get(key)
+        if added is None:
+            instruction = read_instruction(text)
+            found = [amounts(probe, instruction) if instruction is not None else None for probe in adding]
+            added = self.amounts[key] = [amount for amount in found if amount is not None]
+        if len(added) < len(adding):
+            return parted.all
+        for probe, amount in zip(adding, added, strict=True):
+            under = guard if probe.lanes is Lanes.EXECUTING else None
+            self.runs.at(under, place.start, place.hit.match.start("opcode")).add(probe, amount)
+        return parted.others
+
+    def write_runs(self) -> None:
+        """Insert what sites in a row add up to; the last code of sites that is written."""
+        known: dict[tuple[str | None, tuple[tuple[int, tuple[int, ...]], ...]], str] = {}
+        for run in self.runs.found:
+            key = (run.guard, tuple((probe, tuple(totals)) for probe, (_, totals) in run.totals.items()))
+            if key not in known:
+                known[key] = self._run_code(run)
+            self.edits.insert(run.start, known[key])
+
+    def _run_code(self, run: Run) -> str:
+        lines: list[str] = []
+        guard = None
+        if run.guard is not None:
+            name = run.guard.strip("@! \t\r\n")
+            guard = Guard(name, "!" in run.guard)
+        mark = self.emission.scratch.mark()
+        for probe in self.owner.in_order(probe for probe, _ in run.totals.values()):
+            snippet = with_amounts(probe, run.totals[id(probe)][1])
+            lines += self.emission.snippet(snippet, guard=guard, level=probe.level).all
+        self.emission.scratch.release(mark)
+        return "\n\t".join([*lines, ""])
 
     def _check_load(self, text: str, place: _Place) -> None:
         instruction = read_instruction(text)
