@@ -1,0 +1,175 @@
+"""What ten probes at once cost beside one of them, in parsing: ``python -m bench.parsing record`` (then ``judge``).
+
+Parsing is reading a text into its module (``neutrino.ptx.module.parse``) and finding, in each body, the instructions
+that the probes match (``neutrino.ptx.matching``). It is one pass, whatever the number of probes. Writing the twins'
+text is work for each site, and ten probes have the sites of all ten: its times are recorded beside the sites and the
+bytes that were written, and are no part of the bound. ``probes/ten.toml`` holds the ten, whose tracepoints and numbers
+of hits are those of everyday probes; each is also taken alone. Processor time; the runs take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from bench.corpus import texts
+from bench.tree import tree_hash
+from neutrino.probing.model import ProbeSet
+from neutrino.probing.toml import load_probe_file
+from neutrino.ptx.body import Body
+from neutrino.ptx.matching import Matcher
+from neutrino.ptx.module import parse
+from neutrino.ptx.twin import probe_module
+
+Json = Any
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results" / "parsing.json"
+PROBES = ROOT / "bench" / "probes" / "ten.toml"
+SOURCES = ("ctranslate2", "nvcc", "triton", "fixtures")
+ROUNDS = {"parsing": 5, "whole": 2}
+MOST_TIMES = 1.5
+"""What parsing for ten probes may take, in times of the mean of each alone."""
+LEAST_BYTES = {"ctranslate2": 10_000_000, "nvcc": 500_000, "triton": 5_000_000, "fixtures": 100_000}
+
+
+def probe_sets() -> dict[str, ProbeSet]:
+    """``all``, and each probe of it alone by its name."""
+    every = load_probe_file(PROBES)
+    return {"all": every} | {probe.name: dataclasses.replace(every, probes=(probe,)) for probe in every.probes}
+
+
+def corpus(folder: Path, source: str) -> list[str]:
+    """The PTX texts of one source. Raises ToolError, OSError."""
+    if source == "fixtures":
+        paths = sorted((ROOT / "tests" / "fixtures" / "kernels").rglob("*.ptx"))
+        return [path.read_bytes().decode("latin-1") for path in paths]
+    from tests.corpus.collect import collect
+
+    return [text for path in collect(folder, source) for text in texts(path.read_bytes(), path.name)]
+
+
+def parsing(probes: ProbeSet, modules: Sequence[str]) -> dict[str, int]:
+    """Read and match; how many instructions are hit."""
+    matcher = Matcher(probes.probes)
+    hits = 0
+    for text in modules:
+        module = parse(text)
+        for function in (*module.entries, *module.functions):
+            if function.body is not None:
+                hits += len(matcher.find(module, function, Body(module.code, *function.body)).hits)
+    return {"hits": hits}
+
+
+def writing(probes: ProbeSet, modules: Sequence[str]) -> dict[str, int]:
+    """Read, match and write the twins; how many sites they have, and characters."""
+    sites = written = 0
+    for text in modules:
+        twins = probe_module(parse(text), probes)
+        written += len(twins.render())
+        sites += sum(len(twin.sites) for twin in twins.kernels)
+    return {"sites": sites, "written": written}
+
+
+def record(folder: Path) -> Json:
+    """Raw samples: of each source and each set of probes the seconds of parsing and of the whole, round by round."""
+    sets = probe_sets()
+    results: Json = {"tree": tree_hash(ROOT), "python": platform.python_version(), "sources": []}
+    for source in SOURCES:
+        modules = corpus(folder, source)
+        row: Json = {"name": source, "texts": len(modules), "bytes": sum(map(len, modules)), "sets": {}}
+        for name in sets:
+            row["sets"][name] = {"parsing": [], "whole": []}
+        for stage, work in (("parsing", parsing), ("whole", writing)):
+            for _ in range(ROUNDS[stage]):
+                for name, probes in sets.items():
+                    row["sets"][name] |= _timed(row["sets"][name][stage], work, probes, modules)
+        results["sources"].append(row)
+    return results
+
+
+def _timed(
+    seconds: list[float],
+    work: Callable[[ProbeSet, Sequence[str]], dict[str, int]],
+    probes: ProbeSet,
+    modules: Sequence[str],
+) -> dict[str, int]:
+    before = time.process_time()
+    counted = work(probes, modules)
+    seconds.append(round(time.process_time() - before, 6))
+    return counted
+
+
+def times(row: Json, stage: str) -> float:
+    """Of one source, ten probes' best time in means of one's best time."""
+    best = {name: min(entry[stage]) for name, entry in row["sets"].items()}
+    return best.pop("all") / fmean(best.values())
+
+
+def judge(results: Json) -> list[str]:
+    """What of the results is not as it must be; nothing when all is."""
+    rows = {row["name"]: row for row in results["sources"]}
+    wrong = [f"{name}: not measured" for name in SOURCES if name not in rows]
+    names = {"all", *(probe.name for probe in load_probe_file(PROBES).probes)}
+    for name, row in rows.items():
+        if row["bytes"] < LEAST_BYTES[name]:
+            wrong.append(f"{name}: {row['bytes']} bytes, at least {LEAST_BYTES[name]} are needed")
+        if row["sets"].keys() != names or len(names) != 11:
+            wrong.append(f"{name}: other probes than the ten of {PROBES.name}")
+            continue
+        if any(len(entry[stage]) < least for entry in row["sets"].values() for stage, least in ROUNDS.items()):
+            wrong.append(f"{name}: fewer rounds than {ROUNDS}")
+            continue
+        if (ratio := times(row, "parsing")) > MOST_TIMES:
+            wrong.append(f"{name}: parsing for ten probes takes {ratio:.2f} times that for one, at most {MOST_TIMES}")
+        single = {entry["hits"] for probe, entry in row["sets"].items() if probe != "all"}
+        if row["sets"]["all"]["hits"] < max(single):
+            wrong.append(f"{name}: ten probes hit less than one of them")
+    for probe in names - {"all"}:
+        if rows and not any(row["sets"].get(probe, {}).get("sites") for row in rows.values()):
+            wrong.append(f"{probe}: no site in any source")
+    return wrong
+
+
+def table(results: Json) -> str:
+    """The figures for people, one source a line."""
+    lines = []
+    for row in results["sources"]:
+        every = row["sets"]["all"]
+        megabytes = row["bytes"] / 1e6
+        best = {stage: min(every[stage]) for stage in ("parsing", "whole")}
+        lines.append(
+            f"{row['name']}: {megabytes:.1f} MB, ten probes: parsing {times(row, 'parsing'):.2f} times that for one, "
+            f"{megabytes / best['parsing']:.0f} MB/s; with {every['sites']} sites written {times(row, 'whole'):.2f} "
+            f"times, {megabytes / best['whole']:.1f} MB/s read, {every['written'] / 1e6 / best['whole']:.0f} written"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above. Returns 1 when a bound is not met."""
+    parser = argparse.ArgumentParser(prog="bench.parsing")
+    parser.add_argument("action", choices=("record", "judge"))
+    parser.add_argument("--folder", type=Path, default=ROOT / ".corpus", help="where the corpus is, or is made")
+    options = parser.parse_args(arguments)
+    if options.action == "record":
+        results = record(options.folder)
+        RESULTS.write_text(json.dumps(results, separators=(",", ":")).replace('{"name"', '\n{"name"') + "\n")
+    else:
+        results = json.loads(RESULTS.read_text())
+    print(table(results))
+    wrong = judge(results)
+    for line in wrong:
+        print(f"not met: {line}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
