@@ -262,6 +262,10 @@ def _places(code: str, text: str, body: Body) -> Iterator[int]:
         at = code.find(text, at + 1, body.end)
 
 
+def _register_of(guard: str) -> str:
+    return guard.strip("@! \t\r\n")
+
+
 def _white_space(module: Module) -> list[str]:
     return [space for space in " \t\n\r\v\f" if space in module.code]
 
@@ -504,6 +508,8 @@ class _KernelProber:
         self.state_setup: list[str] = []
         self.opening: list[str] = []
         self.labels = 0
+        # Registers that have their values at ends of the thread alone.
+        self.loaded_late: set[str] = set()
         self.variables: dict[str, str] = {}
         self.points_to_constants = False
         # Code of sites that depends on nothing but the opcode, the guard, the probes and the scratch registers in use.
@@ -718,8 +724,9 @@ class _KernelProber:
             mark = scratch.mark()
             needed = set().union(*(used[call.callee] for call in calls))
             touched = set().union(*(changed[call.callee] for call in calls))
-            stored = [entry for entry in self.emission.kept if entry.name in needed & self._stored]
-            loaded = [entry for entry in self.emission.kept if entry.name in touched]
+            here = [entry for entry in self.emission.kept if entry.name not in self.loaded_late]
+            stored = [entry for entry in here if entry.name in needed & self._stored]
+            loaded = [entry for entry in here if entry.name in touched]
             before = state.store(self.state, stored, scratch)
             behind = state.load(self.state, loaded, scratch)
             if before:
@@ -853,7 +860,8 @@ class _KernelProber:
         probes = hit.probes
         if self.has_calls:
             place, probes = self._around_call(place)
-        stands_alone = place.start != start
+        # A function may end the thread, so that nothing behind its call runs.
+        stands_alone = place.start != start or match["opcode"].partition(".")[0] == "call"
         if match["opcode"].partition(".")[0] in opcodes.NO_AFTER and any(probe.after for probe in probes):
             self._leave_out(place, [probe for probe in probes if probe.after], "nothing runs behind it")
             probes = tuple(probe for probe in probes if probe.before)
@@ -864,7 +872,9 @@ class _KernelProber:
         if not probes and not hit.opens and not hit.closes:
             self._note(place.line, place.shown, noted, hit.number, place.source)
             return
-        plain = not hit.opens and not hit.closes
+        # Behind an instruction that writes its own predicate other code goes than behind one that does not.
+        guard = match["guard"]
+        plain = not hit.opens and not hit.closes and not (guard and _register_of(guard) in self.code[position : end])
         key = (match["opcode"], match["guard"], id(probes), tuple(self.emission.scratch.mark().values()))
         repeated = self.repeated.get(key) if plain else None
         if repeated is not None and (not repeated.stores or self._is_clear(place)):
@@ -910,8 +920,7 @@ class _KernelProber:
         lines: list[str] = []
         guard = None
         if run.guard is not None:
-            name = run.guard.strip("@! \t\r\n")
-            guard = Guard(name, "!" in run.guard)
+            guard = Guard(_register_of(run.guard), "!" in run.guard)
         mark = self.emission.scratch.mark()
         for probe in self.owner.in_order(probe for probe, _ in run.totals.values()):
             snippet = with_amounts(probe, run.totals[id(probe)][1])
@@ -1190,7 +1199,6 @@ class _FunctionProber(_KernelProber):
         self.kernel_before = [(probe, probe.before) for probe in around if probe.before]
         self.kernel_after = [(probe, probe.after) for probe in around if probe.after]
         self.is_tracepoint = bool(around)
-        self.loaded_late: set[str] = set()
         self.is_recursive = False
 
     def _emission(self) -> Emission:
@@ -1202,10 +1210,7 @@ class _FunctionProber(_KernelProber):
     @property
     def concern(self) -> str | None:
         """What of it asks for a copy; None when nothing does."""
-        found = self.found
-        first = found.hits[0].match if found and found.hits else None
-        if first is None and found and self.owner.has_end_work:
-            first = next((match for match in found.ends if match["opcode"].startswith("exit")), None)
+        first = self._first
         if first is not None:
             return f"line {self.module.line(first.start('opcode'))}: {first['opcode']}"
         if self.callee.variables:
@@ -1304,4 +1309,11 @@ class _FunctionProber(_KernelProber):
     @property
     def is_concerned(self) -> bool:
         """It needs a copy whatever it calls."""
-        return self.concern is not None
+        return self._first is not None or bool(self.callee.variables) or self.is_tracepoint
+
+    @property
+    def _first(self) -> re.Match[str] | None:
+        """The first instruction that asks for a copy."""
+        if self.found is None or self.found.hits or not self.owner.has_end_work:
+            return self.found.hits[0].match if self.found and self.found.hits else None
+        return next((match for match in self.found.ends if match["opcode"].startswith("exit")), None)
