@@ -1,0 +1,98 @@
+"""Counts that are told by hand, of kernels whose threads leave, call and overwrite what probes depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from neutrino.tracing.views import MapView
+from tests.oracle.bench import Bench, Kernel
+from tests.oracle.probes import Probe
+
+_HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+_ENTRY = """.visible .entry k(.param .u64 in, .param .u64 out)
+{
+	.reg .pred %p<8>;
+	.reg .b32 %r<16>;
+	.reg .b64 %rd<8>;
+	ld.param.u64 %rd1, [in];
+	ld.param.u64 %rd2, [out];
+	mov.u32 %r1, %tid.x;
+	setp.lt.u32 %p1, %r1, 7;
+	setp.gt.u32 %p2, %r1, 20;
+"""
+_THREADS = 40
+_LOW, _HIGH = 7, 19
+"""Threads of a block for which %p1 and %p2 hold."""
+_SUM = '[map.M]\ntype = "sum"\nlevel = "thread"\nsize = 8\ndata = { n = "u64" }\n'
+_ARRAY = '[map.M]\ntype = "array"\nlevel = "thread"\nsize = 8\ncap = 16\ndata = { n = "u64" }\n'
+
+
+def _at(position: str, *, level: str = "thread", lanes: str = "executing", **sides: str) -> str:
+    snippets = "\n".join(f'{side} = """\n{text}\n"""' for side, text in sides.items())
+    name = "p" + "".join(letter for letter in position if letter.isalnum())
+    return f'[probe.{name}]\nposition = "{position}"\nlevel = "{level}"\nlanes = "{lanes}"\n{snippets}\n'
+
+
+@dataclass(frozen=True)
+class Case:
+    """body: behind the head of a kernel over two blocks. expected: the sum, or how often was saved, over one block."""
+
+    name: str
+    body: str
+    probe: str
+    expected: int
+    functions: str = ""
+
+
+CASES = (
+    Case(
+        "ends in a function that calls another",
+        "call g, (%rd1);\n call f, (%rd1, %p1);\n call f, (%rd1, %p2);\n ret;",
+        _SUM + _at("ld.global", before="SAVE [ M ] { 1 };") + _at("kernel", after="SAVE [ M ] { 100 };"),
+        _THREADS * 2 + (_THREADS - _LOW) * 2 + (_THREADS - _LOW - _HIGH) * 2 + _THREADS * 100,
+        ".func g (.reg .b64 a) { .reg .b32 v; ld.global.u32 v, [a]; ld.global.u32 v, [a+4]; ret; }\n"
+        ".func f (.reg .b64 a, .reg .pred p) { @p exit; call g, (a); ret; }\n",
+    ),
+    Case(
+        "counts of ends in a function that calls another",
+        "call f, (%rd1, %p1);\n call f, (%rd1, %p2);\n ret;",
+        _ARRAY + _at("ld.global", before="SAVE [ M ] { ADDR };") + _at("kernel", after="SAVE [ M ] { 100 };"),
+        (_THREADS - _LOW) + (_THREADS - _LOW - _HIGH) + _THREADS,
+        ".func g (.reg .b64 a) { .reg .b32 v; ld.global.u32 v, [a]; ret; }\n"
+        ".func f (.reg .b64 a, .reg .pred p) { @p exit; call g, (a); ret; }\n",
+    ),
+    Case(
+        "one predicate, written by one of two instructions alike",
+        "@%p1 setp.eq.u32 %p3, %r1, 2;\n @%p1 setp.eq.u32 %p1, %r1, 2;\n ret;",
+        _ARRAY + _at("setp.eq", after="SAVE [ M ] { 5 };"),
+        2 * _LOW,
+    ),
+    Case(
+        "behind calls that not all threads come back from",
+        "call f, (%p1);\n ret;",
+        _SUM + _at("call", after="SAVE [ M ] { 1 };"),
+        _THREADS - _LOW,
+        ".func f (.reg .pred p) { @p exit; ret; }\n",
+    ),
+)  # fmt: skip
+
+
+def _total(view: MapView) -> int:
+    return int(view.total()["n"]) if view.map.kind.value == "sum" else int(view.counts.sum())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_figures(case: Case) -> None:
+    arguments = (np.arange(256, dtype=np.uint32), np.zeros((128, 16), np.uint32))
+    text = _HEAD + case.functions + _ENTRY + case.body + "\n}\n"
+    probe = Probe("figures", (), text=case.probe)
+    bench = Bench(Kernel("k", text, "k", (2, 1, 1), (_THREADS, 1, 1), arguments), (probe,), (None, 3))
+    twins = bench.twins(probe)
+    (twin,) = twins.kernels
+    for seed in bench.schedules:
+        views, results = bench.run(probe, twin, twins.render(), seed)
+        assert results == bench.results(seed)
+        assert _total(views["M"]) == 2 * case.expected
