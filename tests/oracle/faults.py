@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from neutrino.ptx import emission, functions, matching, operands, twin
+from neutrino.ptx import additions, emission, functions, matching, operands, twin
 from neutrino.ptx.instruction import Instruction
 from neutrino.ptx.twin import TwinKernel
 from tests.oracle.bench import Kernel
 from tests.oracle.kernels import BRANCHES, CALLS, FLOATS, MEMORY, PRODUCTS
-from tests.oracle.probes import ACCESSES, BLOCKS, GMEM_BYTES, KINDS, MIXED, SUMS, VALUES, VECTORS, WARPS, Probe
+from tests.oracle.probes import ACCESSES, BLOCKS, COUNTS, GMEM_BYTES, KINDS, MIXED, SUMS, VALUES, VECTORS, WARPS, Probe
 
 Pair = tuple[Kernel, Probe]
 
@@ -157,6 +157,32 @@ def _next_instruction(patch: pytest.MonkeyPatch) -> None:
         ]
 
     patch.setattr(twin._KernelProber, "_site", site)
+
+
+@_patched("a run of additions goes on behind a label", (BRANCHES, COUNTS))
+def _over_labels(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(additions, "_labels", lambda body: ())
+
+
+@_patched("a run of additions goes on behind a branch", (BRANCHES, COUNTS))
+def _over_branches(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(additions, "_LEAVES", ("call",))
+
+
+@_patched("a run of additions goes on where its predicate is written", (BRANCHES, COUNTS))
+def _over_predicates(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(additions.Runs, "_holds", lambda *_: True)
+
+
+@_patched("a run of additions is under the other predicate", (BRANCHES, COUNTS))
+def _other_predicate(patch: pytest.MonkeyPatch) -> None:
+    original = twin._KernelProber._run_code
+
+    def run_code(self: Any, run: Any) -> Any:
+        guard = run.guard and (run.guard.replace("!", "") if "!" in run.guard else run.guard.replace("@", "@!"))
+        return original(self, dataclasses.replace(run, guard=guard))
+
+    patch.setattr(twin._KernelProber, "_run_code", run_code)
 
 
 @_patched("before and after swapped", (MEMORY, WARPS), (FLOATS, WARPS), (BRANCHES, WARPS))

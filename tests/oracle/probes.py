@@ -306,6 +306,23 @@ SUMS = Probe(
     + _at("warp_end", "kernel", "warp", after="SAVE [ WarpSteps ] { 1, %rd3 };"),
 )  # fmt: skip
 
+# Constants, which runs of instructions add up
+
+_COUNTED = ("add", "sub", "mul", "mad", "mov", "ld", "st", "setp", "selp", "and", "xor", "shl", "cvt", "bra", "brx")
+
+
+def _count_one(simulation: Simulation, lanes: Lanes) -> None:
+    simulation.save("Counts", lanes, 1, 7)
+
+
+COUNTS = Probe(
+    "counts",
+    tuple(Side(opcode, _count_one) for opcode in _COUNTED),
+    text=_map("Counts", "ones u64, sevens u64", 16, kind="sum")
+    + _at("count", " | ".join(_COUNTED), before="SAVE [ Counts ] { 1, 7 };"),
+)
+
+
 # Warp level: its own slot, its own count, registers that live through the kernel
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.oracle.assembling import arithmetic_differs
 from tests.oracle.bench import Bench, Kernel, Problem, make_twins
 from tests.oracle.faults import FAULTS, Fault
-from tests.oracle.probes import BLOCKS, PROBES, Probe, probe_set
+from tests.oracle.probes import BLOCKS, COUNTS, PROBES, Probe, probe_set
 
 _SCHEDULES = (None, 1)
 _PAIRS = list({(kernel.name, probe.name): (kernel, probe) for fault in FAULTS for kernel, probe in fault.on}.values())
@@ -18,7 +18,7 @@ _PAIRS = list({(kernel.name, probe.name): (kernel, probe) for fault in FAULTS fo
 @cache
 def _bench(name: str) -> Bench:
     kernel = next(kernel for fault in FAULTS for kernel, _ in fault.on if kernel.name == name)
-    return Bench(kernel, (*PROBES, BLOCKS), _SCHEDULES)
+    return Bench(kernel, (*PROBES, BLOCKS, COUNTS), _SCHEDULES)
 
 
 @cache
