@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+_SHORT = 3
+
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word most like this one; None when none is close. Case does not count."""
@@ -12,6 +14,9 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
     folded = {name.lower(): name for name in known}
     matches = difflib.get_close_matches(word.lower(), folded, n=10, cutoff=0.6)
+    if len(word) <= _SHORT:
+        # Of short words half are alike by chance.
+        matches = [match for match in matches if abs(len(match) - len(word)) <= 1]
 
     def likeness(match: str) -> tuple[float, int]:
         # Of two as close, people mean the one that begins alike: "ad" is "add" rather than "sad".

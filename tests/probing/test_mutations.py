@@ -1,21 +1,25 @@
-"""Whatever is typed into a probe file, the answer is a ProbeSet or a ProbeError whose places exist."""
+"""Whatever is typed into a probe file, the answer is a ProbeSet, which can be written, or a ProbeError with places."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neutrino.errors import ProbeError
+from neutrino.errors import Diagnostic, ProbeError
 from neutrino.probing import load_probe_file
 from neutrino.probing.faults import FAULTS, WARNINGS
+from neutrino.probing.toml import read_probes
+from neutrino.probing.writing import write
 from neutrino.ptx.snippet import check_snippets
 from neutrino.ptx.snippet_faults import FAULTS as SNIPPET_FAULTS
 from neutrino.resources import shipped_probes
 
 SCHED = shipped_probes()["block_sched"].read_text()
+DRAFTS = [path.read_text() for path in sorted((Path(__file__).parents[1] / "fixtures" / "probes").glob("*.toml"))]
 GMEM = "".join(shipped_probes()["gmem_bytes"].read_text().partition("[probe.ldu_global]")[:1])
 HELPERS = """[map.M]
 level = "thread"
@@ -39,13 +43,13 @@ PIECES = st.sampled_from(
      "|", "!", "\\", "\\u00", "é", "0x", "1", "<2>", "OUT", "ADDR", ".x", "true", "#", "\r\n", "\t", "[map.X]",
      "add.u64 ", "_", ".",
      "LANES", "PRED", "func:f", "|%p", ".sync", "bra", "IN9.127", "\0", "cap = 1",
-     "mov", "kernel", "thread", "dynamic", "999999999999999999999"]
+     "mov", "kernel", "thread", "dynamic", "datamodel", "SAVE.u64 {", ":16", "hip", "999999999999999999999"]
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    text=st.sampled_from([SCHED, GMEM, HELPERS]),
+    text=st.sampled_from([SCHED, GMEM, HELPERS, *DRAFTS]),
     edits=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 12), PIECES), min_size=1, max_size=4),
 )
 def test_mutated_files(tmp_path_factory, text: str, edits: list[tuple[float, int, str]]) -> None:  # type: ignore[no-untyped-def]
@@ -54,20 +58,33 @@ def test_mutated_files(tmp_path_factory, text: str, edits: list[tuple[float, int
         text = text[:start] + piece + text[start + removed :]
     path: Path = tmp_path_factory.getbasetemp() / "mutated.toml"
     path.write_bytes(text.encode())
-    try:
-        check_snippets(load_probe_file(path))
-    except ProbeError as error:
-        faults = error.diagnostics
-    else:
+    faults = _faults(path)
+    if faults is None:
         return
-    lines = text.replace("\r\n", "\n").split("\n")
     assert faults
+    lines = text.replace("\r\n", "\n").split("\n")
     assert {fault.code for fault in faults} <= {*FAULTS, *WARNINGS, *SNIPPET_FAULTS}
     for fault in faults:
         assert 1 <= fault.line <= len(lines)
         assert 1 <= fault.column <= len(lines[fault.line - 1]) + 1
         assert fault.source == lines[fault.line - 1]
     assert [fault.line for fault in faults] == sorted(fault.line for fault in faults)
+
+
+def _faults(path: Path) -> list[Diagnostic] | None:
+    try:
+        probes = load_probe_file(path)
+    except ProbeError as error:
+        for part in error.partial:
+            with contextlib.suppress(ProbeError):
+                check_snippets(part)
+        return error.diagnostics
+    assert read_probes("back.toml", write(probes)).digest == probes.digest
+    try:
+        check_snippets(probes)
+    except ProbeError as error:
+        return error.diagnostics
+    return None
 
 
 def test_a_file_of_thousands_of_faults(tmp_path: Path) -> None:
