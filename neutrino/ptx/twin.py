@@ -657,18 +657,17 @@ class _KernelProber:
                 what = f"{prober.concern or 'calls'} in the called function {prober.entry.name}"
                 raise UnsupportedError(f"{what}, whose address is taken")
         for body in (self, *chosen):
+            self._leave(body.callee.linkage, body.entry.name)
             for call in body.callee.calls:
                 if call.callee in keys:
-                    self._leave(body.callee, call)
+                    self._leave(body.callee.linkage, body.code[call.start : call.end])
         return chosen
 
-    def _leave(self, user: Callee, call: Call) -> None:
-        """Do not take along what declares a function that gets a copy, in the module of one that calls it."""
-        number = user.linkage.number
-        own = number == self.callee.linkage.number
-        statements = self.needs.statements if own else self.needs.elsewhere.get(number, set())
-        called = user.module.code[call.start : call.end]
-        statements -= user.linkage.declarations(called) | user.linkage.declarations(call.callee[1])
+    def _leave(self, linkage: Linkage, name: str) -> None:
+        """Do not take along what declares a function of that name in a module: it gets a copy."""
+        own = linkage.number == self.callee.linkage.number
+        statements = self.needs.statements if own else self.needs.elsewhere.get(linkage.number, set())
+        statements -= linkage.declarations(name)
 
     def _note_snippets(self) -> None:
         for probe, snippet in (*self.kernel_before, *self.kernel_after):
