@@ -32,6 +32,7 @@ from neutrino.ptx.snippet_forms import hidden_arithmetic, misfit, need, reads_sp
 HELPER = re.compile(
     r"(?<![\w%$.])(?P<name>OUT|IN[1-9]|ADDR|BYTES|OPS|PRED|LANES|SITE)(?:\.(?P<element>[xyzw]|\d{1,3}))?\b", re.ASCII
 )
+_DECIMAL = re.compile(r"[1-9]\d{0,8}", re.ASCII)
 _REGISTER = re.compile(r"%[\w$]+", re.ASCII)
 _GUARDED = re.compile(r"\s*@\s*(?P<negated>!)?\s*(?P<register>%[\w$]+)\s+", re.ASCII)
 _OPCODE = re.compile(r"\s*(?:@\s*!?\s*%[\w$]+\s+)?(?P<opcode>[a-z]\w*(?:\.[\w:]+)*)\s*", re.ASCII)
@@ -663,11 +664,15 @@ class Emission:
             name = self._all_sums.setdefault((index, number), f"{self._prefix}s{index}_{number}")
             self._sums[index, number] = name
             self.changed.add(name)
-            text = self._as_bits(self._converted(value, field, lines), lines)
+            # Constants need no register.
+            plain = value.type is None and _DECIMAL.fullmatch(value.text)
+            text = value.text if plain else self._as_bits(self._converted(value, field, lines), lines)
             kind = _unsigned(field)
             lines.append(f"{prefix}add.{kind} {name}, {name}, {text};")
 
     def _is_zero(self, operand: str) -> bool:
+        if operand == "0":
+            return True
         register = next((entry for entry in self._probes.registers if entry.name == operand), None)
         written = any(operand in names for names in self._written.values())
         return register is not None and not written and register.initial == 0
