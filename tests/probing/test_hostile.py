@@ -13,7 +13,7 @@ from neutrino.probing.document import MAX_SIZE
 from neutrino.probing.toml import read_probes
 from tests.probing.wrong import at_load
 
-SIZE = 1 << 17
+SIZE = 1 << 16
 _SECONDS = 10
 """Of the processor. Most take a tenth; whatever took the square of its size would take minutes."""
 

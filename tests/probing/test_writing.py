@@ -178,13 +178,13 @@ def probe_sets(draw: st.DrawFn) -> ProbeSet:
     return ProbeSet("random.toml", "", tuple(known), tuple(own), tuple(probes))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(probe_sets())
 def test_random_sets(probes: ProbeSet) -> None:
     judge(probes)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(probe_sets(), min_size=2, max_size=3))
 def test_random_sets_merged(parts: list[ProbeSet]) -> None:
     apart = [
