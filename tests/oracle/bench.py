@@ -192,7 +192,7 @@ class Bench:
         problems = [
             Problem("results", f"array or variable {number} differs under schedule {seed}")
             for number, (one, other) in enumerate(zip(results, self.results(FIXED), strict=True))
-            if self._comparable(one) != self._comparable(other)
+            if self.comparable(one) != self.comparable(other)
         ]
         if own is None:
             simulation = self.simulation(probe)
@@ -200,7 +200,7 @@ class Bench:
             simulation = simulate(probe.sides, own.executions, self.kernel.geometry)
         return problems + [Problem("records", str(difference)) for difference in probe.judge(views, simulation)]
 
-    def _comparable(self, content: bytes) -> bytes:
+    def comparable(self, content: bytes) -> bytes:
         return (
             content
             if self.kernel.ordered

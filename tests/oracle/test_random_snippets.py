@@ -52,7 +52,7 @@ def _judge(bench: Bench, text: str) -> str:
     except DeviceFaultError as error:
         raise AssertionError(f"{error}\n{text}\n{twins.render()}") from error
     for one, other in zip(results, bench.results(None), strict=True):
-        assert bench._comparable(one) == bench._comparable(other), text
+        assert bench.comparable(one) == bench.comparable(other), text
     _assemble(twins)
     return ""
 
