@@ -1,6 +1,8 @@
 # Everything runs in a virtual environment of its own, made on first use.
 VENV ?= .venv
 PYTHON ?= python3
+# As many processes run tests at the same time.
+JOBS ?= $(shell nproc)
 BIN := $(VENV)/bin
 SOURCES := $(wildcard neutrino/loader/csrc/*.[ch]) neutrino/loader/build.py
 EMBEDDED := $(wildcard neutrino/emulator/csrc/*.[ch]) neutrino/emulator/build.py
@@ -40,7 +42,7 @@ warnings: setup
 	  CC=$$cc $(BIN)/python -m neutrino.emulator.build build/warnings-embedded-$$cc || exit 1; fi; done
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 # A library with GPU code and a program that uses it, both by cc alone, run on the embedded device with two probes.
 demo: setup

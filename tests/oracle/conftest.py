@@ -1,14 +1,11 @@
-"""The summary line of the oracle."""
+"""What the tests of the oracle share: the assembler, and how many random kernels."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from neutrino.errors import ToolMissingError
 from neutrino.toolchain import find_tool
-from tests.oracle.tally import TALLY
 
 
 @pytest.fixture(scope="session")
@@ -22,13 +19,3 @@ def ptxas() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--random-rewrites", type=int, default=0, help="random kernels to rewrite, in place of a few")
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if TALLY.runs:
-        terminalreporter.write_line(
-            f"oracle: {TALLY.kernels} kernels x {TALLY.probes} probe files: {TALLY.twins} twins, "
-            f"{TALLY.runs} runs under fixed and random schedules in {TALLY.seconds:.1f} s"
-        )
-    for line in TALLY.lines:
-        terminalreporter.write_line(line)

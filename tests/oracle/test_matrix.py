@@ -1,13 +1,8 @@
-"""Every probe on every kernel, the shipped ones under three schedules: results stay, the records are right.
-
-Two processes work through the kernels that this run asks for; each test waits for its own.
-"""
+"""Every probe on every kernel, the shipped ones under three schedules: results stay, the records are right."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from math import prod
 from zlib import crc32
@@ -121,36 +116,22 @@ def _wrong_skip(bench: Bench, probe: Probe, reason: Reason, detail: str) -> list
     return [] if words and words in detail else [f"{probe.name} is refused: {detail}"]
 
 
-@pytest.fixture(scope="module")
-def outcomes(request: pytest.FixtureRequest) -> Iterator[Mapping[str, Future[Outcome]]]:
-    asked = [
-        item.callspec.params["name"]
-        for item in request.session.items
-        if getattr(item, "module", None) is request.module and hasattr(item, "callspec")
-    ]
-    start = time.monotonic()
-    with ProcessPoolExecutor(2) as pool:
-        futures = {name: pool.submit(judge_kernel, name) for name in dict.fromkeys(asked)}
-        yield futures
-        pool.shutdown(cancel_futures=True)
-    done = [future.result() for future in futures.values() if not future.cancelled()]
-    TALLY.kernels, TALLY.probes = len(done), len(PROBES)
-    TALLY.twins = sum(outcome.twins for outcome in done)
-    TALLY.runs = sum(outcome.runs for outcome in done)
-    TALLY.seconds = time.monotonic() - start
+@pytest.fixture(scope="module", params=ALL)
+def outcome(request: pytest.FixtureRequest) -> Outcome:
+    """Of one kernel, for all tests that ask about it."""
+    outcome = judge_kernel(request.param)
+    TALLY.judged[request.param] = outcome.twins, outcome.runs, outcome.seconds
+    return outcome
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_twins_do_what_their_originals_do(name: str, outcomes: Mapping[str, Future[Outcome]]) -> None:
-    problems = outcomes[name].result().problems
-    assert not problems, "\n".join(problems)
+def test_twins_do_what_their_originals_do(outcome: Outcome) -> None:
+    assert not outcome.problems, "\n".join(outcome.problems)
 
 
 @pytest.mark.usefixtures("ptxas")
-@pytest.mark.parametrize("name", ALL)
-def test_twins_assemble(name: str, outcomes: Mapping[str, Future[Outcome]]) -> None:
+def test_twins_assemble(outcome: Outcome) -> None:
     """Without optimising: what is asked here is whether they are PTX."""
-    assert outcomes[name].result().refused == ""
+    assert outcome.refused == ""
 
 
 def test_refusals_are_still_needed() -> None:

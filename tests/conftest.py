@@ -1,0 +1,28 @@
+"""The summary of the oracle, which several processes may have worked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.oracle.tally import TALLY, Tally
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """One of several processes: what it did goes to the one that reports."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["oracle"] = vars(TALLY)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    # A process that crashed has no output.
+    TALLY.add(Tally(**getattr(node, "workeroutput", {}).get("oracle", {})))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if TALLY.judged:
+        terminalreporter.write_line(str(TALLY))
+    for line in TALLY.lines:
+        terminalreporter.write_line(line)
