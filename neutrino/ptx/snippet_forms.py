@@ -116,7 +116,7 @@ def misfit(text: str, helper: str, register: str | None) -> str | None:
     if match is None or found is None:
         return None
     form, types = found
-    for word, kind in zip(text[match.end() :].split(","), form.operands, strict=True):
+    for word, kind in zip(text[match.end() :].split(","), form.operands, strict=False):
         if word.strip().removeprefix("!").strip() != helper:
             continue
         expected = operand_type(kind, types)

@@ -36,8 +36,8 @@ def _bench(name: str) -> Bench:
     return Bench(ALL[name], (), (None,))
 
 
-def _judge(bench: Bench, text: str) -> str:
-    """Check one probe file on one kernel; why there is no twin, empty where there is one."""
+def _judge(bench: Bench, text: str, seed: int | None = None) -> str:
+    """Check one probe file on one kernel under a schedule; why there is no twin, empty where there is one."""
     probe = Probe("random", (), text=text)
     check_snippets(probe_set(probe))
     twins = make_twins(bench.kernel, probe_set(probe))
@@ -46,9 +46,9 @@ def _judge(bench: Bench, text: str) -> str:
         assert skip.reason is Reason.NO_SITE or any(words in skip.detail for words in _REFUSALS), (skip, text)
         return skip.reason.word if skip.reason is Reason.NO_SITE else skip.detail
     (twin,) = twins.kernels
-    bench.place(None).device.step_limit = _STEPS
+    bench.place(seed).device.step_limit = _STEPS
     try:
-        _, results = bench.run(probe, twin, twins.render(), None)
+        _, results = bench.run(probe, twin, twins.render(), seed)
     except DeviceFaultError as error:
         raise AssertionError(f"{error}\n{text}\n{twins.render()}") from error
     for one, other in zip(results, bench.results(None), strict=True):
@@ -78,10 +78,10 @@ def test_accepted_snippets_leave_the_program_alone(pytestconfig: pytest.Config) 
         derandomize=count == _FEW,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
-    @given(st.one_of(st.sampled_from(sorted(ALL)), kernels()), probe_files())
-    def check(kernel: str | Kernel, text: str) -> None:
+    @given(st.one_of(st.sampled_from(sorted(ALL)), kernels()), probe_files(), st.sampled_from((None, 1)))
+    def check(kernel: str | Kernel, text: str, seed: int | None) -> None:
         bench = _bench(kernel) if isinstance(kernel, str) else Bench(kernel, (), (None,))
-        why = _judge(bench, text)
+        why = _judge(bench, text, seed)
         event(why or "twin")
         judged["skips" if why else "twins"] += 1
 
