@@ -1,0 +1,288 @@
+"""What the shipped probes count beside what Nsight Compute counts, kernel by kernel, on a GPU.
+
+    python3 -m bench.counters --out FOLDER [--cutlass WHEEL] [--budget SECONDS] [--only NAME,NAME]
+
+Profiles programs as they are with ncu, runs them again under ``neutrino`` with the probes, and writes both sides, raw,
+to FOLDER/counters_h200.json, which ``counters_verdicts`` judges. WHEEL: ``nvidia_cutlass-*.whl`` or a folder with
+CUTLASS's headers; without it that program is left out, and the result says so. Exit status: 0 when every verdict is
+good, 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench import counted_ncu, counters_verdicts
+from bench.counted_groups import probe_text
+from bench.programs import SOURCES, Finished, find_cuda_tool, run_program
+from bench.road import COMMAND, ROOT, query_gpu
+from bench.tree import tree_hash
+from bench.verdicts import table
+from neutrino.errors import TraceError
+from neutrino.probing.model import MapKind
+from neutrino.tracing import Trace, find_traces
+
+Json = Any
+
+RESULT = "counters_h200.json"
+DIAGNOSTICS = "counters_diagnostics.txt"
+PROBES: Mapping[str, tuple[str, ...]] = {
+    "memory": ("gmem_bytes", "tensorop", "smem_bank_conflict"),
+    "instructions": ("inst_count", "branch_divergence"),
+    "groups": ("GROUPS",),
+}
+"""Which probes go into one run. GROUPS: the one of ``counted_groups``."""
+_ARCHITECTURE = "arch=compute_90a,code=[sm_90a,compute_90a]"
+BUILD_LIMIT, RUN_LIMIT = 200.0, 120.0
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program. kernels: names of those that count, where a framework launches others, too; a part of each."""
+
+    name: str
+    source: str
+    kernels: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    needs_cutlass: bool = False
+
+
+PROGRAMS = (
+    Program("counted", "counted.cu"),
+    Program("counted_cutlass", "counted_cutlass.cu", flags=("--expt-relaxed-constexpr", "-DNDEBUG"),
+            needs_cutlass=True),
+    Program("counted_triton", "counted_triton.py", ("softmax_kernel", "layernorm_kernel", "matmul_kernel")),
+)  # fmt: skip
+
+
+@dataclass
+class Bench:
+    """One run of the whole. folder: scratch. end: of the budget, by the monotonic clock."""
+
+    neutrino: Sequence[str]
+    ncu: str
+    folder: Path
+    end: float
+    cutlass: Path | None = None
+    result: dict[str, Json] = field(default_factory=dict)
+    diagnostics: list[str] = field(default_factory=list)
+
+    def environment(self) -> dict[str, str]:
+        """For every program: caches of its own."""
+        path = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        left_out = {"LD_PRELOAD", "NEUTRINO_TRACEDIR"}
+        return {
+            **{name: value for name, value in os.environ.items() if name not in left_out},
+            "PYTHONPATH": os.pathsep.join(path),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "TRITON_CACHE_DIR": str(self.folder / "triton"),
+        }
+
+    def run(self, name: str, argv: Sequence[str], limit: float = RUN_LIMIT) -> Finished:
+        """One command, within what is left of the budget."""
+        left = self.end - time.monotonic()
+        done = run_program(argv, self.environment(), self.folder, name, min(limit, max(left, 1.0)))
+        print(f"{name:36} exit {done.status} in {done.seconds:5.1f} s", file=sys.stderr, flush=True)
+        self.result.setdefault("runs", {})[name] = {"exit": done.status, "seconds": done.seconds}
+        if done.status != 0:
+            said = f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+            head = f"=== {name}: exit {done.status}, timed out: {done.timed_out}\n{shlex.join(argv)}"
+            self.diagnostics.append(f"{head}\n{said}")
+        return done
+
+    def command(self, program: Program, report: Path) -> list[str]:
+        """The program's own command line."""
+        if program.source.endswith(".py"):
+            return [sys.executable, str(SOURCES / program.source), "--out", str(report)]
+        return [str(self.folder / program.name), "--out", str(report)]
+
+    def build(self, program: Program) -> bool:
+        """Compile it, if it is no script. Machine code for the H200 with every feature, and its PTX."""
+        if program.source.endswith(".py"):
+            return True
+        include: list[str] = []
+        if program.needs_cutlass:
+            if self.cutlass is None:
+                return False
+            include = [f"-I{self.cutlass / 'include'}", f"-I{self.cutlass / 'tools' / 'util' / 'include'}"]
+        argv = [str(find_cuda_tool("nvcc")), "-O3", "-std=c++17", "-gencode", _ARCHITECTURE, *program.flags, *include]
+        argv += ["-o", str(self.folder / program.name), str(SOURCES / program.source)]
+        argv += ["-cudart", "static", "-ldl", "-lpthread"]
+        return self.run(f"nvcc_{program.name}", argv, BUILD_LIMIT).status == 0
+
+    def plain(self, program: Program) -> Json:
+        """What it computes without anything; a script is compiled by this, too."""
+        report = self.folder / f"{program.name}.plain.json"
+        self.run(f"{program.name}_plain", self.command(program, report))
+        return _outputs(report)
+
+    def profile(self, program: Program) -> list[Json]:
+        """The machine's side: each launch in order."""
+        report = self.folder / f"{program.name}.profile"
+        names = "|".join(program.kernels)
+        argv = counted_ncu.record_command(self.ncu, report, self.command(program, report.with_suffix(".json")), names)
+        if self.run(f"{program.name}_ncu", argv).status != 0:
+            return []
+        pages = {}
+        for page in ("raw", "source"):
+            done = self.run(f"{program.name}_ncu_{page}", counted_ncu.page_command(self.ncu, report, page), 60)
+            pages[page] = done.stdout
+        try:
+            launches = counted_ncu.read(pages["raw"], pages["source"])
+        except (ValueError, KeyError) as error:
+            heads = "\n".join(f"--- {page}\n{text[:4000]}" for page, text in pages.items())
+            self.diagnostics.append(f"=== {program.name}: {error!r}\n{heads}")
+            return []
+        return [vars(launch) for launch in launches]
+
+    def probe(self, program: Program, run: str) -> Json:
+        """The probes' side of one run: its outputs, and each launch in order."""
+        name = f"{program.name}_{run}"
+        report, traces = self.folder / f"{name}.json", self.folder / f"{name}.trace"
+        groups = self.folder / "groups.toml"
+        options = [word for probe in PROBES[run] for word in ("-p", str(groups) if probe == "GROUPS" else probe)]
+        options += [word for kernel in program.kernels for word in ("-k", kernel)]
+        argv = [*self.neutrino, *options, "--tracedir", str(traces), *self.command(program, report)]
+        self.run(name, argv)
+        try:
+            launches = _launches(traces, program.kernels)
+        except (TraceError, IndexError) as error:
+            self.diagnostics.append(f"=== {name}: {error!r}")
+            launches = []
+        return {"outputs": _outputs(report), "launches": launches}
+
+    def drive(self, programs: Sequence[Program]) -> None:
+        """Everything. ncu runs alone: its counters see whatever else is on the GPU."""
+        (self.folder / "groups.toml").write_text(probe_text())
+        with ThreadPoolExecutor(len(programs)) as pool:
+            built = list(pool.map(self.build, programs))
+        programs = [program for program, good in zip(programs, built, strict=True) if good]
+        self.result["programs"] = {program.name: {} for program in programs}
+        kept = self.result["programs"]
+        with ThreadPoolExecutor(3) as pool:
+            for program, outputs in zip(programs, pool.map(self.plain, programs), strict=True):
+                kept[program.name]["outputs"] = outputs
+        for program in programs:
+            kept[program.name]["ncu"] = self.profile(program)
+        tasks = [(program, run) for program in programs for run in PROBES]
+        with ThreadPoolExecutor(4) as pool:
+            for (program, run), found in zip(tasks, pool.map(lambda task: self.probe(*task), tasks), strict=True):
+                kept[program.name][run] = found
+
+
+def _outputs(report: Path) -> Json:
+    try:
+        return json.loads(report.read_text())["outputs"]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _launches(traces: Path, kernels: Sequence[str]) -> list[Json]:
+    """Each launch of the kernels in order of submission, whether it was probed or not."""
+    rows: list[tuple[int, Json]] = []
+    for path in find_traces(traces):
+        trace = Trace(path)
+        for kernel in trace.kernels:
+            if kernels and not any(name in kernel.name for name in kernels):
+                continue
+            views = {launch.index: launch.maps for launch in kernel.launches()}
+            manifest = kernel.manifest.raw if kernel.manifest else {}
+            for index, record in zip(kernel.indices, kernel.records, strict=True):
+                maps = views.get(int(index), {})
+                rows.append((int(record["submit_ns"]), {
+                    "kernel": kernel.name,
+                    "reason": kernel.reason.word,
+                    "detail": kernel.detail,
+                    "grid": [int(part) for part in record["grid"]],
+                    "block": [int(part) for part in record["block"]],
+                    "registers": manifest.get("registers"),
+                    "maps": {name: view.total() for name, view in maps.items() if view.map.kind is MapKind.SUM},
+                }))  # fmt: skip
+    return [row for _, row in sorted(rows, key=lambda entry: entry[0])]
+
+
+def _headers(cutlass: Path | None, folder: Path) -> tuple[Path | None, str]:
+    """The folder that holds CUTLASS's include and tools, and what it is."""
+    if cutlass is None or not cutlass.exists():
+        return None, "absent"
+    if cutlass.is_file():
+        with zipfile.ZipFile(cutlass) as wheel:
+            wheel.extractall(folder / "cutlass")
+        return folder / "cutlass" / "cutlass_library" / "source", cutlass.name
+    return cutlass, cutlass.name
+
+
+def find_ncu() -> str:
+    """Nsight Compute's command line. Raises FileNotFoundError where there is none."""
+    return str(find_cuda_tool("ncu"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above."""
+    parser = argparse.ArgumentParser(prog="bench.counters", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "bench/results")))
+    parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
+    parser.add_argument("--cutlass", type=Path, help="nvidia_cutlass-*.whl, or a folder of its headers")
+    parser.add_argument("--only", default="", help="names of programs, with commas between; default all")
+    parser.add_argument("--budget", type=float, default=240, help="seconds for everything")
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    only = set(filter(None, options.only.split(",")))
+    programs = [program for program in PROGRAMS if not only or program.name in only]
+    cutlass = options.cutlass or next(iter(sorted(ROOT.glob(".corpus/c*/nvidia_cutlass-*.whl"))), None)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    start = time.time()
+    with tempfile.TemporaryDirectory(prefix="counters_", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        (folder / "cache").mkdir(mode=0o700)
+        headers, version = _headers(cutlass, folder)
+        bench = Bench(shlex.split(options.neutrino), find_ncu(), folder, time.monotonic() + options.budget, headers)
+        bench.result |= {
+            "device": query_gpu("name"),
+            "driver": query_gpu("driver_version"),
+            "tree": tree_hash(ROOT),
+            "cutlass": version,
+            "nvcc": _version([str(find_cuda_tool("nvcc")), "--version"], folder),
+            "ncu": _version([bench.ncu, "--version"], folder),
+            "started": int(start),
+        }
+        try:
+            bench.drive(programs)
+        except KeyboardInterrupt:
+            bench.result["interrupted"] = True
+        finally:
+            bench.result["seconds"] = round(time.time() - start, 1)
+            text = json.dumps(bench.result, separators=(",", ":")).replace('{"kernel"', '\n{"kernel"')
+            (options.out / RESULT).write_text(text + "\n")
+            (options.out / DIAGNOSTICS).write_text("\n".join(bench.diagnostics))
+            for page in folder.glob("*_ncu_*.out"):
+                shutil.copy(page, options.out / page.name.replace(".out", ".csv"))
+    print(f"{options.out / RESULT}: {len(text)} bytes, {bench.result['seconds']} s")
+    judged = counters_verdicts.judge(json.loads(text))
+    print(table(judged))
+    print(counters_verdicts.report(json.loads(text)))
+    return 0 if all(verdict.good for verdict in judged) else 1
+
+
+def _version(argv: Sequence[str], folder: Path) -> str:
+    done = run_program(argv, os.environ, folder, "version", 30)
+    lines = [line for line in done.stdout.splitlines() if "release" in line.lower() or "version" in line.lower()]
+    return lines[-1].strip() if lines else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
