@@ -945,9 +945,11 @@ class _KernelProber:
         if not self.body.is_plain_call(sequence):
             detail = "shares its braces with other instructions" if is_call else "is part of a call sequence"
             raise UnsupportedError(f"{what} {detail}")
-        around = place._replace(start=sequence[0], end=sequence[1])
         if is_call:
-            return around, hit.probes
+            return place._replace(start=sequence[0], end=sequence[1]), hit.probes
+        # Not all threads that pass arguments come back: what moves them counts on its own side of the call.
+        side = sequence[0] if hit.match["opcode"].startswith("st") else sequence[1]
+        around = place._replace(start=side, end=side)
         lacking = [probe for probe in hit.probes if self.owner.reads_operands(probe)]
         self._leave_out(place, lacking, "it is part of a call, around which its operands are not known")
         return around, tuple(probe for probe in hit.probes if probe not in lacking) if lacking else hit.probes

@@ -77,6 +77,17 @@ CASES = (
         _THREADS - _LOW,
         ".func f (.reg .pred p) { @p exit; ret; }\n",
     ),
+    *(
+        Case(
+            f"{side} moves of arguments around a call that not all threads come back from",
+            "{ .param .b32 a; .param .b32 b; st.param.b32 [a], %r1; call (b), f, (a); ld.param.b32 %r2, [b]; }\n ret;",
+            _SUM + _at("ld.param | st.param", **{side: "SAVE [ M ] { 1 };"}),
+            (2 + 1) * _THREADS + (_THREADS - _LOW) + _THREADS + (_THREADS - _LOW),
+            ".func (.param .b32 o) f (.param .b32 i) { .reg .pred p; .reg .b32 t; ld.param.b32 t, [i]; "
+            "setp.lt.u32 p, t, 7; @p exit; st.param.b32 [o], t; ret; }\n",
+        )
+        for side in ("before", "after")
+    ),
 )  # fmt: skip
 
 
