@@ -166,7 +166,7 @@ class SiteOperands:
 
     def _read(self, name: str, helper: str) -> Value:
         if _FLOAT.match(name) or _FRACTION.match(name):
-            return self._float(name)
+            return self._float(name, helper)
         if _CONSTANT.match(name):
             return Value(name if name.lstrip("-").isalnum() or name == "WARP_SZ" else f"({name})", None)
         if name in SPECIAL_REGISTERS and self._body.declaration(name, self._position) is None:
@@ -217,13 +217,15 @@ class SiteOperands:
         head = self._body.code[declaration.start : self._body.code.find(";", declaration.start)]
         return re.match(r"\.reg\s*\.v[248]\b", head) is not None
 
-    def _float(self, number: str) -> Value:
+    def _float(self, number: str, helper: str) -> Value:
         """A constant as the bits that the instruction takes for it, in a register: moves of bits take no floats."""
         if _FLOAT.match(number):
             wide = number[1] in "dD"
         else:
             kinds = [part for part in self._instruction.parts if part in {"f32", "f64"}]
-            wide = kinds[-1:] == ["f64"]
+            # Of several types the last is that of the sources, but "slct.f64.f32 d, a, b, c" has it for c alone.
+            is_choice = self._instruction.parts[0] == "slct" and helper != "IN3"
+            wide = kinds[:1] == ["f64"] if is_choice else kinds[-1:] == ["f64"]
             letter, code = ("d", ">d") if wide else ("f", ">f")
             try:
                 number = f"0{letter}" + struct.pack(code, float(number)).hex().upper()
@@ -342,8 +344,14 @@ class SiteOperands:
             if bits(kind) == 64:
                 register = value.text
             elif bits(kind) == 32:
+                # Addresses of 32 bits are summed in 32 bits: a base below 0 and an offset that leads back above it.
+                low = value.text
+                if offset != "0":
+                    low = self._scratch.take("b32")
+                    self.here.append(f"add.u32 {low}, {value.text}, {offset};")
                 register = self._scratch.take("b64")
-                self.here.append(f"cvt.u64.u32 {register}, {value.text};")
+                self.here.append(f"cvt.u64.u32 {register}, {low};")
+                return Value(register, "b64")
         elif base in self._module_addresses and self._body.declaration(base, self._position) is None:
             register = self._module_addresses[base]
         else:
