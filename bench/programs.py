@@ -109,10 +109,7 @@ def build_command(source: Path, target: Path, flags: Sequence[str] = ()) -> list
 
 
 def build(folder: Path, workloads: Sequence[Workload] = WORKLOADS) -> dict[str, str]:
-    """Build all programs and images into folder, in parallel.
-
-    Returns name → what nvcc said, of those that failed.
-    """
+    """Build all programs and images into folder; returned is what build_all returns."""
     commands = {
         entry.name: build_command(SOURCES / entry.source, folder / entry.name, entry.flags)
         for entry in workloads
@@ -120,6 +117,11 @@ def build(folder: Path, workloads: Sequence[Workload] = WORKLOADS) -> dict[str, 
     }
     commands["submit"] = build_command(SOURCES / "submit.cu", folder / "submit")
     commands |= {name: build_command(SOURCES / f"{name}.cu", folder / f"{name}.fatbin") for name in IMAGES}
+    return build_all(commands, folder)
+
+
+def build_all(commands: Mapping[str, Sequence[str]], folder: Path) -> dict[str, str]:
+    """Run nvcc's command lines, by name, in parallel. Returns name → what nvcc said, of those that failed."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         done = pool.map(
             lambda item: (item[0], run_program(item[1], os.environ, folder, f"nvcc_{item[0]}", 300)),
