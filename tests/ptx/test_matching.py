@@ -134,6 +134,7 @@ def test_all_at_once_find_what_each_alone_does(data):
     alternatives = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4, unique=True).map(" | ".join)
     texts = data.draw(st.lists(alternatives, min_size=1, max_size=12))
     module = parse(data.draw(st.sampled_from(FIXTURES)).read_bytes().decode("latin-1"))
+    probes = positions(*texts)
     for function in module.entries:
         body = Body(module.code, *function.body)
         every = Matcher(positions("*")).find(module, function, body).hits
@@ -142,7 +143,7 @@ def test_all_at_once_find_what_each_alone_does(data):
             parts = hit.match["opcode"].split(".")
             facts = find(tuple(parts))
             names = [
-                probe.name for probe in positions(*texts)
+                probe.name for probe in probes
                 if probe.tracepoint.matches(parts, facts.classes if facts else ())
             ]  # fmt: skip
             if names:
