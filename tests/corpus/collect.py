@@ -35,14 +35,16 @@ def nvcc_sources() -> tuple[Path, ...]:
     return (HERE / "kernels.cu", *sorted((ROOT / "bench" / "workloads").glob("*.cu")))
 
 
-def collect_nvcc(folder: Path, sources: Sequence[Path] | None = None) -> None:
+def collect_nvcc(
+    folder: Path, sources: Sequence[Path] | None = None, architectures: Sequence[str] = NVCC_ARCHITECTURES
+) -> None:
     """A fatbin with machine code and PTX for each CUDA source (all by default) and each architecture.
 
     Raises ToolMissingError without nvcc. A source that nvcc refuses for an architecture is left out, with a line.
     """
     nvcc = find_tool("nvcc")
     for source in sources or nvcc_sources():
-        for number in NVCC_ARCHITECTURES:
+        for number in architectures:
             out = folder / f"{source.stem}.sm_{number}.fatbin"
             if out.exists():
                 continue
@@ -53,14 +55,14 @@ def collect_nvcc(folder: Path, sources: Sequence[Path] | None = None) -> None:
                 print(f"{source.name} for sm_{number}: {error}", file=sys.stderr)
 
 
-def collect_clang(folder: Path) -> None:
-    """PTX of the OpenCL kernels by clang 19. Raises ToolMissingError without it."""
+def collect_clang(folder: Path, variants: Sequence[tuple[str, str, str]] = CLANG_VARIANTS) -> None:
+    """PTX of the OpenCL kernels by clang 19, one file for each variant. Raises ToolMissingError without it."""
     clang = shutil.which("clang-19") or shutil.which("clang")
     if clang is None:
         raise ToolMissingError("clang-19", "install Debian's clang-19")
     source = folder / "kernels.cl"
     source.write_text(clang_kernels.source())
-    for arch, level, contraction in CLANG_VARIANTS:
+    for arch, level, contraction in variants:
         out = folder / f"kernels{level}.{contraction}.{arch}.ptx"
         if not out.exists():
             run_tool(
