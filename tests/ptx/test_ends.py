@@ -13,20 +13,26 @@ from neutrino.ptx.module import parse
 from neutrino.ptx.twin import probe_module
 
 
-@pytest.mark.parametrize(("body", "ends"), [
+ENDS = [
     ("ret;", 1), ("exit;", 1), ("@%p1 ret; ret;", 2), ("@!%p1 exit; bar.sync 0;", 2), ("bar.sync 0;", 1),
     ("@%p1 bra L; trap; L: ret.uni;", 1), ("@%p1 bra L; ret; L:", 2), ("{ .reg .b32 %r; ret; }", 1),
     ("L: bar.sync 0; bra L;", 0), ("@%p1\n\tret;\n// the end\nret; // ret;", 2), ("{ { @%p1 ret; } }", 2),
     ("@%p1 bra L; bra M; L: ret; M: exit;", 2),
-])  # fmt: skip
-def test_every_end_is_found(body, ends, block_sched, tools, tmp_path):
-    twins = probe_module(parse(kernel(body)), block_sched)
-    twin = only(twins)
-    assert twin.probed_text.count("%clock64") == 1 + ends
-    assert len(twin.sites) == 1 + ends
-    code = machine_code(twins.render(), "sm_90", tmp_path)["k__neutrino"]
-    # ptxas may merge equal ends.
-    assert any("STG.E.128" in line for line in code) == (ends > 0)
+]  # fmt: skip
+
+
+def test_every_end_is_found(block_sched, tools, tmp_path):
+    """All kernels in one module, so that it is assembled once."""
+    texts = [kernel(body).replace(".entry k(", f".entry k{number}(") for number, (body, _) in enumerate(ENDS)]
+    text = texts[0] + "".join(other[other.index(".visible .entry") :] for other in texts[1:])
+    twins = probe_module(parse(text), block_sched)
+    assert not twins.skipped
+    code = machine_code(twins.render(), "sm_90", tmp_path)
+    for twin, (body, ends) in zip(twins.kernels, ENDS, strict=True):
+        assert twin.probed_text.count("%clock64") == 1 + ends, body
+        assert len(twin.sites) == 1 + ends, body
+        # ptxas may merge equal ends.
+        assert any("STG.E.128" in line for line in code[twin.twin_name]) == (ends > 0), body
 
 
 @pytest.mark.parametrize("predicate", ["%p1", "!%p1", " ! %p1"])
