@@ -12,7 +12,6 @@ from neutrino.probing.model import ScalarType
 from neutrino.ptx.module import parse
 from neutrino.ptx.twin import probe_module
 
-
 ENDS = [
     ("ret;", 1), ("exit;", 1), ("@%p1 ret; ret;", 2), ("@!%p1 exit; bar.sync 0;", 2), ("bar.sync 0;", 1),
     ("@%p1 bra L; trap; L: ret.uni;", 1), ("@%p1 bra L; ret; L:", 2), ("{ .reg .b32 %r; ret; }", 1),
