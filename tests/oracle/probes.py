@@ -138,7 +138,7 @@ GMEM_BYTES = Probe(
         *(Side(position, _bytes_into("async")) for position in _ASYNC),
         *(
             Side(position, _count_into("uncounted"))
-            for position in ("multimem", "wmma.load !shared", "wmma.store !shared", "tensormap", "tex", "tld4", "suld")
+            for position in ("multimem", "tensormap", "tex", "tld4", "suld")
         ),
         Side("kernel", _gmem_end, after=True),
     ),
