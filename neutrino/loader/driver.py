@@ -102,7 +102,9 @@ def _ask_version(driver: Path) -> int | None:
     os.close(writing)
     with os.fdopen(reading, "rb") as answers:
         answer = answers.read(4)
-    os.waitpid(child, 0)
+    # There is nothing to wait for where SIGCHLD is ignored.
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(child, 0)
     return int(struct.unpack("<i", answer)[0]) if len(answer) == 4 else None
 
 

@@ -86,7 +86,9 @@ def start_listener(settings: Settings) -> Path:
                 shutil.rmtree(folder, ignore_errors=True)
         finally:
             os._exit(0)
-    os.waitpid(child, 0)
+    # There is nothing to wait for where SIGCHLD is ignored, as COMMAND is to inherit it.
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(child, 0)
     listening.close()
     os.close(command)
     return path
@@ -111,8 +113,11 @@ def _detach(kept: set[int]) -> None:
                 os.close(descriptor)
     os.closerange(highest, os.sysconf("SC_OPEN_MAX"))
     os.chdir("/")
-    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
+    # What COMMAND is to have ignored or blocked would keep workers from ending, or from being waited for.
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD,
+                   signal.SIGALRM):  # fmt: skip
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _listen(listening: socket.socket, command: int, pid_of_command: int, settings: Settings) -> None:

@@ -21,7 +21,8 @@ from neutrino.resources import shipped_probes, tool_path
 from neutrino.tracing import Trace
 
 from .conftest import IMAGE, TICKETS, Bench
-from .test_command import environment, neutrino
+from .test_command import EMBEDDED, environment, neutrino
+from .trace_files import Files
 
 TELLS = """
 import os, sys
@@ -228,6 +229,34 @@ def test_a_killed_program_and_each_of_two_are_analysed(bench: Bench, home: Path)
         assert len(folders) == traces
         for trace in folders:
             assert soon(lambda: log(trace) == f"analysed {trace}\n")  # noqa: B023
+
+
+def test_signals_that_are_ignored_or_blocked_are_the_commands_alone(bench: Bench, home: Path) -> None:
+    """As a daemon may start it: twins are made and scripts run all the same, and COMMAND finds what it was given."""
+    tells = "print(*(line.strip() for line in open('/proc/self/status') if line[:6] in ('SigBlk', 'SigIgn')), flush=True)\n"
+    script(home, "tells.py", tells)
+    probes = home / "probes.toml"
+    probes.write_text(f'analyze_hook = "tells.py"\n{TICKETS.read_text()}')
+    begin = (
+        "import os, signal, sys\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGTERM})\nos.execv(sys.argv[1], sys.argv[1:])"
+    )
+    command = (sys.executable, "-c", f"import os\n{tells}os.execv({str(bench.host)!r}, ['host', 'plain'])")
+    run = (sys.executable, "-m", "neutrino.cli.run", "-q", *EMBEDDED, "-p", str(probes))
+    alone, hooked = (
+        subprocess.run(
+            [sys.executable, "-c", begin, *prefix, *command], env=variables, cwd=home, capture_output=True, text=True,
+            timeout=60, check=False,
+        )
+        for prefix, variables in (((), bench.environment(home)), (run, environment(home)))
+    )  # fmt: skip
+    assert re.fullmatch(r"SigBlk:\t0*6000 SigIgn:\t0*1011000\n120\n", alone.stdout)
+    assert (hooked.stdout, hooked.returncode, hooked.stderr) == (alone.stdout, 0, "")
+    trace = only_trace(home)
+    assert Files(home / "trace").counted("count_p2") == {"probed": 20}
+    # What Python itself ignores is left.
+    assert soon(lambda: log(trace).endswith("\n"))
+    assert re.fullmatch(r"SigBlk:\t0* SigIgn:\t0*1001000\n", log(trace))
 
 
 def test_the_sample_tells_what_the_trace_holds(bench: Bench, home: Path) -> None:
