@@ -22,9 +22,9 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | None:
-    """The map of a table; None without its fields or its level. What is wrong is noted.
+    """The map of a table; None without its fields. What is wrong is noted.
 
-    A map with other faults serves to judge what is saved to it.
+    A map with other faults serves to judge what is saved to it; one without a level is a thread's.
     """
     path = ("map", name)
     for key in table:
@@ -37,10 +37,11 @@ def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | N
     cap = _cap(document, path, table, kind)
     fields = _fields(document, path, table, kind)
     size = _size(document, path, table, fields) if fields else 0
-    if not fields or level is None:
+    if not fields:
         return None
     span = document.span(document.key(*path))
-    return Map(name, MapKind(kind or MapKind.ARRAY), level, size, 1 if cap is None else cap, fields, span)
+    cap = 1 if cap is None else cap
+    return Map(name, MapKind(kind or MapKind.ARRAY), level or Level.THREAD, size, cap, fields, span)
 
 
 def check_map_name(document: Document, path: KeyPath, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from neutrino.probing.document import Document, KeyPath, shown_key
@@ -65,13 +65,24 @@ def read_side(document: Document, registers: Registers, path: KeyPath, text: str
 
 
 class SnippetReader:
-    """Sides of a file's probes into snippets. maps: of the file, None for those that are wrong."""
+    """Sides of a file's probes into snippets.
 
-    def __init__(self, document: Document, registers: Registers, maps: Mapping[str, Map | None], platform: str) -> None:
+    maps: of the file, None for those that are wrong. levelless: names of those whose level is not known.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        registers: Registers,
+        maps: Mapping[str, Map | None],
+        platform: str,
+        levelless: Collection[str] = (),
+    ) -> None:
         self._document = document
         self._registers = registers
         self._maps = maps
         self._platform = platform
+        self._levelless = levelless
         self.saved: set[str] = set()
         """Names of the maps that were saved to."""
 
@@ -118,15 +129,21 @@ class SnippetReader:
         if target is None:
             return []
         self.saved.add(target.name)
-        if level and level is not target.level:
+        if level and target.level is not level and target.name not in self._levelless:
             message = f"a {level.value} probe saves to '{target.name}', a {target.level.value} map"
             hint = f'give both the same level: level = "{target.level.value}"'
             self._document.report(offset, "save-level", message, hint)
         if len(call.operands) != len(target.fields):
             names = ", ".join(field.name for field in target.fields)
-            message = f"{len(call.operands)} operands for the {len(target.fields)} fields of '{target.name}'"
+            found, wanted = (
+                f"{number} {what}{'s' if number != 1 else ''}"
+                for number, what in ((len(call.operands), "operand"), (len(target.fields), "field"))
+            )
+            message = f"{found} for the {wanted} of '{target.name}'"
             self._document.report(offset, "save-operands", message, f"its fields are {names}")
-            return []
+            # Not to be used; what it names is judged all the same.
+            words = tuple(" ".join(word.split()) for _, word in call.operands)
+            return [Save(target, words, self._document.span(offset))]
         moves, operands = self._operands(path, call.operands, target.fields, set())
         return [*moves, Save(target, tuple(operands), self._document.span(offset))]
 

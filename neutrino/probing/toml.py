@@ -15,7 +15,7 @@ from neutrino.probing import older_dialect
 from neutrino.probing.document import MAX_SIZE, Document, KeyPath, shown, shown_key
 from neutrino.probing.maps import read_level, read_map
 from neutrino.probing.merging import merge
-from neutrino.probing.model import Lanes, Level, Map, Probe, ProbeSet, Register, Snippet, Tracepoint
+from neutrino.probing.model import Lanes, Level, Map, Pattern, Probe, ProbeSet, Register, Snippet, Subject, Tracepoint
 from neutrino.probing.nearest import nearest
 from neutrino.probing.registers import Registers
 from neutrino.probing.snippets import Side, SnippetReader, read_side
@@ -129,8 +129,12 @@ class _Reader:
         hooks = self._scripts("analyze_hook")
         callbacks = (*self._scripts("callback"), *self._scripts("CALLBACK"))
         entries = sorted(self._entries(), key=lambda entry: document.key(*entry.path))
+        levels = [level.value for level in Level]
+        levelless = set()
         for name, table in self._tables("map"):
             self._maps[name] = read_map(document, name, table)
+            if table.get("level") not in levels:
+                levelless.add(name)
         # All declarations and maps first: a snippet may use those of a later probe of the file.
         sides = [self._sides(entry) for entry in entries]
         records = [self._record(entry, side) for entry, side in zip(entries, sides, strict=True)]
@@ -140,12 +144,11 @@ class _Reader:
         if not entries:
             place = document.key("probe") if "probe" in document.tables else 0
             document.report(place, "no-probe", "no [probe.NAME] in the file", "write [probe.NAME] with a position")
-        reader = SnippetReader(document, self._registers, self._maps, self._platform)
-        probes = []
-        for entry, found, (level, record) in zip(entries, sides, records, strict=True):
-            probe = self._probe(entry, found, level, record, reader)
-            if probe:
-                probes.append(probe)
+        reader = SnippetReader(document, self._registers, self._maps, self._platform, levelless)
+        probes = [
+            self._probe(entry, found, level, record, reader)
+            for entry, found, (level, record) in zip(entries, sides, records, strict=True)
+        ]
         for name, used in self._maps.items():
             # A SAVE that could not be read may have meant it.
             if used and name not in reader.saved and not document.errors:
@@ -286,7 +289,7 @@ class _Reader:
         level: Level | None,
         record: Map | None,
         reader: SnippetReader,
-    ) -> Probe | None:
+    ) -> Probe:
         document, path, table = self._document, entry.path, entry.table
         known = _OLDER_KEYS if entry.older else _PROBE_KEYS
         for key in table:
@@ -312,11 +315,19 @@ class _Reader:
         ):
             message = f"[{shown_key('.'.join(path))[1:-1]}] holds no instruction"
             document.report(document.key(*path), "empty-probe", message, "fill before or after")
-        if tracepoint is None or level is None or lanes is None:
-            return None
         span = document.span(document.key(*path))
         before, after = snippets.get("before"), snippets.get("after")
-        return Probe(entry.name, tracepoint, level, before, after, span, Lanes(lanes), note)
+        # Of a wrong probe, which only serves to judge its snippets, what refuses least.
+        return Probe(
+            entry.name,
+            tracepoint or _ANYWHERE,
+            level or Level.THREAD,
+            before,
+            after,
+            span,
+            Lanes(lanes or Lanes.EXECUTING.value),
+            note,
+        )
 
     def _unknown_key(self, path: KeyPath, known: Sequence[str]) -> None:
         if path[-1] != "datamodel":
@@ -377,6 +388,7 @@ class _Reader:
         return tuple(found.values())
 
 
+_ANYWHERE = Tracepoint("", (Pattern(Subject.ANY),))
 _MOST_SCRIPTS = 64
 _MOST_REGISTERS = 512
 """Registers of a thread that AMD's or NVIDIA's compilers count."""

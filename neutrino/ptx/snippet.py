@@ -389,6 +389,11 @@ class _Checker:
 
     def _check_save(self, save: Save, side: Side) -> None:
         place = save.span
+        if len(save.operands) != len(save.map.fields):
+            # Said already; which field each is for is not known.
+            for word in filter(HELPER.fullmatch, save.operands):
+                self._check_helper_place(word, self._locate(word, place), side)
+            return
         for word, field in zip(save.operands, save.map.fields, strict=True):
             found = self._locate(word, place)
             place = found if found == place else Span(found.line, found.column + len(word))

@@ -91,6 +91,19 @@ def test_all_faults_of_all_files_are_said_at_once(probe: Probe, tmp_path: Path) 
     )  # fmt: skip
 
 
+def test_faults_of_keys_hide_no_faults_of_snippets(probe: Probe, tmp_path: Path) -> None:
+    """A map and a probe without their levels, a position that is none: what is saved and done is judged too."""
+    text = SOUND.replace('level = "thread"\n', "").replace('"ld.global.f32"', '"no pattern"').replace("size = 16", "")
+    text = text.replace("%clock;", "%clok;\nst.global.u32 [ADDR], 1;\nbar.sync 0\nmov.u32 IN1, 3;")
+    text = text.replace("{ ADDR, OUT, %now }", "{ OUT }").replace("after =", "before =")
+    (tmp_path / "many.toml").write_text(text)
+    (file,) = checked(probe, "many.toml").values()
+    assert [item["code"] for item in file["diagnostics"]] == [
+        "missing-key", "missing-key", "position", "undeclared-register", "writes-memory", "synchronises",
+        "no-semicolon", "write-refused", "save-operands", "out-in-before",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

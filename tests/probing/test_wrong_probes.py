@@ -204,7 +204,7 @@ WRONG = {
     "save form": (at_load("¦SAVE M %a;"), "cannot read the SAVE", "SAVE [ MAP ] { %a, %b };"),
     "unknown map": (at_load("SAVE [ ¦Mm ] { %a };"), "there is no map 'Mm'", "did you mean 'M'?"),
     "operand count": (
-        at_load("¦SAVE [ M ] { %a, %b };"), "2 operands for the 1 fields of 'M'", "its fields are value",
+        at_load("¦SAVE [ M ] { %a, %b };"), "2 operands for the 1 field of 'M'", "its fields are value",
     ),
     # The older dialect
     "datamodel in a newer probe": (
