@@ -233,13 +233,14 @@ def test_a_killed_program_and_each_of_two_are_analysed(bench: Bench, home: Path)
 
 def test_signals_that_are_ignored_or_blocked_are_the_commands_alone(bench: Bench, home: Path) -> None:
     """As a daemon may start it: twins are made and scripts run all the same, and COMMAND finds what it was given."""
-    tells = "print(*(line.strip() for line in open('/proc/self/status') if line[:6] in ('SigBlk', 'SigIgn')), flush=True)\n"
+    tells = "print(*(row.strip() for row in open('/proc/self/status') if row[:6] in ('SigBlk', 'SigIgn')), flush=True)\n"
     script(home, "tells.py", tells)
     probes = home / "probes.toml"
     probes.write_text(f'analyze_hook = "tells.py"\n{TICKETS.read_text()}')
     begin = (
         "import os, signal, sys\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
-        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGTERM})\nos.execv(sys.argv[1], sys.argv[1:])"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGTERM})\n"
+        "os.execv(sys.argv[1], sys.argv[1:])"
     )
     command = (sys.executable, "-c", f"import os\n{tells}os.execv({str(bench.host)!r}, ['host', 'plain'])")
     run = (sys.executable, "-m", "neutrino.cli.run", "-q", *EMBEDDED, "-p", str(probes))
