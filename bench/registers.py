@@ -1,0 +1,249 @@
+"""Registers and machine instructions that each shipped probe adds: ``python -m bench.registers record`` and ``judge``.
+
+Twins are made as for a GPU, by ``ptxas``, of the kernels of ``tests/kernels``, of those that nvcc compiles from the
+bench's own programs, and of a sample of the Triton corpus where it is there. A few kernels are probed by hand, too
+(``bench/hand``), for the same figures. Judged are the light probes: they keep little from a kernel's entry to its end,
+and at each site add a constant or nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from bench.programs import find_cuda_tool
+from bench.tree import tree_hash
+from bench.verdicts import Verdict, table
+from neutrino.entry import read_entry
+from neutrino.fatbin.cubin import read_cubin
+from neutrino.patch import patch_image
+from neutrino.probing.layout import Reason
+from neutrino.probing.selection import Selection
+from neutrino.probing.toml import load_probes
+from neutrino.ptx.module import parse
+from neutrino.resources import shipped_probes
+from neutrino.toolchain import Assembler, find_assembler
+
+Json = Any
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results" / "registers.json"
+FIXTURES = ROOT / "tests" / "fixtures" / "kernels"
+HAND = ROOT / "bench" / "hand"
+PROGRAMS = ("counted", "half", "histogram", "matmul", "reduction", "shapes", "softmax", "vecadd")
+CORPUS = 24
+"""Files of the Triton corpus, spread over it."""
+
+LIGHT: Mapping[str, str] = {
+    "block_sched": "one clock is kept",
+    "gmem_bytes": "a sum for each kind of access that there is, constants added",
+    "tensorop": "a sum for the one type that a kernel multiplies, and one for its shape",
+}
+"""Probes that the bound holds for, and why they are light. The others keep a sum for each of many classes, compute at
+each site, or store a record there."""
+MOST_REGISTERS = 3.0
+"""In the mean over the kernels that such a probe changes."""
+COLUMNS = (
+    "file",
+    "kernel",
+    "reason",
+    "registers",
+    "with",
+    "spilled",
+    "spilled_with",
+    "instructions",
+    "instructions_with",
+)
+
+_INSTRUCTION = 16
+_NOP = 0x918
+_WORD = 12
+
+
+def instructions(code: bytes) -> int:
+    """Machine instructions of a kernel, without the padding behind it: sm_75 and newer."""
+    words = [
+        int.from_bytes(code[at : at + 8], "little") & ((1 << _WORD) - 1) for at in range(0, len(code), _INSTRUCTION)
+    ]
+    while words and words[-1] == _NOP:
+        words.pop()
+    return len(words)
+
+
+def sources(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """Where from, file, text. folder: for what nvcc makes."""
+    for path in sorted(FIXTURES.rglob("*.ptx")):
+        yield "fixtures", f"{path.parent.name}/{path.name}", path.read_bytes().decode("latin-1")
+    try:
+        nvcc = find_cuda_tool("nvcc")
+    except FileNotFoundError:
+        return
+    for name in PROGRAMS:
+        target = folder / f"{name}.ptx"
+        source = ROOT / "bench" / "workloads" / f"{name}.cu"
+        subprocess.run([str(nvcc), "-O3", "-std=c++17", "-arch=compute_90a", "-ptx", "-o", str(target), str(source)],
+                       check=True, capture_output=True, timeout=300)  # fmt: skip
+        yield "nvcc", f"{name}.ptx", target.read_text()
+    corpus = sorted((ROOT / ".corpus" / "triton").glob("*.sm_[89]*.ptx"))
+    for path in corpus[:: max(1, len(corpus) // CORPUS)]:
+        yield "triton", path.name, path.read_bytes().decode("latin-1")
+
+
+def _arch(text: str) -> str:
+    match = re.match(r"sm_(\d+)", parse(text).target)
+    return f"sm_{max(int(match[1]), 75)}" if match else "sm_90"
+
+
+def examine(file: str, text: str, probes: Sequence[str], assembler: Assembler) -> dict[str, list[Json]]:
+    """Rows of COLUMNS by probe, for kernels that the probe changes: those that it has a site in."""
+    arch = _arch(text)
+    target = parse(text).target
+    original = read_cubin(assembler.assemble(text, target if target[-1] in "af" else arch).cubin, file).kernels
+    found: dict[str, list[Json]] = {}
+    for probe in probes:
+        loaded = load_probes([probe])
+        image = text.encode("latin-1") + b"\0"
+        data = patch_image(image, loaded, arch, selection=Selection((), ()), assembler=assembler, key=bytes(32))
+        entry = read_entry(data, file)
+        twins = [read_cubin(image, file).kernels for image in entry.images]
+        rows = found.setdefault(probe, [])
+        for kernel in entry.kernels:
+            if kernel.reason is not Reason.PROBED:
+                if kernel.reason is not Reason.NO_SITE:
+                    rows.append([file, kernel.name, kernel.reason.word, *[None] * (len(COLUMNS) - 3)])
+                continue
+            manifest = json.loads(kernel.files["manifest.json"])
+            if not _changes(loaded.source, manifest["sites"]):
+                continue
+            spills = [sum(manifest["spills"][side].values()) for side in ("original", "twin")]
+            rows.append([
+                file, kernel.name, "probed", manifest["registers"]["original"], manifest["registers"]["twin"], *spills,
+                instructions(original[kernel.name].code), instructions(twins[kernel.image][kernel.twin].code),
+            ])  # fmt: skip
+    return found
+
+
+def _changes(source: str, sites: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether there is more than the ends, where sums without a site are known to be nothing."""
+    return 'type = "sum"' not in source or any(site.get("instruction") for site in sites)
+
+
+def by_hand(assembler: Assembler) -> list[Json]:
+    """Kernel, probe, then registers, bytes spilled and instructions of the original, of the twin, of the hand's."""
+    rows: list[Json] = []
+    texts = {path: path.read_text() for path in sorted(FIXTURES.glob("clang/*.ptx"))}
+    for path in sorted(HAND.glob("*.ptx")):
+        kernel, probe = path.stem.split(".")
+        file, text = next((file, text) for file, text in texts.items() if f".entry {kernel}(" in text)
+        (row,) = [row for row in examine(file.name, text, [probe], assembler)[probe] if row[1] == kernel]
+        made = assembler.assemble(path.read_text(), _arch(path.read_text()))
+        (own,) = read_cubin(made.cubin, path.name).kernels.values()
+        resources = made.resources[kernel]
+        spilled = resources.spill_stores + resources.spill_loads
+        rows.append([kernel, probe, [row[3], row[5], row[7]], [row[4], row[6], row[8]],
+                     [own.registers, spilled, instructions(own.code)]])  # fmt: skip
+    return rows
+
+
+def record(out: Path, jobs: int) -> Json:
+    """Everything, written to ``out``. Raises ToolMissingError without a ptxas."""
+    assembler = find_assembler()
+    probes = sorted(shipped_probes())
+    rows: dict[str, list[Json]] = {probe: [] for probe in probes}
+    counts: dict[str, int] = {}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+        every = list(sources(Path(folder)))
+        for (origin, _, _), found in zip(
+            every, pool.map(lambda entry: examine(entry[1], entry[2], probes, assembler), every), strict=True
+        ):
+            counts[origin] = counts.get(origin, 0) + 1
+            for probe, kept in found.items():
+                rows[probe] += [[origin, *row] for row in kept]
+    result = {
+        "assembler": assembler.name, "tree": tree_hash(ROOT), "machine": platform.machine(), "files": counts,
+        "columns": ["source", *COLUMNS], "probes": rows, "hand": by_hand(assembler),
+    }  # fmt: skip
+    out.write_text(json.dumps(result, separators=(",", ":")).replace('["fixtures"', '\n["fixtures"') + "\n")
+    return result
+
+
+def figures(result: Json) -> dict[str, dict[str, float]]:
+    """By probe: kernels, registers and instructions added in the mean and at most, kernels that spill more."""
+    found = {}
+    for probe, rows in result["probes"].items():
+        good = [dict(zip(result["columns"], row, strict=True)) for row in rows if row[3] == "probed"]
+        registers = [row["with"] - row["registers"] for row in good]
+        added = [row["instructions_with"] - row["instructions"] for row in good]
+        found[probe] = {
+            "kernels": len(good),
+            "not_probed": len(rows) - len(good),
+            "registers": fmean(registers) if good else 0.0,
+            "most_registers": max(registers, default=0),
+            "instructions": fmean(added) if good else 0.0,
+            "most_instructions": max(added, default=0),
+            "spill": sum(row["spilled_with"] > row["spilled"] for row in good),
+        }
+    return found
+
+
+def judge(result: Json) -> list[Verdict]:
+    """The bounds of the light probes, and that no probe makes a kernel spill that did not."""
+    found = []
+    for probe, figure in figures(result).items():
+        words = (
+            f"{figure['kernels']} kernels: registers +{figure['registers']:.2f}, at most {figure['most_registers']:+}; "
+            f"instructions +{figure['instructions']:.1f}; {figure['spill']} spill more"
+        )
+        good = figure["kernels"] >= 1 and figure["spill"] == 0
+        if probe in LIGHT:
+            good = good and figure["registers"] <= MOST_REGISTERS
+        found.append(Verdict(f"{probe}{' (light)' if probe in LIGHT else ''}", good, words))
+    missing = [source for source in ("fixtures", "nvcc", "triton") if not result["files"].get(source)]
+    found.append(Verdict("kernels", not missing, f"files {result['files']}" + (f", no {missing}" if missing else "")))
+    return found
+
+
+def page(result: Json) -> str:
+    """The tables of bench/README.md."""
+    lines = [
+        "| probe | kernels | registers, mean | at most | instructions, mean | at most | spill more |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for probe, figure in figures(result).items():
+        lines.append(
+            f"| `{probe}`{', light' if probe in LIGHT else ''} | {figure['kernels']} | {figure['registers']:+.2f} | "
+            f"{figure['most_registers']:+} | {figure['instructions']:+.1f} | {figure['most_instructions']:+} | "
+            f"{figure['spill']} |"
+        )
+    lines += ["", "| kernel | probe | as it is | by Neutrino | by hand |", "| --- | --- | ---: | ---: | ---: |"]
+    for kernel, probe, *sides in result["hand"]:
+        words = [f"{registers} registers, {count} instructions" for registers, _, count in sides]
+        lines.append(f"| `{kernel}` | `{probe}` | {' | '.join(words)} |")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above."""
+    parser = argparse.ArgumentParser(prog="bench.registers", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("mode", choices=("record", "judge", "page"))
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args(arguments)
+    result = record(options.out, options.jobs) if options.mode == "record" else json.loads(options.out.read_text())
+    judged = judge(result)
+    print(page(result) if options.mode == "page" else table(judged))
+    return 0 if all(verdict.good for verdict in judged) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
