@@ -53,8 +53,11 @@ def join(parts: Sequence[Judged]) -> tuple[dict[str, KernelEntry], tuple[bytes, 
     image = 0
     for made, own in parts:
         for name, entry in made.items():
-            probed = entry.reason is Reason.PROBED
-            entries[name] = replace(entry, image=image, capped=len(images) if entry.capped else 0) if probed else entry
+            if entry.reason is Reason.PROBED:
+                entry = replace(
+                    entry, image=len(images) if entry.image else image, capped=len(images) if entry.capped else 0
+                )
+            entries[name] = entry
         image += bool(own)
         images += own[1:]
     return entries, tuple(images)

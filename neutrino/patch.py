@@ -112,6 +112,8 @@ class Twins:
     """What is made of one image for one device. kernels: all of the image's, with their reasons.
 
     images: those of the twins, then those of twins under a register cap: what the driver is given, as in an entry.
+    A twin that would take more of the register file than its original is there under a cap alone where that spills no
+    more than the original, else both ways.
     """
 
     kernels: tuple[KernelEntry, ...]
@@ -527,15 +529,20 @@ class _Attempt:
         verdicts = {twin.name: self._judge(twin, original, built, warned) for twin in twins}
         good = [twin for twin in twins if verdicts[twin.name] is None]
         capped = self._cap(good, original, built)
-        entries = {}
-        for twin in twins:
-            verdict = verdicts[twin.name]
-            entries[twin.name] = (
-                self._probed(twin, original, built, capped) if verdict is None else KernelEntry(twin.name, *verdict)
-            )
+        entries = {twin.name: KernelEntry(twin.name, *verdict) for twin in twins if (verdict := verdicts[twin.name])}
+        # A cap that costs nothing is no second choice: the twin takes no more of the register file than the original.
+        free = [twin for twin in good if _spills_no_more(capped, twin, original)]
+        images = (capped.image,) if len(free) == len(good) else (built.image, capped.image)
+        for twin in good:
+            if twin in free:
+                entry = replace(self._probed(twin, original, capped, _Built()), image=len(images) - 1)
+            else:
+                entry = self._probed(twin, original, built, capped)
+            entries[twin.name] = entry
         if not good:
             return entries, ()
-        return entries, (built.image, capped.image) if capped.kernels else (built.image,)
+        ordered = {twin.name: entries[twin.name] for twin in twins}
+        return ordered, images if capped.kernels else (built.image,)
 
     def _without_refused(self) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
         """Again without those whose own text is refused by itself: one variant must not take the others with it."""
@@ -747,6 +754,14 @@ class _Attempt:
             "assembler": self._assembly.name,
         }  # fmt: skip
         return _probed(twin, manifest, capped=under_cap is not None)
+
+
+def _spills_no_more(capped: _Built, twin: TwinKernel, original: _Original) -> bool:
+    """Whether the twin under a register cap is there, and spills no more than the original."""
+    if twin.twin_name not in capped.kernels:
+        return False
+    own, others = _spills(capped.resources[twin.twin_name]), _spills(original.resources[twin.name])
+    return all(own[kind] <= others[kind] for kind in others)
 
 
 def _manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Emit) -> dict[str, Any]:

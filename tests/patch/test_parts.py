@@ -144,6 +144,16 @@ def test_images_of_parts_as_those_of_one_whole() -> None:
     }  # fmt: skip
 
 
+def test_twins_that_are_under_a_cap_alone() -> None:
+    one = entries("a", "b")
+    one["b"] = replace(one["b"], image=1)
+    joined, images = join([(one, (b"a", b"b capped")), (entries("c"), (b"c capped",)), (entries("d"), (b"d",))])
+    assert images == (b"a", b"c capped", b"d", b"b capped")
+    assert {name: (entry.image, entry.capped) for name, entry in joined.items()} == {
+        "a": (0, 0), "b": (3, 0), "c": (1, 0), "d": (2, 0),
+    }  # fmt: skip
+
+
 def test_one_part_is_as_it_was() -> None:
     made: Judged = (entries("a", "b", capped=["b"]), (b"ab", b"b capped"))
     assert join([made]) == made

@@ -268,25 +268,40 @@ def wide(values: int) -> str:
     )
 
 
-def test_more_registers_get_a_second_image_under_the_originals_cap(assembler):
-    def units(registers: int) -> int:
-        return -(-registers // 8)
+def units(registers: int) -> int:
+    """Registers come in units of 8."""
+    return -(-registers // 8)
 
+
+def test_more_registers_get_a_second_image_under_the_originals_cap_where_that_spills(assembler):
     seen = set()
-    # Registers come in units of 8, so only some of these grow by a unit.
+    # Only some of these grow by a unit.
     for values in range(28, 44):
         entry = patched(fatbin(assembler, wide(values)), assembler, "block_sched")
         kernel = entry.kernels[0]
-        registers = json.loads(kernel.files["manifest.json"])["registers"]
+        manifest = json.loads(kernel.files["manifest.json"])
+        registers = manifest["registers"]
         assert kernel.capped == (len(entry.images) == 2) == (registers["capped"] is not None)
         seen.add(kernel.capped)
         if kernel.capped:
             capped = read_cubin(entry.images[1], "capped").kernels[kernel.twin]
             assert capped.registers == registers["capped"]
             assert units(registers["capped"]) <= units(registers["original"]) < units(registers["twin"])
+            assert manifest["spills"]["capped"]["stores"] > manifest["spills"]["original"]["stores"]
         else:
             assert units(registers["twin"]) <= units(registers["original"])
     assert seen == {True, False}
+
+
+def test_a_cap_that_spills_nothing_is_the_twins_own(assembler, monkeypatch):
+    """As if nothing above had spilled: one image, the one under the cap, and its figures."""
+    monkeypatch.setattr("neutrino.patch._spills_no_more", lambda capped, twin, _: twin.twin_name in capped.kernels)
+    entry = patched(fatbin(assembler, wide(34)), assembler, "block_sched")
+    (kernel,) = entry.kernels
+    registers = json.loads(kernel.files["manifest.json"])["registers"]
+    assert (len(entry.images), kernel.image, kernel.capped, registers["capped"]) == (1, 0, 0, None)
+    assert read_cubin(entry.images[0], "twin").kernels[kernel.twin].registers == registers["twin"]
+    assert units(registers["twin"]) == units(registers["original"])
 
 
 class Faulty(Assembler):
