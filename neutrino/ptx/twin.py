@@ -266,6 +266,26 @@ def _register_of(guard: str) -> str:
     return guard.strip("@! \t\r\n")
 
 
+def _check_constant_space(callee: Callee) -> None:
+    """Refuse code that takes addresses in the constant space from elsewhere: what the twin names there lies in global
+    memory. Raises UnsupportedError."""
+    function, code = callee.function, callee.module.code
+    if function.parameters and _CONST_POINTER.search(code, *function.parameters):
+        raise UnsupportedError(
+            f"{function.name} takes a pointer into the constant space, beside constant variables that move"
+        )
+    if any(variable.space == "const" for variable in callee.variables):
+        return
+    for pattern in (_LOAD_CONST, _TO_CONST, _ASKS_CONST):
+        found = pattern.search(code, callee.body.start, callee.body.end)
+        if found is not None:
+            shown = " ".join(code[found.start() : code.find(";", found.start())].split())
+            raise UnsupportedError(
+                f"line {callee.module.line(found.start())}: {shown!r} in {function.name} may be about a constant "
+                "variable that it does not name, which lies elsewhere for the twin"
+            )
+
+
 def _white_space(module: Module) -> list[str]:
     return [space for space in " \t\n\r\v\f" if space in module.code]
 
@@ -563,6 +583,9 @@ class _KernelProber:
         order = {variable.name: index for index, variable in enumerate(needs.by_address)}
         for body in bodies:
             body._pass_by_address(order)
+        if any(variable.space == "const" for variable in needs.by_address):
+            for callee in (self.callee, *needs.functions):
+                _check_constant_space(callee)
         for body in bodies:
             body.points_to_constants = any(other.points_to_constants for other in bodies)
             body._note_snippets()
@@ -781,8 +804,6 @@ class _KernelProber:
             raise UnsupportedError(
                 "it asks for the constant space (isspacep.const) and uses constant variables"
             )
-        if self.entry.parameters and _CONST_POINTER.search(self.code, *self.entry.parameters):
-            raise UnsupportedError("it takes a pointer into the constant space and uses constant variables")
         for pattern in (_LOAD_CONST, _TO_CONST):
             for match in pattern.finditer(self.code, self.body.start, self.body.end):
                 if match.groupdict().get("bank"):

@@ -189,3 +189,17 @@ def test_arithmetic_of_functions(probe_set, tools, tmp_path):
     made = arithmetic(twins.render(), "sm_90", tmp_path)["k__neutrino"]
     assert original == {"FFMA": 1}
     assert compare(original, made, twin.own_arithmetic) is None
+
+
+@pytest.mark.parametrize(("function", "call", "shown"), [
+    (".func (.reg .b64 o) f { mov.u64 o, c; ret; }", "call (%rd5), f; ld.const.u32 %r5, [%rd5];",
+     "'ld.const.u32 %r5, [%rd5]' in k"),
+    (".func (.reg .b32 o) f (.reg .b64 a) { .reg .b64 t; cvta.to.const.u64 t, a; ld.const.u32 o, [t]; ret; }",
+     "mov.u64 %rd5, c; cvta.const.u64 %rd6, %rd5; call (%r5), f, (%rd6);", "'ld.const.u32 o, [t]' in f"),
+    (".func (.reg .pred o) f (.reg .b64 a) { isspacep.const o, a; ret; }",
+     "mov.u64 %rd5, c; cvta.const.u64 %rd6, %rd5; call (%p5), f, (%rd6);", "'isspacep.const o, a' in f"),
+])  # fmt: skip
+def test_addresses_of_constants_that_cross_a_call_are_refused(function, call, shown, probe_set):
+    text = kernel(f"{call} ld.global.u32 %r3, [%rd1]; ret;", before=f".const .align 4 .u32 c[4];\n{function}")
+    (skip,) = probe_module(parse(text), probe_set(LOADS)).skipped
+    assert f"{shown} may be about a constant variable" in skip.detail
