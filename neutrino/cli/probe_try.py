@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from neutrino.tracing import MapView
 
 _SHOWN_ELEMENTS = 6
+_BESIDE = 5
+"""So many sums stand side by side."""
 _PATIENCE = 2.0
 """Seconds after which a person at a terminal is told what is going on."""
 
@@ -307,6 +309,9 @@ def _print_map(console: Console, view: MapView, rows: int) -> None:
     console.print(f"  {view.map.name}: {what}{dropped}")
     if not count:
         return
+    if _is_sum(view) and len(columns) > _BESIDE:
+        _print_sums(console, {name: column[0] for name, column in columns.items()})
+        return
     table = _table()
     for name in columns:
         table.add_column(f"    {name}" if not table.columns else name, justify="right", overflow="fold")
@@ -316,6 +321,22 @@ def _print_map(console: Console, view: MapView, rows: int) -> None:
         console.print(table)
     if count > rows:
         console.print(f"    … {count - rows:,} more (--rows)")
+
+
+def _print_sums(console: Console, sums: dict[str, Any]) -> None:
+    """Many sums, one below the other; those that are nothing together."""
+    table = _table()
+    table.add_column("")
+    table.add_column("", justify="right")
+    for name, value in sums.items():
+        if value:
+            table.add_row(f"    {name}", _number(value))
+    if table.row_count:
+        table.show_header = False
+        console.print(table)
+    zeros = ", ".join(name for name, value in sums.items() if not value)
+    if zeros:
+        console.print(f"    0: {zeros}")
 
 
 def _columns(view: MapView) -> dict[str, list[Any]]:
