@@ -14,7 +14,7 @@ from neutrino.cli.streams import Painter, has_colours, visible, width_of
 if TYPE_CHECKING:
     from neutrino.errors import Diagnostic
 
-_WORD = re.compile(r"[%@!.]?[\w$][\w$.:]*|\"[^\"]*\"|'[^']*'")
+_WORD = re.compile(r"[%@!.+-]?[\w$][\w$.:]*|\"[^\"]*\"|'[^']*'")
 _TAB = "    "
 _WIDTH = 160
 """Columns of a source line that are shown where there is no terminal to measure: hostile lines have no end."""

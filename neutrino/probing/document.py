@@ -27,6 +27,8 @@ MAX_KEY_PARTS = 32
 _COLON_KEY = re.compile(r"[{,]\s*(\"[^\"]*\"|[\w-]+)\s*$")
 _COLON_WORK = 1 << 24
 """Characters read again and again after a mended ``:``, which a file of the documents' form never reaches."""
+_SMART_QUOTE = re.compile("[\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb]")
+_OPEN_INLINE = re.compile(r"=\s*\{[^}\"]*(?:\"[^\"]*\"[^}\"]*)*$")
 _TOML_POSITION = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 _KEY_PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*"""
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:{_KEY_PART}){{{MAX_KEY_PARTS}}}", re.ASCII)
@@ -118,11 +120,16 @@ class Document:
         name = ".".join(path)
         self.report(self.key(*path), "missing-key", f"[{shown_key(name)[1:-1]}] has no {key}", f"write {example}")
 
-    def choice(self, path: KeyPath, value: object, known: Sequence[str], what: str, code: str) -> str | None:
-        """The value when it is one of the words known; else None, and a fault is noted."""
+    def choice(
+        self, path: KeyPath, value: object, known: Sequence[str], what: str, code: str, meant: str | None = None
+    ) -> str | None:
+        """The value when it is one of the words known; else None, and a fault is noted.
+
+        meant: the known word that another one stands for, where that is clear.
+        """
         if isinstance(value, str) and value in known:
             return value
-        guess = nearest(value, known) if isinstance(value, str) else None
+        guess = meant or (nearest(value, known) if isinstance(value, str) else None)
         hint = f'did you mean "{guess}"?' if guess else "use " + listed(known)
         self.report(self.value(*path), code, f"{what} is {shown(value)}", hint)
         return None
@@ -150,7 +157,7 @@ class Document:
                 if mended * len(self.source) < _COLON_WORK and self._mend_colon(offset):
                     mended += 1
                     continue
-                hint = "texts stand in quotes" if message.startswith("invalid value") else ""
+                hint = self._toml_hint(message, offset)
                 if self.source.startswith("\ufeff"):
                     offset, hint = 0, "the file begins with a byte order mark; save it without"
                 self._stop(offset, "not-toml", f"not TOML: {message}", hint)
@@ -167,6 +174,23 @@ class Document:
         if match and match.group(2):
             offset = self._starts[int(match.group(2)) - 1] + int(match.group(3)) - 1
         return message[:1].lower() + message[1:], offset
+
+    def _toml_hint(self, message: str, offset: int) -> str:
+        start = self._starts[self.span(offset).line - 1]
+        line = self.source[start : start + _LONG_MESSAGE].partition("\n")[0]
+        if _SMART_QUOTE.match(self.source, offset):
+            return "quotes are written \" or '"
+        if _OPEN_INLINE.search(line) and offset >= start + line.find("{"):
+            return "an inline table { … } stands in one line"
+        if message.startswith("invalid value"):
+            return "texts stand in quotes"
+        if message.startswith(("illegal character '\\n'", "unterminated string")):
+            return 'a text of several lines begins and ends with """'
+        if message.startswith("expected '='"):
+            return 'lines are key = value, or [table.NAME]'
+        if message.startswith(("cannot declare", "cannot overwrite", "duplicate inline")):
+            return "it stands twice: rename one of the two, or remove it"
+        return ""
 
     def _mend_colon(self, offset: int) -> bool:
         """``{ "start": "u64" }``, as the documents wrote inline tables: taken as ``=``, with one warning."""

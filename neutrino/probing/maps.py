@@ -17,8 +17,17 @@ MAX_CAP = 1 << 20
 SUM_TYPES = frozenset({ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64})
 """Types of fields that are added up."""
 
-_KEYS = ("type", "level", "size", "cap", "data")
+MAP_KEYS = ("type", "level", "size", "cap", "data")
+"""What stands in ``[map.NAME]``."""
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_MEANT = {
+    **{f"i{bits}": f"s{bits}" for bits in (8, 16, 32, 64)}, **{f"b{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
+    **{f"int{bits}": f"s{bits}" for bits in (8, 16, 32, 64)}, **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
+    "int": "s32", "uint": "u32", "unsigned": "u32", "long": "s64", "size": "u64", "ptr": "u64", "bool": "u8",
+    "char": "s8", "byte": "u8", "short": "s16", "float": "f32", "double": "f64", "float32": "f32", "float64": "f64",
+    "pred": "u32", "f16": "u16", "bf16": "u16", "half": "u16",
+}  # fmt: skip
+"""What other languages, and PTX, call the types of fields."""
 
 
 def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | None:
@@ -28,8 +37,8 @@ def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | N
     """
     path = ("map", name)
     for key in table:
-        if key not in _KEYS:
-            document.unknown_key((*path, key), _KEYS)
+        if key not in MAP_KEYS:
+            document.unknown_key((*path, key), MAP_KEYS)
     check_map_name(document, path, name)
     kinds = [kind.value for kind in MapKind]
     kind = document.choice((*path, "type"), table.get("type", "array"), kinds, "type of a map", "map-type")
@@ -47,7 +56,7 @@ def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | N
 def check_map_name(document: Document, path: KeyPath, name: str) -> None:
     """Note it when a map cannot have this name."""
     if not _NAME.fullmatch(name) or len(name) > MAX_MAP_NAME:
-        hint = f"up to {MAX_MAP_NAME} letters, digits and underscores"
+        hint = f"up to {MAX_MAP_NAME} letters, digits and underscores, no digit first"
         document.report(document.key(*path), "map-name", f"map name {shown_key(name)}", hint)
 
 
@@ -97,10 +106,11 @@ def _fields(document: Document, path: KeyPath, table: Mapping[str, Any], kind: s
     fields = []
     for name, word in data.items():
         if not _NAME.fullmatch(name):
-            hint = "use letters, digits, underscores"
+            hint = "use letters, digits and underscores, no digit first"
             document.report(document.key(*path, name), "field-name", f"field name {shown_key(name)}", hint)
         what = f"type of field {shown_key(name)}"
-        chosen = document.choice((*path, name), word, types, what, "field-type")
+        meant = _MEANT.get(word.lower().removesuffix("_t")) if isinstance(word, str) else None
+        chosen = document.choice((*path, name), word, types, what, "field-type", meant)
         if chosen is None:
             continue
         scalar = ScalarType(chosen)

@@ -110,7 +110,8 @@ def split_statements(text: str) -> tuple[list[Statement], list[Fault]]:
             ends.append(len(piece))
         begin = 0
         for end in dict.fromkeys([*ends, len(piece)]):
-            if end < len(piece) or ends[-1:] == [end]:
+            # Comments of TOML are none here, which is said of them as statements.
+            if (end < len(piece) or ends[-1:] == [end]) and not piece[begin:end].lstrip().startswith("#"):
                 place = start + begin + len(piece[begin:end].rstrip())
                 faults.append(Fault(place, "no-semicolon", "no ';' after the statement", "end it with ';'"))
             part = piece[begin:end]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
 from neutrino.probing import older_dialect
 from neutrino.probing.document import MAX_SIZE, Document, KeyPath, shown, shown_key
-from neutrino.probing.maps import read_level, read_map
+from neutrino.probing.maps import MAP_KEYS, read_level, read_map
 from neutrino.probing.merging import merge
 from neutrino.probing.model import Lanes, Level, Map, Pattern, Probe, ProbeSet, Register, Snippet, Subject, Tracepoint
 from neutrino.probing.nearest import nearest
@@ -75,7 +75,10 @@ def load_probe_file(path: str | Path) -> ProbeSet:
         column = error.start - (before.rfind(b"\n") + 1) + 1
         message = f"byte {data[error.start]:#04x} is not UTF-8, as TOML must be"
         line = before.count(b"\n") + 1
-        raise ProbeError([Diagnostic(str(path), line, column, "", message, code="not-utf-8")]) from error
+        hint = "save it as UTF-8"
+        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+            hint += ", not as UTF-16"
+        raise ProbeError([Diagnostic(str(path), line, column, "", message, hint, code="not-utf-8")]) from error
     return read_probes(str(path), text)
 
 
@@ -201,7 +204,8 @@ class _Reader:
             if _is_file(found):
                 scripts.append(str(found))
             else:
-                message = f"{key} {shown(script)} is not there, and is not run"
+                is_there = "is no file" if _exists(found) else "is not there"
+                message = f"{key} {shown(script)} {is_there}, and is not run"
                 self._document.warn(place, "script-missing", message, "paths are relative to the probe file")
         return tuple(scripts)
 
@@ -214,7 +218,7 @@ class _Reader:
         for name, value in tables.items():
             if isinstance(value, dict):
                 yield name, value
-            elif name in older_dialect.KEYS:
+            elif name in older_dialect.KEYS or (key == "map" and name in MAP_KEYS):
                 hint = f"write [{key}.NAME]"
                 self._document.report(self._document.key(key, name), "not-a-table", f"[{key}] has no name", hint)
                 return
@@ -348,8 +352,10 @@ class _Reader:
             document.warn(document.key(*path, key), "pos", "'pos' is read as 'position'", "write position")
         text = table[key]
         if not isinstance(text, str):
-            message = f"position is {shown(text)}"
-            document.report(document.value(*path, key), "position", message, 'write a text such as "ld.global"')
+            hint = 'write a text such as "ld.global"'
+            if isinstance(text, list) and text and all(isinstance(part, str) for part in text):
+                hint = f"write {shown(' | '.join(text))}"
+            document.report(document.value(*path, key), "position", f"position is {shown(text)}", hint)
             return None
         tracepoint, faults = parse_tracepoint(text)
         for fault in faults:
@@ -396,6 +402,13 @@ _MOST_REGISTERS = 512
 
 def _line(entry: Map) -> tuple[int, int]:
     return entry.span.line, entry.span.column
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _is_file(path: Path) -> bool:

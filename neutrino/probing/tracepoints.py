@@ -34,6 +34,13 @@ _PREDICATED = "@"
 _LINES = re.compile(r"([^\s:|!]+):(\d+)(?:-(\d+))?", re.ASCII)
 _WORD = re.compile(r"\S+")
 _EXAMPLES = 'write "kernel", an opcode such as "ld.global", a class such as "memory", "func:NAME" or "file.cu:42"'
+OTHER_NAMES = {
+    "__syncthreads": "bar.sync | barrier.sync", "__syncwarp": "bar.warp.sync", "__threadfence": "membar | fence",
+    "__shfl_sync": "shfl.sync", "atomicadd": "atom.add | red.add", "ldg": "ld.global", "stg": "st.global",
+    "lds": "ld.shared", "sts": "st.shared", "ldl": "ld.local", "stl": "st.local", "ffma": "fma.rn.f32",
+    "imad": "mad.lo", "hmma": "mma", "hgmma": "wgmma.mma_async", "ldgsts": "cp.async",
+}  # fmt: skip
+"""CUDA C++'s and machine code's words, in lower case → what finds them in PTX."""
 _NARROWED_BY_NOTHING = {
     Subject.KERNEL: ("kernel", "the option -k selects kernels"),
     Subject.FUNCTION: ("a function", 'instructions in a function are "* func:NAME"'),
@@ -151,6 +158,9 @@ def _narrowed(pattern: Pattern, word: _Word) -> Pattern:
         return replace(pattern, lines=lines)
     if word.text.startswith("!"):
         raise _WrongError(word.start, f"'{word.text}' excludes no single modifier", 'write "!tensor !prefetch"')
+    if pattern.opcode and word.text[0] in "%[{":
+        hint = f'a pattern is the opcode alone: "{".".join(pattern.opcode)}"'
+        raise _WrongError(word.start, f"'{word.text}' does not narrow a pattern", hint)
     hint = 'join patterns by "|"; behind one stand "!modifier", "@", "func:NAME" or "file.cu:42"'
     raise _WrongError(word.start, f"'{word.text}' does not narrow a pattern", hint)
 
@@ -186,6 +196,14 @@ def _line(start: int, digits: str) -> int:
 def _hint(word: str) -> str:
     if "," in word:
         return 'join patterns by "|"'
+    if word.endswith(";"):
+        return "a pattern has no ';' at its end"
+    other = OTHER_NAMES.get(word.lower().partition(".")[0])
+    if other:
+        return f'PTX has it as "{other}"'
+    opcode = word.rstrip(".*")
+    if word.endswith("*") and _OPCODE.fullmatch(opcode):
+        return f'"{opcode}" finds it with all further modifiers'
     if _OPCODE.fullmatch(word.lower()):
         return f'PTX writes opcodes in lower case: "{word.lower()}"'
     if word.startswith("!"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from neutrino.ptx.opcodes import OPCODES
 from neutrino.ptx.snippet_forms import TYPE, forms
@@ -33,6 +34,8 @@ _WORDS = """
     gl L1 L2 range cvt 4d 5d b1024 mask
 """
 
+_BEFORE_TYPES = frozenset({"const", "global", "local", "param", "shared", "v2", "v4", "v8"})
+# Section 9.7.9: ld{.ss}{.vec}.type, and so in all.
 _SHAPE = re.compile(r"m\d+n\d+(?:k\d+)?|\d+x\d+b|\d+x\d+|32x32b|16x32bx2", re.ASCII)
 
 
@@ -52,3 +55,18 @@ MODIFIERS = _gathered()
 def is_modifier(word: str) -> bool:
     """Whether some instruction has it. Of qualified ones (``L2::128B``) nothing is said: they pass."""
     return "::" in word or word in MODIFIERS or bool(TYPE.fullmatch(word) or _SHAPE.fullmatch(word))
+
+
+def behind_type(opcode: Sequence[str]) -> int | None:
+    """The part that is a state space or a vector behind a type; no instruction has such a one. None without one."""
+    typed = False
+    for index, word in enumerate(opcode[1:], 1):
+        if typed and word in _BEFORE_TYPES:
+            return index
+        typed = typed or bool(TYPE.fullmatch(word))
+    return None
+
+
+def types_last(opcode: Sequence[str]) -> list[str]:
+    """The parts of an opcode with its types behind the others."""
+    return [opcode[0], *sorted(opcode[1:], key=lambda word: bool(TYPE.fullmatch(word)))]

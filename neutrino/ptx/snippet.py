@@ -14,7 +14,8 @@ from neutrino.errors import Diagnostic, ProbeError
 from neutrino.probing.model import CLASSES, Field, Instruction, Level, Pattern, Probe, ProbeSet, Register, Save, Span
 from neutrino.probing.nearest import nearest
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
-from neutrino.ptx.modifiers import MODIFIERS, is_modifier
+from neutrino.probing.tracepoints import OTHER_NAMES
+from neutrino.ptx.modifiers import MODIFIERS, behind_type, is_modifier, types_last
 from neutrino.ptx.opcodes import FIRST_PARTS, NO_AFTER
 from neutrino.ptx.snippet_faults import FAULTS
 from neutrino.ptx.snippet_forms import (
@@ -38,6 +39,13 @@ _LABEL = re.compile(r"[\w$%]+\s*:(?!:)", re.ASCII)
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]")
 _INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|0[0-7]*U?|[1-9]\d*U?)", re.ASCII)
 _FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LIKE_SAVE = re.compile(r"save\b\s*[\[({.]|\w+\.save\s*\(", re.IGNORECASE | re.ASCII)
+_INPUT = re.compile(r"IN\d+", re.ASCII)
+_FIRST_OF_CLASS = {
+    "memory": "ld", "load": "ld", "store": "st", "atomic": "atom", "barrier": "bar", "branch": "bra", "tensor": "mma",
+    "convert": "cvt", "special": "sin",
+}  # fmt: skip
+"""An opcode that a class has, for hints."""
 _MOST_DIGITS = 80
 """Of an integer; binary ones have 64. Python refuses to convert thousands."""
 _FAR = 64
@@ -138,7 +146,12 @@ class _Checker:
         if opcode not in FIRST_PARTS:
             guess = self._guess(opcode, [*FIRST_PARTS, *CLASSES])
             hint = "it begins with a PTX instruction, such as ld; the option -k selects kernels, func:NAME functions"
-            if guess:
+            if opcode in CLASSES:
+                of_one = ".".join((_FIRST_OF_CLASS[opcode], *pattern.opcode[1:]))
+                hint = f'a class has no modifiers: write "{opcode}", or an opcode such as "{of_one}"'
+            elif opcode in OTHER_NAMES:
+                hint = f'PTX has it as "{OTHER_NAMES[opcode]}"'
+            elif guess:
                 hint = f"did you mean '{guess}'?"
             self._report(self._place(pattern, probe), "unknown-opcode", f"PTX has no instruction '{opcode}'", hint)
         elif opcode in NO_AFTER and probe.after:
@@ -150,6 +163,16 @@ class _Checker:
             for word in pattern.opcode[1:]:
                 self._check_modifier(word, Span(place.line, place.column + at + 1), "the pattern finds nothing")
                 at += 1 + len(word)
+            self._check_order(pattern.opcode, place)
+
+    def _check_order(self, opcode: tuple[str, ...], span: Span) -> None:
+        """Warn where a state space or a vector stands behind a type: in every instruction it is the other way round."""
+        index = behind_type(opcode)
+        if index is not None:
+            column = span.column + sum(len(part) + 1 for part in opcode[:index])
+            hint = f'did you mean "{".".join(types_last(opcode))}"?'
+            message = f"no instruction of PTX has '{opcode[index]}' behind its type"
+            self._report(Span(span.line, column), "modifier-order", message, hint, "warning")
 
     def _check_modifier(self, word: str, span: Span, otherwise: str) -> None:
         if not is_modifier(word):
@@ -177,14 +200,19 @@ class _Checker:
             self._report(span, "label", "a label in a snippet", REASONS["leaves-snippet"])
             return
         match = _INSTRUCTION.fullmatch(text)
+        if _LIKE_SAVE.match(text):
+            self._report(span, "not-an-instruction", f"'{text}' is no instruction", "write 'SAVE [ MAP ] { %a, %b };'")
+            return
         bracket = re.search(r"[{}\[\]]", text)
         if bracket and (match is None or match["opcode"].partition(".")[0] not in {"SAVE", *FORBIDDEN}):
             hint = "vectors are taken apart with shifts" if bracket.group() in "{}" else REASONS["reads-memory"]
             self._report(self._locate(bracket.group(), span), "brackets", f"'{bracket.group()}' in a snippet", hint)
             return
         if match is None:
-            message = f"'{text}' is no instruction"
-            self._report(span, "not-an-instruction", message, "write 'opcode.type destination, sources;'")
+            hint = "write 'opcode.type destination, sources;'"
+            if text.startswith("#"):
+                hint = "comments of a snippet begin with //"
+            self._report(span, "not-an-instruction", f"'{text}' is no instruction", hint)
             return
         guard, opcode = match["guard"], match["opcode"]
         opcode_span = self._locate(opcode, span)
@@ -304,6 +332,8 @@ class _Checker:
         guess = self._guess(word, [*names, *others, *(HELPERS if read else ())])
         if not word.startswith("%"):
             hint = f"did you mean {guess}?" if guess else "registers begin with '%'"
+            if _INPUT.fullmatch(word):
+                hint = "inputs are IN1 to IN9"
             self._report(span, "not-an-operand", f"'{word}' is no operand", hint)
         else:
             kind = {"u8": "u16", "s8": "s16"}.get(wanted) or REGISTER_TYPES.get(wanted, wanted)
@@ -463,5 +493,8 @@ def _form_hint(name: str, modifiers: list[str]) -> str:
     """The forms of an opcode for the type at hand, else all of them."""
     wanted = modifiers[-1] if modifiers else ""
     rows = forms()[name]
+    for rounding in ("rn", "rni"):
+        if find_form(".".join((name, rounding, *modifiers))):
+            return f"floating-point instructions carry their rounding: {'.'.join((name, rounding, *modifiers))}"
     near = [row for row in rows if any(wanted in slot.rstrip("?").split("|") for slot in row.modifiers.split())]
     return "known: " + ", ".join(".".join((name, *row.modifiers.split())) for row in near or rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 FAULTS: dict[str, str] = {
     "unknown-opcode": "`position` begins with what is no PTX instruction",
     "unknown-modifier": "a warning: no instruction has this modifier, so that the pattern finds nothing",
+    "modifier-order": "a warning: a state space or a vector behind a type, so that the pattern finds nothing",
     "nothing-after": "an `after` where nothing can run, behind a branch or an end",
     "not-an-instruction": "a statement that is neither an instruction nor `.reg` nor `SAVE`",
     "label": "a label in a snippet",

@@ -97,6 +97,10 @@ def _lacks(row: Opcode, name: str, word: str) -> tuple[str, str, str] | None:
     if name.startswith("IN") and not row.variadic and int(name[2:]) > len(row.operands) - row.destinations:
         inputs = len(row.operands) - row.destinations
         return absent, f"{row.text} has no {name}", f"it has {inputs or 'no'} input{'s' if inputs != 1 else ''}"
+    if name.startswith("IN") and word != name and not row.variadic:
+        role = row.operands[row.destinations + int(name[2:]) - 1]
+        if role is Role.ADDRESS:
+            return absent, f"{row.text} has no {word}", f"{name} is its address, which has no elements"
     if name == "ADDR" and not {Role.ADDRESS, Role.OBJECT}.intersection(row.operands):
         return absent, f"{row.text} has no {name}", "it accesses no memory"
     if name == "BYTES" and row.measure not in _BYTES and Role.SIZE not in row.operands:

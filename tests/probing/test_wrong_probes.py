@@ -32,7 +32,7 @@ after = """
 WRONG = {
     # The document
     "not toml": ("platform = ¦cuda\n", "not TOML: invalid value", "texts stand in quotes"),
-    "key twice": ('platform = "cuda"\nplatform = "cuda"¦\n', "not TOML: cannot overwrite a value", ""),
+    "key twice": ('platform = "cuda"\nplatform = "cuda"¦\n', "cannot overwrite a value", "it stands twice"),
     "text without end": ('platform = "cuda¦', "not TOML: ", ""),
     "platform": (f'platform = ¦"hpi"\n{at_load("")}', 'platform "hpi" is not known', 'platform = "cuda"'),
     "platform by another name": (f'platform = ¦"rocm"\n{at_load("")}', 'platform "rocm" is not known', '"hip"'),
@@ -84,7 +84,27 @@ WRONG = {
         "a sum adds u32, s32, u64 or s64",
     ),
     "field type": (
-        at_load("").replace('"u64"', '¦"int"'), "type of field 'value' is \"int\"", 'use "u8", "s8"',
+        at_load("").replace('"u64"', '¦"text"'), "type of field 'value' is \"text\"", 'use "u8", "s8"',
+    ),
+    "field type of another language": (
+        at_load("").replace('"u64"', '¦"int64_t"'), "type of field 'value' is \"int64_t\"", 'did you mean "s64"?',
+    ),
+    "positions in a list": (
+        at_load("").replace('"ld.global"', '¦["ld.global", "st"]'), "position is an array", 'write "ld.global | st"',
+    ),
+    "quotes of a word processor": (
+        at_load("").replace('"array"', "¦“array”"), "not TOML: invalid value", "quotes are written",
+    ),
+    "inline table of two lines": (
+        at_load("").replace('"u64" }', '"u64",¦\n b = "u32" }'), "not TOML", "stands in one line",
+    ),
+    "pattern with a semicolon": (at_load("").replace('"ld.global"', '"¦ld.global;"'), "no pattern", "no ';'"),
+    "pattern with operands": (
+        at_load("").replace('"ld.global"', '"ld.global ¦[%rd1]"'), "does not narrow", "the opcode alone",
+    ),
+    "name of CUDA": (at_load("").replace('"ld.global"', '"¦__syncthreads"'), "is no pattern", "bar.sync"),
+    "map without a name, with its keys": (
+        at_load("").replace("[map.M]\ntype", "[map]\n¦type"), "[map] has no name", "write [map.NAME]",
     ),
     "no data": (
         at_load("").replace("[map.M]", "[¦map.M]").replace('data = { value = "u64" }', ""),

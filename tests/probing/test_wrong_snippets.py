@@ -10,7 +10,7 @@ import pytest
 
 from neutrino.errors import Diagnostic, ProbeError
 from neutrino.probing import load_probe_file
-from neutrino.ptx.modifiers import is_modifier
+from neutrino.ptx.modifiers import behind_type, is_modifier
 from neutrino.ptx.opcodes import FIRST_PARTS
 from neutrino.ptx.snippet import check_snippets
 from neutrino.ptx.snippet_faults import FAULTS
@@ -136,7 +136,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     ),
     "unknown form": (at_load("¦add.u46 %a, %a, 1;"), "unknown-form", "'add.u46' is not a form", "known: add."),
     "unrounded": (
-        at_load("¦add.f32 %f, %f, %f;"), "unknown-form", "'add.f32' is not a form", "add.rn|rz|rm|rp.ftz?.sat?.f32",
+        at_load("¦add.f32 %f, %f, %f;"), "unknown-form", "'add.f32' is not a form", "carry their rounding: add.rn.f32",
     ),
     "division": (at_load("¦div.rn.f32 %f, %f, %f;"), "unknown-form", "'div.rn.f32' is not a form", "known: div."),
     "empty modifier": (at_load("¦add..u64 %a, %a, 1;"), "unknown-form", "'add..u64' is not a form", ""),
@@ -209,7 +209,20 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     "lookup table of a helper": (at_load("lop3.b32 %n, %n, %n, %n, ¦OUT;"), "immediate-wanted", "OUT is not an", ""),
     # Helpers
     "misspelt helper": (at_load("mov.u64 %a, ¦ADR;"), "not-an-operand", "'ADR' is no operand", "did you mean ADDR?"),
-    "tenth input": (at_load("mov.u64 %a, ¦IN10;"), "not-an-operand", "'IN10' is no operand", "did you mean IN1?"),
+    "input of no number": (at_load("mov.u64 %a, ¦IN0;"), "not-an-operand", "'IN0' is no operand", "IN1 to IN9"),
+    "element of an address in brackets": (
+        at_load("mov.b32 %n, ¦IN1.y;", position="st.global.v4"), "operand-absent", "st has no IN1.y", "is its address",
+    ),
+    "other comment": (
+        at_load("mov.u32 %n, 1; ¦# one"), "not-an-instruction", "'# one' is no instruction", "begin with //",
+    ),
+    "save in small letters": (at_load("¦save [ M ] { %a };"), "not-an-instruction", "no instruction", "SAVE [ MAP ]"),
+    "save as a method": (at_load("¦M.save(%a);"), "not-an-instruction", "is no instruction", "SAVE [ MAP ]"),
+    "modifiers of a class": (
+        at_load("", position="¦store.global"), "unknown-opcode", "no instruction 'store'", '"st.global"',
+    ),
+    "machine code": (at_load("", position="¦ldg"), "unknown-opcode", "no instruction 'ldg'", '"ld.global"'),
+    "tenth input": (at_load("mov.u64 %a, ¦IN10;"), "not-an-operand", "'IN10' is no operand", "inputs are IN1 to IN9"),
     "fifth letter": (at_load("mov.u64 %a, ¦OUT.v;"), "not-an-operand", "'OUT.v' is no operand", ""),
     "element of an address": (at_load("mov.u64 %a, ¦ADDR.x;"), "not-an-operand", "'ADDR.x' is no operand", ""),
     "element out of range": (at_load("mov.u64 %a, ¦OUT.128;"), "operand-absent", "no operand has an element 128", ""),
@@ -358,6 +371,7 @@ DOUBTFUL = {
     "excluded": (at_load("", position="store !¦sharde"), "has the modifier 'sharde'", "did you mean 'shared'?"),
     "second pattern": (at_load("", position="ld.global | st.¦zzzzzzz"), "has the modifier 'zzzzzzz'", "finds nothing"),
     "excluded by no word": (at_load("", position="* !¦zzzzzzz"), "has the modifier 'zzzzzzz'", "excludes nothing"),
+    "other order": (at_load("", position="ld.f32.¦global"), "'global' behind its type", 'mean "ld.global.f32"?'),
 }
 
 
@@ -368,7 +382,9 @@ def test_modifiers_that_ptx_does_not_have_are_warned_about(tmp_path: Path, name:
     path = tmp_path / "probe.toml"
     path.write_text(before + after)
     (warning,) = check_snippets(load_probe_file(path))
-    assert (warning.severity, warning.code) == ("warning", "unknown-modifier")
+    assert (warning.severity, warning.code) == (
+        "warning", "modifier-order" if "behind" in message else "unknown-modifier",
+    )  # fmt: skip
     assert (warning.line, warning.column) == (before.count("\n") + 1, len(before) - before.rfind("\n"))
     assert message in warning.message
     assert hint in warning.hint
@@ -382,10 +398,11 @@ def test_every_modifier_of_the_tests_kernels_is_known() -> None:
     used = [parts for parts in (opcode.split(".") for opcode in opcodes) if parts[0] in FIRST_PARTS]
     assert len(used) > 500
     assert [parts for parts in used if not all(map(is_modifier, parts[1:]))] == []
+    assert [parts for parts in used if behind_type(parts) is not None] == []
 
 
 def test_every_code_is_provoked() -> None:
-    assert {code for _, code, _, _ in WRONG.values()} | {"unknown-modifier"} == set(FAULTS)
+    assert {code for _, code, _, _ in WRONG.values()} | {"unknown-modifier", "modifier-order"} == set(FAULTS)
 
 
 def test_the_documentation_lists_every_code() -> None:
@@ -400,7 +417,7 @@ RIGHT = {
     "lanes in fields": saves("%f, LANES, SITE, %d").replace('h = "u16"', 'h = "s64"'),
     "guards": at_load("@%p add.u64 %a, %a, 1;\n@!%q add.u64 %a, %a, 1;\n@ ! %p mov.u32 %n, 1;\n@PRED mov.u32 %n, 1;"),
     "selectors": at_load("selp.u64 %a, 1, 0, PRED;\nselp.u64 %a, 1, 0, !PRED;\nmov.pred %p, PRED;"),
-    "elements": at_load("mov.b32 %n, OUT.x;\nmov.b32 %n, OUT.127;\nmov.b32 %n, IN1.w;"),
+    "elements": at_load("mov.b32 %n, OUT.x;\nmov.b32 %n, OUT.127;\nmov.b32 %n, IN2.w;", position="mma"),
     "collectives": at_load(
         "match.any.sync.b32 %n, OUT, LANES;\nmatch.all.sync.b64 %n|%p, ADDR, LANES;\nvote.sync.any.pred %p, !%p, LANES;"
         "\nredux.sync.max.u32 %n, %n, LANES;\nshfl.sync.idx.b32 %n|%p, %n, 0, 31, LANES;\npopc.b32 %n, LANES;"
