@@ -1,0 +1,182 @@
+"""The bench that compares with Nsight Compute: its pages are read, its verdicts notice what is wrong, and the recorded
+run is judged again."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from bench import counted_ncu, counters_verdicts
+from bench.counted_groups import BY_NAME, GROUPS, machine_opcode, probe_text
+from neutrino.probing.toml import read_probes
+from neutrino.ptx.matching import Matcher
+from neutrino.ptx.opcodes import OPCODES
+from neutrino.ptx.snippet import check_snippets
+
+Json = Any
+
+# As ncu 2025.3.1 prints them on an H200; it prints the source page of each launch twice.
+_RAW = """==PROF== Connected to process 851 (/tmp/k)
+"ID","Kernel Name","Block Size","Grid Size","smsp__inst_executed.sum","sm__ops_path_tensor_src_fp8.sum","smsp__thread_inst_executed_pred_on.sum"
+"","","","","inst","","inst"
+"0","vadd","(256, 1, 1)","(1000, 1, 1)","159,964","n/a","4,862,900"
+"1","bank","(128, 1, 1)","(4, 1, 1)","480","0","15360"
+"""  # noqa: E501
+_TITLE = (
+    '"Address","Source","# Samples","Instructions Executed","Thread Instructions Executed",'
+    '"Predicated-On Thread Instructions Executed","Address Space","Access Operation","Access Size",'
+    '"L1 Wavefronts Shared","L1 Wavefronts Shared Ideal"'
+)
+_VADD = f""""Kernel Name","vadd"
+{_TITLE}
+"0x00","@P0   EXIT","0","8000","256000","100","-","-","-","0","0"
+"0x10","      LDG.E R3, desc[UR4][R2.64]","0","7997","255900","255900","Global","Load","32","0","0"
+"0x20","      IMAD.MOV.U32 R7, RZ, RZ, RZ","0","7997","255900","255900","-","-","-","0","0"
+"0x30","      NOP","0","0","0","0","-","-","-","0","0"
+"""
+_BANK = f""""Kernel Name","bank"
+{_TITLE}
+"0x40","      LDS R7, [R4]","0","16","512","512","Shared","Load","32","64","16"
+"0x50","      LDS.128 R8, [R4]","0","16","512","512","Shared","Load","128","96","64"
+"""
+
+
+def test_pages_are_read() -> None:
+    vadd, bank = counted_ncu.read(_RAW, _VADD + _VADD + _BANK + _BANK)
+    assert vadd.kernel == "vadd"
+    assert vadd.metrics["smsp__inst_executed"] == 159964
+    assert vadd.metrics["sm__ops_path_tensor_src_fp8"] is None
+    assert vadd.machine == {
+        "EXIT": [8000, 256000, 100], "LDG": [7997, 255900, 255900], "MOV": [7997, 255900, 255900],
+    }  # fmt: skip
+    assert vadd.accessed == {"LDG": 4 * 255900}
+    assert bank.shared == {"load": [16, 64, 16], "load_128": [16, 96, 64]}
+    assert bank.accessed == {}
+    once = counted_ncu.read(_RAW, _VADD + _BANK)
+    assert once == [vadd, bank]
+
+
+def test_pages_of_other_launches_are_refused() -> None:
+    with pytest.raises(ValueError, match="the pages differ"):
+        counted_ncu.read(_RAW, _VADD)
+    with pytest.raises(ValueError, match="no CSV"):
+        counted_ncu.read("==ERROR== no permission", _VADD)
+
+
+@pytest.mark.parametrize(
+    ("text", "opcode"),
+    [
+        ("@!UP0 UTMALDG.2D [UR8], [UR4]", "UTMALDG"),
+        ("IMAD.MOV.U32 R5, RZ, RZ, 0x7", "MOV"),
+        ("IMAD.WIDE R2, R9, 0x4, R2", "IMAD"),
+        ("HFMA2.MMA R7, -RZ, RZ, 0, 5.364418029785e-07", "MOV"),
+        ("HFMA2.MMA R7, R1, R2, R3", "HFMA2"),
+        ("FADD.FTZ R1, -R2, -RZ", "MOV"),
+        ("", ""),
+    ],
+)
+def test_machine_opcodes(text: str, opcode: str) -> None:
+    assert machine_opcode(text)[0] == opcode
+
+
+def test_no_instruction_is_in_two_groups() -> None:
+    probes = read_probes("groups.toml", probe_text())
+    check_snippets(probes)
+    assert Matcher(probes.probes)
+    machine = [opcode for group in GROUPS for opcode in group.machine]
+    assert len(machine) == len(set(machine))
+    patterns = {probe.name: probe.tracepoint for probe in probes.probes if probe.name in BY_NAME}
+    for kind in ("f32", "f64", "f16x2", "bf16", "u32", "s64", "b32", "pred"):
+        for row in OPCODES:
+            if row.section.startswith("9.7.5 "):
+                continue  # Sums of two types, of sm_100.
+            parts = [alternatives[0] for alternatives in row.name]
+            parts += [] if parts[-1] in {"f32", "f64", "f16", "bf16"} else [kind]
+            found = [name for name, tracepoint in patterns.items() if tracepoint.matches(parts, row.classes)]
+            assert len(found) <= 1, (parts, found)
+
+
+def _kernel(index: int, program: str) -> tuple[Json, dict[str, Json]]:
+    """A launch of 64 threads that load, multiply and end; the first ones also use matrices."""
+    groups = dict.fromkeys(BY_NAME, 0) | {"load_global": 128, "load_constant": 64, "single": 64, "end": 64}
+    machine = {"LDG": [4, 128, 128], "FFMA": [2, 64, 64], "EXIT": [2, 64, 64], "LDC": [2, 64, 64], "IADD3": [2, 64, 64]}
+    operations = dict.fromkeys(("f64", "tf32", "f16", "bf16", "f8", "f4", "i8", "i4", "b1"), 0)
+    metrics: dict[str, int | None] = {
+        "sm__sass_data_bytes_mem_global_op_ld": 512, "smsp__thread_inst_executed_pred_on": 384,
+        "sm__ops_path_tensor_src_fp8": None,
+    }  # fmt: skip
+    if index < 2:
+        name, opcode = (("mma", "HMMA"), ("wgmma", "HGMMA"))[index]
+        groups[name] = 64
+        machine[opcode] = [2, 64, 64]
+        operations["f16"] = metrics["sm__ops_path_tensor_src_fp16"] = 8192
+        metrics["smsp__thread_inst_executed_pred_on"] = 448
+    kernel = f"{program}_{index}"
+    row = {"kernel": kernel, "reason": "probed", "grid": [1, 1, 1], "block": [64, 1, 1]}
+    fields = {"all": sum(groups.values()), "load": 192, "store": 0, "atomic": 0, "barrier": 0, "branch": 64,
+              "tensor": groups["mma"] + groups["wgmma"], "convert": 0, "special": 0}  # fmt: skip
+    memory = {"load": 512, "store": 0, "atomic": 0, "async": 0, "uncounted": 0}
+    return {"kernel": kernel, "metrics": metrics, "machine": machine, "shared": {}, "accessed": {}}, {
+        "memory": {**row, "maps": {"GmemBytes": memory, "TensorOps": operations}},
+        "instructions": {**row, "maps": {"InstCount": fields}},
+        "groups": {**row, "maps": {"Groups": groups}},
+    }
+
+
+def _good() -> Json:
+    programs = {}
+    for name in ("counted", "counted_cutlass", "counted_triton"):
+        kernels = [_kernel(index, name) for index in range(4)]
+        runs = {run: {"outputs": {"x": "1"}, "launches": [rows[run] for _, rows in kernels]}
+                for run in counters_verdicts.RUNS}  # fmt: skip
+        programs[name] = {"outputs": {"x": "1"}, "ncu": [profile for profile, _ in kernels], **runs}
+    return {"programs": programs}
+
+
+def test_good_results_are_good() -> None:
+    judged = counters_verdicts.judge(_good())
+    assert [verdict for verdict in judged if not verdict.good] == []
+    lines = counters_verdicts.report(_good())
+    assert "integer                     0           64           64" in lines
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("counted", "outputs", "x"), "2"),
+        (("counted", "groups", "outputs", "x"), "2"),
+        (("counted_triton", "memory", "launches", 2, "reason"), "occupancy"),
+        (("counted_triton", "memory", "launches", 2, "kernel"), "another"),
+        (("counted", "ncu", 3, "metrics", "sm__sass_data_bytes_mem_global_op_ld"), 508),
+        (("counted", "ncu", 0, "metrics", "sm__ops_path_tensor_src_fp16"), 4096),
+        (("counted", "ncu", 1, "machine", "HGMMA"), [1, 32, 32]),
+        (("counted", "ncu", 2, "machine", "EXIT"), [2, 64, 63]),
+        (("counted", "instructions", "launches", 2, "maps", "InstCount", "all"), 319),
+        (("counted", "memory", "launches", 2, "maps"), {}),
+        (("counted", "groups", "launches", 2, "maps", "Groups", "end"), 65),
+    ],
+)
+def test_what_is_wrong_is_noticed(path: tuple[Any, ...], value: Json) -> None:
+    result = copy.deepcopy(_good())
+    place = result["programs"]
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    assert not all(verdict.good for verdict in counters_verdicts.judge(result))
+
+
+def test_too_few_kernels_are_noticed() -> None:
+    result = _good()
+    del result["programs"]["counted_cutlass"]
+    assert not all(verdict.good for verdict in counters_verdicts.judge(result))
+
+
+@pytest.mark.skipif(not counters_verdicts.RESULTS.exists(), reason="no run on a GPU has been recorded")
+def test_recorded_run() -> None:
+    result = json.loads(counters_verdicts.RESULTS.read_text())
+    assert "H200" in result["device"]
+    wrong = [verdict for verdict in counters_verdicts.judge(result) if not verdict.good]
+    assert wrong == []
