@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from neutrino.emulator import build
+from tests.once import SANITIZERS, once, stand_in
 
 HERE = Path(__file__).parent
 CSRC = Path(build.__file__).parent / "csrc"
@@ -31,8 +32,9 @@ class Bench:
 
     folder: Path
 
-    def build(self, flags: tuple[str, ...]) -> Bench:
-        build.build(self.folder, flags=flags)
+    def build(self, driver: Path, flags: tuple[str, ...]) -> Bench:
+        """driver: the folder of the stand-in."""
+        (self.folder / build.LIBRARY).symlink_to(driver / build.LIBRARY)
         for name in PROGRAMS:
             subprocess.run(
                 [
@@ -79,6 +81,12 @@ class Bench:
         )
 
 
+def sanitized_bench(factory: pytest.TempPathFactory, sanitizer: str) -> Bench:
+    driver = stand_in(factory, sanitizer)
+    flags = SANITIZERS[sanitizer]
+    return Bench(once(factory, f"embedded-{sanitizer}", lambda folder: Bench(folder).build(driver, flags)))
+
+
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return Bench(tmp_path_factory.mktemp("embedded")).build(("-O2",))
+    return sanitized_bench(tmp_path_factory, "plain")

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from neutrino.emulator import build
+from .conftest import HERE, Bench, sanitized_bench
 
-from .conftest import HERE, Bench
-
-FLAGS = {
-    "address": ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
-    "thread": ("-O1", "-fsanitize=thread"),
-}
 # Threads of queues, and what handles point at, live until the process ends, by design.
 OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0:exitcode=99",
@@ -42,17 +35,9 @@ PROGRAMS = (
 )
 
 
-@pytest.fixture(scope="module", params=sorted(FLAGS))
+@pytest.fixture(scope="module", params=["address", "thread"])
 def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    flags = FLAGS[request.param]
-    folder = tmp_path_factory.mktemp(request.param)
-    source = folder / "empty.c"
-    source.write_text("int main(void) { return 0; }\n")
-    command = [*build.compiler(), *flags, str(source), "-o", str(folder / "empty")]
-    built = subprocess.run(command, capture_output=True, check=False)
-    if built.returncode or subprocess.run([str(folder / "empty")], check=False).returncode:
-        pytest.skip(f"this compiler has no working -fsanitize={request.param}")
-    return Bench(folder).build(flags)
+    return sanitized_bench(tmp_path_factory, request.param)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

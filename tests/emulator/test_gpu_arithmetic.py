@@ -24,10 +24,10 @@ from bench import arithmetic
 from bench.arithmetic_forms import BLOCK, Form, Product
 from bench.arithmetic_operands import TUPLES, operands
 from bench.device import DriverError
-from neutrino.emulator.build import build
 from neutrino.emulator.device import Device
 from neutrino.errors import ToolMissingError
 from neutrino.toolchain import find_assembler, run_tool
+from tests.once import stand_in
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = {one.name: one for one in arithmetic.instructions()}
@@ -150,15 +150,14 @@ def test_the_assembler_takes_every_instruction(tmp_path: Path) -> None:
 # -- bench/arithmetic.py
 
 
-def test_recording_through_the_driver_api(tmp_path: Path) -> None:
+def test_recording_through_the_driver_api(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """All of it by the stand-in driver, and what is kept is what the judge above takes."""
-    driver = build(tmp_path / "lib")
     smi = tmp_path / "nvidia-smi"
     smi.write_text("#!/bin/sh\necho 'NVIDIA Stub, 1.2.3'\n")
     smi.chmod(0o755)
     environment = {
         **os.environ,
-        "LD_LIBRARY_PATH": str(driver.parent),
+        "LD_LIBRARY_PATH": str(stand_in(tmp_path_factory)),
         "NEUTRINO_EMBEDDED": f"python={sys.executable};root={ROOT}",
         "PATH": os.pathsep.join([str(tmp_path), os.environ["PATH"]]),
     }

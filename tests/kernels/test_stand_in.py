@@ -8,17 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from neutrino.emulator.build import build
+import pytest
+
 from tests.kernels.cases import cases
+from tests.once import stand_in
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_every_case_by_the_driver_api(tmp_path: Path) -> None:
-    driver = build(tmp_path / "lib")
+def test_every_case_by_the_driver_api(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     environment = {
         **os.environ,
-        "LD_LIBRARY_PATH": str(driver.parent),
+        "LD_LIBRARY_PATH": str(stand_in(tmp_path_factory)),
         "NEUTRINO_EMBEDDED": f"python={sys.executable};root={ROOT}",
     }
     command = [sys.executable, "-m", "bench.device", "run", "0", str(tmp_path / "rows")]

@@ -18,13 +18,13 @@ import pytest
 from neutrino import parts
 from neutrino.cache import Cache, image_key, run_key
 from neutrino.device_kind import DeviceKind
-from neutrino.emulator import build as emulator_build
 from neutrino.entry import KernelEntry, read_entry, write_entry
 from neutrino.loader import build, install
 from neutrino.patch import patch_image
 from neutrino.probing import Selection, load_probe_file
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import Map, ProbeSet
+from tests.once import SANITIZERS, once, stand_in
 
 HERE = Path(__file__).parent
 CSRC = Path(build.__file__).parent / "csrc"
@@ -42,11 +42,6 @@ PROGRAMS = {
     ),
     "random": ("random.c", "program.c"),
 }  # fmt: skip
-SANITIZERS = {
-    "plain": ("-O2",),
-    "address": ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
-    "thread": ("-O1", "-fsanitize=thread"),
-}
 _SANITIZER_OPTIONS = {
     # The drain thread and what it points at live until the process ends, by design.
     "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0:exitcode=99",
@@ -124,12 +119,12 @@ class Bench:
         """Tickets and Entered, as most tests use them."""
         return load_probe_file(TICKETS).maps
 
-    def build(self) -> Bench:
+    def build(self, driver: Path) -> Bench:
+        """driver: the folder of the stand-in."""
         flags = SANITIZERS[self.sanitizer]
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.driver.parent.symlink_to(driver)
         with ThreadPoolExecutor(2) as pool:
             jobs = [
-                pool.submit(emulator_build.build, self.driver.parent, flags=flags),
                 pool.submit(build.build, self.folder / "lib", flags=flags),
                 *(
                     pool.submit(
@@ -244,28 +239,20 @@ def write_immense(home: Path) -> None:
         cache.write(entry.key, write_entry(entry.key, maps, entry.kernels, entry.images))
 
 
-def _works(sanitizer: str, folder: Path) -> bool:
-    source = folder / "empty.c"
-    source.write_text("int main(void) { return 0; }\n")
-    command = [*build.compiler(), *SANITIZERS[sanitizer], str(source), "-o", str(folder / "empty")]
-    built = subprocess.run(command, capture_output=True, check=False)
-    return built.returncode == 0 and subprocess.run([str(folder / "empty")], check=False).returncode == 0
+def _bench(factory: pytest.TempPathFactory, sanitizer: str) -> Bench:
+    driver = stand_in(factory, sanitizer)
+    return Bench(once(factory, f"bench-{sanitizer}", lambda folder: Bench(folder, sanitizer).build(driver)), sanitizer)
 
 
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return Bench(tmp_path_factory.mktemp("bench"), "plain").build()
+    return _bench(tmp_path_factory, "plain")
 
 
 @pytest.fixture(scope="session", params=sorted(SANITIZERS))
-def any_bench(request: pytest.FixtureRequest, bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def any_bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """Without a sanitizer, under AddressSanitizer with UndefinedBehaviorSanitizer, under ThreadSanitizer."""
-    if request.param == "plain":
-        return bench
-    folder = tmp_path_factory.mktemp(request.param)
-    if not _works(request.param, folder):
-        pytest.skip(f"this compiler has no working -fsanitize={request.param}")
-    return Bench(folder, request.param).build()
+    return _bench(tmp_path_factory, request.param)
 
 
 class Reference:

@@ -16,8 +16,9 @@ from neutrino.entry import read_entry
 from neutrino.probing import load_probe_file
 from neutrino.probing.model import ProbeSet
 from neutrino.resources import tool_path
+from tests.once import SANITIZERS
 
-from .conftest import HERE, IMAGE, SANITIZERS, TICKETS, Bench, compile_c, entry_of
+from .conftest import HERE, IMAGE, TICKETS, Bench, compile_c, entry_of
 
 PROGRAMS = HERE / "programs"
 _FAR = "0x40000000"

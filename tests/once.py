@@ -1,0 +1,55 @@
+"""What costs much to build and what several folders of tests load: built once a run, whichever process asks first."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from neutrino.emulator import build as emulator_build
+
+SANITIZERS: Mapping[str, tuple[str, ...]] = {
+    "plain": ("-O2",),
+    "address": ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
+    "thread": ("-O1", "-fsanitize=thread"),
+}
+"""Flags of the compiler, by name."""
+
+
+def once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], object]) -> Path:
+    """The folder of that name, into which build wrote in this process or in another of this run."""
+    root = factory.getbasetemp()
+    # The processes of a run have their folders side by side.
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    folder, built = root / name, root / f"{name}.built"
+    with (root / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not built.exists():
+            folder.mkdir(exist_ok=True)
+            build(folder)
+            built.touch()
+    return folder
+
+
+def stand_in(factory: pytest.TempPathFactory, sanitizer: str = "plain") -> Path:
+    """The folder of the stand-in driver. Skips where the compiler has no such sanitizer that works."""
+
+    def build(folder: Path) -> None:
+        if sanitizer != "plain":
+            _require(sanitizer, folder)
+        emulator_build.build(folder, flags=SANITIZERS[sanitizer])
+
+    return once(factory, f"stand-in-{sanitizer}", build)
+
+
+def _require(sanitizer: str, folder: Path) -> None:
+    source = folder / "empty.c"
+    source.write_text("int main(void) { return 0; }\n")
+    command = [*emulator_build.compiler(), *SANITIZERS[sanitizer], str(source), "-o", str(folder / "empty")]
+    built = subprocess.run(command, capture_output=True, check=False)
+    if built.returncode or subprocess.run([str(folder / "empty")], check=False).returncode:
+        pytest.skip(f"this compiler has no working -fsanitize={sanitizer}")
