@@ -40,6 +40,8 @@ _LEAVES = st.one_of(
     _node("shared", d=_register, a=_register, slot=st.integers(0, 3), guard=_guard),
     _node("red", a=_register, guard=_guard),
     _node("call", d=_register, a=_register),
+    _node("work", which=st.integers(0, 2), d=_register, a=_register, form=st.sampled_from(("reg", "param", "braces")),
+          guard=_guard),
     _node("end", how=st.sampled_from(("ret", "exit")), guard=st.tuples(st.booleans(), _predicate)),
     _node("fma", d=_register, a=_register, guard=_guard),
 )  # fmt: skip
@@ -56,13 +58,19 @@ def _branches(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 _BODY = st.lists(st.recursive(_LEAVES, _branches, max_leaves=8), min_size=2, max_size=8)
+_CALLED = st.lists(st.recursive(_LEAVES, _branches, max_leaves=4), min_size=1, max_size=5)
 
 
 @dataclass
 class _Writer:
-    """Prints the nodes. depth: of loops, each with a counter of its own."""
+    """Prints the nodes. depth: of loops, each with a counter of its own. forms: of the functions that may be called.
+
+    own: the number of the function that is written, which may call itself; None of the kernel.
+    """
 
     separators: list[str]
+    forms: list[str] = field(default_factory=list)
+    own: int | None = None
     lines: list[str] = field(default_factory=list)
     labels: int = 0
     depth: int = 0
@@ -73,7 +81,7 @@ class _Writer:
 
     def label(self) -> str:
         self.labels += 1
-        return f"L{self.labels}"
+        return f"L{'' if self.own is None else f'{self.own}_'}{self.labels}"
 
     def nodes(self, nodes: list[tuple[str, dict[str, Any]]]) -> None:
         for kind, parts in nodes:
@@ -128,6 +136,37 @@ class _Writer:
     def write_call(self, d: int, a: int) -> None:
         self.put(f"call.uni (%r{d}), mixed, (%r{a});")
 
+    def write_work(self, which: int, d: int, a: int, form: str, guard: Any) -> None:
+        """Call a function; one that calls itself does so a few times."""
+        if which >= len(self.forms):
+            return self.write_call(d, a)
+        past = self.label()
+        if which == self.own:
+            self.put("setp.lt.s32 %p4, %r35, 1;")
+            self.put(f"@%p4 bra {past};")
+        self.put(f"sub.s32 %r30, {'%r35' if which == self.own else '2'}, {1 if which == self.own else 0};")
+        given = ("%rd1", "%rd2", "%rd3", "%r31", f"%r{a}", "%r30")
+        if self.forms[which] == "reg":
+            self.put(f"{_guarded(guard)}call (%r{d}), work{which}, ({', '.join(given)});")
+        else:
+            self.put("{")
+            for number, name in enumerate(given):
+                self.put(f".param .b{64 if number < 3 else 32} given{number};")
+                self.put(f"st.param.b{64 if number < 3 else 32} [given{number}], {name};")
+            self.put(".param .align 4 .b8 back[8];")
+            self.put(f"{_guarded(guard)}call (back), work{which}, ({', '.join(f'given{n}' for n in range(6))});")
+            # What comes of a call that is not made nobody knows.
+            taken = f"{_guarded(guard)}mov.b32 %r{d}, %r29;"
+            self.put("ld.param.b32 %r29, [back+4];")
+            if form == "braces":
+                self.put(taken)
+            self.put("}")
+            if form != "braces":
+                self.put(taken)
+        if which == self.own:
+            self.put(f"{past}:")
+        return None
+
     def write_end(self, how: str, guard: tuple[bool, int]) -> None:
         self.put(f"{_guarded(guard)}{how};")
 
@@ -181,6 +220,38 @@ def _guarded(guard: tuple[bool, int] | None) -> str:
     return "" if guard is None else f"@{'!' if guard[0] else ''}%p{guard[1]} "
 
 
+_GIVEN = (
+    ("b64", "%rd1"), ("b64", "%rd2"), ("b64", "%rd3"), ("b32", "%r31"), ("b32", "%r0"), ("b32", "%r35"),
+)  # fmt: skip
+"""Types of a function's parameters, and the registers that they go to."""
+_FUNCTION = """.func ({result}) work{number}({given})
+{{
+	.reg .pred %p<5>;
+	.reg .b32 %r<36>;
+	.reg .f32 %f<3>;
+	.reg .b64 %rd<8>;
+	{moves}
+	mov.u32 %r1, %ntid.x; mov.u32 %r2, %tid.y; mov.u32 %r3, 3; mov.u32 %r4, %ctaid.x; mov.u32 %r5, 5;
+	and.b32 %r6, %r0, 13; mov.u32 %r7, %tid.x;
+	setp.gt.s32 %p0, %r6, 4; setp.lt.s32 %p1, %r7, 11; setp.eq.s32 %p2, %r35, 1; setp.ne.s32 %p3, %r4, 0;
+	{body}
+	{ending}
+}}
+"""
+
+
+def _function(number: int, form: str, body: str, ending: str) -> str:
+    space = ".reg" if form == "reg" else ".param"
+    moves = " ".join(
+        f"mov.{kind} {register}, g{number};" if form == "reg" else f"ld.param.{kind} {register}, [g{number}];"
+        for number, (kind, register) in enumerate(_GIVEN)
+    )
+    result = ".reg .b32 result" if form == "reg" else ".param .align 4 .b8 result[8]"
+    moves += " mov.b32 result, 17;" if form == "reg" else " st.param.b32 [result+4], 17;"
+    given = ", ".join(f"{space} .{kind} g{number}" for number, (kind, _) in enumerate(_GIVEN))
+    return _FUNCTION.format(result=result, number=number, given=given, moves=moves, body=body, ending=ending)
+
+
 _MODULE = """.version 8.0
 .target sm_80
 .address_size 64
@@ -191,7 +262,7 @@ _MODULE = """.version 8.0
 	or.b32 %result, %result, %given;
 	ret;
 }}
-.visible .entry random(.param .u64 in, .param .u64 out, .param .u64 total, .param .u32 n)
+{functions}.visible .entry random(.param .u64 in, .param .u64 out, .param .u64 total, .param .u32 n)
 {{
 	.reg .pred %p<5>;
 	.reg .b32 %r<36>;
@@ -222,12 +293,21 @@ _MODULE = """.version 8.0
 @st.composite
 def kernels(draw: st.DrawFn) -> Kernel:
     """A kernel over two blocks of 24 x 3 threads."""
-    writer = _Writer(draw(st.lists(_spacing, min_size=1, max_size=3)))
+    spacings = draw(st.lists(_spacing, min_size=1, max_size=3))
+    forms: list[str] = []
+    functions = ""
+    for number in range(draw(st.integers(0, 2))):
+        forms.append(draw(st.sampled_from(("reg", "param"))))
+        called = _Writer(spacings, forms, number)
+        called.nodes(draw(_CALLED))
+        last = draw(st.sampled_from(("ret;", "", "@%p1 exit;", "@!%p0 ret;\n\tld.global.u32 %r1, [%rd1];")))
+        functions += _function(number, forms[-1], "".join(called.lines), last)
+    writer = _Writer(spacings, forms)
     writer.nodes(draw(_BODY))
     writer.put("st.global.u32 [%rd2+56], %r2;")
     ending = draw(st.sampled_from(("ret;", "exit;", "@%p1 exit;", "", "@!%p0 ret;\n\tst.global.u32 [%rd2+52], %r1;")))
     body = "".join(writer.lines)
-    text = _MODULE.format(body=body, ending=ending, threads=_THREADS, tile=16 * _THREADS)
+    text = _MODULE.format(functions=functions, body=body, ending=ending, threads=_THREADS, tile=16 * _THREADS)
     values = np.random.default_rng(7).integers(0, 1 << 32, _CELLS * 2 + 16, np.uint32)
     output = np.zeros((2 * _THREADS, 16), np.uint32)
     arguments = (values, output, np.zeros(1, np.uint32), np.uint32(101))
