@@ -99,7 +99,7 @@ def _described(checked: _Checked, probes: ProbeSet) -> Iterator[str]:
         )
         yield (
             f"  probe {visible(probe.name)}: {sides} {visible(probe.tracepoint.text)}, level {probe.level.value}, "
-            f"{count(sizes[probe.name], 'instruction')}"
+            + (count(sizes[probe.name], "instruction") if sizes[probe.name] else "SAVE alone")
         )
     if len(probes.probes) > _LISTED:
         yield f"  … {count(len(probes.probes) - _LISTED, 'more probe')} (--json)"

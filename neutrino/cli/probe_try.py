@@ -343,8 +343,13 @@ def _columns(view: MapView) -> dict[str, list[Any]]:
     """The records of a map as columns: first where each belongs, then the fields."""
     records = view.valid()
     places = {} if _is_sum(view) else view.places()
-    # With one record a slot, its number says nothing.
-    columns = {name: numbers.tolist() for name, numbers in places.items() if name != "k" or view.cap > 1}
+    fields = {field.name for field in view.map.fields}
+    # With one record a slot, its number says nothing. A field may be called as an axis is.
+    columns = {
+        f"[{name}]" if name in fields else name: numbers.tolist()
+        for name, numbers in places.items()
+        if name != "k" or view.cap > 1
+    }
     return columns | {field.name: records[field.name].tolist() for field in view.map.fields}
 
 
