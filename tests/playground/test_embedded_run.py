@@ -72,7 +72,10 @@ def test_a_c_program_with_a_library(run: Run, demo: Path, tmp_path: Path) -> Non
         [demo / "program"], capture_output=True, text=True, check=False,
         env={**os.environ, **EmbeddedDevice().environment({}), "LD_LIBRARY_PATH": str(stand_in().parent)},
     )  # fmt: skip
-    result = run("run", "--device", "embedded", "-p", "block_sched", "-p", "gmem_bytes", demo / "program")
+    result = run(
+        "run", "--device", "embedded", "-p", "block_sched", "-p", "gmem_bytes", demo / "program", "größe → 7 €",
+        "\udcff\udce2\udc82",
+    )  # fmt: skip
     assert (result.stdout, result.returncode) == (plain.stdout, plain.returncode), result.stderr
     # y[6] = 1 + 3 · 2 · 6; of 4096 = 585 · 7 + 1 elements each whole seven adds 3 · 2 · 21.
     assert result.stdout == f"y[6] = 37, sum of y = {4096 + 585 * 126}\n"
@@ -80,6 +83,8 @@ def test_a_c_program_with_a_library(run: Run, demo: Path, tmp_path: Path) -> Non
     trace = only_trace(tmp_path / "trace")
     assert trace.clock is Clock.STEPS
     assert trace.complete
+    # What is no UTF-8 is shown as Latin-1.
+    assert trace.process["argv"][1:] == ["größe → 7 €", "\xff\xe2\x82"]
     assert "step clock" in trace.devices[0]["name"]
     assert {kernel.name: kernel.counters for kernel in trace.kernels}.keys() == {"saxpy", "sum"}
     assert (summed(trace, "saxpy", "load"), summed(trace, "saxpy", "store")) == (3 * 8 * 4096, 3 * 4 * 4096)

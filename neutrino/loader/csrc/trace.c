@@ -233,12 +233,44 @@ static void event_add(struct nt_event *event, const char *text, size_t size)
 	event->used += size;
 }
 
-/* A JSON string. Bytes that are not ASCII are taken as Latin-1: names and paths have no declared encoding. */
+/* Bytes of the UTF-8 character beyond ASCII that begins here (RFC 3629, 4); 0 where none does. */
+static size_t utf8_size(const unsigned char *text)
+{
+	static const struct {
+		unsigned char first, last, least, most;
+		size_t size;
+	} rows[] = {
+		{ 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 }, { 0xe1, 0xec, 0x80, 0xbf, 3 },
+		{ 0xed, 0xed, 0x80, 0x9f, 3 }, { 0xee, 0xef, 0x80, 0xbf, 3 }, { 0xf0, 0xf0, 0x90, 0xbf, 4 },
+		{ 0xf1, 0xf3, 0x80, 0xbf, 4 }, { 0xf4, 0xf4, 0x80, 0x8f, 4 },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		if (text[0] < rows[i].first || text[0] > rows[i].last)
+			continue;
+		if (text[1] < rows[i].least || text[1] > rows[i].most)
+			return 0;
+		for (size_t at = 2; at < rows[i].size; at++) {
+			if (text[at] < 0x80 || text[at] > 0xbf)
+				return 0;
+		}
+		return rows[i].size;
+	}
+	return 0;
+}
+
+/* A JSON string. Names and paths have no declared encoding: bytes that are not UTF-8 are taken as Latin-1. */
 static void event_add_quoted(struct nt_event *event, const char *value)
 {
 	event_add(event, "\"", 1);
 	for (const unsigned char *byte = (const unsigned char *)value; *byte; byte++) {
 		char escaped[8];
+		size_t size = utf8_size(byte);
+		if (size) {
+			event_add(event, (const char *)byte, size);
+			byte += size - 1;
+			continue;
+		}
 		if (*byte == '"' || *byte == '\\')
 			event_add(event, escaped, (size_t)snprintf(escaped, sizeof(escaped), "\\%c", *byte));
 		else if (*byte < 0x20 || *byte > 0x7e)
