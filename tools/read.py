@@ -59,6 +59,7 @@ FRAME = np.dtype(
 # End of the layout
 
 TYPES = {"u": "<u", "s": "<i", "f": "<f"}
+MOST_RECORD = 65536
 
 
 def parse(path, launch=None):
@@ -94,20 +95,12 @@ def parse(path, launch=None):
     start = offset
     end = start + int(frame["size"])
     sections, records = [], {}
-    for row, fields in zip(maps, _fields(maps, manifest), strict=True):
+    for row, (fields, dtype) in zip(maps, _fields(path, maps, manifest), strict=True):
         name, size, cap = row["name"].decode(), int(row["record_size"]), int(row["cap"])
         level, dynamic = LEVELS[row["level"]], cap == 0
         cap = int(frame["dynamic_cap"]) if dynamic else cap
         slots = (blocks,) if level == "block" else (blocks, warps)
         lanes = (LANES,) if level == "thread" else ()
-        dtype = np.dtype(
-            {
-                "names": [field["name"] for field in fields],
-                "formats": [TYPES[field["type"][0]] + str(int(field["type"][1:]) // 8) for field in fields],
-                "offsets": [field["offset"] for field in fields],
-                "itemsize": size,
-            }
-        )
         counts = None
         if KINDS[row["kind"]] == "sum":
             stride = _align(size, SUM_ALIGN)
@@ -135,7 +128,7 @@ def parse(path, launch=None):
                 "record_size": size,
                 "cap": cap,
                 "dynamic": dynamic,
-                "fields": {field["name"]: field["type"] for field in fields},
+                "fields": fields,
                 "counts": counts,
             }
         )
@@ -200,19 +193,35 @@ def _frames(path, data, offset):
 
 def _manifest(path):
     manifest = path.resolve().parent.parent / "kernel" / path.stem / "manifest.json"
-    return json.loads(manifest.read_text()) if manifest.is_file() else {}
+    document = json.loads(manifest.read_text()) if manifest.is_file() else {}
+    if not isinstance(document, dict):
+        raise ValueError(f"{manifest}: not a manifest")  # noqa: TRY004
+    return document
 
 
-def _fields(maps, manifest):
-    """Fields of each map; without a manifest one field of bytes each."""
-    known = {entry["name"]: entry["fields"] for entry in manifest.get("maps", [])}
-    return [
-        known.get(
-            row["name"].decode(),
-            [{"name": f"byte{at}", "type": "u8", "offset": at} for at in range(int(row["record_size"]))],
-        )
-        for row in maps
-    ]
+def _fields(path, maps, manifest):
+    """Of each map its fields, name → type, and the type of its records; without a manifest one field of bytes each."""
+    if len(maps) and not 0 < maps["record_size"].min() <= maps["record_size"].max() <= MOST_RECORD:
+        raise ValueError(f"{path}: a map's record size is none")
+    try:
+        known = {entry["name"]: entry["fields"] for entry in manifest.get("maps", [])}
+        return [_record(known.get(row["name"].decode()), int(row["record_size"])) for row in maps]
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{path}: the kernel's manifest.json is damaged: {error!r}") from None
+
+
+def _record(fields, size):
+    if fields is None:
+        fields = [{"name": f"byte{at}", "type": "u8", "offset": at} for at in range(size)]
+    dtype = np.dtype(
+        {
+            "names": [field["name"] for field in fields],
+            "formats": [TYPES[field["type"][0]] + str(int(field["type"][1:]) // 8) for field in fields],
+            "offsets": [field["offset"] for field in fields],
+            "itemsize": size,
+        }
+    )
+    return {field["name"]: field["type"] for field in fields}, dtype
 
 
 def _embedded(path):
@@ -220,8 +229,9 @@ def _embedded(path):
     events = path.resolve().parent.parent / "events.jsonl"
     lines = events.read_text().splitlines(keepends=True) if events.is_file() else []
     # A last line without its end is one that is being written, or was cut off.
-    devices = [event for line in lines if line.endswith("\n") and (event := json.loads(line))["event"] == "device"]
-    return any(device["name"].startswith("Neutrino embedded device") for device in devices)
+    rows = [json.loads(line) for line in lines if line.endswith("\n")]
+    devices = [row.get("name") for row in rows if isinstance(row, dict) and row.get("event") == "device"]
+    return any(str(name).startswith("Neutrino embedded device") for name in devices)
 
 
 def _summary(path, launch):

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 from trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions, make_map
 
-from neutrino.probing.layout import record_dtype
+from neutrino.errors import TraceError
+from neutrino.probing.layout import FRAME, MAP_DESCRIPTOR, RESULT_HEADER, record_dtype
 from neutrino.probing.model import DYNAMIC_CAP
 from neutrino.probing.read_layout import BEGIN, END, python_layout, replace_layout
 from neutrino.resources import tool_path
 from neutrino.tracing import Trace
+from neutrino.tracing.result import Result
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +115,67 @@ def test_it_runs_inside_the_trace_without_the_package(trace: Path) -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("size", [0, 10, 100, 300, 500])
-def test_files_that_were_cut_off(read: ModuleType, trace: Path, size: int) -> None:
+def test_files_that_were_cut_off_anywhere(read: ModuleType, trace: Path) -> None:
+    """Both readers: the launches whose frames are whole, or an error that says what is wrong."""
     path = trace / "result" / "3.bin"
-    path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises((ValueError, LookupError), match=r"cut off|not in the file"):
+    whole = path.read_bytes()
+    launches = Trace(trace).launches
+    ends = [int(record["data_offset"] + FRAME.size + record["data_size"]) for record in launches]
+    assert len(ends) == 3
+    (kernel,) = Trace(trace).kernels
+    headers = int(launches[0]["data_offset"]) + FRAME.size
+    around = (size for end in ends for size in range(end - 3, end + FRAME.size + 3))
+    for size in sorted({*range(0, headers, 3), *around, *range(0, len(whole), 201)} & {*range(len(whole))}):
+        path.write_bytes(whole[:size])
+        left = sum(end <= size for end in ends)
+        if left:
+            assert len(read.parse(path)[0]["launches"]) == left
+        else:
+            with pytest.raises((ValueError, LookupError), match=r"cut off|not in the file"):
+                read.parse(path)
+        result = Result(path, 3, kernel.manifest.maps if kernel.manifest else ())
+        for index, record in enumerate(launches):
+            if index < left:
+                assert result.view(record, index)
+            else:
+                with pytest.raises(TraceError, match="cut off"):
+                    result.view(record, index)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'"maps": [', b'"maps": [7, '),
+        (b'"maps": [{', b'"maps": {"a": {'),
+        (b'"type": "u64"', b'"type": 64'),
+        (b'"type": "u64"', b'"type": "v64"'),
+        (b'"type": "u64"', b'"type": ""'),
+        (b'"type": "u64", "offset": 0', b'"type": "u64", "offset": []'),
+        (b'"type": "u64", "offset": 0', b'"type": "u64", "offset": 99999999999999999999'),
+        (b'"type": "u64", "offset": 0', b'"type": "u64", "offset": 77'),
+        (b'"name": "start"', b'"name": "elapsed"'),
+    ],
+)
+def test_a_damaged_manifest_is_an_error(
+    read: ModuleType, trace: Path, before: bytes, after: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = trace / "kernel" / "3" / "manifest.json"
+    text = path.read_bytes()
+    assert before in text
+    path.write_bytes(text.replace(before, after, 1) if b"{" not in after else b"[1]")
+    assert read.main([str(trace / "result" / "3.bin")]) == 2
+    assert "3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [0, 65537, 2**32 - 1])
+def test_a_record_size_that_no_map_has(read: ModuleType, trace: Path, size: int) -> None:
+    """Without a manifest a record has a field for each byte."""
+    path = trace / "result" / "3.bin"
+    shutil.rmtree(trace / "kernel")
+    assert read.main([str(path)]) == 0
+    data = bytearray(path.read_bytes())
+    at = RESULT_HEADER.size + int(MAP_DESCRIPTOR.dtype.fields["record_size"][1])
+    data[at : at + 4] = size.to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="record size"):
         read.parse(path)
