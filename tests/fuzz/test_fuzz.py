@@ -181,5 +181,5 @@ def test_a_run_is_put_on_record(tmp_path):
     assert status == 0
     (run,) = json.loads(ledger.read_text())["runs"]
     assert run["targets"]["cursor"]["executions"] > 10
-    assert run["targets"]["cursor"]["cpu_seconds"] > 0.5
+    assert run["targets"]["cursor"]["cpu_seconds"] > 0
     assert run["source"] == fuzz.source_digest()
