@@ -134,7 +134,7 @@ def test_many_sites_are_counted_by_kernel_and_listed_when_asked(probe: Probe, tm
     said = probe("sites", "gmem_bytes", "many.ptx")
     rows = [line.split() for line in said.out.splitlines()]
     assert "2,040 sites in 40 of 40 kernels" in said.out
-    assert ["51", "1", "k0", "ld_global", "50,", "total", "1"] in rows
+    assert ["51", "1", "k0", "load_global", "50,", "total", "1"] in rows
     assert "… 15 more kernels with 765 sites" in said.out
     assert len(rows) < 40
     everything = probe("sites", "gmem_bytes", "many.ptx", "--all").out
@@ -390,7 +390,7 @@ def test_code_by_nvcc_is_shown_alike(probe: Probe, saxpy: Path) -> None:
     lines = said.out.splitlines()
     (place,) = [place for place, line in enumerate(lines) if line == " ld.global.f32 %f2, [%rd6];"]
     above = itertools.takewhile(lambda line: line.startswith("+"), reversed(lines[:place]))
-    assert any("// ld_global: before ld.global" in line for line in above)
+    assert any("// load_global: before ld.global" in line for line in above)
     gone = [line for line in lines if line.startswith("-") and not line.startswith("---")]
     assert len(gone) == 2
 
