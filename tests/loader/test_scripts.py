@@ -233,7 +233,7 @@ def test_a_killed_program_and_each_of_two_are_analysed(bench: Bench, home: Path)
 
 def test_signals_that_are_ignored_or_blocked_are_the_commands_alone(bench: Bench, home: Path) -> None:
     """As a daemon may start it: twins are made and scripts run all the same, and COMMAND finds what it was given."""
-    tells = "print(*(row.strip() for row in open('/proc/self/status') if row[:6] in ('SigBlk', 'SigIgn')), flush=True)\n"
+    tells = "print(*(row.strip() for row in open('/proc/self/status') if row[:4] in 'SigBSigI'), flush=True)\n"
     script(home, "tells.py", tells)
     probes = home / "probes.toml"
     probes.write_text(f'analyze_hook = "tells.py"\n{TICKETS.read_text()}')
