@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -126,8 +127,12 @@ _ZERO = re.compile(r"-?\|?RZ\|?(\.H[01]_H[01]|\.F32)?")
 _MINUS_ZERO = re.compile(r"-RZ(\.H[01]_H[01]|\.F32)?")
 
 
-def disassemble(cubin: Path) -> dict[str, list[tuple[str, list[str], int]]]:
-    """Per function the instructions as (mnemonic with modifiers, operands, low 64 bits), as nvdisasm prints them."""
+Listing: TypeAlias = "dict[str, list[tuple[str, list[str], int]]]"
+"""Per function the instructions as (mnemonic with modifiers, operands, low 64 bits)."""
+
+
+def disassemble(cubin: Path) -> Listing:
+    """A cubin's functions as nvdisasm prints them."""
     text = run_tool([find_tool("nvdisasm"), "-c", "-hex", cubin], timeout=300).stdout.decode()
     parts = _SECTION.split(text)
     return {
@@ -170,9 +175,8 @@ def architecture_of(cubin: Path) -> str:
     return found[1] or f"sm_{found[2]}"
 
 
-def disagreements(cubin: Path, arch: str) -> tuple[int, list[str]]:
-    """Number of functions in a cubin, and a line for each whose counts differ from nvdisasm's."""
-    listing = disassemble(cubin)
+def disagreements(cubin: Path, arch: str, listing: Listing) -> list[str]:
+    """A line for each function of a cubin whose counts differ from those of nvdisasm's listing."""
     lines = []
     with ELFFile(io.BytesIO(cubin.read_bytes())) as elf:
         for name, instructions in listing.items():
@@ -180,7 +184,7 @@ def disagreements(cubin: Path, arch: str) -> tuple[int, list[str]]:
             got = count_arithmetic(elf.get_section_by_name(f".text.{name}").data(), arch)
             if got != dict(want):
                 lines.append(f"{cubin.name}: {name}: counted {got}, nvdisasm {dict(want)}")
-    return len(listing), lines
+    return lines
 
 
 def main(arguments: list[str]) -> int:
@@ -195,13 +199,14 @@ def main(arguments: list[str]) -> int:
         table: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
         functions, lines = 0, []
         for path, arch in cubins:
-            for instructions in disassemble(path).values():
+            listing = disassemble(path)
+            for instructions in listing.values():
                 for mnemonic, _, word in instructions:
                     name = mnemonic.split(".")[0]
                     if name in _COUNTED:
                         table[name][word & 0x1FF].add(word >> 9 & 7)
-            count, wrong = disagreements(path, arch)
-            functions, lines = functions + count, lines + wrong
+            functions += len(listing)
+            lines += disagreements(path, arch, listing)
     for name, operations in sorted(table.items()):
         print(
             name.ljust(6),

@@ -98,9 +98,9 @@ def test_a_run_that_crashes_is_told(drive: Road) -> None:
 
 
 def test_other_bits_do_not_pass(drive: Road) -> None:
-    drive.drive([with_fault("bits")], jobs=2)
-    runs = drive.result["runs"]["fake"]
-    assert runs["plain"]["outputs"] != runs["gmem_bytes"]["outputs"]
+    plain, probed = (drive.run(mode.value, with_fault("bits"), mode) for mode in (Mode.PLAIN, Mode.GMEM_BYTES))
+    assert plain["exit"] == probed["exit"] == 0
+    assert plain["outputs"] != probed["outputs"]
 
 
 def test_a_trace_that_cannot_be_read_costs_one_run(drive: Road) -> None:

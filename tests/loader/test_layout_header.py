@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neutrino.entry import DIGESTED_FROM, read_entry
-from neutrino.loader import build
 from neutrino.probing.layout import KINDS, LEVELS, MAP_DESCRIPTOR, TWINS_HEADER, c_header, region_layout
 from neutrino.probing.model import Level, Map, MapKind, Span
 
-from .conftest import CSRC, IMAGE, compile_c, entry_of
+from .conftest import CSRC, IMAGE, Bench, compile_c, entry_of
 
 maps = st.lists(
     st.tuples(
@@ -111,10 +109,10 @@ def test_an_entry_with_any_byte_changed_is_refused(core: tuple[FFI, object], dat
     assert not library.nt_entry_open(changed, len(entry), key, opened)  # type: ignore[attr-defined]
 
 
-def test_the_hook_exports_the_drivers_names_only(tmp_path: Path) -> None:
-    build.build(tmp_path)
+def test_the_hook_exports_the_drivers_names_only(bench: Bench) -> None:
+    hook = str(bench.folder / "lib" / "libcuda.so.1")
     listing = subprocess.run(
-        ["nm", "-D", "--defined-only", str(tmp_path / "libcuda.so.1")],
+        ["nm", "-D", "--defined-only", hook],
         capture_output=True,
         text=True,
         check=True,
@@ -124,7 +122,7 @@ def test_the_hook_exports_the_drivers_names_only(tmp_path: Path) -> None:
     # By the other one a patched library's stub knows that a hook is there.
     assert [name for name in names if not name.startswith("cu")] == ["neutrino_hook"]
     undefined = subprocess.run(
-        ["nm", "-D", "--undefined-only", str(tmp_path / "libcuda.so.1")],
+        ["nm", "-D", "--undefined-only", hook],
         capture_output=True,
         text=True,
         check=True,
