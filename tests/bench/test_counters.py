@@ -89,7 +89,7 @@ def test_no_instruction_is_in_two_groups() -> None:
     machine = [opcode for group in GROUPS for opcode in group.machine]
     assert len(machine) == len(set(machine))
     patterns = {probe.name: probe.tracepoint for probe in probes.probes if probe.name in BY_NAME}
-    for kind in ("f32", "f64", "f16x2", "bf16", "u32", "s64", "b32", "pred"):
+    for kind in ("f32", "f64", "bf16x2", "u32"):
         for row in OPCODES:
             if row.section.startswith("9.7.5 "):
                 continue  # Sums of two types, of sm_100.

@@ -175,7 +175,7 @@ def _wavefronts(access: Access, lanes: Array) -> tuple[int, int]:
 @pytest.mark.parametrize(
     "name",
     ["memory", "transpose", "scan_blelloch", "stencil", "bodies", "triton_gather_i64_sm_90", "triton_transpose_i8",
-     "triton_matmul_int8", "fragments", "matmul_mma_f16", "triton_attention"],
+     "fragments", "matmul_mma_f16", "triton_attention"],
 )  # fmt: skip
 def test_wavefronts(name: str) -> None:
     expected: Counter[str] = Counter()
@@ -225,7 +225,7 @@ _TYPES = {"f64": "f64", "tf32": "tf32", "f16": "f16", "bf16": "bf16", "e4m3": "f
 
 @pytest.mark.parametrize(
     "name",
-    ["mma_f64", "mma_f16", "mma_u8", "matmul_mma_bf16", "triton_matmul_tf32", "triton_matmul_int8", "triton_attention",
+    ["mma_f64", "mma_f16", "mma_u8", "matmul_mma_bf16", "triton_matmul_int8", "triton_attention",
      "vecadd"],
 )  # fmt: skip
 def test_tensor_operations(name: str) -> None:
@@ -313,7 +313,7 @@ def test_values(name: str) -> None:
 _ENTRY, _END = 0xFFFFFFFF, 0xFFFFFFFE
 
 
-@pytest.mark.parametrize("name", ["collatz", "scan_warp", "reduce_shared", "early_returns"])
+@pytest.mark.parametrize("name", ["scan_warp", "reduce_shared", "early_returns"])
 def test_progress(name: str) -> None:
     views = _views("program_progress", name)
     view = views["ProgramProgress"]
