@@ -17,6 +17,7 @@ FAULTS: dict[str, str] = {
     "map-name": "a name that a map cannot have",
     "map-type": "a `type` that maps do not have",
     "map-exists": "a second map of a name, in this file or in another one of the run",
+    "map-count": "more maps than a run has room for, in this file or in all of the run",
     "level": "a `level` that there is not, or one beside a `datamodel`",
     "cap": "a `cap` that is no number of records",
     "fields": "`data` without fields",

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from neutrino.probing.document import Document, KeyPath, shown, shown_key
-from neutrino.probing.layout import lay_out_fields
+from neutrino.probing.layout import MAX_MAPS, MAX_RECORD, lay_out_fields
 from neutrino.probing.model import DYNAMIC_CAP, Field, Level, Map, MapKind, ScalarType
 
 MAX_MAP_NAME = 63
 """Characters of a map's name: ``result/<id>.bin`` has 64 bytes for it, the last one NUL."""
 MAX_CAP = 1 << 20
 """Records a slot. Far above what the pool of any GPU holds; keeps 32-bit indices from wrapping around."""
+MAP_COUNT = (f"map {MAX_MAPS + 1} of the run", f"a run has room for {MAX_MAPS}: save several values in one record")
+"""What is wrong with one map too many, and what to do."""
 SUM_TYPES = frozenset({ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64})
 """Types of fields that are added up."""
 
@@ -133,6 +135,9 @@ def check_padding(document: Document, offset: int, fields: tuple[Field, ...]) ->
     if padding:
         message = f"{padding} of the {size} bytes of a record are padding"
         document.warn(offset, "padding", message, "put wide fields first")
+    if size > MAX_RECORD:
+        message = f"a record of {size} bytes"
+        document.report(offset, "record-size", message, f"write fields of up to {MAX_RECORD} bytes")
     return size
 
 

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from neutrino.errors import Diagnostic, ProbeError
+from neutrino.probing.layout import MAX_MAPS
+from neutrino.probing.maps import MAP_COUNT
 from neutrino.probing.model import Instruction, Map, Probe, ProbeSet, Register, Save, Snippet
 from neutrino.probing.platforms import platform_fault
 from neutrino.probing.registers import REGISTER_WORD
@@ -29,6 +31,9 @@ def merge(parts: Sequence[ProbeSet]) -> ProbeSet:
             if entry.name in maps:
                 faults.append(_map_clash(part, entry, maps[entry.name][1]))
             maps.setdefault(entry.name, (entry, part))
+            if len(maps) == MAX_MAPS + 1:
+                faults.append(_at_map(part, entry, *MAP_COUNT, code="map-count"))
+                break
         renamed = {}
         own = {register.name for register in part.registers}
         for register in part.registers:
@@ -60,10 +65,14 @@ def merge(parts: Sequence[ProbeSet]) -> ProbeSet:
 
 
 def _map_clash(part: ProbeSet, entry: Map, other: ProbeSet) -> Diagnostic:
-    line = part.source.replace("\r\n", "\n").split("\n")[entry.span.line - 1]
     message = f"map '{entry.name}' is also in {other.file}"
+    return _at_map(part, entry, message, "rename one of the two", code="map-exists")
+
+
+def _at_map(part: ProbeSet, entry: Map, message: str, hint: str, *, code: str) -> Diagnostic:
     span = entry.span
-    return Diagnostic(part.file, span.line, span.column, line, message, "rename one of the two", code="map-exists")
+    line = part.source.replace("\r\n", "\n").split("\n")[span.line - 1]
+    return Diagnostic(part.file, span.line, span.column, line, message, hint, code=code)
 
 
 def _free(name: str, taken: Collection[str], own: Collection[str]) -> str:

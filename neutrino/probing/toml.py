@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
 from neutrino.probing import older_dialect
 from neutrino.probing.document import MAX_SIZE, Document, KeyPath, shown, shown_key
-from neutrino.probing.maps import MAP_KEYS, read_level, read_map
+from neutrino.probing.layout import MAX_MAPS
+from neutrino.probing.maps import MAP_COUNT, MAP_KEYS, read_level, read_map
 from neutrino.probing.merging import merge
 from neutrino.probing.model import Lanes, Level, Map, Pattern, Probe, ProbeSet, Register, Snippet, Subject, Tracepoint
 from neutrino.probing.nearest import nearest
@@ -144,6 +145,8 @@ class _Reader:
         if not self._maps and not document.errors:
             hint = "declare [map.NAME], or give a probe of the older dialect a datamodel"
             document.report(0, "no-map", "no [map.NAME] in the file", hint)
+        for entry in [entry for entry in self._maps.values() if entry is not None][MAX_MAPS : MAX_MAPS + 1]:
+            document.report_span(entry.span, "map-count", *MAP_COUNT)
         if not entries:
             place = document.key("probe") if "probe" in document.tables else 0
             document.report(place, "no-probe", "no [probe.NAME] in the file", "write [probe.NAME] with a position")

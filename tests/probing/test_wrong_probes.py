@@ -274,6 +274,19 @@ WRONG = {
     "older probe without a position": (
         older().replace("[old]", "[¦old]").replace("position", "pos_"), "[old] has no position", "kernel",
     ),
+    "a map too many": (
+        at_load("SAVE [ M ] { %a };")
+        + "".join(
+            f'[{"¦" * (number == 64)}map.N{number}]\ntype = "sum"\nlevel = "warp"\ndata = {{ a = "u32" }}\n'
+            for number in range(1, 65)
+        ),
+        "map 65 of the run", "room for 64",
+    ),
+    "a record too large": (
+        '[map.N]\ntype = "array"\nlevel = "warp"\ndata = ¦{ '
+        + ", ".join(f'f{i} = "u64"' for i in range(8193)) + f" }}\n{at_load('')}",
+        "a record of 65544 bytes", "up to 65536 bytes",
+    ),
     "older probe called probe": (
         older().replace("[old]", "[probe]").replace("posi", "¦posi"), "[probe] has no name", "write [probe.NAME]",
     ),
@@ -404,3 +417,14 @@ def test_one_map_in_two_files(tmp_path: Path) -> None:
         (tmp_path / f"{name}.toml").write_text(at_load(""))
     with pytest.raises(ProbeError, match=r"b\.toml:1:2: error: map 'M' is also in .*a\.toml"):
         load_probes([str(tmp_path / "a.toml"), str(tmp_path / "b.toml")])
+
+
+def test_more_maps_in_two_files_than_a_run_has_room_for(tmp_path: Path) -> None:
+    names = {"a": range(40), "b": range(40, 70)}
+    for name, numbers in names.items():
+        maps = "".join(f'[map.M{i}]\nlevel = "warp"\ncap = 2\ndata = {{ a = "u64" }}\n' for i in numbers)
+        probe = f'[probe.p]\nposition = "kernel"\nlevel = "warp"\nbefore = "SAVE [ M{numbers[0]} ] {{ 1 }};"\n'
+        (tmp_path / f"{name}.toml").write_text(maps + probe)
+    with pytest.raises(ProbeError, match=r"b\.toml:97:2: error: map 65 of the run") as caught:
+        load_probes([str(tmp_path / "a.toml"), str(tmp_path / "b.toml")])
+    assert [fault.code for fault in caught.value.diagnostics] == ["map-count"]

@@ -81,7 +81,7 @@ bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct 
 	if (!rows_fit(size, header->maps_offset, header->maps, sizeof(struct neutrino_map)) ||
 	    !rows_fit(size, header->kernels_offset, header->kernels, sizeof(struct neutrino_twin_kernel)) ||
 	    !rows_fit(size, header->images_offset, header->images, sizeof(struct neutrino_twin_image)) ||
-	    header->maps > 64)
+	    header->maps > NEUTRINO_MAX_MAPS)
 		return false;
 
 	struct nt_entry entry = {
@@ -98,7 +98,7 @@ bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct 
 	for (uint32_t i = 0; i < header->maps; i++) {
 		const struct neutrino_map *map = &entry.maps[i];
 		if (!memchr(map->name, 0, sizeof(map->name)) || map->kind > NEUTRINO_KIND_SUM ||
-		    map->level > NEUTRINO_LEVEL_BLOCK || !map->record_size || map->record_size > 65536 ||
+		    map->level > NEUTRINO_LEVEL_BLOCK || !map->record_size || map->record_size > NEUTRINO_MAX_RECORD ||
 		    (map->kind == NEUTRINO_KIND_SUM && map->cap != 1))
 			return false;
 	}

@@ -607,7 +607,7 @@ static bool copy_back(struct nt_pool *pool, CUdeviceptr from, uint64_t size)
 static bool append_frames(struct nt_kernel *kernel, uint64_t size, uint64_t *first)
 {
 	char name[48];
-	uint8_t header[sizeof(struct neutrino_result_header) + 64 * sizeof(struct neutrino_map) + 64];
+	uint8_t header[sizeof(struct neutrino_result_header) + NEUTRINO_MAX_MAPS * sizeof(struct neutrino_map) + 64];
 	uint64_t header_size = kernel->result_started ? 0 : result_header(kernel, header);
 	struct iovec parts[] = {{header, header_size}, {frames, size}};
 
