@@ -157,12 +157,27 @@ def test_branches(name: str) -> None:
 # smem_bank_conflict
 
 
-def _wavefronts(access: Access, lanes: Array) -> tuple[int, int]:
+def _together(access: Access, lanes: Array, *, rows: bool) -> list[set[int]]:
+    """The lanes that go together: all, or by halves, or by quarters, two of which may go together after all."""
+    parts = {4: 1, 8: 2, 16: 4}[max(access.size, 4)]
+    size = _LANES // parts
+    groups = [set(range(first, first + size)) for first in range(0, _LANES, size)]
+    if parts == 1 or rows:
+        return groups
+    asked = dict(zip(lanes.tolist(), access.addresses.tolist(), strict=True))
+    found = []
+    for one, other in zip(groups[::2], groups[1::2], strict=True):
+        both = (one | other) & asked.keys()
+        merge = any(all(asked.get(lane ^ step, asked[lane]) == asked[lane] for lane in both) for step in (1, 2))
+        found += [one | other] if merge else [one, other]
+    return found
+
+
+def _wavefronts(access: Access, lanes: Array, *, rows: bool) -> tuple[int, int]:
     """What an access takes, and the least that accesses of its width and lanes can take."""
-    together = {4: 32, 8: 16, 16: 8}[max(access.size, 4)]
     total = least = 0
-    for first in range(0, _LANES, together):
-        inside = (lanes >= first) & (lanes < first + together)
+    for group in _together(access, lanes, rows=rows):
+        inside = np.isin(lanes, sorted(group))
         words: dict[int, set[int]] = {}
         for address in access.addresses[inside].tolist():
             for word in range(address // 4, (address + access.size + 3) // 4):
@@ -193,7 +208,7 @@ def test_wavefronts(name: str) -> None:
             continue
         for places in _by_warp(access.threads, name).values():
             part = Access(access.threads[places], access.addresses[places], access.size, access.spaces[places])
-            total, least = _wavefronts(part, part.threads % size % _LANES)
+            total, least = _wavefronts(part, part.threads % size % _LANES, rows=kind == "matrix")
             expected[kind] += 1
             expected[f"{kind}_wavefronts"] += total
             expected[f"{kind}_least"] += least
