@@ -20,11 +20,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.judged import say_verdicts, timed_run
 from bench.tree import tree_hash
 
 Json = Any
@@ -132,19 +132,7 @@ def _fill(library: Path) -> None:
 
 def _run(command: Sequence[str | Path]) -> Json:
     os.sync()
-    begin = time.perf_counter()
-    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, cwd=_ROOT)
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - begin
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{command}: exit status {process.returncode}")
-    # ru_maxrss is in KiB (getrusage(2)); pages of a file that is mapped count, though they can go at any time.
-    return {
-        "seconds": round(seconds, 6),
-        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 6),
-        "peak_bytes": usage.ru_maxrss << 10,
-    }
+    return timed_run(command, cwd=_ROOT)
 
 
 def _digest(path: Path) -> str:
@@ -167,11 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.out.write_text(json.dumps(results, indent=1) + "\n")
     else:
         results = json.loads(options.out.read_text())
-    print(table(results))
-    wrong = judge(results)
-    for line in wrong:
-        print(f"not met: {line}")
-    return 1 if wrong else 0
+    return say_verdicts(results, table, judge)
 
 
 if __name__ == "__main__":

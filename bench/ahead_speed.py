@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.judged import say_verdicts
 from bench.tree import tree_hash
 from neutrino.toolchain import find_assembler
 
@@ -199,11 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.out.write_text(json.dumps(results, indent=1) + "\n")
     else:
         results = json.loads(options.out.read_text())
-    print(table(results))
-    wrong = judge(results)
-    for line in wrong:
-        print(f"not met: {line}")
-    return 1 if wrong else 0
+    return say_verdicts(results, table, judge)
 
 
 if __name__ == "__main__":

@@ -19,11 +19,11 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.judged import say_verdicts, timed_run
 from bench.tree import tree_hash
 from neutrino.toolchain import find_tool
 
@@ -116,21 +116,7 @@ def table(results: Json) -> str:
 
 
 def _run(command: Sequence[str | Path]) -> Json:
-    begin = time.perf_counter()
-    process = subprocess.Popen(
-        [str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_environment()
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - begin
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{command}: exit status {process.returncode}")
-    # ru_maxrss is in KiB (getrusage(2)).
-    return {
-        "seconds": round(seconds, 6),
-        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 6),
-        "peak_bytes": usage.ru_maxrss << 10,
-    }
+    return timed_run(command, env=_environment(), quiet=True)
 
 
 def _environment() -> dict[str, str]:
@@ -186,11 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     else:
         results = json.loads(RESULTS.read_text())
-    print(table(results))
-    wrong = judge(results)
-    for line in wrong:
-        print(f"not met: {line}")
-    return 1 if wrong else 0
+    return say_verdicts(results, table, judge)
 
 
 if __name__ == "__main__":

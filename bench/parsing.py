@@ -21,6 +21,7 @@ from statistics import fmean
 from typing import Any
 
 from bench.corpus import texts
+from bench.judged import say_verdicts
 from bench.tree import tree_hash
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.toml import load_probe_file
@@ -164,11 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         RESULTS.write_text(json.dumps(results, separators=(",", ":")).replace('{"name"', '\n{"name"') + "\n")
     else:
         results = json.loads(RESULTS.read_text())
-    print(table(results))
-    wrong = judge(results)
-    for line in wrong:
-        print(f"not met: {line}")
-    return 1 if wrong else 0
+    return say_verdicts(results, table, judge)
 
 
 if __name__ == "__main__":
