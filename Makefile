@@ -41,6 +41,8 @@ warnings: setup
 	  CC=$$cc $(BIN)/python -m neutrino.loader.build build/warnings-$$cc && \
 	  CC=$$cc $(BIN)/python -m neutrino.emulator.build build/warnings-embedded-$$cc || exit 1; fi; done
 
+# Python starts hundreds of times there: what it compiles is kept, whatever the environment says.
+test: export PYTHONDONTWRITEBYTECODE =
 test: setup
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
