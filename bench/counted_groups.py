@@ -20,8 +20,9 @@ class Group:
     """One row. position: of PTX instructions, as in a probe. machine: opcodes without what follows the first dot.
 
     also: other groups that become such machine instructions, and how many each. exact: the two sides are the same
-    number wherever ``unless`` says nothing. unless: PTX groups that are computed by such machine instructions, too;
-    where a kernel executes none of them the group is exact. why: where the difference comes from.
+    number wherever ``unless`` says nothing. merges: of equal or neighbouring instructions ptxas makes one, so that the
+    machine's may be fewer. unless: PTX groups that are computed by such machine instructions, too; where a kernel
+    executes none of them the group is exact. why: where the difference comes from.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Group:
     machine: tuple[str, ...] = ()
     also: tuple[tuple[str, int], ...] = ()
     exact: bool = False
+    merges: bool = False
     unless: tuple[str, ...] = ()
     why: str = ""
 
@@ -39,12 +41,14 @@ def _each(opcodes: tuple[str, ...], *kinds: str) -> str:
 
 _BY_PREDICATE = "short branches become predicates, loops are unrolled and merged"
 _ADDRESSES = "addresses are computed once, folded into accesses, or moved to the uniform unit"
+_EXPANDED = "become a function of the special unit, sums and products"
 _CONSTANTS = "parameters and constants are operands of the instructions that use them, or loaded once"
 
 GROUPS = (
     Group("load_global", "ld.global | ldu.global", ("LDG",), exact=True),
     Group("load_generic", "ld.generic | ldu.generic", ("LD",), exact=True),
-    Group("load_shared", "ld.shared", ("LDS",), exact=True),
+    Group("load_shared", "ld.shared", ("LDS",), exact=True, merges=True,
+          why="neighbouring loads become one of 64 or 128 bits: the bytes are the same"),
     Group("load_local", "ld.local", ("LDL",), exact=True),
     Group("load_constant", "ld.param | ld.const", ("LDC", "ULDC"), why=_CONSTANTS),
     Group("store_global", "st.global !bulk", ("STG",), exact=True),
@@ -62,7 +66,7 @@ GROUPS = (
     Group("mma", "mma", ("HMMA", "IMMA", "DMMA", "BMMA"), also=(("wmma", 2),), exact=True),
     Group("wmma", "wmma.mma", why="two machine instructions each, which stand beside mma"),
     Group("wgmma", "wgmma.mma_async", ("HGMMA", "IGMMA", "QGMMA", "BGMMA"), exact=True),
-    Group("shuffle", "shfl", ("SHFL",), exact=True),
+    Group("shuffle", "shfl", ("SHFL",), exact=True, merges=True, why="the same shuffle of the same value is done once"),
     Group("barrier", "bar !warp | barrier.sync | barrier.arrive !cluster | barrier.red", ("BAR",), exact=True),
     Group("end", "ret | exit", ("EXIT",), exact=True),
     Group("single", _each(_SUMS, "f32"), ("FADD", "FMUL", "FFMA"), exact=True,
@@ -76,11 +80,11 @@ GROUPS = (
     Group("function", " | ".join(f"{opcode} !f64 !rn" for opcode in _FUNCTIONS), ("MUFU",), exact=True,
           unless=("divide_single", "divide_double", "root_single", "root_double", "divide_integer"),
           why="divisions and roots begin with one"),
-    Group("divide_single", "div.f32"),
-    Group("root_single", "sqrt.rn.f32 | rcp.rn.f32"),
-    Group("divide_double", "div.f64 | rcp.f64"),
-    Group("root_double", "sqrt.f64 | rsqrt.f64"),
-    Group("divide_integer", f"div {_NO_FLOATS} | rem"),
+    Group("divide_single", "div.f32", why=_EXPANDED),
+    Group("root_single", "sqrt.rn.f32 | rcp.rn.f32", why=_EXPANDED),
+    Group("divide_double", "div.f64 | rcp.f64", why=_EXPANDED),
+    Group("root_double", "sqrt.f64 | rsqrt.f64", why=_EXPANDED),
+    Group("divide_integer", f"div {_NO_FLOATS} | rem", why=_EXPANDED),
     Group("branch", "bra | brx", ("BRA", "BRX", "BSSY", "BSYNC", "BREAK", "WARPSYNC"), why=_BY_PREDICATE),
     Group("call", "call", ("CALL", "RET"), why="small functions are inlined"),
     Group("compare", "setp | set", ("ISETP", "FSETP", "DSETP", "HSETP2", "PLOP3", "UISETP", "FSET"), why=_BY_PREDICATE),
@@ -109,6 +113,7 @@ GROUPS = (
            "UCGABAR_WAIT", "ELECT", "ERRBAR", "CCTL", "ACQBULK", "ARRIVES", "UTMACCTL", "USETMAXREG", "NANOSLEEP",
            "PREEXIT"),
           why="loops until a barrier is reached are unrolled, groups are counted by scoreboards"),
+    Group("padding", "pmevent", ("NOP",), why="keeps matrix instructions apart"),
     Group("wmma_memory", "wmma.load | wmma.store", (), why="become loads and stores"),
 )  # fmt: skip
 """Each PTX instruction is in one group at most, and so is each machine opcode."""
@@ -126,7 +131,6 @@ CLASSES: dict[str, tuple[str, ...]] = {
 """Fields of ``inst_count`` → the groups that they are the sum of, where no other instruction is in the class."""
 
 _OPCODE = re.compile(r"(?:@!?U?P\w+\s+)?(?P<opcode>[A-Z][A-Z0-9_]*)(?P<rest>[.\w]*)\s*(?P<operands>.*)")
-_NOTHING = frozenset({"NOP"})
 
 
 def machine_opcode(text: str) -> tuple[str, str]:
@@ -146,13 +150,8 @@ def machine_opcode(text: str) -> tuple[str, str]:
     return opcode, rest
 
 
-def is_counted(opcode: str) -> bool:
-    """Padding is none of the program's."""
-    return bool(opcode) and opcode not in _NOTHING
-
-
 def probe_text() -> str:
-    """A probe that counts the PTX instructions of each group, as thread instructions."""
+    """A probe that counts the PTX instructions of each group, as thread instructions, and bytes of shared memory."""
     names = [group.name for group in GROUPS]
     lines = [
         "# How many instructions of each group of bench/counted_groups.py the threads of a kernel execute.",
@@ -160,7 +159,15 @@ def probe_text() -> str:
         "data = { " + ", ".join(f'{name} = "u32"' for name in names) + " }", "",
         "[probe.total]", 'position = "kernel"', 'level = "thread"', 'after = """',
         *(f".reg .u32 %{name};" for name in names),
-        "SAVE [ Groups ] { " + ", ".join(f"%{name}" for name in names) + " };", '"""',
+        "SAVE [ Groups ] { " + ", ".join(f"%{name}" for name in names) + " };",
+        "SAVE [ SharedBytes ] { %loaded, %stored };", '"""',
+        "", "[map.SharedBytes]", 'type = "sum"', 'level = "thread"', "size = 8",
+        'data = { load = "u32", store = "u32" }',
+        "", "[probe.loaded]", 'position = "ld.shared"', 'level = "thread"', 'before = """',
+        ".reg .u32 %loaded, %stored;", ".reg .u64 %bytes;", ".reg .u32 %size;",
+        "mov.u64 %bytes, BYTES;", "cvt.u32.u64 %size, %bytes;", "add.u32 %loaded, %loaded, %size;", '"""',
+        "", "[probe.stored]", 'position = "st.shared !async !bulk"', 'level = "thread"', 'before = """',
+        "mov.u64 %bytes, BYTES;", "cvt.u32.u64 %size, %bytes;", "add.u32 %stored, %stored, %size;", '"""',
     ]  # fmt: skip
     for group in GROUPS:
         lines += ["", f"[probe.{group.name}]", f'position = "{group.position}"', 'level = "thread"',

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.counted_groups import is_counted, machine_opcode
+from bench.counted_groups import machine_opcode
 
 METRICS = (
     "smsp__inst_executed.sum",
     "smsp__thread_inst_executed.sum",
     "smsp__thread_inst_executed_pred_on.sum",
-    *(f"sm__sass_data_bytes_mem_global_op_{kind}.sum" for kind in ("ld", "st", "atom", "red", "ldgsts")),
+    *(f"sm__sass_data_bytes_mem_global_op_{kind}.sum" for kind in (
+        "ld", "st", "atom", "red", "ldgsts", "ldgsts_cache_access", "ldgsts_cache_bypass")),
     *(f"sm__ops_path_tensor_src_{kind}.sum" for kind in (
         "fp16", "bf16_dst_fp32", "tf32_dst_fp32", "fp64", "fp8", "int8", "int1")),
     "sm__inst_executed_pipe_tensor.sum",
@@ -37,7 +38,6 @@ _ON = "Predicated-On Thread Instructions Executed"
 _WAVEFRONTS = "L1 Wavefronts Shared"
 _IDEAL = "L1 Wavefronts Shared Ideal"
 _SIZE = "Access Size"
-_SPACE = "Address Space"
 
 
 @dataclass
@@ -150,13 +150,13 @@ def _add_rows(profile: Profile, rows: list[dict[str, str]]) -> None:
     for row in rows:
         opcode, modifiers = machine_opcode(row["Source"])
         counts = [_number(row.get(title, "")) or 0 for title in (_WARPS, _THREADS, _ON)]
-        if not is_counted(opcode) or not any(counts):
+        if not opcode or not any(counts):
             continue
         kept = profile.machine.setdefault(opcode, [0, 0, 0])
         for place, count in enumerate(counts):
             kept[place] += count
         size = _number(row.get(_SIZE, ""))
-        if size and row.get(_SPACE, "") != "Shared":
+        if size:
             profile.accessed[opcode] = profile.accessed.get(opcode, 0) + size // 8 * counts[2]
         kind = _SHARED.get(opcode)
         if kind is not None:

@@ -33,6 +33,7 @@ from bench.road import COMMAND, ROOT, query_gpu
 from bench.tree import tree_hash
 from bench.verdicts import table
 from neutrino.errors import TraceError
+from neutrino.probing.layout import Reason
 from neutrino.probing.model import MapKind
 from neutrino.tracing import Trace, find_traces
 
@@ -41,11 +42,14 @@ Json = Any
 RESULT = "counters_h200.json"
 DIAGNOSTICS = "counters_diagnostics.txt"
 PROBES: Mapping[str, tuple[str, ...]] = {
-    "memory": ("gmem_bytes", "tensorop", "smem_bank_conflict"),
-    "instructions": ("inst_count", "branch_divergence"),
-    "groups": ("GROUPS",),
+    "memory": ("gmem_bytes", "tensorop"),
+    "shared": ("smem_bank_conflict",),
+    "branches": ("branch_divergence",),
+    "instructions": ("inst_count", "GROUPS"),
 }
-"""Which probes go into one run. GROUPS: the one of ``counted_groups``."""
+"""Which probes go into one run. GROUPS: the one of ``counted_groups``, beside ``inst_count``, since loops that wait for
+something turn more or less often in another run. Those that end basic blocks run alone: kernels that multiply and add
+around them run unprobed."""
 _ARCHITECTURE = "arch=compute_90a,code=[sm_90a,compute_90a]"
 BUILD_LIMIT, RUN_LIMIT = 200.0, 120.0
 
@@ -159,11 +163,11 @@ class Bench:
         argv = [*self.neutrino, *options, "--tracedir", str(traces), *self.command(program, report)]
         self.run(name, argv)
         try:
-            launches = _launches(traces, program.kernels)
+            launches, unprobed = _launches(traces, program.kernels)
         except (TraceError, IndexError) as error:
             self.diagnostics.append(f"=== {name}: {error!r}")
-            launches = []
-        return {"outputs": _outputs(report), "launches": launches}
+            launches, unprobed = [], []
+        return {"outputs": _outputs(report), "launches": launches, "unprobed": unprobed}
 
     def drive(self, programs: Sequence[Program]) -> None:
         """Everything. ncu runs alone: its counters see whatever else is on the GPU."""
@@ -191,14 +195,17 @@ def _outputs(report: Path) -> Json:
         return None
 
 
-def _launches(traces: Path, kernels: Sequence[str]) -> list[Json]:
-    """Each launch of the kernels in order of submission, whether it was probed or not."""
+def _launches(traces: Path, kernels: Sequence[str]) -> tuple[list[Json], list[Json]]:
+    """Each probed launch of the kernels in order of submission, and what has no twin, with the reason."""
     rows: list[tuple[int, Json]] = []
+    unprobed: list[Json] = []
     for path in find_traces(traces):
         trace = Trace(path)
         for kernel in trace.kernels:
             if kernels and not any(name in kernel.name for name in kernels):
                 continue
+            if kernel.manifest is None and (not kernels or kernel.reason is not Reason.NOT_SELECTED):
+                unprobed.append([kernel.name, kernel.reason.word, kernel.detail])
             views = {launch.index: launch.maps for launch in kernel.launches()}
             manifest = kernel.manifest.raw if kernel.manifest else {}
             for index, record in zip(kernel.indices, kernel.records, strict=True):
@@ -212,7 +219,7 @@ def _launches(traces: Path, kernels: Sequence[str]) -> list[Json]:
                     "registers": manifest.get("registers"),
                     "maps": {name: view.total() for name, view in maps.items() if view.map.kind is MapKind.SUM},
                 }))  # fmt: skip
-    return [row for _, row in sorted(rows, key=lambda entry: entry[0])]
+    return [row for _, row in sorted(rows, key=lambda entry: entry[0])], unprobed
 
 
 def _headers(cutlass: Path | None, folder: Path) -> tuple[Path | None, str]:

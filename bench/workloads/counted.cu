@@ -165,6 +165,27 @@ extern "C" __global__ void shared_4(const float *in, float *out, int step) { wid
 extern "C" __global__ void shared_8(const float2 *in, float2 *out, int step) { wide(in, out, step); }
 extern "C" __global__ void shared_16(const float4 *in, float4 *out, int step) { wide(in, out, step); }
 
+// Lanes that ask for what a neighbour asks for, in several patterns, some lanes absent.
+template <typename T> __device__ void alike(const T *in, T *out) {
+    __shared__ T kept[512];
+    int i = threadIdx.x, first = blockIdx.x * 128;
+    for (int j = i; j < 512; j += 128)
+        kept[j] = in[j];
+    __syncthreads();
+    int lane = i % 32;
+    T one = kept[lane / 2 * 3], two = kept[lane % 2 + lane / 4 * 2], three = kept[lane / 4 * 16], four = kept[(lane & 21) * 8];
+    if (lane % 2)
+        one = kept[lane * 7];
+    if (lane < 20)
+        two = kept[lane / 2 * 16];
+    out[first + i] = one;
+    out[first + i + 1024] = two;
+    out[first + i + 2048] = three;
+    out[first + i + 3072] = four;
+}
+extern "C" __global__ void alike_8(const float2 *in, float2 *out) { alike(in, out); }
+extern "C" __global__ void alike_16(const float4 *in, float4 *out) { alike(in, out); }
+
 extern "C" __global__ void halves(const __half2 *a, const __half2 *b, __half2 *c, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n)
@@ -578,6 +599,8 @@ int main(int argc, char **argv) {
     RUN(shared_4, 8, 128, single, float, in, OUT(float), 3);
     RUN(shared_8, 8, 128, single, float2, in, OUT(float2), 6);
     RUN(shared_16, 8, 128, single, float4, in, OUT(float4), 5);
+    RUN(alike_8, 8, 128, single, float2, in, OUT(float2));
+    RUN(alike_16, 8, 128, single, float4, in, OUT(float4));
     RUN(halves, 20, 128, bits, __half2, in, in + 4096, OUT(__half2), 2500);
     RUN(doubles, 20, 128, twice, double, in, OUT(double), 2500);
     RUN(copies, 20, 128, single, float4, in, OUT(float4), 2500);

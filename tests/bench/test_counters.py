@@ -54,7 +54,7 @@ def test_pages_are_read() -> None:
     }  # fmt: skip
     assert vadd.accessed == {"LDG": 4 * 255900}
     assert bank.shared == {"load": [16, 64, 16], "load_128": [16, 96, 64]}
-    assert bank.accessed == {}
+    assert bank.accessed == {"LDS": 20 * 512}
     once = counted_ncu.read(_RAW, _VADD + _BANK)
     assert once == [vadd, bank]
 
@@ -118,11 +118,16 @@ def _kernel(index: int, program: str) -> tuple[Json, dict[str, Json]]:
     row = {"kernel": kernel, "reason": "probed", "grid": [1, 1, 1], "block": [64, 1, 1]}
     fields = {"all": sum(groups.values()), "load": 192, "store": 0, "atomic": 0, "barrier": 0, "branch": 64,
               "tensor": groups["mma"] + groups["wgmma"], "convert": 0, "special": 0}  # fmt: skip
+    shared = {f"{name}{part}": 0 for name in ("load", "store", "matrix") for part in ("", "_wavefronts", "_least")}
     memory = {"load": 512, "store": 0, "atomic": 0, "async": 0, "uncounted": 0}
     return {"kernel": kernel, "metrics": metrics, "machine": machine, "shared": {}, "accessed": {}}, {
         "memory": {**row, "maps": {"GmemBytes": memory, "TensorOps": operations}},
-        "instructions": {**row, "maps": {"InstCount": fields}},
-        "groups": {**row, "maps": {"Groups": groups}},
+        "shared": {**row, "maps": {"SmemBankConflict": shared}},
+        "branches": {**row, "maps": {"BranchDivergence": {"branches": 0}}},
+        "instructions": {
+            **row,
+            "maps": {"InstCount": fields, "Groups": groups, "SharedBytes": {"load": 0, "store": 0}},
+        },
     }
 
 
@@ -147,8 +152,10 @@ def test_good_results_are_good() -> None:
     ("path", "value"),
     [
         (("counted", "outputs", "x"), "2"),
-        (("counted", "groups", "outputs", "x"), "2"),
-        (("counted_triton", "memory", "launches", 2, "reason"), "occupancy"),
+        (("counted", "branches", "outputs", "x"), "2"),
+        (("counted_triton", "memory", "launches", 2, "maps"), {}),
+        (("counted", "shared", "launches", 2, "maps", "SmemBankConflict", "load_wavefronts"), 1),
+        (("counted", "instructions", "launches", 2, "maps", "SharedBytes", "load"), 4),
         (("counted_triton", "memory", "launches", 2, "kernel"), "another"),
         (("counted", "ncu", 3, "metrics", "sm__sass_data_bytes_mem_global_op_ld"), 508),
         (("counted", "ncu", 0, "metrics", "sm__ops_path_tensor_src_fp16"), 4096),
@@ -156,7 +163,7 @@ def test_good_results_are_good() -> None:
         (("counted", "ncu", 2, "machine", "EXIT"), [2, 64, 63]),
         (("counted", "instructions", "launches", 2, "maps", "InstCount", "all"), 319),
         (("counted", "memory", "launches", 2, "maps"), {}),
-        (("counted", "groups", "launches", 2, "maps", "Groups", "end"), 65),
+        (("counted", "instructions", "launches", 2, "maps", "Groups", "end"), 65),
     ],
 )
 def test_what_is_wrong_is_noticed(path: tuple[Any, ...], value: Json) -> None:
