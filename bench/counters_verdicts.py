@@ -61,7 +61,7 @@ FORMULAS: dict[tuple[str, str], tuple[int, str]] = {
         2 * 192 * (2 * 256 + 2 * 384),
         "two columns of blocks copy A, two rows B, all of K = 192, 2 bytes each; what is outside is zero-filled"),
 }  # fmt: skip
-"""(part of the kernel's name, field of ``gmem_bytes``) → bytes by formula where Nsight Compute's mean something else."""
+"""(part of the kernel's name, field of ``gmem_bytes``) → bytes by formula, where Nsight Compute means others."""
 
 NEEDED = 12
 """Kernels that have to be there, at least."""
