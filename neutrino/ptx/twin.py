@@ -36,6 +36,7 @@ from neutrino.ptx.instruction import REGISTER, Instruction, read_instruction
 from neutrino.ptx.linkage import Call, Callee, Linkage, Needs, ObstacleError
 from neutrino.ptx.matching import Found, Hit, matcher
 from neutrino.ptx.module import Kind, Module, Parameter, Statement, Variable
+from neutrino.ptx.near_misses import near_misses
 from neutrino.ptx.operands import SiteOperands
 from neutrino.ptx.snippet_forms import is_collective
 from neutrino.ptx.source import without_locations
@@ -570,10 +571,13 @@ class _KernelProber:
         bodies = (self, *functions)
         at_all = bool(self.kernel_before or self.kernel_after) or any(body.is_tracepoint for body in functions)
         if not at_all and not any(body.found and body.found.hits for body in bodies):
+            patterns = [pattern for probe in owner.probes.probes for pattern in probe.tracepoint.patterns]
+            near = near_misses(self.code, self.body, patterns)
             raise _SkipError(
                 Reason.NO_SITE,
                 "no instruction matches "
                 + ", ".join(sorted({probe.tracepoint.text for probe in owner.probes.probes}))
+                + (f", but for the type: {', '.join(near)}" if near else "")
                 + (": the text has no line information" if found.lacks_lines else ""),
             )
         parameters, used = self.module.parameter_layout(self.entry)

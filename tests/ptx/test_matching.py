@@ -301,6 +301,15 @@ ret;"""
     assemble(twins.render(), "sm_90", tmp_path)
 
 
+def test_what_is_missed_by_its_type_is_named(probe_set):
+    body = "ld.global.b32 %r1, [%rd1]; ld.global.nc.v2.b32 {%r1, %r2}, [%rd1]; ld.shared.b32 %r1, [%r2]; ret;"
+    probes = probe_set(probe("ld.global.f32 | st.f32", before=COUNT))
+    assert skipped(probe_module(parse(kernel(body)), probes)) == (
+        Reason.NO_SITE,
+        "no instruction matches ld.global.f32 | st.f32, but for the type: ld.global.b32, ld.global.nc.v2.b32",
+    )
+
+
 @pytest.mark.parametrize("position", ["a.cu:5", "ld.param a.cu:5"])
 def test_text_without_lines(position, probe_set):
     reason, detail = skipped(probe_module(parse(kernel("ret;")), probe_set(probe(position, before=COUNT))))
