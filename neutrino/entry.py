@@ -18,6 +18,8 @@ from neutrino.probing.layout import (
     KINDS,
     LEVELS,
     MAP_DESCRIPTOR,
+    MAX_MAPS,
+    MAX_RECORD,
     TWIN_FILE,
     TWIN_IMAGE,
     TWIN_KERNEL,
@@ -28,11 +30,15 @@ from neutrino.probing.layout import (
     Reason,
     Struct,
     align_up,
+    block_size,
 )  # fmt: skip
 from neutrino.probing.model import Level, Map, MapKind
 
 _TABLE_ALIGN = 8
 _IMAGE_ALIGN = 64
+_LONGEST_NAME = 63
+_MOST_ON_STACK = 65536
+"""Bytes that the hook takes for a launch on the stack of the program's thread."""
 
 
 def _digested_from() -> int:
@@ -125,8 +131,10 @@ def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry],
     map_rows = []
     for entry in maps:
         name = entry.name.encode()
-        if len(name) > 63:
-            raise NeutrinoError(f"map {entry.name}: the name has {len(name)} bytes, the trace format holds 63")
+        if len(name) > _LONGEST_NAME:
+            raise NeutrinoError(
+                f"map {entry.name}: the name has {len(name)} bytes, the trace format holds {_LONGEST_NAME}"
+            )
         map_rows.append({
             "name": name, "kind": KINDS.index(entry.kind), "level": LEVELS.index(entry.level),
             "record_size": entry.size, "cap": entry.cap,
@@ -194,6 +202,8 @@ class _Reader:
         return self.data[offset : offset + size]
 
     def table(self, struct: Struct, offset: int, rows: int, what: str) -> np.ndarray[Any, np.dtype[np.void]]:
+        if offset % _TABLE_ALIGN:
+            raise FormatError(self.name, offset, what, "an odd offset", f"a multiple of {_TABLE_ALIGN}")
         return np.frombuffer(self.span(offset, rows * struct.size, what), struct.dtype)
 
     def text(self, offset: int, what: str) -> str:
@@ -204,7 +214,10 @@ class _Reader:
 
 
 def read_entry(data: bytes, name: str) -> Entry:
-    """Read an entry back, checking digest and every bound. name: the file, for messages. Raises FormatError."""
+    """Read an entry back. name: the file, for messages.
+
+    Raises FormatError for all that the hook refuses: a wrong digest, and whatever it could not launch by.
+    """
     reader = _Reader(data, name)
     header = reader.table(TWINS_HEADER, 0, 1, "header")[0]
     if bytes(header["magic"]).ljust(8, b"\0") != TWINS_MAGIC:
@@ -217,31 +230,57 @@ def read_entry(data: bytes, name: str) -> Entry:
         raise FormatError(name, DIGESTED_FROM, "size", str(int(header["size"])), f"the file's {len(data)}")
     if hashlib.sha256(memoryview(data)[DIGESTED_FROM:]).digest() != header["digest"].tobytes():
         raise FormatError(name, DIGESTED_FROM - 32, "digest", "not that of the content", "SHA-256 of what follows")
-    maps = []
-    for row in reader.table(MAP_DESCRIPTOR, int(header["maps_offset"]), int(header["maps"]), "map descriptors"):
-        kind, level = int(row["kind"]), int(row["level"])
-        if kind >= len(KINDS) or level >= len(LEVELS):
-            raise FormatError(
-                name, int(header["maps_offset"]), "map kind, level", f"{kind}, {level}",
-                f"at most {len(KINDS) - 1}, {len(LEVELS) - 1}",
-            )  # fmt: skip
-        maps.append(
-            MapEntry(
-                bytes(row["name"]).decode("utf-8", "surrogateescape"),
-                KINDS[kind],
-                LEVELS[level],
-                int(row["record_size"]),
-                int(row["cap"]),
-            )
-        )
-    rows = reader.table(TWIN_KERNEL, int(header["kernels_offset"]), int(header["kernels"]), "kernels")
+    at = int(header["maps_offset"])
+    if int(header["maps"]) > MAX_MAPS:
+        raise FormatError(name, 12, "maps", str(int(header["maps"])), f"at most {MAX_MAPS}")
+    maps = [_map(name, at, row) for row in reader.table(MAP_DESCRIPTOR, at, int(header["maps"]), "map descriptors")]
     images = reader.table(TWIN_IMAGE, int(header["images_offset"]), int(header["images"]), "images")
+    at = int(header["kernels_offset"])
+    kernels = []
+    for row in reader.table(TWIN_KERNEL, at, int(header["kernels"]), "kernels"):
+        kernels.append(_kernel(reader, row))
+        _check_kernel(name, at, kernels[-1], len(maps), len(images))
     return Entry(
         header["key"].tobytes(),
         tuple(maps),
-        tuple(_kernel(reader, row) for row in rows),
+        tuple(kernels),
         tuple(reader.span(int(row["offset"]), int(row["size"]), "image") for row in images),
     )
+
+
+def _map(name: str, at: int, row: np.void) -> MapEntry:
+    kind, level, size, cap = (int(row[member]) for member in ("kind", "level", "record_size", "cap"))
+    if kind >= len(KINDS) or level >= len(LEVELS):
+        expected = f"at most {len(KINDS) - 1}, {len(LEVELS) - 1}"
+        raise FormatError(name, at, "map kind, level", f"{kind}, {level}", expected)
+    if not 0 < size <= MAX_RECORD:
+        raise FormatError(name, at, "record size", str(size), f"1 to {MAX_RECORD}")
+    if KINDS[kind] is MapKind.SUM and cap != 1:
+        raise FormatError(name, at, "cap of a sum", str(cap), "1")
+    text = bytes(row["name"]).partition(b"\0")[0]
+    if len(text) > _LONGEST_NAME:
+        raise FormatError(name, at, "map name", "not ended", "a NUL-terminated text")
+    return MapEntry(text.decode("utf-8", "surrogateescape"), KINDS[kind], LEVELS[level], size, cap)
+
+
+def _check_kernel(name: str, at: int, kernel: KernelEntry, maps: int, images: int) -> None:
+    def check(sound: bool, what: str, found: object, expected: str) -> None:
+        if not sound:
+            raise FormatError(name, at, f"{what} of kernel {kernel.name!r}", str(found), expected)
+
+    check((kernel.reason is Reason.PROBED) == bool(kernel.twin), "twin", repr(kernel.twin), "one if it is probed")
+    if kernel.twin:
+        check(max(kernel.image, kernel.capped) < images, "images", (kernel.image, kernel.capped), f"below {images}")
+        expected = block_size(maps, len(kernel.variables))
+        check(kernel.block_size == expected, "block_size", kernel.block_size, str(expected))
+    most = max(kernel.block_offset, kernel.block_size)
+    check(most <= _MOST_ON_STACK, "probe block", most, f"at most {_MOST_ON_STACK}")
+    check(len(kernel.parameters) <= kernel.block_offset, "parameters", len(kernel.parameters), "one a byte")
+    for offset, size in kernel.parameters:
+        end = offset + size
+        check(end <= kernel.block_offset, "parameter", end, f"to end by {kernel.block_offset}")
+    for file in kernel.files:
+        check(file[:1] not in {"", "."} and "/" not in file, "file name", repr(file), "a name")
 
 
 def _kernel(reader: _Reader, row: np.void) -> KernelEntry:
@@ -249,13 +288,20 @@ def _kernel(reader: _Reader, row: np.void) -> KernelEntry:
         offset = int(row[member])
         return reader.text(offset, member) if offset else ""
 
+    if not int(row["name_offset"]):
+        raise FormatError(reader.name, 0, "name of a kernel", "none", "an offset")
+    if int(row["twin_offset"]) and not text("twin_offset"):
+        raise FormatError(reader.name, 0, "twin of kernel", "an empty name", "a name")
     if int(row["reason"]) not in Reason._value2member_map_:
         raise FormatError(reader.name, 0, "reason", str(int(row["reason"])), f"at most {max(Reason)}")
     files = reader.table(TWIN_FILE, int(row["files_offset"]), int(row["files"]), "files")
     parameters = reader.table(TWIN_PARAMETER, int(row["parameters_offset"]), int(row["parameters"]), "parameters")
-    variables = np.frombuffer(reader.span(int(row["variables_offset"]), 8 * int(row["variables"]), "variables"), "<u8")
+    at = int(row["variables_offset"])
+    if at % _TABLE_ALIGN:
+        raise FormatError(reader.name, at, "variables", "an odd offset", f"a multiple of {_TABLE_ALIGN}")
+    variables = np.frombuffer(reader.span(at, 8 * int(row["variables"]), "variables"), "<u8")
     return KernelEntry(
-        name=text("name_offset"),
+        name=reader.text(int(row["name_offset"]), "name"),
         reason=Reason(int(row["reason"])),
         detail=text("detail_offset"),
         twin=text("twin_offset"),

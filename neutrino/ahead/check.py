@@ -232,9 +232,6 @@ class _Twins:
 
     def _check_entry(self, entry: Entry, name: str) -> None:
         probed = [kernel for kernel in entry.kernels if kernel.reason is Reason.PROBED]
-        if probed and not entry.images:
-            self._fault(f"{name}: {len(probed)} twins and no image that holds them")
-            return
         forms: list[list[dict[str, _Parameters]]] = []
         for index, image in enumerate(entry.images):
             try:
@@ -248,7 +245,7 @@ class _Twins:
                 self._fault(f"{name}: {kernel.name} has no {', '.join(missing)}")
             expected = [*kernel.parameters, (kernel.block_offset, kernel.block_size)]
             for index in (kernel.image, kernel.capped) if kernel.capped else (kernel.image,):
-                for found in forms[index] if index < len(forms) else [{}]:
+                for found in forms[index]:
                     if found.get(kernel.twin) != expected:
                         self._fault(
                             f"{name}, image {index}: {kernel.twin} has parameters (offset, size) "

@@ -187,7 +187,7 @@ def _no_files(entry: Entry) -> tuple[list[bytes], Entry]:
     [
         (_without_twin, "scale__neutrino has parameters (offset, size) none: it is not there"),
         (_other_parameters, "in the file's image for sm_80, [(0, 4)] in the entry"),
-        (_no_image, "twins and no image that holds them"),
+        (_no_image, "images of kernel 'clear' is (0, 0), expected below 0"),
         (_no_cubin, "entry 0, image 0: "),
         (_no_files, "scale has no manifest.json, original.ptx, probed.ptx"),
     ],

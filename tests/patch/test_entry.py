@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import hashlib
 import subprocess
 import sysconfig
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,34 +15,50 @@ from hypothesis import strategies as st
 
 from neutrino.entry import DIGESTED_FROM, Entry, KernelEntry, MapEntry, read_entry, write_entry
 from neutrino.errors import FormatError, NeutrinoError
+from neutrino.loader import build
 from neutrino.probing.layout import TWIN_KERNEL, TWINS_HEADER, Reason, c_header
 from neutrino.probing.model import Level, Map, MapKind, Span
 
+CSRC = Path(build.__file__).parent / "csrc"
+KEY = int(TWINS_HEADER.dtype.fields["key"][1])
 NAMES = st.text(
     st.characters(codec="ascii", exclude_characters="\0", categories=["L", "N", "P"]), min_size=1, max_size=20
 )
-KERNELS = st.builds(
-    KernelEntry,
-    name=NAMES,
-    reason=st.sampled_from(Reason),
-    detail=st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40),
-    twin=st.one_of(st.just(""), NAMES),
-    parameters=st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)), max_size=4).map(tuple),
-    variables=st.lists(NAMES, max_size=4).map(tuple),
-    block_offset=st.integers(0, 2**32 - 1),
-    block_size=st.integers(0, 2**32 - 1),
-    image=st.integers(0, 2**32 - 1),
-    capped=st.integers(0, 2**32 - 1),
-    files=st.dictionaries(NAMES, st.binary(max_size=60), max_size=3),
-)
+FILE_NAMES = NAMES.filter(lambda name: name[0] != "." and "/" not in name)
+FILES = st.dictionaries(FILE_NAMES, st.binary(max_size=60), max_size=3)
+DETAILS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)
+
+
+@st.composite
+def kernels(draw: st.DrawFn, maps: int, images: int) -> KernelEntry:
+    """Those that the hook can launch, and those that have a reason."""
+    reason = draw(st.sampled_from(Reason)) if images else Reason.NO_PTX
+    if reason is not Reason.PROBED:
+        return KernelEntry(draw(NAMES), reason, draw(DETAILS), files=draw(FILES))
+    variables = draw(st.lists(NAMES, max_size=4))
+    return KernelEntry(
+        draw(NAMES), reason, draw(DETAILS), draw(NAMES),
+        tuple(draw(st.lists(st.tuples(st.integers(0, 30000), st.integers(0, 30000)), max_size=4))), tuple(variables),
+        draw(st.integers(60000, 65536)), 16 + 16 * maps + 8 * len(variables), draw(st.integers(0, images - 1)),
+        draw(st.integers(0, images - 1)), draw(FILES),
+    )  # fmt: skip
 MAPS = st.builds(
-    Map, NAMES, st.sampled_from(MapKind), st.sampled_from(Level), st.integers(1, 999), st.integers(1, 99),
+    Map, NAMES, st.just(MapKind.ARRAY), st.sampled_from(Level), st.integers(1, 65536), st.integers(0, 99),
     st.just(()), st.just(Span(1, 1)),
+) | st.builds(
+    Map, NAMES, st.just(MapKind.SUM), st.sampled_from(Level), st.integers(1, 999), st.just(1), st.just(()),
+    st.just(Span(1, 1)),
 )  # fmt: skip
-ENTRIES = st.tuples(
-    st.binary(min_size=32, max_size=32), st.lists(MAPS, max_size=3), st.lists(KERNELS, max_size=4),
-    st.lists(st.binary(max_size=200), max_size=2),
-)  # fmt: skip
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> tuple[bytes, list[Map], list[KernelEntry], list[bytes]]:
+    maps, images = draw(st.lists(MAPS, max_size=3)), draw(st.lists(st.binary(max_size=200), max_size=3))
+    made = draw(st.lists(kernels(len(maps), len(images)), max_size=4))
+    return draw(st.binary(min_size=32, max_size=32)), maps, made, images
+
+
+ENTRIES = entries()
 
 
 @given(ENTRIES)
@@ -75,8 +94,6 @@ def test_every_bit_of_the_header_counts():
 
 @given(st.binary(max_size=300))
 def test_a_right_digest_does_not_excuse_wrong_bounds(tail):
-    import hashlib
-
     kernel = KernelEntry("k", Reason.PROBED, twin="k__neutrino", files={"a": b"b"})
     whole = bytearray(write_entry(bytes(32), [], [kernel], [b"image"]))
     start = TWINS_HEADER.size
@@ -85,6 +102,54 @@ def test_a_right_digest_does_not_excuse_wrong_bounds(tail):
     # Any other exception fails the test.
     with contextlib.suppress(FormatError):
         read_entry(bytes(whole), "test")
+
+
+@pytest.fixture(scope="module")
+def hook(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """What the hook reads entries by."""
+    library = tmp_path_factory.mktemp("hook") / "entry.so"
+    sources = [str(CSRC / name) for name in ("entry.c", "sha256.c")]
+    try:
+        subprocess.run(
+            [*build.compiler(), "-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", *sources, "-o", str(library)], check=True
+        )
+    except FileNotFoundError:
+        pytest.skip("no C compiler")
+    return ctypes.CDLL(str(library))
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_the_hook_takes_what_python_takes(hook: ctypes.CDLL, data: st.DataObject) -> None:
+    """Words of an entry are changed and its digest is right: images out of range, tables and parameters anywhere."""
+    maps = [
+        Map("m", MapKind.ARRAY, Level.WARP, 16, 0, (), Span(1, 1)),
+        Map("s", MapKind.SUM, Level.THREAD, 8, 1, (), Span(1, 1)),
+    ]
+    kernels = [
+        KernelEntry("a", Reason.PROBED, "", "a__neutrino", ((0, 8), (8, 4)), ("v",), 16, 56, 1, 2, {"f": b"text"}),
+        KernelEntry("b", Reason.NO_SITE, "none"),
+    ]
+    whole = bytearray(write_entry(bytes(32), maps, kernels, [b"first", b"second", b"capped"]))
+    size = len(whole)
+    words = st.sampled_from([0, 1, 2, 3, 4, 15, 16, 17, 56, 64, 65, 65536, 65537, 2**32 - 1, 2**64 - 1, size, size - 8])
+    for _ in range(data.draw(st.integers(1, 3))):
+        width = data.draw(st.sampled_from([4, 4, 8]))
+        at = data.draw(st.integers(DIGESTED_FROM // width, size // width - 1)) * width
+        value = data.draw(words | st.integers(0, size)) % 2 ** (8 * width)
+        whole[at : at + width] = value.to_bytes(width, "little")
+    whole[DIGESTED_FROM - 32 : DIGESTED_FROM] = hashlib.sha256(whole[DIGESTED_FROM:]).digest()
+    try:
+        entry = read_entry(bytes(whole), "test")
+    except FormatError as error:
+        entry, refused = None, str(error)
+    result = (ctypes.c_uint64 * 16)()
+    taken = bool(hook.nt_entry_open(bytes(whole), ctypes.c_size_t(size), bytes(whole[KEY : KEY + 32]), result) & 0xFF)
+    if entry is not None:
+        assert taken
+    else:
+        # Python knows which reasons there are, and that an empty name is none.
+        assert not taken or "reason" in refused or "twin of kernel" in refused
 
 
 def test_images_are_aligned_for_the_driver():
@@ -130,7 +195,7 @@ def test_c_reads_what_python_writes(tmp_path):
         pytest.skip("no C compiler")
     kernels = [
         KernelEntry("a", Reason.NO_PTX, "no"),
-        KernelEntry("b", Reason.PROBED, "", "b__neutrino", ((0, 8), (8, 4)), ("v", "w"), 16, 8, 1, 2, {"f": b"text"}),
+        KernelEntry("b", Reason.PROBED, "", "b__neutrino", ((0, 8), (8, 4)), ("v", "w"), 16, 32, 1, 2, {"f": b"text"}),
     ]
     (tmp_path / "entry").write_bytes(write_entry(bytes(32), [], kernels, 3 * [b"image"]))
     printed = subprocess.run([tmp_path / "read", tmp_path / "entry"], check=True, capture_output=True, text=True).stdout
