@@ -29,6 +29,11 @@ def _node(node: str, /, **parts: st.SearchStrategy[Any]) -> st.SearchStrategy[tu
     return st.tuples(st.just(node), st.fixed_dictionaries(parts))
 
 
+def _work(which: st.SearchStrategy[int]) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
+    form = st.sampled_from(("reg", "param", "braces"))
+    return _node("work", which=which, d=_register, a=_register, form=form, guard=_guard)
+
+
 _LEAVES = st.one_of(
     _node("alu", opcode=st.sampled_from(_ALU), d=_register, a=_register, b=_source, guard=_guard),
     _node("setp", compare=st.sampled_from(_COMPARES), p=_predicate, a=_register, b=_source, guard=_guard),
@@ -40,8 +45,7 @@ _LEAVES = st.one_of(
     _node("shared", d=_register, a=_register, slot=st.integers(0, 3), guard=_guard),
     _node("red", a=_register, guard=_guard),
     _node("call", d=_register, a=_register),
-    _node("work", which=st.integers(0, 2), d=_register, a=_register, form=st.sampled_from(("reg", "param", "braces")),
-          guard=_guard),
+    _work(st.integers(0, 2)),
     _node("end", how=st.sampled_from(("ret", "exit")), guard=st.tuples(st.booleans(), _predicate)),
     _node("fma", d=_register, a=_register, guard=_guard),
 )  # fmt: skip
@@ -303,7 +307,10 @@ def kernels(draw: st.DrawFn) -> Kernel:
         last = draw(st.sampled_from(("ret;", "", "@%p1 exit;", "@!%p0 ret;\n\tld.global.u32 %r1, [%rd1];")))
         functions += _function(number, forms[-1], "".join(called.lines), last)
     writer = _Writer(spacings, forms)
-    writer.nodes(draw(_BODY))
+    nodes = draw(_BODY)
+    for number in range(len(forms)):
+        nodes.insert(draw(st.integers(0, len(nodes))), draw(_work(st.just(number))))
+    writer.nodes(nodes)
     writer.put("st.global.u32 [%rd2+56], %r2;")
     ending = draw(st.sampled_from(("ret;", "exit;", "@%p1 exit;", "", "@!%p0 ret;\n\tst.global.u32 [%rd2+52], %r1;")))
     body = "".join(writer.lines)
