@@ -148,7 +148,8 @@ def _lines(found: _Found, *, everything: bool, width: int) -> Iterator[str]:
             yield ""
             name = demangle(kernel.name) if whole else short[kernel.name]
             yield f"{visible(name)}: {count(len(kernel.sites), 'site')}"
-            yield from _sites(kernel.sites, width=None if everything else width)
+            if kernel.sites:
+                yield from _sites(kernel.sites, width=None if everything else width)
     else:
         yield ""
         yield from _counted(found.probed, width)
