@@ -29,6 +29,8 @@ _COLON_WORK = 1 << 24
 """Characters read again and again after a mended ``:``, which a file of the documents' form never reaches."""
 _SMART_QUOTE = re.compile("[\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb]")
 _OPEN_INLINE = re.compile(r"=\s*\{[^}\"]*(?:\"[^\"]*\"[^}\"]*)*$")
+_KEYS = re.compile(r"\((?:'[^']*'(?:, |,)?)+\)")
+_QUOTED = re.compile(r"'([^']*)'")
 _TOML_POSITION = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 _KEY_PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*"""
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:{_KEY_PART}){{{MAX_KEY_PARTS}}}", re.ASCII)
@@ -170,6 +172,8 @@ class Document:
     def _toml_fault(self, error: tomllib.TOMLDecodeError) -> tuple[str, int]:
         match = _TOML_POSITION.fullmatch(str(error))
         message = match.group(1) if match else str(error)
+        # tomllib shows keys as a tuple of Python's.
+        message = _KEYS.sub(lambda keys: "[" + ".".join(_QUOTED.findall(keys.group())) + "]", message)
         offset = len(self.source.rstrip())
         if match and match.group(2):
             offset = self._starts[int(match.group(2)) - 1] + int(match.group(3)) - 1

@@ -101,6 +101,8 @@ def _find(name: str) -> Path:
     shipped = shipped_probes()
     if name in shipped:
         return shipped[name]
+    if not name:
+        raise NeutrinoError("the name of a probe is empty; give a shipped probe or the path of a .toml file")
     guess = nearest(name, shipped)
     meant = f"; did you mean {guess}?" if guess else ""
     raise NeutrinoError(

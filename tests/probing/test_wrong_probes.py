@@ -33,6 +33,9 @@ WRONG = {
     # The document
     "not toml": ("platform = ¦cuda\n", "not TOML: invalid value", "texts stand in quotes"),
     "key twice": ('platform = "cuda"\nplatform = "cuda"¦\n', "cannot overwrite a value", "it stands twice"),
+    "table twice": (
+        f"{at_load('')}\n[probe.p¦]\nposition = 1\n", "cannot declare [probe.p] twice", "it stands twice",
+    ),
     "text without end": ('platform = "cuda¦', "not TOML: ", ""),
     "platform": (f'platform = ¦"hpi"\n{at_load("")}', 'platform "hpi" is not known', 'platform = "cuda"'),
     "platform by another name": (f'platform = ¦"rocm"\n{at_load("")}', 'platform "rocm" is not known', '"hip"'),
