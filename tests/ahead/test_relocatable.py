@@ -113,14 +113,15 @@ def test_every_kernel_of_a_library(linked_and_units, tools, probe, arch, tmp_pat
     found = results(made)
     assert len(found) == len(made.kernels) == 14
     assert {name: detail for name, (reason, detail) in found.items() if reason is not Reason.PROBED} == REFUSED
-    image = read_cubin(made.images[0], "twins")
-    assert image.arch == arch
-    shown = resource_usage(made.images[0], tmp_path / "twins.cubin")
+    images = [read_cubin(image, "twins") for image in made.images]
+    assert {image.arch for image in images} == {arch}
+    all_shown = [resource_usage(image, tmp_path / f"{index}.cubin") for index, image in enumerate(made.images)]
     originals = resource_usage(next(item.data for item in linked.images), tmp_path / "linked.cubin")
     for entry in made.kernels:
         if entry.reason is not Reason.PROBED:
             continue
         manifest = json.loads(entry.files["manifest.json"])
+        image, shown = images[entry.image], all_shown[entry.image]
         assert shown[entry.twin]["REG"] == manifest["registers"]["twin"] == image.kernels[entry.twin].registers
         assert originals[entry.name]["REG"] == manifest["registers"]["original"]
         assert shown[entry.twin]["SHARED"] == originals[entry.name]["SHARED"]
