@@ -182,7 +182,7 @@ class Runs:
 
     def _holds(self, run: Run, guard: str, start: int) -> bool:
         """The predicate is the same register with the same value as where the run was last added to."""
-        name = guard.strip("@! \t\r\n")
+        name = guard.strip("@! \t\r\n\v\f")
         code = self._code
         at = code.find(name, run.last, start)
         while at >= 0:

@@ -299,7 +299,7 @@ class Linkage:
     def check_local_variables(self, body: Body, function: Function) -> None:
         """Raises ObstacleError when a function declares a variable that outlives it."""
         if not any(
-            match.start() == body.start or self.module.code[match.start() - 1] in ";{} \t\r\n"
+            match.start() == body.start or self.module.code[match.start() - 1] in ";{} \t\r\n\v\f"
             for match in _LOCAL_STATIC.finditer(self.module.code, body.start, body.end)
         ):
             return

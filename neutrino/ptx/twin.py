@@ -264,7 +264,7 @@ def _places(code: str, text: str, body: Body) -> Iterator[int]:
 
 
 def _register_of(guard: str) -> str:
-    return guard.strip("@! \t\r\n")
+    return guard.strip("@! \t\r\n\v\f")
 
 
 def _check_constant_space(callee: Callee) -> None:

@@ -77,6 +77,12 @@ CASES = (
         _THREADS - _LOW,
         ".func f (.reg .pred p) { @p exit; ret; }\n",
     ),
+    Case(
+        "a form feed behind a predicate that changes in between",
+        "@%p1\fadd.u32 %r3, %r1, 1;\n setp.lt.u32 %p1, %r1, 3;\n @%p1\fadd.u32 %r3, %r1, 1;\n ret;",
+        _SUM + _at("add", before="SAVE [ M ] { 1 };"),
+        _LOW + 3,
+    ),
     *(
         Case(
             f"{side} moves of arguments around a call that not all threads come back from",
