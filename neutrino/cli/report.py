@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -35,8 +37,17 @@ _SITES = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point. Returns the exit status: 0 done, 2 an unreadable trace, 3 where no kernel was probed."""
-    options = _parser().parse_args(arguments)
+    """Entry point. Exit status: 0 done, 2 an unreadable trace or a script that failed, 3 where no kernel was probed."""
+    try:
+        return _main(_parser().parse_args(arguments))
+    except KeyboardInterrupt:
+        # Ended by the signal, as the shell expects; a script that was running has been ended.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise
+
+
+def _main(options: argparse.Namespace) -> int:
     print_anything()
     try:
         selection = Selection(tuple(options.kernel), tuple(options.filter))
@@ -82,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if status == DONE and not any(summary.kernels for summary in summaries):
         # The table of reasons has said more, where there is one.
         if not any(summary.not_probed for summary in summaries):
-            print("neutrino-report: no kernel to report", file=sys.stderr)
+            _say("no kernel to report")
         return NOTHING
     return status
 
@@ -92,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="neutrino-report",
         description="What the probes saw: per kernel and map the counts and the extremes of each field, "
         "and what was not probed, with the reason.",
-        epilog="Exit status: 0 done, 2 a trace that cannot be read, 3 no kernel was probed.",
+        epilog="Exit status: 0 done, 2 a trace that cannot be read or a script that failed, 3 no kernel was probed.",
     )
     parser.add_argument("trace", nargs="+", help="a trace directory, or a folder of them")
     names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
@@ -119,18 +130,25 @@ def _analyze(path: Path) -> int:
         return _fail(f"{path}: its probes cannot be read: {error}")
     names = dict.fromkeys((*scripts.callbacks, *scripts.analyze_hooks))
     if not names:
-        print(f"neutrino-report: {path}: its probes name no script that is there", file=sys.stderr)
+        _say(f"{path}: its probes name no script that is there")
         return DONE
     status = DONE
     for problem in analyze(path.absolute(), scripts):
         status = _fail(problem)
-    print(f"neutrino-report: {path}: ran {', '.join(names)}; see {path / 'analyze.log'}", file=sys.stderr)
+    _say(f"{path}: ran {', '.join(names)}; see {path / 'analyze.log'}")
     return status
 
 
 def _fail(error: NeutrinoError | str) -> int:
-    print(f"neutrino-report: {error}", file=sys.stderr)
+    _say(str(error))
     return BAD_INPUT
+
+
+def _say(line: str) -> None:
+    # print() takes a closed stderr, which is None, for stdout.
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(f"neutrino-report: {line}", file=sys.stderr)
 
 
 def _name(kernel: TraceKernel) -> str:

@@ -314,3 +314,27 @@ def test_by_hand_without_scripts_or_without_probes(
     captured = capsys.readouterr()
     assert "its probes cannot be read" in captured.err
     assert "count_p2" in captured.out
+
+
+def test_by_hand_interrupted(trace: Path, tmp_path: Path) -> None:
+    """The script ends with the report, which ends as by the signal; and nothing of ours is on stdout."""
+    waits = script(tmp_path, "waits.py", "import os, time; print(os.getpid(), flush=True); time.sleep(60)")
+    (trace / "probe.toml").write_text(f"analyze_hook = {json.dumps(waits)}\n{TICKETS.read_text()}")
+    report = subprocess.Popen(
+        [sys.executable, "-m", "neutrino.cli.report", "--analyze", "--json", str(trace)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert soon(lambda: log(trace).endswith("\n"))
+    report.send_signal(signal.SIGINT)
+    assert report.communicate(timeout=20) == ("", "")
+    assert report.returncode == -signal.SIGINT
+    assert not Path("/proc", log(trace).strip()).exists()
+
+
+@pytest.mark.parametrize("closing", ["2>&-", "2>/dev/full"])
+def test_by_hand_where_nobody_is_told(trace: Path, tmp_path: Path, closing: str) -> None:
+    fails = script(tmp_path, "fails.py", "raise SystemExit(3)")
+    (trace / "probe.toml").write_text(f"analyze_hook = {json.dumps(fails)}\n{TICKETS.read_text()}")
+    command = f"'{sys.executable}' -m neutrino.cli.report --analyze --json '{trace}' {closing}"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, json.loads(result.stdout)) == (2, {"traces": []})
