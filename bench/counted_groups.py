@@ -107,8 +107,8 @@ GROUPS = (
           why="votes of the uniform unit"),
     Group("wait", "membar | fence | mbarrier | cp.async.commit_group | cp.async.wait_group | cp.async.wait_all | "
           "cp.async.bulk.commit_group | cp.async.bulk.wait_group | wgmma.fence | wgmma.commit_group | "
-          "wgmma.wait_group | bar.warp | barrier.cluster | griddepcontrol | cp.async.mbarrier | setmaxnreg | elect | "
-          "nanosleep",
+          "wgmma.wait_group | bar.warp | barrier.cluster | griddepcontrol | cp.async.mbarrier.arrive | "
+          "setmaxnreg | elect | nanosleep",
           ("MEMBAR", "FENCE", "SYNCS", "LDGDEPBAR", "DEPBAR", "UTMACMDFLUSH", "WARPGROUP", "UCGABAR_ARV",
            "UCGABAR_WAIT", "ELECT", "ERRBAR", "CCTL", "ACQBULK", "ARRIVES", "UTMACCTL", "USETMAXREG", "NANOSLEEP",
            "PREEXIT"),

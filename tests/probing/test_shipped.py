@@ -31,6 +31,7 @@ Array = npt.NDArray[Any]
 _MARK = "%marked_for_the_test"
 _BRANCH = re.compile(r"(?P<guard>@\s*!?\s*[\w$%]+\s+)(?=(?P<opcode>bra)\b)", re.ASCII)
 _LANES = 32
+_ROW = 128
 # Which lanes of a split warp come to an instruction together depends on the schedule: the tracer's.
 _FIXED = None
 
@@ -169,6 +170,8 @@ def _together(access: Access, lanes: Array, *, rows: bool) -> list[set[int]]:
     for one, other in zip(groups[::2], groups[1::2], strict=True):
         both = (one | other) & asked.keys()
         merge = any(all(asked.get(lane ^ step, asked[lane]) == asked[lane] for lane in both) for step in (1, 2))
+        banks = [address // access.size % (_ROW // access.size) for address in {asked[lane] for lane in both}]
+        merge = merge and len(banks) == len(set(banks))
         found += [one | other] if merge else [one, other]
     return found
 
@@ -228,6 +231,25 @@ def _rows(execution: Execution) -> Access:
     threads = np.array([thread for thread in sorted(told) if thread % _LANES < count])
     addresses = np.array([told[thread] for thread in threads.tolist()], np.uint64)
     return Access(threads, addresses, 16, np.repeat(spaces, len(threads)))
+
+
+@pytest.mark.parametrize(("size", "taken"), [(8, (4, 10, 8, 4)), (16, (8, 11, 8, 16))])
+def test_parts_that_go_together(size: int, taken: tuple[int, ...]) -> None:
+    """What an H200 took for the loads of the kernels alike_8 and alike_16 of bench/workloads/counted.cu."""
+    lanes = np.arange(_LANES)
+    patterns = (
+        np.where(lanes % 2, lanes * 7, lanes // 2 * 3),
+        np.where(lanes < 20, lanes // 2 * 16, lanes % 2 + lanes // 4 * 2),
+        lanes // 4 * 16,
+        (lanes & 21) * 8,
+    )
+    for places, wavefronts in zip(patterns, taken, strict=True):
+        access = Access(lanes, (places * size).astype(np.uint64), size, np.full(_LANES, Space.SHARED, np.uint8))
+        assert _wavefronts(access, lanes, rows=False) == (wavefronts, size // 4)
+    # CUTLASS's products on CUDA cores: the left factor's rows, the right one's columns.
+    for places in (lanes % 2 + lanes // 16 * 2, lanes // 2 % 8):
+        access = Access(lanes, (places * 16).astype(np.uint64), 16, np.full(_LANES, Space.SHARED, np.uint8))
+        assert _wavefronts(access, lanes, rows=False) == (2, 2)
 
 
 # tensorop
