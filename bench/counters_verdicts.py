@@ -21,8 +21,8 @@ Json = Any
 RESULTS = Path(__file__).parent / "results" / "counters_h200.json"
 RUNS = ("memory", "shared", "branches", "instructions")
 ALL_PROBED = ("memory",)
-"""Runs in which every kernel is probed. In others the original runs where a probe's ends of basic blocks would change the
-arithmetic, or where many sums would lower the occupancy."""
+"""Runs in which every kernel is probed. In others the original runs where a probe's ends of basic blocks would change
+the arithmetic, or where many sums would lower the occupancy."""
 
 GLOBAL: dict[str, tuple[str, ...]] = {
     "load": ("ld",),
