@@ -64,8 +64,8 @@ FORMULAS: dict[tuple[str, str], tuple[int, str]] = {
 """(part of the kernel's name, field of ``gmem_bytes``) → bytes by formula, where Nsight Compute means others."""
 
 EARLIER = ("alike_8", "alike_16")
-"""Kernels whose wavefronts were recorded before the probe knew that parts of a warp go together only where that takes one
-wavefront. What the machine took there is a test of the rule (tests/probing/test_shipped.py)."""
+"""Kernels whose wavefronts were recorded before the probe knew that parts of a warp go together only where that takes
+one wavefront. What the machine took there is a test of the rule (tests/probing/test_shipped.py)."""
 
 NEEDED = 12
 """Kernels that have to be there, at least."""
