@@ -54,5 +54,8 @@ def judge(names: Sequence[str]) -> tuple[ProbeSet | None, list[Diagnostic]]:
                     if (item.file, item.line, item.column) not in known
                     and not (unsure and item.code in _ABOUT_REGISTERS)
                 ]
+    # What could not be read may have been the SAVE.
+    wrong = {item.file for item in found if item.severity == "error"}
+    found = [item for item in found if item.code != "unused-map" or item.file not in wrong]
     files = list(dict.fromkeys(item.file for item in found))
     return probes, sorted(found, key=lambda item: (files.index(item.file), item.line, item.column))

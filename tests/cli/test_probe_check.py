@@ -104,6 +104,12 @@ def test_faults_of_keys_hide_no_faults_of_snippets(probe: Probe, tmp_path: Path)
     ]  # fmt: skip
 
 
+def test_a_save_that_is_none_does_not_leave_its_map_unused(probe: Probe, tmp_path: Path) -> None:
+    (tmp_path / "save.toml").write_text(SOUND.replace("SAVE [", "save ["))
+    (file,) = checked(probe, "save.toml").values()
+    assert [item["code"] for item in file["diagnostics"]] == ["not-an-instruction"]
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
