@@ -128,7 +128,8 @@ def _listen(listening: socket.socket, command: int, pid_of_command: int, setting
     poll = select.poll()
     poll.register(listening, select.POLLIN)
     poll.register(command, select.POLLIN)
-    while watched or workers:
+    # The last poll: a call that came while the last of them ended.
+    while watched or workers or poll.poll(0):
         ready = {descriptor for descriptor, _ in poll.poll(500 if any(key < 0 for key in workers) else None)}
         ended = [key for key, pid in workers.items() if os.waitpid(pid, os.WNOHANG)[0]]
         for key in ended:
