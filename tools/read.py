@@ -60,6 +60,7 @@ FRAME = np.dtype(
 
 TYPES = {"u": "<u", "s": "<i", "f": "<f"}
 MOST_RECORD = 65536
+MOST_THREADS = 65535
 
 
 def parse(path, launch=None):
@@ -90,6 +91,8 @@ def parse(path, launch=None):
         "block": tuple(int(size) for size in frame["block"]),
     }
     blocks, threads = math.prod(header["grid"]), math.prod(header["block"])
+    if not blocks or not 0 < threads <= MOST_THREADS:
+        raise ValueError(f"{path}: launch {number} has {blocks} blocks of {threads} threads")
     warps = -(-threads // LANES)
     offset = frames[number] + FRAME.itemsize
     start = offset

@@ -29,6 +29,8 @@ from neutrino.tracing.launches import map_file
 from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
 
 Array = npt.NDArray[Any]
+_MOST_THREADS = 65535
+"""Of a block, in what the hook probes."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,13 @@ class Result:
 
     def view_run(self, run: Run) -> dict[str, MapView]:
         """Maps of all launches of a run, the launch the first axis. Raises TraceError for damaged frames."""
-        regions, size = self._regions(run.geometry)
+        geometry = run.geometry
+        if not geometry.blocks or not 0 < geometry.threads <= _MOST_THREADS:
+            raise TraceError(
+                f"{self.path}: launch {int(run.indices[0])} has {geometry.blocks} blocks of {geometry.threads} "
+                f"threads, expected some, of 1 to {_MOST_THREADS}"
+            )
+        regions, size = self._regions(geometry)
         data = self._data
         last = run.offset + run.step * (len(run.indices) - 1)
         if run.offset < 0 or last + FRAME.size + size > data.size:

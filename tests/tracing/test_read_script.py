@@ -11,14 +11,14 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions, make_map
+from trace_writer import BLOCK_SCHED, GMEM_BYTES, RECORDS_OFFSET, TraceWriter, fill_regions, make_map
 
 from neutrino.errors import TraceError
-from neutrino.probing.layout import FRAME, MAP_DESCRIPTOR, RESULT_HEADER, record_dtype
+from neutrino.probing.layout import FRAME, LAUNCH, MAP_DESCRIPTOR, RESULT_HEADER, record_dtype
 from neutrino.probing.model import DYNAMIC_CAP
 from neutrino.probing.read_layout import BEGIN, END, python_layout, replace_layout
 from neutrino.resources import tool_path
-from neutrino.tracing import Trace
+from neutrino.tracing import Trace, summarize
 from neutrino.tracing.result import Result
 
 
@@ -179,3 +179,25 @@ def test_a_record_size_that_no_map_has(read: ModuleType, trace: Path, size: int)
     path.write_bytes(data)
     with pytest.raises(ValueError, match="record size"):
         read.parse(path)
+
+
+@pytest.mark.parametrize(
+    ("grid", "block"),
+    [((0, 1, 1), (48, 1, 1)), ((0, 0, 0), (2**20, 2**20, 2**20)), ((0, 1, 1), (2**31, 1, 1)), ((2, 1, 1), (0, 1, 1))],
+)
+def test_a_launch_that_cannot_have_been(
+    read: ModuleType, trace: Path, grid: tuple[int, ...], block: tuple[int, ...]
+) -> None:
+    """Both files say the same, and no bytes are needed for no slots."""
+    for path, struct, at in (
+        (trace / "launches.bin", LAUNCH, RECORDS_OFFSET),
+        (trace / "result" / "3.bin", FRAME, int(Trace(trace).launches[0]["data_offset"])),
+    ):
+        data = bytearray(path.read_bytes())
+        (row,) = np.frombuffer(data, struct.dtype, 1, at)
+        row["grid"], row["block"] = grid, block
+        path.write_bytes(data)
+    with pytest.raises(TraceError, match="blocks of"):
+        summarize(Trace(trace))
+    with pytest.raises(ValueError, match="blocks of"):
+        read.parse(trace / "result" / "3.bin")
