@@ -69,7 +69,7 @@ def test_asynchronous_accesses_of_global_memory(gmem_bytes, tools, tmp_path):
         "st.async.mmio.release.sys.global.u32 [%rd1], %r1; ret;"
     )
     twins = probe_module(parse(kernel(body, arch="sm_100a", version="8.7")), gmem_bytes)
-    assert [site.probe for site in only(twins).sites] == ["st_generic", "red_generic", "st_global", "total"]
+    assert [site.probe for site in only(twins).sites] == ["store_generic", "atomic_generic", "store_global", "total"]
     assemble(twins.render(), "sm_100a", tmp_path)
 
 
