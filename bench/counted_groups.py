@@ -114,6 +114,8 @@ GROUPS = (
            "PREEXIT"),
           why="loops until a barrier is reached are unrolled, groups are counted by scoreboards"),
     Group("padding", "pmevent", ("NOP",), why="keeps matrix instructions apart"),
+    Group("rest", "st.param | prefetch | prefetchu | mapa | getctarank | isspacep | brkpt | trap",
+          why="arguments of calls that are inlined or never made; hints; addresses of other blocks' shared memory"),
     Group("wmma_memory", "wmma.load | wmma.store", (), why="become loads and stores"),
 )  # fmt: skip
 """Each PTX instruction is in one group at most, and so is each machine opcode."""

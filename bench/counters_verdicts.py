@@ -63,10 +63,6 @@ FORMULAS: dict[tuple[str, str], tuple[int, str]] = {
 }  # fmt: skip
 """(part of the kernel's name, field of ``gmem_bytes``) → bytes by formula, where Nsight Compute means others."""
 
-EARLIER = ("alike_8", "alike_16")
-"""Kernels whose wavefronts were recorded before the probe knew that parts of a warp go together only where that takes
-one wavefront. What the machine took there is a test of the rule (tests/probing/test_shipped.py)."""
-
 NEEDED = 12
 """Kernels that have to be there, at least."""
 
@@ -199,10 +195,7 @@ def _instructions(kernel: Kernel) -> Iterator[Verdict]:
     if fields is None or not groups:
         return
     total = sum(groups.values())
-    pairs = [("end", groups["end"], kernel.threads)]
-    if not groups["bulk_copy"]:
-        # The groups leave out some of the instructions around bulk copies.
-        pairs.append(("all", fields["all"], total))
+    pairs = [("end", groups["end"], kernel.threads), ("all", fields["all"], total)]
     pairs += [(name, fields[name], sum(groups[group] for group in members)) for name, members in CLASSES.items()
               if not groups["wmma_memory"] or name not in {"load", "store"}]  # fmt: skip
     yield _equal(kernel, "inst_count, by group", pairs)
@@ -220,7 +213,7 @@ def _instructions(kernel: Kernel) -> Iterator[Verdict]:
 def _shared(kernel: Kernel) -> Iterator[Verdict]:
     """Wavefronts, where ptxas made no wider accesses of the program's."""
     fields = kernel.maps.get("SmemBankConflict")
-    if fields is None or kernel.name in EARLIER or not kernel.groups:
+    if fields is None or not kernel.groups:
         return
     if kernel.groups["load_shared"] != kernel.on(BY_NAME["load_shared"]):
         return
