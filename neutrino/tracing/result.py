@@ -67,7 +67,7 @@ class Result:
         for row, entry in zip(rows, self.maps, strict=True):
             found = (row["name"], row["kind"], row["level"], row["record_size"], row["cap"])
             wanted = (
-                entry.name.encode(),
+                entry.name.encode("utf-8", "surrogatepass"),
                 KINDS.index(entry.kind),
                 LEVELS.index(entry.level),
                 entry.size,

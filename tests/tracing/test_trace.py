@@ -214,6 +214,12 @@ RESULT_FRAME = 128
             ),
             "room in a record of 16 bytes",
         ),
+        (
+            lambda p: (p / "kernel/1/manifest.json").write_text(
+                (p / "kernel/1/manifest.json").read_text().replace('"BlockSched"', '"\\ud800"')
+            ),
+            "differs from the one in the kernel's manifest",
+        ),
     ],
 )
 def test_damage_is_named(tmp_path: Path, change, message: str | None) -> None:  # type: ignore[no-untyped-def]
