@@ -22,7 +22,7 @@ from neutrino.ahead.section import TwinsRow, write_section
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry, write_entry
 from neutrino.fatbin import Compression, ImageKind, build_container, build_entry
-from neutrino.probing.layout import Reason
+from neutrino.probing.layout import Reason, block_size
 from neutrino.probing.model import Field, Level, Map, MapKind, ScalarType, Span
 
 PTX = b"""\
@@ -374,12 +374,14 @@ def archive(members: Sequence[tuple[str, bytes]], *, thin: bool = False) -> byte
 
 
 def twins(kernels: int) -> bytes:
-    """A cache entry of that many kernels: the first has a twin, the others say why not."""
+    """A cache entry of that many kernels: the first has a twin, and one under a cap if it is not alone; the others say
+    why they have none."""
     fields, span = (Field("start", ScalarType.U64, 0),), Span(1, 1)
     maps = [Map("BlockSched", MapKind.ARRAY, Level.WARP, 8, 1, fields, span),
             Map("Bytes", MapKind.SUM, Level.THREAD, 8, 1, fields, span)]  # fmt: skip
     probed = KernelEntry("first", Reason.PROBED, twin="first__neutrino", parameters=((0, 8), (8, 24)),
-                         variables=("table",), block_offset=32, block_size=40, capped=True,
+                         variables=("table",), block_offset=32, block_size=block_size(len(maps), 1),
+                         capped=min(kernels, 2) - 1,
                          files={"manifest.json": b"{}", "original.ptx": PTX})  # fmt: skip
     others = [KernelEntry(f"other{index}", Reason.NO_SITE, "no load") for index in range(1, kernels)]
     return write_entry(bytes(range(32)), maps, [probed, *others][:kernels], [cubin(), PTX][:kernels])

@@ -325,8 +325,11 @@ def test_by_hand_interrupted(trace: Path, tmp_path: Path) -> None:
     """The script ends with the report, which ends as by the signal; and nothing of ours is on stdout."""
     waits = script(tmp_path, "waits.py", "import os, time; print(os.getpid(), flush=True); time.sleep(60)")
     (trace / "probe.toml").write_text(f"analyze_hook = {json.dumps(waits)}\n{TICKETS.read_text()}")
+    # What a shell runs in the background ignores the signal, and so does what that starts.
+    code = "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "runpy.run_module('neutrino.cli.report', run_name='__main__')"
     report = subprocess.Popen(
-        [sys.executable, "-m", "neutrino.cli.report", "--analyze", "--json", str(trace)],
+        [sys.executable, "-c", code, "--analyze", "--json", str(trace)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert soon(lambda: log(trace).endswith("\n"))
