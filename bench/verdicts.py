@@ -56,7 +56,11 @@ FUSED = {"pairs_half2": "HFMA2", "pairs_bfloat162": "HFMA2", "dot_half": "HFMA2"
          "pairs_double": "DFMA", "pairs_around_memory": "FFMA"}  # fmt: skip
 """Kernels of the workload ``half`` whose pairs the assembler fuses in the original, and into what."""
 PRODUCTS = {"DMUL", "FMUL", "FMUL2", "HMUL2"}
-NO_PATCHER = ("neutrino.ptx", "neutrino.ptx.snippet", "neutrino.ptx.snippet_table")
+NO_PATCHER = (
+    "neutrino.ptx", "neutrino.ptx.modifiers", "neutrino.ptx.opcodes", "neutrino.ptx.snippet",
+    "neutrino.ptx.snippet_faults", "neutrino.ptx.snippet_forms", "neutrino.ptx.snippet_helpers",
+    "neutrino.ptx.snippet_table",
+)  # fmt: skip
 """Modules under a watched name that verify a probe file's snippets, which every start does."""
 
 
