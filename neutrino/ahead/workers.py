@@ -11,7 +11,9 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -24,6 +26,7 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 _PATIENCE_S = 10
+_REMINDER_S = 0.5
 
 
 _ending = threading.Event()
@@ -79,24 +82,28 @@ def share(
         return
     # A fork of a process with threads may hold their locks for ever.
     method = "fork" if threading.active_count() == 1 else "forkserver"
-    crew = _Crew(multiprocessing.get_context(method))
-    try:
-        for _ in range(min(workers, len(tasks))):
-            crew.hire(prepare, context)
-        yield from crew.work(tasks, meanwhile)
-    finally:
-        crew.dismiss()
+    # What a worker that had to be killed leaves goes with this folder.
+    with tempfile.TemporaryDirectory(prefix="neutrino-", ignore_cleanup_errors=True) as scratch:
+        crew = _Crew(multiprocessing.get_context(method), scratch)
+        try:
+            for _ in range(min(workers, len(tasks))):
+                crew.hire(prepare, context)
+            yield from crew.work(tasks, meanwhile)
+        finally:
+            crew.dismiss()
 
 
 class _Crew:
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, scratch: str) -> None:
         self._context = context
+        self._scratch = scratch
         self._workers: dict[Connection, BaseProcess] = {}
 
     def hire(self, prepare: Callable[[Any], Callable[[Any], Any]], context: Any) -> None:
         ours, theirs = self._context.Pipe()
         inherited = [*self._workers, ours] if self._context.get_start_method() == "fork" else []
-        process = self._context.Process(target=_serve, args=(theirs, inherited, prepare, context), daemon=True)
+        arguments = (theirs, inherited, self._scratch, prepare, context)
+        process = self._context.Process(target=_serve, args=arguments, daemon=True)
         process.start()
         theirs.close()
         # Here as well as there: whoever comes first, the group is there when it is to be ended.
@@ -143,17 +150,26 @@ class _Crew:
     def dismiss(self) -> None:
         for connection, process in self._workers.items():
             connection.close()
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                if process.pid is not None and process.is_alive():
-                    os.killpg(process.pid, signal.SIGTERM)
+            _signal_group(process, signal.SIGTERM)
         for process in self._workers.values():
-            process.join(_PATIENCE_S)
-            if process.is_alive():
-                process.kill()
-                process.join()
+            until = time.monotonic() + _PATIENCE_S
+            while process.is_alive() and time.monotonic() < until:
+                process.join(_REMINDER_S)
+                # A tool that began while the worker was being ended has not had the signal.
+                _signal_group(process, signal.SIGTERM)
+            _signal_group(process, signal.SIGKILL)
+            process.join()
+
+
+def _signal_group(process: BaseProcess, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if process.pid is not None and process.is_alive():
+            os.killpg(process.pid, number)
 
 
 def _end(*_: object) -> NoReturn:
+    # Once: reminders are for the tools. A function rather than SIG_IGN, which they would inherit.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     _ending.set()
     sys.exit(0)
 
@@ -161,10 +177,12 @@ def _end(*_: object) -> NoReturn:
 def _serve(
     connection: Connection,
     inherited: Sequence[Connection],
+    scratch: str,
     prepare: Callable[[Any], Callable[[Any], Any]],
     context: Any,
 ) -> None:
-    """A worker's life."""
+    """A worker's life. scratch: where its temporary files go."""
+    tempfile.tempdir = scratch
     # Raised in the middle of a task, so that its temporary folders go.
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
