@@ -34,6 +34,8 @@ from neutrino.tracing.summary import KernelSummary, MapSummary
 DONE, BAD_INPUT, NOTHING = 0, 2, 3
 _SITES = 10
 """Sites of a map that are shown without --all."""
+_NO_INSTRUCTION = {0xFFFFFFFF: "the kernel's entry", 0xFFFFFFFE: "the kernel's end"}
+"""Numbers that the shipped probes save where there is no site."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -239,7 +241,7 @@ class _Report:
         table.add_column("place", overflow="fold")
         table.add_column("instruction", overflow="fold")
         for site in shown:
-            instruction = visible(site.instruction) or "not in the manifest"
+            instruction = visible(site.instruction) or _NO_INSTRUCTION.get(site.number, "not in the manifest")
             table.add_row(f"    {site.number}", f"{site.records:,}", visible(site.place), instruction)
         self.console.print(table)
         if len(shown) < len(entry.sites):

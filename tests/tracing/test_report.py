@@ -146,7 +146,8 @@ def write_sites(path: Path, number: int = 12) -> Path:
     writer.kernel(1, "k", maps=[loads, ends], sites=sites)
     for cap in (2, 16):
         kept = min(cap, number)
-        rows = [(5, min(k, 2)) for k in range(kept)] + [(0, 0)] * (cap - kept)
+        # The last one as the shipped probes save it at a kernel's entry.
+        rows = [(5, min(k, 2) if k < 11 else 0xFFFFFFFF) for k in range(kept)] + [(0, 0)] * (cap - kept)
         values = {"Loads": rows, "Loads.counts": [number], "Ends": [(9,)]}
         regions = fill_regions([loads, ends], 1, values, blocks=1, dynamic_cap=cap)
         writer.launch(1, (1, 1, 1), (32, 1, 1), regions, dynamic_cap=cap)
@@ -165,16 +166,17 @@ def test_dynamic_caps_levels_and_sites(
     assert "10 records of map Loads were dropped: a slot wanted up to 12; later launches of this kernel had" in text
     rows = [line.split() for line in text.splitlines()]
     at = rows.index(["site", "records", "place", "instruction"])
-    assert rows[at + 1] == ["2", "10", "not", "in", "the", "manifest"]
+    assert rows[at + 1] == ["2", "9", "not", "in", "the", "manifest"]
     assert rows[at + 2] == ["0", "2", "a.cu:42", "ld.f32", "%f0,", "[%a]"]
     assert rows[at + 3] == ["1", "2", "PTX", "line", "9", "ld.f32", "%f1,", "[%a]"]
+    assert rows[at + 4] == ["4294967295", "1", "the", "kernel's", "entry"]
     assert main([str(trace), "--json"]) == 0
     loads, ends = json.loads(capsys.readouterr().out)["traces"][0]["kernels"][0]["maps"]
     assert (loads["cap"], loads["caps"], loads["wanted"], loads["dropped"]) == ("dynamic", [2, 16], 12, 10)
     assert (ends["cap"], ends["caps"], ends["wanted"], ends["level"]) == (1, [1, 1], 0, "block")
     assert [field["name"] for field in loads["fields"]] == ["value"]
     assert [(site["number"], site["records"], site["place"]) for site in loads["sites"]] == [
-        (2, 10, ""), (0, 2, "a.cu:42"), (1, 2, "PTX line 9"),
+        (2, 9, ""), (0, 2, "a.cu:42"), (1, 2, "PTX line 9"), (0xFFFFFFFF, 1, ""),
     ]  # fmt: skip
 
 
