@@ -529,20 +529,20 @@ class _Attempt:
         verdicts = {twin.name: self._judge(twin, original, built, warned) for twin in twins}
         good = [twin for twin in twins if verdicts[twin.name] is None]
         capped = self._cap(good, original, built)
-        entries = {twin.name: KernelEntry(twin.name, *verdict) for twin in twins if (verdict := verdicts[twin.name])}
         # A cap that costs nothing is no second choice: the twin takes no more of the register file than the original.
-        free = [twin for twin in good if _spills_no_more(capped, twin, original)]
-        images = (capped.image,) if len(free) == len(good) else (built.image, capped.image)
-        for twin in good:
-            if twin in free:
-                entry = replace(self._probed(twin, original, capped, _Built()), image=len(images) - 1)
+        free = {twin.name for twin in good if _spills_no_more(capped, twin, original)}
+        images = () if len(free) == len(good) else (built.image,)
+        entries = {}
+        for twin in twins:
+            verdict = verdicts[twin.name]
+            if verdict is not None:
+                entries[twin.name] = KernelEntry(twin.name, *verdict)
+            elif twin.name in free:
+                entry = self._probed(twin, original, capped, _Built())
+                entries[twin.name] = replace(entry, image=len(images))
             else:
-                entry = self._probed(twin, original, built, capped)
-            entries[twin.name] = entry
-        if not good:
-            return entries, ()
-        ordered = {twin.name: entries[twin.name] for twin in twins}
-        return ordered, images if capped.kernels else (built.image,)
+                entries[twin.name] = self._probed(twin, original, built, capped)
+        return entries, (*images, capped.image) if capped.kernels else images
 
     def _without_refused(self) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
         """Again without those whose own text is refused by itself: one variant must not take the others with it."""
