@@ -21,11 +21,22 @@ form of the instructions for eight architectures from sm_75 to sm_120a and sets 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 
 from neutrino.errors import FormatError
+
+
+class NumericsProof(Enum):
+    """What shows that a twin rounds as its original does."""
+
+    COUNTS = "counts"
+    """The machine codes hold as many fused and unfused instructions of each kind."""
+    NO_PAIR = "no-pair"
+    """The text holds no product that could be fused with a sum, however often the assembler repeats its code."""
+
 
 INSTRUCTION_SIZE = 16
 FIRST_ARCHITECTURE = 75

@@ -44,7 +44,7 @@ from neutrino.fatbin import (
     read_cubin,
 )
 from neutrino.fatbin.ptxscan import ptx_entries, with_ptx_version
-from neutrino.numerics import FIRST_ARCHITECTURE, compare, count_arithmetic
+from neutrino.numerics import FIRST_ARCHITECTURE, NumericsProof, compare, count_arithmetic
 from neutrino.parts import Judged, join, split
 from neutrino.probing.layout import Reason, align_up
 from neutrino.probing.model import Map, ProbeSet
@@ -473,6 +473,12 @@ class _Original:
     assembled: Cubin | None
     resources: Mapping[str, Resources]
     warnings: Counter[str]
+    cubin: bytes
+
+    @functools.cached_property
+    def rebuilt(self) -> Cubin:
+        """What their text is assembled to; read when first asked for."""
+        return self.assembled or read_cubin(self.cubin, "assembled original")
 
     def unlike_in_code(self, twin: TwinKernel) -> str | None:
         """What of a kernel's machine code its text, assembled, gives otherwise; None when nothing."""
@@ -578,9 +584,11 @@ class _Attempt:
         assembled = self._assembly.originals(names)
         shipped = self._assembly.machine
         if shipped is not None and not self._retargeting:
-            return _Original(shipped, None, assembled.resources, _performance_warnings(assembled))
+            return _Original(shipped, None, assembled.resources, _performance_warnings(assembled), assembled.cubin)
         cubin = read_cubin(assembled.cubin, "assembled original")
-        return _Original(shipped or cubin, cubin, assembled.resources, _performance_warnings(assembled))
+        return _Original(
+            shipped or cubin, cubin, assembled.resources, _performance_warnings(assembled), assembled.cubin
+        )
 
     def _assemble_twins(self, stage: str, registers: Mapping[str, int] | None) -> _Built:
         """Assemble the twins of registers' kernels, or all; when that fails, one by one, to lose only the bad ones."""
@@ -670,21 +678,39 @@ class _Attempt:
         if before.stack == _STACK_UNKNOWN and after.frame > before.frame:
             grown = f"its stack frame grows from {before.frame} to {after.frame} bytes"
             return Reason.UNSUPPORTED, f"what stack it needs is not known beforehand, and {grown}"
-        # Functions with code of their own, as linked code has them; all others lie in the kernel's.
-        copies = [copy for copy in twin.all_copies if copy.copy_name in built.functions]
-        own = Counter(twin.own_arithmetic)
-        for copy in copies:
-            own.subtract(copy.own_arithmetic)
         if self._assembly.bounded_stack:
             for copy in twin.all_copies:
                 deeper = _deeper(copy, original.resources[twin.name], built.resources[twin.twin_name])
                 if deeper is not None:
                     return Reason.UNSUPPORTED, deeper
+        difference = self._difference(twin, original, built)
+        if difference is not None and not twin.contractible:
+            # Where nothing can be fused, code may be there more or less often, if the assembler is known to make of the
+            # original's text what runs.
+            difference = self._unlike(twin, original)
+        return None if difference is None else (Reason.NUMERICS, difference)
+
+    def _unlike(self, twin: TwinKernel, original: _Original) -> str | None:
+        """What arithmetic of the original's machine code its text, assembled here, has otherwise; None when nothing."""
+        if original.rebuilt is original.machine:
+            return None
+        rebuilt = original.rebuilt.kernels.get(twin.name)
+        if rebuilt is None:
+            return f"{self._assembly.name} leaves the original out"
+        differing = compare(self._count(original.machine.kernels[twin.name]), self._count(rebuilt), {})
+        return differing and f"in the original's text as {self._assembly.name} assembles it: {differing}"
+
+    def _difference(self, twin: TwinKernel, original: _Original, built: _Built) -> str | None:
+        """Where original and twin hold other numbers of fused and unfused instructions; None when nowhere."""
+        before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
+        # Functions with code of their own, as linked code has them; all others lie in the kernel's.
+        copies = [copy for copy in twin.all_copies if copy.copy_name in built.functions]
+        own = Counter(twin.own_arithmetic)
+        for copy in copies:
+            own.subtract(copy.own_arithmetic)
         difference = compare(self._count(before), self._count(after), own)
-        # Held against kernels without a contractible pair as well, whose code ptxas copied or unrolled otherwise: what
-        # the machine code shows counts for more than what the text promises.
         if difference is not None:
-            return Reason.NUMERICS, difference
+            return difference
         # A function that only one of them calls is inlined in the other, whose count shows it.
         called: dict[str, tuple[str, Mapping[str, int]]] = {name: (name, {}) for name in twin.calls}
         called |= {copy.name: (copy.copy_name, copy.own_arithmetic) for copy in copies}
@@ -697,8 +723,12 @@ class _Attempt:
                 own_in_it,
             )
             if difference is not None:
-                return Reason.NUMERICS, f"in the called function {name}: {difference}"
+                return f"in the called function {name}: {difference}"
         return None
+
+    def _proof(self, twin: TwinKernel, original: _Original, built: _Built) -> NumericsProof:
+        """What shows that a twin that was judged good computes as its original."""
+        return NumericsProof.COUNTS if self._difference(twin, original, built) is None else NumericsProof.NO_PAIR
 
     def _count(self, kernel: CubinKernel) -> dict[str, int]:
         # Asked for by each judgement of an original's twins, and by the manifest.
@@ -749,7 +779,7 @@ class _Attempt:
             "frame": {"original": before.frame, "twin": after.frame},
             "numerics": {
                 "original": self._count(before), "twin": self._count(after), "own": dict(twin.own_arithmetic),
-                "contractible": twin.contractible,
+                "contractible": twin.contractible, "proof": self._proof(twin, original, built).value,
             },
             "assembler": self._assembly.name,
         }  # fmt: skip

@@ -11,12 +11,27 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from neutrino.ptx.instruction import REGISTER, read_instruction, split_operands
+from neutrino.ptx.instruction import REGISTER, Instruction, read_instruction, split_operands
 
 _TYPES = r"(?:bf16x2|bf16|f16x2|f16|f32x2|f32|f64)"
 PRODUCT = re.compile(rf"mul(?:\.ftz)?(?:\.sat)?\.(?P<type>{_TYPES})\Z")
-_ANY_PRODUCT = re.compile(rf"\bmul(?:\.ftz)?(?:\.sat)?\.{_TYPES}(?![\w.])")
+# What tests/ptx/test_fusions.py has ptxas 13.0 show, for sm_75 to sm_120: of all instructions
+# that it expands, these end with a multiplication that it fuses with an unrounded sum. None begins with a sum.
+_HIDDEN = r"div\.(?:full|approx)(?:\.ftz)?\.f32|rcp\.approx\.f32"
+_HIDDEN_PRODUCT = re.compile(rf"\b(?:{_HIDDEN})(?![\w.])")
+_ANY_PRODUCT = re.compile(rf"\b(?:mul(?:\.ftz)?(?:\.sat)?\.{_TYPES}|{_HIDDEN})(?![\w.])")
+_ANY_SUM = re.compile(rf"\b(?:add|sub)(?:\.ftz)?(?:\.sat)?\.{_TYPES}(?!\w)")
+# What comes out of these is computed anew. A multiplication hands its factor on where the other is one.
+_COMPUTES = re.compile(
+    rf"(?:(?:add|sub)\.r[nzmp]\b|fma|mad|div|rcp|sqrt|rsqrt|sin|cos|lg2|ex2|tanh)\b(?=.*\.{_TYPES}(?!\w))|\w*mma\b|tcgen05\b"
+)
+_LOADS = frozenset({"ld", "ldu", "ldmatrix", "atom", "call"})
+_STORES = frozenset({"st", "stmatrix", "atom", "red", "call"})
+_OWN_SPACES = ("global", "shared", "local", "param")
+_ALL_MEMORY = frozenset({*(f"[{space}]" for space in _OWN_SPACES), "[]"})
+"""Memory by its state space, among the names of registers; ``[]``: what generic addresses reach."""
 _OPENING = re.compile(r"\A(?:\s*(?:[{}]|[A-Za-z_$%][\w$]*\s*:(?!:)))+", re.ASCII)
 # A block ends at a label and at whatever may go elsewhere. Copies and changes of sign are folded before
 # contraction.
@@ -98,21 +113,80 @@ def may_contract(code: str, start: int, end: int) -> bool:
 
     Where not, no inserted code can change how ptxas rounds.
     """
-    if not _ANY_PRODUCT.search(code, start, end):
+    return has_product(code, start, end) and reaches_sum(code, start, end)
+
+
+def reaches_sum(code: str, start: int, end: int, *, hidden_alone: bool = False) -> bool:
+    """Whether the value of an unrounded product in a body can be what an unrounded sum adds, on whatever path.
+
+    A value is followed by the names of registers, whatever the order of instructions, through all that may hand it on
+    unchanged: moves and selections, bit operations, shuffles, multiplications by what may be one, and memory.
+    hidden_alone: of products only those within an instruction that stands for several.
+    """
+    product = _HIDDEN_PRODUCT if hidden_alone else _ANY_PRODUCT
+    if not product.search(code, start, end) or not _ANY_SUM.search(code, start, end):
         return False
-    steps = [
-        (step, split_operands(step["operands"]))
-        for step in _STEP.finditer(code, start, end)
-        if step["edge"] is None
-    ]
-    products = {operands[0] for step, operands in steps if step["product"]}
-    known = 0
-    while len(products) != known:
-        known = len(products)
-        for step, operands in steps:
-            if step["same"] and not products.isdisjoint(REGISTER.findall(",".join(operands[1:]))):
-                products.update(REGISTER.findall(operands[0]))
-    return any(step["sum"] and not products.isdisjoint(operands[1:]) for step, operands in steps)
+    holding: set[str] = set()
+    moves: list[_Move] = []
+    labels: set[str] = set()
+    loops = False
+    for statement in code[start:end].split(";"):
+        opening = _OPENING.match(statement)
+        if opening is not None:
+            labels.update(REGISTER.findall(opening[0]))
+        instruction = read_instruction(statement[opening.end() :] if opening else statement)
+        if instruction is None or not instruction.operands:
+            continue
+        kind = instruction.parts[0]
+        if kind in {"bra", "brx"}:
+            loops = loops or kind == "brx" or instruction.operands[0] in labels
+            continue
+        if product.match(instruction.opcode):
+            holding.update(instruction.written)
+        move = _move(instruction)
+        if move is None:
+            continue
+        if move.is_sum and not holding.isdisjoint(move.read):
+            return True
+        moves.append(move)
+        if not holding.isdisjoint(move.read):
+            holding |= move.written
+    known = -1
+    while loops and len(holding) != known:
+        known = len(holding)
+        for move in moves:
+            if not holding.isdisjoint(move.read):
+                if move.is_sum:
+                    return True
+                holding |= move.written
+    return False
+
+
+class _Move(NamedTuple):
+    """Names that an instruction reads, and those that may then hold what they held. is_sum: it adds what it reads."""
+
+    read: frozenset[str]
+    written: frozenset[str]
+    is_sum: bool
+
+
+def _move(instruction: Instruction) -> _Move | None:
+    """What of its operands an instruction may hand on; None when nothing."""
+    if _COMPUTES.match(instruction.opcode):
+        return None
+    read = frozenset(name for operand in instruction.sources for name in REGISTER.findall(operand))
+    if _ANY_SUM.match(instruction.opcode):
+        return _Move(read, frozenset(), True)
+    kind, written = instruction.parts[0], instruction.written
+    space = instruction.state_space
+    memory = frozenset({f"[{space}]", "[]"}) if space in _OWN_SPACES else _ALL_MEMORY
+    if kind in _LOADS and "nc" not in instruction.parts:
+        read |= memory
+    if kind in _STORES:
+        read |= frozenset(name for operand in instruction.operands for name in REGISTER.findall(operand))
+        # A load of a space reads what generic stores left, too.
+        written |= {f"[{space}]"} if space in _OWN_SPACES else {"[]"}
+    return _Move(read, written, False) if read and written else None
 
 
 def _products(code: str, start: int, end: int) -> list[Product]:
