@@ -30,7 +30,7 @@ from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import load_probes
 from neutrino.ptx.module import parse
-from neutrino.ptx.twin import probe_module
+from neutrino.ptx.module_twins import probe_module
 from neutrino.toolchain import find_assembler
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -28,7 +28,7 @@ from neutrino.probing.toml import load_probe_file
 from neutrino.ptx.body import Body
 from neutrino.ptx.matching import Matcher
 from neutrino.ptx.module import parse
-from neutrino.ptx.twin import probe_module
+from neutrino.ptx.module_twins import probe_module
 
 Json = Any
 ROOT = Path(__file__).resolve().parent.parent

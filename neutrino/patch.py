@@ -51,7 +51,8 @@ from neutrino.probing.model import Map, ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.functions import FunctionCopy
 from neutrino.ptx.module import Kind, Module, parse
-from neutrino.ptx.twin import TwinKernel, TwinModule, probe_module
+from neutrino.ptx.module_twins import probe_module
+from neutrino.ptx.twin import TwinKernel, TwinModule
 from neutrino.same_code import SameCode
 from neutrino.source import DEBUG_SECTION, Device, Source, find_source
 from neutrino.toolchain import ASSEMBLER_HINT, LATEST_PTX, Assembled, Assembler, AssemblyError, Resources

@@ -22,8 +22,9 @@ from neutrino.probing.layout import Reason
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.module import Module, parse
+from neutrino.ptx.module_twins import probe_module
 from neutrino.ptx.program import probe_program
-from neutrino.ptx.twin import SkippedKernel, TwinKernel, TwinModule, probe_module
+from neutrino.ptx.twin import SkippedKernel, TwinKernel, TwinModule
 from neutrino.source import Device, Source, find_source, picked_image
 from neutrino.toolchain import LATEST_PTX, find_assembler_for, release_of_ptx
 

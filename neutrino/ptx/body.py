@@ -114,12 +114,19 @@ class Body:
         return max(visible, key=lambda entry: entry.start, default=None)
 
     @cached_property
+    def has_calls(self) -> bool:
+        """It may call something: without the word it does not."""
+        return self.code.find("call", self.start, self.end) >= 0
+
+    @cached_property
     def call_sequences(self) -> list[tuple[int, int]]:
         """Stretches from the first argument's store to the last result's load, in text order.
 
         A call alone in braces takes the whole block; any other one the stores of parameters right before it and the
         loads right behind it.
         """
+        if not self.has_calls:
+            return []
         found = []
         for call in _CALL.finditer(self.code, self.start, self.end):
             opening, closing = self.enclosing(call.start())

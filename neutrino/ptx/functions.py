@@ -24,6 +24,7 @@ from neutrino.ptx.body import Body
 from neutrino.ptx.emission import Kept, Scratch, UnsupportedError, bits
 from neutrino.ptx.linkage import Call, Callee
 from neutrino.ptx.module import TYPE_BYTES, Statement
+from neutrino.ptx.private_names import SUFFIX
 
 _LINKAGE_WORD = re.compile(r"\.(?:visible|weak|extern|common)\b\s*", re.ASCII)
 _PRAGMA = re.compile(r"\.pragma\b[^;]*;", re.ASCII)
@@ -57,7 +58,7 @@ class FunctionCopy:
 
 def copy_name(callee: Callee, kernel: Callee) -> str:
     """The name of a function's copy for a kernel. Raises UnsupportedError when the module has it already."""
-    name = f"{callee.function.name}__neutrino_{kernel.function.name}"
+    name = f"{callee.function.name}{SUFFIX}_{kernel.function.name}"
     if callee.linkage.number != kernel.linkage.number:
         name = f"{name}__{callee.linkage.number}"
     for module in (callee.module, kernel.module):

@@ -19,6 +19,11 @@ REGISTER = re.compile(r"[A-Za-z_$%][\w$]*(?:\.[xyzwrgba]\b)?", re.ASCII)
 _MEMORY = re.compile(r"\[(?P<base>[^\[\]+,{}]*)(?:\+(?P<offset>[-+*\s()\w]+))?\](?:\.unified)?\Z", re.ASCII)
 
 
+def guard_register(guard: str) -> str:
+    """The register of a predicate as it is written before an instruction: ``%p`` of ``@!%p``."""
+    return guard.strip("@! \t\r\n\v\f")
+
+
 @dataclass(frozen=True)
 class Instruction:
     """predicate: the guard's register or None; negated: ``@!``. operands: their texts, split at top-level

@@ -197,7 +197,7 @@ class Linkage:
     def calls_by_name(self, function: Function, body: Body) -> dict[str, list[tuple[int, int]]]:
         """Where a function's body calls which name of the module, as positions of the names in the module's text."""
         found: dict[str, list[tuple[int, int]]] = {}
-        if self.module.code.find("call", body.start, body.end) >= 0:
+        if body.has_calls:
             for call in _CALLEE.finditer(self.module.code, body.start, body.end):
                 found.setdefault(call[1], []).append(call.span(1))
         return found
@@ -225,7 +225,7 @@ class Linkage:
 
     def calls_a_register(self, body: Body) -> bool:
         """Whether a body calls what is no function's name."""
-        return self.module.code.find("call", body.start, body.end) >= 0 and any(
+        return body.has_calls and any(
             not isinstance(self.module.symbols.get(callee[1]), Function)
             or (callee[1] in body.declarations and body.declaration(callee[1], callee.start(1)) is not None)
             for callee in _CALLEE.finditer(self.module.code, body.start, body.end)

@@ -375,12 +375,11 @@ class _Calls:
     def __init__(self, code: str, body: Body) -> None:
         self._code = code
         self._body = body
-        self._has_calls = code.find("call", body.start, body.end) >= 0
         self._known: dict[tuple[int, int], int] = {}
 
     def stands_for(self, at: int) -> int:
         """The position of the call in whose sequence an instruction is, else the instruction's own."""
-        sequence = self._body.call_sequence(at) if self._has_calls else None
+        sequence = self._body.call_sequence(at)
         if sequence is None:
             return at
         if sequence not in self._known:

@@ -16,7 +16,8 @@ from neutrino.probing.model import ProbeSet
 from neutrino.ptx.functions import FunctionCopy
 from neutrino.ptx.linkage import Linkage, ObstacleError
 from neutrino.ptx.module import Function, Module, Statement
-from neutrino.ptx.twin import SkippedKernel, TwinKernel, TwinModule, probe_module
+from neutrino.ptx.module_twins import probe_module
+from neutrino.ptx.twin import SkippedKernel, TwinKernel, TwinModule
 
 
 class Program:

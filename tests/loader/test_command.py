@@ -94,6 +94,7 @@ def test_starting_a_command_imports_no_patcher(home: Path) -> None:
         "neutrino.patch",
         "neutrino.ptx.module",
         "neutrino.ptx.twin",
+        "neutrino.ptx.kernel_rewriter",
         "neutrino.fatbin",
         "numpy",
     } & set(names)

@@ -17,7 +17,8 @@ from neutrino.emulator.tracer import TracedStatement, Tracer
 from neutrino.errors import DeviceFaultError, PtxRefusedError
 from neutrino.probing.model import ProbeSet
 from neutrino.ptx.module import parse
-from neutrino.ptx.twin import SkippedKernel, TwinKernel, TwinModule, probe_module
+from neutrino.ptx.module_twins import probe_module
+from neutrino.ptx.twin import SkippedKernel, TwinKernel, TwinModule
 from neutrino.tracing.views import Geometry, MapView
 from tests.oracle.probes import Probe, probe_set
 from tests.oracle.simulation import Simulation, matches, simulate

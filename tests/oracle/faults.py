@@ -14,7 +14,20 @@ from typing import Any
 
 import pytest
 
-from neutrino.ptx import additions, emission, functions, matching, operands, twin
+from neutrino.ptx import (
+    additions,
+    body_rewriter,
+    emission,
+    function_rewriter,
+    functions,
+    kernel_rewriter,
+    matching,
+    operands,
+    products,
+    rewriting,
+    run_writer,
+    site_writer,
+)
 from neutrino.ptx.instruction import Instruction
 from neutrino.ptx.twin import TwinKernel
 from tests.oracle.bench import Kernel
@@ -71,35 +84,35 @@ def _rewritten(
 
 @_patched("site missed: the last one", (BRANCHES, ACCESSES))
 def _last_site(patch: pytest.MonkeyPatch) -> None:
-    original = twin._KernelProber._candidates
+    original = rewriting.Rewriting.find
 
-    def candidates(self: Any) -> Any:
-        found = original(self)
+    def find(self: Any, callee: Any, first: int = 0) -> Any:
+        found = original(self, callee, first)
         return dataclasses.replace(found, hits=found.hits[:-1])
 
-    patch.setattr(twin._KernelProber, "_candidates", candidates)
+    patch.setattr(rewriting.Rewriting, "find", find)
 
 
 @_patched("site missed: predicated instructions", (BRANCHES, ACCESSES))
 def _predicated_sites(patch: pytest.MonkeyPatch) -> None:
-    original = twin._KernelProber._candidates
+    original = rewriting.Rewriting.find
 
-    def candidates(self: Any) -> Any:
-        found = original(self)
+    def find(self: Any, callee: Any, first: int = 0) -> Any:
+        found = original(self, callee, first)
         return dataclasses.replace(found, hits=tuple(hit for hit in found.hits if not hit.match["guard"]))
 
-    patch.setattr(twin._KernelProber, "_candidates", candidates)
+    patch.setattr(rewriting.Rewriting, "find", find)
 
 
 @_patched("site missed: behind a label", (BRANCHES, ACCESSES))
 def _labelled_sites(patch: pytest.MonkeyPatch) -> None:
-    original = twin._KernelProber._candidates
+    original = rewriting.Rewriting.find
 
-    def candidates(self: Any) -> Any:
-        found = original(self)
+    def find(self: Any, callee: Any, first: int = 0) -> Any:
+        found = original(self, callee, first)
         return dataclasses.replace(found, hits=tuple(hit for hit in found.hits if not hit.match[0].startswith(":")))
 
-    patch.setattr(twin._KernelProber, "_candidates", candidates)
+    patch.setattr(rewriting.Rewriting, "find", find)
 
 
 @_patched("site too many: the state space of a pattern is not looked at", (MEMORY, GMEM_BYTES))
@@ -110,53 +123,52 @@ def _any_space(patch: pytest.MonkeyPatch) -> None:
         return original(self, opcode.replace("ld.shared", "ld.global"), guarded=guarded)
 
     patch.setattr(matching._Plan, "_choose", choose)
-    patch.setattr(twin, "matcher", matching.Matcher)
+    patch.setattr(rewriting, "matcher", matching.Matcher)
 
 
 @_patched("wrong site: code goes behind the instruction in place of before it", (BRANCHES, VALUES))
 def _behind(patch: pytest.MonkeyPatch) -> None:
-    original = twin._KernelProber._site
+    original = site_writer.SiteWriter.write
 
-    def site(self: Any, hit: Any) -> None:
-        known = len(self.edits.found)
+    def write(self: Any, hit: Any) -> None:
+        known = len(self._edits.found)
         original(self, hit)
-        end = self.code.find(";", hit.match.start("opcode")) + 1
-        self.edits.found[known:] = [
-            (end, end, text) if at < end else (at, stop, text) for at, stop, text in self.edits.found[known:]
+        end = self._code.find(";", hit.match.start("opcode")) + 1
+        self._edits.found[known:] = [
+            (end, end, text) if at < end else (at, stop, text) for at, stop, text in self._edits.found[known:]
         ]
 
-    patch.setattr(twin._KernelProber, "_site", site)
+    patch.setattr(site_writer.SiteWriter, "write", write)
 
 
 @_patched("wrong site: code behind an instruction goes before it", (BRANCHES, VALUES), by=_MEMORY)
 def _too_early(patch: pytest.MonkeyPatch) -> None:
-    original = twin._KernelProber._site
+    original = site_writer.SiteWriter.write
 
-    def site(self: Any, hit: Any) -> None:
-        known = len(self.edits.found)
+    def write(self: Any, hit: Any) -> None:
+        known = len(self._edits.found)
         original(self, hit)
-        end = self.code.find(";", hit.match.start("opcode")) + 1
+        end = self._code.find(";", hit.match.start("opcode")) + 1
         start = hit.match.start("guard") if hit.match["guard"] else hit.match.start("opcode")
-        self.edits.found[known:] = [
+        self._edits.found[known:] = [
             (start, start, text.strip() + "\n\t") if at >= end else (at, stop, text)
-            for at, stop, text in self.edits.found[known:]
+            for at, stop, text in self._edits.found[known:]
         ]
 
-    patch.setattr(twin._KernelProber, "_site", site)
+    patch.setattr(site_writer.SiteWriter, "write", write)
 
 
 @_patched("wrong site: one instruction further down", (BRANCHES, VALUES), by=_MEMORY)
 def _next_instruction(patch: pytest.MonkeyPatch) -> None:
-    original = twin._KernelProber._site
+    original = site_writer.SiteWriter.write
 
-    def site(self: Any, hit: Any) -> None:
-        known = len(self.edits.found)
+    def write(self: Any, hit: Any) -> None:
+        known = len(self._edits.found)
         original(self, hit)
-        self.edits.found[known:] = [
-            (self.code.find(";", at) + 1, self.code.find(";", at) + 1, text) for at, _, text in self.edits.found[known:]
-        ]
+        moved = [(self._code.find(";", at) + 1, text) for at, _, text in self._edits.found[known:]]
+        self._edits.found[known:] = [(at, at, text) for at, text in moved]
 
-    patch.setattr(twin._KernelProber, "_site", site)
+    patch.setattr(site_writer.SiteWriter, "write", write)
 
 
 @_patched("a run of additions goes on behind a label", (BRANCHES, COUNTS))
@@ -176,34 +188,34 @@ def _over_predicates(patch: pytest.MonkeyPatch) -> None:
 
 @_patched("a run of additions is under the other predicate", (BRANCHES, COUNTS))
 def _other_predicate(patch: pytest.MonkeyPatch) -> None:
-    original = twin._KernelProber._run_code
+    original = run_writer.RunWriter._code
 
     def run_code(self: Any, run: Any) -> Any:
         guard = run.guard and (run.guard.replace("!", "") if "!" in run.guard else run.guard.replace("@", "@!"))
         return original(self, dataclasses.replace(run, guard=guard))
 
-    patch.setattr(twin._KernelProber, "_run_code", run_code)
+    patch.setattr(run_writer.RunWriter, "_code", run_code)
 
 
 @_patched("before and after swapped", (MEMORY, WARPS), (FLOATS, WARPS), (BRANCHES, WARPS))
 def _swapped_sides(patch: pytest.MonkeyPatch) -> None:
-    original = twin._ModuleProber.__init__
+    original = rewriting.Rewriting.__init__
 
-    def init(self: Any, module: Any, probes: Any, *others: Any) -> None:
+    def init(self: Any, linkage: Any, probes: Any, **others: Any) -> None:
         turned = tuple(
             dataclasses.replace(probe, before=probe.after, after=probe.before) if probe.tracepoint.is_kernel else probe
             for probe in probes.probes
         )
-        original(self, module, dataclasses.replace(probes, probes=turned), *others)
+        original(self, linkage, dataclasses.replace(probes, probes=turned), **others)
 
-    patch.setattr(twin._ModuleProber, "__init__", init)
+    patch.setattr(rewriting.Rewriting, "__init__", init)
 
 
 @_patched("a snippet's statements in reverse order", (BRANCHES, KINDS), (MEMORY, SUMS))
 def _reverse_order(patch: pytest.MonkeyPatch) -> None:
-    original = twin._ModuleProber.__init__
+    original = rewriting.Rewriting.__init__
 
-    def init(self: Any, module: Any, probes: Any, *others: Any) -> None:
+    def init(self: Any, linkage: Any, probes: Any, **others: Any) -> None:
         snippets = tuple(
             dataclasses.replace(
                 probe,
@@ -212,9 +224,9 @@ def _reverse_order(patch: pytest.MonkeyPatch) -> None:
             )
             for probe in probes.probes
         )
-        original(self, module, dataclasses.replace(probes, probes=snippets), *others)
+        original(self, linkage, dataclasses.replace(probes, probes=snippets), **others)
 
-    patch.setattr(twin._ModuleProber, "__init__", init)
+    patch.setattr(rewriting.Rewriting, "__init__", init)
 
 
 _rewritten(
@@ -515,30 +527,30 @@ _rewritten(
 
 @_patched("no private copy of a product that may be fused", (PRODUCTS, VALUES), by=frozenset({"arithmetic"}))
 def _no_private_product(patch: pytest.MonkeyPatch) -> None:
-    original = twin._KernelProber._operands
+    original = site_writer.SiteWriter._operands
 
     def site_operands(self: Any, *given: Any, **words: Any) -> Any:
         found = original(self, *given, **words)
         found._product = lambda name, is_out: None
         return found
 
-    patch.setattr(twin._KernelProber, "_operands", site_operands)
+    patch.setattr(site_writer.SiteWriter, "_operands", site_operands)
 
 
 @_patched("predicated stores between a product and its sum", (PRODUCTS, VALUES), by=frozenset({"arithmetic"}))
 def _stores_between(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(twin._KernelProber, "_clear_of", lambda self, position: position)
+    patch.setattr(products.Products, "clear_of", lambda self, position: position)
 
 
 @_patched("registers of waiting stores handed out again", (FLOATS, VALUES), by=_MEMORY)
 def _released(patch: pytest.MonkeyPatch) -> None:
-    original = twin._KernelProber._snippet
+    original = site_writer.SiteWriter._snippet
 
     def snippet(self: Any, *given: Any, **words: Any) -> bool:
         original(self, *given, **words)
         return False
 
-    patch.setattr(twin._KernelProber, "_snippet", snippet)
+    patch.setattr(site_writer.SiteWriter, "_snippet", snippet)
 
 
 _rewritten(
@@ -619,43 +631,43 @@ _rewritten(
 
 @_patched("end lost: predicated exit and ret", (BRANCHES, SUMS), (BRANCHES, ACCESSES))
 def _predicated_ends(patch: pytest.MonkeyPatch) -> None:
-    original = twin._KernelProber._ends
+    original = kernel_rewriter.find_ends
     patch.setattr(
-        twin._KernelProber, "_ends", lambda self, matches: [end for end in original(self, matches) if not end[1]]
+        kernel_rewriter, "find_ends", lambda body, matches: [end for end in original(body, matches) if not end.guard]
     )
 
 
 @_patched("end lost: falling off", (BRANCHES, SUMS))
 def _falling_off(patch: pytest.MonkeyPatch) -> None:
-    original = twin._KernelProber._ends
+    original = kernel_rewriter.find_ends
     patch.setattr(
-        twin._KernelProber, "_ends", lambda self, matches: [end for end in original(self, matches) if end[2] != "}"]
+        kernel_rewriter,
+        "find_ends",
+        lambda body, matches: [end for end in original(body, matches) if end.shown != "}"],
     )
 
 
 @_patched("end lost: exit", (BRANCHES, SUMS))
 def _no_exit(patch: pytest.MonkeyPatch) -> None:
-    original = twin._KernelProber._ends
+    original = kernel_rewriter.find_ends
     patch.setattr(
-        twin._KernelProber,
-        "_ends",
-        lambda self, matches: [end for end in original(self, matches) if "exit" not in end[2]],
+        kernel_rewriter, "find_ends", lambda body, matches: [end for end in original(body, matches) if not end.is_exit]
     )
 
 
 @_patched("end lost: an early ret", (BRANCHES, SUMS))
 def _early_ret(patch: pytest.MonkeyPatch) -> None:
-    original = twin._KernelProber._ends
-    patch.setattr(twin._KernelProber, "_ends", lambda self, matches: original(self, matches)[1:])
+    original = kernel_rewriter.find_ends
+    patch.setattr(kernel_rewriter, "find_ends", lambda body, matches: original(body, matches)[1:])
 
 
 @_patched("end of some taken for the end of all", (BRANCHES, SUMS), (FLOATS, SUMS))
 def _unguarded_end(patch: pytest.MonkeyPatch) -> None:
-    original = twin._KernelProber._close
+    original = body_rewriter.close
     patch.setattr(
-        twin._KernelProber,
-        "_close",
-        lambda self, at, guard, closing, label: original(self, at, None, closing, label),
+        body_rewriter,
+        "close",
+        lambda edits, code, end, closing, label: original(edits, code, end._replace(guard=None), closing, label),
     )
 
 
@@ -766,33 +778,36 @@ _rewritten(
 
 @_patched("site missed: in functions", (CALLS, ACCESSES))
 def _sites_of_functions(patch: pytest.MonkeyPatch) -> None:
-    original = twin._FunctionProber._candidates
-
-    def candidates(self: Any, first: int = 0) -> Any:
-        found = original(self, first)
-        return dataclasses.replace(found, hits=()) if isinstance(self, twin._FunctionProber) else found
-
-    patch.setattr(twin._FunctionProber, "_candidates", candidates)
+    original = rewriting.Rewriting.find_in_function
+    patch.setattr(
+        rewriting.Rewriting,
+        "find_in_function",
+        lambda self, callee, first: dataclasses.replace(original(self, callee, first), hits=()),
+    )
 
 
 @_patched("end lost: exit in a function", (CALLS, SUMS))
 def _exits_of_functions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(twin._FunctionProber, "close_exits", lambda self: None)
+    patch.setattr(function_rewriter.FunctionRewriter, "write_exits", lambda self, state: None)
 
 
 @_patched("an early return of a function forgotten", (CALLS, SUMS))
 def _early_return(patch: pytest.MonkeyPatch) -> None:
-    original = twin._FunctionProber._returns.func
+    original = function_rewriter.FunctionRewriter.returns.func
     patch.setattr(
-        twin._FunctionProber, "_returns", property(lambda self: [end for end in original(self) if not end[1]])
+        function_rewriter.FunctionRewriter,
+        "returns",
+        property(lambda self: [end for end in original(self) if not end.guard]),
     )
 
 
 @_patched("falling off a function forgotten", (CALLS, ACCESSES), (CALLS, SUMS))
 def _function_falls_off(patch: pytest.MonkeyPatch) -> None:
-    original = twin._FunctionProber._returns.func
+    original = function_rewriter.FunctionRewriter.returns.func
     patch.setattr(
-        twin._FunctionProber, "_returns", property(lambda self: [end for end in original(self) if end[2] != "}"])
+        function_rewriter.FunctionRewriter,
+        "returns",
+        property(lambda self: [end for end in original(self) if end.shown != "}"]),
     )
 
 
@@ -808,16 +823,16 @@ def _shared_place(patch: pytest.MonkeyPatch) -> None:
 
 @_patched("what a function's own calls change is not loaded", (CALLS, SUMS), (CALLS, ACCESSES))
 def _nested_changes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(twin, "reach", lambda calls, own: own)
+    patch.setattr(kernel_rewriter, "reach", lambda calls, own: own)
 
 
 @_patched("a call goes to the function without probes", (CALLS, ACCESSES), by=frozenset({"refused"}))
 def _calls_original(patch: pytest.MonkeyPatch) -> None:
-    original = twin._FunctionProber._pass_state
+    original = body_rewriter.BodyRewriter.pass_state
     patch.setattr(
-        twin._FunctionProber,
-        "_pass_state",
-        lambda self, state, names, used, changed: original(self, state, {}, used, changed),
+        function_rewriter.FunctionRewriter,
+        "pass_state",
+        lambda self, state, base, names, used, changed: original(self, state, base, {}, used, changed),
     )
 
 

@@ -152,7 +152,7 @@ def test_other_sources_of_the_patcher_have_another_identity(tmp_path, monkeypatc
     monkeypatch.setattr(cache, "__file__", str(package / "cache.py"))
     before = cache.patcher_identity()
     assert cache.patcher_identity() == before
-    for changed in ("patch.py", "ptx/twin.py", "numerics.py", "fatbin/cubin.py"):
+    for changed in ("patch.py", "ptx/kernel_rewriter.py", "numerics.py", "fatbin/cubin.py"):
         with (package / changed).open("a") as file:
             file.write("\n")
         after = cache.patcher_identity()

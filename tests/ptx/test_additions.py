@@ -9,7 +9,8 @@ from machine import assemble
 from ptx_text import array, kernel, lines, only, probe
 
 from neutrino.ptx.module import parse
-from neutrino.ptx.twin import TwinKernel, probe_module
+from neutrino.ptx.module_twins import probe_module
+from neutrino.ptx.twin import TwinKernel
 
 COUNTS = '[map.M]\ntype = "sum"\nlevel = "thread"\nsize = 8\ndata = { n = "u64" }\n'
 ONE = "SAVE [ M ] { 1 };"

@@ -10,7 +10,7 @@ from ptx_text import HEAD, array, kernel, only, probe
 
 from neutrino.numerics import compare
 from neutrino.ptx.module import parse
-from neutrino.ptx.twin import probe_module
+from neutrino.ptx.module_twins import probe_module
 
 LOADS = '[map.M]\ntype = "sum"\nlevel = "thread"\nsize = 8\ndata = { loads = "u64" }\n' + (
     '[probe.load]\nposition = "ld.global"\nlevel = "thread"\nbefore = ".reg .u64 %n; add.u64 %n, %n, 1;"\n'

@@ -23,8 +23,8 @@ from neutrino.ptx.body import Body
 from neutrino.ptx.locations import Locations
 from neutrino.ptx.matching import Matcher
 from neutrino.ptx.module import Function, Module, parse
+from neutrino.ptx.module_twins import probe_module
 from neutrino.ptx.opcodes import find
-from neutrino.ptx.twin import probe_module
 from neutrino.toolchain import find_tool
 
 FIXTURES = sorted((Path(__file__).parent.parent / "fixtures" / "kernels").rglob("*.ptx"))

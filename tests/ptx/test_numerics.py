@@ -5,7 +5,7 @@ from machine import arithmetic
 
 from neutrino.numerics import compare
 from neutrino.ptx.module import parse
-from neutrino.ptx.twin import probe_module
+from neutrino.ptx.module_twins import probe_module
 
 # type, register type, width in bytes, architecture, version
 KINDS = [

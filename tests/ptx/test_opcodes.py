@@ -17,10 +17,10 @@ from neutrino.ptx.body import Body
 from neutrino.ptx.emission import Scratch, UnsupportedError
 from neutrino.ptx.instruction import read_instruction
 from neutrino.ptx.module import parse
+from neutrino.ptx.module_twins import probe_module
 from neutrino.ptx.opcodes import FIRST_PARTS, OPCODES, Measure, find
 from neutrino.ptx.opcodes_page import page
 from neutrino.ptx.operands import SiteOperands
-from neutrino.ptx.twin import probe_module
 
 
 def _number(arch: str) -> int:

@@ -26,7 +26,7 @@ from neutrino.probing.model import (
     Tracepoint,
 )
 from neutrino.ptx.module import parse
-from neutrino.ptx.twin import probe_module
+from neutrino.ptx.module_twins import probe_module
 
 HERE = Span(1, 1)
 PTX = """.version 7.0
