@@ -1,0 +1,147 @@
+"""What placed_h200.json holds of one probed launch, decoded, and compared with what had to be recorded."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from bench.placed_model import LANES, Case, Launch, Shape, Thread, threads
+from bench.verdicts import BrokenError, need
+
+Json = Any
+Place = tuple[int, int, int]
+Slots = Mapping[Any, Sequence[tuple[int, ...]]]
+"""Slot (block; block, warp; or block, warp, lane) → the records that were saved to it, in order."""
+
+
+@lru_cache(maxsize=64)
+def ran(launch: Launch) -> list[Thread | None]:
+    """``placed_model.threads``, once."""
+    return threads(launch)
+
+
+def active(launch: Launch) -> list[tuple[Place, Thread]]:
+    """The threads that have an element, each with its block, warp and lane."""
+    return [(launch.shape.place(i), thread) for i, thread in enumerate(ran(launch)) if thread is not None]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One probed launch: what the program told, and what the probes saved. sites: number → source."""
+
+    launch: Launch
+    table: int
+    maps: Mapping[str, Json]
+    sites: Mapping[int, str]
+
+    def address(self, index: int) -> int:
+        """Of a word of the table."""
+        return self.table + 4 * index
+
+
+def recorded_launches(run: Json, case: Case, trace: Json | None = None, program: Json | None = None) -> list[Recorded]:
+    """The launches of a run, each of which has to be probed; by default of its only trace."""
+    if trace is None:
+        need(len(run["traces"]) == 1, f"{len(run['traces'])} traces")
+        trace = run["traces"][0]
+    program = program or run["program"]
+    need(trace["complete"], "the trace is not complete")
+    names = {launch.kernel for launch in case.launches}
+    for kernel in trace["kernels"]:
+        only_probed = kernel["reason"] == "probed" and set(kernel["launches"]) == {"probed"}
+        need(only_probed, f"{kernel['name']}: {kernel['reason']}: {kernel['detail']} {kernel['launches']}")
+    rows = trace["launches"]
+    told = [row["kernel"] for row in rows]
+    need(told == [launch.kernel for launch in case.launches], f"records of launches of {told}")
+    need({kernel["name"] for kernel in trace["kernels"]} == names, "not all kernels are in the trace")
+    sites: dict[str, dict[int, str]] = {name: {} for name in names}
+    for kernel in trace["kernels"]:
+        for number, source, _ in kernel["sites"]:
+            if number is not None:
+                sites[kernel["name"]][number] = source or ""
+    addresses = [row["table"] for row in program["launches"]]
+    return [
+        Recorded(launch, address, row["maps"], sites[launch.kernel])
+        for launch, address, row in zip(case.launches, addresses, rows, strict=True)
+    ]
+
+
+def same_sums(recorded: Recorded, name: str, expected: Mapping[str, int]) -> None:
+    """A sum map holds exactly these fields with these values. Raises BrokenError."""
+    found = recorded.maps[name]
+    for key, value in expected.items():
+        need(found[key] == value, f"seed {recorded.launch.seed}, {name}.{key}: {found[key]}, expected {value}")
+    need(set(found) == set(expected), f"{name} has the fields {', '.join(found)}")
+
+
+def unpack(text: str) -> bytes:
+    """What ``placed.pack`` made."""
+    return zlib.decompress(base64.b64decode(text))
+
+
+def _shape(shape: Shape, level: str) -> tuple[int, ...]:
+    axes = (shape.grid, shape.warps, LANES)
+    return axes[: {"thread": 3, "warp": 2, "block": 1}[level]]
+
+
+def _records(row: Json) -> np.ndarray[Any, Any]:
+    return np.frombuffer(unpack(row["records"]), np.dtype([(name, kind) for name, kind, *_ in row["fields"]]))
+
+
+def slots_of(recorded: Recorded, name: str) -> dict[tuple[int, ...], list[tuple[int, ...]]]:
+    """What each slot holds; the counts that it kept agree with it, as far as its cap goes."""
+    row, shape = recorded.maps[name], recorded.launch.shape
+    records = iter(_records(row).tolist())
+    axes = _shape(shape, row["level"])
+    if row["counts"] is None:
+        exists = np.array([shape.place(i) for i in range(shape.grid * shape.block)])
+        counts = np.zeros(axes, np.uint32)
+        counts[tuple(exists.T)] = 1
+    else:
+        counts = np.frombuffer(unpack(row["counts"]), "<u4").reshape(axes)
+    slots: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    by_lane = row["level"] == "thread"
+    for outer in np.ndindex(axes[:-1] if by_lane else axes):
+        for k in range(row["cap"]):
+            for slot in (((*outer, lane) for lane in range(LANES)) if by_lane else (outer,)):
+                if k < counts[slot]:
+                    slots.setdefault(slot, []).append(next(records))
+    need(next(records, None) is None, f"{name}: more records than its counts say")
+    return slots
+
+
+def same_records(recorded: Recorded, name: str, expected: Slots) -> int:
+    """Every slot has its records, in order, and its count; returned is how many were saved. Raises BrokenError."""
+    row, seed = recorded.maps[name], recorded.launch.seed
+    found = slots_of(recorded, name)
+    cap = row["cap"]
+    if row["counts"] is not None:
+        counts = np.zeros(_shape(recorded.launch.shape, row["level"]), np.uint32)
+        for slot, records in expected.items():
+            counts[slot] = len(records)
+        kept = np.frombuffer(unpack(row["counts"]), "<u4").reshape(counts.shape)
+        for slot in np.argwhere(kept != counts)[:1]:
+            place = tuple(slot)
+            said = f"{kept[place]} saves, expected {counts[place]}"
+            raise BrokenError(f"seed {seed}, {name}{list(map(int, place))}: {said}")
+        dropped = sum(max(len(records) - cap, 0) for records in expected.values())
+        need(row["dropped"] == dropped, f"seed {seed}, {name}: {row['dropped']} dropped, expected {dropped}")
+    for slot in sorted({*expected, *found}):
+        want, got = list(expected.get(slot, ()))[:cap], found.get(slot, [])
+        need(got == want, f"seed {seed}, {name}{list(slot)}: {got[:3]}, expected {want[:3]}")
+    return sum(len(records) for records in expected.values())
+
+
+def existing_lanes(shape: Shape) -> dict[tuple[int, int], int]:
+    """(Block, warp) → the mask of its lanes."""
+    masks: dict[tuple[int, int], int] = {}
+    for i in range(shape.grid * shape.block):
+        block, warp, lane = shape.place(i)
+        masks[block, warp] = masks.get((block, warp), 0) | 1 << lane
+    return masks

@@ -1,0 +1,134 @@
+"""The program of bench/placed.py: launches the kernels of placed.cu by the driver's interface.
+
+    python placed.py --image FILE --out FILE.json --case NAME [--case NAME …] [--contexts] [--child FILE.json]
+
+The report holds, launch by launch, the kernel, seed, geometry, context, the addresses of its arrays and the digest of
+what came out. With --contexts the launches go to two contexts by turns, of two devices where there are two: half by
+modules of each context, half by one library. With --child the program forks and executes itself anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import hashlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.placed_model import CASES, CHILD, CONTEXTS, Launch, inputs
+
+PAUSE = 0.4
+"""Seconds between launches that are to find what the one before has left."""
+
+
+class Driver:
+    """The driver's interface; every call is checked."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("libcuda.so.1")
+
+    def __call__(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            raise SystemExit(f"{name}: error {status}")
+
+    def number(self, name: str, *arguments: Any) -> int:
+        """A call that answers with a number or a handle, at its first argument."""
+        value = ctypes.c_uint64()
+        self(name, ctypes.byref(value), *arguments)
+        return value.value
+
+
+def _launch(driver: Driver, function: int, launch: Launch, context: int) -> dict[str, Any]:
+    table, x = inputs(launch)
+    sizes = table.nbytes, x.nbytes, x.nbytes
+    addresses = [driver.number("cuMemAlloc_v2", ctypes.c_size_t(size)) for size in sizes]
+    for address, array in zip(addresses, (table, x), strict=False):
+        driver("cuMemcpyHtoD_v2", ctypes.c_uint64(address), ctypes.c_void_p(array.ctypes.data),
+               ctypes.c_size_t(array.nbytes))  # fmt: skip
+    driver("cuMemsetD8_v2", ctypes.c_uint64(addresses[2]), ctypes.c_ubyte(0xFF), ctypes.c_size_t(x.nbytes))
+    values = [*(ctypes.c_uint64(address) for address in addresses), ctypes.c_uint32(launch.shape.threads)]
+    pointers = (ctypes.c_void_p * 4)(*(ctypes.addressof(value) for value in values))
+    shape = launch.shape
+    driver("cuLaunchKernel", ctypes.c_void_p(function), shape.grid, 1, 1, shape.block, 1, 1, 0, None, pointers, None)
+    driver("cuCtxSynchronize")
+    out = np.empty_like(x)
+    driver("cuMemcpyDtoH_v2", ctypes.c_void_p(out.ctypes.data), ctypes.c_uint64(addresses[2]),
+           ctypes.c_size_t(out.nbytes))  # fmt: skip
+    for address in addresses:
+        driver("cuMemFree_v2", ctypes.c_uint64(address))
+    return {
+        "kernel": launch.kernel, "seed": launch.seed, "context": context, "table": addresses[0],
+        "sha256": hashlib.sha256(out.tobytes()).hexdigest(),
+    }  # fmt: skip
+
+
+def _one_context(driver: Driver, image: bytes, cases: list[str]) -> list[dict[str, Any]]:
+    context = driver.number("cuDevicePrimaryCtxRetain", 0)
+    driver("cuCtxSetCurrent", ctypes.c_void_p(context))
+    module = driver.number("cuModuleLoadData", ctypes.c_char_p(image))
+    rows = []
+    for case in (*CASES, CHILD):
+        for launch in case.launches if case.name in cases else ():
+            function = driver.number("cuModuleGetFunction", ctypes.c_void_p(module), launch.kernel.encode())
+            rows.append(_launch(driver, function, launch, 0))
+            if case.name == "growing":
+                time.sleep(PAUSE)
+    return rows
+
+
+def _two_contexts(driver: Driver, image: bytes, devices: int) -> list[dict[str, Any]]:
+    contexts = [driver.number("cuDevicePrimaryCtxRetain", device) for device in range(min(devices, 2))]
+    if len(contexts) == 1:
+        contexts.append(driver.number("cuCtxCreate_v2", 0, 0))
+    library = driver.number("cuLibraryLoadData", ctypes.c_char_p(image), None, None, 0, None, None, 0)
+    kernel = driver.number("cuLibraryGetKernel", ctypes.c_void_p(library), b"calls")
+    functions = []
+    for context in contexts:
+        driver("cuCtxSetCurrent", ctypes.c_void_p(context))
+        module = driver.number("cuModuleLoadData", ctypes.c_char_p(image))
+        functions.append(driver.number("cuModuleGetFunction", ctypes.c_void_p(module), b"calls"))
+    rows = []
+    for place, launch in enumerate(CONTEXTS.launches):
+        which = place % 2
+        driver("cuCtxSetCurrent", ctypes.c_void_p(contexts[which]))
+        rows.append(_launch(driver, functions[which] if place < 3 else kernel, launch, which))
+    return rows
+
+
+def main() -> int:
+    """The command line above."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--image", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--case", action="append", default=[])
+    parser.add_argument("--contexts", action="store_true")
+    parser.add_argument("--child", type=Path)
+    options = parser.parse_args()
+    driver = Driver()
+    driver("cuInit", 0)
+    image = options.image.read_bytes() + b"\0"
+    devices = driver.number("cuDeviceGetCount")
+    report: dict[str, Any] = {"devices": devices, "pid": os.getpid()}
+    if options.contexts:
+        report["launches"] = _two_contexts(driver, image, devices)
+    else:
+        report["launches"] = _one_context(driver, image, options.case)
+    if options.child:
+        child = os.fork()
+        if not child:
+            os.execv(sys.executable, [sys.executable, __file__, "--image", str(options.image), "--case", CHILD.name,
+                                      "--out", str(options.child)])  # fmt: skip
+        report["child"] = {"pid": child, "exit": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}
+    options.out.write_text(json.dumps(report))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
