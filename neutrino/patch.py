@@ -453,7 +453,10 @@ class _OneModule:
 
 @dataclass(frozen=True)
 class _Built:
-    """Twins assembled together: their image, and per twin's name what ptxas and the cubin say. failed: kernel → why."""
+    """Twins assembled together: their image, and per twin's name what ptxas and the cubin say.
+
+    failed: kernel → why. caps: kernel → the registers of a thread that its twin was assembled with at most.
+    """
 
     image: bytes = b""
     kernels: Mapping[str, CubinKernel] = field(default_factory=dict)
@@ -461,6 +464,7 @@ class _Built:
     resources: Mapping[str, Resources] = field(default_factory=dict)
     warnings: Counter[str] = field(default_factory=Counter)
     failed: Mapping[str, str] = field(default_factory=dict)
+    caps: Mapping[str, int] = field(default_factory=dict)
     emit: Emit = Emit.SASS
 
 
@@ -627,6 +631,7 @@ class _Attempt:
             cubin.functions,
             twins.assembled.resources,
             _performance_warnings(twins.assembled),
+            caps=registers or {},
             emit=twins.emit,
         )
 
@@ -742,7 +747,7 @@ class _Attempt:
         limits = {}
         for twin in good:
             limit = align_up(original.machine.kernels[twin.name].registers, _REGISTER_UNIT)
-            if align_up(built.kernels[twin.twin_name].registers, _REGISTER_UNIT) > limit and twin.can_cap:
+            if align_up(built.kernels[twin.twin_name].registers, _REGISTER_UNIT) > limit:
                 limits[twin.name] = limit
         if not limits:
             return _Built()
@@ -783,6 +788,7 @@ class _Attempt:
                 "contractible": twin.contractible, "proof": self._proof(twin, original, built).value,
             },
             "assembler": self._assembly.name,
+            "maxnreg": built.caps.get(twin.name),
         }  # fmt: skip
         return _probed(twin, manifest, capped=under_cap is not None)
 
@@ -813,6 +819,7 @@ def _manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Emit) -> dict
         "sites_left_out": [asdict(left) for left in twin.left_out],
         "numerics": None,
         "assembler": None,
+        "maxnreg": None,
         "emit": emit.value,
         "retargeted": None,
     }
@@ -831,7 +838,7 @@ def _probed(twin: TwinKernel, manifest: dict[str, Any], *, capped: bool) -> Kern
         files={
             "manifest.json": json.dumps(manifest, indent=1).encode(),
             "original.ptx": twin.original_text.encode("latin-1"),
-            "probed.ptx": twin.whole_text.encode("latin-1"),
+            "probed.ptx": twin.whole_text(manifest["maxnreg"]).encode("latin-1"),
         },
     )
 

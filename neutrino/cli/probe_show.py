@@ -61,11 +61,24 @@ def run(options: argparse.Namespace) -> int:
         say(f"{kernel.name}: {_why(kernel)}")
         return NOTHING
     entry, words = (None, "") if options.text_only else _assemble(kernel, probes)
+    manifest = _manifest(entry)
+    # What is shown is what was assembled, also where that is under a register cap.
+    shown = _Shown(file, kernel, kernel.twin, manifest.get("maxnreg"))
     if options.json:
-        print(json.dumps(_document(file, kernel, kernel.twin, entry), indent=1))
+        print(json.dumps(_document(shown, entry, manifest), indent=1))
     else:
-        _print(_lines(file, kernel, kernel.twin, probes, _told(entry) or words, diff=options.diff))
+        _print(_lines(shown, probes, _told(entry, manifest) or words, diff=options.diff))
     return DONE
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A kernel of a file and its twin. cap: registers of a thread that the twin was assembled with at most."""
+
+    file: File
+    kernel: Preview
+    twin: TwinKernel
+    cap: int | None
 
 
 def _the_one(found: Sequence[tuple[File, Preview]], asked: Sequence[str]) -> tuple[File, Preview]:
@@ -100,7 +113,13 @@ def _assemble(kernel: Preview, probes: ProbeSet) -> tuple[KernelEntry | None, st
         return None, f"not assembled: {error}"
 
 
-def _told(entry: KernelEntry | None) -> str:
+def _manifest(entry: KernelEntry | None) -> dict[str, Any]:
+    """The manifest of a twin that a run would use, else nothing."""
+    found: dict[str, Any] = json.loads(entry.files["manifest.json"]) if entry and "manifest.json" in entry.files else {}
+    return found
+
+
+def _told(entry: KernelEntry | None, manifest: dict[str, Any]) -> str:
     """What the assembler made of the twin, in words."""
     from neutrino.probing.layout import Reason
 
@@ -108,7 +127,6 @@ def _told(entry: KernelEntry | None) -> str:
         return ""
     if entry.reason is not Reason.PROBED:
         return f"not used by a run: {entry.reason.word}: {entry.detail}"
-    manifest = json.loads(entry.files["manifest.json"])
     registers, spills = manifest["registers"], manifest["spills"]
     words = f"registers {registers['original']} → {registers['twin']}"
     if registers["capped"]:
@@ -122,15 +140,14 @@ def _told(entry: KernelEntry | None) -> str:
 # Text
 
 
-def _lines(
-    file: File, kernel: Preview, twin: TwinKernel, probes: ProbeSet, words: str, *, diff: bool
-) -> Iterator[str]:
+def _lines(shown: _Shown, probes: ProbeSet, words: str, *, diff: bool) -> Iterator[str]:
     from neutrino.cli.difference import compare, hunks
     from neutrino.cli.probe_comments import with_comments
     from neutrino.fatbin.demangle import demangle
 
+    file, kernel, twin = shown.file, shown.kernel, shown.twin
     instructions = len({(site.number, site.function, site.line, site.instruction) for site in twin.sites})
-    added = f"{count(_instructions_added(kernel, twin), 'instruction')} put in"
+    added = f"{count(_instructions_added(shown), 'instruction')} put in"
     yield f"// {visible(demangle(kernel.name))}: {count(instructions, 'site')}, {added}"
     yield f"// {visible(file.name)}, image {kernel.container}.{kernel.image}, {kernel.arch}"
     if words:
@@ -138,7 +155,7 @@ def _lines(
     if diff:
         yield "--- original"
         yield "+++ with the probes"
-    for number, part in enumerate(_parts(kernel, twin)):
+    for number, part in enumerate(_parts(shown)):
         if number and not diff:
             yield ""
         lines = compare(_split(part.original), _split(part.probed))
@@ -161,18 +178,19 @@ class _Part:
     is_kernel: bool = False
 
 
-def _parts(kernel: Preview, twin: TwinKernel) -> Iterator[_Part]:
+def _parts(shown: _Shown) -> Iterator[_Part]:
     """What the probes changed, in the order of the text."""
-    parts = [_Part(copy.name, kernel.lines[copy.name], copy.original_text, copy.text) for copy in twin.all_copies]
-    parts.append(_Part(twin.name, kernel.lines[twin.name], twin.original_text, twin.probed_text, is_kernel=True))
+    twin, lines = shown.twin, shown.kernel.lines
+    parts = [_Part(copy.name, lines[copy.name], copy.original_text, copy.text) for copy in twin.all_copies]
+    parts.append(_Part(twin.name, lines[twin.name], twin.original_text, twin.text(shown.cap), is_kernel=True))
     yield from sorted(parts, key=lambda part: part.line)
 
 
-def _instructions_added(kernel: Preview, twin: TwinKernel) -> int:
+def _instructions_added(shown: _Shown) -> int:
     """By how many instructions the texts grew: their semicolons, but for those of declarations."""
     return sum(
         sign * (text.count(";") - len(_DECLARATION.findall(text)))
-        for part in _parts(kernel, twin)
+        for part in _parts(shown)
         for sign, text in ((1, part.probed), (-1, part.original))
     )
 
@@ -191,14 +209,12 @@ def _print(lines: Iterator[str]) -> None:
 # JSON
 
 
-def _document(file: File, kernel: Preview, twin: TwinKernel, entry: KernelEntry | None) -> dict[str, Any]:
+def _document(shown: _Shown, entry: KernelEntry | None, manifest: dict[str, Any]) -> dict[str, Any]:
     from neutrino.fatbin.demangle import demangle
 
-    manifest: dict[str, Any] = {}
-    if entry is not None and "manifest.json" in entry.files:
-        manifest = json.loads(entry.files["manifest.json"])
+    kernel, twin = shown.kernel, shown.twin
     return {
-        "file": file.name,
+        "file": shown.file.name,
         "kernel": kernel.name,
         "demangled": demangle(kernel.name),
         "container": kernel.container,
@@ -217,12 +233,12 @@ def _document(file: File, kernel: Preview, twin: TwinKernel, entry: KernelEntry 
             }
             for site in twin.sites
         ],
-        "instructions_added": _instructions_added(kernel, twin),
+        "instructions_added": _instructions_added(shown),
         "reason": entry.reason.word if entry is not None else None,
         "detail": entry.detail if entry is not None else "",
         "registers": manifest.get("registers"),
         "spills": manifest.get("spills"),
         "assembler": manifest.get("assembler"),
         "original": twin.original_text,
-        "probed": twin.whole_text,
+        "probed": twin.whole_text(shown.cap),
     }

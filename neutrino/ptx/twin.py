@@ -68,8 +68,7 @@ class TwinKernel:
     variables: module variables passed by address, in the order of the probe block. own_arithmetic:
     floating-point instructions that the probes add, by SASS mnemonic. version: the ``.version`` that the twin
     needs. statements: what of the module it needs. statement: the original. header: characters of probed_text
-    before the body. bodies: its body and those of the functions that it calls. can_cap: ``render`` may put the
-    twin under a register cap (``.maxnreg`` goes with every other directive). calls: names of the functions that it
+    before the body. bodies: its body and those of the functions that it calls. calls: names of the functions that it
     calls, directly or not. elsewhere: what it needs of the modules that its own is linked with, by their number.
     self_contained: whether it names nothing of its module that is in global or constant memory, and no function.
     left_out: instructions that were to be probed and are not. copies: of functions of its module, with probes in
@@ -91,7 +90,6 @@ class TwinKernel:
     statement: Statement
     header: int
     bodies: tuple[Body, ...]
-    can_cap: bool = True
     calls: tuple[str, ...] = ()
     elsewhere: Mapping[int, frozenset[Statement]] = field(default_factory=dict)
     self_contained: bool = False
@@ -104,10 +102,22 @@ class TwinKernel:
         """Those of its own module and of others."""
         return (*self.copies, *(copy for copies in self.copies_elsewhere.values() for copy in copies))
 
-    @property
-    def whole_text(self) -> str:
-        """The twin's text behind those of the functions that have copies for it."""
-        return "\n\n".join([*(copy.text for copy in self.all_copies), self.probed_text])
+    def text(self, cap: int | None = None) -> str:
+        """The kernel's twin as it is assembled.
+
+        cap: registers of a thread that it gets at most, None as many as the assembler likes. ``.maxnreg`` goes with
+        every other directive, and takes the place of the kernel's own.
+        """
+        if cap is None:
+            return self.probed_text
+        head, body = self.probed_text[: self.header], self.probed_text[self.header :]
+        if _MAXNREG.search(head):
+            return _MAXNREG.sub(f".maxnreg {cap}", head) + body
+        return f"{head.rstrip()}\n.maxnreg {cap}\n{body}"
+
+    def whole_text(self, cap: int | None = None) -> str:
+        """The twin's text behind those of the functions that have copies for it. cap: as of ``text``."""
+        return "\n\n".join([*(copy.text for copy in self.all_copies), self.text(cap)])
 
     @cached_property
     def contractible(self) -> bool:
@@ -116,13 +126,6 @@ class TwinKernel:
             return may_contract(self.bodies[0].code, self.bodies[0].start, self.bodies[0].end)
         # Called functions may be inlined; then a product and its sum can come from either side of the call.
         return any(has_product(body.code, body.start, body.end) for body in self.bodies)
-
-    def capped_text(self, registers: int) -> str:
-        """The twin under ``.maxnreg``. header: length of the text before the body."""
-        head, body = self.probed_text[: self.header], self.probed_text[self.header :]
-        if _MAXNREG.search(head):
-            return _MAXNREG.sub(f".maxnreg {registers}", head) + body
-        return f"{head.rstrip()}\n.maxnreg {registers}\n{body}"
 
 
 @dataclass(frozen=True)
@@ -174,8 +177,7 @@ class TwinModule:
         for statement in module.statements:
             twin = twins.get(statement)
             if twin is not None:
-                text = twin.capped_text(caps[twin.name]) if twin.name in caps else twin.probed_text
-                pieces.append(text + "\n\n")
+                pieces.append(twin.text(caps.get(twin.name)) + "\n\n")
             elif statement in copied_functions:
                 pieces += [copy.text + "\n\n" for copy in copied_functions[statement]]
             elif statement in copied or statement.kind in {Kind.FILE, Kind.PRAGMA}:

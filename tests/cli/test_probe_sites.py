@@ -369,6 +369,18 @@ def test_registers_are_those_of_the_assembler(probe: Probe, assembler: Assembler
     assert _registers(said.out) == (facts["registers"]["original"], facts["registers"]["twin"])
 
 
+def test_a_twin_under_a_cap_is_shown_with_it(probe: Probe, assembler: Assembler) -> None:
+    gelu = ROOT / "tests" / "fixtures" / "kernels" / "triton" / "gelu_sm_90.ptx"
+    shown = probe("show", "value_watch", gelu).out
+    assert re.search(r"^\.maxnreg \d+$", shown, re.MULTILINE)
+    module = "\n".join([".version 8.4", ".target sm_90a", ".address_size 64", *instructions(shown)])
+    cubin = assembler.assemble(module, "sm_90a")
+    assert cubin.resources["gelu__neutrino"].registers == _registers(shown)[1]
+    assert "\n+.maxnreg " in probe("show", "value_watch", gelu, "--diff").out
+    document = json.loads(probe("show", "value_watch", gelu, "--json").out)
+    assert " ".join(instructions(document["probed"])).split() == " ".join(instructions(shown)).split()
+
+
 def _registers(text: str) -> tuple[int, int]:
     match = re.search(r"^// registers (\d+) → (\d+)", text, re.MULTILINE)
     assert match is not None

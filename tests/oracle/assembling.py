@@ -40,7 +40,7 @@ def together(twins: Sequence[TwinModule]) -> str:
                 if statement in kernel.statements:
                     shared[probed.module.source(statement)] = None
             name = re.escape(kernel.twin_name)
-            text = "\n".join([*(copy.prototype for copy in kernel.copies), kernel.whole_text])
+            text = "\n".join([*(copy.prototype for copy in kernel.copies), kernel.whole_text()])
             for copy in kernel.copies:
                 text = re.sub(rf"{re.escape(copy.copy_name)}\b", f"{copy.copy_name}_{number}", text)
             entries.append(re.sub(rf"(?<![\w$]){name}\b", f"{kernel.twin_name}_{number}", text, count=1))

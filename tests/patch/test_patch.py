@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -302,6 +303,34 @@ def test_a_cap_that_spills_nothing_is_the_twins_own(assembler, monkeypatch):
     assert (len(entry.images), kernel.image, kernel.capped, registers["capped"]) == (1, 0, 0, None)
     assert read_cubin(entry.images[0], "twin").kernels[kernel.twin].registers == registers["twin"]
     assert units(registers["twin"]) == units(registers["original"])
+
+
+GELU = Path(__file__).parents[1] / "fixtures" / "kernels" / "triton" / "gelu_sm_90.ptx"
+
+
+@pytest.mark.parametrize(
+    ("text", "arch", "probe", "capped"),
+    [
+        (GELU.read_text(), "sm_90a", "value_watch", True),
+        (wide(34), "sm_90", "block_sched", False),
+        (wide(38), "sm_90", "gmem_bytes", False),
+    ],
+    ids=["gelu", "wide", "sums"],
+)
+def test_the_probed_text_is_what_was_assembled(assembler, text, arch, probe, capped):
+    """By itself it gives the twin's registers, which without its directive are others where it has one."""
+    (kernel,) = patched(fatbin(assembler, text, arch), assembler, probe).kernels
+    manifest = json.loads(kernel.files["manifest.json"])
+    probed = kernel.files["probed.ptx"].decode()
+    assert (manifest["maxnreg"] is not None) == capped == (".maxnreg" in probed)
+
+    def registers(probed: str) -> int:
+        module = f".version 8.8\n.target {arch}\n.address_size 64\n{probed}"
+        return assembler.assemble(module, arch).resources[kernel.twin].registers
+
+    assert registers(probed) == manifest["registers"]["twin"]
+    if capped:
+        assert registers(re.sub(r"\.maxnreg \d+", "", probed)) > manifest["maxnreg"] >= manifest["registers"]["twin"]
 
 
 class Faulty(Assembler):
