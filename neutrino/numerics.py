@@ -36,6 +36,8 @@ class NumericsProof(Enum):
     """The machine codes hold as many fused and unfused instructions of each kind."""
     NO_PAIR = "no-pair"
     """The text holds no product that could be fused with a sum, however often the assembler repeats its code."""
+    PINNED = "pinned"
+    """The twin's text says itself what is fused, as the original's does when it gives the same machine code."""
 
 
 INSTRUCTION_SIZE = 16
@@ -56,7 +58,7 @@ _FAMILIES = (
     ("FADD", "FMUL", "FFMA"), ("DADD", "DMUL", "DFMA"), ("HADD2", "HMUL2", "HFMA2"), ("FADD2", "FMUL2", "FFMA2"),
 )  # fmt: skip
 """Sum, product and fused form of each operand type."""
-PRODUCTS = frozenset({"FMUL", "DMUL", "HMUL2", "FMUL2"})
+SUMS, PRODUCTS, FUSED = (frozenset(names) for names in zip(*_FAMILIES, strict=True))
 _BLACKWELL = 100
 # Blackwell gave the word of HFMA2.MMA to IADD.64. Of its chips only these have the paired f32 instructions; on sm_120
 # the word of FMUL2 is UVIMNMX's.
@@ -90,6 +92,25 @@ def count_arithmetic(code: bytes, arch: str) -> dict[str, int]:
     code: the bytes of ``.text.<kernel>``. arch: ``sm_90a``; sm_75 and later.
     Raises FormatError when code is no whole number of instructions or arch has another encoding.
     """
+    counted, counts = np.unique(_arithmetic(code, arch)[1], return_counts=True)
+    total: dict[str, int] = {}
+    for code_point, count in zip(counted.tolist(), counts.tolist(), strict=True):
+        mnemonic = _MNEMONICS[code_point]
+        total[mnemonic] = total.get(mnemonic, 0) + count
+    return total
+
+
+def arithmetic_at(code: bytes, arch: str) -> dict[int, str]:
+    """What count_arithmetic counts, by the offset of the instruction in bytes."""
+    places, found = _arithmetic(code, arch)
+    return {
+        place * INSTRUCTION_SIZE: _MNEMONICS[code_point]
+        for place, code_point in zip(places.tolist(), found.tolist(), strict=True)
+    }
+
+
+def _arithmetic(code: bytes, arch: str) -> tuple[npt.NDArray[np.intp], _Words]:
+    """The numbers of the instructions that count, and the operation that each counts as."""
     number = int("".join(character for character in arch if character.isdigit()) or 0)
     if number < FIRST_ARCHITECTURE:
         raise FormatError(f"machine code for {arch}", 0, "instruction encoding", arch or "unknown", "sm_75 or later")
@@ -123,12 +144,8 @@ def count_arithmetic(code: bytes, arch: str) -> dict[str, int]:
     identity = addition & (zero_a | zero_b) & ~_bit(high, _SATURATE) & ~_bit(high, _FLUSH)
 
     operation = np.where(product, np.uint64(_HMUL2), np.where(half_sum, np.uint64(_HADD2), operation))
-    counted, counts = np.unique(operation[~(constant | identity)], return_counts=True)
-    total: dict[str, int] = {}
-    for code_point, count in zip(counted.tolist(), counts.tolist(), strict=True):
-        mnemonic = _MNEMONICS[code_point]
-        total[mnemonic] = total.get(mnemonic, 0) + count
-    return total
+    counts = ~(constant | identity)
+    return np.flatnonzero(chosen)[counts], operation[counts]
 
 
 def compare(original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[str, int]) -> str | None:

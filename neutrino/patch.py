@@ -46,6 +46,7 @@ from neutrino.fatbin import (
 from neutrino.fatbin.ptxscan import ptx_entries, with_ptx_version
 from neutrino.numerics import FIRST_ARCHITECTURE, NumericsProof, compare, count_arithmetic
 from neutrino.parts import Judged, join, split
+from neutrino.pinning import pin_twins
 from neutrino.probing.layout import Reason, align_up
 from neutrino.probing.model import Map, ProbeSet
 from neutrino.probing.selection import Selection
@@ -288,9 +289,10 @@ def _in_parts(
     stoppable = replace(assembler, slots=slots)
 
     def judged(number: int) -> Judged:
-        part = number if len(parts) > 1 else None
-        assembly = _OneModule(rewritten, stoppable, emit, dump, part)
-        return judge_twins(parts[number], assembly, rewritten.probes, retargeting=retargeting)
+        is_part = len(parts) > 1
+        assembly = _OneModule(rewritten, stoppable, emit, dump, f"-{number}" if is_part else "", is_part)
+        made = judge_twins(parts[number], assembly, rewritten.probes, retargeting=retargeting)
+        return _with_pinned(made, parts[number], assembly, rewritten.probes, retargeting)
 
     with ThreadPoolExecutor(min(len(parts), _PARTS_AT_ONCE)) as pool:
         try:
@@ -304,6 +306,30 @@ def _in_parts(
             slots.stop()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _with_pinned(
+    made: Judged, twins: Sequence[TwinKernel], assembly: _OneModule, probes: ProbeSet, retargeting: Retargeting | None
+) -> Judged:
+    """The same, with the twins refused for their numbers of fused instructions pinned, where that can be."""
+    refused = [twin for twin in twins if made[0][twin.name].reason is Reason.NUMERICS]
+    if not refused or not assembly.can_pin:
+        return made
+    names = {twin.name for twin in refused}
+    try:
+        original = assembly.originals(names)
+    except (AssemblyError, _CutError):
+        return made
+    pins = pin_twins(refused, assembly.originals_text(names), original, assembly.assemble, assembly.arch)
+    entries = {
+        name: replace(entry, detail=f"{entry.detail}; {pins.refused[name]}") if name in pins.refused else entry
+        for name, entry in made[0].items()
+    }
+    if not pins.twins:
+        return entries, made[1]
+    pinned = tuple(pins.twins.values())
+    again = _Attempt(pinned, assembly.pinned(pinned), probes, retargeting, NumericsProof.PINNED).run()
+    return join([({name: entry for name, entry in entries.items() if name not in pins.twins}, made[1]), again])
 
 
 class _Slots:
@@ -399,10 +425,13 @@ class Assembly(Protocol):
 
 
 class _OneModule:
-    """The originals of one module, and the twins that were made of it. part: of several, the number of this one."""
+    """The originals of one module, and the twins that were made of it.
+
+    mark: in the names of what is dumped. is_part: there are several, with other kernels.
+    """
 
     def __init__(
-        self, rewritten: _Rewritten, assembler: Assembler, emit: Emit, dump: Dump, part: int | None = None
+        self, rewritten: _Rewritten, assembler: Assembler, emit: Emit, dump: Dump, mark: str, is_part: bool
     ) -> None:
         self._rewritten = rewritten
         self._source = rewritten.source
@@ -411,18 +440,32 @@ class _OneModule:
         self._assembler = assembler
         self._emit = emit
         self._dump = dump
-        self._is_part = part is not None
-        self._mark = f"-{part}" if part is not None else ""
+        self._is_part = is_part
+        self._mark = mark
         self.name = assembler.name
         self.arch = rewritten.source.arch
         self.machine = rewritten.source.machine
         self.bounded_stack = rewritten.bounded_stack
 
-    def originals(self, names: Collection[str]) -> Assembled:
+    @property
+    def can_pin(self) -> bool:
+        """The twins are used as machine code: what else makes code of their text, or runs it, may not fuse at all."""
+        return self._emit is Emit.SASS
+
+    def pinned(self, twins: tuple[TwinKernel, ...]) -> _OneModule:
+        """The same, of these twins."""
+        rewritten = replace(self._rewritten, twins=replace(self._twins, kernels=twins))
+        return _OneModule(rewritten, self._assembler, self._emit, self._dump, f"{self._mark}-pinned", self._is_part)
+
+    def originals_text(self, names: Collection[str]) -> str:
+        """What ``originals`` assembles."""
         # Of a variant all is assembled, so that the code refers to variables as that of the whole does.
-        text = self._module.text if self._source.retargeted else only_kernels(self._module, names)
+        return self._module.text if self._source.retargeted else only_kernels(self._module, names)
+
+    def originals(self, names: Collection[str]) -> Assembled:
+        text = self.originals_text(names)
         try:
-            assembled = self._assemble(text)
+            assembled = self.assemble(text)
         except AssemblyError as error:
             if self._is_part:
                 raise _CutError from error
@@ -430,7 +473,7 @@ class _OneModule:
             other = only_kernels(self._module, names) if self._source.retargeted else self._module.text
             if text == other:
                 raise
-            assembled = self._assemble(other)
+            assembled = self.assemble(other)
         self._dump.write(f"original{self._mark}.cubin", assembled.cubin)
         self._dump.write(f"original{self._mark}.warnings.txt", "\n".join(assembled.warnings))
         return assembled
@@ -441,14 +484,15 @@ class _OneModule:
         text = self._twins.render(names, registers)
         if stage:
             self._dump.write(f"{stage}{self._mark}.ptx", text.encode("latin-1"))
-        assembled = self._assemble(text)
+        assembled = self.assemble(text)
         if stage:
             self._dump.write(f"{stage}{self._mark}.cubin", assembled.cubin)
             self._dump.write(f"{stage}{self._mark}.warnings.txt", "\n".join(assembled.warnings))
         return AssembledTwins(_emitted(self._rewritten, text, assembled.cubin, self._emit), assembled, self._emit)
 
-    def _assemble(self, text: str) -> Assembled:
-        return self._assembler.assemble(text, self._source.arch, self._source.options)
+    def assemble(self, text: str, options: Sequence[str] = ()) -> Assembled:
+        """Assemble a text as the module's, with further options. Raises as ``Assembler.assemble``."""
+        return self._assembler.assemble(text, self._source.arch, (*self._source.options, *options))
 
 
 @dataclass(frozen=True)
@@ -513,8 +557,14 @@ class _Attempt:
     """The twins of one image, assembled and judged. All state that several steps of it need."""
 
     def __init__(
-        self, twins: Sequence[TwinKernel], assembly: Assembly, probes: ProbeSet, retargeting: Retargeting | None
+        self,
+        twins: Sequence[TwinKernel],
+        assembly: Assembly,
+        probes: ProbeSet,
+        retargeting: Retargeting | None,
+        proof: NumericsProof = NumericsProof.NO_PAIR,
     ) -> None:
+        self._proof_of_text = proof
         self._twins = twins
         self._assembly = assembly
         self._probes = probes
@@ -734,6 +784,8 @@ class _Attempt:
 
     def _proof(self, twin: TwinKernel, original: _Original, built: _Built) -> NumericsProof:
         """What shows that a twin that was judged good computes as its original."""
+        if self._proof_of_text is NumericsProof.PINNED:
+            return NumericsProof.PINNED
         return NumericsProof.COUNTS if self._difference(twin, original, built) is None else NumericsProof.NO_PAIR
 
     def _count(self, kernel: CubinKernel) -> dict[str, int]:

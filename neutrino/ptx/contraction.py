@@ -15,17 +15,18 @@ from typing import NamedTuple
 
 from neutrino.ptx.instruction import REGISTER, Instruction, read_instruction, split_operands
 
-_TYPES = r"(?:bf16x2|bf16|f16x2|f16|f32x2|f32|f64)"
-PRODUCT = re.compile(rf"mul(?:\.ftz)?(?:\.sat)?\.(?P<type>{_TYPES})\Z")
+FLOAT_TYPES = r"(?:bf16x2|bf16|f16x2|f16|f32x2|f32|f64)"
+PRODUCT = re.compile(rf"mul(?:\.ftz)?(?:\.sat)?\.(?P<type>{FLOAT_TYPES})\Z")
 # What tests/ptx/test_fusions.py has ptxas 13.0 show, for sm_75 to sm_120: of all instructions
 # that it expands, these end with a multiplication that it fuses with an unrounded sum. None begins with a sum.
 _HIDDEN = r"div\.(?:full|approx)(?:\.ftz)?\.f32|rcp\.approx\.f32"
 _HIDDEN_PRODUCT = re.compile(rf"\b(?:{_HIDDEN})(?![\w.])")
-_ANY_PRODUCT = re.compile(rf"\b(?:mul(?:\.ftz)?(?:\.sat)?\.{_TYPES}|{_HIDDEN})(?![\w.])")
-_ANY_SUM = re.compile(rf"\b(?:add|sub)(?:\.ftz)?(?:\.sat)?\.{_TYPES}(?!\w)")
+_ANY_PRODUCT = re.compile(rf"\b(?:mul(?:\.ftz)?(?:\.sat)?\.{FLOAT_TYPES}|{_HIDDEN})(?![\w.])")
+_ANY_SUM = re.compile(rf"\b(?:add|sub)(?:\.ftz)?(?:\.sat)?\.{FLOAT_TYPES}(?!\w)")
 # What comes out of these is computed anew. A multiplication hands its factor on where the other is one.
 _COMPUTES = re.compile(
-    rf"(?:(?:add|sub)\.r[nzmp]\b|fma|mad|div|rcp|sqrt|rsqrt|sin|cos|lg2|ex2|tanh)\b(?=.*\.{_TYPES}(?!\w))|\w*mma\b|tcgen05\b"
+    rf"(?:(?:add|sub)\.r[nzmp]\b|fma|mad|div|rcp|sqrt|rsqrt|sin|cos|lg2|ex2|tanh)\b"
+    rf"(?=.*\.{FLOAT_TYPES}(?!\w))|(?:setp?|testp|\w*mma|tcgen05)\b"
 )
 _LOADS = frozenset({"ld", "ldu", "ldmatrix", "atom", "call"})
 _STORES = frozenset({"st", "stmatrix", "atom", "red", "call"})
@@ -38,9 +39,14 @@ _OPENING = re.compile(r"\A(?:\s*(?:[{}]|[A-Za-z_$%][\w$]*\s*:(?!:)))+", re.ASCII
 _STEP = re.compile(
     r"(?P<edge>(?<=[;{}:\s])(?:bra|brx|ret|exit|trap)\b|[A-Za-z_$%][\w$]*\s*:(?!:)(?<!::))"
     rf"|(?<=[;{{}}:\s])(?:(?P<product>mul)|(?P<sum>add|sub)|(?P<same>neg|abs|mov))(?:\.ftz)?(?:\.sat)?"
-    rf"\.(?P<type>{_TYPES}|b16|b32|b64)(?![\w.])(?P<operands>[^;]*);",
+    rf"\.(?P<type>{FLOAT_TYPES}|b16|b32|b64)(?![\w.])(?P<operands>[^;]*);",
     re.ASCII,
 )
+
+
+def without_opening(statement: str) -> str:
+    """A statement without the braces and labels before it."""
+    return _OPENING.sub("", statement)
 
 
 @dataclass(frozen=True)
@@ -97,7 +103,7 @@ class Contractions:
 
     def _overwritten(self, register: str, start: int, end: int) -> bool:
         for statement in self._code[self._code.index(";", start) + 1 : end].split(";"):
-            instruction = read_instruction(_OPENING.sub("", statement))
+            instruction = read_instruction(without_opening(statement))
             if instruction is not None and register in instruction.written:
                 return True
         return False
@@ -106,6 +112,11 @@ class Contractions:
 def has_product(code: str, start: int, end: int) -> bool:
     """Whether a body holds an unrounded product at all."""
     return _ANY_PRODUCT.search(code, start, end) is not None
+
+
+def has_hidden_product(code: str, start: int, end: int) -> bool:
+    """Whether a body holds an instruction that ptxas expands to a product that it may fuse."""
+    return _HIDDEN_PRODUCT.search(code, start, end) is not None
 
 
 def may_contract(code: str, start: int, end: int) -> bool:
