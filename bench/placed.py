@@ -22,6 +22,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from bench import placed_verdicts
-from bench.placed_model import CASES, SOURCE
+from bench.placed_model import SOURCE, Case, cases
 from bench.programs import Finished, find_cuda_tool, run_program
 from bench.road import COMMAND, ROOT, query_gpu
 from bench.tree import tree_hash
@@ -47,6 +48,12 @@ LARGEST_RESULT = 300 << 10
 PROGRAM = ROOT / "bench" / "workloads" / "placed.py"
 PROBES = ROOT / "bench" / "probes"
 _GPU = ("-gencode", "arch=compute_90,code=[sm_90,compute_90]")
+BUILDS: Mapping[str, tuple[str, ...]] = {
+    "usual": _GPU,
+    "less": (*_GPU, "-Xptxas", "-O1"),
+    "ptx": ("-gencode", "arch=compute_90,code=compute_90"),
+}
+"""Options of nvcc: as one would, with less optimisation, and without machine code, which leaves it to the driver."""
 _CLANG = (
     "clang-19", "-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib", "-Wno-unknown-cuda-version", "-Werror",
     "-S", "-O2", "--cuda-gpu-arch=sm_80", "--cuda-feature=+ptx80", "-gline-tables-only",
@@ -62,6 +69,7 @@ class Bench:
     folder: Path
     end: float
     embedded: bool = False
+    jobs: int = 2
     result: dict[str, Json] = field(default_factory=dict)
     diagnostics: list[str] = field(default_factory=list)
 
@@ -87,16 +95,18 @@ class Bench:
                                     f"{shlex.join(argv)}\n{said}")  # fmt: skip
         return done
 
-    def build(self) -> Path:
-        """The kernels as an image that the program loads: machine code and PTX, or PTX alone."""
+    def build(self) -> dict[str, Path]:
+        """The kernels as images that the program loads, by the build's name."""
+        images = {name: self.folder / f"{name}.fatbin" for name in BUILDS}
         if self.embedded:
-            image = self.folder / "placed.ptx"
-            argv = [*_CLANG, str(SOURCE), "-o", str(image)]
+            images = {"usual": self.folder / "placed.ptx"}
+            commands = {"usual": [*_CLANG, str(SOURCE), "-o", str(images["usual"])]}
         else:
-            image = self.folder / "placed.fatbin"
-            argv = [str(find_cuda_tool("nvcc")), "-O3", "-lineinfo", *_GPU, "-fatbin", "-o", str(image), str(SOURCE)]
-        self.run("build", argv, limit=BUILD_LIMIT)
-        return image
+            nvcc = [str(find_cuda_tool("nvcc")), "-O3", "-lineinfo", "-fatbin", str(SOURCE)]
+            commands = {name: [*nvcc, *BUILDS[name], "-o", str(image)] for name, image in images.items()}
+        with ThreadPoolExecutor(len(commands)) as pool:
+            list(pool.map(lambda name: self.run(f"build_{name}", commands[name], limit=BUILD_LIMIT), commands))
+        return images
 
     def probed(self, name: str, probes: str, argv: Sequence[str]) -> Json:
         """A program under ``neutrino``: its status and all that its traces hold."""
@@ -119,26 +129,32 @@ class Bench:
 
     def drive(self, only: set[str]) -> None:
         """Everything, into ``result``, which is complete as far as it goes whenever this is interrupted."""
-        image = self.build()
-        program = [sys.executable, str(PROGRAM), "--image", str(image)]
+        images = self.build()
+        program = [sys.executable, str(PROGRAM), "--image"]
+        usual = [*program, str(images["usual"])]
         contexts = ["--contexts", "--child"]
         kept = self.result["runs"] = {}
-        chosen = [case for case in CASES if not only or case.name in only]
+        chosen = [case for case in cases(embedded=self.embedded) if not only or case.name in only]
         words = [word for case in chosen for word in ("--case", case.name)]
         report, child = self.folder / "plain.json", self.folder / "child.json"
-        self.run("plain", [*program, *words, "--out", str(report)])
+        self.run("plain", [*usual, *words, "--out", str(report)])
         self.result["plain"] = _read(report)
-        for case in chosen:
+
+        def keep(case: Case) -> None:
             report = self.folder / f"{case.name}.json"
-            argv = [*program, "--case", case.name, "--out", str(report)]
+            argv = [*program, str(images[case.build]), "--case", case.name, "--out", str(report)]
             kept[case.name] = self.probed(case.name, case.probes, argv) | {"program": _read(report)}
+
+        # No figure is a time, and each run has a cache entry, a trace and memory of its own.
+        with ThreadPoolExecutor(self.jobs) as pool:
+            list(pool.map(keep, chosen))
         if not only or "contexts" in only:
             report = self.folder / "contexts_plain.json"
-            self.run("contexts_plain", [*program, *contexts, str(child), "--out", str(report)])
+            self.run("contexts_plain", [*usual, *contexts, str(child), "--out", str(report)])
             self.result["contexts_plain"] = {"program": _read(report), "child": _read(child)}
             child.unlink(missing_ok=True)
             report = self.folder / "contexts.json"
-            argv = [*program, *contexts, str(child), "--out", str(report)]
+            argv = [*usual, *contexts, str(child), "--out", str(report)]
             kept["contexts"] = self.probed("contexts", "placed_counts", argv)
             kept["contexts"] |= {"program": _read(report), "child": _read(child)}
         if not self.embedded and (not only or "linked" in only):
@@ -227,6 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
     parser.add_argument("--only", default="", help="names of cases, contexts, linked; with commas between")
     parser.add_argument("--device", choices=("gpu", "embedded"), default="gpu")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at once")
     parser.add_argument("--budget", type=float, default=90, help="seconds for everything")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -236,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="placed_", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "cache").mkdir(mode=0o700)
-        bench = Bench(shlex.split(options.neutrino), folder, time.monotonic() + options.budget, embedded)
+        bench = Bench(shlex.split(options.neutrino), folder, time.monotonic() + options.budget, embedded, options.jobs)
         bench.result |= {
             "device": "embedded" if embedded else query_gpu("name"),
             "driver": query_gpu("driver_version"),

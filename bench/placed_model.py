@@ -56,11 +56,15 @@ class Launch:
 
 @dataclass(frozen=True)
 class Case:
-    """A run of the program. probes: the file's name in ``probes/``. launches: one after another."""
+    """A run of the program. probes: the file's name in ``probes/``. launches: one after another.
+
+    build: how the kernels are compiled, by its name in ``placed.BUILDS``; for a GPU only where it is not the usual one.
+    """
 
     name: str
     probes: str
     launches: tuple[Launch, ...]
+    build: str = "usual"
 
 
 CASES = (
@@ -75,8 +79,19 @@ CASES = (
     Case("guards_reaching", "placed_guards_reaching", (Launch("guarded", 16, FULL), Launch("guarded", 17, FULL))),
     Case("lanes", "placed_lanes", (Launch("lanes", 18, FULL), Launch("lanes", 19, FULL))),
     Case("line_lanes", "placed_line_lanes", (Launch("lanes", 20, FULL), Launch("lanes", 21, FULL))),
+    Case("counts_less", "placed_counts", (Launch("calls", 51, LARGE), Launch("bursts", 52, LARGE)), "less"),
+    Case("lanes_less", "placed_lanes", (Launch("lanes", 53, FULL),), "less"),
+    Case("counts_ptx", "placed_counts", (Launch("calls", 54, LARGE), Launch("bursts", 55, LARGE)), "ptx"),
+    Case("lanes_ptx", "placed_lanes", (Launch("lanes", 56, FULL),), "ptx"),
 )  # fmt: skip
 """What runs in one context."""
+
+
+
+def cases(*, embedded: bool) -> tuple[Case, ...]:
+    """Those that run on a GPU, or on the embedded device."""
+    return tuple(case for case in CASES if not embedded or case.build == "usual")
+
 
 CONTEXTS = Case("contexts", "placed_counts", tuple(Launch("calls", seed, LARGE) for seed in range(31, 37)))
 """Its launches go to two contexts by turns: of two devices where there are two, else of one."""

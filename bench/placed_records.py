@@ -111,7 +111,10 @@ def slots_of(recorded: Recorded, name: str) -> dict[tuple[int, ...], list[tuple[
         for k in range(row["cap"]):
             for slot in (((*outer, lane) for lane in range(LANES)) if by_lane else (outer,)):
                 if k < counts[slot]:
-                    slots.setdefault(slot, []).append(next(records))
+                    record = next(records, None)
+                    if record is None:
+                        raise BrokenError(f"{name}: fewer records than its counts say")
+                    slots.setdefault(slot, []).append(record)
     need(next(records, None) is None, f"{name}: more records than its counts say")
     return slots
 

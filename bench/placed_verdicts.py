@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.placed_lanes import judge_collectives, judge_lines
-from bench.placed_model import CASES, CHILD, CONTEXTS, Case, Launch, Thread, inputs, lines, output
+from bench.placed_model import CHILD, CONTEXTS, Case, Launch, Thread, cases, inputs, lines, output
 from bench.placed_records import (
     Json,
     Place,
@@ -46,23 +46,24 @@ def judge(results: Json, begins: str = "") -> list[Verdict]:
         ("provenance", partial(_provenance, results)),
         ("outputs as they are", partial(_plain, results)),
     ]
-    for case in CASES:
+    embedded = results.get("device") == "embedded"
+    for case in cases(embedded=embedded):
         run = results.get("runs", {}).get(case.name) or {}
         checks.append((f"{case.name}: outputs", partial(_outputs, run, case)))
         judges = {
-            "counts": [("sums in and around functions", _counts)],
-            "recursion": [("recursion", _recursion)],
-            "lines": [("lines of inlined code and loops", _lines)],
-            "records": [
+            "placed_counts": [("sums in and around functions", _counts)],
+            "placed_recursion": [("recursion", _recursion)],
+            "placed_lines": [("lines of inlined code and loops", _lines)],
+            "placed_records": [
                 ("each thread's, in functions", _thread_records), ("each warp's", _warp_records),
                 ("each block's", _block_records),
             ],
-            "growing": [("a dynamic cap", _growing)],
-            "guards": [("lanes that run it", _guards)],
-            "guards_reaching": [("lanes that come to it", _guards_reaching)],
-            "lanes": [("every collective", judge_collectives)],
-            "line_lanes": [("lanes at lines", judge_lines)],
-        }[case.name]  # fmt: skip
+            "placed_growing": [("a dynamic cap", _growing)],
+            "placed_guards": [("lanes that run it", _guards)],
+            "placed_guards_reaching": [("lanes that come to it", _guards_reaching)],
+            "placed_lanes": [("every collective", judge_collectives)],
+            "placed_line_lanes": [("lanes at lines", judge_lines)],
+        }[case.probes]  # fmt: skip
         checks += [(f"{case.name}: {title}", partial(check, run, case)) for title, check in judges]
     run = results.get("runs", {}).get("contexts") or {}
     checks += [
@@ -71,7 +72,7 @@ def judge(results: Json, begins: str = "") -> list[Verdict]:
         ("contexts: two devices", partial(_devices, run)),
         ("child: records kept apart", partial(_child, run)),
     ]
-    if results.get("device") != "embedded":
+    if not embedded:
         checks.append(("linked: another translation unit", partial(_linked, results.get("linked") or {})))
     return [_verdict(name, check) for name, check in checks if name.startswith(begins)]
 
@@ -103,7 +104,8 @@ def _same_outputs(program: Json, launches: Sequence[Launch]) -> None:
 
 
 def _plain(results: Json) -> str:
-    launches = [launch for case in CASES for launch in case.launches]
+    chosen = cases(embedded=results.get("device") == "embedded")
+    launches = [launch for case in chosen for launch in case.launches]
     _same_outputs(results["plain"], launches)
     return f"{len(launches)} launches, each with the output that its source gives"
 
