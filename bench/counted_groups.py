@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
+
+from neutrino.probing.model import Tracepoint
+from neutrino.probing.toml import read_probes
+from neutrino.ptx.opcodes import find
 
 _FLOATS = ("f32", "f64", "f16", "f16x2", "bf16", "bf16x2", "f32x2")
 _HALVES = ("f16", "f16x2", "bf16", "bf16x2")
@@ -150,6 +155,21 @@ def machine_opcode(text: str) -> tuple[str, str]:
     if opcode == "FADD" and any(word in {"RZ", "-RZ"} for word in words[1:]):
         return "MOV", ""
     return opcode, rest
+
+
+@cache
+def _patterns() -> dict[str, Tracepoint]:
+    probes = read_probes("groups.toml", probe_text()).probes
+    return {probe.name: probe.tracepoint for probe in probes if probe.name in BY_NAME}
+
+
+@cache
+def group_of(opcode: str) -> str:
+    """The group of a PTX instruction, given as opcode with modifiers; "" where it is in none."""
+    parts = tuple(opcode.split("."))
+    facts = find(parts)
+    classes = facts.classes if facts is not None else frozenset()
+    return next((name for name, tracepoint in _patterns().items() if tracepoint.matches(parts, classes)), "")
 
 
 def probe_text() -> str:

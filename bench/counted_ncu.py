@@ -46,6 +46,7 @@ class Profile:
 
     machine: opcode → executions by warps, by threads, by threads with the predicate on. shared: kind of access →
     instructions of warps, wavefronts, ideal wavefronts. accessed: opcode → bytes of threads with the predicate on.
+    rows: each machine instruction in order of address: its text, and executions as in ``machine``.
     """
 
     kernel: str
@@ -53,6 +54,7 @@ class Profile:
     machine: dict[str, list[int]] = field(default_factory=dict)
     shared: dict[str, list[int]] = field(default_factory=dict)
     accessed: dict[str, int] = field(default_factory=dict)
+    rows: list[tuple[str, int, int, int]] = field(default_factory=list)
 
 
 def record_command(ncu: str, report: Path, program: Sequence[str], kernels: str = "") -> list[str]:
@@ -150,6 +152,7 @@ def _add_rows(profile: Profile, rows: list[dict[str, str]]) -> None:
     for row in rows:
         opcode, modifiers = machine_opcode(row["Source"])
         counts = [_number(row.get(title, "")) or 0 for title in (_WARPS, _THREADS, _ON)]
+        profile.rows.append((row["Source"].strip(), counts[0], counts[1], counts[2]))
         if not opcode or not any(counts):
             continue
         kept = profile.machine.setdefault(opcode, [0, 0, 0])

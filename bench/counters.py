@@ -3,14 +3,15 @@
     python3 -m bench.counters --out FOLDER [--cutlass WHEEL] [--budget SECONDS] [--only NAME,NAME]
 
 Profiles programs as they are with ncu, runs them again under ``neutrino`` with the probes, and writes both sides, raw,
-to FOLDER/counters_h200.json, which ``counters_verdicts`` judges. WHEEL: ``nvidia_cutlass-*.whl`` or a folder with
-CUTLASS's headers; without it that program is left out, and the result says so. Exit status: 0 when every verdict is
-good, 1 otherwise.
+to FOLDER/counters_h200.json, and of each instruction to FOLDER/lines_h200.json, which ``counters_verdicts``
+and ``lines_verdicts`` judge. WHEEL: ``nvidia_cutlass-*.whl`` or CUTLASS's headers; without it that program
+is left out, and the result says so. Exit status: 0 when every verdict is good, 1 otherwise.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import shlex
@@ -26,7 +27,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench import counted_ncu, counters_verdicts
+import numpy as np
+
+from bench import counted_lines, counted_ncu, counters_verdicts, lines_verdicts
 from bench.counted_groups import probe_text
 from bench.programs import SOURCES, Finished, find_cuda_tool, run_program
 from bench.road import COMMAND, ROOT, query_gpu
@@ -35,40 +38,49 @@ from bench.verdicts import table
 from neutrino.errors import TraceError
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import MapKind
+from neutrino.ptx.module import parse
 from neutrino.tracing import Trace, find_traces
+from neutrino.tracing.views import MapView
 
 Json = Any
 
-RESULT = "counters_h200.json"
+RESULT, LINES_RESULT = "counters_h200.json", "lines_h200.json"
 DIAGNOSTICS = "counters_diagnostics.txt"
 PROBES: Mapping[str, tuple[str, ...]] = {
     "memory": ("gmem_bytes", "tensorop"),
     "shared": ("smem_bank_conflict",),
     "branches": ("branch_divergence",),
     "instructions": ("inst_count", "GROUPS"),
+    "lines": ("LINES",),
 }
 """Which probes go into one run. GROUPS: the one of ``counted_groups``, beside ``inst_count``, since loops that wait for
-something turn more or less often in another run. Those that end basic blocks run alone: kernels that multiply and add
-around them run unprobed."""
+something turn more or less often in another run. LINES: the one of ``counted_lines``. Those that end basic blocks run
+alone: kernels that multiply and add around them run unprobed."""
 _ARCHITECTURE = "arch=compute_90a,code=[sm_90a,compute_90a]"
+ABOUT = ("device", "driver", "tree", "cutlass", "nvcc", "ncu", "started")
+"""Where a result is from: in both files."""
 BUILD_LIMIT, RUN_LIMIT = 200.0, 120.0
 
 
 @dataclass(frozen=True)
 class Program:
-    """One program. kernels: names of those that count, where a framework launches others, too; a part of each."""
+    """One program. kernels: names of those that count, where a framework launches others, too; a part of each.
+
+    most: branches taken and instructions with a predicate that any thread executes, at most.
+    """
 
     name: str
     source: str
     kernels: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     needs_cutlass: bool = False
+    most: int = 1024
 
 
 PROGRAMS = (
     Program("counted", "counted.cu"),
     Program("counted_cutlass", "counted_cutlass.cu", flags=("--expt-relaxed-constexpr", "-DNDEBUG"),
-            needs_cutlass=True),
+            needs_cutlass=True, most=8192),
     Program("counted_triton", "counted_triton.py", ("softmax_kernel", "layernorm_kernel", "matmul_kernel")),
 )  # fmt: skip
 
@@ -84,6 +96,7 @@ class Bench:
     cutlass: Path | None = None
     result: dict[str, Json] = field(default_factory=dict)
     diagnostics: list[str] = field(default_factory=list)
+    lines: dict[str, Json] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
         """For every program: caches of its own."""
@@ -153,12 +166,39 @@ class Bench:
             return []
         return [vars(launch) for launch in launches]
 
+    def listings(self, program: Program) -> list[counted_lines.Listing]:
+        """Each kernel's PTX beside the machine code that runs, where ``ptxas`` makes that code of it once more."""
+        folder = self.folder / f"{program.name}.images"
+        folder.mkdir()
+        if program.source.endswith(".py"):
+            ptxas = triton_ptxas()
+            texts, images = (sorted((self.folder / "triton").rglob(f"*.{kind}")) for kind in ("ptx", "cubin"))
+        else:
+            ptxas = str(find_cuda_tool("ptxas"))
+            binary = str(self.folder / program.name)
+            argv = [str(find_cuda_tool("cuobjdump")), "-xptx", "all", "-xelf", "all", binary]
+            run_program(["sh", "-c", 'cd "$0" && exec "$@"', str(folder), *argv], os.environ, folder, "extract", 60)
+            texts, images = (sorted(folder.glob(f"*.{kind}")) for kind in ("ptx", "cubin"))
+        found = []
+        for number, text in enumerate(texts):
+            module = parse(text.read_text("latin-1"))
+            copy, cubin = folder / f"{number}.numbered", folder / f"{number}.assembled"
+            copy.write_text(counted_lines.numbered(module, counted_lines.read_lines(module)), "latin-1")
+            arch = (module.target or "").split(",")[0]
+            argv = [ptxas, f"-arch={arch}", "-lineinfo", str(copy), "-o", str(cubin)]
+            self.run(f"{program.name}_ptxas_{number}", argv)
+            argv = [str(find_cuda_tool("nvdisasm")), "-g", str(cubin)]
+            said = self.run(f"{program.name}_nvdisasm_{number}", argv).stdout
+            found += counted_lines.listings(module, cubin, said, images)
+        return found
+
     def probe(self, program: Program, run: str) -> Json:
         """The probes' side of one run: its outputs, and each launch in order."""
         name = f"{program.name}_{run}"
         report, traces = self.folder / f"{name}.json", self.folder / f"{name}.trace"
-        groups = self.folder / "groups.toml"
-        options = [word for probe in PROBES[run] for word in ("-p", str(groups) if probe == "GROUPS" else probe)]
+        own = {"GROUPS": self.folder / "groups.toml", "LINES": self.folder / f"{program.name}.lines.toml"}
+        own["LINES"].write_text(counted_lines.probe_text(program.most))
+        options = [word for probe in PROBES[run] for word in ("-p", str(own.get(probe, probe)))]
         options += [word for kernel in program.kernels for word in ("-k", kernel)]
         argv = [*self.neutrino, *options, "--tracedir", str(traces), *self.command(program, report)]
         self.run(name, argv)
@@ -186,6 +226,12 @@ class Bench:
         with ThreadPoolExecutor(4) as pool:
             for (program, run), found in zip(tasks, pool.map(lambda task: self.probe(*task), tasks), strict=True):
                 kept[program.name][run] = found
+        for program in programs:
+            found, program_kept = self.listings(program), kept[program.name]
+            self.lines[program.name] = counted_lines.join(found, program_kept["ncu"], program_kept["lines"]["launches"])
+            for profile in program_kept["ncu"]:
+                del profile["rows"]
+            del program_kept["lines"]["launches"]
 
 
 def _outputs(report: Path) -> Json:
@@ -218,8 +264,23 @@ def _launches(traces: Path, kernels: Sequence[str]) -> tuple[list[Json], list[Js
                     "block": [int(part) for part in record["block"]],
                     "registers": manifest.get("registers"),
                     "maps": {name: view.total() for name, view in maps.items() if view.map.kind is MapKind.SUM},
+                    **_sites(maps.get("Sites"), len(manifest.get("sites", ()))),
                 }))  # fmt: skip
     return [row for _, row in sorted(rows, key=lambda entry: entry[0])], unprobed
+
+
+def _sites(view: MapView | None, count: int) -> Json:
+    """How often each of count sites was saved, and how many saves were dropped; {} without the map."""
+    if view is None:
+        return {}
+    return {"sites": np.bincount(view.valid()["site"], minlength=count).tolist(), "dropped": view.dropped}
+
+
+def triton_ptxas() -> str:
+    """The assembler that comes with Triton."""
+    spec = importlib.util.find_spec("triton")
+    folders = spec.submodule_search_locations if spec is not None else None
+    return str(Path(next(iter(folders or ()), "")) / "backends" / "nvidia" / "bin" / "ptxas")
 
 
 def _headers(cutlass: Path | None, folder: Path) -> tuple[Path | None, str]:
@@ -275,11 +336,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             bench.result["seconds"] = round(time.time() - start, 1)
             text = json.dumps(bench.result, separators=(",", ":")).replace('{"kernel"', '\n{"kernel"')
             (options.out / RESULT).write_text(text + "\n")
+            lines = {**{name: bench.result[name] for name in ABOUT}, "programs": bench.lines}
+            lines_text = counted_lines.to_json(lines)
+            (options.out / LINES_RESULT).write_text(lines_text)
             (options.out / DIAGNOSTICS).write_text("\n".join(bench.diagnostics))
             for page in folder.glob("*_ncu_*.out"):
                 shutil.copy(page, options.out / page.name.replace(".out", ".csv"))
     print(f"{options.out / RESULT}: {len(text)} bytes, {bench.result['seconds']} s")
     judged = counters_verdicts.judge(json.loads(text))
+    judged += lines_verdicts.judge(json.loads(lines_text), json.loads(text))
     print(table(judged))
     print(counters_verdicts.report(json.loads(text)))
     return 0 if all(verdict.good for verdict in judged) else 1
