@@ -16,6 +16,8 @@ _END = re.compile(r"\s*(?:@!?\s*[\w$%]+\s+)?(?:ret|exit)\b|\s*}")
 _REGISTER = re.compile(r"%([A-Za-z_$][\w$]*)", re.ASCII)
 _OWN_REGISTER = re.compile(r"_r_([\w$]+)", re.ASCII)
 """A register of the probe file in the twin's text: its name stands behind the prefix of the twin's own."""
+_COUNTER = re.compile(r"add\.u(?:32|64) %neutrino_(?:x_)*c\d+,", re.ASCII)
+"""What counts how often threads come by, for whichever probes add constants there."""
 _FAR = 32
 """Pieces of code above a site that may hold what was put in for it."""
 
@@ -73,6 +75,7 @@ class _Pieces:
         self.entry = next(declares, None)
         self._order = sorted(self.places)
         self._registers = {at: self._registers_of(place) for at, place in self.places.items()}
+        self._counting = {at for at, place in self.places.items() if self._counts(place)}
 
     def _registers_of(self, place: int) -> frozenset[str]:
         found: set[str] = set()
@@ -81,19 +84,33 @@ class _Pieces:
             place += 1
         return frozenset(found)
 
+    def _counts(self, place: int) -> bool:
+        while place < len(self._lines) and self._lines[place].mark == "+":
+            if _COUNTER.search(self._lines[place].text):
+                return True
+            place += 1
+        return False
+
     def home(self, probe: Probe, at: int) -> int | None:
         """The piece with the code of a probe's site: the one right before it, or one above where additions of several
         sites were made one. None where there is none."""
         statements = probe.before.statements if probe.before else ()
         written = [statement.text for statement in statements if isinstance(statement, Instruction)]
         names = {name for text in written for name in _REGISTER.findall(text)}
+        only_adds = bool(statements) and all(text.lstrip().startswith("add.") for text in written)
         last = bisect_right(self._order, at)
         for piece in reversed(self._order[max(0, last - _FAR) : last]):
             if piece == at and not names:
                 return at
             if not names.isdisjoint(self._registers[piece]) and (piece == at or piece != self.entry):
                 return piece
-        return at if at in self.places else None
+            if only_adds and piece in self._counting:
+                return piece
+        if at in self.places or not only_adds:
+            return at if at in self.places else None
+        # Every thread comes by there: it is known at the ends.
+        ends = (piece for piece in self._order if _END.match(self.behind(self.places[piece])))
+        return next((piece for piece in ends if piece >= at), None)
 
     def behind(self, place: int) -> str:
         """The line of the original before which a piece stands, "" at the end of the text."""

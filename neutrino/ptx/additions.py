@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ from neutrino.ptx.body import Body
 from neutrino.ptx.instruction import Instruction
 from neutrino.ptx.matching import instructions_named
 from neutrino.ptx.measures import constant_bytes, constant_operations
+from neutrino.ptx.passes import Passes
+from neutrino.ptx.tallies import Row
 
 _ADDS = re.compile(
     r"(?:@\s*!?\s*%[\w$]+\s+)?add\.[us](?:32|64)\s+(?P<register>%[\w$]+)\s*,\s*(?P=register)\s*,\s*(?P<amount>\S+)\s*\Z",
@@ -120,6 +122,16 @@ def amounts(probe: Probe, instruction: Instruction) -> tuple[int, ...] | None:
     return tuple(found)
 
 
+def row(run: Run, sums: Mapping[int, Sequence[str | tuple[int, int]]], passes: Passes) -> Row:
+    """What a run adds to which sums. sums: by the probe's id, what it adds to in the order of its amounts."""
+    found: dict[Hashable, int] = {}
+    for identity, (_, totals) in run.totals.items():
+        for name, amount in zip(sums.get(identity, ()), totals, strict=identity in sums):
+            if amount:
+                found[name] = found.get(name, 0) + amount
+    return Row(found, passes.once(run.start), run.guard is None and passes.always(run.start))
+
+
 def with_amounts(probe: Probe, totals: Iterable[int]) -> Snippet:
     """One snippet that adds the totals in place of what the probe adds at each instruction."""
     rest = iter(totals)
@@ -130,6 +142,20 @@ def with_amounts(probe: Probe, totals: Iterable[int]) -> Snippet:
         else:
             statements.append(replace(statement, text=f"{statement.text.rsplit(',', 1)[0]}, {next(rest)}"))
     return Snippet(tuple(statements))
+
+
+def sums_added_to(probe: Probe, index: Mapping[str, int]) -> tuple[str | tuple[int, int], ...]:
+    """What a probe that only adds constants adds to, in the order of its amounts: registers, and fields of maps.
+
+    index: of maps by name.
+    """
+    found: list[str | tuple[int, int]] = []
+    for statement in _statements(probe):
+        if isinstance(statement, Save):
+            found += [(index[statement.map.name], number) for number in range(len(statement.operands))]
+        elif (added := _ADDS.match(statement.text.strip())) is not None:
+            found.append(added["register"])
+    return tuple(found)
 
 
 @dataclass

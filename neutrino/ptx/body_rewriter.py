@@ -8,7 +8,7 @@ from neutrino.probing.model import Probe, Snippet
 from neutrino.ptx.constant_space import read_through_global_memory
 from neutrino.ptx.edits import Edits, behind
 from neutrino.ptx.emission import Emission, Kept
-from neutrino.ptx.ends import End, close
+from neutrino.ptx.ends import End, close, find_ends
 from neutrino.ptx.functions import State, around_call, pass_address
 from neutrino.ptx.linkage import Call, Callee
 from neutrino.ptx.matching import Found
@@ -66,8 +66,8 @@ class BodyRewriter:
                 if side is not None:
                     self.emission.note_snippet(side, probe.level)
 
-    def write_sites(self) -> None:
-        """The code at all its sites. Raises UnsupportedError, PtxError."""
+    def write_sites(self, *, alone: bool = False) -> None:
+        """The code at all its sites. alone: of a kernel that calls no copies. Raises UnsupportedError, PtxError."""
         writer = SiteWriter(
             self.callee,
             self.rewriting.facts,
@@ -81,7 +81,8 @@ class BodyRewriter:
         )
         for hit in self.found.hits:
             writer.write(hit)
-        writer.write_runs()
+        ends = find_ends(self.callee.body, self.found.ends) if alone else ()
+        writer.write_runs([end.at for end in ends] if alone else None)
 
     def write_entry(self, directive: str) -> None:
         """The snippets at its entry. directive: ``.entry`` or ``.func``, as sites show it."""
@@ -93,9 +94,10 @@ class BodyRewriter:
             self._list.add(Shown(line, f"{directive} {function.name}"), [probe])
         self.emission.scratch.release(mark)
 
-    def snippets(self, given: Sequence[tuple[Probe, Snippet]]) -> list[str]:
-        """The code of snippets that name no instruction."""
-        return [line for probe, snippet in given for line in self.emission.snippet(snippet, level=probe.level).all]
+    def snippets(self, given: Sequence[tuple[Probe, Snippet]], *, ending: bool = False) -> list[str]:
+        """The code of snippets that name no instruction. ending: as of ``Emission.snippet``."""
+        code = (self.emission.snippet(snippet, level=probe.level, ending=ending) for probe, snippet in given)
+        return [line for one in code for line in one.all]
 
     def close_all(
         self, ends: Sequence[End], closing: list[str], probes: Sequence[Probe], counted: Mapping[str, int]

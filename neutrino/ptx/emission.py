@@ -8,8 +8,8 @@ the kernel.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from neutrino.probing.layout import (
     BLOCK_DYNAMIC_CAP,
@@ -19,15 +19,15 @@ from neutrino.probing.layout import (
     BLOCK_WARP_CAPACITY,
     BLOCK_WARPS_PER_BLOCK,
     LANES,
-    SUM_COPIES,
     has_counts,
-    sum_stride,
 )
 from neutrino.probing.model import DYNAMIC_CAP, Field, Level, Map, MapKind, ProbeSet, Save, ScalarType, Snippet
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
+from neutrino.ptx.end_sums import EndSums, Word, value_of
 from neutrino.ptx.instruction import split_operands
 from neutrino.ptx.module import TYPE_BYTES
 from neutrino.ptx.snippet_forms import hidden_arithmetic, misfit, need, reads_special
+from neutrino.ptx.tallies import Form, Part, Row, Tallies, plan_tallies
 
 HELPER = re.compile(
     r"(?<![\w%$.])(?P<name>OUT|IN[1-9]|ADDR|BYTES|OPS|PRED|LANES|SITE)(?:\.(?P<element>[xyzw]|\d{1,3}))?\b", re.ASCII
@@ -37,10 +37,6 @@ _REGISTER = re.compile(r"%[\w$]+", re.ASCII)
 _GUARDED = re.compile(r"\s*@\s*(?P<negated>!)?\s*(?P<register>%[\w$]+)\s+", re.ASCII)
 _OPCODE = re.compile(r"\s*(?:@\s*!?\s*%[\w$]+\s+)?(?P<opcode>[a-z]\w*(?:\.[\w:]+)*)\s*", re.ASCII)
 _SCRATCH_LETTER = {"b16": "h", "b32": "w", "b64": "d", "pred": "q"}
-
-# An accumulator is summed over the warp in parts whose sums over 32 lanes stay within 32 bits: 26 + 26 + 12
-# bits.
-_PART_BITS = 26
 
 _FLOATING = frozenset({"f16", "bf16", "f16x2", "bf16x2", "f32", "f64", "f32x2"})
 
@@ -191,12 +187,13 @@ class _Slot:
 @dataclass(frozen=True)
 class _Context:
     """One snippet at one site: its code so far, slots already computed for it, its guard, whether stores
-    wait."""
+    wait, whether the thread ends and what is added can wait for that."""
 
     code: Code
     slots: dict[Level, _Slot]
     guard: Guard | None
     waits: bool
+    ending: bool
 
 
 class Emission:
@@ -227,6 +224,11 @@ class Emission:
         # Of the kernel and all its functions.
         self._all_sums: dict[tuple[int, int], str] = kernel._all_sums if kernel else {}
         self._all_counters: dict[int, str] = kernel._all_counters if kernel else {}
+        # What runs of sites add to, in place of registers and sums; None where each adds for itself.
+        self._tallies: Tallies | None = None
+        # What snippets at the ends add to sums, where it is told by tallies, and which registers hold theirs already.
+        self._ending: dict[tuple[int, int], list[Form]] = {}
+        self._settled: set[str] = set()
         self._variables: set[int] = set()
         self._for_functions: list[Kept] = []
         self.changed: set[str] = set()
@@ -284,10 +286,12 @@ class Emission:
         *,
         level: Level,
         waits: bool = False,
+        ending: bool = False,
     ) -> Code:
         """One side of one probe at one site, for the threads for which the guard holds.
 
-        waits: the stores will be put further down, so that what they read is copied.
+        waits: the stores will be put further down, so that what they read is copied. ending: it is at an end of the
+        thread, where ``settle`` came first and ``end`` follows.
         """
         code = Code([], [])
         self.changed |= {self._register(name) for name in _written_by(snippet) if name in self._types}
@@ -296,13 +300,13 @@ class Emission:
         if not all(self._named[wider].isdisjoint(written) for wider in _WIDER[level]):
             slot = self._slot(level, code.lines, slots)
             guard = Guard(self._guarded(slot.inside, guard, code.lines), False)
-        context = _Context(code, slots, guard, waits)
+        context = _Context(code, slots, guard, waits, ending and self._tallies is not None)
         for statement in snippet.statements:
             if isinstance(statement, Save):
-                values = [self._operand(operand, resolve) for operand in statement.operands]
                 if statement.map.kind is MapKind.SUM:
-                    self._add(statement, values, context)
+                    self._add(statement, resolve, context)
                 else:
+                    values = [self._operand(operand, resolve) for operand in statement.operands]
                     self._store(statement.map, values, context)
             else:
                 if not waits:
@@ -365,12 +369,91 @@ class Emission:
             kind = _unsigned(self._probes.maps[index].fields[number])
             found.append(Kept(name, kind, "0", kind))
         found += [Kept(name, "u32", "0", "u32") for name in self._counters.values()]
+        for index, counter in enumerate(self._tallies.counters if self._tallies else ()):
+            found.append(Kept(self._tally_name(index), f"u{counter.bits}", "0", f"u{counter.bits}"))
         return found
 
     @property
     def has_end(self) -> bool:
         """Sums or counts have to be stored when a thread ends."""
-        return bool(self._all_sums or self._all_counters)
+        tallied = self._tallies is not None and any(isinstance(key, tuple) for key in self._tallies.forms)
+        return bool(self._all_sums or self._all_counters or self._ending or tallied)
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """Of the maps, by name."""
+        return self._index
+
+    def may_tally(self, names: Iterable[Hashable], level: Level) -> bool:
+        """Whether what is added to these at a level may be tallied: not where others look at lanes that add nothing."""
+        wider = [self._named[other] for other in _WIDER[level]]
+        return not any(name in found for name in names for found in wider)
+
+    def tally(self, rows: Sequence[Row]) -> None:
+        """Keep what these rows come to, once the code at sites is written.
+
+        Their sums are registers of the probes and, by map and number, fields.
+        """
+        widths: dict[Hashable, int] = {name: bits(kind) for name, kind in self._types.items()}
+        for index, entry in enumerate(self._probes.maps):
+            widths.update(((index, number), field.type.size * 8) for number, field in enumerate(entry.fields))
+        self._tallies = plan_tallies(rows, widths)
+
+    def add_row(self, number: int, guard: Guard | None) -> list[str]:
+        """The code of one of the rows, where its run of sites begins."""
+        if self._tallies is None:
+            return []
+        prefix = guard.prefix if guard else ""
+        lines = []
+        for index, amount in self._tallies.adds[number]:
+            name = self._tally_name(index)
+            lines.append(f"{prefix}add.u{self._tallies.counters[index].bits} {name}, {name}, {amount};")
+        return lines
+
+    def settle(self, snippets: Iterable[Snippet]) -> list[str]:
+        """Give the registers that snippets at the ends look at what was added to them; others' sums stay numbers."""
+        if self._tallies is None:
+            return []
+        snippets = tuple(snippets)
+        looked_at: set[str] = set()
+        for statement in (statement for snippet in snippets for statement in snippet.statements):
+            if not isinstance(statement, Save):
+                looked_at.update(_REGISTER.findall(statement.text))
+                continue
+            for field, operand in zip(statement.map.fields, statement.operands, strict=True):
+                name = operand.strip()
+                if statement.map.kind is not MapKind.SUM or not self._fits(name, field):
+                    looked_at.add(name)
+        lines: list[str] = []
+        for name in sorted(looked_at.intersection(key for key in self._tallies.forms if isinstance(key, str))):
+            width = bits(self._types[name])
+            value = self._own_value(self._tallies.forms[name], width, lines)
+            own = self._rename(name)
+            lines.append(f"add.u{width} {own}, {own}, {value};")
+            self.changed.add(own)
+            self._settled.add(name)
+        return lines
+
+    def _fits(self, name: str, field: Field) -> bool:
+        """A field takes what was added to a register as it is: neither may wrap where the other does not."""
+        form = self._tallies.forms.get(name) if self._tallies else None
+        if form is None or bits(self._types[name]) == field.type.size * 8:
+            return True
+        if form.most is None or self._register(name) in self.changed:
+            return False
+        initial = self._initial_of(name)
+        return initial >= 0 and initial + form.most < 1 << 31
+
+    def _initial_of(self, name: str) -> int:
+        return next(entry.initial for entry in self._probes.registers if entry.name == name)
+
+    def _tally_name(self, index: int) -> str:
+        return f"{self._prefix}c{index}"
+
+    def _own_value(self, form: Form, width: int, lines: list[str]) -> str:
+        counters = self._tallies.counters if self._tallies else ()
+        words = [Word(self._tally_name(index), counter.bits) for index, counter in enumerate(counters)]
+        return value_of(form, width, words, None, self.scratch.take, lines)
 
     def end(self) -> list[str]:
         """Counts and sums, to be stored where a thread ends: those of the kernel and its functions so far."""
@@ -380,23 +463,21 @@ class Emission:
         slots: dict[Level, _Slot] = {}
         for index, counter in self._counters.items():
             self._store_count(index, counter, lines, slots)
-        by_map: dict[int, list[tuple[Field, str]]] = {}
-        for (index, number), name in self._sums.items():
-            by_map.setdefault(index, []).append((self._probes.maps[index].fields[number], name))
-        warp_wide = self._architecture >= 80  # PTX ISA, "redux.sync": requires sm_80
-        if by_map and warp_wide:
-            active, leader = self._leader(lines)
-        for index, sums in by_map.items():
-            base = self._sum_base(index, lines)
-            for field, name in sums:
-                where = f"[{base}+{field.offset}]" if field.offset else f"[{base}]"
-                kind = _unsigned(field)
-                if warp_wide:
-                    total = self._warp_sum(name, kind, active, lines)
-                    lines.append(f"@{leader} red.global.add.{kind} {where}, {total};")
-                else:
-                    lines.append(f"red.global.add.{kind} {where}, {name};")
-        return lines
+        sums = EndSums(self._probes.maps, self.scratch.take, self._from_block, self._architecture)
+        tallies = self._tallies or Tallies((), (), {})
+        for index, kept in enumerate(tallies.counters):
+            sums.keep(Word(self._tally_name(index), kept.bits))
+        for key, forms in self._ending.items():
+            for form in forms:
+                sums.add(key, form)
+        for told, form in tallies.forms.items():
+            if isinstance(told, tuple):
+                sums.add(told, form)
+        for key, name in self._sums.items():
+            kind = self._probes.maps[key[0]].fields[key[1]].type
+            number = sums.keep(Word(name, kind.size * 8, kind is ScalarType.S64))
+            sums.add(key, Form(0, (Part(number, 0, 0, 1, None),)))
+        return lines + sums.write()
 
     def _register(self, name: str) -> str:
         return f"{self._prefix}r_{name[1:]}"
@@ -644,23 +725,30 @@ class Emission:
                 stores.append((offset, kind, text))
         return stores
 
-    def _add(self, save: Save, values: list[Value], context: _Context) -> None:
+    def _add(self, save: Save, resolve: Resolver, context: _Context) -> None:
         target = save.map
         lines = context.code.lines
         index = self._index[target.name]
-        prefix = context.guard.prefix if context.guard else ""
-        if target.level is not Level.THREAD:
-            slot = self._slot(target.level, lines, context.slots)
-            prefix = f"@{self._guarded(slot.inside, context.guard, lines)} "
-        for number, (field, value, operand) in enumerate(
-            zip(target.fields, values, save.operands, strict=True)
-        ):
+        prefix = None
+        for number, (field, operand) in enumerate(zip(target.fields, save.operands, strict=True)):
             if field.type not in {ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64}:
                 raise UnsupportedError(
                     f"map {target.name}: sums over {field.type.value} fields are not supported"
                 )
             if self._is_zero(operand.strip()):
                 continue
+            if context.ending:
+                form = self._told(operand.strip())
+                if form is not None:
+                    self._ending.setdefault((index, number), []).append(form)
+                    if self._register(operand.strip()) not in self.changed:
+                        continue
+            if prefix is None:
+                prefix = context.guard.prefix if context.guard else ""
+                if target.level is not Level.THREAD:
+                    slot = self._slot(target.level, lines, context.slots)
+                    prefix = f"@{self._guarded(slot.inside, context.guard, lines)} "
+            value = self._operand(operand, resolve)
             name = self._all_sums.setdefault((index, number), f"{self._prefix}s{index}_{number}")
             self._sums[index, number] = name
             self.changed.add(name)
@@ -669,6 +757,17 @@ class Emission:
             text = value.text if plain else self._as_bits(self._converted(value, field, lines), lines)
             kind = _unsigned(field)
             lines.append(f"{prefix}add.{kind} {name}, {name}, {text};")
+
+    def _told(self, operand: str) -> Form | None:
+        """What of an operand tallies tell; all of it if nothing else changes the register."""
+        if _DECIMAL.fullmatch(operand):
+            return Form(int(operand))
+        form = self._tallies.forms.get(operand) if self._tallies else None
+        if form is None or operand in self._settled:
+            return None
+        if self._register(operand) in self.changed:
+            return form
+        return replace(form, constant=(form.constant + self._initial_of(operand)) % (1 << 64))
 
     def _is_zero(self, operand: str) -> bool:
         if operand == "0":
@@ -687,56 +786,6 @@ class Emission:
         if lanes > 1:
             self._scaled(base, slot.lane, 4, lines)
         lines.append(f"@{slot.inside} st.global.u32 [{base}], {counter};")
-
-    def _sum_base(self, index: int, lines: list[str]) -> str:
-        copy = self.scratch.take("b32")
-        base = self.scratch.take("b64")
-        lines += [
-            f"mov.u32 {copy}, %smid;",
-            f"and.b32 {copy}, {copy}, {SUM_COPIES - 1};",
-            self._from_block("u64", base, BLOCK_HEADER + BLOCK_PER_MAP * index),
-        ]
-        self._scaled(base, copy, sum_stride(self._probes.maps[index].size), lines)
-        return base
-
-    def _leader(self, lines: list[str]) -> tuple[str, str]:
-        """The threads that end together here, and a predicate for the lowest of them."""
-        active, lowest, own = (self.scratch.take("b32") for _ in range(3))
-        leader = self.scratch.take("pred")
-        lines += [
-            f"activemask.b32 {active};",
-            f"neg.s32 {lowest}, {active};",
-            f"and.b32 {lowest}, {lowest}, {active};",
-            f"mov.u32 {own}, %lanemask_eq;",
-            f"setp.eq.u32 {leader}, {lowest}, {own};",
-        ]
-        return active, leader
-
-    def _warp_sum(self, name: str, kind: str, active: str, lines: list[str]) -> str:
-        if kind == "u32":
-            total = self.scratch.take("b32")
-            lines.append(f"redux.sync.add.u32 {total}, {name}, {active};")
-            return total
-        mask = (1 << _PART_BITS) - 1
-        total, shifted = self.scratch.take("b64"), self.scratch.take("b64")
-        low, middle, high = (self.scratch.take("b32") for _ in range(3))
-        lines += [
-            f"cvt.u32.u64 {low}, {name};",
-            f"and.b32 {low}, {low}, {mask};",
-            f"shr.u64 {shifted}, {name}, {_PART_BITS};",
-            f"cvt.u32.u64 {middle}, {shifted};",
-            f"and.b32 {middle}, {middle}, {mask};",
-            f"shr.u64 {shifted}, {name}, {2 * _PART_BITS};",
-            f"cvt.u32.u64 {high}, {shifted};",
-            *(f"redux.sync.add.u32 {part}, {part}, {active};" for part in (low, middle, high)),
-            f"cvt.u64.u32 {total}, {low};",
-            f"mad.wide.u32 {total}, {middle}, {1 << _PART_BITS}, {total};",
-            f"cvt.u64.u32 {shifted}, {high};",
-            f"shl.b64 {shifted}, {shifted}, {2 * _PART_BITS};",
-            f"add.u64 {total}, {total}, {shifted};",
-        ]
-        return total
-
 
 def _block_index(index: str, a: str, b: str) -> list[str]:
     """The block's linear index in the grid; a and b are for other numbers meanwhile."""

@@ -66,7 +66,7 @@ class KernelRewriter(BodyRewriter):
         if version > rewriting.highest:
             raise UnsupportedError(f"a probe needs PTX ISA {version[0]}.{version[1]}, which the driver does not take")
         for body in bodies:
-            body.write_sites()
+            body.write_sites(alone=not functions)
         for function in functions:
             function.write_around()
         left_out = tuple(entry for body in bodies for entry in body.left_out)
@@ -154,7 +154,8 @@ class KernelRewriter(BodyRewriter):
         """The snippets at its entry, and code at its ends."""
         self.write_entry(".entry")
         counted = dict(self.emission.arithmetic)
-        closing = self.snippets(self.at_ends)
+        closing = self.emission.settle(snippet for _, snippet in self.at_ends)
+        closing += self.snippets(self.at_ends, ending=True)
         if self.emission.has_end:
             closing += self.emission.end()
         ends = find_ends(self.callee.body, self.found.ends) if closing or self.at_ends else []

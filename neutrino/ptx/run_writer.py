@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from neutrino.probing.model import Lanes, Probe
-from neutrino.ptx.additions import Parted, Run, Runs, amounts, with_amounts
+from neutrino.ptx.additions import Parted, Run, Runs, amounts, row, sums_added_to, with_amounts
 from neutrino.ptx.body import Body
 from neutrino.ptx.edits import Edits, before
 from neutrino.ptx.emission import Emission, Guard
 from neutrino.ptx.instruction import guard_register, read_instruction
 from neutrino.ptx.matching import Hit
+from neutrino.ptx.passes import Passes
 from neutrino.ptx.probe_facts import ProbeFacts
 
 
@@ -16,6 +19,7 @@ class RunWriter:
     """Gathers the additions of one body's sites, and writes them when all sites are known."""
 
     def __init__(self, body: Body, facts: ProbeFacts, emission: Emission, edits: Edits) -> None:
+        self._body = body
         self._facts = facts
         self._emission = emission
         self._edits = edits
@@ -43,21 +47,36 @@ class RunWriter:
             self._runs.at(under, start, hit.match.start("opcode")).add(probe, amount)
         return parted.others
 
-    def write(self) -> None:
-        """Insert what sites in a row add up to; behind all other code of sites, which it stands before."""
-        known: dict[tuple[str | None, tuple[tuple[int, tuple[int, ...]], ...]], str] = {}
-        for run in self._runs.found:
-            key = (run.guard, tuple((probe, tuple(totals)) for probe, (_, totals) in run.totals.items()))
+    def write(self, ends: Iterable[int] | None) -> None:
+        """Insert what sites in a row add up to; behind all other code of sites, which it stands before.
+
+        ends: where threads end, for a kernel whose sums need not be known before; None otherwise.
+        """
+        runs = self._runs.found
+        tallied: dict[int, tuple[str | tuple[int, int], ...]] = {}
+        if ends is not None:
+            for probe in {id(probe): probe for run in runs for probe, _ in run.totals.values()}.values():
+                sums = sums_added_to(probe, self._emission.numbers)
+                if self._emission.may_tally(sums, probe.level):
+                    tallied[id(probe)] = sums
+            passes = Passes(self._body, ends)
+            self._emission.tally([row(run, tallied, passes) for run in runs])
+        known: dict[tuple[str | None, tuple[str, ...], tuple[tuple[int, tuple[int, ...]], ...]], str] = {}
+        for number, run in enumerate(runs):
+            guard = Guard(guard_register(run.guard), "!" in run.guard) if run.guard is not None else None
+            counted = tuple(self._emission.add_row(number, guard))
+            others = {probe: tuple(totals) for probe, (_, totals) in run.totals.items() if probe not in tallied}
+            key = (run.guard, counted, tuple(others.items()))
             if key not in known:
-                known[key] = self._code(run)
+                known[key] = before([*counted, *self._code(run, others, guard)])
             self._edits.insert(run.start, known[key])
 
-    def _code(self, run: Run) -> str:
+    def _code(self, run: Run, totals: Mapping[int, tuple[int, ...]], guard: Guard | None) -> list[str]:
+        """Of the probes that add for themselves. totals: what they add, by their ids."""
         lines: list[str] = []
-        guard = Guard(guard_register(run.guard), "!" in run.guard) if run.guard is not None else None
         mark = self._emission.scratch.mark()
-        for probe in self._facts.in_order(probe for probe, _ in run.totals.values()):
-            snippet = with_amounts(probe, run.totals[id(probe)][1])
+        for probe in self._facts.in_order(probe for probe, _ in run.totals.values() if id(probe) in totals):
+            snippet = with_amounts(probe, totals[id(probe)])
             lines += self._emission.snippet(snippet, guard=guard, level=probe.level).all
         self._emission.scratch.release(mark)
-        return before(lines)
+        return lines

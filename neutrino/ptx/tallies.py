@@ -1,0 +1,245 @@
+"""Which numbers to keep so that sums of constants come out at the end of a thread.
+
+What probes add in runs of sites is known: each run adds a row of constants whenever a thread comes by. So a sum is a
+constant for the rows that every thread comes by once, plus multiples of how often it came by the others. Often few
+numbers tell all sums: rows in one proportion need one counter between them, and so do sums that grow in one proportion
+everywhere. Rows that no thread comes by twice add up to little, so that several of their sums fit one word of 32 bits,
+even added up over a warp.
+
+Everything is exact modulo 2 to the width of a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+
+from neutrino.probing.layout import LANES
+
+_WORD = 32
+_MOST_SMALL = 64
+"""More numbers than that fit few words in no way."""
+_MOST_WHOLE = 256
+"""Counters stay small for long where what they count by is below that."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one run adds, by sum; no zeros. once: no thread comes by twice; always: and every one that ends does."""
+
+    amounts: Mapping[Hashable, int]
+    once: bool
+    always: bool
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A register. bits: 32 or 64. packed: it holds small numbers, and fits 32 bits when added up over a warp."""
+
+    bits: int
+    packed: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """A number of a counter, times a factor. width: how many bits from shift on, 0 for all of them.
+
+    most: what it is at most in a thread; None for what has no bound.
+    """
+
+    counter: int
+    shift: int
+    width: int
+    factor: int
+    most: int | None
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a sum is in each thread that ends: a constant and the parts."""
+
+    constant: int = 0
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def most(self) -> int | None:
+        """What it is at most; None without a bound."""
+        total = self.constant
+        for part in self.parts:
+            if part.most is None:
+                return None
+            total += part.most * part.factor
+        return total
+
+
+@dataclass(frozen=True)
+class Tallies:
+    """counters: the registers; adds: by row, what is added to which; forms: what each sum is."""
+
+    counters: tuple[Counter, ...]
+    adds: tuple[tuple[tuple[int, int], ...], ...]
+    forms: Mapping[Hashable, Form]
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """Registers of 32 bits, then additions."""
+        return sum(counter.bits // _WORD for counter in self.counters), sum(map(len, self.adds))
+
+
+def plan_tallies(rows: Sequence[Row], bits: Mapping[Hashable, int]) -> Tallies:
+    """The cheapest that is known. bits: 32 or 64 by sum."""
+    candidates = [
+        _Plan(rows, bits, by_sum=by_sum, absorb=absorb).result() for by_sum in (True, False) for absorb in (True, False)
+    ]
+    return min(candidates, key=lambda plan: plan.cost)
+
+
+@dataclass
+class _Small:
+    """Numbers for words that several share: what each row adds, and which sums have it, times what."""
+
+    added: dict[int, int] = field(default_factory=dict)
+    factors: dict[Hashable, int] = field(default_factory=dict)
+
+    @property
+    def most(self) -> int:
+        return sum(self.added.values())
+
+    @property
+    def width(self) -> int:
+        """Bits of its sum over a warp."""
+        return (self.most * LANES).bit_length()
+
+
+class _Plan:
+    """One way to do it.
+
+    by_sum: a counter for the sums that grow in one proportion, else for rows in one proportion. absorb: what runs once
+    at most goes to the counters that there are for the others, where these can tell it.
+    """
+
+    def __init__(self, rows: Sequence[Row], bits: Mapping[Hashable, int], *, by_sum: bool, absorb: bool) -> None:
+        self._bits = bits
+        self._counters: list[Counter] = []
+        self._adds: list[dict[int, int]] = [{} for _ in rows]
+        self._constants: dict[Hashable, int] = {}
+        self._parts: dict[Hashable, list[Part]] = {}
+        often: dict[int, Mapping[Hashable, int]] = {}
+        once: dict[int, Mapping[Hashable, int]] = {}
+        for number, row in enumerate(rows):
+            if row.always:
+                for key, amount in row.amounts.items():
+                    self._constants[key] = self._constants.get(key, 0) + amount
+            else:
+                (once if row.once else often)[number] = row.amounts
+        if any(entry.width > _WORD for entry in _by_sums(once, whole=False)):
+            # Too large for a word: counted as if they might be more.
+            often, once = often | once, {}
+        groups = _by_sums(often, whole=True) if by_sum else _by_rows(often)
+        if absorb:
+            once = {number: amounts for number, amounts in once.items() if not _tell(groups, number, amounts)}
+        for group in groups:
+            self._wide(group)
+        small = [_by_sums(once, whole=True), _by_sums(once, whole=False), _by_rows(once)]
+        self._pack(min((entries for entries in small if len(entries) <= _MOST_SMALL), key=_words, default=small[1]))
+
+    def result(self) -> Tallies:
+        keys = {*self._constants, *self._parts}
+        return Tallies(
+            tuple(self._counters),
+            tuple(tuple(added.items()) for added in self._adds),
+            {key: Form(self._constants.get(key, 0), tuple(self._parts.get(key, ()))) for key in keys},
+        )
+
+    def _wide(self, group: _Small) -> None:
+        number = len(self._counters)
+        self._counters.append(Counter(max(self._bits[key] for key in group.factors), False))
+        for row, amount in group.added.items():
+            self._adds[row][number] = amount
+        for key, factor in group.factors.items():
+            self._parts.setdefault(key, []).append(Part(number, 0, 0, factor, None))
+
+    def _pack(self, small: Sequence[_Small]) -> None:
+        for word in _in_words(small):
+            number = len(self._counters)
+            self._counters.append(Counter(_WORD, True))
+            shift = 0
+            for entry in word:
+                for row, amount in entry.added.items():
+                    self._adds[row][number] = self._adds[row].get(number, 0) + (amount << shift)
+                width = 0 if entry is word[-1] else entry.width
+                for key, factor in entry.factors.items():
+                    self._parts.setdefault(key, []).append(Part(number, shift, width, factor, entry.most))
+                shift += entry.width
+
+
+def _in_words(small: Sequence[_Small]) -> list[list[_Small]]:
+    """The first word that has room takes it, the widest first."""
+    words: list[list[_Small]] = []
+    for entry in sorted(small, key=lambda entry: -entry.width):
+        for word in words:
+            if sum(other.width for other in word) + entry.width <= _WORD:
+                word.append(entry)
+                break
+        else:
+            words.append([entry])
+    return words
+
+
+def _words(small: Sequence[_Small]) -> tuple[bool, int, int, int]:
+    return (
+        any(entry.width > _WORD for entry in small),
+        len(_in_words(small)),
+        sum(factor != 1 for entry in small for factor in entry.factors.values()),
+        len(small),
+    )
+
+
+def _by_rows(rows: Mapping[int, Mapping[Hashable, int]]) -> list[_Small]:
+    """A number for each proportion that rows have."""
+    found: dict[tuple[tuple[Hashable, int], ...], _Small] = {}
+    for number, amounts in rows.items():
+        common = gcd(*amounts.values())
+        factors = {key: amount // common for key, amount in amounts.items()}
+        group = found.setdefault(tuple(sorted(factors.items(), key=repr)), _Small(factors=factors))
+        group.added[number] = common
+    return list(found.values())
+
+
+def _by_sums(rows: Mapping[int, Mapping[Hashable, int]], *, whole: bool) -> list[_Small]:
+    """A number for each proportion in which sums grow. whole: it is one of these sums where it can be."""
+    columns: dict[Hashable, dict[int, int]] = {}
+    for number, amounts in rows.items():
+        for key, amount in amounts.items():
+            columns.setdefault(key, {})[number] = amount
+    found: dict[tuple[tuple[int, int], ...], _Small] = {}
+    for key, column in columns.items():
+        common = gcd(*column.values())
+        added = {number: amount // common for number, amount in column.items()}
+        found.setdefault(tuple(added.items()), _Small(added=added)).factors[key] = common
+    for group in found.values():
+        least = min(group.factors.values())
+        if whole and least < _MOST_WHOLE and not any(factor % least for factor in group.factors.values()):
+            group.added = {number: amount * least for number, amount in group.added.items()}
+            group.factors = {key: factor // least for key, factor in group.factors.items()}
+    return list(found.values())
+
+
+def _tell(groups: Sequence[_Small], number: int, amounts: Mapping[Hashable, int]) -> bool:
+    """Add a row to the groups that tell it exactly, if they do."""
+    left = dict(amounts)
+    chosen: list[tuple[_Small, int]] = []
+    for group in groups:
+        times, over = divmod(left.get(next(iter(group.factors)), 0), next(iter(group.factors.values())))
+        if over or not times:
+            continue
+        if all(left.get(key, 0) == times * factor for key, factor in group.factors.items()):
+            chosen.append((group, times))
+            for key in group.factors:
+                del left[key]
+    if left:
+        return False
+    for group, times in chosen:
+        group.added[number] = times
+    return True
