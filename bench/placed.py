@@ -226,6 +226,7 @@ def _trace(trace: Trace) -> Json:
                 "kernel": kernel.name,
                 "context": contexts.setdefault(int(record["context"]), len(contexts)),
                 "device": int(record["device"]),
+                "capped": int(record["variant"]),
                 "maps": {name: _map(view) for name, view in views.get(int(index), {}).items()},
             }))  # fmt: skip
     return {

@@ -45,13 +45,19 @@ SMALL = Shape(3, 80, 3 * 80 - 7)
 FULL = Shape(2, 80, 2 * 80)
 
 
+SHARED = 32 << 10
+"""Bytes of dynamic shared memory that launches ask for, so that few blocks fit a multiprocessor, with a probe's
+registers and without: a twin of which fewer fit than of its original would not run."""
+
+
 @dataclass(frozen=True)
 class Launch:
-    """One launch. seed: of its inputs."""
+    """One launch. seed: of its inputs. shared: bytes of dynamic shared memory, of which nothing is used."""
 
     kernel: str
     seed: int
     shape: Shape
+    shared: int = SHARED
 
 
 @dataclass(frozen=True)
@@ -87,14 +93,14 @@ CASES = (
 """What runs in one context."""
 
 
-
 def cases(*, embedded: bool) -> tuple[Case, ...]:
     """Those that run on a GPU, or on the embedded device."""
     return tuple(case for case in CASES if not embedded or case.build == "usual")
 
 
-CONTEXTS = Case("contexts", "placed_counts", tuple(Launch("calls", seed, LARGE) for seed in range(31, 37)))
-"""Its launches go to two contexts by turns: of two devices where there are two, else of one."""
+CONTEXTS = Case("contexts", "placed_counts", tuple(Launch("calls", seed, LARGE, 0) for seed in range(31, 37)))
+"""Its launches go to two contexts by turns: of two devices where there are two, else of one. Without shared memory:
+they take the twin under a register cap."""
 CHILD = Case("child", "placed_counts", (Launch("calls", 41, LARGE), Launch("calls", 42, LARGE)))
 """What a process does that the program forks, and that executes the program anew."""
 

@@ -335,7 +335,8 @@ def _contexts(run: Json) -> str:
     found = [row["context"] for row in trace["launches"]]
     need(len(set(told)) == 2, "the program used one context")
     need(len(set(zip(told, found, strict=True))) == 2 == len(set(found)), f"contexts {found}, the program's are {told}")
-    return "by modules and by one library, each launch's sums its own"
+    capped = sum(row["capped"] for row in trace["launches"])
+    return f"by modules and by one library, each launch's sums its own; {capped} of {len(found)} under a register cap"
 
 
 def _devices(run: Json) -> str:

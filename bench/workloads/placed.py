@@ -56,7 +56,8 @@ def _launch(driver: Driver, function: int, launch: Launch, context: int) -> dict
     values = [*(ctypes.c_uint64(address) for address in addresses), ctypes.c_uint32(launch.shape.threads)]
     pointers = (ctypes.c_void_p * 4)(*(ctypes.addressof(value) for value in values))
     shape = launch.shape
-    driver("cuLaunchKernel", ctypes.c_void_p(function), shape.grid, 1, 1, shape.block, 1, 1, 0, None, pointers, None)
+    driver("cuLaunchKernel", ctypes.c_void_p(function), shape.grid, 1, 1, shape.block, 1, 1, launch.shared, None,
+           pointers, None)  # fmt: skip
     driver("cuCtxSynchronize")
     out = np.empty_like(x)
     driver("cuMemcpyDtoH_v2", ctypes.c_void_p(out.ctypes.data), ctypes.c_uint64(addresses[2]),

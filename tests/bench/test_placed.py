@@ -150,6 +150,16 @@ def _of_other_devices(result: Json) -> None:
             row["device"] = 0
 
 
+def _on_two_devices(result: Json) -> Json:
+    """As if the two contexts had been of two GPUs."""
+    result = copy.deepcopy(result)
+    result["runs"]["contexts"]["program"]["devices"] = 2
+    for trace in result["runs"]["contexts"]["traces"]:
+        for row in trace["launches"]:
+            row["device"] = row["context"]
+    return result
+
+
 def faults(result: Json) -> Iterator[tuple[str, str, Change]]:
     """Which verdicts (the begin of their names), what is wrong, and how it comes about."""
     yield "provenance", "no tree", _set("tree", to="")
@@ -228,6 +238,8 @@ def test_the_embedded_device(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "placed_embedded.json").read_text())
     assert [verdict for verdict in placed_verdicts.judge(result) if not verdict.good] == []
     assert unnoticed(result) == []
+    (verdict,) = placed_verdicts.judge(_on_two_devices(result), "contexts: two")
+    assert verdict.good, verdict.figure
 
 
 def _linked() -> Json:
