@@ -44,7 +44,7 @@ from neutrino.fatbin import (
     read_cubin,
 )
 from neutrino.fatbin.ptxscan import ptx_entries, with_ptx_version
-from neutrino.numerics import FIRST_ARCHITECTURE, NumericsProof, compare, count_arithmetic
+from neutrino.numerics import FIRST_ARCHITECTURE, NumericsProof, compare, compare_kinds, count_arithmetic
 from neutrino.parts import Judged, join, split
 from neutrino.pinning import pin_twins
 from neutrino.probing.layout import Reason, align_up
@@ -743,7 +743,7 @@ class _Attempt:
         if difference is not None and not twin.contractible:
             # Where nothing can be fused, code may be there more or less often, if the assembler is known to make of the
             # original's text what runs.
-            difference = self._unlike(twin, original)
+            difference = self._unlike(twin, original) or self._other_kinds(twin, original, built)
         return None if difference is None else (Reason.NUMERICS, difference)
 
     def _unlike(self, twin: TwinKernel, original: _Original) -> str | None:
@@ -781,6 +781,13 @@ class _Attempt:
             if difference is not None:
                 return f"in the called function {name}: {difference}"
         return None
+
+    def _other_kinds(self, twin: TwinKernel, original: _Original, built: _Built) -> str | None:
+        """What kinds of arithmetic the machine code of only one of both holds, whatever the text promises."""
+        if twin.calls:
+            return None  # they may be inlined in one of both
+        before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
+        return compare_kinds(self._count(before), self._count(after), twin.own_arithmetic)
 
     def _proof(self, twin: TwinKernel, original: _Original, built: _Built) -> NumericsProof:
         """What shows that a twin that was judged good computes as its original."""

@@ -20,7 +20,6 @@ from neutrino.fatbin.sass_lines import sass_lines
 from neutrino.numerics import FUSED, PRODUCTS, SUMS, arithmetic_at
 from neutrino.ptx.body import Body
 from neutrino.ptx.contraction import has_hidden_product, has_product, reaches_sum
-from neutrino.ptx.functions import FunctionCopy
 from neutrino.ptx.module import Module, parse
 from neutrino.ptx.pinning import Definitions, Operation, UnpinnableError, apart, candidates, operations, pinned
 from neutrino.ptx.twin import TwinKernel
@@ -73,13 +72,11 @@ def pin_twins(twins: Collection[TwinKernel], text: str, original: Assembled, ass
         lines = assemble(_apart(found), ("-lineinfo",))
         fused, mixed = _decisions(found, lines.cubin, arch)
         prefix = _prefix(text, left)
-        edited = _pinned_text(found, fused, prefix)
-        again = assemble(edited, ())
+        again = assemble(_pinned_text(found, fused, prefix), ())
     except (AssemblyError, UnpinnableError) as error:
         reason = error.reason if isinstance(error, AssemblyError) else str(error)
         return Pinned({}, refused | {twin.name: reason for twin in left})
     with_lines, with_pins = SameCode(original.cubin, lines.cubin), SameCode(original.cubin, again.cubin)
-    explicit = _Text.read(edited)
     made = {}
     for twin in left:
         names = {twin.name, *twin.calls}
@@ -92,7 +89,7 @@ def pin_twins(twins: Collection[TwinKernel], text: str, original: Assembled, ass
             refused[twin.name] = f"{other} of the original are not those of its text with each fusion written down"
         else:
             try:
-                made[twin.name] = _pinned_twin(twin, found, fused, prefix, explicit)
+                made[twin.name] = _pinned_twin(twin, found, fused, prefix)
             except UnpinnableError as error:
                 refused[twin.name] = str(error)
     return Pinned(made, refused)
@@ -212,33 +209,33 @@ def _pinned_text(found: _Text, fused: Mapping[str, Mapping[int, int]], prefix: s
         [
             edit
             for name, body in found.bodies.items()
-            for edit in pinned(found.module.text, body, found.operations[name], fused[name], prefix)
+            for edit in pinned(body, found.operations[name], fused[name], prefix)
         ],
     )
 
 
 def _pinned_twin(
-    twin: TwinKernel, found: _Text, fused: Mapping[str, Mapping[int, int]], prefix: str, explicit: _Text
+    twin: TwinKernel, found: _Text, fused: Mapping[str, Mapping[int, int]], prefix: str
 ) -> TwinKernel:
+    """A twin with pinned text, whose bodies are those of that text. Raises UnpinnableError."""
+    bodies: dict[str, Body] = {}
+
     def again(text: str, name: str) -> str:
         own = _Text.read(text)
-        ((_, body),) = own.bodies.items()
-        (operations_in_twin,) = own.operations.values()
-        if [operation.words for operation in operations_in_twin] != [
-            operation.words for operation in found.operations[name]
-        ]:
+        ((built_name, body),) = own.bodies.items()
+        here = own.operations[built_name]
+        if [operation.words for operation in here] != [operation.words for operation in found.operations[name]]:
             raise UnpinnableError(f"the twin of {name} holds other arithmetic than the original")
-        return _edited(text, pinned(text, body, operations_in_twin, fused[name], prefix))
-
-    def copy_again(copy: FunctionCopy) -> FunctionCopy:
-        return replace(copy, text=again(copy.text, copy.name))
+        edited = _edited(text, pinned(body, here, fused[name], prefix))
+        bodies[name] = _Text.read(edited).bodies[built_name]
+        return edited
 
     try:
         return replace(
             twin,
             probed_text=again(twin.probed_text, twin.name),
-            copies=tuple(copy_again(copy) for copy in twin.copies),
-            bodies=tuple(explicit.bodies[name] for name in (twin.name, *twin.calls)),
+            copies=tuple(replace(copy, text=again(copy.text, copy.name)) for copy in twin.copies),
+            bodies=tuple(bodies.get(name) or found.bodies[name] for name in (twin.name, *twin.calls)),
         )
     except (PtxError, ValueError, KeyError) as error:
         raise UnpinnableError(f"the twin's text cannot be read again: {error}") from error

@@ -130,22 +130,42 @@ def may_contract(code: str, start: int, end: int) -> bool:
 def reaches_sum(code: str, start: int, end: int, *, hidden_alone: bool = False) -> bool:
     """Whether the value of an unrounded product in a body can be what an unrounded sum adds, on whatever path.
 
-    A value is followed by the names of registers, whatever the order of instructions, through all that may hand it on
-    unchanged: moves and selections, bit operations, shuffles, multiplications by what may be one, and memory.
     hidden_alone: of products only those within an instruction that stands for several.
+    """
+    return bool(sums_reached(code, start, end, hidden_alone=hidden_alone))
+
+
+def sums_reached(code: str, start: int, end: int, *, hidden_alone: bool = False) -> dict[int, int]:
+    """The unrounded sums that the value of an unrounded product can reach, by position, and by how many operands.
+
+    A value is followed by the names of registers, whatever the order of instructions, through all that may hand it on
+    unchanged: moves and selections, bit operations, shuffles, multiplications by what may be one, and memory. The
+    position is that of the statement, behind its labels. hidden_alone: as of ``reaches_sum``.
     """
     product = _HIDDEN_PRODUCT if hidden_alone else _ANY_PRODUCT
     if not product.search(code, start, end) or not _ANY_SUM.search(code, start, end):
-        return False
+        return {}
     holding: set[str] = set()
     moves: list[_Move] = []
     labels: set[str] = set()
+    found: dict[int, int] = {}
     loops = False
+
+    def follow(move: _Move) -> None:
+        if not holding.isdisjoint(move.read):
+            holding.update(move.written)
+            if move.terms:
+                found[move.position] = sum(not holding.isdisjoint(term) for term in move.terms)
+
+    position = start
     for statement in code[start:end].split(";"):
         opening = _OPENING.match(statement)
+        text = statement[opening.end() :] if opening else statement
+        here = position + len(statement) - len(text.lstrip())
+        position += len(statement) + 1
         if opening is not None:
             labels.update(REGISTER.findall(opening[0]))
-        instruction = read_instruction(statement[opening.end() :] if opening else statement)
+        instruction = read_instruction(text)
         if instruction is None or not instruction.operands:
             continue
         kind = instruction.parts[0]
@@ -154,40 +174,35 @@ def reaches_sum(code: str, start: int, end: int, *, hidden_alone: bool = False) 
             continue
         if product.match(instruction.opcode):
             holding.update(instruction.written)
-        move = _move(instruction)
-        if move is None:
-            continue
-        if move.is_sum and not holding.isdisjoint(move.read):
-            return True
-        moves.append(move)
-        if not holding.isdisjoint(move.read):
-            holding |= move.written
+        move = _move(instruction, here)
+        if move is not None:
+            moves.append(move)
+            follow(move)
     known = -1
     while loops and len(holding) != known:
         known = len(holding)
         for move in moves:
-            if not holding.isdisjoint(move.read):
-                if move.is_sum:
-                    return True
-                holding |= move.written
-    return False
+            follow(move)
+    return found
 
 
 class _Move(NamedTuple):
-    """Names that an instruction reads, and those that may then hold what they held. is_sum: it adds what it reads."""
+    """Names that an instruction reads, and those that may then hold what they held. terms: by operand, of a sum."""
 
+    position: int
     read: frozenset[str]
     written: frozenset[str]
-    is_sum: bool
+    terms: tuple[frozenset[str], ...] = ()
 
 
-def _move(instruction: Instruction) -> _Move | None:
+def _move(instruction: Instruction, position: int) -> _Move | None:
     """What of its operands an instruction may hand on; None when nothing."""
     if _COMPUTES.match(instruction.opcode):
         return None
-    read = frozenset(name for operand in instruction.sources for name in REGISTER.findall(operand))
+    terms = tuple(frozenset(REGISTER.findall(operand)) for operand in instruction.sources)
+    read = frozenset().union(*terms)
     if _ANY_SUM.match(instruction.opcode):
-        return _Move(read, frozenset(), True)
+        return _Move(position, read, frozenset(), terms)
     kind, written = instruction.parts[0], instruction.written
     space = instruction.state_space
     memory = frozenset({f"[{space}]", "[]"}) if space in _OWN_SPACES else _ALL_MEMORY
@@ -197,7 +212,7 @@ def _move(instruction: Instruction) -> _Move | None:
         read |= frozenset(name for operand in instruction.operands for name in REGISTER.findall(operand))
         # A load of a space reads what generic stores left, too.
         written |= {f"[{space}]"} if space in _OWN_SPACES else {"[]"}
-    return _Move(read, written, False) if read and written else None
+    return _Move(position, read, written) if read and written else None
 
 
 def _products(code: str, start: int, end: int) -> list[Product]:

@@ -132,7 +132,7 @@ def candidates(found: Sequence[Operation], definitions: Definitions, number: int
 
 
 def pinned(
-    text: str, body: Body, found: Sequence[Operation], fused: Mapping[int, int], prefix: str
+    body: Body, found: Sequence[Operation], fused: Mapping[int, int], prefix: str
 ) -> list[tuple[int, int, str]]:
     """The edits (start, end, new text) that pin a body.
 

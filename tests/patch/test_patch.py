@@ -144,9 +144,10 @@ def test_a_probe_that_reads_a_product_leaves_the_fusion(assembler, tmp_path):
     assert numerics["twin"] == {"HFMA2": 1, "HMUL2": 1}
 
 
-def test_a_twin_that_computes_otherwise_is_refused(assembler, monkeypatch):
+@pytest.mark.parametrize("emit", [Emit.SASS, Emit.PTX])
+def test_a_twin_that_computes_otherwise_is_pinned_or_refused(assembler, monkeypatch, emit):
     """The rewriting is made to read the product itself, as a careless probe would."""
-    image = fatbin(assembler, VADD.format(arch="sm_90"))
+    source = find_source(read_container(fatbin(assembler, VADD.format(arch="sm_90")), "image"), "sm_90")
     render = patch.TwinModule.render
 
     def careless(self, *arguments):
@@ -154,7 +155,32 @@ def test_a_twin_that_computes_otherwise_is_refused(assembler, monkeypatch):
         return render(self, *arguments).replace("add.f16x2 %h4, %h3, %h2;", read)
 
     monkeypatch.setattr(patch.TwinModule, "render", careless)
-    entry = patched(image, assembler)
+    made = make_twins(source, load_probes(["gmem_bytes"]), selection=ALL, assembler=assembler, emit=emit)
+    half, vadd = sorted(made.kernels, key=lambda kernel: kernel.name)
+    assert vadd.reason is Reason.PROBED
+    if emit is Emit.SASS:
+        assert half.reason is Reason.PROBED
+        numerics = json.loads(half.files["manifest.json"])["numerics"]
+        assert (numerics["proof"], numerics["original"], numerics["twin"]) == ("pinned", {"HFMA2": 1}, {"HFMA2": 1})
+        assert b"fma.rn.f16x2 %h4" in half.files["probed.ptx"]
+    else:
+        # What assembles the text where it runs may fuse by other rules.
+        assert half.reason is Reason.NUMERICS
+        assert re.search(r"HFMA2 1 → 0", half.detail)
+        assert half.twin == ""
+
+
+def test_a_pinned_twin_is_held_against_its_machine_code(assembler, monkeypatch):
+    """Both texts are made wrong: the one that ptxas may fuse, and the one that says what is fused."""
+    render = patch.TwinModule.render
+
+    def careless(self, *arguments):
+        apart = r"mul.rn.f16x2 %h4, \1, \2;\nadd.rn.f16x2 %h4, %h4, %h2;"
+        text = render(self, *arguments).replace("mul.f16x2", "mul.rn.f16x2")
+        return re.sub(r"fma\.rn\.f16x2 %h4, ([^,]+), ([^,]+), %h2;", apart, text)
+
+    monkeypatch.setattr(patch.TwinModule, "render", careless)
+    entry = patched(fatbin(assembler, VADD.format(arch="sm_90")), assembler)
     assert reasons(entry) == {"vadd": Reason.PROBED, "half2_pair": Reason.NUMERICS}
     assert re.search(r"HFMA2 1 → 0", entry.kernels[1].detail)
     assert entry.kernels[1].twin == ""
