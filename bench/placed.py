@@ -69,7 +69,7 @@ class Bench:
     folder: Path
     end: float
     embedded: bool = False
-    jobs: int = 2
+    jobs: int = 3
     result: dict[str, Json] = field(default_factory=dict)
     diagnostics: list[str] = field(default_factory=list)
 
@@ -244,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
     parser.add_argument("--only", default="", help="names of cases, contexts, linked; with commas between")
     parser.add_argument("--device", choices=("gpu", "embedded"), default="gpu")
-    parser.add_argument("--jobs", type=int, default=2, help="runs at once")
+    parser.add_argument("--jobs", type=int, default=3, help="runs at once")
     parser.add_argument("--budget", type=float, default=90, help="seconds for everything")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)

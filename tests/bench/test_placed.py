@@ -232,7 +232,8 @@ def test_the_embedded_device(tmp_path: Path) -> None:
     """All of it, as on a GPU but for nvcc and what it links; then with one thing wrong at a time."""
     if shutil.which("clang-19") is None:
         pytest.skip("clang-19 is not installed")
-    command = [sys.executable, "-m", "bench.placed", "--device", "embedded", "--out", str(tmp_path), "--budget", "150"]
+    command = [sys.executable, "-m", "bench.placed", "--device", "embedded", "--jobs", "4", "--budget", "150", "--out",
+               str(tmp_path)]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + (tmp_path / "placed_diagnostics.txt").read_text()
     result = json.loads((tmp_path / "placed_embedded.json").read_text())
