@@ -38,6 +38,8 @@ class NumericsProof(Enum):
     """The text holds no product that could be fused with a sum, however often the assembler repeats its code."""
     PINNED = "pinned"
     """The twin's text says itself what is fused, as the original's does when it gives the same machine code."""
+    LINES = "lines"
+    """The same, but for products within divisions: sums that they may be fused with became the same instructions."""
 
 
 INSTRUCTION_SIZE = 16

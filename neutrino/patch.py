@@ -46,7 +46,7 @@ from neutrino.fatbin import (
 from neutrino.fatbin.ptxscan import ptx_entries, with_ptx_version
 from neutrino.numerics import FIRST_ARCHITECTURE, NumericsProof, compare, compare_kinds, count_arithmetic
 from neutrino.parts import Judged, join, split
-from neutrino.pinning import pin_twins
+from neutrino.pinning import Pinned, pin_twins
 from neutrino.probing.layout import Reason, align_up
 from neutrino.probing.model import Map, ProbeSet
 from neutrino.probing.selection import Selection
@@ -320,7 +320,10 @@ def _with_pinned(
         original = assembly.originals(names)
     except (AssemblyError, _CutError):
         return made
-    pins = pin_twins(refused, assembly.originals_text(names), original, assembly.assemble, assembly.arch)
+    pins = pin_twins(
+        refused, assembly.originals_text(names), original, assembly.assemble,
+        lambda twin: assembly.pinned((twin,)).text([twin.name]), assembly.arch,
+    )  # fmt: skip
     entries = {
         name: replace(entry, detail=f"{entry.detail}; {pins.refused[name]}") if name in pins.refused else entry
         for name, entry in made[0].items()
@@ -328,7 +331,7 @@ def _with_pinned(
     if not pins.twins:
         return entries, made[1]
     pinned = tuple(pins.twins.values())
-    again = _Attempt(pinned, assembly.pinned(pinned), probes, retargeting, NumericsProof.PINNED).run()
+    again = _Attempt(pinned, assembly.pinned(pinned), probes, retargeting, pins).run()
     return join([({name: entry for name, entry in entries.items() if name not in pins.twins}, made[1]), again])
 
 
@@ -481,7 +484,7 @@ class _OneModule:
     def twins(
         self, names: Collection[str], registers: Mapping[str, int] | None = None, *, stage: str = ""
     ) -> AssembledTwins:
-        text = self._twins.render(names, registers)
+        text = self.text(names, registers)
         if stage:
             self._dump.write(f"{stage}{self._mark}.ptx", text.encode("latin-1"))
         assembled = self.assemble(text)
@@ -489,6 +492,10 @@ class _OneModule:
             self._dump.write(f"{stage}{self._mark}.cubin", assembled.cubin)
             self._dump.write(f"{stage}{self._mark}.warnings.txt", "\n".join(assembled.warnings))
         return AssembledTwins(_emitted(self._rewritten, text, assembled.cubin, self._emit), assembled, self._emit)
+
+    def text(self, names: Collection[str], registers: Mapping[str, int] | None = None) -> str:
+        """What ``twins`` assembles."""
+        return self._twins.render(names, registers)
 
     def assemble(self, text: str, options: Sequence[str] = ()) -> Assembled:
         """Assemble a text as the module's, with further options. Raises as ``Assembler.assemble``."""
@@ -562,9 +569,9 @@ class _Attempt:
         assembly: Assembly,
         probes: ProbeSet,
         retargeting: Retargeting | None,
-        proof: NumericsProof = NumericsProof.NO_PAIR,
+        pins: Pinned | None = None,
     ) -> None:
-        self._proof_of_text = proof
+        self._pins = pins
         self._twins = twins
         self._assembly = assembly
         self._probes = probes
@@ -740,7 +747,11 @@ class _Attempt:
                 if deeper is not None:
                     return Reason.UNSUPPORTED, deeper
         difference = self._difference(twin, original, built)
-        if difference is not None and not twin.contractible:
+        seen = self._pins.codes.get(twin.name) if self._pins is not None else None
+        if seen is not None:
+            as_seen = count_arithmetic(seen, self._assembly.arch) == self._count(after)
+            difference = self._unlike(twin, original) if as_seen else difference or "not the code that was compared"
+        elif difference is not None and not twin.contractible:
             # Where nothing can be fused, code may be there more or less often, if the assembler is known to make of the
             # original's text what runs.
             difference = self._unlike(twin, original) or self._other_kinds(twin, original, built)
@@ -791,8 +802,8 @@ class _Attempt:
 
     def _proof(self, twin: TwinKernel, original: _Original, built: _Built) -> NumericsProof:
         """What shows that a twin that was judged good computes as its original."""
-        if self._proof_of_text is NumericsProof.PINNED:
-            return NumericsProof.PINNED
+        if self._pins is not None:
+            return NumericsProof.LINES if twin.name in self._pins.codes else NumericsProof.PINNED
         return NumericsProof.COUNTS if self._difference(twin, original, built) is None else NumericsProof.NO_PAIR
 
     def _count(self, kernel: CubinKernel) -> dict[str, int]:

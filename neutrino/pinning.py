@@ -10,32 +10,40 @@ text says, and the twin is that text with probes in it.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from neutrino.errors import PtxError
 from neutrino.fatbin import read_cubin
 from neutrino.fatbin.sass_lines import sass_lines
 from neutrino.numerics import FUSED, PRODUCTS, SUMS, arithmetic_at
 from neutrino.ptx.body import Body
-from neutrino.ptx.contraction import has_hidden_product, has_product, reaches_sum
+from neutrino.ptx.contraction import FLOAT_TYPES, has_hidden_product, has_product, sums_reached
 from neutrino.ptx.module import Module, parse
 from neutrino.ptx.pinning import Definitions, Operation, UnpinnableError, apart, candidates, operations, pinned
 from neutrino.ptx.twin import TwinKernel
 from neutrino.same_code import SameCode
 from neutrino.toolchain import Assembled, AssemblyError
 
+_FLOAT = re.compile(rf"\.{FLOAT_TYPES}(?![\w])")
 Assemble = Callable[[str, Sequence[str]], Assembled]
 """Assembles a text, with these options beside those that it is assembled with anyway; raises as ``Assembler``."""
+Render = Callable[[TwinKernel], str]
+"""A module of a twin."""
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """Twins with pinned text, and why others have none; both by the kernel's name."""
+    """Twins with pinned text, and why others have none; both by the kernel's name.
+
+    codes: of twins whose text leaves ptxas a choice, the machine code in which it chose as in the original.
+    """
 
     twins: Mapping[str, TwinKernel]
     refused: Mapping[str, str]
+    codes: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,9 @@ class _Text:
         return cls(module, bodies, {name: operations(body) for name, body in bodies.items()})
 
 
-def pin_twins(twins: Collection[TwinKernel], text: str, original: Assembled, assemble: Assemble, arch: str) -> Pinned:
+def pin_twins(
+    twins: Collection[TwinKernel], text: str, original: Assembled, assemble: Assemble, render: Render, arch: str
+) -> Pinned:
     """Pin what can be pinned of the twins of a module's kernels.
 
     text: the originals', which original was made of. arch: for which, as ``sm_90a``. Raises as ``Assembler.assemble``
@@ -70,14 +80,16 @@ def pin_twins(twins: Collection[TwinKernel], text: str, original: Assembled, ass
         return Pinned({}, refused)
     try:
         lines = assemble(_apart(found), ("-lineinfo",))
-        fused, mixed = _decisions(found, lines.cubin, arch)
+        seen = _Seen.read(found, lines.cubin, arch)
+        fused, mixed = _decisions(found, seen)
         prefix = _prefix(text, left)
         again = assemble(_pinned_text(found, fused, prefix), ())
     except (AssemblyError, UnpinnableError) as error:
         reason = error.reason if isinstance(error, AssemblyError) else str(error)
         return Pinned({}, refused | {twin.name: reason for twin in left})
     with_lines, with_pins = SameCode(original.cubin, lines.cubin), SameCode(original.cubin, again.cubin)
-    made = {}
+    made: dict[str, TwinKernel] = {}
+    codes: dict[str, bytes] = {}
     for twin in left:
         names = {twin.name, *twin.calls}
         lineless, other = with_lines.difference(twin.name), with_pins.difference(twin.name)
@@ -89,10 +101,13 @@ def pin_twins(twins: Collection[TwinKernel], text: str, original: Assembled, ass
             refused[twin.name] = f"{other} of the original are not those of its text with each fusion written down"
         else:
             try:
-                made[twin.name] = _pinned_twin(twin, found, fused, prefix)
-            except UnpinnableError as error:
-                refused[twin.name] = str(error)
-    return Pinned(made, refused)
+                explicit = _pinned_twin(twin, found, fused, prefix)
+                if explicit.contractible:
+                    codes[twin.name] = _seen_alike(explicit, found, seen, fused[twin.name], assemble, render, arch)
+                made[twin.name] = explicit
+            except (AssemblyError, UnpinnableError) as error:
+                refused[twin.name] = error.reason if isinstance(error, AssemblyError) else str(error)
+    return Pinned(made, refused, codes)
 
 
 def _obstacle(twin: TwinKernel) -> str | None:
@@ -104,12 +119,9 @@ def _obstacle(twin: TwinKernel) -> str | None:
         has_product(body.code, body.start, body.end) for body in twin.bodies[1:]
     ):
         return "it calls functions that multiply"
-    hidden = (
-        any(has_hidden_product(body.code, body.start, body.end) for body in twin.bodies)
-        if len(twin.bodies) > 1
-        else any(reaches_sum(body.code, body.start, body.end, hidden_alone=True) for body in twin.bodies)
-    )
-    return "the product within a division may be fused with a sum" if hidden else None
+    if len(twin.bodies) > 1 and any(has_hidden_product(body.code, body.start, body.end) for body in twin.bodies):
+        return "it calls functions, and the product within a division may be fused with a sum"
+    return None
 
 
 def _all(found: _Text) -> list[tuple[str, int, Operation]]:
@@ -128,42 +140,73 @@ def _apart(found: _Text) -> str:
     return apart(found.module.text, [operation for _, _, operation in _all(found)])
 
 
-def _decisions(
-    found: _Text, cubin: bytes, arch: str
-) -> tuple[dict[str, dict[int, int]], dict[str, list[str]]]:
+@dataclass(frozen=True)
+class _Seen:
+    """What arithmetic instructions became of the operations of a text, by function and number.
+
+    stray: by function, of an instruction that is from no line with floating-point arithmetic.
+    """
+
+    mnemonics: Mapping[tuple[str, int], frozenset[str]]
+    stray: Mapping[str, str]
+
+    @classmethod
+    def read(cls, found: _Text, cubin: bytes, arch: str) -> _Seen:
+        """cubin: of the text as ``_apart`` gives it, with line information."""
+        built = read_cubin(cubin, "code with line information")
+        codes = {name: kernel.code for name, kernel in built.kernels.items()} | dict(built.functions)
+        text = _apart(found).split("\n")
+        at_line: dict[int, set[str]] = {}
+        stray: dict[str, str] = {}
+        rows = sass_lines(cubin, "code with line information")
+        for name, code in codes.items():
+            own = rows.get(name, [])
+            starts = [offset for offset, _ in own]
+            for offset, mnemonic in arithmetic_at(code, arch).items():
+                at = bisect_right(starts, offset) - 1
+                line = own[at][1] if at >= 0 else 0
+                at_line.setdefault(line, set()).add(mnemonic)
+                if not 0 < line <= len(text) or not _FLOAT.search(text[line - 1]):
+                    stray[name] = f"{mnemonic} at {offset:#x} is from no line with arithmetic"
+        mnemonics = {}
+        line, position = 1, 0
+        for name, number, operation in _all(found):
+            line += found.module.text.count("\n", position, operation.start) + 1
+            last = line + found.module.text.count("\n", operation.start, operation.end)
+            mnemonics[name, number] = frozenset().union(*(at_line.get(at, ()) for at in range(line, last + 1)))
+            line, position = last + 1, operation.end
+        return cls(mnemonics, stray)
+
+
+def _decisions(found: _Text, seen: _Seen) -> tuple[dict[str, dict[int, int]], dict[str, list[str]]]:
     """By function, which sums are fused by which operand; and what is fused in some places only, in words."""
-    at_line = _mnemonics(cubin, arch)
-    places: dict[tuple[str, int], frozenset[str]] = {}
-    text = found.module.text
-    line, position = 1, 0
-    for name, number, operation in _all(found):
-        line += text.count("\n", position, operation.start) + 1
-        last = line + text.count("\n", operation.start, operation.end)
-        places[name, number] = frozenset().union(*(at_line.get(at, ()) for at in range(line, last + 1)))
-        line, position = last + 1, operation.end
     fused: dict[str, dict[int, int]] = {name: {} for name in found.operations}
     mixed: dict[str, list[str]] = {}
     for name, own in found.operations.items():
+        body = found.bodies[name]
         definitions: Definitions | None = None
+        reached = sums_reached(body.code, body.start, body.end, hidden_alone=True)
         for number, operation in enumerate(own):
-            seen = places[name, number]
-            if operation.is_product or not seen & FUSED:
+            became = seen.mnemonics[name, number]
+            if operation.is_product or not became & FUSED:
                 continue
-            shown = f"line {found.module.line(operation.start)}: {operation.kind}.{operation.type}"
-            if seen & SUMS:
+            shown = _shown(found, operation)
+            if became & SUMS:
                 mixed.setdefault(name, []).append(f"{shown} is fused in some of its copies only")
                 continue
-            definitions = definitions or Definitions(found.bodies[name], own)
+            definitions = definitions or Definitions(body, own)
             fitting = candidates(own, definitions, number)
             vanished = [
                 place
                 for place in fitting
                 if not any(
-                    places[name, writer] & PRODUCTS
+                    seen.mnemonics[name, writer] & PRODUCTS
                     for writer in definitions.writers(operation.operands[1 + place], operation.start)
                     if writer is not None
                 )
             ]
+            if not fitting and operation.start in reached:
+                continue  # with a product that has no operation of its own
             if not fitting:
                 mixed.setdefault(name, []).append(f"{shown} is fused with a product that it does not name")
             else:
@@ -171,18 +214,49 @@ def _decisions(
     return fused, mixed
 
 
-def _mnemonics(cubin: bytes, arch: str) -> dict[int, set[str]]:
-    """What arithmetic the instructions of each line became."""
-    built = read_cubin(cubin, "original with line information")
-    codes = {name: kernel.code for name, kernel in built.kernels.items()} | dict(built.functions)
-    found: dict[int, set[str]] = {}
-    for name, rows in sass_lines(cubin, "original with line information").items():
-        starts = [offset for offset, _ in rows]
-        for offset, mnemonic in arithmetic_at(codes.get(name, b""), arch).items():
-            at = bisect_right(starts, offset) - 1
-            if at >= 0:
-                found.setdefault(rows[at][1], set()).add(mnemonic)
-    return found
+def _shown(found: _Text, operation: Operation) -> str:
+    return f"line {found.module.line(operation.start)}: {operation.kind}.{operation.type}"
+
+
+def _seen_alike(
+    twin: TwinKernel, found: _Text, seen: _Seen, fused: Mapping[int, int],
+    assemble: Assemble, render: Render, arch: str,
+) -> bytes:
+    """The machine code of a pinned twin whose sums are fused with products within divisions where the original's are.
+
+    All that ptxas may still fuse is such a product with a sum that reads it. What it did says the sum's line, of all
+    machine instructions there, in all copies. Raises UnpinnableError where it is not the same in both.
+    """  # fmt: skip
+    again = _Text.read(render(twin))
+    plain, lines = assemble(again.module.text, ()), assemble(_apart(again), ("-lineinfo",))
+    changed = SameCode(plain.cubin, lines.cubin).difference(twin.twin_name)
+    if changed is not None:
+        raise UnpinnableError(f"line information changes {changed} of the twin")
+    seen_again = _Seen.read(again, lines.cubin, arch)
+    for side, name in ((seen, twin.name), (seen_again, twin.twin_name)):
+        if name in side.stray:
+            raise UnpinnableError(side.stray[name])
+    body = found.bodies[twin.name]
+    reached = sums_reached(body.code, body.start, body.end, hidden_alone=True)
+    left = [
+        (number, operation)
+        for number, operation in enumerate(found.operations[twin.name])
+        if not operation.is_product and number not in fused
+    ]
+    here = again.operations[twin.twin_name]
+    if [operation.words for _, operation in left] != [operation.words for operation in here]:
+        raise UnpinnableError("the twin holds other sums than the original")
+    for place, (number, operation) in enumerate(left):
+        if operation.start not in reached:
+            continue
+        before = seen.mnemonics[twin.name, number]
+        after = seen_again.mnemonics[twin.twin_name, place]
+        if before != after or len(before) > 1:
+            words = [" and ".join(sorted(names)) or "nothing" for names in (before, after)]
+            raise UnpinnableError(f"{_shown(found, operation)} is {words[0]} in the original, {words[1]} in the twin")
+        if before & FUSED and reached[operation.start] > 1:
+            raise UnpinnableError(f"{_shown(found, operation)} may be fused with either of two divisions")
+    return read_cubin(plain.cubin, "pinned twin").kernels[twin.twin_name].code
 
 
 def _prefix(text: str, twins: Collection[TwinKernel]) -> str:
