@@ -129,25 +129,26 @@ class State:
         """Stores of registers. base: the buffer's name, or a register that holds its address."""
         lines = []
         for kept in chosen:
-            where = f"[{base}+{self._offset(kept)}]"
-            if kept.type == "pred":
-                word = scratch.take("b32")
-                lines += [f"selp.u32 {word}, 1, 0, {kept.name};", f"st.local.u32 {where}, {word};"]
-            else:
-                lines.append(f"st.local.b{bits(kept.type)} {where}, {kept.name};")
+            kind, word = _moved(kept, scratch)
+            if word != kept.name:
+                lines.append(f"selp.u32 {word}, 1, 0, {kept.name};")
+            lines.append(f"st.local.{kind} [{base}+{self._offset(kept)}], {word};")
         return lines
 
     def load(self, base: str, chosen: Iterable[Kept], scratch: Scratch) -> list[str]:
         """Loads of registers."""
         lines = []
         for kept in chosen:
-            where = f"[{base}+{self._offset(kept)}]"
-            if kept.type == "pred":
-                word = scratch.take("b32")
-                lines += [f"ld.local.u32 {word}, {where};", f"setp.ne.u32 {kept.name}, {word}, 0;"]
-            else:
-                lines.append(f"ld.local.b{bits(kept.type)} {kept.name}, {where};")
+            kind, word = _moved(kept, scratch)
+            lines.append(f"ld.local.{kind} {word}, [{base}+{self._offset(kept)}];")
+            if word != kept.name:
+                lines.append(f"setp.ne.u32 {kept.name}, {word}, 0;")
         return lines
+
+
+def _moved(kept: Kept, scratch: Scratch) -> tuple[str, str]:
+    """As what a register goes to memory and comes back: the type, and what holds it, for predicates a word."""
+    return ("u32", scratch.take("b32")) if kept.type == "pred" else (f"b{bits(kept.type)}", kept.name)
 
 
 def _bytes(kept: Kept) -> int:
