@@ -8,7 +8,7 @@ from typing import Any
 
 from neutrino.probing.document import Document, KeyPath, shown, shown_key
 from neutrino.probing.layout import MAX_MAPS, MAX_RECORD, lay_out_fields
-from neutrino.probing.model import DYNAMIC_CAP, Field, Level, Map, MapKind, ScalarType
+from neutrino.probing.model import DYNAMIC_CAP, SUM_TYPES, Field, Level, Map, MapKind, ScalarType
 
 MAX_MAP_NAME = 63
 """Characters of a map's name: ``result/<id>.bin`` has 64 bytes for it, the last one NUL."""
@@ -16,8 +16,6 @@ MAX_CAP = 1 << 20
 """Records a slot. Far above what the pool of any GPU holds; keeps 32-bit indices from wrapping around."""
 MAP_COUNT = (f"map {MAX_MAPS + 1} of the run", f"a run has room for {MAX_MAPS}: save several values in one record")
 """What is wrong with one map too many, and what to do."""
-SUM_TYPES = frozenset({ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64})
-"""Types of fields that are added up."""
 
 MAP_KEYS = ("type", "level", "size", "cap", "data")
 """What stands in ``[map.NAME]``."""

@@ -64,6 +64,10 @@ class ScalarType(enum.Enum):
         return int(self.value[1:]) // 8
 
 
+SUM_TYPES = frozenset({ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64})
+"""Types of fields that are added up."""
+
+
 @dataclass(frozen=True)
 class Span:
     """A place in the probe file, counted from 1."""

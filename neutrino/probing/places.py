@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 _BLANK = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 _SPACE = re.compile(r"[ \t]*")
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+"""A key without quotes."""
 _SCALAR = re.compile(r"[^,\]}#\n]+")
 _PLAIN = re.compile(r"[^\\\"']+")
 _CONTINUATION = re.compile(r"\\[ \t]*\n[ \t\n]*")
@@ -85,7 +86,7 @@ class _Scanner:
         if self.source[self.position] in "\"'":
             return self._string()[0]
         start = self.position
-        return self.source[start : self._skip(_BARE_KEY)]
+        return self.source[start : self._skip(BARE_KEY)]
 
     def _pair(self, table: tuple[str, ...]) -> None:
         key = self.position

@@ -10,11 +10,11 @@ from pathlib import PurePath
 from neutrino.errors import ProbeError
 from neutrino.probing.document import Document
 from neutrino.probing.model import DYNAMIC_CAP, Instruction, Lanes, Map, MapKind, Probe, ProbeSet, Register, Snippet
+from neutrino.probing.places import BARE_KEY
 from neutrino.probing.registers import REGISTER_WORD
 from neutrino.probing.statements import bits_of
 from neutrino.probing.toml import TOP_KEYS, read_document
 
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _ESCAPED = re.compile(r'[\x00-\x1f\x7f"\\]')
 _ESCAPED_LINES = re.compile(r'[\x00-\x08\x0b-\x1f\x7f\\]|"(?="")')
 _ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
@@ -153,7 +153,7 @@ def _initial(register: Register) -> str:
 
 
 def _key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else _text(name)
+    return name if BARE_KEY.fullmatch(name) else _text(name)
 
 
 def _text(text: str) -> str:

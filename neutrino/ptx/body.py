@@ -18,7 +18,8 @@ _DECLARED = re.compile(
 _GIVEN_REGISTER = re.compile(r"\.reg\s+\.(?P<type>\w+)\s+(?P<name>[A-Za-z_$%][\w$]*)", re.ASCII)
 _TYPE_WORDS = re.compile(r"(?:\s*\.(?:align\s+\d+|[a-z]\w*))*\s*", re.ASCII)
 _LAST_WORD = re.compile(r"\.([a-z]\w*)\s*\Z", re.ASCII)
-_CALL = re.compile(r"(?<=[;{}:\s])call\b(?:\.\w+)*", re.ASCII)
+CALL = re.compile(r"(?<=[;{}:\s])call\b(?:\.\w+)*", re.ASCII)
+"""A call, from its opcode on."""
 _TO_CALL = re.compile(r"\s*(?:\.param\b[^;{}]*|st\.param\b[^;{}]*)\s*\Z", re.ASCII)
 _AROUND_CALL = re.compile(
     r"\s*(?:\.(?:param|reg)\b|(?:st|ld)\.param\b|[\w$%]+\s*:\s*\.call(?:prototype|targets)\b|\Z)", re.ASCII
@@ -128,7 +129,7 @@ class Body:
         if not self.has_calls:
             return []
         found = []
-        for call in _CALL.finditer(self.code, self.start, self.end):
+        for call in CALL.finditer(self.code, self.start, self.end):
             opening, closing = self.enclosing(call.start())
             end = self.code.find(";", call.end()) + 1
             if opening != self.start and self.is_plain_call((opening, closing + 1)):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from neutrino.probing.model import Pattern, Probe, SourceLines, Subject
 from neutrino.ptx import opcodes
-from neutrino.ptx.body import Body
+from neutrino.ptx.body import CALL, Body
 from neutrino.ptx.locations import Locations, SourcePlace
 from neutrino.ptx.module import Function, Module
 
@@ -25,7 +25,6 @@ _GUARD = r"(?P<guard>@\s*!?\s*[A-Za-z_$%][\w$]*\s+)?"
 _OPERANDS = r"(?=\s*[;\[{(%]|\s+[^\s,}:])"
 _MOST_WORDS = 8
 """Up to this many first parts of opcodes a search for them is quicker than one for every instruction."""
-_CALL = re.compile(r"(?<=[;{}:\s])call\b", re.ASCII)
 _GLOB = frozenset("*?[")
 _ENDS = frozenset({"ret", "exit"})
 
@@ -383,6 +382,6 @@ class _Calls:
         if sequence is None:
             return at
         if sequence not in self._known:
-            call = _CALL.search(self._code, *sequence)
+            call = CALL.search(self._code, *sequence)
             self._known[sequence] = call.start() if call else at
         return self._known[sequence]

@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 from neutrino.probing.layout import Reason
-from neutrino.probing.model import Map, MapKind, ScalarType
+from neutrino.probing.model import SUM_TYPES, Map, MapKind
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.body import Body
 from neutrino.ptx.emission import UnsupportedError
 from neutrino.ptx.linkage import Linkage
 from neutrino.ptx.module import Kind, Module
 
-_SUMMED = frozenset({ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64})
 _SPECIAL = re.compile(
     rf"(?:{'|'.join(sorted({re.escape(name.partition('.')[0]) for name in SPECIAL_REGISTERS}))})(?![\w$])", re.ASCII
 )
@@ -41,7 +40,7 @@ def module_obstacle(linkage: Linkage, maps: Sequence[Map]) -> str | None:
             source = module.source(statement).strip().split("\n")[0]
             return f"line {line}: {source!r} at module level is not supported"
     for entry in maps:
-        refused = [field.type.value for field in entry.fields if field.type not in _SUMMED]
+        refused = [field.type.value for field in entry.fields if field.type not in SUM_TYPES]
         if entry.kind is MapKind.SUM and refused:
             return f"map {entry.name}: sums over {refused[0]} are not supported"
     return None
