@@ -3,24 +3,9 @@
 //   {"kernels": {name: {"ms": [N times], "output": FNV-1a of what it wrote}}}
 //
 // Each kernel runs twice before it is timed; ms is between two events around one launch.
-#include <cuda_runtime.h>
+#include "harness.cuh"
 
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <functional>
-#include <string>
-#include <vector>
-
-#define CUDA(call)                                                                                       \
-    do {                                                                                                 \
-        cudaError_t status_ = (call);                                                                    \
-        if (status_ != cudaSuccess) {                                                                    \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(status_));  \
-            exit(3);                                                                                     \
-        }                                                                                                \
-    } while (0)
 
 // Memory alone.
 extern "C" __global__ void vecadd(const float4 *a, const float4 *b, float4 *c, int n) {
@@ -118,10 +103,11 @@ extern "C" __global__ void tensor(float *out, int rounds) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = d[0] + d[1] + d[2] + d[3];
 }
 
-static uint64_t digest(const void *data, size_t size) {
+// Of hundreds of megabytes a kernel, each time: SHA-256 would take longer than the kernels.
+static uint64_t digest(const std::vector<uint8_t> &bytes) {
     uint64_t hash = 14695981039346656037ull;
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ static_cast<const uint8_t *>(data)[i]) * 1099511628211ull;
+    for (uint8_t byte : bytes)
+        hash = (hash ^ byte) * 1099511628211ull;
     return hash;
 }
 
@@ -143,12 +129,10 @@ int main(int argc, char **argv) {
         state = state * 1664525 + 1013904223;
         value = float(state >> 8) / (1 << 24) - 0.5f;
     }
-    float *a, *b, *c;
-    CUDA(cudaMalloc(&a, 4ull * n));
-    CUDA(cudaMalloc(&b, 4ull * n));
-    CUDA(cudaMalloc(&c, 4ull * n));
-    CUDA(cudaMemcpy(a, host.data(), 4ull * n, cudaMemcpyHostToDevice));
-    CUDA(cudaMemcpy(b, host.data(), 4ull * n, cudaMemcpyHostToDevice));
+    bench::Buffer<float> first(n), second(n), result(n);
+    first.set(host);
+    second.set(host);
+    float *a = first, *b = second, *c = result;
     unsigned *words = reinterpret_cast<unsigned *>(c), *random = reinterpret_cast<unsigned *>(a);
     struct Timed {
         const char *name;
@@ -169,7 +153,7 @@ int main(int argc, char **argv) {
     fprintf(file, "{\"kernels\": {");
     for (const Timed &kernel : kernels) {
         fprintf(file, "%s\"%s\": {\"ms\": [", &kernel == &kernels[0] ? "" : ", ", kernel.name);
-        CUDA(cudaMemset(c, 0, 4ull * n));
+        result.clear();
         for (int round = -2; round < rounds; round++) {
             CUDA(cudaEventRecord(begin));
             kernel.launch();
@@ -181,9 +165,9 @@ int main(int argc, char **argv) {
                 fprintf(file, "%s%.5f", round ? ", " : "", ms);
         }
         CUDA(cudaGetLastError());
-        std::vector<uint8_t> result(kernel.written);
-        CUDA(cudaMemcpy(result.data(), c, kernel.written, cudaMemcpyDeviceToHost));
-        fprintf(file, "], \"output\": \"%016llx\"}", (unsigned long long)digest(result.data(), result.size()));
+        std::vector<uint8_t> written(kernel.written);
+        CUDA(cudaMemcpy(written.data(), c, kernel.written, cudaMemcpyDeviceToHost));
+        fprintf(file, "], \"output\": \"%016llx\"}", (unsigned long long)digest(written));
     }
     fprintf(file, "}}\n");
     return fclose(file) ? 2 : 0;
