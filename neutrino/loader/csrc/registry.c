@@ -44,6 +44,12 @@ struct kernel_row {
 	struct kernel_row *next;
 };
 
+/* One image of an entry, loaded beside a module or a library: with the first kernel obtained whose twin lies in it. */
+struct part {
+	int state;   /* enum resolve_state */
+	void *twins; /* CUmodule or CUlibrary of ours, once resolved; NULL: would not load */
+};
+
 /* A module or a library of the program. */
 struct nt_owner {
 	struct nt_handle handle;
@@ -51,8 +57,8 @@ struct nt_owner {
 	struct image *image;
 	CUcontext context;	/* that a module belongs to */
 	struct nt_owner *alias; /* a module made of this library */
-	int twins_state;	/* enum resolve_state */
-	void **twins;		/* by image of the entry: CUmodule or CUlibrary of ours; NULL: would not load */
+	struct part *parts;	/* by image of the entry; NULL while no kernel with a twin was obtained */
+	int load_noted;		/* that a part would not load: said once */
 	int users; /* threads that prepare contexts for its functions: it is not unloaded under them */
 	struct nt_function *functions;
 	struct nt_owner *next;
@@ -431,42 +437,54 @@ static struct kernel_row *kernel_of(struct image *image, const char *name)
 	return row;
 }
 
-/* Load the twins' images beside the original, once for each module or library. */
-static void load_twins(struct nt_owner *owner)
+/* The owner's parts, none of them loaded when they are asked for first; NULL without memory. */
+static struct part *parts_of(struct nt_owner *owner)
+{
+	struct part *parts = __atomic_load_n(&owner->parts, __ATOMIC_ACQUIRE);
+
+	if (parts)
+		return parts;
+	struct part *fresh = calloc(owner->image->entry.header->images, sizeof(*fresh));
+	if (!fresh || __atomic_compare_exchange_n(&owner->parts, &parts, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return fresh;
+	free(fresh);
+	return parts;
+}
+
+/* Load a part beside the original, once; other threads that need it wait for the one that is at it. */
+static void load_part(struct nt_owner *owner, struct part *part, uint32_t number)
 {
 	const struct image *image = owner->image;
+	const void *data = image->entry.data + image->entry.images[number].offset;
 	int unresolved = UNRESOLVED;
+	void *twins = NULL;
 
-	if (!__atomic_compare_exchange_n(&owner->twins_state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
+	if (!__atomic_compare_exchange_n(&part->state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
-		while (__atomic_load_n(&owner->twins_state, __ATOMIC_ACQUIRE) == RESOLVING)
+		while (__atomic_load_n(&part->state, __ATOMIC_ACQUIRE) == RESOLVING)
 			nt_sleep_us(200);
 		return;
 	}
-	uint32_t count = image->entry.header->images;
-	void **loaded = calloc(count ? count : 1, sizeof(*loaded));
-	CUresult status = CUDA_SUCCESS;
-	for (uint32_t i = 0; loaded && i < count; i++) {
-		const void *data = image->entry.data + image->entry.images[i].offset;
-		CUresult result = owner->is_library
-					  ? nt_driver.cuLibraryLoadData(&loaded[i], data, NULL, NULL, 0, NULL, NULL, 0)
-					  : nt_driver.cuModuleLoadData(&loaded[i], data);
-		if (result != CUDA_SUCCESS)
-			loaded[i] = NULL;
-		if (result != CUDA_SUCCESS && status == CUDA_SUCCESS && nt_entry_has_twins(&image->entry, i))
-			status = result;
-	}
-	if (status != CUDA_SUCCESS)
-		nt_trace_note("the driver would not load the twins of image %u: error %d", image->id, status);
-	owner->twins = loaded;
-	__atomic_store_n(&owner->twins_state, RESOLVED, __ATOMIC_RELEASE);
+	CUresult result = owner->is_library ? nt_driver.cuLibraryLoadData(&twins, data, NULL, NULL, 0, NULL, NULL, 0)
+					    : nt_driver.cuModuleLoadData(&twins, data);
+	if (result == CUDA_SUCCESS)
+		part->twins = twins;
+	else if (nt_entry_has_twins(&image->entry, number) &&
+		 !__atomic_exchange_n(&owner->load_noted, 1, __ATOMIC_ACQ_REL))
+		nt_trace_note("the driver would not load twins of image %u: error %d", image->id, result);
+	__atomic_store_n(&part->state, RESOLVED, __ATOMIC_RELEASE);
 }
 
-static void *twin_function(const struct nt_owner *owner, uint32_t image, const char *name)
+/* The twin of that name, in that image of the entry, or NULL. */
+static void *twin_function(struct nt_owner *owner, uint32_t number, const char *name)
 {
-	void *twins = owner->twins ? owner->twins[image] : NULL;
+	struct part *parts = parts_of(owner);
 	void *handle = NULL;
 
+	if (!parts)
+		return NULL;
+	load_part(owner, &parts[number], number);
+	void *twins = parts[number].twins;
 	if (!twins)
 		return NULL;
 	CUresult result = owner->is_library ? nt_driver.cuLibraryGetKernel(&handle, twins, name)
@@ -541,24 +559,15 @@ static CUfunction load_now(const struct nt_owner *owner, void *twin)
 	return function;
 }
 
-/* Give a function its twin, or the reason why it has none. */
-static void pair(struct nt_function *function)
+/* Load the function's twin for the current context, NULL without one. False: the original has to run. */
+static bool load_twin(struct nt_function *function, CUcontext context)
 {
 	struct nt_owner *owner = library_behind(function->owner);
-	const struct kernel_row *row = (const struct kernel_row *)function->kernel;
-	const struct nt_entry *entry = &owner->image->entry;
-	CUcontext context = NULL;
+	const struct neutrino_twin_kernel *row = ((const struct kernel_row *)function->kernel)->twin;
+	const char *name = nt_entry_string(&owner->image->entry, row->twin_offset);
+	void *twin = twin_function(owner, row->image, name);
+	void *capped = row->capped ? twin_function(owner, row->capped, name) : NULL;
 
-	function->reason = function->kernel->reason;
-	if (function->reason != NEUTRINO_REASON_PROBED)
-		return;
-	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
-	load_twins(owner);
-	const char *name = nt_entry_string(entry, row->twin->twin_offset);
-	void *twin = twin_function(owner, row->twin->image, name);
-	void *capped = row->twin->capped ? twin_function(owner, row->twin->capped, name) : NULL;
-	nt_driver.cuCtxGetCurrent(&context);
 	if (context) {
 		CUfunction in_context = load_now(owner, twin), capped_in_context = load_now(owner, capped);
 		if (!function->is_kernel) {
@@ -566,16 +575,36 @@ static void pair(struct nt_function *function)
 			capped = capped_in_context;
 		}
 	}
-	bool addressed = twin && (!context || add_addresses(function, owner, context));
-	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
-	if (!twin || !addressed) {
-		function->reason = NEUTRINO_REASON_LOAD;
-		return;
-	}
+	if (!twin || (context && !add_addresses(function, owner, context)))
+		return false;
 	function->capped = capped;
 	function->twin = twin;
 	__atomic_store_n(&has_twins, 1, __ATOMIC_RELEASE);
 	nt_pool_prepare(context);
+	return true;
+}
+
+/*
+ * Give a function its twin, or the reason why it has none. Whichever context is current as the program asks for it, a
+ * module's function and its twin belong to the module's.
+ */
+static void pair(struct nt_function *function)
+{
+	CUcontext current = NULL, own = function->context, popped;
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	function->reason = function->kernel->reason;
+	if (function->reason != NEUTRINO_REASON_PROBED)
+		return;
+	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	nt_driver.cuCtxGetCurrent(&current);
+	bool pushed = own && own != current && nt_driver.cuCtxPushCurrent_v2(own) == CUDA_SUCCESS;
+	bool is_own = !own || own == current || pushed;
+	if (!is_own || !load_twin(function, pushed ? own : current))
+		function->reason = NEUTRINO_REASON_LOAD;
+	if (pushed)
+		nt_driver.cuCtxPopCurrent_v2(&popped);
+	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
 static void add_function(struct nt_owner *owner, void *handle, struct kernel_row *row, bool is_kernel)
@@ -588,7 +617,9 @@ static void add_function(struct nt_owner *owner, void *handle, struct kernel_row
 	function->owner = owner;
 	function->kernel = &row->kernel;
 	function->is_kernel = is_kernel;
-	if (!is_kernel)
+	if (!is_kernel && owner->context)
+		function->context = owner->context;
+	else if (!is_kernel)
 		nt_driver.cuCtxGetCurrent(&function->context);
 	pair(function);
 	pthread_mutex_lock(&mutex);
@@ -718,17 +749,20 @@ static bool wait_for_users(const struct nt_owner *owner)
 	return true;
 }
 
-static void unload_twins(const struct nt_owner *owner)
+static void unload_twins(struct nt_owner *owner)
 {
-	if (!owner->twins || !wait_for_users(owner))
+	struct part *parts = __atomic_load_n(&owner->parts, __ATOMIC_ACQUIRE);
+
+	if (!parts || !wait_for_users(owner))
 		return;
 	for (uint32_t i = 0; i < owner->image->entry.header->images; i++) {
-		if (!owner->twins[i])
+		/* One that another thread is at, against the program's own unload, stays. */
+		if (__atomic_load_n(&parts[i].state, __ATOMIC_ACQUIRE) != RESOLVED || !parts[i].twins)
 			continue;
 		if (owner->is_library)
-			nt_driver.cuLibraryUnload(owner->twins[i]);
+			nt_driver.cuLibraryUnload(parts[i].twins);
 		else
-			nt_driver.cuModuleUnload(owner->twins[i]);
+			nt_driver.cuModuleUnload(parts[i].twins);
 	}
 }
 
