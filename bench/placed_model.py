@@ -99,7 +99,7 @@ def cases(*, embedded: bool) -> tuple[Case, ...]:
 
 
 CONTEXTS = Case("contexts", "placed_counts", tuple(Launch("calls", seed, LARGE, 0) for seed in range(31, 37)))
-"""Its launches go to two contexts by turns: of two devices where there are two, else of one. Without shared memory:
+"""Its launches go to two contexts by pairs: of two devices where there are two, else of one. Without shared memory:
 they take the twin under a register cap."""
 CHILD = Case("child", "placed_counts", (Launch("calls", 41, LARGE), Launch("calls", 42, LARGE)))
 """What a process does that the program forks, and that executes the program anew."""
@@ -116,9 +116,16 @@ def lines() -> dict[str, int]:
 
 def inputs(launch: Launch) -> tuple[Words, Words]:
     """The table and x."""
-    random = np.random.default_rng(launch.seed)
-    table = random.integers(0, 1 << 32, TABLE, np.uint32)
-    return table, random.integers(0, 1 << 32, launch.shape.grid * launch.shape.block, np.uint32)
+    words = _random(launch.seed, TABLE + launch.shape.grid * launch.shape.block)
+    return words[:TABLE], words[TABLE:]
+
+
+def _random(seed: int, count: int) -> Words:
+    # splitmix64, the same on every machine, which NumPy's own generators do not promise.
+    z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed << 32)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z = (z ^ z >> np.uint64(shift)) * np.uint64(factor)
+    return ((z ^ z >> np.uint64(31)) >> np.uint64(32)).astype(np.uint32)
 
 
 @dataclass

@@ -3,8 +3,8 @@
     python placed.py --image FILE --out FILE.json --case NAME [--case NAME …] [--contexts] [--child FILE.json]
 
 The report holds, launch by launch, the kernel, seed, geometry, context, the addresses of its arrays and the digest of
-what came out. With --contexts the launches go to two contexts by turns, of two devices where there are two: half by
-modules of each context, half by one library. With --child the program forks and executes itself anew.
+what came out. With --contexts the launches go to two contexts by pairs, of two devices where there are two: the first
+pair by modules of each context, the others by one library. With --child the program forks and executes itself anew.
 """
 
 from __future__ import annotations
@@ -45,29 +45,37 @@ class Driver:
         return value.value
 
 
-def _launch(driver: Driver, function: int, launch: Launch, context: int) -> dict[str, Any]:
-    table, x = inputs(launch)
-    sizes = table.nbytes, x.nbytes, x.nbytes
-    addresses = [driver.number("cuMemAlloc_v2", ctypes.c_size_t(size)) for size in sizes]
-    for address, array in zip(addresses, (table, x), strict=False):
-        driver("cuMemcpyHtoD_v2", ctypes.c_uint64(address), ctypes.c_void_p(array.ctypes.data),
-               ctypes.c_size_t(array.nbytes))  # fmt: skip
-    driver("cuMemsetD8_v2", ctypes.c_uint64(addresses[2]), ctypes.c_ubyte(0xFF), ctypes.c_size_t(x.nbytes))
-    values = [*(ctypes.c_uint64(address) for address in addresses), ctypes.c_uint32(launch.shape.threads)]
-    pointers = (ctypes.c_void_p * 4)(*(ctypes.addressof(value) for value in values))
-    shape = launch.shape
-    driver("cuLaunchKernel", ctypes.c_void_p(function), shape.grid, 1, 1, shape.block, 1, 1, launch.shared, None,
-           pointers, None)  # fmt: skip
-    driver("cuCtxSynchronize")
-    out = np.empty_like(x)
-    driver("cuMemcpyDtoH_v2", ctypes.c_void_p(out.ctypes.data), ctypes.c_uint64(addresses[2]),
-           ctypes.c_size_t(out.nbytes))  # fmt: skip
-    for address in addresses:
-        driver("cuMemFree_v2", ctypes.c_uint64(address))
-    return {
-        "kernel": launch.kernel, "seed": launch.seed, "context": context, "table": addresses[0],
-        "sha256": hashlib.sha256(out.tobytes()).hexdigest(),
-    }  # fmt: skip
+class Started:
+    """A launch that was submitted in the current context."""
+
+    def __init__(self, driver: Driver, function: int, launch: Launch, context: int) -> None:
+        table, self._x = inputs(launch)
+        self._driver, self._launch, self._context = driver, launch, context
+        sizes = table.nbytes, self._x.nbytes, self._x.nbytes
+        self._addresses = [driver.number("cuMemAlloc_v2", ctypes.c_size_t(size)) for size in sizes]
+        for address, array in zip(self._addresses, (table, self._x), strict=False):
+            driver("cuMemcpyHtoD_v2", ctypes.c_uint64(address), ctypes.c_void_p(array.ctypes.data),
+                   ctypes.c_size_t(array.nbytes))  # fmt: skip
+        out, size = ctypes.c_uint64(self._addresses[2]), ctypes.c_size_t(self._x.nbytes)
+        driver("cuMemsetD8_v2", out, ctypes.c_ubyte(0xFF), size)
+        shape = launch.shape
+        values = [*(ctypes.c_uint64(address) for address in self._addresses), ctypes.c_uint32(shape.threads)]
+        pointers = (ctypes.c_void_p * 4)(*(ctypes.addressof(value) for value in values))
+        driver("cuLaunchKernel", ctypes.c_void_p(function), shape.grid, 1, 1, shape.block, 1, 1, launch.shared, None,
+               pointers, None)  # fmt: skip
+
+    def finish(self) -> dict[str, Any]:
+        """Its row of the report, when it has ended, in the context where it was submitted."""
+        driver, out = self._driver, np.empty_like(self._x)
+        driver("cuCtxSynchronize")
+        driver("cuMemcpyDtoH_v2", ctypes.c_void_p(out.ctypes.data), ctypes.c_uint64(self._addresses[2]),
+               ctypes.c_size_t(out.nbytes))  # fmt: skip
+        for address in self._addresses:
+            driver("cuMemFree_v2", ctypes.c_uint64(address))
+        return {
+            "kernel": self._launch.kernel, "seed": self._launch.seed, "context": self._context,
+            "table": self._addresses[0], "sha256": hashlib.sha256(out.tobytes()).hexdigest(),
+        }  # fmt: skip
 
 
 def _one_context(driver: Driver, image: bytes, cases: list[str]) -> list[dict[str, Any]]:
@@ -78,7 +86,7 @@ def _one_context(driver: Driver, image: bytes, cases: list[str]) -> list[dict[st
     for case in (*CASES, CHILD):
         for launch in case.launches if case.name in cases else ():
             function = driver.number("cuModuleGetFunction", ctypes.c_void_p(module), launch.kernel.encode())
-            rows.append(_launch(driver, function, launch, 0))
+            rows.append(Started(driver, function, launch, 0).finish())
             if case.name == "growing":
                 time.sleep(PAUSE)
     return rows
@@ -96,10 +104,15 @@ def _two_contexts(driver: Driver, image: bytes, devices: int) -> list[dict[str, 
         module = driver.number("cuModuleLoadData", ctypes.c_char_p(image))
         functions.append(driver.number("cuModuleGetFunction", ctypes.c_void_p(module), b"calls"))
     rows = []
-    for place, launch in enumerate(CONTEXTS.launches):
-        which = place % 2
-        driver("cuCtxSetCurrent", ctypes.c_void_p(contexts[which]))
-        rows.append(_launch(driver, functions[which] if place < 3 else kernel, launch, which))
+    launches = iter(CONTEXTS.launches)
+    for turn, pair in enumerate(zip(launches, launches, strict=True)):
+        started = []
+        for which, launch in enumerate(pair):
+            driver("cuCtxSetCurrent", ctypes.c_void_p(contexts[which]))
+            started.append(Started(driver, functions[which] if turn == 0 else kernel, launch, which))
+        for which, submitted in enumerate(started):
+            driver("cuCtxSetCurrent", ctypes.c_void_p(contexts[which]))
+            rows.append(submitted.finish())
     return rows
 
 
