@@ -88,6 +88,8 @@ static const struct scenario {
 	{"fork-and-call", fork_and_call, false},
 	{"fork-amid", fork_amid, false},
 	{"kill", kill_self, true},
+	{"parts", parts, false},
+	{"parts-at-once", parts_at_once, false},
 	{"threads", threads, false},
 	{"churn", churn, false},
 	{"contexts-and-libraries", contexts_and_libraries, false},

@@ -32,6 +32,8 @@ void shared_memory(void);
 void forms(void);
 void reload(void);
 void names(void);
+void parts(void);
+void parts_at_once(void);
 void short_streams(void);
 void many_streams(void);
 void full_streams(void);

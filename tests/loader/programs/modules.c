@@ -72,6 +72,70 @@ void churn(void)
 	run_threads(4, load_launch_unload);
 }
 
+/* Three kernels of many, one of them asked for again, another while a context is current that the module is not in. */
+void parts(void)
+{
+	CUcontext other;
+	CUdeviceptr tally;
+	size_t size;
+	CUfunction looping = obtain(module, "loop_p2");
+
+	obtain(module, "loop_p2");
+	CHECK(cu.CtxCreate_v2(&other, 0, 0));
+	CUfunction nothing = obtain(module, "count_p0");
+	CHECK(cu.CtxSetCurrent(context));
+	for (int i = 0; i < 5; i++) {
+		CHECK(launch_at(looping, counter, 1, 32, stream));
+		CHECK(cu.LaunchKernel(nothing, 1, 1, 1, 64, 1, 1, 0, stream, NULL, NULL));
+		CHECK(count(function, 2, 32, stream));
+	}
+	CHECK(cu.StreamSynchronize(stream));
+	CHECK(cu.CtxDestroy_v2(other));
+	CHECK(cu.ModuleGetGlobal_v2(&tally, &size, module, "tally"));
+	printf("%llu\n", (unsigned long long)value_at(tally));
+	CHECK(cu.ModuleUnload(module));
+}
+
+static pthread_barrier_t together;
+static CUlibrary shared_library;
+
+/* Two threads ask for each of two kernels, all four at once. */
+static void *obtain_and_launch(void *number)
+{
+	bool is_first = (intptr_t)number % 2;
+
+	CHECK(cu.CtxSetCurrent(context));
+	CUstream own = make_stream(0);
+	for (int i = 0; i < 20; i++) {
+		pthread_barrier_wait(&together);
+		if (!number) {
+			module = load();
+			shared_library = load_library();
+		}
+		pthread_barrier_wait(&together);
+		const char *name = is_first ? "count_p2" : "loop_p2";
+		CUfunction obtained = obtain(module, name);
+		CUkernel kernel = obtain_kernel(shared_library, name);
+		CHECK(count(obtained, 1, 32, own));
+		CHECK(count(kernel, 1, 32, own));
+		CHECK(cu.StreamSynchronize(own));
+		pthread_barrier_wait(&together);
+		if (!number) {
+			CHECK(cu.ModuleUnload(module));
+			CHECK(cu.LibraryUnload(shared_library));
+		}
+	}
+	return NULL;
+}
+
+void parts_at_once(void)
+{
+	CHECK(cu.ModuleUnload(module));
+	pthread_barrier_init(&together, NULL, 4);
+	run_threads(4, obtain_and_launch);
+	pthread_barrier_destroy(&together);
+}
+
 #define KEPT 8
 
 static CUlibrary library_with_kernels(void)
