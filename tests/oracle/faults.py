@@ -18,15 +18,17 @@ from neutrino.ptx import (
     additions,
     body_rewriter,
     emission,
+    end_sums,
     function_rewriter,
     functions,
     kernel_rewriter,
     matching,
     operands,
+    passes,
     products,
     rewriting,
-    run_writer,
     site_writer,
+    tallies,
 )
 from neutrino.ptx.instruction import Instruction
 from neutrino.ptx.twin import TwinKernel
@@ -188,13 +190,32 @@ def _over_predicates(patch: pytest.MonkeyPatch) -> None:
 
 @_patched("a run of additions is under the other predicate", (BRANCHES, COUNTS))
 def _other_predicate(patch: pytest.MonkeyPatch) -> None:
-    original = run_writer.RunWriter._code
+    original = emission.Emission.add_row
 
-    def run_code(self: Any, run: Any) -> Any:
-        guard = run.guard and (run.guard.replace("!", "") if "!" in run.guard else run.guard.replace("@", "@!"))
-        return original(self, dataclasses.replace(run, guard=guard))
+    def add_row(self: Any, number: int, guard: Any) -> Any:
+        return original(self, number, guard and dataclasses.replace(guard, negated=not guard.negated))
 
-    patch.setattr(run_writer.RunWriter, "_code", run_code)
+    patch.setattr(emission.Emission, "add_row", add_row)
+
+
+@_patched("every thread is thought to come by wherever it comes by once at most", (BRANCHES, COUNTS))
+def _always(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(passes.Passes, "always", lambda self, position: self.once(position))
+
+
+@_patched("a packed number has room for one thread's", (MEMORY, GMEM_BYTES))
+def _no_room(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(tallies._Small, "width", property(lambda self: self.most.bit_length()))
+
+
+@_patched("a packed number is taken from beside its place", (MEMORY, GMEM_BYTES))
+def _beside(patch: pytest.MonkeyPatch) -> None:
+    original = end_sums._number
+
+    def number(part: Any, *others: Any) -> Any:
+        return original(dataclasses.replace(part, shift=part.shift + (part.most is not None)), *others)
+
+    patch.setattr(end_sums, "_number", number)
 
 
 @_patched("before and after swapped", (MEMORY, WARPS), (FLOATS, WARPS), (BRANCHES, WARPS))
@@ -695,15 +716,18 @@ _rewritten(
 )
 _rewritten(
     "sum written by lane 0 alone",
-    r"^\tsetp\.eq\.u32 (%neutrino_tq\d+), (%neutrino_tw\d+), (%neutrino_tw\d+);",
-    r"\tsetp.eq.u32 \1, \3, 1;",
+    r"^\tsetp\.eq\.u32 (%neutrino_tq\d+), (%neutrino_tw\d+), 0;",
+    r"\tmov.u32 \2, %laneid;\n\tsetp.eq.u32 \1, \2, 0;",
     (BRANCHES, SUMS),
 )
-_rewritten("sum written by every lane", r"^\t@%neutrino_tq\d+ (red\.global\.add.*)", r"\t\1", (BRANCHES, SUMS))
+_rewritten(
+    "sum written by every lane", r"^\tsetp\.eq\.u32 (%neutrino_tq\d+), (%neutrino_tw\d+), 0;",
+    r"\tmov.u32 \2, 0;\n\tsetp.eq.u32 \1, \2, 0;", (BRANCHES, SUMS)
+)
 _rewritten(
     "sum without atomics",
-    r"^\t@(%neutrino_tq\d+) red\.global\.add\.u64 (\[.*\]), (%neutrino_td\d+);",
-    r"\t{ .reg .u64 %old; @\1 ld.global.u64 %old, \2;\n\tadd.u64 %old, %old, \3;\n\t@\1 st.global.u64 \2, %old; }",
+    r"^\tred\.global\.add\.u64 (\[.*\]), (%neutrino_td\d+);",
+    r"\t{ .reg .u64 %old; ld.global.u64 %old, \1;\n\tadd.u64 %old, %old, \2;\n\tst.global.u64 \1, %old; }",
     (BRANCHES, SUMS),
 )
 _rewritten(
@@ -714,6 +738,10 @@ _rewritten(
 )
 _rewritten(
     "the upper bits of a wide sum lost", r"^\tshl\.b64 (%neutrino_td\d+), \1, 52;", r"\tmov.u64 \1, 0;", (MEMORY, SUMS)
+)
+_rewritten(
+    "what a thread has beyond the lower bits lost", r"^\tsetp\.ne\.or\.u64 (%neutrino_tq\d+), .*, (%neutrino_tq\d+);",
+    r"\tmov.pred \1, \2;", (MEMORY, SUMS)
 )
 _rewritten("sums at each other's place", r"(red\.global\.add\.u64 \[%neutrino_td\d+)\+8\]", r"\1]", (MEMORY, SUMS))
 _rewritten(
