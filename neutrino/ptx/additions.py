@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from neutrino.probing.model import Instruction as Written
 from neutrino.probing.model import MapKind, Probe, Save, Snippet
+from neutrino.probing.registers import REGISTER_WORD
 from neutrino.ptx.body import Body
-from neutrino.ptx.instruction import Instruction
+from neutrino.ptx.instruction import Instruction, guard_register
 from neutrino.ptx.matching import instructions_named
 from neutrino.ptx.measures import constant_bytes, constant_operations
 from neutrino.ptx.passes import Passes
@@ -27,7 +28,6 @@ _ADDS = re.compile(
     r"(?:@\s*!?\s*%[\w$]+\s+)?add\.[us](?:32|64)\s+(?P<register>%[\w$]+)\s*,\s*(?P=register)\s*,\s*(?P<amount>\S+)\s*\Z",
     re.ASCII,
 )
-_REGISTER = re.compile(r"%[\w$]+", re.ASCII)
 _AMOUNT = re.compile(r"0|[1-9]\d{0,8}|BYTES|OPS", re.ASCII)
 _LEAVES = ("bra", "brx", "call", "ret", "exit", "trap", "brkpt")
 _MOST = 1 << 30
@@ -56,10 +56,10 @@ class Additions:
         self._read: set[str] = set()
         for statement in at_sites:
             if isinstance(statement, Save):
-                self._read.update(name for operand in statement.operands for name in _REGISTER.findall(operand))
+                self._read.update(name for operand in statement.operands for name in REGISTER_WORD.findall(operand))
                 continue
             added = _ADDS.match(statement.text.strip())
-            named = _REGISTER.findall(statement.text)
+            named = REGISTER_WORD.findall(statement.text)
             if added is not None and named.count(added["register"]) == 2:
                 named = [name for name in named if name != added["register"]]
             self._read.update(named)
@@ -208,7 +208,7 @@ class Runs:
 
     def _holds(self, run: Run, guard: str, start: int) -> bool:
         """The predicate is the same register with the same value as where the run was last added to."""
-        name = guard.strip("@! \t\r\n\v\f")
+        name = guard_register(guard)
         code = self._code
         at = code.find(name, run.last, start)
         while at >= 0:

@@ -22,18 +22,16 @@ from neutrino.probing.layout import (
     has_counts,
 )
 from neutrino.probing.model import DYNAMIC_CAP, Field, Level, Map, MapKind, ProbeSet, Save, ScalarType, Snippet
+from neutrino.probing.registers import REGISTER_WORD
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.end_sums import EndSums, Word, value_of
 from neutrino.ptx.instruction import split_operands
 from neutrino.ptx.module import TYPE_BYTES
 from neutrino.ptx.snippet_forms import hidden_arithmetic, misfit, need, reads_special
+from neutrino.ptx.snippet_helpers import HELPER_WORD
 from neutrino.ptx.tallies import Form, Part, Row, Tallies, plan_tallies
 
-HELPER = re.compile(
-    r"(?<![\w%$.])(?P<name>OUT|IN[1-9]|ADDR|BYTES|OPS|PRED|LANES|SITE)(?:\.(?P<element>[xyzw]|\d{1,3}))?\b", re.ASCII
-)
 _DECIMAL = re.compile(r"[1-9]\d{0,8}", re.ASCII)
-_REGISTER = re.compile(r"%[\w$]+", re.ASCII)
 _GUARDED = re.compile(r"\s*@\s*(?P<negated>!)?\s*(?P<register>%[\w$]+)\s+", re.ASCII)
 _OPCODE = re.compile(r"\s*(?:@\s*!?\s*%[\w$]+\s+)?(?P<opcode>[a-z]\w*(?:\.[\w:]+)*)\s*", re.ASCII)
 _SCRATCH_LETTER = {"b16": "h", "b32": "w", "b64": "d", "pred": "q"}
@@ -251,7 +249,7 @@ class Emission:
             if isinstance(statement, Save):
                 self._named[level].update(statement.operands)
             else:
-                self._named[level].update(_REGISTER.findall(statement.text))
+                self._named[level].update(REGISTER_WORD.findall(statement.text))
                 needed = need(statement.text)
                 if needed is not None:
                     version, architecture = needed
@@ -418,7 +416,7 @@ class Emission:
         looked_at: set[str] = set()
         for statement in (statement for snippet in snippets for statement in snippet.statements):
             if not isinstance(statement, Save):
-                looked_at.update(_REGISTER.findall(statement.text))
+                looked_at.update(REGISTER_WORD.findall(statement.text))
                 continue
             for field, operand in zip(statement.map.fields, statement.operands, strict=True):
                 name = operand.strip()
@@ -489,13 +487,13 @@ class Emission:
             self._used.add(match[0])
             return self._register(match[0])
 
-        return _REGISTER.sub(renamed, text)
+        return REGISTER_WORD.sub(renamed, text)
 
     def _instruction(self, text: str, resolve: Resolver, guard: Guard | None, lines: list[str]) -> None:
         # Helpers are put in after the renaming: their registers are the program's, whatever they are called.
         pieces = []
         at = 0
-        for match in HELPER.finditer(text):
+        for match in HELPER_WORD.finditer(text):
             value = resolve(match["name"], match["element"])
             fault = misfit(text, match[0], value.type)
             if fault is not None:
@@ -538,7 +536,7 @@ class Emission:
 
     def _operand(self, operand: str, resolve: Resolver) -> Value:
         operand = operand.strip()
-        helper = HELPER.fullmatch(operand)
+        helper = HELPER_WORD.fullmatch(operand)
         if helper is not None:
             return resolve(helper["name"], helper["element"])
         if operand in self._types:
@@ -731,10 +729,6 @@ class Emission:
         index = self._index[target.name]
         prefix = None
         for number, (field, operand) in enumerate(zip(target.fields, save.operands, strict=True)):
-            if field.type not in {ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64}:
-                raise UnsupportedError(
-                    f"map {target.name}: sums over {field.type.value} fields are not supported"
-                )
             if self._is_zero(operand.strip()):
                 continue
             if context.ending:
@@ -806,7 +800,7 @@ def _written_by(snippet: Snippet) -> set[str]:
     for statement in snippet.statements:
         if not isinstance(statement, Save):
             operands = split_operands(_OPCODE.sub("", statement.text, count=1))
-            written.update(_REGISTER.findall(operands[0]) if operands else ())
+            written.update(REGISTER_WORD.findall(operands[0]) if operands else ())
     return written
 
 

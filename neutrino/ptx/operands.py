@@ -14,6 +14,7 @@ from neutrino.ptx.instruction import (
     REGISTER,
     Address,
     Instruction,
+    integer,
     object_parts,
     read_address,
     vector_elements,
@@ -22,7 +23,6 @@ from neutrino.ptx.measures import constant_bytes, constant_operations, matrix_de
 from neutrino.ptx.opcodes import Measure, Role
 
 _INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uU]?\Z", re.ASCII)
-_OCTAL = re.compile(r"-?0\d+\Z", re.ASCII)
 _FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}\Z|0[dD][0-9a-fA-F]{16}\Z", re.ASCII)
 _FRACTION = re.compile(r"-?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)\Z", re.ASCII)
 # PTX ISA, "Constant Expressions": integers, WARP_SZ, operators and parentheses.
@@ -441,8 +441,7 @@ class SiteOperands:
 
 
 def _integer(text: str) -> int:
-    digits = text.rstrip("uU")
     try:
-        return int(digits, 8 if _OCTAL.match(digits) else 0)
+        return integer(text)
     except ValueError:
         raise UnsupportedError(f"the address holds {text!r}, which is no integer") from None

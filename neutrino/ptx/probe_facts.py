@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from neutrino.probing.layout import has_counts
 from neutrino.probing.model import MapKind, Probe, Save, Snippet
-from neutrino.ptx.emission import HELPER
 from neutrino.ptx.snippet_forms import is_collective
+from neutrino.ptx.snippet_helpers import HELPER_WORD
 
 
 class ProbeFacts:
@@ -65,7 +65,7 @@ def _names_operands(probe: Probe) -> bool:
         for snippet in _snippets(probe)
         for statement in snippet.statements
         for text in (statement.operands if isinstance(statement, Save) else (statement.text,))
-        for match in HELPER.finditer(text)
+        for match in HELPER_WORD.finditer(text)
     )
 
 

@@ -15,6 +15,7 @@ from neutrino.probing.model import CLASSES, Field, Instruction, Level, Pattern, 
 from neutrino.probing.nearest import nearest
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.tracepoints import OTHER_NAMES
+from neutrino.ptx.instruction import integer
 from neutrino.ptx.modifiers import MODIFIERS, behind_type, is_modifier, types_last
 from neutrino.ptx.opcodes import FIRST_PARTS, NO_AFTER
 from neutrino.ptx.snippet_faults import FAULTS
@@ -379,7 +380,7 @@ class _Checker:
         elif not is_float and wanted.startswith("f"):
             hint = f"'{use.opcode}' takes .{wanted} here: write {word}.0"
             self._report(span, "immediate-type", f"'{word}' is an integer", hint)
-        elif kind in {"i", "byte"} and not 0 <= _integer(word[:_MOST_DIGITS]) < 256:
+        elif kind in {"i", "byte"} and not 0 <= integer(word[:_MOST_DIGITS]) < 256:
             message = f"'{word[:_MOST_DIGITS]}' is no number from 0 to 255"
             self._report(span, "immediate-range", message, f"'{use.opcode}' takes such a one here")
         elif not is_float and not _in_range(word, 64 if kind in {"S", "p"} else bits_of(wanted)):
@@ -462,14 +463,8 @@ def _is_special(name: str) -> bool:
     return name in SPECIAL_REGISTERS or f"{name}.x" in SPECIAL_REGISTERS
 
 
-def _integer(word: str) -> int:
-    digits = word.removesuffix("U")
-    octal = re.fullmatch(r"[+-]?0\d+", digits)
-    return int(digits, 8 if octal else 0)
-
-
 def _in_range(word: str, bits: int) -> bool:
-    return len(word) <= _MOST_DIGITS and -(1 << (bits - 1)) <= _integer(word) < 1 << bits
+    return len(word) <= _MOST_DIGITS and -(1 << (bits - 1)) <= integer(word) < 1 << bits
 
 
 def _saves(register: str, field: Field) -> bool:

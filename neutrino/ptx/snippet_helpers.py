@@ -9,11 +9,18 @@ from dataclasses import dataclass
 from neutrino.probing.model import Pattern, Probe, Subject
 from neutrino.ptx.opcodes import OPCODES, Measure, Opcode, Role, find, in_class
 
-HELPER = re.compile(r"(?P<name>OUT|IN[1-9])(?:\.(?P<element>[xyzw]|\d{1,3}))?|ADDR|BYTES|OPS|PRED|LANES|SITE", re.ASCII)
-"""A helper as a whole operand."""
+_WITH_ELEMENTS = ("OUT", *(f"IN{number}" for number in range(1, 10)))
+_WITHOUT = ("ADDR", "BYTES", "OPS", "PRED", "LANES", "SITE")
+_ELEMENT = r"(?:\.(?P<element>[xyzw]|\d{1,3}))?"
 
-HELPERS = ("OUT", *(f"IN{number}" for number in range(1, 10)), "ADDR", "BYTES", "OPS", "PRED", "LANES", "SITE")
+HELPERS = (*_WITH_ELEMENTS, *_WITHOUT)
 """Their names."""
+
+HELPER = re.compile(rf"(?P<name>{'|'.join(_WITH_ELEMENTS)}){_ELEMENT}|{'|'.join(_WITHOUT)}", re.ASCII)
+"""A helper as a whole operand; name and element of those that have elements."""
+
+HELPER_WORD = re.compile(rf"(?<![\w%$.])(?P<name>{'|'.join(HELPERS)}){_ELEMENT}\b", re.ASCII)
+"""A helper in an instruction, with whatever element."""
 
 HELPER_TYPES = {"ADDR": "u64", "BYTES": "u64", "OPS": "u64", "PRED": "pred", "LANES": "b32", "SITE": "u32"}
 """The types of those that have one whatever the instruction."""
