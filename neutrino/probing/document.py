@@ -40,7 +40,9 @@ KeyPath = tuple[str, ...]
 
 
 class Document:
-    """One probe file. text: as it was given; source: the same with line ends as ``\\n``, where offsets count.
+    """One probe file. text: as it was given; source: the same with line ends as ``\\n``.
+
+    Offsets, here and wherever a document is passed, count characters of the source.
 
     Raises ProbeError for what is no TOML.
     """

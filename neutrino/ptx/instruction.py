@@ -102,8 +102,8 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Address:
-    """``[base+offset]``. base: a register, a variable or an integer. offset: an integer or a constant expression,
-    ``0`` without one."""
+    """``[base+offset]``, as written. base: a register, a variable or an integer. offset: of bytes, an integer or a
+    constant expression, ``0`` without one."""
 
     base: str
     offset: str

@@ -193,8 +193,11 @@ class _LineCounter:
 
 @dataclass(frozen=True)
 class Module:
-    """PTX text taken apart at module level. text: as read. code: the same with comments and strings
-    blanked."""
+    """PTX text taken apart at module level. text: as read. code: the same with comments and strings blanked.
+
+    version: of ``.version``, target: what ``.target`` lists, address_size: in bits. functions: those that are no
+    kernels; entries: the kernels.
+    """
 
     text: str
     code: str
