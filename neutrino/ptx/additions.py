@@ -22,7 +22,7 @@ from neutrino.ptx.instruction import Instruction, guard_register
 from neutrino.ptx.matching import instructions_named
 from neutrino.ptx.measures import constant_bytes, constant_operations
 from neutrino.ptx.passes import Passes
-from neutrino.ptx.tallies import Row
+from neutrino.ptx.tallies import Fork, Row
 
 _ADDS = re.compile(
     r"(?:@\s*!?\s*%[\w$]+\s+)?add\.[us](?:32|64)\s+(?P<register>%[\w$]+)\s*,\s*(?P=register)\s*,\s*(?P<amount>\S+)\s*\Z",
@@ -205,6 +205,19 @@ class Runs:
         run = self._open[guard] = Run(guard, start, start, block)
         self.found.append(run)
         return run
+
+    def forks(self) -> list[Fork]:
+        """Where a block ends in a branch that is a site: the runs of the threads before, on and behind it."""
+        plain = {run.block: number for number, run in reversed(list(enumerate(self.found))) if run.guard is None}
+        forks = []
+        for number, run in enumerate(self.found):
+            border = self._borders[run.block] if run.block < len(self._borders) else self._body.end
+            # A label right behind the branch would part the two blocks: others come by there, too.
+            if run.guard is None or run.block not in plain or run.block + 1 not in plain:
+                continue
+            if self._code.startswith("bra", border) and self._body.statement_start(border) == run.last:
+                forks.append(Fork(plain[run.block], number, plain[run.block + 1]))
+        return forks
 
     def _holds(self, run: Run, guard: str, start: int) -> bool:
         """The predicate is the same register with the same value as where the run was last added to."""

@@ -29,7 +29,7 @@ from neutrino.ptx.instruction import split_operands
 from neutrino.ptx.module import TYPE_BYTES
 from neutrino.ptx.snippet_forms import hidden_arithmetic, misfit, need, reads_special
 from neutrino.ptx.snippet_helpers import HELPER_WORD
-from neutrino.ptx.tallies import Form, Part, Row, Tallies, plan_tallies
+from neutrino.ptx.tallies import Fork, Form, Part, Row, Tallies, plan_tallies
 
 _DECIMAL = re.compile(r"[1-9]\d{0,8}", re.ASCII)
 _GUARDED = re.compile(r"\s*@\s*(?P<negated>!)?\s*(?P<register>%[\w$]+)\s+", re.ASCII)
@@ -387,7 +387,7 @@ class Emission:
         wider = [self._named[other] for other in _WIDER[level]]
         return not any(name in found for name in names for found in wider)
 
-    def tally(self, rows: Sequence[Row]) -> None:
+    def tally(self, rows: Sequence[Row], forks: Sequence[Fork]) -> None:
         """Keep what these rows come to, once the code at sites is written.
 
         Their sums are registers of the probes and, by map and number, fields.
@@ -395,7 +395,7 @@ class Emission:
         widths: dict[Hashable, int] = {name: bits(kind) for name, kind in self._types.items()}
         for index, entry in enumerate(self._probes.maps):
             widths.update(((index, number), field.type.size * 8) for number, field in enumerate(entry.fields))
-        self._tallies = plan_tallies(rows, widths)
+        self._tallies = plan_tallies(rows, widths, forks)
 
     def add_row(self, number: int, guard: Guard | None) -> list[str]:
         """The code of one of the rows, where its run of sites begins."""

@@ -113,7 +113,8 @@ class EndSums:
             self._add_all(wanted, words, times, ending=leader, lower=lower)
             return
         # What is added up is the leader's alone.
-        lines += [f"selp.b32 {name}, {name}, 0, {leader};" for name in (*totals.values(), times)]
+        counted = [times] if any(form.constant for form in wanted.values()) else []
+        lines += [f"selp.b32 {name}, {name}, 0, {leader};" for name in (*totals.values(), *counted)]
         lines += [f"selp.b64 {words[index].name}, {words[index].name}, 0, {leader};" for index in used
                   if self._words[index].signed]  # fmt: skip
         member = leader

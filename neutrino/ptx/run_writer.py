@@ -60,7 +60,7 @@ class RunWriter:
                 if self._emission.may_tally(sums, probe.level):
                     tallied[id(probe)] = sums
             passes = Passes(self._body, ends)
-            self._emission.tally([row(run, tallied, passes) for run in runs])
+            self._emission.tally([row(run, tallied, passes) for run in runs], self._runs.forks())
         known: dict[tuple[str | None, tuple[str, ...], tuple[tuple[int, tuple[int, ...]], ...]], str] = {}
         for number, run in enumerate(runs):
             guard = Guard(guard_register(run.guard), "!" in run.guard) if run.guard is not None else None

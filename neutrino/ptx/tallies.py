@@ -11,9 +11,10 @@ Everything is exact modulo 2 to the width of a sum.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import gcd
+from typing import NamedTuple
 
 from neutrino.probing.layout import LANES
 
@@ -31,6 +32,14 @@ class Row:
     amounts: Mapping[Hashable, int]
     once: bool
     always: bool
+
+
+class Fork(NamedTuple):
+    """Rows, by their numbers, of threads that come to a branch, of those that take it and of those that do not."""
+
+    come: int
+    take: int
+    stay: int
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Form:
-    """What a sum is in each thread that ends: a constant and the parts."""
+    """What a sum is in each thread that ends: a constant and the parts. Some may be negative, all together are not."""
 
     constant: int = 0
     parts: tuple[Part, ...] = ()
@@ -69,7 +78,7 @@ class Form:
         for part in self.parts:
             if part.most is None:
                 return None
-            total += part.most * part.factor
+            total += part.most * max(part.factor, 0)
         return total
 
 
@@ -87,12 +96,39 @@ class Tallies:
         return sum(counter.bits // _WORD for counter in self.counters), sum(map(len, self.adds))
 
 
-def plan_tallies(rows: Sequence[Row], bits: Mapping[Hashable, int]) -> Tallies:
+def plan_tallies(rows: Sequence[Row], bits: Mapping[Hashable, int], forks: Sequence[Fork] = ()) -> Tallies:
     """The cheapest that is known. bits: 32 or 64 by sum."""
+    kinds = [rows]
+    if forks:
+        kinds += [_without_taken(rows, forks, below_zero=False), _without_taken(rows, forks, below_zero=True)]
     candidates = [
-        _Plan(rows, bits, by_sum=by_sum, absorb=absorb).result() for by_sum in (True, False) for absorb in (True, False)
+        _Plan(kind, bits, by_sum=by_sum, absorb=absorb).result()
+        for kind in kinds
+        for by_sum in (True, False)
+        if not (by_sum and any(amount < 0 for row in kind if not row.always for amount in row.amounts.values()))
+        for absorb in (True, False)
     ]
     return min(candidates, key=lambda plan: plan.cost)
+
+
+def _without_taken(rows: Sequence[Row], forks: Iterable[Fork], *, below_zero: bool) -> list[Row]:
+    """The same sums from fewer rows: those that take a branch are those that come to it, less those that stay.
+
+    below_zero: where that makes a row negative, too.
+    """
+    amounts = [dict(row.amounts) for row in rows]
+    for come, take, stay in forks:
+        taken = amounts[take]
+        if not (below_zero or rows[stay].always or all(amounts[stay].get(key, 0) >= taken[key] for key in taken)):
+            continue
+        amounts[take] = {}
+        for key, amount in taken.items():
+            amounts[come][key] = amounts[come].get(key, 0) + amount
+            amounts[stay][key] = amounts[stay].get(key, 0) - amount
+    return [
+        replace(row, amounts={key: amount for key, amount in added.items() if amount})
+        for row, added in zip(rows, amounts, strict=True)
+    ]
 
 
 @dataclass
@@ -131,9 +167,9 @@ class _Plan:
             if row.always:
                 for key, amount in row.amounts.items():
                     self._constants[key] = self._constants.get(key, 0) + amount
-            else:
+            elif row.amounts:
                 (once if row.once else often)[number] = row.amounts
-        if any(entry.width > _WORD for entry in _by_sums(once, whole=False)):
+        if any(entry.width > _WORD for entry in _smallest(once)):
             # Too large for a word: counted as if they might be more.
             often, once = often | once, {}
         groups = _by_sums(often, whole=True) if by_sum else _by_rows(often)
@@ -141,8 +177,7 @@ class _Plan:
             once = {number: amounts for number, amounts in once.items() if not _tell(groups, number, amounts)}
         for group in groups:
             self._wide(group)
-        small = [_by_sums(once, whole=True), _by_sums(once, whole=False), _by_rows(once)]
-        self._pack(min((entries for entries in small if len(entries) <= _MOST_SMALL), key=_words, default=small[1]))
+        self._pack(_smallest(once))
 
     def result(self) -> Tallies:
         keys = {*self._constants, *self._parts}
@@ -174,6 +209,15 @@ class _Plan:
                 shift += entry.width
 
 
+def _smallest(once: Mapping[int, Mapping[Hashable, int]]) -> list[_Small]:
+    """The way that needs the fewest words for what runs once at most."""
+    by_rows = _by_rows(once)
+    if any(amount < 0 for amounts in once.values() for amount in amounts.values()):
+        return by_rows
+    ways = [_by_sums(once, whole=True), _by_sums(once, whole=False)]
+    return min([*ways, by_rows] if len(by_rows) <= _MOST_SMALL else ways, key=_words)
+
+
 def _in_words(small: Sequence[_Small]) -> list[list[_Small]]:
     """The first word that has room takes it, the widest first."""
     words: list[list[_Small]] = []
@@ -188,6 +232,7 @@ def _in_words(small: Sequence[_Small]) -> list[list[_Small]]:
 
 
 def _words(small: Sequence[_Small]) -> tuple[bool, int, int, int]:
+    """What is better: nothing too wide, fewer words, fewer multiplications, fewer numbers."""
     return (
         any(entry.width > _WORD for entry in small),
         len(_in_words(small)),
@@ -232,7 +277,7 @@ def _tell(groups: Sequence[_Small], number: int, amounts: Mapping[Hashable, int]
     chosen: list[tuple[_Small, int]] = []
     for group in groups:
         times, over = divmod(left.get(next(iter(group.factors)), 0), next(iter(group.factors.values())))
-        if over or not times:
+        if over or times <= 0:
             continue
         if all(left.get(key, 0) == times * factor for key, factor in group.factors.items()):
             chosen.append((group, times))
