@@ -62,8 +62,7 @@ def run(options: argparse.Namespace) -> int:
         return NOTHING
     entry, words = (None, "") if options.text_only else _assemble(kernel, probes)
     manifest = _manifest(entry)
-    # What is shown is what was assembled, also where that is under a register cap.
-    shown = _Shown(file, kernel, kernel.twin, manifest.get("maxnreg"))
+    shown = _Shown(file, kernel, kernel.twin, _probed(kernel.twin, entry))
     if options.json:
         print(json.dumps(_document(shown, entry, manifest), indent=1))
     else:
@@ -73,12 +72,26 @@ def run(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Shown:
-    """A kernel of a file and its twin. cap: registers of a thread that the twin was assembled with at most."""
+    """A kernel of a file and its twin. probed: the twin's text with those of the functions that have copies for it."""
 
     file: File
     kernel: Preview
     twin: TwinKernel
-    cap: int | None
+    probed: str
+
+    def texts(self) -> dict[str, str]:
+        """The twin's text and each copy's, by their names."""
+        from neutrino.ptx.module import parse
+
+        module = parse(self.probed)
+        return {entry.name: module.source(entry.statement) for entry in (*module.functions, *module.entries)}
+
+
+def _probed(twin: TwinKernel, entry: KernelEntry | None) -> str:
+    """As it was assembled, under a register cap and pinned where it is; as it is written where nothing assembled it."""
+    if entry is None or "probed.ptx" not in entry.files:
+        return twin.whole_text()
+    return entry.files["probed.ptx"].decode("latin-1")
 
 
 def _the_one(found: Sequence[tuple[File, Preview]], asked: Sequence[str]) -> tuple[File, Preview]:
@@ -180,9 +193,11 @@ class _Part:
 
 def _parts(shown: _Shown) -> Iterator[_Part]:
     """What the probes changed, in the order of the text."""
-    twin, lines = shown.twin, shown.kernel.lines
-    parts = [_Part(copy.name, lines[copy.name], copy.original_text, copy.text) for copy in twin.all_copies]
-    parts.append(_Part(twin.name, lines[twin.name], twin.original_text, twin.text(shown.cap), is_kernel=True))
+    twin, lines, texts = shown.twin, shown.kernel.lines, shown.texts()
+    parts = [
+        _Part(copy.name, lines[copy.name], copy.original_text, texts[copy.copy_name]) for copy in twin.all_copies
+    ]
+    parts.append(_Part(twin.name, lines[twin.name], twin.original_text, texts[twin.twin_name], is_kernel=True))
     yield from sorted(parts, key=lambda part: part.line)
 
 
@@ -240,5 +255,5 @@ def _document(shown: _Shown, entry: KernelEntry | None, manifest: dict[str, Any]
         "spills": manifest.get("spills"),
         "assembler": manifest.get("assembler"),
         "original": twin.original_text,
-        "probed": twin.whole_text(shown.cap),
+        "probed": shown.probed,
     }

@@ -369,16 +369,24 @@ def test_registers_are_those_of_the_assembler(probe: Probe, assembler: Assembler
     assert _registers(said.out) == (facts["registers"]["original"], facts["registers"]["twin"])
 
 
-def test_a_twin_under_a_cap_is_shown_with_it(probe: Probe, assembler: Assembler) -> None:
-    gelu = ROOT / "tests" / "fixtures" / "kernels" / "triton" / "gelu_sm_90.ptx"
-    shown = probe("show", "value_watch", gelu).out
-    assert re.search(r"^\.maxnreg \d+$", shown, re.MULTILINE)
-    module = "\n".join([".version 8.4", ".target sm_90a", ".address_size 64", *instructions(shown)])
-    cubin = assembler.assemble(module, "sm_90a")
-    assert cubin.resources["gelu__neutrino"].registers == _registers(shown)[1]
-    assert "\n+.maxnreg " in probe("show", "value_watch", gelu, "--diff").out
-    document = json.loads(probe("show", "value_watch", gelu, "--json").out)
+@pytest.mark.parametrize(
+    ("kernel", "shipped", "changed"),
+    [("gelu_sm_90", "value_watch", r"\.maxnreg \d+"), ("layernorm_bf16", "smem_bank_conflict", r"\s*mul\.rn\.f32 .*")],
+)
+def test_what_is_shown_is_what_was_assembled(
+    probe: Probe, assembler: Assembler, kernel: str, shipped: str, changed: str
+) -> None:
+    """Under a register cap, and with arithmetic that says itself what is fused."""
+    file = ROOT / "tests" / "fixtures" / "kernels" / "triton" / f"{kernel}.ptx"
+    shown = probe("show", shipped, file, "--arch", "sm_90").out
+    document = json.loads(probe("show", shipped, file, "--arch", "sm_90", "--json").out)
     assert " ".join(instructions(document["probed"])).split() == " ".join(instructions(shown)).split()
+    module = file.read_text().replace(document["original"], document["probed"])
+    (resources,) = assembler.assemble(module, document["arch"]).resources.values()
+    assert resources.registers == document["registers"]["twin"] == _registers(shown)[1]
+    assert re.search(rf"^{changed}$", shown, re.MULTILINE)
+    assert not re.search(rf"^{changed}$", document["original"], re.MULTILINE)
+    assert re.search(rf"^\+{changed}$", probe("show", shipped, file, "--arch", "sm_90", "--diff").out, re.MULTILINE)
 
 
 def _registers(text: str) -> tuple[int, int]:
