@@ -1,7 +1,8 @@
 """The scripts that probe files name: run beside the program, with this Python, and never in the program's way.
 
 An analyze hook is run once when a trace has ended, a callback whenever there are new launches in the data of a kernel.
-What they print goes to ``analyze.log`` in the trace; that one failed or was ended is noted in the trace's events.
+What they print goes to ``analyze.log`` in the trace, as much as that takes; that one failed or was ended is noted in
+the trace's events.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from neutrino.loader.script_log import ScriptLog
 from neutrino.probing.model import ProbeSet
 
 LIMIT_S = 300.0
@@ -127,28 +129,25 @@ def _run_each(scripts: tuple[str, ...], trace: Path, argument: Path, limit: floa
 def _run(script: str, trace: Path, argument: Path, limit: float) -> str | None:
     """Run one script; what went wrong. Raises TimeoutExpired once it was ended for taking too long."""
     try:
-        log = os.open(
-            trace / "analyze.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
+        log = ScriptLog(trace / "analyze.log")
     except OSError as error:
         return f"{script} was not run: analyze.log: {error.strerror}"
-    try:
-        child = subprocess.Popen(
-            [sys.executable, script, str(argument)], cwd=trace, env=_environment(), stdin=subprocess.DEVNULL,
-            stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        return f"{script} was not run: {error.strerror}"
-    finally:
-        os.close(log)
-    try:
-        status = child.wait(limit)
-    except BaseException:
-        # Its own session, so that what it started ends with it.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        raise
+    with log:
+        try:
+            child = subprocess.Popen(
+                [sys.executable, script, str(argument)], cwd=trace, env=_environment(), stdin=subprocess.DEVNULL,
+                stdout=log.write, stderr=log.write, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            return f"{script} was not run: {error.strerror}"
+        try:
+            status = log.follow(child, limit)
+        except BaseException:
+            # Its own session, so that what it started ends with it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            raise
     if status == 0:
         return None
     how = f"ended by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"

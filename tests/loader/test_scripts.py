@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from neutrino.cli.report import main as report
+from neutrino.loader import script_log
 from neutrino.loader.scripts import Scripts, analyze, attend
 from neutrino.resources import shipped_probes, tool_path
 from neutrino.tracing import Trace
@@ -165,6 +166,74 @@ def test_a_callback_that_fails_each_time_is_noted_once_and_one_that_hangs_is_lef
         f"{fails} failed (exit status 3); see analyze.log", f"{hangs} was ended: it ran longer than 0.3 s",
     ]  # fmt: skip
     assert log(trace).count("hangs") == 1
+
+
+@pytest.fixture
+def small_log(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Bytes that a log takes in this test."""
+    monkeypatch.setattr(script_log, "LIMIT", 1000)
+    return 1000
+
+
+def test_a_log_takes_so_much_and_counts_the_rest_of_all_scripts(trace: Path, tmp_path: Path, small_log: int) -> None:
+    prints = script(tmp_path, "prints.py", "import sys\nprint('x' * 599)\nprint('y' * 99, file=sys.stderr)")
+    attend(trace, None, Scripts((prints,)))
+    assert len(log(trace)) == 700
+    for runs in (2, 3):
+        assert analyze(trace, Scripts((prints,))) == []
+        kept, line = log(trace)[:small_log], log(trace)[small_log:]
+        assert sorted(kept.split()) == sorted(["x" * 599, "y" * 99, "x" * 300])
+        assert line == f"\nneutrino: {700 * runs - small_log} more bytes were printed and dropped\n"
+
+
+def test_a_script_that_prints_for_ever_has_its_time_and_no_more_of_the_disk(
+    trace: Path, tmp_path: Path, small_log: int
+) -> None:
+    counts = tmp_path / "counts"
+    endless = script(
+        tmp_path, "endless.py",
+        f"import os\nfor number in range(1 << 60):\n    os.write(1, 65536 * b'x')\n"
+        f"    if number % 16 == 0:\n        open({str(counts)!r}, 'w').write(str(number << 16))",
+    )  # fmt: skip
+    begin = time.monotonic()
+    assert analyze(trace, Scripts((endless,), limit=2)) == [f"{endless} was ended: it ran longer than 2 s"]
+    assert 2 <= time.monotonic() - begin < 10
+    found = re.fullmatch(f"x{{{small_log}}}\nneutrino: ([0-9]+) more bytes were printed and dropped\n", log(trace))
+    assert found
+    # All that it printed is accounted for; it was written down a little before.
+    assert 1 << 20 < int(counts.read_text()) <= int(found[1]) + small_log < int(counts.read_text()) + (17 << 16)
+
+
+def test_what_a_script_leaves_running_holds_nobody_up(trace: Path, tmp_path: Path) -> None:
+    leaves = script(
+        tmp_path, "leaves.py",
+        "import subprocess\nchild = subprocess.Popen('sleep 0.5; while echo still; do :; done', shell=True)\n"
+        "print('left', child.pid)",
+    )  # fmt: skip
+    begin = time.monotonic()
+    assert analyze(trace, Scripts((leaves,))) == []
+    assert time.monotonic() - begin < 5
+    word, number = log(trace).split()
+    assert word == "left"
+    # Nobody reads what it prints.
+    assert soon(lambda: not Path("/proc", number).exists() or " Z " in Path("/proc", number, "stat").read_text())
+
+
+def test_a_log_that_cannot_be_written_costs_only_what_scripts_print(trace: Path, tmp_path: Path) -> None:
+    tells = script(tmp_path, "tells.py", f"print('told'); open({str(tmp_path / 'ran')!r}, 'w')")
+    code = (
+        "import resource, sys\nfrom pathlib import Path\nfrom neutrino.loader.scripts import Scripts, analyze\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (3, 3))\n"
+        "print(analyze(Path(sys.argv[1]), Scripts((sys.argv[2],))))"
+    )
+    command = [sys.executable, "-c", code, str(trace), tells]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.stdout, result.stderr) == ("[]\n", "")
+    assert (tmp_path / "ran").exists()
+    assert log(trace) == "tol"
+    (trace / "analyze.log").unlink()
+    os.mkfifo(trace / "analyze.log")
+    assert analyze(trace, Scripts((tells,))) == [f"{tells} was not run: analyze.log: no regular file"]
 
 
 def test_by_hand(trace: Path, tmp_path: Path) -> None:
