@@ -54,12 +54,16 @@ def arithmetic(text: str, arch: str, folder: Path) -> dict[str, dict[str, int]]:
     return {name.removeprefix(".text."): count_arithmetic(code, arch) for name, code in sections}
 
 
-def run_ptxas(text: str, arch: str, folder: Path) -> str:
-    """Assemble PTX text whose warnings do not matter; what ptxas says. Fails the test where it refuses."""
+def _unoptimised(text: str, arch: str, folder: Path) -> subprocess.CompletedProcess[str]:
     source = folder / "module.ptx"
     source.write_bytes(text.encode("latin-1"))
     argv = [str(find_tool("ptxas")), f"-arch={arch}", "-O0", str(source), "-o", str(folder / "module.cubin")]
-    result = subprocess.run(argv, capture_output=True, text=True, check=False)
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+def run_ptxas(text: str, arch: str, folder: Path) -> str:
+    """Assemble PTX text whose warnings do not matter; what ptxas says. Fails the test where it refuses."""
+    result = _unoptimised(text, arch, folder)
     if result.returncode:
         lines = text.split("\n")
         shown = [f"{lines[int(number) - 1]}" for number in re.findall(r"line (\d+); (?:error|fatal)", result.stderr)]
@@ -69,10 +73,7 @@ def run_ptxas(text: str, arch: str, folder: Path) -> str:
 
 def refused_lines(text: str, arch: str, folder: Path) -> set[int]:
     """The lines of PTX text that ptxas finds fault with, one by one; it must be able to read all of it."""
-    source = folder / "module.ptx"
-    source.write_bytes(text.encode("latin-1"))
-    argv = [str(find_tool("ptxas")), f"-arch={arch}", "-O0", str(source), "-o", str(folder / "module.cubin")]
-    result = subprocess.run(argv, capture_output=True, text=True, check=False)
+    result = _unoptimised(text, arch, folder)
     assert "Parsing error" not in result.stderr, result.stderr
     found = {int(number) for number in re.findall(r"module\.ptx, line (\d+); error", result.stderr)}
     assert bool(found) == bool(result.returncode), result.stderr

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
-import shutil
-import subprocess
-import sysconfig
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from machine import arithmetic
+from machine import arithmetic, refused_lines
 
 from neutrino.errors import ProbeError
 from neutrino.probing import load_probe_file
@@ -25,10 +21,7 @@ from neutrino.ptx.snippet_forms import TYPE, is_collective
 from neutrino.ptx.snippet_forms import forms as known_forms
 from neutrino.ptx.snippet_table import FORBIDDEN, NEWER_FORMS, REASONS, SINCE_ALL, Need
 
-WHEEL = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "bin"
-PTXAS = shutil.which("ptxas", path=os.pathsep.join([os.environ.get("PATH", ""), str(WHEEL)]))
-
-pytestmark = pytest.mark.skipif(PTXAS is None, reason="ptxas is neither on PATH nor in nvidia-cuda-nvcc's wheel")
+pytestmark = pytest.mark.usefixtures("tools")
 
 REGISTERS = {"u8": "u16", "s8": "s16", "bf16": "b16", "bf16x2": "b32", "u16x2": "b32", "s16x2": "b32", "tf32": "b32"}
 """Registers for the types that have none of their own."""
@@ -72,16 +65,9 @@ def refused(lines: list[str], tmp_path: Path, version: str = "6.5", arch: str = 
     """Numbers of the lines that ptxas refuses."""
     declarations = "".join(f".reg .{kind} %{kind}_x, %{kind}_y;\n" for kind in REGISTER_TYPES)
     head = f".version {version}\n.target {arch}\n.address_size 64\n.visible .entry k()\n{{\n{declarations}"
-    path = tmp_path / "forms.ptx"
-    path.write_text(head + "\n".join(lines) + "\nret;\n}\n")
-    assert PTXAS is not None
-    done = subprocess.run(
-        [PTXAS, f"-arch={arch}", "-O0", str(path), "-o", os.devnull], capture_output=True, text=True, check=False
-    )
     first = head.count("\n") + 1
-    numbers = {int(number) - first for number in re.findall(r"line (\d+); error", done.stderr)}
-    assert bool(numbers) == (done.returncode != 0), done.stderr
-    return numbers
+    found = refused_lines(head + "\n".join(lines) + "\nret;\n}\n", arch, tmp_path)
+    return {number - first for number in found}
 
 
 def operand(kinds: str) -> str:
