@@ -14,7 +14,7 @@ from neutrino.probing import load_probe_file, load_probes
 from neutrino.probing.faults import FAULTS, WARNINGS
 from neutrino.ptx.snippet import check_snippets
 from neutrino.ptx.snippet_faults import FAULTS as SNIPPET_FAULTS
-from tests.probing.wrong import MAP, at_load, fault_at_mark
+from tests.probing.wrong import MAP, at_load, fault_at_mark, named_fault
 
 
 def older(datamodel: str = '"warp:8"', *, save: str = "SAVE.u64 {1};", more: str = "") -> str:
@@ -304,16 +304,7 @@ def diagnose(path: Path) -> ProbeError:
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_fault_is_named_at_its_place(tmp_path: Path, name: str) -> None:
-    marked, message, hint = WRONG[name]
-    assert marked.count("¦") == 1
-    path = tmp_path / "probe.toml"
-    fault = fault_at_mark(path, marked)
-    assert isinstance(fault, Diagnostic), fault
-    assert message in fault.message
-    assert hint in fault.hint
-    assert fault.file == str(path)
-    assert fault.source == path.read_text().split("\n")[fault.line - 1]
-    assert str(fault).startswith(f"{path}:{fault.line}:{fault.column}: error: ")
+    named_fault(tmp_path / "probe.toml", *WRONG[name])
 
 
 def test_every_code_is_provoked(tmp_path: Path) -> None:
@@ -326,7 +317,8 @@ def test_every_code_is_provoked(tmp_path: Path) -> None:
 
 def test_the_documentation_lists_every_code() -> None:
     text = (Path(__file__).parents[2] / "docs" / "probes.md").read_text().partition("## Diagnostics")[2]
-    for title, table in (("The file", FAULTS), ("Accepted with a warning", WARNINGS)):
+    tables = {"The file": FAULTS, "Accepted with a warning": WARNINGS, "Snippets": SNIPPET_FAULTS}
+    for title, table in tables.items():
         section = text.partition(f"### {title}\n")[2].partition("\n#")[0]
         assert section.split("\n") == [f"- `{code}`: {words}" for code, words in table.items()] + [""]
 

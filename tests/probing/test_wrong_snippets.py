@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.errors import Diagnostic, ProbeError
+from neutrino.errors import ProbeError
 from neutrino.probing import load_probe_file
 from neutrino.ptx.modifiers import behind_type, is_modifier
 from neutrino.ptx.opcodes import FIRST_PARTS
 from neutrino.ptx.snippet import check_snippets
 from neutrino.ptx.snippet_faults import FAULTS
-from tests.probing.wrong import at_load, check, fault_at_mark
+from tests.probing.wrong import at_load, check, named_fault
 
 HALF = ".reg .f16x2 %hh;\n.reg .b32 %w;\n.reg .s32 %s;\n"
 FIELDS = """[map.N]
@@ -356,14 +356,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_fault_is_named_at_its_place(tmp_path: Path, name: str) -> None:
     marked, code, message, hint = WRONG[name]
-    assert marked.count("¦") == 1
-    fault = fault_at_mark(tmp_path / "probe.toml", marked)
-    assert isinstance(fault, Diagnostic), fault
-    assert fault.code == code
-    assert message in fault.message
-    assert hint in fault.hint
-    assert fault.source == (tmp_path / "probe.toml").read_text().split("\n")[fault.line - 1]
-    assert str(fault).startswith(f"{tmp_path}/probe.toml:{fault.line}:{fault.column}: error: ")
+    assert named_fault(tmp_path / "probe.toml", marked, message, hint).code == code
 
 
 DOUBTFUL = {
@@ -403,12 +396,6 @@ def test_every_modifier_of_the_tests_kernels_is_known() -> None:
 
 def test_every_code_is_provoked() -> None:
     assert {code for _, code, _, _ in WRONG.values()} | {"unknown-modifier", "modifier-order"} == set(FAULTS)
-
-
-def test_the_documentation_lists_every_code() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "probes.md").read_text().partition("## Diagnostics")[2]
-    section = text.partition("### Snippets\n")[2].partition("\n#")[0]
-    assert section.split("\n") == [f"- `{code}`: {words}" for code, words in FAULTS.items()] + [""]
 
 
 RIGHT = {

@@ -56,3 +56,16 @@ def fault_at_mark(path: Path, marked: str) -> Diagnostic | str:
                 return fault
         return str(error)
     return "no fault"
+
+
+def named_fault(path: Path, marked: str, message: str, hint: str) -> Diagnostic:
+    """The fault at the mark of a file; fails the test unless it is said in these words and shown with its line."""
+    assert marked.count("¦") == 1
+    fault = fault_at_mark(path, marked)
+    assert isinstance(fault, Diagnostic), fault
+    assert message in fault.message
+    assert hint in fault.hint
+    assert fault.file == str(path)
+    assert fault.source == path.read_text().split("\n")[fault.line - 1]
+    assert str(fault).startswith(f"{path}:{fault.line}:{fault.column}: error: ")
+    return fault
