@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from neutrino.ahead.unfinished import begin
 
 _BLOCK = 1 << 18
 """Bytes that stay in the cache between reading and hashing: half the time of blocks of 8 MiB."""
@@ -22,17 +23,21 @@ def written_aside(target: Path, mode: int) -> Iterator[int]:
 
     mode: its permission bits. When the block is left by an exception there is no new file, and target is as it was.
     """
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:200]}.", dir=target.parent)
+    descriptor, name = begin(target)
+    # Closing a file tells on some file systems that it could not be written; the lock stays until it has its name.
+    held = os.dup(descriptor)
     try:
         try:
             yield descriptor
             os.fchmod(descriptor, mode)
         finally:
             os.close(descriptor)
-        Path(name).replace(target)
+        name.replace(target)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        name.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(held)
 
 
 def copy(source: int, target: int, size: int) -> None:

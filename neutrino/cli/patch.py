@@ -255,6 +255,8 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     )
     target = None if options.dry_run else output_path(options.file, options.output)
     stub = str(STUB) if options.stub is None else _stub(options.stub)
+    if target is not None:
+        _name_unfinished(target.parent, remove=True)
     with _folder_of(target, options.output), _writing(target or options.file), _progress() as progress:
         try:
             report = patch_file(
@@ -309,6 +311,17 @@ def _patched_before(file: Path) -> str:
         return ""
     twins = f"{_number(found.twins, 'twin')} with {', '.join(found.probes)}"
     return f"the input was patched before ({twins}): that is replaced, not added to, and the originals are probed"
+
+
+def _name_unfinished(folder: Path, *, remove: bool) -> None:
+    """Say what runs that were killed have left in a folder, and remove it where that is sure to harm nobody."""
+    from neutrino.ahead.unfinished import find_unfinished
+
+    found = find_unfinished(folder, remove=remove)
+    for path in found.removed:
+        _say(f"removed {path}, which a run that was killed had left")
+    for path in found.left:
+        _say(f"{path} is an unfinished copy; remove it, unless a run on another machine still writes it")
 
 
 def _stub(path: str) -> str:
@@ -486,6 +499,7 @@ def _check(options: argparse.Namespace) -> int:
     from neutrino.ahead.check import check_file
 
     check = check_file(options.check)
+    _name_unfinished(options.check.parent, remove=False)
     with _writing(_STDOUT):
         _print_check(check, options.json)
     return DONE if check.sound else BAD_INPUT
@@ -512,6 +526,7 @@ def _restore(options: argparse.Namespace) -> int:
     from neutrino.ahead.restore import restore
 
     target = output_path(options.restore, options.output, "original")
+    _name_unfinished(target.parent, remove=True)
     with _folder_of(target, options.output), _writing(target):
         restore(options.restore, target)
     with _writing(_STDOUT):
