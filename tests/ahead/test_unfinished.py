@@ -26,10 +26,10 @@ from pathlib import Path
 from neutrino.ahead.aside import written_aside
 with written_aside(Path(sys.argv[1]), 0o755) as new:
     os.write(new, b"a part")
-    if len(sys.argv) > 2 and os.fork() == 0:
-        # As a worker may have it open still.
-        os.write(1, str(os.getpid()).encode())
-    os.write(1, b"\\n")
+    # As a worker may have it open still.
+    child = os.fork() if len(sys.argv) > 2 else None
+    if child != 0:
+        os.write(1, f"{child}\\n".encode())
     sys.stdin.read()
 """
 
