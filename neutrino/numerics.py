@@ -175,14 +175,13 @@ def compare(original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[s
 
 
 def compare_kinds(original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[str, int]) -> str | None:
-    """None when the twin, less what is the probe's own, holds the same kinds of arithmetic, else those that differ.
+    """None when the twin holds the kinds of arithmetic that the original and the probe have, else those that differ.
 
     For codes that are known to be fused alike, and may hold the same instructions more or less often.
     """
     differing = []
     for mnemonic in (name for family in _FAMILIES for name in family):
-        before, after, added = (counts.get(mnemonic, 0) for counts in (original, twin, own))
-        least = 0 if mnemonic in PRODUCTS else added
-        if (after > added) if not before else (after <= least):
+        before, after = original.get(mnemonic, 0), twin.get(mnemonic, 0)
+        if (before and not after) or (after and not before and not own.get(mnemonic, 0)):
             differing.append(f"{mnemonic} {before} → {after}")
     return ", ".join(differing) or None

@@ -127,11 +127,7 @@ def _obstacle(twin: TwinKernel) -> str | None:
 def _all(found: _Text) -> list[tuple[str, int, Operation]]:
     """The operations of all functions in text order, with function and number."""
     return sorted(
-        (
-            (name, number, operation)
-            for name, own in found.operations.items()
-            for number, operation in enumerate(own)
-        ),
+        ((name, number, operation) for name, own in found.operations.items() for number, operation in enumerate(own)),
         key=lambda entry: entry[2].start,
     )
 
@@ -219,8 +215,13 @@ def _shown(found: _Text, operation: Operation) -> str:
 
 
 def _seen_alike(
-    twin: TwinKernel, found: _Text, seen: _Seen, fused: Mapping[int, int],
-    assemble: Assemble, render: Render, arch: str,
+    twin: TwinKernel,
+    found: _Text,
+    seen: _Seen,
+    fused: Mapping[int, int],
+    assemble: Assemble,
+    render: Render,
+    arch: str,
 ) -> bytes:
     """The machine code of a pinned twin whose sums are fused with products within divisions where the original's are.
 
@@ -288,9 +289,7 @@ def _pinned_text(found: _Text, fused: Mapping[str, Mapping[int, int]], prefix: s
     )
 
 
-def _pinned_twin(
-    twin: TwinKernel, found: _Text, fused: Mapping[str, Mapping[int, int]], prefix: str
-) -> TwinKernel:
+def _pinned_twin(twin: TwinKernel, found: _Text, fused: Mapping[str, Mapping[int, int]], prefix: str) -> TwinKernel:
     """A twin with pinned text, whose bodies are those of that text. Raises UnpinnableError."""
     bodies: dict[str, Body] = {}
 

@@ -11,6 +11,7 @@ stands where the sum stood, and the program may have written the factors' regist
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -78,30 +79,41 @@ def apart(text: str, found: Sequence[Operation]) -> str:
     return "".join([*pieces, text[at:]])
 
 
+_EDGES = frozenset({"bra", "brx", "call", "ret", "exit", "trap"})
+
+
 class Definitions:
     """Which operations write the registers of a body that sums read."""
 
     def __init__(self, body: Body, found: Sequence[Operation]) -> None:
         self._body = body
         starts = {operation.start: number for number, operation in enumerate(found)}
-        self._writers: dict[str, list[tuple[int, int | None]]] = {}
+        # By register: where it is written, whether always, and by which operation.
+        self._writers: dict[str, list[tuple[int, bool, int | None]]] = {}
+        self._edges: list[int] = []
         position = body.start
         for statement in body.code[body.start : body.end].split(";"):
             code = without_opening(statement)
             start = position + len(statement) - len(code.lstrip())
             instruction = read_instruction(code)
+            if ":" in statement[: len(statement) - len(code)] or (instruction and instruction.parts[0] in _EDGES):
+                self._edges.append(start)
             for name in instruction.written if instruction else ():
-                self._writers.setdefault(name, []).append((start, starts.get(start)))
+                always = instruction is not None and instruction.predicate is None
+                self._writers.setdefault(name, []).append((start, always, starts.get(start)))
             position += len(statement) + 1
 
     def writers(self, name: str, position: int) -> list[int | None]:
-        """The numbers of the operations that write a register, None for each other instruction that does."""
+        """The numbers of the operations that may have written what a register holds at a position, None for each other
+        instruction: the last one before it where nothing comes in from elsewhere in between, else all."""
         declared = self.declaration(name, position)
-        return [
-            number
-            for start, number in self._writers.get(name, ())
-            if self.declaration(name, start) == declared
-        ]
+        all_of_it = [entry for entry in self._writers.get(name, ()) if self.declaration(name, entry[0]) == declared]
+        before = [entry for entry in all_of_it if entry[0] < position]
+        if before and before[-1][1]:
+            edge = bisect_left(self._edges, before[-1][0] + 1)
+            if edge == len(self._edges) or self._edges[edge] > position:
+                return [before[-1][2]]
+        return [number for _, _, number in all_of_it]
 
     def declaration(self, name: str, position: int) -> Declaration | None:
         """As ``Body.declaration``."""
@@ -131,9 +143,7 @@ def candidates(found: Sequence[Operation], definitions: Definitions, number: int
     return fitting
 
 
-def pinned(
-    body: Body, found: Sequence[Operation], fused: Mapping[int, int], prefix: str
-) -> list[tuple[int, int, str]]:
+def pinned(body: Body, found: Sequence[Operation], fused: Mapping[int, int], prefix: str) -> list[tuple[int, int, str]]:
     """The edits (start, end, new text) that pin a body.
 
     fused: numbers of the sums that are fused, and which of their operands the product is. prefix: of the registers that
@@ -153,9 +163,9 @@ def pinned(
             kept[key] = f"{prefix}{len(kept)}_"
             width = _BITS[total.type]
             declarations += [f".reg .b{width} {kept[key]}{part};" for part in (*_FACTORS, "n")]
-            for writer in definitions.writers(name, total.start):
-                if writer is not None:
-                    of_product[writer] = kept[key]
+        for writer in definitions.writers(name, total.start):
+            if writer is not None:
+                of_product[writer] = kept[key]
     edits = []
     if declarations:
         edits.append((body.start + 1, body.start + 1, "\n\t" + " ".join(declarations)))

@@ -8,7 +8,7 @@ from machine import arithmetic
 from neutrino.ptx.contraction import has_hidden_product, has_product, reaches_sum
 from neutrino.ptx.module import parse
 
-ARCHITECTURES = ("sm_75", "sm_90a", "sm_120a")
+ARCHITECTURES = ("sm_75", "sm_120a")
 # Everything that computes one or two f32, and moves them.
 FIRST = [
     *(f"{name} %f4, %f1, %f2;" for name in (
