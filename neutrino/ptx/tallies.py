@@ -100,15 +100,31 @@ def plan_tallies(rows: Sequence[Row], bits: Mapping[Hashable, int], forks: Seque
     """The cheapest that is known. bits: 32 or 64 by sum."""
     kinds = [rows]
     if forks:
-        kinds += [_without_taken(rows, forks, below_zero=False), _without_taken(rows, forks, below_zero=True)]
-    candidates = [
-        _Plan(kind, bits, by_sum=by_sum, absorb=absorb).result()
-        for kind in kinds
-        for by_sum in (True, False)
-        if not (by_sum and any(amount < 0 for row in kind if not row.always for amount in row.amounts.values()))
-        for absorb in (True, False)
-    ]
-    return min(candidates, key=lambda plan: plan.cost)
+        kinds = [_without_taken(rows, forks, below_zero=False)]
+        below_zero = _without_taken(rows, forks, below_zero=True)
+        kinds += [below_zero, rows] if below_zero != kinds[0] else []
+    return min((plan for kind in kinds for plan in _plans(kind, bits)), key=lambda plan: plan.cost)
+
+
+def _plans(rows: Sequence[Row], bits: Mapping[Hashable, int]) -> Iterable[Tallies]:
+    """What is worth a look for rows as they are."""
+    once = {number: row.amounts for number, row in enumerate(rows) if row.once and not row.always and row.amounts}
+    often = {number: row.amounts for number, row in enumerate(rows) if not row.once and row.amounts}
+    small = _smallest(once)
+    if any(entry.width > _WORD for entry in small):
+        # Too large for a word: counted as if they might be more.
+        often, once, small = often | once, {}, []
+    ways = [_by_rows(often)]
+    if not any(amount < 0 for amounts in often.values() for amount in amounts.values()):
+        by_sums = _by_sums(often, whole=True)
+        ways = [by_sums, *ways] if len(ways[0]) <= len(by_sums) else [by_sums]
+    for groups in ways:
+        if groups and once:
+            absorbing = [replace(group, added=dict(group.added)) for group in groups]
+            left = {number: amounts for number, amounts in once.items() if not _tell(absorbing, number, amounts)}
+            if len(left) < len(once):
+                yield _plan(rows, bits, absorbing, _smallest(left))
+        yield _plan(rows, bits, groups, small)
 
 
 def _without_taken(rows: Sequence[Row], forks: Iterable[Fork], *, below_zero: bool) -> list[Row]:
@@ -148,65 +164,36 @@ class _Small:
         return (self.most * LANES).bit_length()
 
 
-class _Plan:
-    """One way to do it.
-
-    by_sum: a counter for the sums that grow in one proportion, else for rows in one proportion. absorb: what runs once
-    at most goes to the counters that there are for the others, where these can tell it.
-    """
-
-    def __init__(self, rows: Sequence[Row], bits: Mapping[Hashable, int], *, by_sum: bool, absorb: bool) -> None:
-        self._bits = bits
-        self._counters: list[Counter] = []
-        self._adds: list[dict[int, int]] = [{} for _ in rows]
-        self._constants: dict[Hashable, int] = {}
-        self._parts: dict[Hashable, list[Part]] = {}
-        often: dict[int, Mapping[Hashable, int]] = {}
-        once: dict[int, Mapping[Hashable, int]] = {}
-        for number, row in enumerate(rows):
-            if row.always:
-                for key, amount in row.amounts.items():
-                    self._constants[key] = self._constants.get(key, 0) + amount
-            elif row.amounts:
-                (once if row.once else often)[number] = row.amounts
-        if any(entry.width > _WORD for entry in _smallest(once)):
-            # Too large for a word: counted as if they might be more.
-            often, once = often | once, {}
-        groups = _by_sums(often, whole=True) if by_sum else _by_rows(often)
-        if absorb:
-            once = {number: amounts for number, amounts in once.items() if not _tell(groups, number, amounts)}
-        for group in groups:
-            self._wide(group)
-        self._pack(_smallest(once))
-
-    def result(self) -> Tallies:
-        keys = {*self._constants, *self._parts}
-        return Tallies(
-            tuple(self._counters),
-            tuple(tuple(added.items()) for added in self._adds),
-            {key: Form(self._constants.get(key, 0), tuple(self._parts.get(key, ()))) for key in keys},
-        )
-
-    def _wide(self, group: _Small) -> None:
-        number = len(self._counters)
-        self._counters.append(Counter(max(self._bits[key] for key in group.factors), False))
-        for row, amount in group.added.items():
-            self._adds[row][number] = amount
+def _plan(
+    rows: Sequence[Row], bits: Mapping[Hashable, int], groups: Sequence[_Small], small: Sequence[_Small]
+) -> Tallies:
+    """Wide counters for the groups, shared words for what is small; constants for what every thread comes by."""
+    counters: list[Counter] = []
+    adds: list[dict[int, int]] = [{} for _ in rows]
+    parts: dict[Hashable, list[Part]] = {}
+    constants: dict[Hashable, int] = {}
+    for row in rows:
+        if row.always:
+            for key, amount in row.amounts.items():
+                constants[key] = constants.get(key, 0) + amount
+    for group in groups:
+        for number, amount in group.added.items():
+            adds[number][len(counters)] = amount
         for key, factor in group.factors.items():
-            self._parts.setdefault(key, []).append(Part(number, 0, 0, factor, None))
-
-    def _pack(self, small: Sequence[_Small]) -> None:
-        for word in _in_words(small):
-            number = len(self._counters)
-            self._counters.append(Counter(_WORD, True))
-            shift = 0
-            for entry in word:
-                for row, amount in entry.added.items():
-                    self._adds[row][number] = self._adds[row].get(number, 0) + (amount << shift)
-                width = 0 if entry is word[-1] else entry.width
-                for key, factor in entry.factors.items():
-                    self._parts.setdefault(key, []).append(Part(number, shift, width, factor, entry.most))
-                shift += entry.width
+            parts.setdefault(key, []).append(Part(len(counters), 0, 0, factor, None))
+        counters.append(Counter(max(bits[key] for key in group.factors), False))
+    for word in _in_words(small):
+        shift = 0
+        for entry in word:
+            for number, amount in entry.added.items():
+                adds[number][len(counters)] = adds[number].get(len(counters), 0) + (amount << shift)
+            width = 0 if entry is word[-1] else entry.width
+            for key, factor in entry.factors.items():
+                parts.setdefault(key, []).append(Part(len(counters), shift, width, factor, entry.most))
+            shift += entry.width
+        counters.append(Counter(_WORD, True))
+    forms = {key: Form(constants.get(key, 0), tuple(parts.get(key, ()))) for key in {**constants, **parts}}
+    return Tallies(tuple(counters), tuple(tuple(added.items()) for added in adds), forms)
 
 
 def _smallest(once: Mapping[int, Mapping[Hashable, int]]) -> list[_Small]:
@@ -243,11 +230,11 @@ def _words(small: Sequence[_Small]) -> tuple[bool, int, int, int]:
 
 def _by_rows(rows: Mapping[int, Mapping[Hashable, int]]) -> list[_Small]:
     """A number for each proportion that rows have."""
-    found: dict[tuple[tuple[Hashable, int], ...], _Small] = {}
+    found: dict[frozenset[tuple[Hashable, int]], _Small] = {}
     for number, amounts in rows.items():
         common = gcd(*amounts.values())
         factors = {key: amount // common for key, amount in amounts.items()}
-        group = found.setdefault(tuple(sorted(factors.items(), key=repr)), _Small(factors=factors))
+        group = found.setdefault(frozenset(factors.items()), _Small(factors=factors))
         group.added[number] = common
     return list(found.values())
 

@@ -323,6 +323,60 @@ COUNTS = Probe(
 )
 
 
+# Constants in registers of every level, which grow in one proportion or apart, looked at when the thread ends
+
+
+def _grow(**amounts: int) -> Callable[[Simulation, Lanes], None]:
+    def run(simulation: Simulation, lanes: Lanes) -> None:
+        for name, amount in amounts.items():
+            simulation.register(name)[lanes.threads] += np.uint64(amount)
+
+    return run
+
+
+def _grow_bytes(simulation: Simulation, lanes: Lanes) -> None:
+    _grow(bytes=lanes.size, accesses=2)(simulation, lanes)
+
+
+def _grown(target: str, *values: str | int) -> Callable[[Simulation, Lanes], None]:
+    def run(simulation: Simulation, lanes: Lanes) -> None:
+        registers = (
+            simulation.register(value)[lanes.threads] if isinstance(value, str) else value for value in values
+        )
+        simulation.save(target, lanes, *registers)
+
+    return run
+
+
+GROWING = Probe(
+    "growing",
+    (
+        Side("add", _grow(alu=3)), Side("sub", _grow(alu=3)), Side("setp", _grow(seen=1), after=True),
+        Side("ld.global", _grow_bytes), Side("st.global", _grow_bytes), Side("bra", _grow(jumps=1)),
+        Side("add", _grow(warp=5), warp=True), Side("selp", _grow(block=7), block=True),
+        Side("kernel", _grown("Threads", "alu", "bytes", "accesses", "jumps", 9, "jumps"), after=True),
+        Side("kernel", _grown("Seen", "seen", "accesses"), after=True),
+        Side("kernel", _grown("Warps", "warp"), after=True, warp=True),
+        Side("kernel", _grown("Blocks", "block"), after=True, block=True),
+    ),
+    text=_map("Threads", "alu u64, bytes u64, accesses s64, jumps u32, nines u32, far u64", 40, kind="sum")
+    + _map("Seen", "seen u64, accesses u64", 16)
+    + _map("Warps", "warp u64", 8, kind="sum", level="warp")
+    + _map("Blocks", "block u32", 4, kind="sum", level="block")
+    + _at("alu", "add | sub", before=".reg .u64 %alu;\nadd.u64 %alu, %alu, 3;")
+    + _at("seen", "setp", after=".reg .u64 %seen;\nadd.u64 %seen, %seen, 1;")
+    + _at("bytes", "ld.global | st.global", before=".reg .u64 %bytes, %accesses;\nadd.u64 %bytes, %bytes, BYTES;\n"
+          "add.u64 %accesses, %accesses, 2;")
+    + _at("jumps", "bra", before=".reg .u32 %jumps;\nadd.u32 %jumps, %jumps, 1;")
+    + _at("warp", "add", "warp", before=".reg .u64 %warp;\nadd.u64 %warp, %warp, 5;")
+    + _at("block", "selp", "block", before=".reg .u32 %block;\nadd.u32 %block, %block, 7;")
+    + _at("end", "kernel", after="SAVE [ Threads ] { %alu, %bytes, %accesses, %jumps, 9, %jumps };\n"
+          "SAVE [ Seen ] { %seen, %accesses };")
+    + _at("warp_end", "kernel", "warp", after="SAVE [ Warps ] { %warp };")
+    + _at("block_end", "kernel", "block", after="SAVE [ Blocks ] { %block };"),
+)  # fmt: skip
+
+
 # Warp level: its own slot, its own count, registers that live through the kernel
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 
 from tests.oracle.bench import Bench, Kernel, skip_of
-from tests.oracle.probes import ACCESSES, KINDS, SUMS, WARPS, Probe
+from tests.oracle.probes import ACCESSES, COUNTS, GROWING, KINDS, SUMS, WARPS, Probe
 from tests.oracle.random_kernels import kernels
 from tests.oracle.random_probes import probes
 from tests.oracle.simulation import matches
@@ -62,6 +62,6 @@ def test_random_kernels_with_the_probes_of_the_matrix(pytestconfig: pytest.Confi
     )
     @given(kernels())
     def check(kernel: Kernel) -> None:
-        _check(kernel, ACCESSES, SUMS, WARPS, KINDS)
+        _check(kernel, ACCESSES, SUMS, WARPS, KINDS, COUNTS, GROWING)
 
     check()
