@@ -14,16 +14,9 @@ _HEAD = re.compile(
     r"\s*(?:@\s*(?P<negated>!)?\s*(?P<predicate>[A-Za-z_$%][\w$]*)\s+)?(?P<opcode>[a-z_]\w*(?:\.[\w:]+)*)\s*",
     re.ASCII,
 )
-_OCTAL = re.compile(r"[+-]?0\d+\Z", re.ASCII)
 _SPLIT = re.compile(r"[\[\](){},]")
 REGISTER = re.compile(r"[A-Za-z_$%][\w$]*(?:\.[xyzwrgba]\b)?", re.ASCII)
 _MEMORY = re.compile(r"\[(?P<base>[^\[\]+,{}]*)(?:\+(?P<offset>[-+*\s()\w]+))?\](?:\.unified)?\Z", re.ASCII)
-
-
-def integer(literal: str) -> int:
-    """The value of an integer as PTX writes it: ``0x1F``, ``0b11``, ``017``, ``23U``. Raises ValueError."""
-    digits = literal.rstrip("uU")
-    return int(digits, 8 if _OCTAL.match(digits) else 0)
 
 
 def guard_register(guard: str) -> str:

@@ -14,11 +14,11 @@ from neutrino.ptx.instruction import (
     REGISTER,
     Address,
     Instruction,
-    integer,
     object_parts,
     read_address,
     vector_elements,
 )
+from neutrino.ptx.literals import integer
 from neutrino.ptx.measures import constant_bytes, constant_operations, matrix_depth
 from neutrino.ptx.opcodes import Measure, Role
 

@@ -15,7 +15,7 @@ from neutrino.probing.model import CLASSES, Field, Instruction, Level, Pattern, 
 from neutrino.probing.nearest import nearest
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.tracepoints import OTHER_NAMES
-from neutrino.ptx.instruction import integer
+from neutrino.ptx.literals import integer
 from neutrino.ptx.modifiers import MODIFIERS, behind_type, is_modifier, types_last
 from neutrino.ptx.opcodes import FIRST_PARTS, NO_AFTER
 from neutrino.ptx.snippet_faults import FAULTS
