@@ -56,6 +56,7 @@ FUSED = {"pairs_half2": "HFMA2", "pairs_bfloat162": "HFMA2", "dot_half": "HFMA2"
          "pairs_double": "DFMA", "pairs_around_memory": "FFMA"}  # fmt: skip
 """Kernels of the workload ``half`` whose pairs the assembler fuses in the original, and into what."""
 PRODUCTS = {"DMUL", "FMUL", "FMUL2", "HMUL2"}
+PROOFS = ("counts", "no-pair", "pinned", "lines")
 NO_PATCHER = (
     "neutrino.ptx", "neutrino.ptx.modifiers", "neutrino.ptx.opcodes", "neutrino.ptx.snippet",
     "neutrino.ptx.snippet_faults", "neutrino.ptx.snippet_forms", "neutrino.ptx.snippet_helpers",
@@ -291,14 +292,17 @@ def _kernels(trace: Mapping[str, Json], entry: Workload) -> str:
 def numerics_kept(name: str, numerics: Mapping[str, Json]) -> None:
     """Fused and unfused instructions of the twin, less the probe's own, are the original's.
 
-    The assembler may fold the probe's copy of a product into one that is there anyway. And where the text
-    holds nothing that could be fused or unfused (``contractible`` false), it may copy code, as it does for
-    shuffles in divergent branches: then only the kinds of instructions must be the same.
+    The assembler may fold the probe's copy of a product into one that is there anyway. Where a text holds nothing
+    that could be fused otherwise (``proof``), it may repeat code: then only the kinds of instructions must be the same.
     """
+    proof = numerics.get("proof", "counts")
+    need(proof in PROOFS, f"{name}: shown by {proof!r}")
     counts = [numerics[which] for which in ("original", "twin", "own")]
     for mnemonic in sorted(set().union(*counts)):
         original, twin, own = (count.get(mnemonic, 0) for count in counts)
-        if numerics.get("contractible") is False:
+        if proof != "counts":
+            good = (twin > 0) == (original > 0) or (twin > 0 and own > 0)
+        elif numerics.get("contractible") is False:
             good = (twin > own) == (original > 0)
         else:
             least = original if mnemonic in PRODUCTS else original + own
