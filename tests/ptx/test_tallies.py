@@ -66,7 +66,7 @@ def _counted(plan: Tallies, counts: Sequence[int]) -> list[int]:
 
 
 @given(_cases(), st.randoms(use_true_random=False))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_sums_come_out(case: tuple[list[Row], dict[Hashable, int], list[Fork]], random: Random) -> None:
     rows, widths, forks = case
     plan = plan_tallies(rows, widths, forks)
