@@ -32,7 +32,7 @@ from typing import Any, Protocol
 from neutrino import variant
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry, write_entry
-from neutrino.errors import PtxError, ToolMissingError
+from neutrino.errors import FormatError, PtxError, ToolMissingError
 from neutrino.fatbin import (
     Cubin,
     CubinKernel,
@@ -317,13 +317,15 @@ def _with_pinned(
         return made
     names = {twin.name for twin in refused}
     try:
-        original = assembly.originals(names)
+        pins = pin_twins(
+            refused, assembly.originals_text(names), assembly.originals(names), assembly.assemble,
+            lambda twin: assembly.pinned((twin,)).text([twin.name]), assembly.arch,
+        )  # fmt: skip
     except (AssemblyError, _CutError):
         return made
-    pins = pin_twins(
-        refused, assembly.originals_text(names), original, assembly.assemble,
-        lambda twin: assembly.pinned((twin,)).text([twin.name]), assembly.arch,
-    )  # fmt: skip
+    except (FormatError, PtxError) as error:
+        # An assembler may come to write line information, or a twin's text, in a form that is not known here.
+        pins = Pinned({}, {twin.name: str(error) for twin in refused})
     entries = {
         name: replace(entry, detail=f"{entry.detail}; {pins.refused[name]}") if name in pins.refused else entry
         for name, entry in made[0].items()

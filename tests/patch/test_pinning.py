@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from neutrino import pinning
 from neutrino.entry import read_entry
-from neutrino.errors import ToolMissingError
+from neutrino.errors import FormatError, ToolMissingError
 from neutrino.fatbin import read_cubin
 from neutrino.numerics import compare, count_arithmetic
 from neutrino.patch import patch_image
@@ -267,3 +267,16 @@ def test_line_information_changes_no_code(path, assembler):
         read_cubin(assembler.assemble(text, target, options).cubin, "x").kernels for options in ((), ("-lineinfo",))
     )
     assert {name: built.code for name, built in plain.items()} == {name: built.code for name, built in lines.items()}
+
+
+def test_line_information_of_another_form_leaves_the_original(reads, assembler, monkeypatch):
+    def unknown(cubin, file):
+        raise FormatError(file, 0, "version", "5", "2 or 3")
+
+    monkeypatch.setattr(pinning, "sass_lines", unknown)
+    text = HEAD + kernel(UNROLLED.format(product=LOOPS["add"][0], sum=LOOPS["add"][1]))
+    selection = Selection((), ())
+    data = patch_image(text.encode() + b"\0", reads, "sm_90a", selection=selection, assembler=assembler, key=bytes(32))
+    (made,) = read_entry(data, "entry").kernels
+    assert made.reason is Reason.NUMERICS
+    assert re.search(r"FFMA \d+ → \d+.*; .*version", made.detail)
