@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from neutrino.ahead.check import Check
     from neutrino.ahead.library import Progress
     from neutrino.ahead.report import KernelReport, Report
+    from neutrino.probing.model import ProbeSet
 
 DONE, BAD_INPUT, NOTHING = 0, 2, 3
 _STDOUT = "standard output"
@@ -268,7 +269,7 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
                 refused = Report(options.file, None, tuple(options.probe), tuple(archs), (), refused=error.reason)
                 print(json.dumps(refused.document(), indent=1))
             raise
-    report = replace(report, notes=(*report.notes, *_notes(report, stub)))
+    report = replace(report, notes=(*report.notes, *_notes(report, stub), *_script_notes(report, probes)))
     with _writing(_STDOUT):
         if options.json:
             print(json.dumps(report.document(), indent=1))
@@ -294,6 +295,13 @@ def _notes(report: Report, stub: str) -> Iterator[str]:
         yield before
     if note := stub_note(stub, report.output.resolve().parent):
         yield note
+
+
+def _script_notes(report: Report, probes: ProbeSet) -> Iterator[str]:
+    """What becomes of scripts, of which the copy has no more than the paths."""
+    names = ", ".join(dict.fromkeys((*probes.callbacks, *probes.analyze_hooks)))
+    if names and report.output is not None:
+        yield f"neutrino-report TRACE --analyze runs {names}, where it is there then: no script goes into the copy"
 
 
 def _patched_before(file: Path) -> str:

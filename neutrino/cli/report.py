@@ -23,11 +23,13 @@ from neutrino.cli.kernel_names import shorten
 from neutrino.cli.streams import print_anything, visible
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.fatbin.demangle import demangle
+from neutrino.loader.script_trust import why_not_trusted
 from neutrino.loader.scripts import Scripts, analyze
 from neutrino.probing import load_probe_file
 from neutrino.probing.model import MapKind
 from neutrino.probing.selection import Selection
 from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_traces, summarize
+from neutrino.tracing.events import read_events
 from neutrino.tracing.manifest import Assembly, Retargeted, Spills
 from neutrino.tracing.summary import KernelSummary, MapSummary
 
@@ -105,7 +107,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="neutrino-report",
         description="What the probes saw: per kernel and map the counts and the extremes of each field, "
         "and what was not probed, with the reason.",
-        epilog="Exit status: 0 done, 2 a trace that cannot be read or a script that failed, 3 no kernel was probed.",
+        epilog="Exit status: 0 done, 2 a trace that cannot be read or a script that failed or "
+        "was not run, 3 no kernel was probed.",
     )
     parser.add_argument("trace", nargs="+", help="a trace directory, or a folder of them")
     names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
@@ -115,7 +118,8 @@ def _parser() -> argparse.ArgumentParser:
         "--analyze",
         action="store_true",
         help="run the scripts that the trace's probes name (callback, analyze_hook) before the report, as the neutrino "
-        "command does by itself; what they print is appended to analyze.log in the trace",
+        "command does by itself, and say which; not those that other users could have put there; what they print is "
+        "appended to analyze.log in the trace",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--wide", action="store_true", help="whole kernel names")
@@ -125,24 +129,65 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _analyze(path: Path) -> int:
-    """Run the scripts of one trace's probes; the exit status."""
+    """Run the scripts of one trace's probes, and say which before; the exit status."""
+    # Those of a run, or of the first patched library; further libraries' are numbered.
+    files = sorted(path.glob("probe-*.toml"), key=lambda file: (len(file.name), file.name))
+    statuses = [_analyze_by(path, file) for file in (path / "probe.toml", *files)]
+    return max(statuses)
+
+
+def _analyze_by(path: Path, file: Path) -> int:
     try:
-        scripts = Scripts.of(load_probe_file(path / "probe.toml"))
+        probes = load_probe_file(file)
     except (NeutrinoError, OSError) as error:
         return _fail(f"{path}: its probes cannot be read: {error}")
-    names = dict.fromkeys((*scripts.callbacks, *scripts.analyze_hooks))
-    if not names:
-        _say(f"{path}: its probes name no script that is there")
-        return DONE
-    status = DONE
+    by = f"named by {visible(_who_named(path, file))}"
+    missing = [warning.message for warning in probes.warnings if warning.code == "script-missing"]
+    for message in missing:
+        _fail(f"{path}: {visible(message)}; {by}")
+    named = dict.fromkeys((*probes.callbacks, *probes.analyze_hooks))
+    refused = {script for script in named if _refuse(path, script, by)}
+    status = BAD_INPUT if missing or refused else DONE
+    scripts = Scripts(
+        tuple(script for script in probes.analyze_hooks if script not in refused),
+        tuple(script for script in probes.callbacks if script not in refused),
+    )
+    names = visible(", ".join(script for script in named if script not in refused))
+    if not scripts:
+        if not missing and not refused:
+            _say(f"{path}: its probes name no script")
+        return status
+    _say(f"{path}: running {names}; {by}")
     for problem in analyze(path.absolute(), scripts):
         status = _fail(problem)
-    _say(f"{path}: ran {', '.join(names)}; see {path / 'analyze.log'}")
+    _say(f"{path}: ran {names}; see {path / 'analyze.log'}")
     return status
 
 
+def _who_named(path: Path, file: Path) -> str:
+    """The patched libraries whose probes a file of a trace has, else the file: it is the run's."""
+    try:
+        sections = read_events(path / "events.jsonl").of("section")
+    except TraceError:
+        sections = ()
+    libraries = dict.fromkeys(str(row.get("library")) for row in sections if row.get("file") == file.name)
+    return ", ".join(libraries) or file.name
+
+
+def _refuse(path: Path, script: str, by: str) -> bool:
+    """Whether a script is not to be run; then it is said why."""
+    try:
+        why = why_not_trusted(script)
+    except OSError as error:
+        why = error.strerror or str(error)
+    if why:
+        _fail(f"{path}: {visible(script)} is not run: {why}; {by}; run it by hand where that is right")
+    return bool(why)
+
+
 def _fail(error: NeutrinoError | str) -> int:
-    _say(str(error))
+    for line in str(error).splitlines():
+        _say(line)
     return BAD_INPUT
 
 
@@ -150,7 +195,7 @@ def _say(line: str) -> None:
     # print() takes a closed stderr, which is None, for stdout.
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
-            print(f"neutrino-report: {line}", file=sys.stderr)
+            print(f"neutrino-report: {visible(line)}", file=sys.stderr)
 
 
 def _name(kernel: TraceKernel) -> str:

@@ -18,6 +18,7 @@ import pytest
 from neutrino.cli.patch import main
 from neutrino.fatbin import ImageKind, build_container, build_entry
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
+from neutrino.resources import shipped_probes
 from neutrino.toolchain import Assembler
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
 
@@ -57,6 +58,16 @@ def test_the_table_and_the_file(library: Path, original: bytes, capsys: pytest.C
     assert "libk.neutrino.so: sound: 3 twins by block_sched for sm_80, sm_86, " in capsys.readouterr().out
     assert main(["--restore", str(patched), "-o", "back.so"]) == 0
     assert Path("back.so").read_bytes() == original
+
+
+def test_scripts_stay_where_they_are_which_is_said(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("script.py").touch()
+    shipped = shipped_probes()["block_sched"].read_text()
+    Path("probes.toml").write_text(f'analyze_hook = "script.py"\n{shipped}')
+    assert main([str(library), "-p", "probes.toml", *BLOCK_SCHED[2:], "--json"]) == 0
+    path = Path("script.py").absolute()
+    note = f"neutrino-report TRACE --analyze runs {path}, where it is there then: no script goes into the copy"
+    assert note in json.loads(capsys.readouterr().out)["notes"]
 
 
 def test_json_has_every_kernel(library: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from neutrino.cli.report import main as report
 from neutrino.device_kind import DeviceKind
 from neutrino.probing.layout import FORMAT_VERSION, SECTION_HEADER, SECTION_TWINS, Struct
 from neutrino.tracing import Trace
@@ -52,6 +53,33 @@ def test_a_patched_librarys_launches_are_recorded(programs: Programs, tmp_path: 
     trace = Trace(files.path)
     assert trace.complete
     assert not trace.notes
+
+
+def test_scripts_of_a_patched_library_run_by_hand_alone(
+    programs: Programs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on another machine, where what the library's probes name is not there, or is something else."""
+    script, probes = tmp_path / "script.py", tmp_path / "tickets.toml"
+    script.write_text("print('ran')")
+    probes.write_text(f'analyze_hook = ["{script}", "{tmp_path}/gone/away.py"]\n{TICKETS.read_text()}')
+    library = programs.library("scripts", section_of(probes=probes), stub=None)
+    result = programs.run(tmp_path, programs.user, f"+{library}", hook=True)
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    files = Files(tmp_path / "trace")
+    assert files.counted("count_p2") == {"probed": 20}
+    assert report([str(files.path)]) == 0
+    assert not (files.path / "analyze.log").exists()
+    capsys.readouterr()
+    assert report([str(files.path), "--analyze"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.splitlines() == [
+        f'neutrino-report: {files.path}: analyze_hook "{tmp_path}/gone/away.py" is not there, and is not run; '
+        f"named by {library}",
+        f"neutrino-report: {files.path}: running {script}; named by {library}",
+        f"neutrino-report: {files.path}: ran {script}; see {files.path / 'analyze.log'}",
+    ]
+    assert (files.path / "analyze.log").read_text() == "ran\n"
+    assert "count_p2" in printed.out
 
 
 def test_a_library_with_twins_in_several_images(programs: Programs, tmp_path: Path) -> None:

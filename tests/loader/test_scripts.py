@@ -192,8 +192,9 @@ def test_a_script_that_prints_for_ever_has_its_time_and_no_more_of_the_disk(
     counts = tmp_path / "counts"
     endless = script(
         tmp_path, "endless.py",
-        f"import os\nfor number in range(1 << 60):\n    os.write(1, 65536 * b'x')\n"
-        f"    if number % 16 == 0:\n        open({str(counts)!r}, 'w').write(str(number << 16))",
+        f"import os\ncounts = os.open({str(counts)!r}, os.O_WRONLY | os.O_CREAT)\n"
+        "for number in range(1 << 60):\n    os.write(1, 65536 * b'x')\n"
+        "    if number % 16 == 0:\n        os.pwrite(counts, b'%20d' % (number << 16), 0)",
     )  # fmt: skip
     begin = time.monotonic()
     assert analyze(trace, Scripts((endless,), limit=2)) == [f"{endless} was ended: it ran longer than 2 s"]
@@ -281,7 +282,8 @@ def test_the_program_ends_without_them(bench: Bench, home: Path) -> None:
         capture_output=True, text=True, timeout=60, check=False, env=environment(home),
     )  # fmt: skip
     assert (report.returncode, report.stderr) == (
-        0, f"neutrino-report: {trace}: ran {reads}, {waits}; see {trace / 'analyze.log'}\n"
+        0, f"neutrino-report: {trace}: running {reads}, {waits}; named by probe.toml\n"
+        f"neutrino-report: {trace}: ran {reads}, {waits}; see {trace / 'analyze.log'}\n",
     )  # fmt: skip
     assert json.loads(report.stdout)["traces"][0]["complete"]
     assert log(trace).splitlines() == [*calls, last, f"callback {data}", last]
@@ -382,7 +384,7 @@ def test_by_hand_without_scripts_or_without_probes(
     assert result.returncode == 0
     trace = only_trace(home)
     assert report([str(trace), "--analyze"]) == 0
-    assert capsys.readouterr().err == f"neutrino-report: {trace}: its probes name no script that is there\n"
+    assert capsys.readouterr().err == f"neutrino-report: {trace}: its probes name no script\n"
     (trace / "probe.toml").write_text("platform = 7\n")
     assert report([str(trace), "--analyze"]) == 2
     captured = capsys.readouterr()
@@ -403,7 +405,9 @@ def test_by_hand_interrupted(trace: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert soon(lambda: log(trace).endswith("\n"))
     report.send_signal(signal.SIGINT)
-    assert report.communicate(timeout=20) == ("", "")
+    assert report.communicate(timeout=20) == (
+        "", f"neutrino-report: {trace}: running {waits}; named by probe.toml\n",
+    )  # fmt: skip
     assert report.returncode == -signal.SIGINT
     assert not Path("/proc", log(trace).strip()).exists()
 
@@ -415,3 +419,85 @@ def test_by_hand_where_nobody_is_told(trace: Path, tmp_path: Path, closing: str)
     command = f"'{sys.executable}' -m neutrino.cli.report --analyze --json '{trace}' {closing}"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
     assert (result.returncode, json.loads(result.stdout)) == (2, {"traces": []})
+
+
+@pytest.fixture
+def named(trace: Path, tmp_path: Path) -> Path:
+    """A script that a patched library's probes name, of the user's own; it tells that it ran."""
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    path = folder / "named.py"
+    path.write_text("print('ran')")
+    (trace / "probe.toml").write_text(f"analyze_hook = {json.dumps(str(path))}\n{TICKETS.read_text()}")
+    with (trace / "events.jsonl").open("a") as events:
+        events.write('{"event":"section","time_ns":2,"library":"/lib/libk.so","file":"probe.toml"}\n')
+    return path
+
+
+def test_what_runs_is_said_before_it_runs(trace: Path, named: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said: list[str] = []
+
+    def analyze_noticed(path: Path, scripts: Scripts) -> list[str]:
+        said.append(capsys.readouterr().err)
+        return analyze(path, scripts)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("neutrino.cli.report.analyze", analyze_noticed)
+        report([str(trace), "--analyze"])
+    assert said == [f"neutrino-report: {trace}: running {named}; named by /lib/libk.so\n"]
+    assert log(trace) == "ran\n"
+
+
+def test_a_script_that_is_not_there_is_named(trace: Path, named: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As where a patched library has gone to another machine."""
+    named.unlink()
+    other = script(trace, "other.py", "print('other')")
+    further = f"analyze_hook = [{json.dumps(other)}, 'gone.py']\n{TICKETS.read_text()}"
+    (trace / "probe-2.toml").write_text(further)
+    with (trace / "events.jsonl").open("a") as events:
+        events.write('{"event":"section","time_ns":3,"library":"/lib/libm.so","file":"probe-2.toml"}\n')
+    assert report([str(trace), "--analyze"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[:4] == [
+        f'neutrino-report: {trace}: analyze_hook "{named}" is not there, and is not run; named by /lib/libk.so',
+        f'neutrino-report: {trace}: analyze_hook "gone.py" is not there, and is not run; named by /lib/libm.so',
+        f"neutrino-report: {trace}: running {other}; named by /lib/libm.so",
+        f"neutrino-report: {trace}: ran {other}; see {trace / 'analyze.log'}",
+    ]
+    assert log(trace) == "other\n"
+
+
+@pytest.mark.parametrize("how", ["another user's", "written by anybody", "in a folder of anybody's", "by a link"])
+def test_a_script_that_others_could_have_put_there_is_not_run(
+    trace: Path, named: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    why = f"anybody may replace it, as anybody may write to {named.parent}"
+    if how == "another user's":
+        if os.geteuid() != 0:
+            pytest.skip("only root can give a file away")
+        os.chown(named, 12345, 12345)
+        why = "it belongs to user 12345"
+    elif how == "written by anybody":
+        named.chmod(0o666)
+        why = "anybody may write to it"
+    elif how == "in a folder of anybody's":
+        named.parent.chmod(0o777)
+    else:
+        target = named.rename(trace / "target.py")
+        named.symlink_to(target)
+        trace.chmod(0o777)
+        why = why.replace(str(named.parent), str(trace))
+    assert report([str(trace), "--analyze"]) == 2
+    said = capsys.readouterr().err.splitlines()[0]
+    refusal = f"{named} is not run: {why}; named by /lib/libk.so; run it by hand where that is right"
+    assert said == f"neutrino-report: {trace}: {refusal}"
+    assert log(trace) == ""
+
+
+def test_a_script_in_a_folder_where_files_are_their_owners_is_run(
+    trace: Path, named: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named.parent.chmod(0o1777)
+    report([str(trace), "--analyze"])
+    assert log(trace) == "ran\n"
+    assert f"running {named}" in capsys.readouterr().err

@@ -1,0 +1,35 @@
+"""Whether a script that a trace names is this user's to run.
+
+A trace may come from a library that somebody else patched, or from another machine: the path in it says nothing of who
+has put what is there now.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from pathlib import Path
+
+
+def why_not_trusted(script: str) -> str:
+    """What speaks against running the script as this user, "" where nothing does. Raises OSError."""
+    named = Path(script)
+    # Through links: what would be run.
+    status = named.stat()
+    if status.st_uid not in (0, os.geteuid()):
+        return f"it belongs to {_user(status.st_uid)}"
+    if status.st_mode & stat.S_IWOTH:
+        return "anybody may write to it"
+    for folder in dict.fromkeys((named.parent, named.resolve().parent)):
+        # In /tmp and the like files are their owners' own.
+        if folder.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+            return f"anybody may replace it, as anybody may write to {folder}"
+    return ""
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
