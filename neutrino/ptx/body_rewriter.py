@@ -8,7 +8,7 @@ from neutrino.probing.model import Probe, Snippet
 from neutrino.ptx.constant_space import read_through_global_memory
 from neutrino.ptx.edits import Edits, behind
 from neutrino.ptx.emission import Emission, Kept
-from neutrino.ptx.ends import End, close, find_ends
+from neutrino.ptx.ends import End, close
 from neutrino.ptx.functions import State, around_call, pass_address
 from neutrino.ptx.linkage import Call, Callee
 from neutrino.ptx.matching import Found
@@ -81,8 +81,7 @@ class BodyRewriter:
         )
         for hit in self.found.hits:
             writer.write(hit)
-        ends = find_ends(self.callee.body, self.found.ends) if alone else ()
-        writer.write_runs([end.at for end in ends] if alone else None)
+        writer.write_runs(alone=alone)
 
     def write_entry(self, directive: str) -> None:
         """The snippets at its entry. directive: ``.entry`` or ``.func``, as sites show it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from neutrino.probing.model import Lanes, Probe
 from neutrino.ptx.additions import Parted, Run, Runs, amounts, row, sums_added_to, with_amounts
@@ -47,19 +47,19 @@ class RunWriter:
             self._runs.at(under, start, hit.match.start("opcode")).add(probe, amount)
         return parted.others
 
-    def write(self, ends: Iterable[int] | None) -> None:
+    def write(self, *, alone: bool) -> None:
         """Insert what sites in a row add up to; behind all other code of sites, which it stands before.
 
-        ends: where threads end, for a kernel whose sums need not be known before; None otherwise.
+        alone: it is a kernel that calls no copies, so that its sums need not be known before a thread ends.
         """
         runs = self._runs.found
         tallied: dict[int, tuple[str | tuple[int, int], ...]] = {}
-        if ends is not None:
+        if alone:
             for probe in {id(probe): probe for run in runs for probe, _ in run.totals.values()}.values():
                 sums = sums_added_to(probe, self._emission.numbers)
                 if self._emission.may_tally(sums, probe.level):
                     tallied[id(probe)] = sums
-            passes = Passes(self._body, ends)
+            passes = Passes(self._body)
             self._emission.tally([row(run, tallied, passes) for run in runs], self._runs.forks())
         known: dict[tuple[str | None, tuple[str, ...], tuple[tuple[int, tuple[int, ...]], ...]], str] = {}
         for number, run in enumerate(runs):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -127,9 +127,9 @@ class SiteWriter:
         if plain and code is not None:
             self._repeated[key] = code
 
-    def write_runs(self, ends: Iterable[int] | None) -> None:
-        """Insert what sites only add up; when all of them are written. ends: as of ``RunWriter.write``."""
-        self._runs.write(ends)
+    def write_runs(self, *, alone: bool) -> None:
+        """Insert what sites only add up; when all of them are written. alone: as of ``RunWriter.write``."""
+        self._runs.write(alone=alone)
 
     def _around_call(self, place: _Place) -> tuple[_Place, tuple[Probe, ...]]:
         """Where code goes, and of which probes, when the instruction belongs to a call: nothing goes inside."""

@@ -129,8 +129,7 @@ def test_how_often_threads_come_by(text: str, random: Random) -> None:
     body = Body(text, 0, len(text))
     found = list(EVERY_INSTRUCTION.finditer(text))
     places = [match.start("guard") if match["guard"] else match.start("opcode") for match in found]
-    ends = [place for place, match in zip(places, found, strict=True) if match["opcode"] == "ret"]
-    passes = Passes(body, ends)
+    passes = Passes(body)
     for _ in range(20):
         visits = [0] * len(found)
         at = 0
@@ -153,6 +152,16 @@ def test_how_often_threads_come_by(text: str, random: Random) -> None:
 
 def test_nothing_is_known_of_branches_by_a_table() -> None:
     text = "{ add.u32 %r1, %r1, 1; T: .branchtargets A, B; brx.idx %r3, T; A: add.u32 %r1, %r1, 1; B: ret; }"
-    passes = Passes(Body(text, 0, len(text)), [text.index("ret")])
-    assert not any(passes.once(at) for at in range(text.index("brx")))
-    assert not any(passes.always(at) for at in range(len(text) - 2))
+    passes = Passes(Body(text, 0, len(text)))
+    assert not any(passes.always(at) for at in range(text.index("A: add"), text.index("B: ret")))
+    assert not any(passes.once(at) for at in range(text.index("T:"), text.index(" A: add")))
+    assert passes.always(2)
+
+
+def test_code_behind_the_end_is_no_loop() -> None:
+    """As compilers lay it out: what branches back there is not behind it in time."""
+    text = "{ @%p1 bra A; bra.uni C; A: add.u32 %r1, %r1, 1; ret; C: add.u32 %r1, %r1, 1; @%p2 bra C; bra.uni A; }"
+    passes = Passes(Body(text, 0, len(text)))
+    first, second = text.index("add"), text.rindex("add")
+    assert (passes.once(first), passes.always(first)) == (True, True)
+    assert (passes.once(second), passes.always(second)) == (False, False)
