@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from neutrino.ahead.unfinished import begin
@@ -24,20 +24,19 @@ def written_aside(target: Path, mode: int) -> Iterator[int]:
     mode: its permission bits. When the block is left by an exception there is no new file, and target is as it was.
     """
     descriptor, name = begin(target)
-    # Closing a file tells on some file systems that it could not be written; the lock stays until it has its name.
-    held = os.dup(descriptor)
-    try:
+    with ExitStack() as held:
         try:
-            yield descriptor
-            os.fchmod(descriptor, mode)
-        finally:
-            os.close(descriptor)
-        name.replace(target)
-    except BaseException:
-        name.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(held)
+            try:
+                yield descriptor
+                os.fchmod(descriptor, mode)
+                # Closing a file tells on some file systems that it could not be written. The lock stays.
+                held.callback(os.close, os.dup(descriptor))
+            finally:
+                os.close(descriptor)
+            name.replace(target)
+        except BaseException:
+            name.unlink(missing_ok=True)
+            raise
 
 
 def copy(source: int, target: int, size: int) -> None:

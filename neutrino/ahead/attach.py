@@ -124,12 +124,12 @@ class _UnfinishedError(Exception):
 
 
 class Attaching:
-    """An attachment under way: the original is copied and its checksum taken."""
+    """An attachment under way: the original is copied and its checksum taken. descriptor: of the new file."""
 
     def __init__(self, elf: Elf, source: int, new: int, pool: ThreadPoolExecutor) -> None:
         self._elf = elf
         self._source = source
-        self._new = new
+        self.descriptor = new
         self._pool = pool
         self._copying: Future[Original] | None = None
         self.is_finished = False
@@ -143,10 +143,10 @@ class Attaching:
         size = len(self._elf.data)
         original = read_original(self._elf)
         if original is not None and _is_as_written(self._elf, original) and is_unchanged(self._source, size, original):
-            copy_original(self._source, self._new, original)
+            copy_original(self._source, self.descriptor, original)
             return original
         hashing = self._pool.submit(digest, self._source, size)
-        copy_original(self._source, self._new, Original(size, b"", ()))
+        copy_original(self._source, self.descriptor, Original(size, b"", ()))
         return Original(size, hashing.result(), ())
 
     def finish(self, section: Sequence[bytes | memoryview], auxiliary: str) -> Attachment:
@@ -155,9 +155,9 @@ class Attaching:
         if not auxiliary or "\0" in auxiliary:
             raise PatchError(file, f"DT_AUXILIARY cannot be {auxiliary!r}")
         original = (self._copying or self._pool.submit(self._copy)).result()
-        view = memoryview(mmap.mmap(self._new, original.size, access=mmap.ACCESS_READ))
+        view = memoryview(mmap.mmap(self.descriptor, original.size, access=mmap.ACCESS_READ))
         plan = _Plan(Elf(view, file), section, auxiliary)
-        plan.write(self._new, original.digest)
+        plan.write(self.descriptor, original.digest)
         self.is_finished = True
         return plan.attachment
 

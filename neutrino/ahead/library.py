@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from neutrino import __version__
-from neutrino.ahead.attach import begun
+from neutrino.ahead.attach import Attaching, begun
 from neutrino.ahead.carrier import why_not_file
 from neutrino.ahead.making import Made, Settings, Task, maker
 from neutrino.ahead.report import KernelReport, Report
@@ -89,7 +89,7 @@ def patch_file(
         spool = stack.enter_context(tempfile.TemporaryFile(dir=folder, prefix=".neutrino-"))
         attaching = stack.enter_context(begun(source, target)) if target is not None and plan.targets else None
         work = _Work(source, settings, plan, containers, spool if target is not None else None)
-        work.run(jobs or os.cpu_count() or 1, progress, attaching.start if attaching is not None else lambda: None)
+        work.run(jobs or os.cpu_count() or 1, progress, attaching)
         report = work.report(tuple(names))
         if attaching is None or not report.probed:
             return report
@@ -145,14 +145,18 @@ class _Work:
         self._made: dict[int, Made] = {}
         self._places: dict[int, tuple[int, int]] = {}
 
-    def run(self, jobs: int, progress: Progress | None, meanwhile: Callable[[], None]) -> None:
-        """Make them all, biggest first. meanwhile: called once the processes have begun."""
+    def run(self, jobs: int, progress: Progress | None, attaching: Attaching | None) -> None:
+        """Make them all, biggest first. attaching: started once the processes have begun, which lack its file."""
         sizes = [self._containers[work.container].size for work in self._works]
         order = sorted(range(len(sizes)), key=lambda number: -sizes[number])
         tasks = [self._task(number) for number in order]
         with contextlib.closing(Slots(jobs)) as slots:
             context = self._source, self._settings, slots
-            self._keep(share(maker, context, tasks, jobs, meanwhile), order, progress)
+            if attaching is None:
+                made = share(maker, context, tasks, jobs)
+            else:
+                made = share(maker, context, tasks, jobs, attaching.start, (attaching.descriptor,))
+            self._keep(made, order, progress)
 
     def _keep(self, results: Iterator[tuple[int, Made]], order: Sequence[int], progress: Progress | None) -> None:
         for done, (index, made) in enumerate(results, 1):

@@ -66,13 +66,15 @@ def share(
     tasks: Sequence[_Task],
     workers: int,
     meanwhile: Callable[[], None] = lambda: None,
+    unneeded: Sequence[int] = (),
 ) -> Iterator[tuple[int, _Result]]:
     """What each task gives, with its index, in the order in which they end.
 
     prepare: called once in each worker, gives the function that does a task. workers: 1, or a single task, needs no
-    other process. meanwhile: called as soon as they have begun; it may start threads. NeutrinoError, OSError and
-    MemoryError of a task are raised here, NeutrinoError for a worker that died; no worker is left then, nor when the
-    caller stops asking.
+    other process. meanwhile: called as soon as they have begun; it may start threads. unneeded: descriptors that
+    workers are not to have: one outlives this process, where that is killed, until its task is done. NeutrinoError,
+    OSError and MemoryError of a task are raised here, NeutrinoError for a worker that died; no worker is left then, nor
+    when the caller stops asking.
     """
     if workers <= 1 or len(tasks) <= 1:
         function = prepare(context)
@@ -84,7 +86,7 @@ def share(
     method = "fork" if threading.active_count() == 1 else "forkserver"
     # What a worker that had to be killed leaves goes with this folder.
     with tempfile.TemporaryDirectory(prefix="neutrino-", ignore_cleanup_errors=True) as scratch:
-        crew = _Crew(multiprocessing.get_context(method), scratch)
+        crew = _Crew(multiprocessing.get_context(method), scratch, unneeded)
         try:
             for _ in range(min(workers, len(tasks))):
                 crew.hire(prepare, context)
@@ -94,14 +96,16 @@ def share(
 
 
 class _Crew:
-    def __init__(self, context: Any, scratch: str) -> None:
+    def __init__(self, context: Any, scratch: str, unneeded: Sequence[int]) -> None:
         self._context = context
         self._scratch = scratch
+        self._unneeded = unneeded
         self._workers: dict[Connection, BaseProcess] = {}
 
     def hire(self, prepare: Callable[[Any], Callable[[Any], Any]], context: Any) -> None:
         ours, theirs = self._context.Pipe()
-        inherited = [*self._workers, ours] if self._context.get_start_method() == "fork" else []
+        is_fork = self._context.get_start_method() == "fork"
+        inherited = ([*self._workers, ours], self._unneeded) if is_fork else ([], ())
         arguments = (theirs, inherited, self._scratch, prepare, context)
         process = self._context.Process(target=_serve, args=arguments, daemon=True)
         process.start()
@@ -176,7 +180,7 @@ def _end(*_: object) -> NoReturn:
 
 def _serve(
     connection: Connection,
-    inherited: Sequence[Connection],
+    inherited: tuple[Sequence[Connection], Sequence[int]],
     scratch: str,
     prepare: Callable[[Any], Callable[[Any], Any]],
     context: Any,
@@ -188,8 +192,11 @@ def _serve(
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
-    for other in inherited:
+    connections, descriptors = inherited
+    for other in connections:
         other.close()
+    for descriptor in descriptors:
+        os.close(descriptor)
     function: Callable[[Any], Any] | None = None
     while True:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -270,7 +272,9 @@ def test_files_that_are_not_for_patching(library: Path, capsys: pytest.CaptureFi
     assert "libk.so" in printed.err
 
 
-def test_a_terminated_run_leaves_nothing(library: Path, assembler: Assembler, tmp_path: Path) -> None:
+@contextlib.contextmanager
+def stuck(assembler: Assembler, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path, Path]]:
+    """A run whose assemblers do not end; their process ids, a line each; and where its temporary files go."""
     tool = tmp_path / "tools" / "ptxas"
     tool.parent.mkdir()
     begun = tmp_path / "tools" / "begun"
@@ -282,16 +286,39 @@ def test_a_terminated_run_leaves_nothing(library: Path, assembler: Assembler, tm
     scratch.mkdir()
     environment = os.environ | {"NEUTRINO_PTXAS": str(tool), "TMPDIR": str(scratch)}
     argv = [sys.executable, "-m", "neutrino.cli.patch", "libk.so", *BLOCK_SCHED, "-j", "2"]
-    process = subprocess.Popen(argv, env=environment)
-    until = time.monotonic() + 120
-    while not begun.exists() and time.monotonic() < until:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 128 + signal.SIGTERM
+    with subprocess.Popen(argv, env=environment) as process:
+        until = time.monotonic() + 120
+        while not begun.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        yield process, begun, scratch
+
+
+def test_a_terminated_run_leaves_nothing(library: Path, assembler: Assembler, tmp_path: Path) -> None:
+    with stuck(assembler, tmp_path) as (process, begun, scratch):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
     assert sorted(path.name for path in tmp_path.iterdir()) == ["libk.so", "tools"]
     assert list(scratch.iterdir()) == []
     for line in begun.read_text().split():
         assert not Path(f"/proc/{line}").exists() or "Z" in Path(f"/proc/{line}/stat").read_text().split()[2]
+
+
+def test_the_next_run_removes_what_a_killed_one_left(
+    library: Path, assembler: Assembler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with stuck(assembler, tmp_path) as (process, begun, _):
+        (left,) = tmp_path.glob(".libk.neutrino.so.*.neutrino-part")
+        # Somebody's who patches into the same folder meanwhile.
+        assert main([str(library), *BLOCK_SCHED, "-o", "other.so"]) == 0
+        assert left.exists()
+        process.kill()
+    capsys.readouterr()
+    # Its workers wait for their assemblers still.
+    assert main([str(library), *BLOCK_SCHED]) == 0
+    assert capsys.readouterr().err == f"neutrino-patch: removed {left.name}, which a run that was killed had left\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["libk.neutrino.so", "libk.so", "other.so", "tools"]
+    for line in begun.read_text().split():
+        os.kill(int(line), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("recording", [True, False])
