@@ -14,10 +14,10 @@ from neutrino.ahead.report import KernelReport, group_skipped
 from neutrino.ahead.sources import make_plan
 from neutrino.device_kind import DeviceKind
 from neutrino.fatbin import Container
-from neutrino.patch import Emit
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
+from neutrino.twins.emit import Emit
 
 USUAL_PROBE = "block_sched"
 """A probe at every kernel's entry and ends: what it can go into, most others can that find their instruction."""

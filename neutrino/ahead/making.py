@@ -18,12 +18,14 @@ from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry, write_entry
 from neutrino.errors import ToolMissingError
 from neutrino.fatbin import Container, kernel_names, read_file
-from neutrino.patch import Dump, Emit, Twins, make_twins
+from neutrino.patch import Twins, make_twins
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.source import DEBUG_SECTION, find_source, picked_image
 from neutrino.toolchain import Assembler, Linker, find_assembler_for, find_linking_tools, release_of_ptx
+from neutrino.twins.dump import Dump
+from neutrino.twins.emit import Emit
 
 NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of the twins were checked"
 

@@ -17,7 +17,7 @@ from neutrino.errors import PtxError
 from neutrino.fatbin import Container, ImageKind, demangle, kernel_names
 from neutrino.fatbin.ptxscan import ptx_entries
 from neutrino.numerics import FIRST_ARCHITECTURE
-from neutrino.patch import Emit, make_twins
+from neutrino.patch import make_twins
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
@@ -27,6 +27,7 @@ from neutrino.ptx.program import probe_program
 from neutrino.ptx.twin import SkippedKernel, TwinKernel, TwinModule
 from neutrino.source import Device, Source, find_source, picked_image
 from neutrino.toolchain import LATEST_PTX, find_assembler_for, release_of_ptx
+from neutrino.twins.emit import Emit
 
 
 @dataclass(frozen=True)

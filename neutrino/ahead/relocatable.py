@@ -19,7 +19,7 @@ from neutrino.fatbin import Container, Cubin, Image, ImageKind, demangle, read_c
 from neutrino.fatbin.cubin import cubin_kernel_names
 from neutrino.fatbin.elf import Elf
 from neutrino.numerics import FIRST_ARCHITECTURE, INSTRUCTION_SIZE
-from neutrino.patch import AssembledTwins, Dump, Twins, judge_twins, only_kernels
+from neutrino.patch import Twins
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
@@ -28,6 +28,10 @@ from neutrino.ptx.module import Module, parse
 from neutrino.ptx.program import Program, TwinProgram, probe_program, shapes
 from neutrino.source import Device, runs_on, stored_options
 from neutrino.toolchain import Assembled, Assembler, AssemblyError, Linker
+from neutrino.twins.assembly import AssembledTwins
+from neutrino.twins.dump import Dump
+from neutrino.twins.judging import judge_twins
+from neutrino.twins.one_module import only_kernels
 
 RELOCATABLE_SECTION = "__nv_relfatbin"
 """Where nvcc puts the containers that the device linker reads."""

@@ -12,9 +12,9 @@ from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.fatbin.container import FILE
 from neutrino.numerics import FIRST_ARCHITECTURE
-from neutrino.patch import Emit
 from neutrino.probing.layout import Reason
 from neutrino.source import Device, compiles_for, picked_image, runs_on
+from neutrino.twins.emit import Emit
 
 DEVICES = tuple(
     f"sm_{number}" for number in (75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)

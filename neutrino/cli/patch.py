@@ -235,8 +235,8 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from neutrino.ahead.sources import EMBEDDED_DEVICE, device_arch
     from neutrino.cli.loading import load
     from neutrino.loader.embedded import EmbeddedDevice
-    from neutrino.patch import Emit
     from neutrino.probing.selection import Selection
+    from neutrino.twins.emit import Emit
 
     probes = load(options.probe)
     if options.device is not None:

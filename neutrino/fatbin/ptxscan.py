@@ -35,6 +35,15 @@ def ptx_target(text: bytes | memoryview) -> str:
     return next((found[1].decode("ascii") for found in _TARGET.finditer(text) if found[1]), "")
 
 
+def ptx_version(text: bytes | memoryview) -> tuple[int, int] | None:
+    """The first ``.version``, (8, 7) of 8.7; None when there is none."""
+    found = next((found[1] for found in _VERSION_NUMBER.finditer(text) if found[1]), None)
+    if found is None:
+        return None
+    major, minor = found.split(b".")
+    return int(major), int(minor)
+
+
 def with_ptx_target(text: bytes, arch: str) -> bytes:
     """The text with arch in its first ``.target``; what else stands there, as ``, debug``, stays."""
     return _with_first(_TARGET, text, arch)

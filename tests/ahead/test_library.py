@@ -25,11 +25,11 @@ from neutrino.errors import Diagnostic, FormatError, NeutrinoError, PatchError, 
 from neutrino.fatbin import read_container, read_cubin
 from neutrino.fatbin.elf import Elf
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
-from neutrino.patch import Emit
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import load_probes
 from neutrino.toolchain import Assembler, find_assembler
+from neutrino.twins.emit import Emit
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
 
 PROBES = load_probes(["block_sched"])

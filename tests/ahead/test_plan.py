@@ -12,9 +12,9 @@ from neutrino.ahead.sources import DEVICES, Target, device_arch, image_identity,
 from neutrino.device_kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container
-from neutrino.patch import Emit
 from neutrino.probing.layout import Reason
 from neutrino.source import picked_image, runs_on
+from neutrino.twins.emit import Emit
 
 IMAGES = {
     image.kind: image

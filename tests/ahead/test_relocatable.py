@@ -32,11 +32,12 @@ from neutrino.fatbin import (
 )
 from neutrino.fatbin.elf import Elf
 from neutrino.numerics import count_arithmetic
-from neutrino.patch import Dump, Twins
+from neutrino.patch import Twins
 from neutrino.probing.layout import Reason, block_size
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import load_probes
 from neutrino.toolchain import Assembler, Linker, find_assembler, find_linker
+from neutrino.twins.dump import Dump
 
 from .device_linked import SOURCES, Parts, build, link, need, parts, run, texts
 

@@ -1,4 +1,4 @@
-"""The light scan of PTX text: names and targets, whatever stands around them."""
+"""The light scan of PTX text: names, targets and versions, whatever stands around them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neutrino.fatbin import ImageKind, read_cubin, read_file
-from neutrino.fatbin.ptxscan import is_ptx, ptx_entries, ptx_target
+from neutrino.fatbin.ptxscan import is_ptx, ptx_entries, ptx_target, ptx_version, with_ptx_version
 
 DECOYS = [
-    "// .entry commented(",
+    "// .entry commented( .version 1.0",
     "/* .entry block( \n .target sm_20 */",
     '.file 1 "a .entry string( .target sm_20"',
     '.pragma "escaped \\" .entry quote(";',
@@ -38,7 +38,7 @@ NAMES = st.from_regex(r"\A[A-Za-z_$%][A-Za-z0-9_$]{0,12}\Z")
     head=st.lists(st.sampled_from(["\n", "  ", "// nvcc\n", "/* long\n */"]), max_size=4),
 )
 def test_only_kernels_are_found(names, decoys, spaces, head):
-    parts = [*head, ".version 8.0\n", decoys[-1], "\n.target", spaces[-1], "sm_90a, debug\n"]
+    parts = [*head, f".version{spaces[-2]}8.10\n", decoys[-1], "\n.target", spaces[-1], "sm_90a, debug\n"]
     for name, decoy, space in zip(names, decoys, spaces, strict=False):
         parts += [decoy, f"\n.visible .entry{space}{name}(\n)\n{{ ret; }}\n"]
     text = "".join(parts).encode()
@@ -46,6 +46,9 @@ def test_only_kernels_are_found(names, decoys, spaces, head):
     assert is_ptx(memoryview(text))
     assert ptx_entries(text) == tuple(names)
     assert ptx_target(memoryview(text)) == "sm_90a"
+    assert ptx_version(memoryview(text)) == (8, 10)
+    assert ptx_version(decoys[0].encode() + b"\n" + with_ptx_version(text, (7, 4))) == (7, 4)
+    assert ptx_version(decoys[0].encode()) is None
 
 
 def test_a_name_declared_twice_counts_once():

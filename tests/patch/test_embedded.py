@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neutrino import patch
 from neutrino.device_kind import DeviceKind
 from neutrino.emulator.container import ImageError, find_ptx
 from neutrino.entry import Entry, KernelEntry, read_entry
@@ -17,6 +16,7 @@ from neutrino.fatbin.compression import Compression
 from neutrino.patch import patch_image
 from neutrino.probing.layout import Reason
 from neutrino.probing.toml import load_probes
+from neutrino.ptx.twin import TwinModule
 from neutrino.source import find_source
 from neutrino.toolchain import Assembler
 
@@ -75,13 +75,13 @@ def test_without_an_assembler_there_are_twins_and_no_figures(assembler: Assemble
 def test_a_twin_that_computes_otherwise_is_refused_here_too(
     assembler: Assembler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    render = patch.TwinModule.render
+    render = TwinModule.render
 
-    def careless(self: patch.TwinModule, *arguments: object) -> str:
+    def careless(self: TwinModule, *arguments: object) -> str:
         read = "st.global.b32 [%d1+64], %h3;\nadd.f16x2 %h4, %h3, %h2;"
         return render(self, *arguments).replace("add.f16x2 %h4, %h3, %h2;", read)
 
-    monkeypatch.setattr(patch.TwinModule, "render", careless)
+    monkeypatch.setattr(TwinModule, "render", careless)
     entry = embedded(VADD.format(arch="sm_90").encode(), assembler)
     assert reasons(entry) == {"vadd": Reason.PROBED, "half2_pair": Reason.NUMERICS}
 

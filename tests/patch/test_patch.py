@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from neutrino import patch
 from neutrino.entry import Entry, read_entry
 from neutrino.errors import FormatError, ToolError, ToolMissingError
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container, read_cubin
 from neutrino.numerics import compare
-from neutrino.patch import Emit, make_twins, patch_image
+from neutrino.patch import make_twins, patch_image
 from neutrino.probing.layout import Reason, block_size
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import load_probe_file, load_probes
+from neutrino.ptx.twin import TwinModule
 from neutrino.source import find_source
 from neutrino.toolchain import Assembled, Assembler, AssemblyError
+from neutrino.twins import judging
+from neutrino.twins.emit import Emit
 
 KEY = bytes(range(32))
 ALL = Selection((), ())
@@ -148,13 +150,13 @@ def test_a_probe_that_reads_a_product_leaves_the_fusion(assembler, tmp_path):
 def test_a_twin_that_computes_otherwise_is_pinned_or_refused(assembler, monkeypatch, emit):
     """The rewriting is made to read the product itself, as a careless probe would."""
     source = find_source(read_container(fatbin(assembler, VADD.format(arch="sm_90")), "image"), "sm_90")
-    render = patch.TwinModule.render
+    render = TwinModule.render
 
     def careless(self, *arguments):
         read = "st.global.b32 [%d1+64], %h3;\nadd.f16x2 %h4, %h3, %h2;"
         return render(self, *arguments).replace("add.f16x2 %h4, %h3, %h2;", read)
 
-    monkeypatch.setattr(patch.TwinModule, "render", careless)
+    monkeypatch.setattr(TwinModule, "render", careless)
     made = make_twins(source, load_probes(["gmem_bytes"]), selection=ALL, assembler=assembler, emit=emit)
     half, vadd = sorted(made.kernels, key=lambda kernel: kernel.name)
     assert vadd.reason is Reason.PROBED
@@ -172,14 +174,14 @@ def test_a_twin_that_computes_otherwise_is_pinned_or_refused(assembler, monkeypa
 
 def test_a_pinned_twin_is_held_against_its_machine_code(assembler, monkeypatch):
     """Both texts are made wrong: the one that ptxas may fuse, and the one that says what is fused."""
-    render = patch.TwinModule.render
+    render = TwinModule.render
 
     def careless(self, *arguments):
         apart = r"mul.rn.f16x2 %h4, \1, \2;\nadd.rn.f16x2 %h4, %h4, %h2;"
         text = render(self, *arguments).replace("mul.f16x2", "mul.rn.f16x2")
         return re.sub(r"fma\.rn\.f16x2 %h4, ([^,]+), ([^,]+), %h2;", apart, text)
 
-    monkeypatch.setattr(patch.TwinModule, "render", careless)
+    monkeypatch.setattr(TwinModule, "render", careless)
     entry = patched(fatbin(assembler, VADD.format(arch="sm_90")), assembler)
     assert reasons(entry) == {"vadd": Reason.PROBED, "half2_pair": Reason.NUMERICS}
     assert re.search(r"HFMA2 1 → 0", entry.kernels[1].detail)
@@ -322,7 +324,7 @@ def test_more_registers_get_a_second_image_under_the_originals_cap_where_that_sp
 
 def test_a_cap_that_spills_nothing_is_the_twins_own(assembler, monkeypatch):
     """As if nothing above had spilled: one image, the one under the cap, and its figures."""
-    monkeypatch.setattr("neutrino.patch._spills_no_more", lambda capped, twin, _: twin.twin_name in capped.kernels)
+    monkeypatch.setattr(judging, "_spills_no_more", lambda capped, twin, _: twin.twin_name in capped.kernels)
     entry = patched(fatbin(assembler, wide(34)), assembler, "block_sched")
     (kernel,) = entry.kernels
     registers = json.loads(kernel.files["manifest.json"])["registers"]

@@ -17,13 +17,14 @@ from neutrino.entry import Entry, read_entry
 from neutrino.fatbin import CubinKernel, ImageKind, build_container, build_entry, read_container, read_cubin
 from neutrino.fatbin.ptxscan import with_ptx_target, with_ptx_version
 from neutrino.loader.listener import Settings, make_entry
-from neutrino.patch import NOT_SHOWN, make_twins, patch_image
+from neutrino.patch import make_twins, patch_image
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import load_probes
 from neutrino.source import find_source
 from neutrino.toolchain import Assembler
 from neutrino.tracing.manifest import Retargeted, read_manifest
+from neutrino.twins.retargeting import NOT_SHOWN
 from neutrino.variant import difference
 
 KEY = bytes(32)
