@@ -17,13 +17,15 @@ from pathlib import Path
 import numpy as np
 
 # Layout: generated from neutrino/probing/layout.py by neutrino.probing.read_layout
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 RESULT_MAGIC = b"NTRESULT"
 FRAME_MAGIC = b"NTFRAME\0"
 LANES = 32
 REGION_ALIGN = 128
-SUM_COPIES = 32
-SUM_ALIGN = 32
+SUM_COPIES_LEAST = 8
+SUM_COPIES_MOST = 128
+SUM_WARPS_PER_COPY = 32
+SUM_ALIGN = 128
 KINDS = ("array", "sum")
 LEVELS = ("thread", "warp", "block")
 RESULT_HEADER = np.dtype(
@@ -106,13 +108,15 @@ def parse(path, launch=None):
         lanes = (LANES,) if level == "thread" else ()
         counts = None
         if KINDS[row["kind"]] == "sum":
-            stride = _align(size, SUM_ALIGN)
-            _check_room(path, offset + SUM_COPIES * stride, end)
-            copies = np.ndarray((SUM_COPIES,), dtype, data, offset, (stride,))
+            stride, number = _align(size, SUM_ALIGN), SUM_COPIES_LEAST
+            while number < SUM_COPIES_MOST and number * SUM_WARPS_PER_COPY < blocks * warps:
+                number *= 2
+            _check_room(path, offset + number * stride, end)
+            copies = np.ndarray((number,), dtype, data, offset, (stride,))
             records[name] = np.zeros((), dtype)
             for field in dtype.names:
                 records[name][field] = np.add.reduce(copies[field], dtype=copies[field].dtype)
-            offset += SUM_COPIES * stride
+            offset += number * stride
         else:
             shape = (*slots, cap, *lanes)
             _check_room(path, offset + math.prod(shape) * size, end)

@@ -8,7 +8,7 @@ Probe block, passed by value as the twin's last parameter, 8-byte aligned::
     0             u32 warps_per_block     warps of one block, partial ones counted
     4             u32 warp_capacity       warps that this launch's regions have room for
     8             u32 dynamic_cap         records a slot of this launch's maps with a dynamic cap
-    12            u32 reserved
+    12            u32 copy_mask           copies of a sum's record in this launch, less one
     16 + 16·m     u64 records             device address of map m's records
     24 + 16·m     u64 counts              device address of map m's counts, 0 without counts
     16 + 16·maps  u64 address[variables]  device addresses of the original's module variables
@@ -18,7 +18,7 @@ Region of map m of a launch with W = blocks · warps_per_block warps (``region_l
     array, thread level   records [W][cap][32],   counts u32 [W][32]   unless cap = 1
     array, warp level     records [W][cap],       counts u32 [W]       unless cap = 1
     array, block level    records [blocks][cap],  counts u32 [blocks]  unless cap = 1
-    sum                   records [SUM_COPIES], each padded to SUM_STRIDE; the reader adds the copies
+    sum                   records [sum_copies(W)], each ``sum_stride`` bytes; the reader adds the copies
 
 The warp index is block · warps_per_block + warp, block the linear index of the block in the grid (x fastest),
 warp and lane those of the linear thread index in the block (x fastest). Slots of a warp belong to its lane 0, those of
@@ -40,14 +40,17 @@ if TYPE_CHECKING:
 LANES = 32
 BLOCK_HEADER = 16
 """Bytes of the probe block before the first map."""
-BLOCK_WARPS_PER_BLOCK, BLOCK_WARP_CAPACITY, BLOCK_DYNAMIC_CAP = 0, 4, 8
+BLOCK_WARPS_PER_BLOCK, BLOCK_WARP_CAPACITY, BLOCK_DYNAMIC_CAP, BLOCK_COPY_MASK = 0, 4, 8, 12
 """Offsets of the members of that header."""
 BLOCK_PER_MAP = 16
 BLOCK_PER_VARIABLE = 8
 REGION_ALIGN = 128
 """Every records and counts section of a region starts at a multiple of this."""
-SUM_COPIES = 32
-SUM_ALIGN = 32
+SUM_COPIES_LEAST, SUM_COPIES_MOST = 8, 128
+"""Copies of a sum's record in a launch, powers of two; see ``sum_copies``."""
+SUM_WARPS_PER_COPY = 32
+SUM_ALIGN = 128
+"""Each copy has lines of the cache to itself: atomics on one line wait for each other."""
 DYNAMIC_FIRST = 64
 """Dynamic cap of a kernel's first launches."""
 DYNAMIC_STEP = 8
@@ -197,8 +200,8 @@ TWINS_MAGIC = b"NTTWINS\0"
 REQUEST_MAGIC = b"NTASK\0\0\0"
 REPLY_MAGIC = b"NTREPLY\0"
 SECTION_MAGIC = b"NTSECTN\0"
-FORMAT_VERSION = 2
-TWINS_VERSION = 3
+FORMAT_VERSION = 3
+TWINS_VERSION = 4
 """Of cache entries, in the cache and in sections."""
 
 LAUNCHES_HEADER = Struct(
@@ -467,6 +470,18 @@ def record_dtype(fields: Sequence[Field], size: int) -> np.dtype[np.void]:
     )
 
 
+def sum_copies(warps: int) -> int:
+    """Copies of a sum's record in a launch of so many warps (``sum_copies`` in C).
+
+    Multiprocessors share a copy, so that small launches leave little to read. On an H200 a kernel that moves memory as
+    fast as it can took 1.56 times as long with 32 copies 64 bytes apart, 1.00 with 128 copies 128 bytes apart.
+    """
+    copies = SUM_COPIES_LEAST
+    while copies < SUM_COPIES_MOST and copies * SUM_WARPS_PER_COPY < warps:
+        copies *= 2
+    return copies
+
+
 def sum_stride(record_size: int) -> int:
     """Bytes from one copy of a sum map's record to the next."""
     return align_up(record_size, SUM_ALIGN)
@@ -503,7 +518,7 @@ def region_layout(
         if entry.level is not Level.BLOCK:
             slots *= warps_per_block * (LANES if entry.level is Level.THREAD else 1)
         if entry.kind is MapKind.SUM:
-            records_size = SUM_COPIES * sum_stride(entry.size)
+            records_size = sum_copies(blocks * warps_per_block) * sum_stride(entry.size)
             counts_size = 0
         else:
             records_size = slots * cap_of(entry, dynamic_cap) * entry.size
@@ -534,9 +549,11 @@ def c_header() -> str:
     ]
     constants = {
         "LANES": LANES, "BLOCK_HEADER": BLOCK_HEADER, "BLOCK_PER_MAP": BLOCK_PER_MAP,
-        "BLOCK_PER_VARIABLE": BLOCK_PER_VARIABLE, "REGION_ALIGN": REGION_ALIGN, "SUM_COPIES": SUM_COPIES,
-        "SUM_ALIGN": SUM_ALIGN, "DYNAMIC_CAP": DYNAMIC_CAP, "DYNAMIC_FIRST": DYNAMIC_FIRST,
-        "DYNAMIC_STEP": DYNAMIC_STEP, "DYNAMIC_MOST": DYNAMIC_MOST,
+        "BLOCK_PER_VARIABLE": BLOCK_PER_VARIABLE, "REGION_ALIGN": REGION_ALIGN,
+        "SUM_COPIES_LEAST": SUM_COPIES_LEAST, "SUM_COPIES_MOST": SUM_COPIES_MOST,
+        "SUM_WARPS_PER_COPY": SUM_WARPS_PER_COPY, "SUM_ALIGN": SUM_ALIGN,
+        "DYNAMIC_CAP": DYNAMIC_CAP, "DYNAMIC_FIRST": DYNAMIC_FIRST, "DYNAMIC_STEP": DYNAMIC_STEP,
+        "DYNAMIC_MOST": DYNAMIC_MOST,
         "MAX_MAPS": MAX_MAPS, "MAX_RECORD": MAX_RECORD,
         "MAX_KERNELS": MAX_KERNELS, "REASON_SLOTS": REASON_SLOTS,
         "LAUNCHES_HEADER_SIZE": LAUNCHES_HEADER_SIZE, "FORMAT_VERSION": FORMAT_VERSION,

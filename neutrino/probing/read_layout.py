@@ -22,7 +22,9 @@ from neutrino.probing.layout import (
     RESULT_HEADER,
     RESULT_MAGIC,
     SUM_ALIGN,
-    SUM_COPIES,
+    SUM_COPIES_LEAST,
+    SUM_COPIES_MOST,
+    SUM_WARPS_PER_COPY,
     Struct,
 )
 
@@ -38,7 +40,9 @@ def python_layout() -> str:
         "FRAME_MAGIC": FRAME_MAGIC,
         "LANES": LANES,
         "REGION_ALIGN": REGION_ALIGN,
-        "SUM_COPIES": SUM_COPIES,
+        "SUM_COPIES_LEAST": SUM_COPIES_LEAST,
+        "SUM_COPIES_MOST": SUM_COPIES_MOST,
+        "SUM_WARPS_PER_COPY": SUM_WARPS_PER_COPY,
         "SUM_ALIGN": SUM_ALIGN,
     }
     lines = [f"{name} = {_literal(value)}" for name, value in constants.items()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from neutrino.probing.layout import BLOCK_HEADER, BLOCK_PER_MAP, LANES, SUM_COPIES, sum_stride
+from neutrino.probing.layout import BLOCK_COPY_MASK, BLOCK_HEADER, BLOCK_PER_MAP, LANES, sum_stride
 from neutrino.probing.model import Level, Map
 from neutrino.ptx.tallies import Form, Part
 
@@ -160,8 +160,12 @@ class EndSums:
 
     def _base(self, index: int, lower: str | None) -> str:
         """The address of the copy of a sum that this multiprocessor adds to. lower: as of ``_add_all``."""
-        copy, base = self._take("b32"), self._take("b64")
-        self._lines += [f"mov.u32 {copy}, %smid;", f"and.b32 {copy}, {copy}, {SUM_COPIES - 1};"]
+        copy, mask, base = self._take("b32"), self._take("b32"), self._take("b64")
+        self._lines += [
+            f"mov.u32 {copy}, %smid;",
+            self._read("u32", mask, BLOCK_COPY_MASK),
+            f"and.b32 {copy}, {copy}, {mask};",
+        ]
         if lower is not None:
             # What is the same in all lanes ptxas computes apart from the others, which takes more instructions.
             self._lines.append(f"or.b32 {copy}, {copy}, {lower};")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neutrino.probing.layout import LANES, SUM_COPIES, Region, cap_of, record_dtype, sum_stride
+from neutrino.probing.layout import LANES, Region, cap_of, record_dtype, sum_copies, sum_stride
 from neutrino.probing.model import Level, Map, MapKind
 
 Array = npt.NDArray[Any]
@@ -157,7 +157,7 @@ def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -
         lanes = (LANES,) if entry.level is Level.THREAD else ()
         start = offset + region.records
         if entry.kind is MapKind.SUM:
-            shape: tuple[int, ...] = (SUM_COPIES,)
+            shape: tuple[int, ...] = (sum_copies(geometry.blocks * geometry.warps),)
             inner: tuple[int, ...] = (sum_stride(entry.size),)
         else:
             shape = (*slots, cap_of(entry, geometry.dynamic_cap), *lanes)

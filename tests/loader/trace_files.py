@@ -16,11 +16,11 @@ from neutrino.probing.layout import (
     LAUNCHES_HEADER_SIZE,
     MAX_KERNELS,
     REASON_SLOTS,
-    SUM_COPIES,
     LaunchState,
     Reason,
     record_dtype,
     region_layout,
+    sum_copies,
     sum_stride,
 )
 from neutrino.probing.model import Map
@@ -99,8 +99,8 @@ class Files:
             (first, total), size = region_layout(maps, blocks, warps_per_block)
             data = self.frame(launch)
             assert len(data) == size
-            ran = np.frombuffer(data, np.uint8, SUM_COPIES * sum_stride(entered.size), total.records)
-            copies = np.ascontiguousarray(ran.reshape(SUM_COPIES, -1)[:, :8]).view("<u8")
+            ran = np.frombuffer(data, np.uint8, sum_copies(warps) * sum_stride(entered.size), total.records)
+            copies = np.ascontiguousarray(ran.reshape(sum_copies(warps), -1)[:, :8]).view("<u8")
             assert int(copies.sum()) == blocks * threads
             if int(launch["kernel"]) not in counting:
                 continue

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from neutrino.emulator.device import Device, LoadedModule, Observer
-from neutrino.probing.layout import region_layout
+from neutrino.probing.layout import region_layout, sum_copies
 from neutrino.probing.model import Map
 from neutrino.ptx.twin import TwinKernel
 from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
@@ -68,7 +68,7 @@ class Regions:
             words.append(self._sections[region.records][0])
             words.append(0 if region.counts is None else self._sections[region.counts][0])
         words += variables
-        header = (self._geometry.warps, self._warps, self._geometry.dynamic_cap, 0)
+        header = (self._geometry.warps, self._warps, self._geometry.dynamic_cap, sum_copies(self._warps) - 1)
         return struct.pack(f"<4I{len(words)}Q", *header, *words)
 
     def read(self) -> dict[str, MapView]:

@@ -14,7 +14,7 @@ import pytest
 from trace_writer import BLOCK_SCHED, GMEM_BYTES, RECORDS_OFFSET, TraceWriter, fill_regions, make_map
 
 from neutrino.errors import TraceError
-from neutrino.probing.layout import FRAME, LAUNCH, MAP_DESCRIPTOR, RESULT_HEADER, record_dtype
+from neutrino.probing.layout import FRAME, LAUNCH, MAP_DESCRIPTOR, RESULT_HEADER, record_dtype, sum_copies
 from neutrino.probing.model import DYNAMIC_CAP
 from neutrino.probing.read_layout import BEGIN, END, python_layout, replace_layout
 from neutrino.resources import tool_path
@@ -53,7 +53,7 @@ def trace(tmp_path: Path) -> Path:
             (grows, blocks * warps * cap),
             (ends, blocks),
             (threads_of, blocks * warps * cap * 32),
-            (GMEM_BYTES, 32),
+            (GMEM_BYTES, sum_copies(blocks * warps)),
         ):
             raw = random.integers(0, 120, (slots, entry.size), np.uint8)
             values[entry.name] = raw.view(record_dtype(entry.fields, entry.size))

@@ -13,7 +13,7 @@ from trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions, mak
 
 from neutrino.cli.kernel_names import shorten
 from neutrino.cli.report import main
-from neutrino.probing.layout import Reason
+from neutrino.probing.layout import Reason, sum_copies
 from neutrino.probing.model import DYNAMIC_CAP
 from neutrino.resources import tool_path
 
@@ -31,7 +31,7 @@ def trace(tmp_path: Path) -> Path:
     writer.kernel(3, "idle", Reason.NO_PTX)
     values = {
         "BlockSched": [(10**18 + 1, 900, 0), (10**18 + 4, 800, 1), (10**18 + 9, 700, 131)],
-        "GmemBytes": [(4096, 2048, 0, 0, 0)] * 32,
+        "GmemBytes": [(4096, 2048, 0, 0, 0)] * sum_copies(3),
     }
     for _ in range(2):
         regions = fill_regions([BLOCK_SCHED, GMEM_BYTES], 3, values)
@@ -50,7 +50,7 @@ def test_tables(trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
     rows = [line.split() for line in text.splitlines()]
     assert ["start", str(10**18 + 1), str(10**18 + 4), str(10**18 + 9)] in rows
     assert ["elapsed", "700", "800", "900"] in rows
-    assert ["load", "131072", "131072", "131072", "262144"] in rows
+    assert ["load", "32768", "32768", "32768", "65536"] in rows
     assert "1,234" in text
     assert "a vendor-licensed library, never rewritten" in text
     assert "unrolled_elementwise_kernel" in text
@@ -125,7 +125,7 @@ def test_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sched["fields"][0] == {
         "name": "start", "type": "u64", "min": 10**18 + 1, "median": 10**18 + 4, "max": 10**18 + 9, "total": None,
     }  # fmt: skip
-    assert gmem["fields"][1]["total"] == 2 * 32 * 2048
+    assert gmem["fields"][1]["total"] == 2 * sum_copies(3) * 2048
     assert [(row["reason"], row["launches"]) for row in document["not_probed"]] == [
         ("vendor", 1234),
         ("graph", 5),

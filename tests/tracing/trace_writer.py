@@ -31,6 +31,7 @@ from neutrino.probing.layout import (
     lay_out_fields,
     record_dtype,
     region_layout,
+    sum_copies,
     sum_stride,
 )
 from neutrino.probing.model import Level, Map, MapKind, ScalarType, Span
@@ -64,6 +65,7 @@ def fill_regions(
     for entry, region in zip(maps, regions, strict=True):
         records = np.asarray(values[entry.name], record_dtype(entry.fields, entry.size)).reshape(-1)
         if entry.kind is MapKind.SUM:
+            assert len(records) <= sum_copies(blocks * warps)
             for copy, record in enumerate(records):
                 start = region.records + copy * sum_stride(entry.size)
                 data[start : start + entry.size] = record.tobytes()

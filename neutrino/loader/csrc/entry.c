@@ -158,6 +158,15 @@ static bool slots_of(const struct neutrino_map *map, const struct nt_extent *ext
 	return map->level != NEUTRINO_LEVEL_THREAD || !__builtin_mul_overflow(*ret, (uint64_t)NEUTRINO_LANES, ret);
 }
 
+uint32_t nt_sum_copies(uint64_t warps)
+{
+	uint32_t copies = NEUTRINO_SUM_COPIES_LEAST;
+
+	while (copies < NEUTRINO_SUM_COPIES_MOST && (uint64_t)copies * NEUTRINO_SUM_WARPS_PER_COPY < warps)
+		copies *= 2;
+	return copies;
+}
+
 uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t offset,
 		      struct nt_region *ret)
 {
@@ -166,7 +175,7 @@ uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *ex
 	if (offset > REGION_LIMIT)
 		return UINT64_MAX;
 	if (map->kind == NEUTRINO_KIND_SUM) {
-		records_size = NEUTRINO_SUM_COPIES * align_up(map->record_size, NEUTRINO_SUM_ALIGN);
+		records_size = nt_sum_copies(extent->warps) * align_up(map->record_size, NEUTRINO_SUM_ALIGN);
 	} else {
 		uint64_t slots, records;
 		uint64_t cap = is_dynamic(map) ? extent->dynamic_cap : map->cap;

@@ -43,6 +43,9 @@ struct nt_extent {
 	uint32_t dynamic_cap;
 };
 
+/* Copies of a sum's record in a launch of so many warps (`sum_copies` in Python). */
+uint32_t nt_sum_copies(uint64_t warps);
+
 /* Region of one map in a launch, starting at offset; returns the offset behind it, UINT64_MAX on overflow. */
 uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t offset,
 		      struct nt_region *ret);

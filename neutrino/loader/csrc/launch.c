@@ -227,7 +227,8 @@ static void fill_block(uint8_t *block, const struct nt_kernel *kernel, uint32_t 
 		       const struct nt_extent *extent, CUdeviceptr base, const struct nt_addresses *addresses)
 {
 	uint64_t offset = 0;
-	uint32_t header[NEUTRINO_BLOCK_HEADER / 4] = {warps_per_block, (uint32_t)extent->warps, extent->dynamic_cap, 0};
+	uint32_t header[NEUTRINO_BLOCK_HEADER / 4] = {warps_per_block, (uint32_t)extent->warps, extent->dynamic_cap,
+							nt_sum_copies(extent->warps) - 1};
 
 	memcpy(block, header, sizeof(header));
 	block += NEUTRINO_BLOCK_HEADER;
