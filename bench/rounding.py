@@ -1,0 +1,195 @@
+"""Whether twins compute bit for bit what their originals do, on a GPU: kernels that show each changed fusion.
+
+    python3 -m bench.rounding --out FOLDER [--budget SECONDS] [--only SUITE,SUITE] [--device embedded]
+
+Builds the kernels of ``rounding_kernels.py`` with nvcc, with options that decide on fusions, runs them, kernels of
+``tests/kernels`` and Triton's as they are and under ``neutrino`` with probes that come between products and sums, and
+writes what came out, as digests, to FOLDER/rounding_h200.json, which ``rounding_verdicts`` judges. With ``--device
+embedded`` the embedded device runs those of ``tests/kernels``: FOLDER/rounding_embedded.json. Exit status: 0 when every
+verdict is good, 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import placed, rounding_verdicts
+from bench.programs import build_all, find_cuda_tool
+from bench.road import COMMAND, ROOT, query_gpu
+from bench.rounding_kernels import FAMILIES, PRELUDE, kernels
+from bench.rounding_verdicts import BUILDS, CASES, LETTERS, PLAIN, TRITON, UNJUDGED
+from bench.tree import tree_hash
+from bench.verdicts import table
+from neutrino.errors import TraceError
+from neutrino.tracing import Trace, find_traces
+
+Json = Any
+
+RESULT, EMBEDDED_RESULT = "rounding_h200.json", "rounding_embedded.json"
+DIAGNOSTICS = "rounding_diagnostics.txt"
+LARGEST_RESULT = 300 << 10
+DETAIL = 110
+"""Characters kept of why a kernel has no twin, of the end."""
+RUN_LIMIT = 80.0
+
+
+@dataclass
+class Bench(placed.Bench):
+    """One run of the whole."""
+
+    def build_suites(self) -> dict[str, list[Path]]:
+        """The images of each build."""
+        sources = {family: self.folder / f"{family}.cu" for family in FAMILIES}
+        for family, source in sources.items():
+            source.write_text(PRELUDE + "".join(kernel.source for kernel in kernels() if kernel.family == family))
+        images: dict[str, list[Path]] = {}
+        commands: dict[str, list[str]] = {}
+        for build, options in BUILDS.items():
+            (self.folder / build).mkdir()
+            images[build] = [self.folder / build / f"{family}.fatbin" for family in FAMILIES]
+            for image in images[build]:
+                commands[f"{build}_{image.stem}"] = [
+                    str(find_cuda_tool("nvcc")), "-w", "-O3", "-std=c++17", "-fatbin",
+                    "-gencode", "arch=compute_90,code=[sm_90,compute_90]", *options,
+                    "-o", str(image), str(sources[image.stem]),
+                ]  # fmt: skip
+        for name, said in build_all(commands, self.folder).items():
+            self.diagnostics.append(f"=== nvcc {name}\n{said[-2000:]}")
+        return images
+
+    def suite(self, suite: str, probe: str, argv: Sequence[str]) -> Json:
+        """A suite under a probe, or as it is: what came out, and what became of each kernel."""
+        name = f"{suite}_{probe or 'plain'}"
+        report, traces = self.folder / f"{name}.json", self.folder / f"{name}.trace"
+        argv = [*argv, "--out", str(report)]
+        if not probe.startswith(PLAIN):
+            neutrino = list(self.neutrino)
+            if probe.startswith(UNJUDGED):
+                neutrino = [sys.executable, "-m", "bench.rounding_unjudged"]
+            device = ["--device", "embedded"] if self.embedded else []
+            argv = [*neutrino, *device, "-p", _probe(probe.removeprefix(UNJUDGED)), "--tracedir", str(traces), *argv]
+        done = self.run(name, argv, plain=probe.startswith(PLAIN), limit=RUN_LIMIT)
+        kept: dict[str, Json] = {"suite": suite, "probe": probe, "exit": done.status, "seconds": done.seconds}
+        kept["outputs"] = (placed._read(report) or {}).get("outputs", {})
+        try:
+            kept["kernels"] = [row for path in find_traces(traces) for row in _kernels(Trace(path))]
+        except TraceError as error:
+            if not probe.startswith(PLAIN):
+                self.diagnostics.append(f"=== {name}: {error!r}")
+        for path in traces.glob("*/event.log"):
+            if done.status != 0:
+                self.diagnostics.append(path.read_text(errors="replace")[-1500:])
+        shutil.rmtree(traces, ignore_errors=True)
+        return _packed(kept)
+
+    def drive(self, only: set[str]) -> None:
+        """Everything, into ``result``, which is complete as far as it goes whenever this is interrupted."""
+        runs = self.result["runs"] = []
+        program = [sys.executable, "-m", "bench.rounding_program"]
+        commands: dict[str, list[str]] = {CASES: [*program, "--cases"]}
+        if not self.embedded:
+            commands[TRITON] = [sys.executable, str(ROOT / "bench" / "workloads" / "counted_triton.py")]
+            built = self.build_suites()
+            commands = {build: [*program, *map(str, images)] for build, images in built.items()} | commands
+        wanted = [
+            (suite, probe)
+            for suite in commands
+            for probe in rounding_verdicts.probes_of(suite, embedded=self.embedded)
+            if not only or suite in only
+        ]
+        # No figure is a time, and each run has a trace and memory of its own. The longest first.
+        with ThreadPoolExecutor(self.jobs) as pool:
+            for row in pool.map(lambda pair: self.suite(*pair, commands[pair[0]]), wanted):
+                runs.append(row)
+
+
+def _probe(name: str) -> str:
+    own = placed.PROBES / f"{name}.toml"
+    return str(own) if own.exists() else name
+
+
+def _kernels(trace: Trace) -> list[tuple[str, str, str]]:
+    """Of each kernel that was launched its name, what shows that its twin was right, else why it had none."""
+    rows = []
+    for kernel in trace.kernels:
+        launched = {reason.word for reason, count in kernel.counters.items() if count}
+        if not launched:
+            continue
+        word, detail = kernel.reason.word, kernel.detail
+        if word == "probed":
+            manifest: Mapping[str, Json] = kernel.manifest.raw if kernel.manifest else {}
+            word = (manifest.get("numerics") or {}).get("proof") or "unassembled"
+            if launched != {"probed"}:
+                word, detail = "unlaunched", str(sorted(launched))
+        rows.append((kernel.name, word, detail))
+    return rows
+
+
+def _packed(run: dict[str, Json]) -> Json:
+    """Names in one text, digests in another, and a letter a kernel: the file holds thousands of each."""
+    outputs, found = run.pop("outputs"), run.pop("kernels", [])
+    run["names"], run["digests"] = " ".join(outputs), " ".join(outputs.values())
+    run["proofs"] = " ".join(f"{LETTERS.get(word, word)}" for _, word, _ in found)
+    names = [name for name, _, _ in found]
+    if names != list(outputs):
+        run["kernels"] = " ".join(names)
+    run["details"] = {name: detail[-DETAIL:] for name, word, detail in found if word not in LETTERS and detail}
+    return run
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above."""
+    parser = argparse.ArgumentParser(prog="bench.rounding", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "bench/results")))
+    parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
+    parser.add_argument("--only", default="", help="names of suites, with commas between")
+    parser.add_argument("--device", choices=("gpu", "embedded"), default="gpu")
+    parser.add_argument("--jobs", type=int, default=8, help="runs at once")
+    parser.add_argument("--budget", type=float, default=90, help="seconds for everything")
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    embedded = options.device == "embedded"
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    start = time.time()
+    with tempfile.TemporaryDirectory(prefix="rounding_", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        (folder / "cache").mkdir(mode=0o700)
+        bench = Bench(shlex.split(options.neutrino), folder, time.monotonic() + options.budget, embedded, options.jobs)
+        bench.result |= {
+            "device": "embedded" if embedded else query_gpu("name"),
+            "driver": query_gpu("driver_version"),
+            "tree": tree_hash(ROOT),
+            "nvcc": "" if embedded else placed._version(folder),
+            "started": int(start),
+        }
+        try:
+            bench.drive(set(filter(None, options.only.split(","))))
+        except KeyboardInterrupt:
+            bench.result["interrupted"] = True
+        finally:
+            bench.result["seconds"] = round(time.time() - start, 1)
+            text = json.dumps(bench.result, separators=(",", ":")).replace('{"suite"', '\n{"suite"')
+            path = options.out / (EMBEDDED_RESULT if embedded else RESULT)
+            path.write_text(text + "\n")
+            (options.out / DIAGNOSTICS).write_text("\n".join(bench.diagnostics))
+    print(f"{path}: {len(text)} bytes, {bench.result['seconds']} s")
+    judged = rounding_verdicts.judge(json.loads(text))
+    print(table(judged))
+    return 0 if all(verdict.good for verdict in judged) and len(text) <= LARGEST_RESULT else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""``neutrino`` as it would be if the numbers of fused instructions of a twin and its original were not compared.
+
+    python -m bench.rounding_unjudged [options] COMMAND…
+
+For ``bench/rounding.py`` to see whether what is refused, or pinned, would have computed something else.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from neutrino import patch
+from neutrino.cli.run import main
+
+
+def _no_difference(*_: object) -> None:
+    """Nothing is held against a twin."""
+
+
+if __name__ == "__main__":
+    # The processes that make twins are forked from this one.
+    patch._Attempt._difference = _no_difference  # type: ignore[method-assign]
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""Whether twins computed bit for bit what their originals did, from the digests of a GPU run.
+
+    python -m bench.rounding_verdicts [FILE]
+
+prints one line a verdict. Exit status: 0 all good, 1 one is not, 2 no readable file. Two controls say that the kernels
+show a changed fusion: built so that nothing is fused most of them compute something else, and so do twins that were
+made without a look at their machine code.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.rounding_kernels import kernels
+from bench.verdicts import PROOFS, Verdict, need, run_checks, table
+
+Json = Any
+
+RESULTS = Path(__file__).parent / "results" / "rounding_h200.json"
+_FTZ = '-DFTZ=".ftz"'
+BUILDS: Mapping[str, tuple[str, ...]] = {
+    "usual": (),
+    "fast": ("-use_fast_math", _FTZ),
+    "flushed": ("-ftz=true", _FTZ),
+    "unfused": ("-fmad=false",),
+}
+"""Options of nvcc beside those that all builds have."""
+CASES, TRITON = "cases", "triton"
+PLAIN, UNJUDGED = "plain", "unjudged:"
+PROBES = (
+    "rounding_out", "rounding_guard", "rounding_fields", "value_watch", "branch_divergence", "inst_count",
+    "smem_bank_conflict",
+)  # fmt: skip
+CONTROL = f"{UNJUDGED}rounding_guard"
+LETTERS = {"counts": "c", "no-pair": "n", "pinned": "p", "lines": "l", "unassembled": "u"}
+"""By what shows that a twin is right; others are written out."""
+LEAST_OF_A_PROOF = 20
+LEAST_CHANGED = 0.5
+"""Of the kernels with something to fuse, those that compute something else where nothing is."""
+MOST_REFUSED = 0.12
+LEAST_UNJUDGED = 20
+"""Twins that compute something else when nobody looks at their machine code."""
+NOTHING_TO_FUSE = ("apart",)
+
+
+def probes_of(suite: str, *, embedded: bool = False) -> tuple[str, ...]:
+    """What a suite is run under, as it is twice first."""
+    plain = (f"{PLAIN}_1", f"{PLAIN}_2")
+    if embedded:
+        return *plain, "rounding_out"
+    return (*plain, *PROBES, *((CONTROL,) if suite == "usual" else ()))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a suite: digests by output, and what became of each kernel."""
+
+    outputs: Mapping[str, str]
+    became: Sequence[tuple[str, str]]
+    details: Mapping[str, str]
+
+    @classmethod
+    def read(cls, row: Json) -> Run:
+        """Raises BrokenError where it did not come to its end."""
+        need(row["exit"] == 0, f"exit status {row['exit']}")
+        names, digests = row["names"].split(), row["digests"].split()
+        need(len(names) == len(digests) > 0, f"{len(names)} names, {len(digests)} digests")
+        kernels, proofs = row.get("kernels", row["names"]).split(), row["proofs"].split()
+        words = {letter: word for word, letter in LETTERS.items()}
+        became = [(name, words.get(proof, proof)) for name, proof in zip(kernels, proofs, strict=bool(proofs))]
+        return cls(dict(zip(names, digests, strict=True)), became, row["details"])
+
+
+class _Runs:
+    def __init__(self, results: Json) -> None:
+        self._rows = {(row["suite"], row["probe"]): row for row in results.get("runs", ())}
+
+    def __call__(self, suite: str, probe: str) -> Run:
+        need((suite, probe) in self._rows, f"{suite} was not run under {probe}")
+        return Run.read(self._rows[suite, probe])
+
+
+def judge(results: Json, begins: str = "") -> list[Verdict]:
+    """Every verdict, the good and the bad, in a fixed order. begins: only those whose name begins so."""
+    runs = _Runs(results)
+    embedded = results.get("device") == "embedded"
+    suites = (CASES,) if embedded else (*BUILDS, CASES, TRITON)
+    checks: list[tuple[str, Callable[[], str]]] = [("provenance", partial(_provenance, results))]
+    for suite in suites:
+        checks.append((f"{suite}: as it is", partial(_plain, runs, suite)))
+        checks += [
+            (f"{suite}: {probe}", partial(_same, runs, suite, probe))
+            for probe in probes_of(suite, embedded=embedded)
+            if not probe.startswith((PLAIN, UNJUDGED))
+        ]
+    if not embedded:
+        checks += [(f"proof: {proof}", partial(_proof, runs, proof)) for proof in PROOFS]
+        checks += [
+            ("refused", partial(_refused, runs)),
+            ("control: nothing fused", partial(_unfused, runs)),
+            ("control: twins as they come", partial(_unjudged, runs)),
+        ]
+    return run_checks([(name, check) for name, check in checks if name.startswith(begins)])
+
+
+def _provenance(results: Json) -> str:
+    need(results["device"] != "", "no device")
+    need(len(results["tree"]) == 64, "the sources are not told")
+    need(not results.get("interrupted"), "interrupted")
+    return f"{results['device']}, driver {results['driver']}, {results['nvcc']}, {results['seconds']} s"
+
+
+def _plain(runs: _Runs, suite: str) -> str:
+    first, second = (runs(suite, f"{PLAIN}_{number}") for number in (1, 2))
+    need(first.outputs == second.outputs, f"two runs differ in {_differing(first, second)}")
+    if suite in BUILDS:
+        need(list(first.outputs) == [kernel.name for kernel in kernels()], "other kernels than the generator's")
+        least = len(first.outputs) * 0.95
+        need(len(set(first.outputs.values())) >= least, "many kernels compute the same")
+    return f"{len(first.outputs)} outputs, the same twice"
+
+
+def _differing(one: Run, other: Run) -> list[str]:
+    return [name for name, digest in one.outputs.items() if other.outputs.get(name) != digest]
+
+
+def _same(runs: _Runs, suite: str, probe: str) -> str:
+    plain, probed = runs(suite, f"{PLAIN}_1"), runs(suite, probe)
+    became = dict(probed.became)
+    wrong = [f"{name} ({became.get(name, '?')})" for name in _differing(plain, probed)]
+    need(not wrong, f"{len(wrong)} of {len(plain.outputs)} computed something else: {', '.join(wrong[:8])}")
+    need(list(plain.outputs) == list(probed.outputs), "other outputs")
+    if suite in BUILDS:
+        need(list(became) == list(plain.outputs), f"{len(became)} of {len(plain.outputs)} kernels in the trace")
+    known = {*LETTERS, "numerics", "no-site"} if suite in BUILDS else None
+    counts = Counter(word for _, word in probed.became)
+    need(known is None or counts.keys() <= known, f"kernels became {dict(counts)}")
+    need(suite != TRITON or counts.total() > counts["numerics"], "no kernel was probed")
+    return f"{len(probed.outputs)} outputs the same: " + ", ".join(f"{counts[word]} {word}" for word in sorted(counts))
+
+
+def _proof(runs: _Runs, proof: str) -> str:
+    """Pairs of kernel and probe, and how many of them show what they compute where nothing is fused."""
+    plain, unfused = (runs(build, f"{PLAIN}_1") for build in ("usual", "unfused"))
+    changed = set(_differing(plain, unfused))
+    pairs = [
+        (build, probe, name)
+        for build in BUILDS
+        for probe in PROBES
+        for name, word in runs(build, probe).became
+        if word == proof
+    ]
+    need(len(pairs) >= LEAST_OF_A_PROOF, f"{len(pairs)} pairs of kernel and probe, {LEAST_OF_A_PROOF} are wanted")
+    telling = sum(name in changed for build, _, name in pairs if build != "unfused")
+    names = {(build, name) for build, _, name in pairs}
+    return f"{len(pairs)} pairs of kernel and probe, {len(names)} kernels; {telling} pairs compute otherwise unfused"
+
+
+def _refused(runs: _Runs) -> str:
+    words = Counter(word for build in BUILDS for probe in PROBES for _, word in runs(build, probe).became)
+    share = words["numerics"] / words.total()
+    need(share <= MOST_REFUSED, f"{words['numerics']} of {words.total()} have no twin")
+    return f"{words['numerics']} of {words.total()} pairs of kernel and probe have no twin: {100 * share:.1f} %"
+
+
+def _unfused(runs: _Runs) -> str:
+    plain, unfused = (runs(build, f"{PLAIN}_1") for build in ("usual", "unfused"))
+    fusible = [name for name in plain.outputs if not name.startswith(NOTHING_TO_FUSE)]
+    changed = sum(plain.outputs[name] != unfused.outputs[name] for name in fusible)
+    need(changed >= LEAST_CHANGED * len(fusible), f"{changed} of {len(fusible)} compute something else")
+    return f"{changed} of {len(fusible)} kernels compute something else built with -fmad=false"
+
+
+def _unjudged(runs: _Runs) -> str:
+    plain, unjudged = runs("usual", f"{PLAIN}_1"), runs("usual", CONTROL)
+    became = dict(runs("usual", CONTROL.removeprefix(UNJUDGED)).became)
+    changed = Counter(became[name] for name in _differing(plain, unjudged))
+    others = {word: count for word, count in changed.items() if word in ("counts", "no-pair")}
+    need(not others, f"twins that were used compute something else here: {others}")
+    need(changed.total() >= LEAST_UNJUDGED, f"{changed.total()} compute something else")
+    return f"{dict(changed)} of what was refused or pinned computes something else as ptxas makes it"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line above."""
+    path = Path(arguments[0]) if arguments else RESULTS
+    try:
+        results = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        print(f"{path}: {error}", file=sys.stderr)
+        return 2
+    judged = judge(results)
+    print(table(judged))
+    return 0 if all(verdict.good for verdict in judged) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
