@@ -44,6 +44,11 @@ LARGEST_RESULT = 300 << 10
 DETAIL = 110
 """Characters kept of why a kernel has no twin, of the end."""
 RUN_LIMIT = 80.0
+FILES = ("elementwise", "floats", "matrices", "reductions", "scans", "attention", "gelu", "layernorm", "softmax")
+"""How the files of tests/kernels begin whose kernels are run."""
+EMBEDDED_FILES = ("floats", "gelu", "layernorm")
+_PLAIN_WORDS = frozenset({*LETTERS, "no-site"})
+"""What became of kernels that needs no further words."""
 
 
 @dataclass
@@ -78,7 +83,9 @@ class Bench(placed.Bench):
         if not probe.startswith(PLAIN):
             neutrino = list(self.neutrino)
             if probe.startswith(UNJUDGED):
-                neutrino = [sys.executable, "-m", "bench.rounding_unjudged"]
+                # Not with the others' entries, nor they with these.
+                cache = f"XDG_CACHE_HOME={self.folder / 'unjudged'}"
+                neutrino = ["env", cache, sys.executable, "-m", "bench.rounding_unjudged"]
             device = ["--device", "embedded"] if self.embedded else []
             argv = [*neutrino, *device, "-p", _probe(probe.removeprefix(UNJUDGED)), "--tracedir", str(traces), *argv]
         done = self.run(name, argv, plain=probe.startswith(PLAIN), limit=RUN_LIMIT)
@@ -99,7 +106,8 @@ class Bench(placed.Bench):
         """Everything, into ``result``, which is complete as far as it goes whenever this is interrupted."""
         runs = self.result["runs"] = []
         program = [sys.executable, "-m", "bench.rounding_program"]
-        commands: dict[str, list[str]] = {CASES: [*program, "--cases"]}
+        files = EMBEDDED_FILES if self.embedded else FILES
+        commands: dict[str, list[str]] = {CASES: [*program, "--cases", ",".join(files)]}
         if not self.embedded:
             commands[TRITON] = [sys.executable, str(ROOT / "bench" / "workloads" / "counted_triton.py")]
             built = self.build_suites()
@@ -110,9 +118,14 @@ class Bench(placed.Bench):
             for probe in rounding_verdicts.probes_of(suite, embedded=self.embedded)
             if not only or suite in only
         ]
-        # No figure is a time, and each run has a trace and memory of its own. The longest first.
+
+        def keep(pair: tuple[str, str]) -> Json:
+            suite, probe = pair
+            return self.suite(suite, probe, commands[suite])
+
+        # No figure is a time, and each run has a trace and memory of its own.
         with ThreadPoolExecutor(self.jobs) as pool:
-            for row in pool.map(lambda pair: self.suite(*pair, commands[pair[0]]), wanted):
+            for row in pool.map(keep, wanted):
                 runs.append(row)
 
 
@@ -146,7 +159,7 @@ def _packed(run: dict[str, Json]) -> Json:
     names = [name for name, _, _ in found]
     if names != list(outputs):
         run["kernels"] = " ".join(names)
-    run["details"] = {name: detail[-DETAIL:] for name, word, detail in found if word not in LETTERS and detail}
+    run["details"] = {name: detail[-DETAIL:] for name, word, detail in found if word not in _PLAIN_WORDS and detail}
     return run
 
 

@@ -277,7 +277,9 @@ FAMILIES: Mapping[str, tuple[Callable[[_Writer], str], Sequence[str]]] = {
     "wide": (_wide, _SINGLE * 2),
     "apart": (_apart, _SCALAR * 2),
 }
-"""What writes a family's kernels, and of which types."""
+"""What writes a family's kernels, and of which types; one that is there more than once has more of them."""
+NOTHING_TO_FUSE = ("apart",)
+"""Families in which no product reaches a sum."""
 
 
 def kernels(seeds: int = SEEDS) -> list[Kernel]:

@@ -1,7 +1,7 @@
 """The program of bench/rounding.py: runs kernels once each and tells the digests of what they wrote.
 
     python -m bench.rounding_program --out FILE.json IMAGE…        the kernels of rounding_kernels.py, in fatbins
-    python -m bench.rounding_program --out FILE.json --cases       those of tests/kernels with floating-point arithmetic
+    python -m bench.rounding_program --out FILE.json --cases NAME,NAME…      those of tests/kernels, by their files
 
 An image is named as its family: ``dual.fatbin``.
 """
@@ -21,12 +21,10 @@ import numpy as np
 
 from bench.device import DriverError, Gpu, run_on_gpu
 from bench.rounding_kernels import BLOCK, BLOCKS, SLOTS, THREADS, TURNS, inputs, kernels
-from tests.kernels.cases import Case, cases
+from tests.kernels.cases import cases
 
 DIGITS = 10
 """Hexadecimal digits that are kept of a SHA-256."""
-CASES = ("elementwise", "floats", "matrices", "reductions", "scans", "attention", "gelu", "layernorm", "softmax")
-"""How the files of tests/kernels begin whose kernels are run."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +33,6 @@ class _Launch:
     grid: tuple[int, int, int] = (BLOCKS, 1, 1)
     block: tuple[int, int, int] = (BLOCK, 1, 1)
     shared: int = 0
-
-
-def chosen_cases() -> list[Case]:
-    """Of tests/kernels, in their order."""
-    return [case for case in cases() if case.path.name.startswith(CASES)]
 
 
 def _generated(gpu: Gpu, image: Path) -> Iterator[tuple[str, str]]:
@@ -55,8 +48,8 @@ def _generated(gpu: Gpu, image: Path) -> Iterator[tuple[str, str]]:
                 yield kernel.name, hashlib.sha256(gpu.read(out, fresh).tobytes()).hexdigest()[:DIGITS]
 
 
-def _of_cases(gpu: Gpu) -> Iterator[tuple[str, str]]:
-    for case in chosen_cases():
+def _of_cases(gpu: Gpu, files: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for case in (case for case in cases() if case.path.name.startswith(files)):
         digest = hashlib.sha256()
         for place, array in sorted(run_on_gpu(gpu, case).items()):
             if place in case.expected:
@@ -68,7 +61,7 @@ def main() -> int:
     """The command line above."""
     parser = argparse.ArgumentParser(prog="bench.rounding_program")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--cases", action="store_true")
+    parser.add_argument("--cases", default="", help="how the files' names begin, with commas between")
     parser.add_argument("images", type=Path, nargs="*")
     options = parser.parse_args()
     gpu = Gpu()
@@ -76,7 +69,7 @@ def main() -> int:
     status = 0
     try:
         if options.cases:
-            outputs.update(_of_cases(gpu))
+            outputs.update(_of_cases(gpu, tuple(options.cases.split(","))))
         for image in options.images:
             outputs.update(_generated(gpu, image))
     except DriverError as error:

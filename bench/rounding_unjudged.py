@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from neutrino import patch
 from neutrino.cli.run import main
+from neutrino.twins.arithmetic import Arithmetic
 
 
 def _no_difference(*_: object) -> None:
@@ -19,5 +19,5 @@ def _no_difference(*_: object) -> None:
 
 if __name__ == "__main__":
     # The processes that make twins are forked from this one.
-    patch._Attempt._difference = _no_difference  # type: ignore[method-assign]
+    Arithmetic.refusal = _no_difference  # type: ignore[method-assign]
     sys.exit(main())

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.rounding_kernels import kernels
+from bench.rounding_kernels import NOTHING_TO_FUSE, kernels
 from bench.verdicts import PROOFS, Verdict, need, run_checks, table
 
 Json = Any
@@ -47,7 +47,6 @@ LEAST_CHANGED = 0.5
 MOST_REFUSED = 0.12
 LEAST_UNJUDGED = 20
 """Twins that compute something else when nobody looks at their machine code."""
-NOTHING_TO_FUSE = ("apart",)
 
 
 def probes_of(suite: str, *, embedded: bool = False) -> tuple[str, ...]:
