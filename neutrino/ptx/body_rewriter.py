@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from neutrino.probing.model import Probe, Snippet
 from neutrino.ptx.constant_space import read_through_global_memory
 from neutrino.ptx.edits import Edits, behind
-from neutrino.ptx.emission import Emission, Kept
+from neutrino.ptx.emission import Emission
 from neutrino.ptx.ends import End, close
 from neutrino.ptx.functions import State, around_call, pass_address
 from neutrino.ptx.linkage import Call, Callee
 from neutrino.ptx.matching import Found
+from neutrino.ptx.private_registers import Kept
 from neutrino.ptx.rewriting import Rewriting
 from neutrino.ptx.site_list import Shown, SiteList
 from neutrino.ptx.site_writer import SiteWriter

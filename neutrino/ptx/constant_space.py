@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 
 from neutrino.ptx.edits import Edits
-from neutrino.ptx.emission import UnsupportedError
 from neutrino.ptx.instruction import REGISTER, read_instruction
 from neutrino.ptx.linkage import Callee
 from neutrino.ptx.module import Module
+from neutrino.ptx.values import UnsupportedError
 
 _LOAD_CONST = re.compile(
     r"(?<=[;{}:\s])ld(?:\.[\w:]+)*?(?P<space>\.const)\b(?P<bank>\s*\[\d+\]\s*\.)?", re.ASCII

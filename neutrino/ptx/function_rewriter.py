@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from neutrino.ptx.body_rewriter import BodyRewriter
-from neutrino.ptx.emission import Emission, UnsupportedError
+from neutrino.ptx.emission import Emission
 from neutrino.ptx.ends import End, find_ends, insert_at_entry
 from neutrino.ptx.functions import FunctionCopy, State, copy_header, copy_name
 from neutrino.ptx.linkage import Callee
 from neutrino.ptx.matching import Found
 from neutrino.ptx.rewriting import Rewriting
+from neutrino.ptx.values import UnsupportedError
 
 
 class FunctionRewriter(BodyRewriter):
@@ -117,7 +118,7 @@ class FunctionRewriter(BodyRewriter):
 
     def newer_than_state(self) -> set[str]:
         """It has loaded all at its entry: what it may have changed since."""
-        return self.emission.changed
+        return self.emission.registers.changed
 
     @cached_property
     def _ends(self) -> list[End]:

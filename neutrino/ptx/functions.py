@@ -21,10 +21,11 @@ from typing import TypeVar
 
 from neutrino.probing.layout import align_up
 from neutrino.ptx.body import Body
-from neutrino.ptx.emission import Kept, Scratch, UnsupportedError, bits
 from neutrino.ptx.linkage import Call, Callee
 from neutrino.ptx.module import TYPE_BYTES, Statement
 from neutrino.ptx.private_names import SUFFIX
+from neutrino.ptx.private_registers import Kept, Scratch
+from neutrino.ptx.values import UnsupportedError, bits
 
 _LINKAGE_WORD = re.compile(r"\.(?:visible|weak|extern|common)\b\s*", re.ASCII)
 _PRAGMA = re.compile(r"\.pragma\b[^;]*;", re.ASCII)

@@ -8,7 +8,7 @@ from neutrino.probing.layout import Reason, align_up, block_size
 from neutrino.ptx.block_parameter import block_offset, twin_header, version_with_room
 from neutrino.ptx.body_rewriter import BodyRewriter
 from neutrino.ptx.constant_space import check_given_addresses
-from neutrino.ptx.emission import Emission, UnsupportedError
+from neutrino.ptx.emission import Emission
 from neutrino.ptx.ends import find_ends, insert_at_entry
 from neutrino.ptx.function_rewriter import FunctionRewriter
 from neutrino.ptx.functions import FunctionCopy, State, concerned, reach
@@ -19,6 +19,7 @@ from neutrino.ptx.obstacles import SkipError
 from neutrino.ptx.private_names import SUFFIX
 from neutrino.ptx.rewriting import Rewriting
 from neutrino.ptx.twin import LeftOut, TwinKernel
+from neutrino.ptx.values import UnsupportedError
 
 
 def write_twin(rewriting: Rewriting, needs: Needs) -> TwinKernel:
@@ -154,7 +155,7 @@ class KernelRewriter(BodyRewriter):
         """The snippets at its entry, and code at its ends."""
         self.write_entry(".entry")
         counted = dict(self.emission.arithmetic)
-        closing = self.emission.settle(snippet for _, snippet in self.at_ends)
+        closing = self.emission.sums.settle(snippet for _, snippet in self.at_ends)
         closing += self.snippets(self.at_ends, ending=True)
         if self.emission.has_end:
             closing += self.emission.end()
@@ -174,7 +175,7 @@ class KernelRewriter(BodyRewriter):
         names = {function.callee.key: function.copy_name for function in functions}
         calls = {body.callee.key: {call.callee for call in body.callee.calls} & names.keys() for body in bodies}
         kept = {body.callee.key: {entry.name for entry in body.emission.kept} for body in bodies}
-        changed = {body.callee.key: body.emission.changed for body in bodies}
+        changed = {body.callee.key: body.emission.registers.changed for body in bodies}
         used, may_change = reach(calls, kept), reach(calls, changed)
         self.pass_state(state, place, names, used, may_change)
         for function in functions:
@@ -188,8 +189,8 @@ class KernelRewriter(BodyRewriter):
         for entry in (entry for name, entry in others.items() if name not in known):
             self.emission.keep(entry)
             setup += state.store(place, [entry], self.emission.scratch)
-        reads = {offset: kind for function in functions for offset, kind in function.emission.block_reads.items()}
-        setup += self.emission.copy_block(reads, place)
+        reads = {offset: kind for function in functions for offset, kind in function.emission.block.reads.items()}
+        setup += self.emission.block.copy(reads, place, self.emission.scratch.take)
         setup.append(f"mov.u64 {address}, {place};")
         declarations = [f".reg .b64 {address};", f".local .align 16 .b8 {place}[{align_up(state.size, 16)}];"]
         return declarations, setup, {key for key in names if key in called[key]}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from neutrino.ptx.emission import Guard, Scratch, UnsupportedError, Value
+from neutrino.ptx.guards import Guard
+from neutrino.ptx.private_registers import Scratch
+from neutrino.ptx.values import UnsupportedError, Value
 
 
 class LineOperands:

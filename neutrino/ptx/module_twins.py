@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection
 from neutrino.errors import PtxError
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import ProbeSet
-from neutrino.ptx.emission import UnsupportedError
 from neutrino.ptx.kernel_rewriter import write_twin
 from neutrino.ptx.linkage import Linkage, ObstacleError
 from neutrino.ptx.module import Module
 from neutrino.ptx.obstacles import SkipError, module_obstacle
 from neutrino.ptx.rewriting import Rewriting
 from neutrino.ptx.twin import SkippedKernel, TwinModule
+from neutrino.ptx.values import UnsupportedError
 
 
 def probe_module(

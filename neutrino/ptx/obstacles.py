@@ -9,9 +9,9 @@ from neutrino.probing.layout import Reason
 from neutrino.probing.model import SUM_TYPES, Map, MapKind
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.body import Body
-from neutrino.ptx.emission import UnsupportedError
 from neutrino.ptx.linkage import Linkage
 from neutrino.ptx.module import Kind, Module
+from neutrino.ptx.values import UnsupportedError
 
 _SPECIAL = re.compile(
     rf"(?:{'|'.join(sorted({re.escape(name.partition('.')[0]) for name in SPECIAL_REGISTERS}))})(?![\w$])", re.ASCII

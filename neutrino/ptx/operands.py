@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.body import Body
-from neutrino.ptx.emission import Guard, Scratch, UnsupportedError, Value, bits
+from neutrino.ptx.guards import Guard
 from neutrino.ptx.instruction import (
     REGISTER,
     Address,
@@ -21,6 +21,8 @@ from neutrino.ptx.instruction import (
 from neutrino.ptx.literals import integer
 from neutrino.ptx.measures import constant_bytes, constant_operations, matrix_depth
 from neutrino.ptx.opcodes import Measure, Role
+from neutrino.ptx.private_registers import Scratch
+from neutrino.ptx.values import UnsupportedError, Value, bits
 
 _INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uU]?\Z", re.ASCII)
 _FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}\Z|0[dD][0-9a-fA-F]{16}\Z", re.ASCII)

@@ -12,9 +12,11 @@ from neutrino.errors import PtxError
 from neutrino.ptx.body import Body
 from neutrino.ptx.contraction import PRODUCT, Contractions
 from neutrino.ptx.edits import Edits
-from neutrino.ptx.emission import Emission, Guard, bits
+from neutrino.ptx.emission import Emission
+from neutrino.ptx.guards import Guard
 from neutrino.ptx.instruction import read_instruction
 from neutrino.ptx.module import Module
+from neutrino.ptx.values import bits
 
 
 class Products:

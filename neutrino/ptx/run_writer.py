@@ -8,7 +8,8 @@ from neutrino.probing.model import Lanes, Probe
 from neutrino.ptx.additions import Parted, Run, Runs, amounts, row, sums_added_to, with_amounts
 from neutrino.ptx.body import Body
 from neutrino.ptx.edits import Edits, before
-from neutrino.ptx.emission import Emission, Guard
+from neutrino.ptx.emission import Emission
+from neutrino.ptx.guards import Guard
 from neutrino.ptx.instruction import guard_register, read_instruction
 from neutrino.ptx.matching import Hit
 from neutrino.ptx.passes import Passes
@@ -57,14 +58,14 @@ class RunWriter:
         if alone:
             for probe in {id(probe): probe for run in runs for probe, _ in run.totals.values()}.values():
                 sums = sums_added_to(probe, self._emission.numbers)
-                if self._emission.may_tally(sums, probe.level):
+                if self._emission.registers.may_tally(sums, probe.level):
                     tallied[id(probe)] = sums
             passes = Passes(self._body)
-            self._emission.tally([row(run, tallied, passes) for run in runs], self._runs.forks())
+            self._emission.sums.tally([row(run, tallied, passes) for run in runs], self._runs.forks())
         known: dict[tuple[str | None, tuple[str, ...], tuple[tuple[int, tuple[int, ...]], ...]], str] = {}
         for number, run in enumerate(runs):
             guard = Guard(guard_register(run.guard), "!" in run.guard) if run.guard is not None else None
-            counted = tuple(self._emission.add_row(number, guard))
+            counted = tuple(self._emission.sums.add_row(number, guard))
             others = {probe: tuple(totals) for probe, (_, totals) in run.totals.items() if probe not in tallied}
             key = (run.guard, counted, tuple(others.items()))
             if key not in known:

@@ -13,7 +13,8 @@ from neutrino.ptx import opcodes
 from neutrino.ptx.additions import Additions
 from neutrino.ptx.constant_space import check_load
 from neutrino.ptx.edits import Edits, before, behind
-from neutrino.ptx.emission import Emission, Guard, UnsupportedError
+from neutrino.ptx.emission import Emission
+from neutrino.ptx.guards import Guard
 from neutrino.ptx.instruction import Instruction, guard_register, read_instruction
 from neutrino.ptx.line_operands import LineOperands
 from neutrino.ptx.linkage import Callee
@@ -24,6 +25,7 @@ from neutrino.ptx.probe_facts import ProbeFacts
 from neutrino.ptx.products import Products
 from neutrino.ptx.run_writer import RunWriter
 from neutrino.ptx.site_list import Shown, SiteList
+from neutrino.ptx.values import UnsupportedError
 
 
 class _Place(NamedTuple):

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 
 from neutrino.ptx.edits import Edits
-from neutrino.ptx.emission import UnsupportedError
 from neutrino.ptx.linkage import Callee
+from neutrino.ptx.values import UnsupportedError
 
 _OPCODE = re.compile(r"[a-z]\w*(?:\.[\w:]+)+")
 _MOVES = ("mov.u64", "mov.b64", "mov.s64")

@@ -21,14 +21,20 @@ from neutrino.ptx import (
     end_sums,
     function_rewriter,
     functions,
+    guards,
     kernel_rewriter,
     matching,
     operands,
     passes,
+    private_registers,
+    probe_registers,
     products,
+    records,
     rewriting,
     site_writer,
+    sums,
     tallies,
+    values,
 )
 from neutrino.ptx.instruction import Instruction
 from neutrino.ptx.twin import TwinKernel
@@ -190,12 +196,12 @@ def _over_predicates(patch: pytest.MonkeyPatch) -> None:
 
 @_patched("a run of additions is under the other predicate", (BRANCHES, COUNTS))
 def _other_predicate(patch: pytest.MonkeyPatch) -> None:
-    original = emission.Emission.add_row
+    original = sums.Sums.add_row
 
     def add_row(self: Any, number: int, guard: Any) -> Any:
         return original(self, number, guard and dataclasses.replace(guard, negated=not guard.negated))
 
-    patch.setattr(emission.Emission, "add_row", add_row)
+    patch.setattr(sums.Sums, "add_row", add_row)
 
 
 @_patched("every thread is thought to come by wherever it comes by once at most", (BRANCHES, COUNTS))
@@ -272,22 +278,22 @@ def _no_guard(patch: pytest.MonkeyPatch) -> None:
 
 @_patched("predicate inverted", (BRANCHES, ACCESSES))
 def _inverted_guard(patch: pytest.MonkeyPatch) -> None:
-    original = emission.Emission._positive
+    original = guards.positive
 
-    def positive(self: Any, guard: Any, lines: Any) -> str:
-        return original(self, dataclasses.replace(guard, negated=not guard.negated), lines)
+    def positive(guard: Any, *more: Any) -> Any:
+        return original(dataclasses.replace(guard, negated=not guard.negated), *more)
 
-    patch.setattr(emission.Emission, "_positive", positive)
+    patch.setattr(guards, "positive", positive)
 
 
 @_patched("predicate's negation lost", (BRANCHES, ACCESSES))
 def _no_negation(patch: pytest.MonkeyPatch) -> None:
-    original = emission.Emission._positive
+    original = guards.positive
 
-    def positive(self: Any, guard: Any, lines: Any) -> str:
-        return original(self, dataclasses.replace(guard, negated=False), lines)
+    def positive(guard: Any, *more: Any) -> Any:
+        return original(dataclasses.replace(guard, negated=False), *more)
 
-    patch.setattr(emission.Emission, "_positive", positive)
+    patch.setattr(guards, "positive", positive)
 
 
 _rewritten(
@@ -361,12 +367,12 @@ _rewritten(
 
 @_patched("record stride too small", (BRANCHES, ACCESSES))
 def _stride(patch: pytest.MonkeyPatch) -> None:
-    original = emission.Emission._scaled
+    original = records.Records._scaled
 
     def scaled(self: Any, base: str, index: str, scale: int, lines: list[str]) -> None:
         original(self, base, index, 16 if scale == 24 else scale, lines)
 
-    patch.setattr(emission.Emission, "_scaled", scaled)
+    patch.setattr(records.Records, "_scaled", scaled)
 
 
 _rewritten(
@@ -507,7 +513,7 @@ def _sign_of_offset(patch: pytest.MonkeyPatch) -> None:
 
 @_patched("an input read behind the instruction that overwrites it", (BRANCHES, VALUES))
 def _not_preserved(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(operands.SiteOperands, "_preserved", lambda self, name, kind: emission.Value(name, kind))
+    patch.setattr(operands.SiteOperands, "_preserved", lambda self, name, kind: values.Value(name, kind))
 
 
 @_patched("bytes of a vector: one element", (MEMORY, ACCESSES), (MEMORY, GMEM_BYTES))
@@ -609,7 +615,7 @@ _rewritten(
 
 @_patched("a probe's registers not renamed", (FLOATS, SUMS), (BRANCHES, SUMS), by=_RUN)
 def _not_renamed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(emission.Emission, "_register", lambda self, name: name)
+    patch.setattr(probe_registers.ProbeRegisters, "private", lambda self, name: name)
     entry = emission.Emission.entry
 
     def declared_once(self: Any) -> tuple[list[str], list[str]]:
@@ -622,13 +628,13 @@ def _not_renamed(patch: pytest.MonkeyPatch) -> None:
 
 @_patched("scratch registers overlap", (BRANCHES, ACCESSES), by=_RUN)
 def _overlap(patch: pytest.MonkeyPatch) -> None:
-    original = emission.Scratch.take
+    original = private_registers.Scratch.take
 
     def take(self: Any, kind: str) -> str:
         name = original(self, kind)
         return f"{name[:-1]}1" if kind == "b32" and name.endswith("w3") else name
 
-    patch.setattr(emission.Scratch, "take", take)
+    patch.setattr(private_registers.Scratch, "take", take)
 
 
 _rewritten(
@@ -910,7 +916,7 @@ _rewritten(
 
 @_patched("a register of block level changed in all threads", (BRANCHES, BLOCKS))
 def _unmasked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(emission, "_WIDER", dict.fromkeys(emission._WIDER, ()))
+    patch.setattr(probe_registers, "_WIDER", dict.fromkeys(probe_registers._WIDER, ()))
 
 
 # The program itself

@@ -14,13 +14,14 @@ from ptx_text import array
 from neutrino.probing.model import CLASSES
 from neutrino.probing.toml import load_probe_file
 from neutrino.ptx.body import Body
-from neutrino.ptx.emission import Scratch, UnsupportedError
 from neutrino.ptx.instruction import read_instruction
 from neutrino.ptx.module import parse
 from neutrino.ptx.module_twins import probe_module
 from neutrino.ptx.opcodes import FIRST_PARTS, OPCODES, Measure, find
 from neutrino.ptx.opcodes_page import page
 from neutrino.ptx.operands import SiteOperands
+from neutrino.ptx.private_registers import Scratch
+from neutrino.ptx.values import UnsupportedError
 
 
 def _number(arch: str) -> int:

@@ -11,10 +11,12 @@ from isa_examples import EXAMPLES
 
 from neutrino.emulator.device import Device
 from neutrino.ptx.body import Body
-from neutrino.ptx.emission import Guard, Scratch, UnsupportedError, Value, bits
+from neutrino.ptx.guards import Guard
 from neutrino.ptx.instruction import read_instruction
 from neutrino.ptx.module import parse
 from neutrino.ptx.operands import SiteOperands
+from neutrino.ptx.private_registers import Scratch
+from neutrino.ptx.values import UnsupportedError, Value, bits
 
 _HEAD = """.version 8.8
 .target sm_100a

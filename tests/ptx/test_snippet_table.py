@@ -14,7 +14,7 @@ from neutrino.errors import ProbeError
 from neutrino.probing import load_probe_file
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.statements import REGISTER_TYPES
-from neutrino.ptx.emission import machine_arithmetic
+from neutrino.ptx.machine_arithmetic import machine_arithmetic
 from neutrino.ptx.opcodes import FIRST_PARTS
 from neutrino.ptx.snippet import check_snippets
 from neutrino.ptx.snippet_forms import TYPE, is_collective
