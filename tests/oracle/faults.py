@@ -752,7 +752,7 @@ _rewritten(
 _rewritten("sums at each other's place", r"(red\.global\.add\.u64 \[%neutrino_td\d+)\+8\]", r"\1]", (MEMORY, SUMS))
 _rewritten(
     "shared copies of a sum overlap",
-    r"(mad\.wide\.u32 %neutrino_td\d+, %neutrino_tw\d+), 32, ",
+    r"(mad\.wide\.u32 %neutrino_td\d+, %neutrino_tw\d+), 128, ",
     r"\1, 4, ",
     (MEMORY, SUMS),
     by=_MEMORY,
