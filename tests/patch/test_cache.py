@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,11 +153,19 @@ def test_other_sources_of_the_patcher_have_another_identity(tmp_path, monkeypatc
     monkeypatch.setattr(cache, "__file__", str(package / "cache.py"))
     before = cache.patcher_identity()
     assert cache.patcher_identity() == before
-    for changed in ("patch.py", "ptx/kernel_rewriter.py", "numerics.py", "fatbin/cubin.py"):
+    # The probes that resources finds are in the run's key by themselves; cache stores what is made.
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import sys, neutrino.patch, neutrino.ahead.relocatable; print(*sys.modules)"],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    ).stdout.split()  # fmt: skip
+    modules = {name.replace(".", "/").removeprefix("neutrino/") + ".py" for name in loaded if "neutrino." in name}
+    deciding = sorted(name for name in modules - {"resources.py", "cache.py"} if (package / name).is_file())
+    assert {"patch.py", "pinning.py", "twins/verdict.py", "ahead/relocatable.py"} <= {*deciding}
+    for changed in deciding:
         with (package / changed).open("a") as file:
             file.write("\n")
         after = cache.patcher_identity()
-        assert after != before
+        assert after != before, changed
         before = after
     (package / "cli" / "run.py").write_text("")
     assert cache.patcher_identity() == before
