@@ -324,7 +324,7 @@ def make_linked_twins(
 
 
 class _Linked:
-    """The originals of linked code and their twins, assembled unit by unit; ``Assembly`` of ``patch``."""
+    """The originals of linked code and their twins, assembled unit by unit; an ``Assembly``."""
 
     def __init__(
         self, source: LinkedSource, machine: Cubin, twins: TwinProgram, assembler: Assembler, linker: Linker, dump: Dump
