@@ -19,7 +19,7 @@ from neutrino.twins.built import Built, Original, build_originals, build_twins, 
 from neutrino.twins.manifest import assembled_members, probed_entry, unassembled_manifest
 from neutrino.twins.performance import newly_warned
 from neutrino.twins.retargeting import Retargeting
-from neutrino.twins.verdict import Judge
+from neutrino.twins.verdict import Judge, Verdict
 
 _REGISTER_UNIT = 8
 """Registers are handed out to threads in units of this many (CUDA occupancy calculator, all of sm_75 to sm_120)."""
@@ -125,7 +125,7 @@ class _Attempt:
 
     def _verdicts(
         self, twins: Sequence[TwinKernel], original: Original, built: Built
-    ) -> dict[str, tuple[Reason, str] | None]:
+    ) -> dict[str, Verdict | None]:
         """What stands against each of these twins."""
         assembled = [twin for twin in self._twins if twin.twin_name in built.kernels]
         warned = newly_warned(assembled, self._assembly, original.warnings, built.warnings)
