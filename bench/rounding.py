@@ -109,9 +109,13 @@ class Bench(placed.Bench):
         files = EMBEDDED_FILES if self.embedded else FILES
         commands: dict[str, list[str]] = {CASES: [*program, "--cases", ",".join(files)]}
         if not self.embedded:
-            commands[TRITON] = [sys.executable, str(ROOT / "bench" / "workloads" / "counted_triton.py")]
             built = self.build_suites()
-            commands = {build: [*program, *map(str, images)] for build, images in built.items()} | commands
+            # The longest first.
+            commands = {
+                TRITON: [sys.executable, str(ROOT / "bench" / "workloads" / "counted_triton.py")],
+                **{build: [*program, *map(str, images)] for build, images in built.items()},
+                **commands,
+            }
         wanted = [
             (suite, probe)
             for suite in commands

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 BLOCKS, BLOCK, SLOTS, LENGTH, TURNS = 2, 64, 24, 256, 11
 THREADS = BLOCKS * BLOCK
-SEEDS = 5
+SEEDS = 4
 """Kernels of each family and type."""
 
 PRELUDE = f"""
