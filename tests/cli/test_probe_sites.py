@@ -340,7 +340,7 @@ def test_the_text_is_the_twins_and_comments(probe: Probe, probes: tuple[str, ...
     for site in document["sites"]:
         # Each probe is named above what it put in before the instruction.
         places = [number for number, line in enumerate(text) if line.strip() == f"{site['instruction']};"]
-        before = [line.strip() for place in places for line in text[max(0, place - 40) : place]]
+        before = [line.strip() for place in places for line in text[max(0, place - 60) : place]]
         assert site["instruction"].startswith(".entry") or any(
             line.startswith("//") and f"{site['probe']}: " in line for line in before
         )
