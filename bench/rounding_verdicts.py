@@ -46,7 +46,8 @@ LEAST_CHANGED = 0.5
 """Of the kernels with something to fuse, those that compute something else where nothing is."""
 MOST_REFUSED = 0.12
 LEAST_UNJUDGED = 20
-"""Twins that compute something else when nobody looks at their machine code."""
+"""Twins that compute something else when nobody looks at their machine code. Some of them are judged good otherwise:
+under a register cap ptxas fuses otherwise, and such a twin is used with its own number of registers then."""
 
 
 def probes_of(suite: str, *, embedded: bool = False) -> tuple[str, ...]:
@@ -181,10 +182,9 @@ def _unjudged(runs: _Runs) -> str:
     plain, unjudged = runs("usual", f"{PLAIN}_1"), runs("usual", CONTROL)
     became = dict(runs("usual", CONTROL.removeprefix(UNJUDGED)).became)
     changed = Counter(became[name] for name in _differing(plain, unjudged))
-    others = {word: count for word, count in changed.items() if word in ("counts", "no-pair")}
-    need(not others, f"twins that were used compute something else here: {others}")
     need(changed.total() >= LEAST_UNJUDGED, f"{changed.total()} compute something else")
-    return f"{dict(changed)} of what was refused or pinned computes something else as ptxas makes it"
+    said = ", ".join(f"{count} {word}" for word, count in sorted(changed.items()))
+    return f"{changed.total()} twins compute something else when nobody judges them; judged they are: {said}"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -131,12 +131,6 @@ def _other_proof(of: str, to: str) -> Change:
     return change
 
 
-def _other_unjudged(result: Json) -> None:
-    """A twin that is used computes something else where nobody judged it."""
-    used = _row(result, "usual", CONTROL.removeprefix(UNJUDGED))["proofs"].split().index(LETTERS["counts"])
-    _other_digest("usual", CONTROL, used)(result)
-
-
 def faults() -> Iterator[tuple[str, Change]]:
     """Which verdict (the begin of its name) is to see what."""
     yield "provenance", lambda result: result.update(tree="")
@@ -158,7 +152,6 @@ def faults() -> Iterator[tuple[str, Change]]:
     yield "refused", _other_proof(LETTERS["counts"], "numerics")
     yield "control: nothing", _as("unfused", f"{PLAIN}_1", "usual", f"{PLAIN}_1")
     yield "control: twins", _as("usual", CONTROL, "usual", f"{PLAIN}_1")
-    yield "control: twins", _other_unjudged
     yield "control: twins", _without("usual", CONTROL)
 
 
