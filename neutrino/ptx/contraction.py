@@ -30,6 +30,7 @@ _COMPUTES = re.compile(
 )
 _LOADS = frozenset({"ld", "ldu", "ldmatrix", "atom", "call"})
 _STORES = frozenset({"st", "stmatrix", "atom", "red", "call"})
+_COPIES = frozenset({"mov", "neg", "abs", "selp"})
 _OWN_SPACES = ("global", "shared", "local", "param")
 _ALL_MEMORY = frozenset({*(f"[{space}]" for space in _OWN_SPACES), "[]"})
 """Memory by its state space, among the names of registers; ``[]``: what generic addresses reach."""
@@ -184,6 +185,46 @@ def sums_reached(code: str, start: int, end: int, *, hidden_alone: bool = False)
         for move in moves:
             follow(move)
     return found
+
+
+def loose_sums(code: str, start: int, end: int) -> list[int]:
+    """The unrounded sums that may be fused with one product or another, by position as of ``sums_reached``.
+
+    Both operands may be products. Which of them is fused may differ from copy to copy of an unrolled loop, and with
+    what else is there, while the numbers of fused and unfused instructions stay what they are. Values are followed
+    through moves, changes of sign and selections, in any order of instructions.
+    """
+    if not _ANY_PRODUCT.search(code, start, end) or not _ANY_SUM.search(code, start, end):
+        return []
+    holding: set[str] = set()
+    copies: list[Instruction] = []
+    sums: list[tuple[int, Instruction]] = []
+    position = start
+    for statement in code[start:end].split(";"):
+        opening = _OPENING.match(statement)
+        text = statement[opening.end() :] if opening else statement
+        here = position + len(statement) - len(text.lstrip())
+        position += len(statement) + 1
+        instruction = read_instruction(text)
+        if instruction is None:
+            continue
+        if _ANY_PRODUCT.match(instruction.opcode):
+            holding |= instruction.written
+        elif _ANY_SUM.match(instruction.opcode):
+            sums.append((here, instruction))
+        elif instruction.parts[0] in _COPIES:
+            copies.append(instruction)
+    known = -1
+    while len(holding) != known:
+        known = len(holding)
+        for instruction in copies:
+            if not holding.isdisjoint(REGISTER.findall(",".join(instruction.sources))):
+                holding |= instruction.written
+    return [
+        here
+        for here, instruction in sums
+        if sum(not holding.isdisjoint(REGISTER.findall(operand)) for operand in instruction.sources) > 1
+    ]
 
 
 class _Move(NamedTuple):

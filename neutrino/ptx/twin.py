@@ -14,7 +14,7 @@ from functools import cached_property
 
 from neutrino.probing.layout import Reason
 from neutrino.ptx.body import Body
-from neutrino.ptx.contraction import has_product, may_contract
+from neutrino.ptx.contraction import has_product, loose_sums, may_contract
 from neutrino.ptx.functions import FunctionCopy
 from neutrino.ptx.module import Kind, Module, Parameter, Statement
 from neutrino.ptx.source import without_locations
@@ -126,6 +126,14 @@ class TwinKernel:
             return may_contract(self.bodies[0].code, self.bodies[0].start, self.bodies[0].end)
         # Called functions may be inlined; then a product and its sum can come from either side of the call.
         return any(has_product(body.code, body.start, body.end) for body in self.bodies)
+
+    @cached_property
+    def loose(self) -> str | None:
+        """A sum of which the text does not say what it is fused with, in words; see ``contraction.loose_sums``."""
+        for body in self.bodies:
+            for position in loose_sums(body.code, body.start, body.end):
+                return body.code[position : body.code.index(";", position)].strip()
+        return None
 
 
 @dataclass(frozen=True)

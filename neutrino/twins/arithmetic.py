@@ -37,6 +37,8 @@ class Arithmetic:
             # Where nothing can be fused, code may be there more or less often, if the assembler is known to make of the
             # original's text what runs.
             return self._unlike(twin, original) or self._other_kinds(twin, original, built)
+        if difference is None and self._pins is None and twin.loose is not None:
+            return f"equal numbers do not show with which product {twin.loose!r} is fused"
         return difference
 
     def manifest(self, twin: TwinKernel, original: Original, built: Built) -> dict[str, Any]:

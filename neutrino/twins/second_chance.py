@@ -11,7 +11,8 @@ from neutrino.pinning import Pinned, pin_twins
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import ProbeSet
 from neutrino.ptx.twin import TwinKernel
-from neutrino.toolchain import AssemblyError
+from neutrino.same_code import SameCode
+from neutrino.toolchain import Assembled, AssemblyError
 from neutrino.twins.judging import judge_twins
 from neutrino.twins.one_module import CutError, OneModule
 from neutrino.twins.retargeting import Retargeting
@@ -27,10 +28,13 @@ def judge_with_pins(
         return made
     names = {twin.name for twin in refused}
     try:
+        original = assembly.originals(names)
+        others = _others(refused, assembly, original)
         pins = pin_twins(
-            refused, assembly.originals_text(names), assembly.originals(names), assembly.assemble,
-            lambda twin: assembly.pinned((twin,)).text([twin.name]), assembly.arch,
+            [twin for twin in refused if twin.name not in others], assembly.originals_text(names), original,
+            assembly.assemble, lambda twin: assembly.pinned((twin,)).text([twin.name]), assembly.arch,
         )  # fmt: skip
+        pins = replace(pins, refused={**pins.refused, **others})
     except (AssemblyError, CutError):
         return made
     except (FormatError, PtxError) as error:
@@ -45,3 +49,19 @@ def judge_with_pins(
     pinned = tuple(pins.twins.values())
     again = judge_twins(pinned, assembly.pinned(pinned), probes, retargeting=retargeting, pins=pins)
     return join([({name: entry for name, entry in entries.items() if name not in pins.twins}, made[1]), again])
+
+
+def _others(twins: Sequence[TwinKernel], assembly: OneModule, original: Assembled) -> dict[str, str]:
+    """Twins with loose sums whose originals' code is not what the assembler makes of their text, and what differs.
+
+    What is fused with what in their text then says nothing of the code that runs.
+    """
+    loose = [twin for twin in twins if twin.loose is not None]
+    if not loose or assembly.machine is None:
+        return {}
+    comparison = SameCode(assembly.machine.data, original.cubin)
+    found = {twin.name: comparison.difference(twin.name, self_contained=twin.self_contained) for twin in loose}
+    return {
+        name: f"{difference} of the code that runs are not those that {assembly.name} makes of its text"
+        for name, difference in found.items() if difference is not None
+    }  # fmt: skip

@@ -18,10 +18,12 @@ from neutrino.patch import patch_image
 from neutrino.pinning import Pinned, pin_twins
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
-from neutrino.probing.toml import load_probe_file
+from neutrino.probing.toml import load_probe_file, load_probes
+from neutrino.ptx.contraction import loose_sums
 from neutrino.ptx.module import parse
 from neutrino.ptx.module_twins import probe_module
 from neutrino.toolchain import find_tool
+from neutrino.twins import second_chance
 from tests.patch.sass_values import expressions
 
 READS = """
@@ -267,6 +269,82 @@ def test_line_information_changes_no_code(path, assembler):
         read_cubin(assembler.assemble(text, target, options).cubin, "x").kernels for options in ((), ("-lineinfo",))
     )
     assert {name: built.code for name, built in plain.items()} == {name: built.code for name, built in lines.items()}
+
+
+EQUAL = """
+ld.global.f32 %f5, [%a+4]; ld.global.f32 %f6, [%a+12]; mov.u32 %r2, 0;
+LOOP:
+ld.global.f32 %f1, [%a+16]; ld.global.f32 %f2, [%a+20];
+div.approx.f32 %f3, %f1, %f2;
+sub.f32 %f7, %f5, %f3;
+mul.f32 %f4, %f6, %f1;
+add.f32 %f6, %f7, %f4;
+mul.f32 %f5, %f7, %f1;
+add.u64 %a, %a, 8; add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, %r1;
+@%p2 bra LOOP;
+st.global.f32 [%a+12288], %f5; st.global.f32 [%a+12296], %f6;
+"""
+"""The difference may be fused with the division, or with the product of the turn before."""
+CHOICES = {
+    "one or the other": ("mul.f32 %f3, %f1, %f2; mul.f32 %f4, %f1, %f9; add.f32 %f5, %f3, %f4;", 1),
+    "copies": (
+        "mul.f32 %f3, %f1, %f2; mov.f32 %f4, %f3; mul.f32 %f7, %f2, %f9; neg.f32 %f8, %f7; sub.f32 %f5, %f4, %f8;", 1
+    ),
+    "selected": (
+        "mul.f32 %f3, %f1, %f2; selp.f32 %f4, %f3, %f9, %p1; div.full.f32 %f7, %f1, %f9; add.f32 %f5, %f7, %f4;", 1
+    ),
+    "of the turn before": (
+        "AGAIN: mul.f32 %f3, %f1, %f2; sub.f32 %f5, %f3, %f4; mul.f32 %f4, %f5, %f1; @%p1 bra AGAIN;", 1
+    ),
+    "one": ("mul.f32 %f3, %f1, %f2; add.f32 %f5, %f3, %f9; add.f32 %f5, %f5, %f1;", 0),
+    "rounded": ("mul.rn.f32 %f3, %f1, %f2; mul.f32 %f4, %f1, %f9; add.f32 %f5, %f3, %f4;", 0),
+    "computed": ("mul.f32 %f3, %f1, %f2; fma.rn.f32 %f4, %f3, %f1, %f2; add.f32 %f5, %f3, %f4;", 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_sums_of_two_products_are_known(name):
+    code, count = CHOICES[name]
+    module = parse(HEAD + kernel(code))
+    found = loose_sums(module.code, *module.entries[0].body)
+    assert [module.code[position : position + 3] in {"add", "sub"} for position in found] == [True] * count
+
+
+@pytest.mark.parametrize("text", [EQUAL, f"ld.global.f32 %f1, [%a]; ld.global.f32 %f2, [%a+4]; "
+                                  f"{CHOICES['one or the other'][0]} st.global.f32 [%a+8], %f5;"])  # fmt: skip
+def test_equal_numbers_are_no_proof_where_one_of_two_products_is_fused(text, assembler, tmp_path):
+    """Some copies of an unrolled loop fuse the one, some the other; a twin may fuse as many, and others."""
+    (tmp_path / "adds.toml").write_text(COUNTS)
+    probes = load_probe_file(tmp_path / "adds.toml") if "LOOP" in text else load_probes(["inst_count"])
+    image = (HEAD + kernel(text)).encode() + b"\0"
+    selection = Selection((), ())
+    (made,) = read_entry(
+        patch_image(image, probes, "sm_90a", selection=selection, assembler=assembler, key=bytes(32)), "entry"
+    ).kernels
+    if made.reason is Reason.PROBED:
+        assert json.loads(made.files["manifest.json"])["numerics"]["proof"] in {"pinned", "lines"}
+    else:
+        assert made.reason is Reason.NUMERICS, made.detail
+        assert re.search(r"with which product '(add|sub)\.f32 .*' is fused|→", made.detail)
+    assert made.reason is Reason.PROBED or "LOOP" in text
+
+
+def test_code_of_another_assembler_does_not_say_which_product_is_fused(assembler):
+    """Of machine code that this assembler does not make of the text, only equal numbers are known."""
+    text = HEAD + kernel(f"ld.global.f32 %f1, [%a]; {CHOICES['one or the other'][0]} st.global.f32 [%a+8], %f5;")
+    module, probes = parse(text), load_probes(["inst_count"])
+    (twin,) = probe_module(module, probes).kernels
+    assert twin.loose == "add.f32 %f5, %f3, %f4"
+    shipped = assembler.assemble(text.replace("[%a+8]", "[%a+16]"), "sm_90a")
+
+    class Module:
+        machine = read_cubin(shipped.cubin, "shipped")
+        name = "ptxas"
+
+    original = assembler.assemble(text, "sm_90a")
+    assert "the instructions of the code that runs" in second_chance._others([twin], Module(), original)["k"]
+    Module.machine = read_cubin(original.cubin, "shipped")
+    assert second_chance._others([twin], Module(), original) == {}
 
 
 def test_line_information_of_another_form_leaves_the_original(reads, assembler, monkeypatch):
