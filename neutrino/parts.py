@@ -54,8 +54,11 @@ def join(parts: Sequence[Judged]) -> tuple[dict[str, KernelEntry], tuple[bytes, 
     for made, own in parts:
         for name, entry in made.items():
             if entry.reason is Reason.PROBED:
+                # A part that was itself joined has several images behind its first.
                 entry = replace(
-                    entry, image=len(images) if entry.image else image, capped=len(images) if entry.capped else 0
+                    entry,
+                    image=len(images) + entry.image - 1 if entry.image else image,
+                    capped=len(images) + entry.capped - 1 if entry.capped else 0,
                 )
             entries[name] = entry
         image += bool(own)

@@ -155,6 +155,20 @@ def test_twins_that_are_under_a_cap_alone() -> None:
     }  # fmt: skip
 
 
+def test_parts_that_were_joined_before() -> None:
+    """As twins and their pinned kind are: each of them may have an image under a cap."""
+    one, other = entries("a", "b", "c", capped=["b"]), entries("d", "e", "f", capped=["e"])
+    one["c"] = replace(one["c"], image=1)
+    other["f"] = replace(other["f"], image=1)
+    before = join([(one, (b"ab", b"bc capped")), (other, (b"de", b"ef capped"))])
+    assert join([before]) == before
+    joined, images = join([before, (entries("g", capped=["g"]), (b"g", b"g capped"))])
+    assert {name: (images[entry.image], entry.capped and images[entry.capped]) for name, entry in joined.items()} == {
+        "a": (b"ab", 0), "b": (b"ab", b"bc capped"), "c": (b"bc capped", 0), "d": (b"de", 0),
+        "e": (b"de", b"ef capped"), "f": (b"ef capped", 0), "g": (b"g", b"g capped"),
+    }  # fmt: skip
+
+
 def test_one_part_is_as_it_was() -> None:
     made: Judged = (entries("a", "b", capped=["b"]), (b"ab", b"b capped"))
     assert join([made]) == made
