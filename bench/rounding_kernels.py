@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 BLOCKS, BLOCK, SLOTS, LENGTH, TURNS = 2, 64, 24, 256, 11
 THREADS = BLOCKS * BLOCK
-SEEDS = 4
+SEEDS = 3
 """Kernels of each family and type."""
 
 PRELUDE = f"""
@@ -272,7 +272,7 @@ FAMILIES: Mapping[str, tuple[Callable[[_Writer], str], Sequence[str]]] = {
     "errors": (_errors, _SCALAR),
     "dot": (_dot, _ALL),
     "mixed": (_mixed, _ALL),
-    "divisions": (_divisions, _SINGLE * 4),
+    "divisions": (_divisions, _SINGLE * 6),
     "functions": (_functions, _SINGLE * 2),
     "wide": (_wide, _SINGLE * 2),
     "apart": (_apart, _SCALAR * 2),

@@ -28,7 +28,6 @@ _FTZ = '-DFTZ=".ftz"'
 BUILDS: Mapping[str, tuple[str, ...]] = {
     "usual": (),
     "fast": ("-use_fast_math", _FTZ),
-    "flushed": ("-ftz=true", _FTZ),
     "unfused": ("-fmad=false",),
 }
 """Options of nvcc beside those that all builds have."""
@@ -39,6 +38,14 @@ PROBES = (
     "smem_bank_conflict",
 )  # fmt: skip
 CONTROL = f"{UNJUDGED}rounding_guard"
+PROBED: Mapping[str, tuple[str, ...]] = {
+    "usual": PROBES,
+    "fast": PROBES,
+    "unfused": (),
+    CASES: ("rounding_out", "value_watch", "branch_divergence"),
+    TRITON: ("rounding_out", "value_watch", "smem_bank_conflict"),
+}
+"""By suite, the probes that it is run under."""
 LETTERS = {"counts": "c", "no-pair": "n", "pinned": "p", "lines": "l", "unassembled": "u"}
 """By what shows that a twin is right; others are written out."""
 LEAST_OF_A_PROOF = 20
@@ -55,7 +62,7 @@ def probes_of(suite: str, *, embedded: bool = False) -> tuple[str, ...]:
     plain = (f"{PLAIN}_1", f"{PLAIN}_2")
     if embedded:
         return *plain, "rounding_out"
-    return (*plain, *PROBES, *((CONTROL,) if suite == "usual" else ()))
+    return (*plain, *PROBED[suite], *((CONTROL,) if suite == "usual" else ()))
 
 
 @dataclass(frozen=True)
@@ -153,18 +160,18 @@ def _proof(runs: _Runs, proof: str) -> str:
     pairs = [
         (build, probe, name)
         for build in BUILDS
-        for probe in PROBES
+        for probe in PROBED[build]
         for name, word in runs(build, probe).became
         if word == proof
     ]
     need(len(pairs) >= LEAST_OF_A_PROOF, f"{len(pairs)} pairs of kernel and probe, {LEAST_OF_A_PROOF} are wanted")
-    telling = sum(name in changed for build, _, name in pairs if build != "unfused")
+    telling = sum(name in changed for _, _, name in pairs)
     names = {(build, name) for build, _, name in pairs}
     return f"{len(pairs)} pairs of kernel and probe, {len(names)} kernels; {telling} pairs compute otherwise unfused"
 
 
 def _refused(runs: _Runs) -> str:
-    words = Counter(word for build in BUILDS for probe in PROBES for _, word in runs(build, probe).became)
+    words = Counter(word for build in BUILDS for probe in PROBED[build] for _, word in runs(build, probe).became)
     share = words["numerics"] / words.total()
     need(share <= MOST_REFUSED, f"{words['numerics']} of {words.total()} have no twin")
     return f"{words['numerics']} of {words.total()} pairs of kernel and probe have no twin: {100 * share:.1f} %"
