@@ -51,7 +51,7 @@ LETTERS = {"counts": "c", "no-pair": "n", "pinned": "p", "lines": "l", "unassemb
 LEAST_OF_A_PROOF = 20
 LEAST_CHANGED = 0.5
 """Of the kernels with something to fuse, those that compute something else where nothing is."""
-MOST_REFUSED = 0.12
+MOST_REFUSED = 0.2
 LEAST_UNJUDGED = 20
 """Twins that compute something else when nobody looks at their machine code. Some of them are judged good otherwise:
 under a register cap ptxas fuses otherwise, and such a twin is used with its own number of registers then."""
