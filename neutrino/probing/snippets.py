@@ -29,11 +29,13 @@ _Part = Statement | SaveCall | TypedSave
 class Side(NamedTuple):
     """``before`` or ``after`` of a probe, taken apart; its declarations are among the file's registers by now.
 
-    path: of its text in the document. parts: in order, statements that are no SAVE as instructions.
+    path: of its text in the document. parts: in order, statements that are no SAVE as instructions. unread: whether
+    there is a SAVE that could not be read.
     """
 
     path: KeyPath
     parts: tuple[Statement | SaveCall | TypedSave, ...]
+    unread: bool = False
 
     @property
     def typed_saves(self) -> tuple[TypedSave, ...]:
@@ -45,6 +47,7 @@ def read_side(document: Document, registers: Registers, path: KeyPath, text: str
     """Take a snippet apart. Its registers are declared; what follows must know those of all snippets of the file."""
     statements, faults = split_lines(text) if platform == "hip" else split_statements(text)
     parts: list[_Part] = []
+    unread = False
     for statement in statements:
         if statement.text.startswith(".reg") and platform == "cuda":
             declarations, more = parse_declaration(statement)
@@ -55,13 +58,14 @@ def read_side(document: Document, registers: Registers, path: KeyPath, text: str
             call = parse_save(statement)
             if isinstance(call, Fault):
                 faults.append(call)
+                unread = True
             else:
                 parts.append(call)
         else:
             parts.append(statement)
     for fault in faults:
         document.fault(path, fault)
-    return Side(path, tuple(parts))
+    return Side(path, tuple(parts), unread)
 
 
 class SnippetReader:

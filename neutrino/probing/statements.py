@@ -200,9 +200,21 @@ def initial_bits(kind: str, word: str) -> int | None:
         return None
     value = int(word, 0)
     bits = bits_of(kind)
-    lowest = -(1 << (bits - 1)) if kind[0] in "sb" else 0
-    highest = (1 << (bits - 1)) - 1 if kind[0] == "s" else (1 << bits) - 1
-    return value % (1 << bits) if lowest <= value <= highest else None
+    if kind == "pred":
+        return value if value in (0, 1) else None
+    return value % (1 << bits) if holds(bits, kind[0] == "s", word, value) else None
+
+
+def holds(bits: int, signed: bool, word: str, value: int) -> bool:
+    """Whether an integer of so many bits, with or without a sign, may be written so. value: what the word says.
+
+    One without a sign takes negative numbers as their two's complement: -1 is all ones. One with a sign takes what
+    is above its highest number in hexadecimal, octal or binary only, which say the bits.
+    """
+    if not -(1 << (bits - 1)) <= value < 1 << bits:
+        return False
+    digits = word.lstrip("+-")
+    return not signed or value < 1 << (bits - 1) or (len(digits) > 1 and digits.startswith("0"))
 
 
 def _float_bits(kind: str, word: str) -> int | None:

@@ -319,7 +319,7 @@ class _Reader:
             snippets[key] = reader.snippet(side, level, record)
         if "before" not in table and "after" not in table:
             document.missing(path, "before or after", 'before = """…"""')
-        elif not any(side.parts for side in sides.values()) and all(
+        elif not any(side.parts or side.unread for side in sides.values()) and all(
             isinstance(table.get(key, ""), str) for key in ("before", "after")
         ):
             message = f"[{shown_key('.'.join(path))[1:-1]}] holds no instruction"

@@ -14,6 +14,7 @@ from neutrino.errors import Diagnostic, ProbeError
 from neutrino.probing.model import CLASSES, Field, Instruction, Level, Pattern, Probe, ProbeSet, Register, Save, Span
 from neutrino.probing.nearest import nearest
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
+from neutrino.probing.statements import holds
 from neutrino.probing.tracepoints import OTHER_NAMES
 from neutrino.ptx.literals import integer
 from neutrino.ptx.modifiers import MODIFIERS, behind_type, is_modifier, types_last
@@ -40,6 +41,9 @@ _LABEL = re.compile(r"[\w$%]+\s*:(?!:)", re.ASCII)
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]")
 _INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|0[0-7]*U?|[1-9]\d*U?)", re.ASCII)
 _FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_DIRECTIVE = re.compile(r"\.[a-zA-Z]\w*", re.ASCII)
+_KNOWN_IN_SCOPE = re.compile(r"(?:\.reg|SAVE)\b")
+"""What stands in a scope and would be right without it."""
 _LIKE_SAVE = re.compile(r"save\b\s*[\[({.]|\w+\.save\s*\(", re.IGNORECASE | re.ASCII)
 _INPUT = re.compile(r"IN\d+", re.ASCII)
 _FIRST_OF_CLASS = {
@@ -121,9 +125,19 @@ class _Checker:
             while at >= 0:
                 joined = at > 0 and word[:1].isalnum() and (text[at - 1].isalnum() or text[at - 1] in "_%$.")
                 end = at + len(word)
-                if not joined and not (end < len(text) and (text[end].isalnum() or text[end] in "_$")):
+                after = text[end : end + 1]
+                goes_on = word[-1:].isalnum() and (after.isalnum() or after in {"_", "$"})
+                if not joined and not goes_on:
                     return Span(line, at + 1)
                 at = text.find(word, at + 1)
+        return start
+
+    def _locate_character(self, character: str, start: Span) -> Span:
+        """The place of a character at or after start; start itself where the file has it as an escape."""
+        for line in range(start.line, min(start.line + _FAR, len(self.source)) + 1):
+            at = self.source[line - 1].find(character, start.column - 1 if line == start.line else 0)
+            if at >= 0:
+                return Span(line, at + 1)
         return start
 
     def _guess(self, word: str, known: Iterable[str]) -> str | None:
@@ -194,8 +208,19 @@ class _Checker:
         span = instruction.span
         strange = _NOT_ASCII.search(text)
         if strange:
-            message = f"{strange.group()!a} in an instruction"
-            self._report(self._locate(strange.group(), span), "not-ascii", message, "PTX is written in ASCII")
+            character = strange.group()
+            shown = character if character.isprintable() else ascii(character)[1:-1]
+            message = f"'{shown}' in an instruction"
+            self._report(self._locate_character(character, span), "not-ascii", message, "PTX is written in ASCII")
+            return
+        text, span = self._without_scopes(text, span)
+        if not text:
+            return
+        directive = _DIRECTIVE.match(text)
+        if directive:
+            message = f"'{directive.group()}' is no instruction"
+            hint = "a probe declares nothing but registers, with .reg; what it keeps goes to a map, with SAVE"
+            self._report(span, "not-an-instruction", message, hint)
             return
         if _LABEL.match(text):
             self._report(span, "label", "a label in a snippet", REASONS["leaves-snippet"])
@@ -224,6 +249,16 @@ class _Checker:
             hint = "lanes that do not run it would be waited for; select what it takes with selp"
             message = f"'{opcode}' under a predicate"
             self._report(self._locate("@", span), "collective-guard", message, hint)
+
+    def _without_scopes(self, text: str, span: Span) -> tuple[str, Span]:
+        """A statement without the braces of a scope that it begins with, which are faults; "" if no more is to say."""
+        while text[:1] and text[0] in "{}":
+            place = self._locate(text[0], span)
+            hint = "a snippet has no scopes: all registers of a file are one namespace"
+            self._report(place, "brackets", f"'{text[0]}' in a snippet", hint)
+            text = text[1:].lstrip()
+            span = self._locate(text.partition(" ")[0], Span(place.line, place.column + 1)) if text else place
+        return ("" if _KNOWN_IN_SCOPE.match(text) else text), span
 
     def _check_opcode(self, opcode: str, span: Span, operands: str, side: Side) -> None:
         name, *modifiers = opcode.split(".")
@@ -297,6 +332,8 @@ class _Checker:
             if word != "LANES":
                 hint = "LANES are here already; other lanes it would wait for, maybe without end"
                 self._report(span, "collective-mask", f"the mask of '{use.opcode}' is {word}, not LANES", hint)
+            else:
+                self._check_helper_place(word, span, use.side)
         elif kind == "p":
             if word not in {"0", "1"}:
                 self._check_predicate(word.removeprefix("!").strip(), span, use.side)
@@ -431,23 +468,24 @@ class _Checker:
             self._check_saved(word, field, found, side)
 
     def _check_saved(self, word: str, field: Field, span: Span, side: Side) -> None:
-        integer = not field.type.value.startswith("f")
+        is_integer = not field.type.value.startswith("f")
         if HELPER.fullmatch(word):
             own = HELPER_TYPES.get(word)
             if self._check_helper_place(word, span, side) and own is not None:
                 self._check_saved_helper(word, own, field, span)
         elif _INTEGER.fullmatch(word):
-            if not integer:
+            if not is_integer:
                 message = f"'{word}' is an integer"
                 self._report(span, "save-type", message, f"field '{field.name}' is {field.type.value}")
-            elif not _in_range(word, 8 * field.type.size):
+            elif not _fits_field(word, field):
                 shown = word[:_MOST_DIGITS]
                 message = f"'{shown}' does not fit in field '{field.name}', which is {field.type.value}"
-                self._report(span, "save-range", message)
+                self._report(span, "save-range", message, _range_hint(field))
         elif _FLOAT.fullmatch(word):
             self._report(span, "save-type", f"'{word}' in SAVE", "mov it into a register first")
         else:
-            register = self._register(word, span, f"b{max(field.type.size * 8, 16)}" if integer else field.type.value)
+            wanted = f"b{max(field.type.size * 8, 16)}" if is_integer else field.type.value
+            register = self._register(word, span, wanted)
             if register and not _saves(register.type, field):
                 message = f"{word} is .{register.type}, but field '{field.name}' is {field.type.value}"
                 self._report(span, "save-type", message, "registers are saved as they are; convert with cvt first")
@@ -465,6 +503,19 @@ def _is_special(name: str) -> bool:
 
 def _in_range(word: str, bits: int) -> bool:
     return len(word) <= _MOST_DIGITS and -(1 << (bits - 1)) <= integer(word) < 1 << bits
+
+
+def _fits_field(word: str, field: Field) -> bool:
+    signed = field.type.value.startswith("s")
+    return len(word) <= _MOST_DIGITS and holds(8 * field.type.size, signed, word, integer(word))
+
+
+def _range_hint(field: Field) -> str:
+    bits = 8 * field.type.size
+    if field.type.value.startswith("s"):
+        half = 1 << (bits - 1)
+        return f"from {-half} to {half - 1}; the bits of others in hexadecimal, such as {(1 << bits) - 1:#x}"
+    return f"from 0 to {(1 << bits) - 1}; -1 is all ones"
 
 
 def _saves(register: str, field: Field) -> bool:

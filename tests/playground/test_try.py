@@ -71,6 +71,21 @@ SAVE [ Loads ] { ADDR, OUT, %bytes };
 '''
 """
 
+NEGATIVE = """
+[map.S]
+type = "sum"
+level = "thread"
+cap = 1
+data = { wide = "u64", narrow = "u32", signed = "s32" }
+[map.M]
+level = "thread"
+data = { kept = "u64", word = "u32", half = "u16", byte = "u8", bits = "s8" }
+[probe.p]
+position = "kernel"
+level = "thread"
+before = ".reg .u64 %n = -2; .reg .u32 %w = -1; SAVE [ S ] { -1, 0xffffffff, -3 }; SAVE [ M ] { %n, %w, -1, -1, 0xff };"
+"""
+
 pytestmark = pytest.mark.usefixtures("device")
 
 
@@ -458,3 +473,12 @@ def test_dynamic_shared_memory_beyond_what_the_kernel_leaves(run: Run, tmp_path:
     (tmp_path / "k.ptx").write_text(f"{HEAD}.visible .entry k() {{ {body} }}\n")
     said = failed(run("probe", "try", "block_sched", "k.ptx", "--shared", "232448"))
     assert "--shared 232448 and the kernel's own shared memory are more than the 232,448 bytes" in said
+
+
+def test_negative_numbers_are_the_bits_of_their_fields(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(NEGATIVE)
+    document = tried(run, tmp_path / "p.toml", EXAMPLE, "-k", "saxpy")
+    maps = {entry["name"]: entry["columns"] for entry in document["maps"]}
+    assert maps["S"] == {"wide": [2**64 - 512], "narrow": [2**32 - 512], "signed": [-3 * 512]}
+    fields = {"kept": 2**64 - 2, "word": 2**32 - 1, "half": 65535, "byte": 255, "bits": -1}
+    assert {name: set(maps["M"][name]) for name in fields} == {name: {value} for name, value in fields.items()}

@@ -21,6 +21,10 @@ FIELDS = """[map.N]
 level = "thread"
 data = { f = "f32", w = "u32", h = "u16", d = "f64" }
 """
+SIGNED = """[map.S]
+level = "thread"
+data = { v = "s8" }
+"""
 
 
 def saves(operands: str, **frame: str) -> str:
@@ -107,7 +111,12 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     "destination is an environment register": (at_load("mov.b32 ¦%envreg3, %n;"), "write-refused", "%envreg3", ""),
     # Games with punctuation
     "braces": (at_load("mov.b64 ¦{%n, %n}, %a;"), "brackets", "'{' in a snippet", "vectors are taken apart"),
-    "a scope": (at_load("¦{ add.u64 %a, %a, 1;"), "brackets", "'{' in a snippet", ""),
+    "a scope": (at_load("¦{ add.u64 %a, %a, 1;"), "brackets", "'{' in a snippet", "a snippet has no scopes"),
+    "what is in a scope": (at_load("{ add.u64 %a, ¦%zebra, 1;"), "undeclared-register", "%zebra", ""),
+    "a variable": (at_load("¦.shared .b32 x[4];"), "not-an-instruction", "'.shared' is no", "a map, with SAVE"),
+    "a variable in a scope": (at_load("{ ¦.shared .b32 x[4]; };"), "not-an-instruction", "'.shared' is no", "SAVE"),
+    "an index": (at_load("mov.b32 %n, x¦[4];"), "brackets", "'[' in a snippet", "reads no memory"),
+    "a letter within a name": (at_load("mov.u64 %¦ä, 1;"), "not-ascii", "'ä' in an instruction", "ASCII"),
     "a scope's end": (at_load("add.u64 %a, %a, 1 ¦};"), "brackets", "'}' in a snippet", ""),
     "a register in a scope": (at_load("¦{.reg .u64 %rd1;"), "brackets", "'{' in a snippet", ""),
     "address": (at_load("mov.u64 %a, ¦[%b];"), "brackets", "'[' in a snippet", "reads no memory"),
@@ -115,14 +124,14 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         at_load("¦%a = %b + 1;"), "not-an-instruction", "is no instruction", "opcode.type destination",
     ),
     "directive": (at_load('¦.pragma \\"nounroll\\";'), "not-an-instruction", "is no instruction", ""),
-    "location": (at_load("¦.loc 1 1 1;"), "not-an-instruction", "'.loc 1 1 1' is no instruction", ""),
+    "location": (at_load("¦.loc 1 1 1;"), "not-an-instruction", "'.loc' is no instruction", ""),
     "shared memory": (at_load("¦.shared .b32 x;"), "not-an-instruction", "is no instruction", ""),
     "two guards": (at_load("¦@%p @%q add.u64 %a, %a, 1;"), "not-an-instruction", "is no instruction", ""),
     "guard without instruction": (at_load("¦@%p;"), "not-an-instruction", "'@%p' is no instruction", ""),
     "text": (at_load("mov.u64 %a, ¦'x';"), "not-an-operand", "is no operand", "registers begin with '%'"),
     "digits of another script": (at_load("add.u64 %a, %a, ¦١;"), "not-ascii", "in an instruction", "ASCII"),
     "letters of another script": (at_load("¦аdd.u64 %a, %a, 1;"), "not-ascii", "in an instruction", "ASCII"),
-    "nul": (at_load("¦add.u64 %a, \\u0000%a, 1;"), "not-ascii", "in an instruction", "ASCII"),
+    "nul": (at_load("¦add.u64 %a, \\u0000%a, 1;"), "not-ascii", "'\\x00' in an instruction", "ASCII"),
     "symbol": (at_load("mov.u64 %a, ¦table;"), "not-an-operand", "'table' is no operand", "registers begin with '%'"),
     "arithmetic of operands": (at_load("mov.u64 %a, ¦%b+8;"), "undeclared-register", "%b+8 is not declared", ""),
     "sink": (at_load("add.u64 ¦_, %a, 1;"), "not-an-operand", "'_' is no operand", ""),
@@ -238,6 +247,14 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         at_load("mov.pred %p, ¦PRED;", position="kernel"), "operand-without-instruction", "PRED at 'kernel'", "",
     ),
     "lanes at kernel": (at_load("mov.b32 %n, ¦LANES;", position="kernel"), "operand-without-instruction", "LANES", ""),
+    "lanes of a collective at kernel": (
+        at_load("redux.sync.add.u32 %n, %n, ¦LANES;", position="kernel"), "operand-without-instruction",
+        "LANES at 'kernel'", "",
+    ),
+    "lanes of a collective at a function": (
+        at_load("vote.sync.ballot.b32 %n, %p, ¦LANES;", position="ld.global | func:f"), "operand-without-instruction",
+        "LANES at a function", "",
+    ),
     "helper at a function": (
         at_load("mov.u64 %a, ¦IN1;", position="func:f"), "operand-without-instruction", "IN1 at a function",
         "ld.global func:NAME",
@@ -323,6 +340,14 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         saves("%f, ¦0x1FFFFFFFF, %h, %d"), "save-range", "does not fit in field 'w', which is u32", "",
     ),
     "saved number is too small for 16 bits": (saves("%f, %w, ¦-32769, %d"), "save-range", "which is u16", ""),
+    "saved number is too large for a sign": (
+        at_load("SAVE [ S ] { ¦200 };") + SIGNED, "save-range", "'200' does not fit in field 'v', which is s8",
+        "from -128 to 127; the bits of others in hexadecimal, such as 0xff",
+    ),
+    "saved number is too low without a sign": (
+        at_load("SAVE [ M ] { ¦-9223372036854775809 };"), "save-range", "which is u64",
+        "from 0 to 18446744073709551615; -1 is all ones",
+    ),
     "saved integer for a float": (saves("¦1, %w, %h, %d"), "save-type", "'1' is an integer", "field 'f' is f32"),
     "saved fraction": (saves("¦1.5, %w, %h, %d"), "save-type", "'1.5' in SAVE", "mov it into a register"),
     "saved address is cut": (saves("%f, ¦ADDR, %h, %d"), "save-type", "ADDR has 64 bits, but field 'w'", "u64"),
@@ -402,6 +427,8 @@ RIGHT = {
     "the frame": at_load(""),
     "the frame of fields": saves("%f, %w, %h, %d"),
     "lanes in fields": saves("%f, LANES, SITE, %d").replace('h = "u16"', 'h = "s64"'),
+    "a sentinel of all ones": saves("%f, -1, -1, %d").replace("{ %a }", "{ -1 }"),
+    "bits of a number with a sign": at_load("SAVE [ S ] { 0xff };\nSAVE [ S ] { -128 };") + SIGNED,
     "guards": at_load("@%p add.u64 %a, %a, 1;\n@!%q add.u64 %a, %a, 1;\n@ ! %p mov.u32 %n, 1;\n@PRED mov.u32 %n, 1;"),
     "selectors": at_load("selp.u64 %a, 1, 0, PRED;\nselp.u64 %a, 1, 0, !PRED;\nmov.pred %p, PRED;"),
     "elements": at_load("mov.b32 %n, OUT.x;\nmov.b32 %n, OUT.127;\nmov.b32 %n, IN2.w;", position="mma"),
@@ -412,6 +439,7 @@ RIGHT = {
     "collectives of reaching lanes": at_load("vote.sync.ballot.b32 %n, PRED, LANES;").replace(
         "after =", 'lanes = "reaching"\nafter ='
     ),
+    "collectives at a line": at_load("vote.sync.ballot.b32 %n, %p, LANES;", position="k.cu:1"),
     "alternatives": at_load("mov.u64 %a, ADDR;", position="ld.global | st.global | atom"),
     "a class": at_load("mov.u64 %a, ADDR;\nadd.u64 %a, %a, BYTES;", position="memory"),
     "operations": at_load("add.u64 %a, %a, OPS;", position="tensor"),
