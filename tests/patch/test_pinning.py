@@ -296,6 +296,7 @@ CHOICES = {
     "of the turn before": (
         "AGAIN: mul.f32 %f3, %f1, %f2; sub.f32 %f5, %f3, %f4; mul.f32 %f4, %f5, %f1; @%p1 bra AGAIN;", 1
     ),
+    "one twice": ("mul.f32 %f3, %f1, %f2; add.f32 %f5, %f3, %f3;", 0),
     "one": ("mul.f32 %f3, %f1, %f2; add.f32 %f5, %f3, %f9; add.f32 %f5, %f5, %f1;", 0),
     "rounded": ("mul.rn.f32 %f3, %f1, %f2; mul.f32 %f4, %f1, %f9; add.f32 %f5, %f3, %f4;", 0),
     "computed": ("mul.f32 %f3, %f1, %f2; fma.rn.f32 %f4, %f3, %f1, %f2; add.f32 %f5, %f3, %f4;", 0),
