@@ -190,9 +190,9 @@ def sums_reached(code: str, start: int, end: int, *, hidden_alone: bool = False)
 def loose_sums(code: str, start: int, end: int) -> list[int]:
     """The unrounded sums that may be fused with one product or another, by position as of ``sums_reached``.
 
-    Both operands may be products, and not the same one. Which of them is fused may differ from copy to copy of an unrolled loop, and with
-    what else is there, while the numbers of fused and unfused instructions stay what they are. Values are followed
-    through moves, changes of sign and selections, in any order of instructions.
+    Both operands may be products, and not the same one. Which of them is fused may differ from copy to copy of an
+    unrolled loop, and with what else is there, while the numbers of fused and unfused instructions stay what they are.
+    Values are followed through moves, changes of sign and selections, in any order of instructions.
     """
     if not _ANY_PRODUCT.search(code, start, end) or not _ANY_SUM.search(code, start, end):
         return []
