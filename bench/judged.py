@@ -1,15 +1,26 @@
-"""What benches that need no GPU share: one run of a command, measured, and the end of a command line."""
+"""What benches share: one run of a command, measured, and command lines that judge a file of results."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import subprocess
+import sys
 import time
+import traceback
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 Json = Any
+DAMAGE = (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError, zlib.error)
+"""What judging runs into where a file lacks something, or has something else in its place."""
+
+
+class ResultsError(Exception):
+    """A file of results that cannot be judged; the message says what is the matter with it."""
 
 
 def timed_run(
@@ -37,10 +48,64 @@ def timed_run(
     }
 
 
+def judge_files(paths: Sequence[Path], made_by: str, keys: Sequence[str], say: Callable[..., int]) -> int:
+    """Read files of results and have them judged. Returns the exit status: that of ``say``, or 2 where they cannot be.
+
+    keys: what each file has. say: takes the results in the order of the paths, prints, returns the status. Files that
+    are missing or damaged are one line on stderr: which, what, where, and the command that makes them.
+    """
+    path, status = paths[0], 2
+    try:
+        results = []
+        for path in paths:
+            results.append(read_results(path, keys))
+        status = say(*results)
+    except ResultsError as error:
+        print(f"{path}: {error}; `{made_by}` makes it", file=sys.stderr)
+    except DAMAGE as error:
+        here = [frame for frame in traceback.extract_tb(error.__traceback__) if "bench" in Path(frame.filename).parts]
+        place = f"{Path(here[-1].filename).name}:{here[-1].lineno} reads {here[-1].line}"
+        files = " with ".join(map(str, paths))
+        print(f"{files}: damaged: {_said(error)} where {place}; `{made_by}` makes it", file=sys.stderr)
+    return status
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, KeyError):
+        return f"no {error.args[0]!r}"
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def read_results(path: Path, keys: Sequence[str]) -> dict[str, Json]:
+    """The object in a file of JSON, which has these keys. Raises ResultsError."""
+    try:
+        found = json.loads(path.read_text())
+    except OSError as error:
+        raise ResultsError(f"cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ResultsError(f"is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ResultsError(f"holds a {type(found).__name__}, expected an object with {', '.join(keys)}")
+    missing = [key for key in keys if key not in found]
+    if missing:
+        raise ResultsError(f"has no {', '.join(missing)}")
+    return found
+
+
+def file_parser(prog: str, document: str | None, default: Path) -> argparse.ArgumentParser:
+    """The command line of judges: ``[FILE]``. document: the module's, whose first line is shown."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {prog}", description=(document or "").partition("\n")[0],
+        epilog="Exit status: 0 all is good, 1 a verdict is not, 2 the file cannot be judged.",
+    )  # fmt: skip
+    parser.add_argument("file", nargs="?", type=Path, default=default, help="results (default: the committed ones)")
+    return parser
+
+
 def say_verdicts(results: Json, table: Callable[[Json], str], judge: Callable[[Json], list[str]]) -> int:
     """Print the figures and the bounds that are not met. Returns the exit status: 1 when there are any."""
-    print(table(results))
     wrong = judge(results)
+    print(table(results))
     for line in wrong:
         print(f"not met: {line}")
     return 1 if wrong else 0

@@ -1,12 +1,13 @@
 """How much longer kernels take with each shipped probe, on a GPU.
 
     python3 -m bench.slowdown record [--out FILE] [--rounds N]     runs `workloads/timed.cu` plain and with each probe
-    python3 -m bench.slowdown judge                                recomputes the verdicts and the table
+    python3 -m bench.slowdown judge [--out FILE]                   recomputes the table and the verdicts
 
 The kernels time themselves by events around each launch, twenty times a process after two that do not count. Rounds
-of all modes take turns. The probed runs' twins are in the cache before they are timed. There is no bound on the times:
-what a probe does is its price. The verdicts hold that outputs were the same, and that with the probes that record
-little every launch that was timed was probed; those that record for each thread can fill the pool.
+of all modes take turns. The probed runs' twins are in the cache before they are timed. The verdicts hold that outputs
+were the same, that with the probes that record little every launch that was timed was probed, and that these cost at
+most so many times; those that record for each thread can fill the pool, and what they do is their price. Exit status:
+0 all good, 1 a verdict is not, 2 the file cannot be judged.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.judged import say_verdicts
+from bench.judged import judge_files
 from bench.programs import SOURCES, build_command, run_program
 from bench.road import COMMAND, ROOT, query_gpu
 from bench.tree import tree_hash
+from bench.verdicts import Verdict, need, run_checks, say
 from neutrino.probing.layout import Reason
 from neutrino.resources import shipped_probes
 from neutrino.tracing import find_traces
@@ -37,7 +41,9 @@ Json = Any
 RESULTS = ROOT / "bench" / "results" / "slowdown_h200.json"
 PLAIN = "plain"
 KERNELS = ("vecadd", "matmul", "softmax", "collatz", "histogram", "tensor")
-LIGHT = ("block_sched", "branch_divergence", "gmem_bytes", "inst_count", "tensorop")
+MOST_TIMES = {"block_sched": 1.10, "branch_divergence": 3.2, "gmem_bytes": 1.15, "inst_count": 1.6, "tensorop": 1.10}
+"""Probes that record little → how many times longer a kernel may take, at most: what they add is a few instructions at
+ends, at branches or at the ends of basic blocks, and sums over warps, whose cost an H200 shows with room."""
 FEWEST = 3
 """Processes a mode, at least."""
 _TIMED = 20
@@ -47,7 +53,7 @@ _LIMIT = 60.0
 
 def record(neutrino: Sequence[str], rounds: int) -> Json:
     """Raw samples: mode → one report of the program a process; of probed ones how many launches of each
-    kernel ran probed.
+    kernel ran probed, and why others did not.
 
     SystemExit: a program could not be built or run.
     """
@@ -79,17 +85,23 @@ def _once(neutrino: Sequence[str], mode: str, program: Path, folder: Path, name:
     _run(argv, {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}, folder, name)
     result: Json = json.loads(report.read_text())
     if mode != PLAIN:
-        result["probed"] = _probed(traces)
+        result |= _launched(traces)
     return result
 
 
-def _probed(folder: Path) -> dict[str, int]:
-    """Launches of each kernel that ran probed, by the traces below a folder."""
-    found: dict[str, int] = {}
+def _launched(folder: Path) -> Json:
+    """By the traces below a folder: launches of each kernel that ran probed, and by reason those that did not."""
+    counts: dict[str, Counter[Reason]] = {}
     for path in find_traces(folder):
         for kernel in Trace(path).kernels:
-            found[kernel.name] = found.get(kernel.name, 0) + kernel.counters.get(Reason.PROBED, 0)
-    return found
+            counts.setdefault(kernel.name, Counter()).update(kernel.counters)
+    return {
+        "probed": {name: found[Reason.PROBED] for name, found in counts.items()},
+        "originals": {
+            name: {reason.word: count for reason, count in found.items() if count and reason is not Reason.PROBED}
+            for name, found in counts.items()
+        },
+    }
 
 
 def _is_probed(run: Json, kernel: str) -> bool:
@@ -108,28 +120,63 @@ def milliseconds(results: Json, mode: str, kernel: str) -> float:
     return float(statistics.median(ms for run in results["runs"][mode] for ms in run["kernels"][kernel]["ms"]))
 
 
-def judge(results: Json) -> list[str]:
-    """What of the results is not as it must be; nothing when all is."""
-    wrong = []
-    plain = results["runs"][PLAIN][0]["kernels"]
-    if tuple(plain) != KERNELS:
-        wrong.append(f"kernels are {', '.join(plain)}")
-    for mode, runs in results["runs"].items():
-        if len(runs) < FEWEST:
-            wrong.append(f"{mode}: {len(runs)} processes, not {FEWEST}")
-        for run in runs:
-            changed = [name for name in plain if run["kernels"][name]["output"] != plain[name]["output"]]
-            if changed:
-                wrong.append(f"{mode}: other outputs of {', '.join(changed)}")
-            if any(len(run["kernels"][name]["ms"]) != _TIMED for name in plain):
-                wrong.append(f"{mode}: not {_TIMED} times of every kernel")
-            others = [name for name in plain if mode in LIGHT and not _is_probed(run, name)]
-            if others:
-                wrong.append(f"{mode}: not every launch of {', '.join(others)} was probed")
-    missing = {*shipped_probes()} - results["runs"].keys()
-    if missing:
-        wrong.append(f"no runs with {', '.join(sorted(missing))}")
-    return wrong
+def judge(results: Json) -> list[Verdict]:
+    """Every verdict, the good and the bad: two of each mode, and of probes that record little a third."""
+    plain = results["runs"].get(PLAIN) or [{"kernels": {}}]
+    outputs = {name: row["output"] for name, row in plain[0]["kernels"].items()}
+    found = []
+    for mode in (PLAIN, *sorted({*shipped_probes(), *MOST_TIMES, *results["runs"]} - {PLAIN})):
+        runs = results["runs"].get(mode, [])
+        checks = [("outputs", partial(_outputs, runs, outputs))]
+        if mode != PLAIN:
+            checks.append(("launches", partial(_launches, runs, every=mode in MOST_TIMES)))
+        if mode in MOST_TIMES:
+            checks.append(("times", partial(_times, results, mode)))
+        found += run_checks([(f"{mode}: {title}", check) for title, check in checks])
+    return found
+
+
+def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
+    need(len(runs) >= FEWEST, f"{len(runs)} processes, expected {FEWEST} or more")
+    need(tuple(outputs) == KERNELS, f"kernels of the plain run are {', '.join(outputs) or 'none'}")
+    for run in runs:
+        need(tuple(run["kernels"]) == KERNELS, f"kernels are {', '.join(run['kernels'])}")
+        changed = [name for name, output in outputs.items() if run["kernels"][name]["output"] != output]
+        need(not changed, f"other outputs of {', '.join(changed)}")
+        few = [name for name, row in run["kernels"].items() if len(row["ms"]) != _TIMED]
+        need(not few, f"not {_TIMED} times of {', '.join(few)}")
+        need(all(ms > 0 for row in run["kernels"].values() for ms in row["ms"]), "a time is not positive")
+    return f"{len(runs)} processes, {len(outputs)} kernels, as in the first plain one"
+
+
+def _launches(runs: Sequence[Json], *, every: bool) -> str:
+    """every: all have to be probed; else it is told how many of which kernel were not, and why, as far as recorded."""
+    need(bool(runs), "no runs")
+    originals, reasons = Counter[str](), Counter[str]()
+    for run in runs:
+        odd = [name for name, count in run["probed"].items() if name not in KERNELS or not 0 <= count <= _LAUNCHES]
+        need(not odd, f"more than {_LAUNCHES} launches, or of another program: {', '.join(odd)}")
+        for name in KERNELS:
+            left = _LAUNCHES - run["probed"].get(name, 0)
+            originals += Counter({name: left})
+            if "originals" in run:
+                counted = run["originals"].get(name, {})
+                need(sum(counted.values()) == left, f"{name}: {left} launches not probed, reasons of {counted}")
+                reasons += Counter(counted)
+    total = _LAUNCHES * len(runs)
+    if not originals:
+        return f"{total} launches of each kernel, all probed"
+    said = ", ".join(f"{name} {count}" for name, count in originals.items())
+    need(not every, f"of {total} launches each ran the original: {said}")
+    why = ", ".join(f"{word} {count}" for word, count in reasons.items())
+    return f"of {total} launches each ran the original: {said}" + (f"; {why}" if why else "")
+
+
+def _times(results: Json, mode: str) -> str:
+    times = {name: milliseconds(results, mode, name) / milliseconds(results, PLAIN, name) for name in KERNELS}
+    name, most = max(times.items(), key=lambda entry: entry[1])
+    need(most <= MOST_TIMES[mode], f"{name} takes {most:.2f} times as long, at most {MOST_TIMES[mode]:.2f} is wanted")
+    return f"at most {most:.2f} times as long ({name}), {MOST_TIMES[mode]:.2f} may be"
 
 
 def table(results: Json) -> str:
@@ -149,19 +196,24 @@ def table(results: Json) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above. Returns 1 when a verdict is not good."""
+    """The command line above."""
     parser = argparse.ArgumentParser(prog="bench.slowdown")
     parser.add_argument("action", choices=("record", "judge"))
     parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
     parser.add_argument("--rounds", type=int, default=FEWEST, help="timed processes a mode")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="where the raw samples go, as JSON")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
     options = parser.parse_args(arguments)
     if options.action == "record":
         results = record(shlex.split(options.neutrino), options.rounds)
         options.out.write_text(json.dumps(results, separators=(",", ":")) + "\n")
-    else:
-        results = json.loads(options.out.read_text())
-    return say_verdicts(results, table, judge)
+    return judge_files([options.out], "python3 -m bench.slowdown record", ("device", "driver", "runs"), _say)
+
+
+def _say(results: Json) -> int:
+    text = table(results)
+    status = say(judge(results))
+    print(text)
+    return status
 
 
 if __name__ == "__main__":

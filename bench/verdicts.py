@@ -2,14 +2,13 @@
 
     python -m bench.verdicts [FILE]
 
-Prints one line a verdict. Exit status: 0 all good, 1 a bound is broken or a case is missing, 2 no readable
-file. Nothing in the file says "good": each verdict is worked out here, from counts, bytes, cycles, digests
+Prints one line a verdict. Exit status: 0 all good, 1 a bound is broken or a case is missing, 2 the file
+cannot be judged. Nothing in the file says "good": each verdict is worked out here, from counts, bytes, cycles, digests
 and times.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import sys
@@ -29,6 +28,7 @@ from bench.cases import (
     Mode,
     Workload,
 )
+from bench.judged import file_parser, judge_files
 from bench.measure import GMEM_CLASSES, GMEM_COLUMNS, LAUNCH_COLUMNS, SCHED_COLUMNS
 
 Json = Any
@@ -463,18 +463,17 @@ def table(verdicts: Sequence[Verdict]) -> str:
     return "\n".join([*lines, f"{len(verdicts) - broken} of {len(verdicts)} verdicts are good"])
 
 
-def main(arguments: Sequence[str]) -> int:
+def say(verdicts: Sequence[Verdict]) -> int:
+    """Print verdicts. Returns the exit status: 1 when one is not good."""
+    print(table(verdicts))
+    return 0 if all(verdict.good for verdict in verdicts) else 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """The command line above."""
-    path = Path(arguments[0]) if arguments else RESULTS
-    try:
-        results = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        print(f"{path}: {error}", file=sys.stderr)
-        return 2
-    judged = judge(results)
-    print(table(judged))
-    return 0 if all(verdict.good for verdict in judged) else 1
+    options = file_parser("bench.verdicts", __doc__, RESULTS).parse_args(arguments)
+    return judge_files([options.file], "python -m bench.road --out out", ("device", "runs"), lambda it: say(judge(it)))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
