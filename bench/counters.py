@@ -242,7 +242,7 @@ def _outputs(report: Path) -> Json:
 
 
 def _launches(traces: Path, kernels: Sequence[str]) -> tuple[list[Json], list[Json]]:
-    """Each probed launch of the kernels in order of submission, and what has no twin, with the reason."""
+    """Each probed launch of the kernels in order of submission, and what was not probed, with the reasons."""
     rows: list[tuple[int, Json]] = []
     unprobed: list[Json] = []
     for path in find_traces(traces):
@@ -250,8 +250,13 @@ def _launches(traces: Path, kernels: Sequence[str]) -> tuple[list[Json], list[Js
         for kernel in trace.kernels:
             if kernels and not any(name in kernel.name for name in kernels):
                 continue
-            if kernel.manifest is None and (not kernels or kernel.reason is not Reason.NOT_SELECTED):
-                unprobed.append([kernel.name, kernel.reason.word, kernel.detail])
+            # A kernel with a twin may have launches that could not take it.
+            reasons = {reason for reason, count in kernel.counters.items() if count} - {Reason.PROBED}
+            if kernel.manifest is None:
+                reasons.add(kernel.reason)
+            for reason in sorted(reasons - ({Reason.NOT_SELECTED} if kernels else set())):
+                detail = kernel.detail if reason is kernel.reason else ""
+                unprobed.append([kernel.name, reason.word, detail])
             views = {launch.index: launch.maps for launch in kernel.launches()}
             manifest = kernel.manifest.raw if kernel.manifest else {}
             for index, record in zip(kernel.indices, kernel.records, strict=True):
@@ -346,7 +351,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     judged = counters_verdicts.judge(json.loads(text))
     judged += lines_verdicts.judge(json.loads(lines_text), json.loads(text))
     print(table(judged))
-    print(counters_verdicts.report(json.loads(text)))
+    print("\n".join(counters_verdicts.report(json.loads(text))))
     return 0 if all(verdict.good for verdict in judged) else 1
 
 

@@ -1,24 +1,27 @@
 """What the probes counted against what Nsight Compute counted, judged again from the raw results.
 
-    python -m bench.counters_verdicts [FILE] [--report]
+    python -m bench.counters_verdicts [FILE] [--report [NAME]]
 
-prints one line a verdict; with ``--report`` the tables of each kernel, too.
+prints one line a verdict; with ``--report`` the tables of the kernels whose title holds NAME, too, of all without one.
+Exit status: 0 all good, 1 one is not, 2 the file cannot be judged or no kernel has the name.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from bench.counted_groups import BY_NAME, CLASSES, GROUPS, Group
-from bench.verdicts import Verdict, table
+from bench.judged import file_parser, judge_files
+from bench.verdicts import Verdict, say
 
 Json = Any
 RESULTS = Path(__file__).parent / "results" / "counters_h200.json"
+COMMAND = "python3 -m bench.counters --out out"
+"""Makes the results, and those of ``lines_verdicts``."""
 RUNS = ("memory", "shared", "branches", "instructions")
 ALL_PROBED = ("memory",)
 """Runs in which every kernel is probed. In others the original runs where a probe's ends of basic blocks would change
@@ -45,6 +48,15 @@ SHARED: dict[str, tuple[str, ...]] = {
 }
 """Field of ``smem_bank_conflict`` → kinds of the profile."""
 
+SHARED_OPCODES: dict[str, tuple[str, ...]] = {"load": ("LDS",), "store": ("STS",), "matrix": ("LDSM", "STSM")}
+"""Field of ``smem_bank_conflict`` → machine instructions."""
+
+SHARED_GROUPS = {"load": "load_shared", "store": "store_shared"}
+"""Field of ``smem_bank_conflict`` → the group of its PTX instructions, of which ptxas makes one wider one."""
+
+EXECUTED = ("smsp__inst_executed", "smsp__thread_inst_executed", "smsp__thread_inst_executed_pred_on")
+"""Of all machine instructions: executions by warps, by threads, by threads whose predicate held."""
+
 _BRANCHES = ("branch_targets", "branch_targets_threads_divergent", "inst_executed_op_branch")
 
 BULK_BYTES = {"bulk": 4096}
@@ -68,9 +80,11 @@ NEEDED = 12
 
 
 class Kernel:
-    """One launch, both sides. name: mangled. maps: of all runs together."""
+    """One launch, both sides. name: mangled. maps: of all runs together. missing: runs without a record, and why."""
 
-    def __init__(self, program: str, index: int, profile: Json, runs: Mapping[str, Json]) -> None:
+    def __init__(
+        self, program: str, index: int, profile: Json, runs: Mapping[str, Json], missing: Mapping[str, str]
+    ) -> None:
         self.program = program
         self.name: str = profile["kernel"]
         self.title = f"{program} {index} {self.name[:40]}"
@@ -79,6 +93,7 @@ class Kernel:
         self.shared: dict[str, list[int]] = profile["shared"]
         self.accessed: dict[str, int] = profile["accessed"]
         self.rows = {run: row for run, row in runs.items() if row is not None}
+        self.missing = missing
         self.maps: dict[str, dict[str, int]] = {
             name: fields for row in self.rows.values() for name, fields in row["maps"].items()
         }
@@ -109,17 +124,27 @@ def kernels(result: Json) -> Iterator[Kernel]:
         for index, profile in enumerate(program["ncu"]):
             # The launches of a kernel come in one order; a run may lack a kernel.
             before = sum(other["kernel"] == profile["kernel"] for other in program["ncu"][:index])
-            runs = {}
+            runs, missing = {}, {}
             for run in RUNS:
                 rows = [row for row in program[run]["launches"] if row["kernel"] == profile["kernel"]]
-                runs[run] = rows[before] if before < len(rows) else None
-            yield Kernel(name, index, profile, runs)
+                runs[run] = row = rows[before] if before < len(rows) else None
+                if row is None or not row["maps"]:
+                    missing[run] = f"no record of {run}: {_reason(program[run], row, profile['kernel'])}"
+            yield Kernel(name, index, profile, runs, missing)
+
+
+def _reason(run: Json, row: Json, kernel: str) -> str:
+    """The trace's, of a launch without a record. The kernel may have a twin that this launch could not take."""
+    said = [words for name, *words in run["unprobed"] if name == kernel]
+    if row is not None:
+        said = [[row["reason"], row["detail"]]]
+    return "; ".join(": ".join(filter(None, words)) for words in said) or "the results do not say why"
 
 
 def judge(result: Json) -> list[Verdict]:
     """All verdicts."""
-    found = list(_programs(result))
     every = list(kernels(result))
+    found = list(_programs(result, every))
     families = {
         "mma": sum(kernel.groups.get("mma", 0) + kernel.groups.get("wmma", 0) > 0 for kernel in every),
         "wgmma": sum(kernel.groups.get("wgmma", 0) > 0 for kernel in every),
@@ -135,7 +160,7 @@ def judge(result: Json) -> list[Verdict]:
     return found
 
 
-def _programs(result: Json) -> Iterator[Verdict]:
+def _programs(result: Json, every: Sequence[Kernel]) -> Iterator[Verdict]:
     for name, program in result["programs"].items():
         outputs = [program["outputs"], *(program[run]["outputs"] for run in RUNS)]
         same = outputs[0] is not None and all(other == outputs[0] for other in outputs)
@@ -144,14 +169,32 @@ def _programs(result: Json) -> Iterator[Verdict]:
         launched = {run: [row["kernel"] for row in program[run]["launches"] if row["maps"]] for run in RUNS}
         good = bool(names) and all(launched[run] == names for run in ALL_PROBED)
         figures = ", ".join(f"{len(launched[run])} with {run}" for run in RUNS)
+        figures += "".join(f"; {kernel.name[:40]}: {words}" for kernel in every for words in kernel.missing.values()
+                           if kernel.program == name)  # fmt: skip
         yield Verdict(f"{name} launches", good, f"{len(names)} profiled; {figures}")
 
 
 def _kernel(kernel: Kernel) -> Iterator[Verdict]:
+    yield _page(kernel)
     yield from _global(kernel)
     yield from _tensor(kernel)
     yield from _instructions(kernel)
     yield from _shared(kernel)
+
+
+def _page(kernel: Kernel) -> Verdict:
+    """The source page's executions, opcode by opcode, beside the counters of them all."""
+    unlike = [f"{opcode}: {warps} by warps, {threads} by threads, {on} of them with the predicate"
+              for opcode, (warps, threads, on) in kernel.machine.items()
+              if not 0 <= on <= threads <= 32 * warps]  # fmt: skip
+    if unlike:
+        return Verdict(f"{kernel.title} source page", False, "; ".join(unlike))
+    if "SYNCS" in kernel.machine:
+        # Loops that wait for a barrier in shared memory turn more or less often in another pass of ncu.
+        return Verdict(f"{kernel.title} source page", True, "waits, as often as it takes, in each pass of ncu")
+    sums = [sum(counts[place] for counts in kernel.machine.values()) for place in range(3)]
+    pairs = [(name, ours, kernel.metric(name)) for name, ours in zip(EXECUTED, sums, strict=True)]
+    return _equal(kernel, "source page", pairs)
 
 
 def _equal(kernel: Kernel, what: str, pairs: Sequence[tuple[str, int, int]]) -> Verdict:
@@ -164,7 +207,7 @@ def _equal(kernel: Kernel, what: str, pairs: Sequence[tuple[str, int, int]]) -> 
 def _global(kernel: Kernel) -> Iterator[Verdict]:
     fields = kernel.maps.get("GmemBytes")
     if fields is None:
-        yield Verdict(f"{kernel.title} gmem_bytes", False, "no record")
+        yield Verdict(f"{kernel.title} gmem_bytes", False, kernel.missing.get("memory", "no record"))
         return
     pairs = []
     for name, kinds in GLOBAL.items():
@@ -200,10 +243,6 @@ def _instructions(kernel: Kernel) -> Iterator[Verdict]:
               if not groups["wmma_memory"] or name not in {"load", "store"}]  # fmt: skip
     yield _equal(kernel, "inst_count, by group", pairs)
     pairs = [(group.name, _wanted(kernel, group), kernel.on(group)) for group in GROUPS if is_exact(kernel, group)]
-    if "SYNCS" not in kernel.machine:
-        # Loops that wait for a barrier in shared memory turn more or less often in another pass of ncu.
-        counted = sum(counts[2] for counts in kernel.machine.values())
-        pairs.append(("source page", counted, kernel.metric("smsp__thread_inst_executed_pred_on")))
     for name, opcode in (("load", "LDS"), ("store", "STS")):
         if not kernel.groups["wmma_memory"]:
             pairs.append((f"shared {name} bytes", kernel.maps["SharedBytes"][name], kernel.accessed.get(opcode, 0)))
@@ -211,19 +250,40 @@ def _instructions(kernel: Kernel) -> Iterator[Verdict]:
 
 
 def _shared(kernel: Kernel) -> Iterator[Verdict]:
-    """Wavefronts, where ptxas made no wider accesses of the program's."""
+    """Accesses by warps, and wavefronts; less is asked where ptxas made wider accesses of the program's."""
     fields = kernel.maps.get("SmemBankConflict")
-    if fields is None or not kernel.groups:
+    if fields is None:
         return
-    if kernel.groups["load_shared"] != kernel.on(BY_NAME["load_shared"]):
-        return
-    pairs = []
+    wrong, found = [], []
     for name, kinds in SHARED.items():
-        for place, what in ((1, "wavefronts"), (2, "least")):
-            theirs = sum(kernel.shared.get(kind, [0, 0, 0])[place] for kind in kinds)
-            pairs.append((f"{name}_{what}", fields[f"{name}_{what}"], theirs))
-    if any(ours or theirs for _, ours, theirs in pairs):
-        yield _equal(kernel, "smem_bank_conflict", pairs)
+        ours = [fields[f"{name}{part}"] for part in ("", "_wavefronts", "_least")]
+        theirs = [sum(kernel.shared.get(kind, [0, 0, 0])[place] for kind in kinds) for place in range(3)]
+        counts = [kernel.machine.get(opcode, [0, 0, 0]) for opcode in SHARED_OPCODES[name]]
+        accesses, wavefronts, least = ours
+        if _is_merged(kernel, name):
+            good = theirs[0] <= accesses <= least <= wavefronts
+            good = good and accesses * 32 >= kernel.groups.get(SHARED_GROUPS[name], 0)
+        elif all(threads == on for _, threads, on in counts):
+            good = ours == theirs
+        else:
+            # Warps of which no thread's predicate holds come to a machine instruction, too.
+            good = ours[1:] == theirs[1:] and accesses <= min(theirs[0], least) and bool(accesses) == bool(least)
+        if not good:
+            wrong.append(f"{name} (accesses, wavefronts, at least): {ours} for {theirs}")
+        elif any(ours):
+            found.append(f"{name} {ours}")
+    if wrong or found:
+        yield Verdict(f"{kernel.title} smem_bank_conflict", not wrong, "; ".join(wrong) or ", ".join(found))
+
+
+def _is_merged(kernel: Kernel, name: str) -> bool:
+    """Whether ptxas made wider accesses of several; without the groups' numbers, whether there are wide ones."""
+    if name not in SHARED_GROUPS:
+        return False
+    if kernel.groups:
+        group = BY_NAME[SHARED_GROUPS[name]]
+        return kernel.groups[group.name] != kernel.on(group)
+    return any(kind in kernel.shared for kind in SHARED[name][1:])
 
 
 def _wanted(kernel: Kernel, group: Group) -> int:
@@ -239,14 +299,17 @@ def is_exact(kernel: Kernel, group: Group) -> bool:
     return not any(kernel.groups[name] for name in group.unless)
 
 
-def report(result: Json) -> str:
-    """Each kernel's two sides, group by group, so that their difference adds up; and shared memory and branches."""
+def report(result: Json, name: str = "") -> list[str]:
+    """The two sides of each kernel whose title holds the name, group by group, so that their difference adds up; and
+    shared memory and branches."""
     lines: list[str] = []
     known = {opcode for group in GROUPS for opcode in group.machine}
     for kernel in kernels(result):
+        if name not in kernel.title:
+            continue
         lines.append(f"\n{kernel.title}")
+        lines += [f"  {words}" for words in kernel.missing.values()]
         if not kernel.groups:
-            lines.append("  no record")
             continue
         ours, theirs = sum(kernel.groups.values()), sum(counts[2] for counts in kernel.machine.values())
         lines.append(f"  {'':16} {'PTX':>12} {'machine':>12} {'difference':>12}")
@@ -261,7 +324,7 @@ def report(result: Json) -> str:
             lines.append(f"  {'rest':16} {0:12} {sum(rest.values()):12} {sum(rest.values()):12}  {words}")
         lines.append(f"  {'all':16} {ours:12} {theirs:12} {theirs - ours:12}")
         lines += _shared_lines(kernel)
-    return "\n".join(lines)
+    return lines
 
 
 def _shared_lines(kernel: Kernel) -> Iterator[str]:
@@ -283,21 +346,29 @@ def _shared_lines(kernel: Kernel) -> Iterator[str]:
         yield f"  branches {branches}, machine {theirs}"
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """The command line above."""
-    words = [argument for argument in arguments if argument != "--report"]
-    path = Path(words[0]) if words else RESULTS
-    try:
-        result = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        print(f"{path}: {error}", file=sys.stderr)
-        return 2
-    judged = judge(result)
-    print(table(judged))
-    if "--report" in arguments:
-        print(report(result))
-    return 0 if all(verdict.good for verdict in judged) else 1
+    parser = file_parser("bench.counters_verdicts", __doc__, RESULTS)
+    parser.add_argument("--report", nargs="?", const="", metavar="NAME", help="the tables of kernels named so, or all")
+    options = parser.parse_args(arguments)
+
+    def told(result: Json) -> int:
+        status = say(judge(result))
+        return status if options.report is None else max(status, say_report(report(result, options.report)))
+
+    return judge_files([options.file], COMMAND, ("programs",), told)
+
+
+def say_report(lines: Iterable[str]) -> int:
+    """Print a report. Returns the exit status: 2 when no kernel has the name."""
+    nothing = True
+    for line in lines:
+        print(line)
+        nothing = False
+    if nothing:
+        print("no kernel's title holds that name; the verdicts above begin with the titles", file=sys.stderr)
+    return 2 if nothing else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,14 +1,14 @@
 """What each PTX instruction is executed, by the probes, and its machine instructions, by Nsight Compute.
 
-    python -m bench.lines_verdicts [FILE] [--report [NAME]]
+    python -m bench.lines_verdicts [FILE] [--counters FILE] [--report [NAME]]
 
-judges the difference instruction by instruction from the raw results; with ``--report`` it prints every instruction of
-the kernels whose name holds NAME, both counts and the causes.
+judges the difference instruction by instruction from the raw results, of which those of ``counters_verdicts`` are a
+part; with ``--report`` it prints every instruction of the kernels whose title holds NAME, both counts and the causes.
+Exit status: 0 all good, 1 one is not, 2 a file cannot be judged or no kernel has the name.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections import Counter
@@ -22,7 +22,8 @@ from bench import counters_verdicts
 from bench.counted_causes import BESIDE, LINELESS, OWN, Own
 from bench.counted_groups import BY_NAME, GROUPS, Group, group_of, machine_opcode
 from bench.counted_lines import UnlikeError, executions
-from bench.verdicts import Verdict, table
+from bench.judged import file_parser, judge_files
+from bench.verdicts import Verdict, say
 
 Json = Any
 RESULTS = Path(__file__).parent / "results" / "lines_h200.json"
@@ -145,8 +146,12 @@ def judge(result: Json, counters: Json) -> list[Verdict]:
 def _kernel(kernel: counters_verdicts.Kernel, row: Json, lines: Sequence[Line]) -> Iterator[Verdict]:
     ours, theirs = sum(line.count for line in lines), sum(count for *_, count in row["machine"])
     wrong = [f"{row['dropped']} records dropped"] if row.get("dropped") else []
-    if theirs != sum(counts[2] for counts in kernel.machine.values()):
-        wrong.append(f"{theirs} machine instructions, not those of the profile")
+    by_opcode = Counter[str]()
+    for text, _, count in row["machine"]:
+        by_opcode[machine_opcode(text)[0]] += count
+    profiled = Counter({opcode: counts[2] for opcode, counts in kernel.machine.items()})
+    wrong += [f"{opcode}: {by_opcode[opcode]}, the profile's are {profiled[opcode]}"
+              for opcode in sorted({*by_opcode, *profiled}) if by_opcode[opcode] != profiled[opcode]]  # fmt: skip
     if sum(line.difference for line in lines) != theirs - ours:
         wrong.append("machine instructions of no line")
     by_group = Counter[str]()
@@ -203,27 +208,22 @@ def report(result: Json, counters: Json, name: str) -> Iterator[str]:
                 yield f"{'':26}{part:+11}    {cause or 'unexplained'}"
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """The command line above."""
-    words = list(arguments)
-    name = None
-    if "--report" in words:
-        at = words.index("--report")
-        name = " ".join(words[at + 1 :])
-        words = words[:at]
-    path = Path(words[0]) if words else RESULTS
-    try:
-        result, counters = (json.loads(file.read_text()) for file in (path, path.with_name("counters_h200.json")))
-    except (OSError, ValueError) as error:
-        print(f"{path}: {error}", file=sys.stderr)
-        return 2
-    judged = judge(result, counters)
-    print(table(judged))
-    if name is not None:
-        for text in report(result, counters, name):
-            print(text)
-    return 0 if all(verdict.good for verdict in judged) else 1
+    parser = file_parser("bench.lines_verdicts", __doc__, RESULTS)
+    parser.add_argument("--counters", type=Path, help="counters_h200.json of the same run (default: that beside FILE)")
+    parser.add_argument("--report", nargs="?", const="", metavar="NAME", help="each instruction of kernels named so")
+    options = parser.parse_args(arguments)
+    counters = options.counters or options.file.with_name(counters_verdicts.RESULTS.name)
+
+    def told(result: Json, counters: Json) -> int:
+        status = say(judge(result, counters))
+        if options.report is None:
+            return status
+        return max(status, counters_verdicts.say_report(report(result, counters, options.report)))
+
+    return judge_files([options.file, counters], counters_verdicts.COMMAND, ("programs",), told)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -106,6 +106,7 @@ def _kernel(index: int, program: str) -> tuple[Json, dict[str, Json]]:
     operations = dict.fromkeys(("f64", "tf32", "f16", "bf16", "f8", "f4", "i8", "i4", "b1"), 0)
     metrics: dict[str, int | None] = {
         "sm__sass_data_bytes_mem_global_op_ld": 512, "smsp__thread_inst_executed_pred_on": 384,
+        "smsp__inst_executed": 12, "smsp__thread_inst_executed": 384,
         "sm__ops_path_tensor_src_fp8": None,
     }  # fmt: skip
     if index < 2:
@@ -113,9 +114,10 @@ def _kernel(index: int, program: str) -> tuple[Json, dict[str, Json]]:
         groups[name] = 64
         machine[opcode] = [2, 64, 64]
         operations["f16"] = metrics["sm__ops_path_tensor_src_fp16"] = 8192
-        metrics["smsp__thread_inst_executed_pred_on"] = 448
+        metrics["smsp__thread_inst_executed_pred_on"] = metrics["smsp__thread_inst_executed"] = 448
+        metrics["smsp__inst_executed"] = 14
     kernel = f"{program}_{index}"
-    row = {"kernel": kernel, "reason": "probed", "grid": [1, 1, 1], "block": [64, 1, 1]}
+    row = {"kernel": kernel, "reason": "probed", "detail": "", "grid": [1, 1, 1], "block": [64, 1, 1]}
     fields = {"all": sum(groups.values()), "load": 192, "store": 0, "atomic": 0, "barrier": 0, "branch": 64,
               "tensor": groups["mma"] + groups["wgmma"], "convert": 0, "special": 0}  # fmt: skip
     shared = {f"{name}{part}": 0 for name in ("load", "store", "matrix") for part in ("", "_wavefronts", "_least")}
@@ -135,7 +137,7 @@ def _good() -> Json:
     programs = {}
     for name in ("counted", "counted_cutlass", "counted_triton"):
         kernels = [_kernel(index, name) for index in range(4)]
-        runs = {run: {"outputs": {"x": "1"}, "launches": [rows[run] for _, rows in kernels]}
+        runs = {run: {"outputs": {"x": "1"}, "launches": [rows[run] for _, rows in kernels], "unprobed": []}
                 for run in counters_verdicts.RUNS}  # fmt: skip
         programs[name] = {"outputs": {"x": "1"}, "ncu": [profile for profile, _ in kernels], **runs}
     return {"programs": programs}
@@ -144,7 +146,7 @@ def _good() -> Json:
 def test_good_results_are_good() -> None:
     judged = counters_verdicts.judge(_good())
     assert [verdict for verdict in judged if not verdict.good] == []
-    lines = counters_verdicts.report(_good())
+    lines = "\n".join(counters_verdicts.report(_good()))
     assert "integer                     0           64           64" in lines
 
 
@@ -162,6 +164,12 @@ def test_good_results_are_good() -> None:
         (("counted", "ncu", 1, "machine", "HGMMA"), [1, 32, 32]),
         (("counted", "ncu", 2, "machine", "EXIT"), [2, 64, 63]),
         (("counted", "instructions", "launches", 2, "maps", "InstCount", "all"), 319),
+        (("counted", "ncu", 2, "machine", "EXIT"), [3, 64, 64]),
+        (("counted", "ncu", 2, "machine", "EXIT"), [2, 63, 64]),
+        (("counted", "ncu", 2, "machine", "FFMA"), [2, 63, 63]),
+        (("counted", "shared", "launches", 2, "maps", "SmemBankConflict", "load"), 1),
+        (("counted", "shared", "launches", 2, "maps", "SmemBankConflict", "store"), 1),
+        (("counted", "shared", "launches", 2, "maps", "SmemBankConflict", "matrix_least"), 1),
         (("counted", "memory", "launches", 2, "maps"), {}),
         (("counted", "instructions", "launches", 2, "maps", "Groups", "end"), 65),
     ],
@@ -187,3 +195,37 @@ def test_recorded_run() -> None:
     assert "H200" in result["device"]
     wrong = [verdict for verdict in counters_verdicts.judge(result) if not verdict.good]
     assert wrong == []
+
+
+def test_merged_and_predicated_accesses_are_bounded() -> None:
+    """A launch with loads of 4 bytes that ptxas merges by four, and stores of some warps only."""
+    result = _good()
+    profile, rows = (result["programs"]["counted"][side] for side in ("ncu", "shared"))
+    fields = rows["launches"][3]["maps"]["SmemBankConflict"]
+    groups = result["programs"]["counted"]["instructions"]["launches"][3]["maps"]["Groups"]
+    groups |= {"load_shared": 8 * 32, "store_shared": 96}
+    profile[3]["machine"] |= {"LDS": [2, 64, 64], "STS": [4, 128, 96]}
+    profile[3]["shared"] = {"load_128": [2, 8, 8], "store": [4, 3, 3]}
+    good = {"load": 8, "load_least": 8, "load_wavefronts": 9, "store": 3, "store_least": 3, "store_wavefronts": 3}
+    fields |= good
+
+    def said() -> list[bool]:
+        return [verdict.good for verdict in counters_verdicts.judge(result)
+                if verdict.case == "counted 3 counted_3 smem_bank_conflict"]  # fmt: skip
+
+    assert said() == [True]
+    for name, value in (("load", 7), ("load", 9), ("load_least", 10), ("store", 5), ("store", 0), ("store_least", 4)):
+        fields |= good | {name: value}
+        assert said() == [False], (name, value)
+
+
+def test_reasons_of_missing_records_are_told() -> None:
+    result = _good()
+    run = result["programs"]["counted"]["instructions"]
+    (name,) = {row["kernel"] for row in run["launches"][2:3]}
+    del run["launches"][2]
+    for unprobed, words in (([[name, "occupancy", ""]], "occupancy"), ([], "the results do not say why")):
+        run["unprobed"] = unprobed
+        (verdict,) = (verdict for verdict in counters_verdicts.judge(result) if verdict.case == "counted launches")
+        assert verdict.figure.endswith(f"{name}: no record of instructions: {words}")
+        assert f"  no record of instructions: {words}" in counters_verdicts.report(result, name)

@@ -192,11 +192,11 @@ def _good() -> tuple[Json, Json]:
         "load_constant": 64, "move": 64, "compare": 64, "branch": 24, "load_global": 40, "integer": 40,
         "store_global": 40, "end": 64,
     }  # fmt: skip
-    row = {"kernel": "k", "reason": "probed", "grid": [1, 1, 1], "block": [64, 1, 1]}
+    row = {"kernel": "k", "reason": "probed", "detail": "", "grid": [1, 1, 1], "block": [64, 1, 1]}
     opcodes = {"LDC": 104, "S2R": 64, "ISETP": 64, "EXIT": 64, "LDG": 40, "IADD3": 40, "STG": 40}
     profile = {"kernel": "k", "metrics": {}, "machine": {name: [2, count, count] for name, count in opcodes.items()},
                "shared": {}, "accessed": {}}  # fmt: skip
-    runs = {name: {"outputs": {"k": "1"}, "launches": [{**row, "maps": maps}]} for name, maps in {
+    runs = {name: {"outputs": {"k": "1"}, "launches": [{**row, "maps": maps}], "unprobed": []} for name, maps in {
         "memory": {"GmemBytes": {}}, "shared": {}, "branches": {},
         "instructions": {"InstCount": {"all": sum(groups.values())}, "Groups": groups},
     }.items()}  # fmt: skip
@@ -242,6 +242,17 @@ def test_what_is_wrong_is_noticed(path: tuple[Any, ...], value: Json) -> None:
     assert copy.deepcopy(place.get(path[-1]) if isinstance(place, dict) else place[path[-1]]) != value
     place[path[-1]] = value
     assert not all(verdict.good for verdict in lines_verdicts.judge(result, counters))
+
+
+def test_each_opcode_is_compared_with_the_profile() -> None:
+    """Also where their sum is right, and where loops wait."""
+    for more, less in (("LDC", "S2R"), ("IADD3", "EXIT"), ("SYNCS", "LDG")):
+        result, counters = _good()
+        machine = counters["programs"]["p"]["ncu"][0]["machine"]
+        machine.setdefault(more, [0, 0, 0])[2] += 1
+        machine[less][2] -= 1
+        wrong = [verdict for verdict in lines_verdicts.judge(result, counters) if not verdict.good]
+        assert any(f"{more}: " in verdict.figure and f"{less}: " in verdict.figure for verdict in wrong), more
 
 
 def test_another_run_is_noticed() -> None:
