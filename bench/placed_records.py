@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -52,14 +53,16 @@ def recorded_launches(run: Json, case: Case, trace: Json | None = None, program:
         trace = run["traces"][0]
     program = program or run["program"]
     need(trace["complete"], "the trace is not complete")
-    names = {launch.kernel for launch in case.launches}
+    names = Counter(launch.kernel for launch in case.launches)
+    probed = Counter[str]()
     for kernel in trace["kernels"]:
         only_probed = kernel["reason"] == "probed" and set(kernel["launches"]) == {"probed"}
         need(only_probed, f"{kernel['name']}: {kernel['reason']}: {kernel['detail']} {kernel['launches']}")
+        probed[kernel["name"]] += kernel["launches"]["probed"]
+    need(probed == names, f"launches that were probed: {dict(probed)}, expected {dict(names)}")
     rows = trace["launches"]
     told = [row["kernel"] for row in rows]
     need(told == [launch.kernel for launch in case.launches], f"records of launches of {told}")
-    need({kernel["name"] for kernel in trace["kernels"]} == names, "not all kernels are in the trace")
     sites: dict[str, dict[int, str]] = {name: {} for name in names}
     for kernel in trace["kernels"]:
         for number, source, _ in kernel["sites"]:
@@ -133,8 +136,8 @@ def same_records(recorded: Recorded, name: str, expected: Slots) -> int:
             place = tuple(slot)
             said = f"{kept[place]} saves, expected {counts[place]}"
             raise BrokenError(f"seed {seed}, {name}{list(map(int, place))}: {said}")
-        dropped = sum(max(len(records) - cap, 0) for records in expected.values())
-        need(row["dropped"] == dropped, f"seed {seed}, {name}: {row['dropped']} dropped, expected {dropped}")
+    dropped = sum(max(len(records) - cap, 0) for records in expected.values())
+    need(row["dropped"] == dropped, f"seed {seed}, {name}: {row['dropped']} dropped, expected {dropped}")
     for slot in sorted({*expected, *found}):
         want, got = list(expected.get(slot, ()))[:cap], found.get(slot, [])
         need(got == want, f"seed {seed}, {name}{list(slot)}: {got[:3]}, expected {want[:3]}")

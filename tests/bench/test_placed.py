@@ -173,6 +173,8 @@ def faults(result: Json) -> Iterator[tuple[str, str, Change]]:
     for case in ("counts", "contexts"):
         yield case, f"{case}: cut off", _set("runs", case, "traces", 0, "complete", to=False)
         yield case, f"{case}: unprobed", _set("runs", case, "traces", 0, "kernels", 0, "launches", to={"numerics": 2})
+        launched = ("runs", case, "traces", 0, "kernels", 0, "launches")
+        yield case, f"{case}: one launch more", _set(*launched, "probed", to=9)
         yield case, f"{case}: no record", _set("runs", case, "traces", 0, "launches", to=[])
     yield "counts: sums", "launches swapped", _swap_launches
     for field in _launch("counts")(result)["maps"]["Counts"]:
@@ -194,6 +196,8 @@ def faults(result: Json) -> Iterator[tuple[str, str, Change]]:
         dropped = ("runs", "records", "traces", 0, "launches", 0, "maps", name, "dropped")
         yield f"records: {title}", f"{name}: dropped", _set(*dropped, to=1)
     yield "records: each thread", "Ends", _flip("records", "Ends", "loads")
+    dropped = ("runs", "records", "traces", 0, "launches", 0, "maps", "Ends", "dropped")
+    yield "records: each thread", "Ends: dropped", _set(*dropped, to=1)
     yield "growing: a", "value", _flip("growing", "Bursts", "value", 99, 31, 2)
     yield "growing: a", "count", _count("growing", "Bursts")
     yield "growing: a", "first cap", _set("runs", "growing", "traces", 0, "launches", 0, "maps", "Bursts", "cap", to=72)
