@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.judged import say_verdicts, timed_run
+from bench.judged import judge_files, say_verdicts, timed_run
 from bench.tree import tree_hash
 
 Json = Any
@@ -153,9 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="neutrino-size-", dir=options.folder) as name:
             results = record(Path(name), options.rounds, options.size)
         options.out.write_text(json.dumps(results, indent=1) + "\n")
-    else:
-        results = json.loads(options.out.read_text())
-    return say_verdicts(results, table, judge)
+    command = "python -m bench.ahead_size record"
+    return judge_files([options.out], command, ("small", "big"), lambda results: say_verdicts(results, table, judge))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.judged import say_verdicts
+from bench.judged import judge_files, say_verdicts
 from bench.tree import tree_hash
 from neutrino.toolchain import find_assembler
 
@@ -198,9 +198,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cases = options.case or [Case(jobs, cores, FEWEST) for jobs, cores in WANTED.items()]
         results = record(options.library, words, cases)
         options.out.write_text(json.dumps(results, indent=1) + "\n")
-    else:
-        results = json.loads(options.out.read_text())
-    return say_verdicts(results, table, judge)
+    command = "python -m bench.ahead_speed record LIBRARY --arch sm_90"
+    return judge_files([options.out], command, ("cases",), lambda results: say_verdicts(results, table, judge))
 
 
 if __name__ == "__main__":

@@ -2,15 +2,15 @@
 
     python -m bench.ahead_verdicts [FILE]
 
-Prints one line a verdict. Exit status: 0 all good, 1 a bound is broken or a case is missing, 2 no readable file.
+Prints one line a verdict. Exit status: 0 all good, 1 a bound is broken or a case is missing, 2 the file cannot be
+judged.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from bench.ahead_cases import (
     SUBMIT_PROCESSES,
     Way,
 )
+from bench.judged import file_parser, judge_files
 from bench.measure import GMEM_COLUMNS, LAUNCH_COLUMNS, SCHED_COLUMNS
 from bench.verdicts import (
     BrokenError,
@@ -37,6 +38,7 @@ from bench.verdicts import (
     need,
     numerics_kept,
     run_checks,
+    say,
     sched_row,
 )  # fmt: skip
 
@@ -201,19 +203,12 @@ def _ctranslate2_used(results: Mapping[str, Json]) -> str:
     return f"{len(plain['outputs'])} functions bit-identical, {len(launched)} kernels recorded"
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """The command line above."""
-    path = Path(arguments[0]) if arguments else RESULTS
-    try:
-        results = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        print(f"{path}: {error}", file=sys.stderr)
-        return 2
-    judged = judge(results)
-    for verdict in judged:
-        print(f"{'good' if verdict.good else 'BAD '}  {verdict.case}: {verdict.figure}")
-    return 0 if all(verdict.good for verdict in judged) else 1
+    options = file_parser("bench.ahead_verdicts", __doc__, RESULTS).parse_args(arguments)
+    command = "python -m bench.ahead --out out --wheel ctranslate2-*.whl"
+    return judge_files([options.file], command, ("device", "runs", "patched"), lambda results: say(judge(results)))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

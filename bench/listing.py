@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.judged import say_verdicts, timed_run
+from bench.judged import judge_files, say_verdicts, timed_run
 from bench.tree import tree_hash
 from neutrino.toolchain import find_tool
 
@@ -166,13 +166,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.listing")
     parser.add_argument("action", choices=("record", "judge"))
     parser.add_argument("libraries", nargs="*", type=Path)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
     options = parser.parse_args(arguments)
     if options.action == "record":
         results = record(options.libraries)
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    else:
-        results = json.loads(RESULTS.read_text())
-    return say_verdicts(results, table, judge)
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
+    command = "python -m bench.listing record LIBRARY ..."
+    return judge_files([options.out], command, ("libraries", "huge"), lambda it: say_verdicts(it, table, judge))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any
 
 from bench.corpus import texts
-from bench.judged import say_verdicts
+from bench.judged import judge_files, say_verdicts
 from bench.tree import tree_hash
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.toml import load_probe_file
@@ -159,13 +159,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.parsing")
     parser.add_argument("action", choices=("record", "judge"))
     parser.add_argument("--folder", type=Path, default=ROOT / ".corpus", help="where the corpus is, or is made")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
     options = parser.parse_args(arguments)
     if options.action == "record":
         results = record(options.folder)
-        RESULTS.write_text(json.dumps(results, separators=(",", ":")).replace('{"name"', '\n{"name"') + "\n")
-    else:
-        results = json.loads(RESULTS.read_text())
-    return say_verdicts(results, table, judge)
+        options.out.write_text(json.dumps(results, separators=(",", ":")).replace('{"name"', '\n{"name"') + "\n")
+    command = "python -m bench.parsing record"
+    return judge_files([options.out], command, ("sources",), lambda results: say_verdicts(results, table, judge))
 
 
 if __name__ == "__main__":

@@ -2,14 +2,13 @@
 
     python -m bench.placed_verdicts [FILE]
 
-prints one line a verdict. Exit status: 0 all good, 1 one is not, 2 no readable file. What had to come out is computed
-here from the inputs by ``placed_model``, and from the rule by which each instruction between lanes is defined.
+prints one line a verdict. Exit status: 0 all good, 1 one is not, 2 the file cannot be judged. What had to come out is
+computed here from the inputs by ``placed_model``, and from the rule by which each instruction between lanes is defined.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 import zlib
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from bench.judged import file_parser, judge_files
 from bench.placed_lanes import judge_collectives, judge_lines
 from bench.placed_model import CHILD, CONTEXTS, Case, Launch, Thread, cases, inputs, lines, output
 from bench.placed_records import (
@@ -30,7 +30,7 @@ from bench.placed_records import (
     same_records,
     same_sums,
 )
-from bench.verdicts import BrokenError, Verdict, need, table
+from bench.verdicts import BrokenError, Verdict, need, say
 
 RESULTS = Path(__file__).parent / "results" / "placed_h200.json"
 DYNAMIC_CAP = 64
@@ -381,18 +381,12 @@ def _linked(linked: Json) -> str:
     return f"at run time no-ptx; patched ahead of time {LINKED_ACTIVE} calls of the other unit's function a launch"
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """The command line above."""
-    path = Path(arguments[0]) if arguments else RESULTS
-    try:
-        results = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        print(f"{path}: {error}", file=sys.stderr)
-        return 2
-    judged = judge(results)
-    print(table(judged))
-    return 0 if all(verdict.good for verdict in judged) else 1
+    options = file_parser("bench.placed_verdicts", __doc__, RESULTS).parse_args(arguments)
+    command = "python3 -m bench.placed --out out"
+    return judge_files([options.file], command, ("device", "plain", "runs"), lambda results: say(judge(results)))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -22,9 +22,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from bench.judged import judge_files
 from bench.programs import find_cuda_tool
 from bench.tree import tree_hash
-from bench.verdicts import Verdict, table
+from bench.verdicts import Verdict, say
 from neutrino.entry import read_entry
 from neutrino.fatbin.cubin import read_cubin
 from neutrino.patch import patch_image
@@ -239,10 +240,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
-    result = record(options.out, options.jobs) if options.mode == "record" else json.loads(options.out.read_text())
-    judged = judge(result)
-    print(page(result) if options.mode == "page" else table(judged))
-    return 0 if all(verdict.good for verdict in judged) else 1
+    if options.mode == "record":
+        record(options.out, options.jobs)
+    command, keys = "python -m bench.registers record", ("columns", "probes", "files", "hand")
+    return judge_files([options.out], command, keys, _print_page if options.mode == "page" else _say)
+
+
+def _say(result: Json) -> int:
+    return say(judge(result))
+
+
+def _print_page(result: Json) -> int:
+    good = all(verdict.good for verdict in judge(result))
+    print(page(result))
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
