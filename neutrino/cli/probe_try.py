@@ -33,7 +33,7 @@ _PATIENCE = 2.0
 
 def _extents(text: str) -> tuple[int, int, int]:
     parts = text.split(",")
-    if not 1 <= len(parts) <= 3 or not all(re.fullmatch(r"[1-9]\d{0,9}", part) for part in parts):
+    if not 1 <= len(parts) <= 3 or not all(re.fullmatch(r"[1-9]\d{0,17}", part) for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not X, X,Y or X,Y,Z from 1 on")
     x, y, z = (int(part) for part in (*parts, "1", "1")[:3])
     return x, y, z

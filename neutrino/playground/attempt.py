@@ -277,6 +277,13 @@ def _check(folder: Path, said: str, kernel: Kernel, inputs: Inputs) -> None:
             f"{kernel.name}: {where}--shared {inputs.shared} and the kernel's own shared memory are more than the "
             f"{MOST_SHARED:,} bytes that a block may have"
         )
+    if failure["call"] == "cuMemAlloc_v2":
+        grid, block = (",".join(map(str, extents)) for extents in (inputs.grid, inputs.block))
+        size = sum(len(buffer.data) for buffer in inputs.buffers)
+        raise NeutrinoError(
+            f"{kernel.name}: {where}no memory for its buffers of {size:,} bytes, made up for --grid {grid} and --block "
+            f"{block}: launch fewer threads, or give smaller ones, --arg NAME=TYPE:COUNT"
+        )
     fault = next((line for line in words if "PTX line" in line), None)
     if fault is None:
         raise NeutrinoError(f"{kernel.name}: {where}{failure['call']}: {words[-1] if words else failure['name']}")

@@ -182,7 +182,11 @@ class _Maker:
             filled = np.full(count, number, "f8" if kind.is_float else kind.dtype)
         except OverflowError:
             raise NeutrinoError(f"--arg {value.name}={text}: {kind.name} does not hold {number}") from None
-        return Buffer(value, kind, kind.encode(filled).tobytes(), f"all {match['fill']}")
+        with np.errstate(over="ignore"):
+            data = kind.encode(filled).tobytes()
+        if kind.is_float and math.isfinite(number) and np.isinf(kind.decode(data)[0]):
+            raise NeutrinoError(f"--arg {value.name}={text}: {kind.name} does not hold {number:g}")
+        return Buffer(value, kind, data, f"all {match['fill']}")
 
     def _number(self, value: Value) -> Number:
         if value.role is Role.FLOAT:
@@ -195,10 +199,14 @@ class _Maker:
 
 def _parsed(value: Value, text: str, is_float: bool) -> int | float:
     try:
-        return float(text) if is_float else int(text, 0)
+        number = float(text) if is_float else int(text, 0)
     except ValueError:
         kind = "a number" if is_float else "an integer"
         raise NeutrinoError(f"--arg {value.name}={text}: it takes {kind}") from None
+    # Python reads digits that no float holds as an infinity.
+    if is_float and math.isinf(number) and "inf" not in text.lower():
+        raise NeutrinoError(f"--arg {value.name}={text}: {value.type or 'a fraction'} does not hold it; write inf")
+    return number
 
 
 def _encoded(value: Value, number: int | float) -> Number:
@@ -217,12 +225,16 @@ def _encoded(value: Value, number: int | float) -> Number:
 
 
 def _file_buffer(value: Value, kind: ElementType, path: str) -> Buffer:
+    # A pipe may never end.
+    if Path(path).exists() and not Path(path).is_file():
+        raise NeutrinoError(f"--arg {value.name}=@{path}: cannot be read: it is no regular file")
     try:
         data = Path(path).read_bytes()
         if path.endswith(".npy"):
             data = np.load(path, allow_pickle=False).tobytes()
     except (OSError, ValueError) as error:
-        raise NeutrinoError(f"--arg {value.name}=@{path}: cannot be read: {error}") from error
+        words = (error.strerror if isinstance(error, OSError) else None) or error
+        raise NeutrinoError(f"--arg {value.name}=@{path}: cannot be read: {words}") from error
     if not data:
         raise NeutrinoError(f"--arg {value.name}=@{path}: the file is empty")
     return Buffer(value, kind, data, f"from {path}")

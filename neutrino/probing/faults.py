@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 FAULTS: dict[str, str] = {
+    "unreadable-file": "a file that cannot be read, or is none; said at line 0, by `check`",
     "too-large": "a file that is too large to be a probe file",
     "not-utf-8": "bytes that are no text",
     "not-toml": "what TOML does not allow",

@@ -104,7 +104,7 @@ REASON_TEXT: dict[Reason, str] = {
     Reason.NOT_SELECTED: "left out by -k or --filter",
     Reason.NO_SITE: "no instruction matches the probe",
     Reason.VARIANT: "the PTX is for another architecture than the machine code that runs",
-    Reason.UNSUPPORTED: "the kernel uses something that a twin cannot take over yet",
+    Reason.UNSUPPORTED: "the kernel, or a probe at it, needs what a twin cannot do",
     Reason.PARAMETERS: "no room for the probe block in the parameter space",
     Reason.NUMERICS: "the probes would change how the assembler fuses arithmetic",
     Reason.ASSEMBLER: "the assembler refused or warned, or is not on this machine",

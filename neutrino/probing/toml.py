@@ -18,6 +18,7 @@ from neutrino.probing.maps import MAP_COUNT, MAP_KEYS, read_level, read_map
 from neutrino.probing.merging import merge
 from neutrino.probing.model import Lanes, Level, Map, Pattern, Probe, ProbeSet, Register, Snippet, Subject, Tracepoint
 from neutrino.probing.nearest import nearest
+from neutrino.probing.reading import read_text_file
 from neutrino.probing.registers import Registers
 from neutrino.probing.snippets import Side, SnippetReader, read_side
 from neutrino.probing.statements import REGISTER_TYPES
@@ -60,9 +61,8 @@ def load_probes(names: Sequence[str]) -> ProbeSet:
 def load_probe_file(path: str | Path) -> ProbeSet:
     """The probes of one TOML file. Raises ProbeError with all its faults, NeutrinoError if unreadable."""
     try:
-        with Path(path).open("rb") as file:
-            # At most four bytes a character: what is cut off makes it too large all the same.
-            data = file.read(4 * MAX_SIZE + 4)
+        # At most four bytes a character: what is cut off makes it too large all the same.
+        data = read_text_file(path, 4 * MAX_SIZE + 4)
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise NeutrinoError(f"{path}: cannot read the probe file: {reason}") from error

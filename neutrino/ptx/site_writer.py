@@ -178,10 +178,12 @@ class SiteWriter:
         leaves = instruction.parts[0] in opcodes.NO_AFTER
         own = {id(probe) for probe in probes}
         closing = {id(probe): number for probe, number in hit.closes}
+        asking = ""
         try:
             for probe in self._facts.in_order((*probes, *hit.opens)) if hit.opens else probes:
                 if probe.before is None:
                     continue
+                asking = probe.name
                 if id(probe) in own:
                     mask = guard if probe.lanes is Lanes.EXECUTING else None
                     waited |= self._snippet(probe.before, operands, mask, start, first, level=probe.level)
@@ -192,6 +194,7 @@ class SiteWriter:
             for probe in self._facts.in_order((*probes, *ended)) if closing else probes:
                 if probe.after is None or (leaves and id(probe) in own):
                     continue
+                asking = probe.name
                 if id(probe) in own:
                     mask = guard_after if probe.lanes is Lanes.EXECUTING else None
                     waited |= self._snippet(probe.after, operands_after, mask, end, last, level=probe.level)
@@ -201,7 +204,7 @@ class SiteWriter:
                     at_line = LineOperands(closing[id(probe)], scratch)
                     waited |= self._snippet(probe.after, at_line, None, at, lines, level=probe.level)
         except UnsupportedError as error:
-            raise UnsupportedError(f"{place.what}: {error}") from None
+            raise UnsupportedError(f"probe '{asking}' at {place.what}: {error}") from None
         early += operands_after.early
         code = _Repeated(before([*first, *early]), behind(last), any(map(self._facts.must_be_clear, probes)))
         self._edits.insert(start, code.before)

@@ -15,6 +15,7 @@ import pytest
 import neutrino.cli.extract
 import neutrino.cli.patch
 import neutrino.cli.run
+from neutrino.probing import reading
 from neutrino.resources import shipped_probes
 
 from .conftest import EXAMPLE, ROOT, Probe
@@ -135,6 +136,39 @@ def test_what_cannot_be_read_is_said_of_the_file(probe: Probe, name: str) -> Non
     assert result.err.startswith(f"{name}: error: ")
     assert len(result.err.splitlines()) == 1
     assert checked(probe, name)[name]["diagnostics"][0]["code"] == "unreadable-file"
+
+
+def test_named_pipes_and_devices_are_refused_at_once(probe: Probe, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.toml")
+    for name, what in (("./fifo.toml", "a named pipe"), ("/dev/zero", "a device")):
+        said = probe("check", name)
+        assert said.status == 2
+        words = f"cannot read the probe file: it is {what}, expected a file"
+        assert said.err == f"{name}: error: {words} [unreadable-file]\n"
+        assert f"it is {what}" in probe("sites", name, EXAMPLE).err
+
+
+def test_pipes_of_the_shell_are_read() -> None:
+    check = f"{sys.executable} -m neutrino.cli.probe check"
+    script = f"printf %s \"$1\" | {check} /dev/stdin; {check} -q <(printf %s \"$1\"; sleep 0.2; echo 'x = 1')"
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", SOUND], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout.startswith("/dev/stdin: sound: 1 probe, 1 map\n")
+    assert "unknown key 'x'" in done.stderr
+
+
+def test_a_pipe_that_stays_silent_is_given_up(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_PATIENCE", 0.1)
+    reader, writer = os.pipe()
+    try:
+        said = probe("check", f"/dev/fd/{reader}")
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert said.status == 2
+    assert "nothing came through the pipe for 0.1 s" in said.err
 
 
 def test_warnings_are_no_faults(probe: Probe, tmp_path: Path) -> None:

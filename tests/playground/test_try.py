@@ -461,6 +461,7 @@ def test_a_long_statement_is_not_shown_whole(run: Run, tmp_path: Path) -> None:
         ("--block", "2048", "--block 2048,1,1: the device takes up to 1024,1024,64"),
         ("--block", "64,32", "--block 64,32,1: 2,048 threads, but a block has up to 1,024"),
         ("--grid", "1,65536", "--grid 1,65536,1: the device takes up to 2147483647,65535,65535"),
+        ("--grid", "99999999999", "--grid 99999999999,1,1: the device takes up to 2147483647,65535,65535"),
         ("--shared", "232449", "--shared 232449: a block has up to 232,448 bytes"),
     ],
 )
@@ -482,3 +483,8 @@ def test_negative_numbers_are_the_bits_of_their_fields(run: Run, tmp_path: Path)
     assert maps["S"] == {"wide": [2**64 - 512], "narrow": [2**32 - 512], "signed": [-3 * 512]}
     fields = {"kept": 2**64 - 2, "word": 2**32 - 1, "half": 65535, "byte": 255, "bits": -1}
     assert {name: set(maps["M"][name]) for name in fields} == {name: {value} for name, value in fields.items()}
+
+
+def test_a_launch_without_memory_is_said_to_be_too_large(run: Run) -> None:
+    said = failed(run("probe", "try", "block_sched", EXAMPLE, "-k", "saxpy", "--grid", "100000,100,10"))
+    assert "saxpy: no memory for its buffers of 268,435,456 bytes, made up for --grid 100000,100,10 and --block" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -90,7 +91,10 @@ def test_files_that_are_too_large(tmp_path: Path) -> None:
         with pytest.raises(ProbeError, match="more than 524288") as caught:
             load_probe_file(path)
         assert [fault.code for fault in caught.value.diagnostics] == ["too-large"]
+    os.truncate(path, 1 << 40)
     with pytest.raises(ProbeError, match="more than 524288"):
+        load_probe_file(path)
+    with pytest.raises(NeutrinoError, match="it is a device, expected a file"):
         load_probe_file("/dev/zero")
     with pytest.raises(NeutrinoError, match="Is a directory"):
         load_probe_file(tmp_path)

@@ -311,9 +311,9 @@ def test_a_fault_is_named_at_its_place(tmp_path: Path, name: str) -> None:
 def test_every_code_is_provoked(tmp_path: Path) -> None:
     faults = [fault_at_mark(tmp_path / "probe.toml", marked) for marked, _, _ in WRONG.values()]
     codes = {fault.code for fault in faults if isinstance(fault, Diagnostic)}
-    # These two have no place to mark.
+    # These have no place to mark.
     assert not set(FAULTS) & (set(WARNINGS) | set(SNIPPET_FAULTS))
-    assert codes - set(SNIPPET_FAULTS) | {"not-utf-8", "too-large"} == set(FAULTS)
+    assert codes - set(SNIPPET_FAULTS) | {"unreadable-file", "not-utf-8", "too-large"} == set(FAULTS)
 
 
 def test_the_documentation_lists_every_code() -> None:

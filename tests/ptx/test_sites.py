@@ -225,7 +225,7 @@ def test_what_an_instruction_lacks_is_named(position, instruction, side, helper,
     probes = probe_set(probe(position, **{side: f".reg .b64 %x; mov.b64 %x, {helper};"}))
     reason, text = skipped(probe_module(parse(kernel(instruction + " ret;")), probes))
     assert reason is Reason.UNSUPPORTED
-    assert f"line {FIRST_LINE}: {instruction.rstrip(';')!r}" in text
+    assert text.startswith(f"probe 'p' at line {FIRST_LINE}: {instruction.rstrip(';')!r}: ")
     assert detail in text
 
 

@@ -99,7 +99,7 @@ enum neutrino_level {
     [2] = "left out by -k or --filter", \
     [3] = "no instruction matches the probe", \
     [4] = "the PTX is for another architecture than the machine code that runs", \
-    [5] = "the kernel uses something that a twin cannot take over yet", \
+    [5] = "the kernel, or a probe at it, needs what a twin cannot do", \
     [6] = "no room for the probe block in the parameter space", \
     [7] = "the probes would change how the assembler fuses arithmetic", \
     [8] = "the assembler refused or warned, or is not on this machine", \
