@@ -18,6 +18,8 @@ _WORD = re.compile(r"[%@!.+-]?[\w$][\w$.:]*|\"[^\"]*\"|'[^']*'")
 _TAB = "    "
 _WIDTH = 160
 """Columns of a source line that are shown where there is no terminal to measure: hostile lines have no end."""
+_MOST = 100
+"""Faults and warnings that are printed; who has more mends these first."""
 _CONTEXT = 24
 """Columns before the fault that stay in sight when a line is too long."""
 
@@ -27,13 +29,26 @@ def print_diagnostics(diagnostics: Iterable[Diagnostic], stream: TextIO | None =
 
     The one way in which every command refuses a probe.
     """
+    diagnostics = list(diagnostics)
+    shown = _first(diagnostics)
     stream = sys.stderr if stream is None else stream
     # A closed stderr is None, which print() would take for stdout.
     if stream is None:
         return
     with contextlib.suppress(OSError):
-        for line in lines(diagnostics, colours=has_colours(stream), width=width_of(stream, _WIDTH)):
+        for line in lines(shown, colours=has_colours(stream), width=width_of(stream, _WIDTH)):
             print(line, file=stream)
+        if len(shown) < len(diagnostics):
+            more = len(diagnostics) - len(shown)
+            print(f"… {more:,} more (neutrino-probe check --json has all)", file=stream)
+
+
+def _first(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
+    """Those that are printed of many, in their order: errors before warnings."""
+    if len(diagnostics) <= _MOST:
+        return diagnostics
+    ranked = sorted(range(len(diagnostics)), key=lambda index: diagnostics[index].severity != "error")
+    return [diagnostics[index] for index in sorted(ranked[:_MOST])]
 
 
 def lines(diagnostics: Iterable[Diagnostic], *, colours: bool = False, width: int = _WIDTH) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import NoReturn
 from neutrino import __version__
 from neutrino.cli import probe_check, probe_list, probe_show, probe_sites, probe_try
 from neutrino.cli.diagnostics import print_diagnostics
-from neutrino.cli.probe_status import BAD_INPUT, DONE, say
+from neutrino.cli.probe_status import BAD_INPUT, DONE, Commands, say
 from neutrino.cli.streams import print_anything
 from neutrino.errors import NeutrinoError, ProbeError
 
@@ -27,7 +27,11 @@ exit status: 0 done; 1 the kernel's outputs differ with the probe (try); 2 bad i
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. Returns the exit status: 0 done, 1 outputs differ, 2 bad input or a fault, 3 nothing was probed."""
-    options = _parser().parse_args(arguments)
+    parser, commands = _parser()
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        # By the command's own parser, which shows how that is used.
+        commands.choices[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     print_anything()
     # Ended from outside it leaves nothing behind.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
@@ -65,7 +69,7 @@ def _end_as_interrupted() -> NoReturn:
     raise SystemExit(128 + signal.SIGINT)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> tuple[argparse.ArgumentParser, Commands]:
     parser = argparse.ArgumentParser(
         prog="neutrino-probe",
         description=_DESCRIPTION,
@@ -73,10 +77,10 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in (probe_check, probe_list, probe_sites, probe_show, probe_try):
         command.configure(commands)
-    return parser
+    return parser, commands
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ MAX_SIZE = 1 << 19
 MAX_KEY_PARTS = 32
 """Parts of a dotted key. ``tomllib`` takes the square of their number in time."""
 
+_DEPTH = "is it a probe file? what stands deepest there is map.NAME.data.FIELD"
 _COLON_KEY = re.compile(r"[{,]\s*(\"[^\"]*\"|[\w-]+)\s*$")
 _COLON_WORK = 1 << 24
 """Characters read again and again after a mended ``:``, which a file of the documents' form never reaches."""
@@ -65,7 +66,7 @@ class Document:
             self._stop(0, "too-large", f"the file has {len(text)} characters, more than {MAX_SIZE}", hint)
         long_key = _LONG_KEY.search(self.source)
         if long_key:
-            self._stop(long_key.start(), "nested-too-deeply", f"a key has more than {MAX_KEY_PARTS} parts")
+            self._stop(long_key.start(), "nested-too-deeply", f"a key has more than {MAX_KEY_PARTS} parts", _DEPTH)
         self.tables: Mapping[str, Any] = self._parse()
 
     # Places
@@ -125,15 +126,16 @@ class Document:
         self.report(self.key(*path), "missing-key", f"[{shown_key(name)[1:-1]}] has no {key}", f"write {example}")
 
     def choice(
-        self, path: KeyPath, value: object, known: Sequence[str], what: str, code: str, meant: str | None = None
+        self, path: KeyPath, value: object, known: Sequence[str], what: str, code: str, meant: str | None = None,
+        *, misspelt: bool = True,
     ) -> str | None:
         """The value when it is one of the words known; else None, and a fault is noted.
 
-        meant: the known word that another one stands for, where that is clear.
+        meant: the known word that another one stands for, where that is clear. misspelt: whether it may be one.
         """
         if isinstance(value, str) and value in known:
             return value
-        guess = meant or (nearest(value, known) if isinstance(value, str) else None)
+        guess = meant or (nearest(value, known) if isinstance(value, str) and misspelt else None)
         hint = f'did you mean "{guess}"?' if guess else "use " + listed(known)
         self.report(self.value(*path), code, f"{what} is {shown(value)}", hint)
         return None
@@ -155,7 +157,7 @@ class Document:
                 tables = tomllib.loads(self.source)
                 self.places = find_places(self.source)
             except RecursionError:
-                self._stop(0, "nested-too-deeply", "tables or arrays are nested too deeply")
+                self._stop(0, "nested-too-deeply", "tables or arrays are nested too deeply", _DEPTH)
             except tomllib.TOMLDecodeError as error:
                 message, offset = self._toml_fault(error)
                 if mended * len(self.source) < _COLON_WORK and self._mend_colon(offset):
@@ -188,6 +190,12 @@ class Document:
             return "quotes are written \" or '"
         if _OPEN_INLINE.search(line) and offset >= start + line.find("{"):
             return "an inline table { … } stands in one line"
+        if message.startswith("unclosed array"):
+            return "an array ends with ]"
+        if message.startswith("unclosed inline table"):
+            return "an inline table ends with }"
+        if message.startswith("expected ']'"):
+            return "a table begins with [table.NAME]"
         if message.startswith("invalid value"):
             return "texts stand in quotes"
         if message.startswith(("illegal character '\\n'", "unterminated string")):

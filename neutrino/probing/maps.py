@@ -20,6 +20,7 @@ MAP_COUNT = (f"map {MAX_MAPS + 1} of the run", f"a run has room for {MAX_MAPS}: 
 MAP_KEYS = ("type", "level", "size", "cap", "data")
 """What stands in ``[map.NAME]``."""
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_TYPE = re.compile(r"[bfsui]\d+", re.ASCII)
 _MEANT = {
     **{f"i{bits}": f"s{bits}" for bits in (8, 16, 32, 64)}, **{f"b{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
     **{f"int{bits}": f"s{bits}" for bits in (8, 16, 32, 64)}, **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
@@ -110,7 +111,9 @@ def _fields(document: Document, path: KeyPath, table: Mapping[str, Any], kind: s
             document.report(document.key(*path, name), "field-name", f"field name {shown_key(name)}", hint)
         what = f"type of field {shown_key(name)}"
         meant = _MEANT.get(word.lower().removesuffix("_t")) if isinstance(word, str) else None
-        chosen = document.choice((*path, name), word, types, what, "field-type", meant)
+        # A width that there is not is no slip of the pen.
+        misspelt = not (isinstance(word, str) and _TYPE.fullmatch(word))
+        chosen = document.choice((*path, name), word, types, what, "field-type", meant, misspelt=misspelt)
         if chosen is None:
             continue
         scalar = ScalarType(chosen)

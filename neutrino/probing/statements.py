@@ -164,7 +164,8 @@ def parse_declaration(statement: Statement) -> tuple[list[Declaration], list[Fau
             faults.append(Fault(start, "register-name", f"a register name of {len(name.group(1))} characters", hint))
         elif name.group(2) and not 0 < int(name.group(2)) <= MAX_REGISTERS:
             message = f"'{word}' does not declare 1 to {MAX_REGISTERS} registers"
-            faults.append(Fault(start, "register-count", message))
+            hint = f"write a number from 1 on, such as {name.group(1)}<4>"
+            faults.append(Fault(start, "register-count", message, hint))
         else:
             count = int(name.group(2)) if name.group(2) else None
             initial = None

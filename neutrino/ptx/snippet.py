@@ -542,5 +542,7 @@ def _form_hint(name: str, modifiers: list[str]) -> str:
     for rounding in ("rn", "rni"):
         if find_form(".".join((name, rounding, *modifiers))):
             return f"floating-point instructions carry their rounding: {'.'.join((name, rounding, *modifiers))}"
+    if name == "div" and wanted in {"f32", "f64", "f16", "bf16"}:
+        return "divisions of fractions become calls: multiply by rcp.approx.f32, or save both and divide afterwards"
     near = [row for row in rows if any(wanted in slot.rstrip("?").split("|") for slot in row.modifiers.split())]
     return "known: " + ", ".join(".".join((name, *row.modifiers.split())) for row in near or rows)

@@ -270,8 +270,7 @@ FORBIDDEN: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "bra", "brx", "call", "ret", "exit", "trap", "brkpt", "pmevent", "alloca", "stacksave",
-            "stackrestore",
+            "bra", "brx", "call", "ret", "exit", "trap", "brkpt",
         ),
         "leaves-snippet",
     ),

@@ -103,6 +103,21 @@ def test_text_of_a_file_does_not_move_the_cursor() -> None:
     assert all(line.isprintable() for line in lines([fault]))
 
 
+def test_of_many_the_first_errors_are_printed_and_the_others_counted() -> None:
+    warnings = [Diagnostic("p.toml", line, 1, "x", "doubtful", severity="warning") for line in range(1, 100)]
+    errors = [Diagnostic("p.toml", line, 1, "x", "wrong") for line in range(100, 15_100)]
+    stream = io.StringIO()
+    print_diagnostics([*warnings, *errors], stream)
+    said = stream.getvalue()
+    assert said.count("error: ") == 100
+    assert "p.toml:100:1: error: wrong" in said
+    assert "warning" not in said
+    assert said.endswith("\n… 14,999 more (neutrino-probe check --json has all)\n")
+    few = io.StringIO()
+    print_diagnostics(warnings, few)
+    assert (few.getvalue().count("warning: "), "more" in few.getvalue()) == (99, False)
+
+
 def test_where_nobody_listens_nothing_fails() -> None:
     closed = io.TextIOWrapper(io.BufferedWriter(_Full()), write_through=True)
     print_diagnostics([Diagnostic("p.toml", 1, 1, "x", "wrong")], closed)

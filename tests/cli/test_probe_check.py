@@ -243,6 +243,20 @@ def _time(argv: list[str], environment: dict[str, str]) -> float:
     return ended.children_user + ended.children_system - began.children_user - began.children_system
 
 
+@pytest.mark.parametrize(
+    "arguments", [("list", "extra"), ("check", "p.toml", "--nope"), ("sites", "p.toml", "k.ptx", "--nope")]
+)
+def test_what_a_command_does_not_take_is_said_with_its_usage(
+    probe: Probe, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        probe(*arguments)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"usage: neutrino-probe {arguments[0]} [-h]")
+    assert said.endswith(f"unrecognized arguments: {arguments[-1]}\n")
+
+
 @pytest.mark.parametrize("command", ["check", "list", "sites", "show", "try"])
 def test_every_command_explains_itself(
     probe: Probe, capsys: pytest.CaptureFixture[str], command: str

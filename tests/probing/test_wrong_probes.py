@@ -42,7 +42,8 @@ WRONG = {
     "unknown top key": (f'¦plattform = "cuda"\n{at_load("")}', "unknown key 'plattform'", "did you mean 'platform'?"),
     "unknown top table": (f"{at_load('')}[¦probes.q]\nposition = 1\n", "unknown key 'probes'", "did you mean 'probe'?"),
     "byte order mark": ("¦\ufeff" + at_load(""), "not TOML", "begins with a byte order mark"),
-    "arrays in arrays": (f"¦a = {'[' * 50000}", "nested too deeply", ""),
+    "arrays in arrays": (f"¦a = {'[' * 50000}", "nested too deeply", "is it a probe file?"),
+    "an array that does not end": ('callback = ["a.py"\n¦[map.M]\n', "unclosed array", "an array ends with ]"),
     "a number of many digits": (f"¦a = {'9' * 5000}", "not TOML: ", ""),
     "map is no table": (f"¦map.X = 3\n{at_load('')}", "'map.X' is not a table", "write [map.X]"),
     "map is a number": (f"¦map = 3\n{at_load('').replace('[map.M]', '[[mapp]]')}", "'map' is no table", "[map.NAME]"),
@@ -88,6 +89,9 @@ WRONG = {
     ),
     "field type": (
         at_load("").replace('"u64"', '¦"text"'), "type of field 'value' is \"text\"", 'use "u8", "s8"',
+    ),
+    "field type of another width": (
+        at_load("").replace('"u64"', '¦"u128"'), "type of field 'value' is \"u128\"", 'use "u8", "s8"',
     ),
     "field type of another language": (
         at_load("").replace('"u64"', '¦"int64_t"'), "type of field 'value' is \"int64_t\"", 'did you mean "s64"?',
@@ -214,7 +218,8 @@ WRONG = {
     "two first values": (
         at_load(".reg .u64 %x = 1;\n.reg .u64 ¦%x = 2;"), "%x begins with another value in line 16", "one first value",
     ),
-    "too many registers": (at_load(".reg .b32 ¦%x<1000>;"), "does not declare 1 to 256 registers", ""),
+    "too many registers": (at_load(".reg .b32 ¦%x<1000>;"), "does not declare 1 to 256 registers", "%x<4>"),
+    "no registers": (at_load(".reg .b32 ¦%x<0>;"), "does not declare 1 to 256 registers", "a number from 1 on"),
     "no semicolon": (
         at_load("mov.u64 %a, %clock64¦\nadd.u64 %a, %a, 1;"), "no ';' after the statement", "end it with ';'",
     ),
