@@ -163,7 +163,7 @@ def _write_huge(path: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line above. Returns 1 when a bound is not met."""
-    parser = argparse.ArgumentParser(prog="bench.listing")
+    parser = argparse.ArgumentParser(prog="python -m bench.listing")
     parser.add_argument("action", choices=("record", "judge"))
     parser.add_argument("libraries", nargs="*", type=Path)
     parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")

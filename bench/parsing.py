@@ -156,7 +156,7 @@ def table(results: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line above. Returns 1 when a bound is not met."""
-    parser = argparse.ArgumentParser(prog="bench.parsing")
+    parser = argparse.ArgumentParser(prog="python -m bench.parsing")
     parser.add_argument("action", choices=("record", "judge"))
     parser.add_argument("--folder", type=Path, default=ROOT / ".corpus", help="where the corpus is, or is made")
     parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")

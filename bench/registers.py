@@ -235,7 +235,7 @@ def page(result: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line above."""
-    parser = argparse.ArgumentParser(prog="bench.registers", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.registers", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("mode", choices=("record", "judge", "page"))
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)

@@ -197,7 +197,7 @@ def table(results: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line above."""
-    parser = argparse.ArgumentParser(prog="bench.slowdown")
+    parser = argparse.ArgumentParser(prog="python -m bench.slowdown")
     parser.add_argument("action", choices=("record", "judge"))
     parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
     parser.add_argument("--rounds", type=int, default=FEWEST, help="timed processes a mode")

@@ -186,7 +186,7 @@ def verdicts(results: Json) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line above."""
-    parser = argparse.ArgumentParser(prog="bench.values")
+    parser = argparse.ArgumentParser(prog="python -m bench.values")
     parser.add_argument("action", choices=("drive", "program", "verdicts"))
     parser.add_argument("files", nargs="*")
     parser.add_argument("--out", type=Path, default=RESULTS.parent)
