@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.probe_status import DIFFERENT, DONE, NOTHING, Commands, say
 from neutrino.cli.streams import visible
+from neutrino.errors import NeutrinoError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,6 +111,8 @@ def run(options: argparse.Namespace) -> int:
     from neutrino.probing.layout import REASON_TEXT, Reason
 
     probes = load([options.probe])
+    if options.file.is_dir():
+        raise NeutrinoError(f"{options.file}: a folder, expected a PTX file")
     text = bytes(Input(options.file, is_named=True).data()).decode("latin-1")
     choices = Choices(options.grid, options.block, options.shared, dict(options.arg), options.seed)
     kept = options.tracedir

@@ -56,6 +56,9 @@ class TextCheck:
     def check(self, linkage: Linkage, body: Body) -> None:
         """Look at a body of a function of linkage's module. Raises UnsupportedError."""
         module = linkage.module
+        # Where nothing closes a body it takes in all the rest.
+        if body.end == len(module.code) and module.code.count("{", body.start) != module.code.count("}", body.start):
+            raise UnsupportedError(f"line {module.line(body.start)}: the text ends within the body that begins there")
         if linkage.number not in self._white_space:
             self._white_space[linkage.number] = [space for space in _WHITE_SPACE if space in module.code]
         for space in self._white_space[linkage.number]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,6 +27,9 @@ from neutrino.ptx.products import Products
 from neutrino.ptx.run_writer import RunWriter
 from neutrino.ptx.site_list import Shown, SiteList
 from neutrino.ptx.values import UnsupportedError
+
+_NEXT = re.compile(r"\n\s*(?:@|[a-z]\w*\.[a-z]|(?:ret|exit|trap)\s*\Z)", re.ASCII)
+"""A line that begins as an instruction, within what goes on to the next semicolon. No operand looks so."""
 
 
 class _Place(NamedTuple):
@@ -97,6 +101,8 @@ class SiteWriter:
         start = match.start("guard") if guard else position
         end = self._code.find(";", position) + 1
         text = self._code[start : end - 1]
+        if "\n" in text and (next_one := _NEXT.search(text, match.end("opcode") - start)):
+            raise PtxError(self._module.line(start), text[: next_one.start()], "no ';' before the next instruction")
         line, source = self._module.line(start), self._places.place(position)
         place = _Place(hit, start, end, Shown(line, " ".join(text.split()), str(source) if source else ""))
         if self._points_to_constants and match["opcode"].startswith("ld"):

@@ -271,9 +271,21 @@ def test_damaged_text_is_refused_or_read(cuts: list[tuple[int, int, str]]) -> No
             assert kernel.twin is not None or kernel.detail
 
 
-def test_a_body_that_nothing_closes_is_no_reason_to_fail(probe: Probe, tmp_path: Path) -> None:
-    (tmp_path / "k.ptx").write_text(TWICE.rstrip().removesuffix("}"))
-    assert probe("sites", "gmem_bytes", "k.ptx").status in {0, 3}
+@pytest.mark.parametrize("size", [-1, -2, -30])
+def test_of_a_text_that_was_cut_the_kernel_is_refused(probe: Probe, tmp_path: Path, size: int) -> None:
+    (tmp_path / "k.ptx").write_text(TWICE.rstrip()[:size])
+    said = probe("sites", "gmem_bytes", "k.ptx")
+    assert said.status == 3
+    assert re.search(r"unsupported +line \d+: the text ends within the body that begins there", said.out)
+
+
+def test_a_missing_semicolon_is_said_of_its_line(probe: Probe, tmp_path: Path) -> None:
+    text = EXAMPLE.read_text()
+    line = text[: text.index("ld.global.f32 %right, [%y];")].count("\n") + 1
+    (tmp_path / "k.ptx").write_text(text.replace("ld.global.f32 %right, [%y];", "ld.global.f32 %right, [%y]"))
+    said = probe("sites", "inst_count", "k.ptx", "-k", "saxpy")
+    assert said.status == 3
+    assert f"PTX line {line}: no ';' before the next instruction: 'ld.global.f32 %right, [%y]': saxpy" in said.out
 
 
 def test_a_terminal_gets_colours_and_its_width(tmp_path: Path) -> None:

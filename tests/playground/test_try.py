@@ -448,6 +448,12 @@ def test_a_file_without_a_kernel_to_choose_is_said_to_be_what_it_is(
     assert said in failed(run("probe", "try", "block_sched", "k.ptx"))
 
 
+def test_a_folder_is_said_to_be_one(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").mkdir()
+    said = failed(run("probe", "try", "block_sched", "k.ptx"))
+    assert said == "neutrino-probe: k.ptx: a folder, expected a PTX file\n"
+
+
 def test_a_long_statement_is_not_shown_whole(run: Run, tmp_path: Path) -> None:
     (tmp_path / "k.ptx").write_text(f"{HEAD}.global .u32 a = {'(' * 5000}1{')' * 5000};\n{K}")
     said = failed(run("probe", "try", "block_sched", "k.ptx"))
