@@ -176,6 +176,7 @@ def _programs(result: Json, every: Sequence[Kernel]) -> Iterator[Verdict]:
 
 def _kernel(kernel: Kernel) -> Iterator[Verdict]:
     yield _page(kernel)
+    yield from _alike(kernel)
     yield from _global(kernel)
     yield from _tensor(kernel)
     yield from _instructions(kernel)
@@ -195,6 +196,29 @@ def _page(kernel: Kernel) -> Verdict:
     sums = [sum(counts[place] for counts in kernel.machine.values()) for place in range(3)]
     pairs = [(name, ours, kernel.metric(name)) for name, ours in zip(EXECUTED, sums, strict=True)]
     return _equal(kernel, "source page", pairs)
+
+
+def _alike(kernel: Kernel) -> Iterator[Verdict]:
+    """What the runs say of a launch agrees, and what the probes say of it with each other."""
+    shapes = {(*row["grid"], *row["block"], (row["registers"] or {}).get("original")) for row in kernel.rows.values()}
+    wrong = [] if len(shapes) <= 1 else [f"grids, blocks and registers differ: {sorted(map(str, shapes))}"]
+    instructions, groups = kernel.maps.get("TensorInstructions"), kernel.groups
+    if instructions and groups:
+        for name in ("mma", "wmma", "wgmma"):
+            ours = 32 * sum(count for shape, count in instructions.items() if shape.partition("_")[0] == name)
+            if ours != groups[name]:
+                wrong.append(f"{name}: tensorop's shapes are {ours} threads', the group {groups[name]}")
+    tensor = kernel.maps.get("TensorOps", {})
+    absent = {**kernel.maps.get("TensorIssued", {}), **{name: tensor.get(name, 0) for name in ("f4", "i4")}}
+    wrong += [f"{name}: {count}, of what the machine does not have" for name, count in absent.items() if count]
+    branches = kernel.maps.get("BranchDivergence")
+    if branches and any(branches.values()):
+        came = branches["taken"] + branches["passed"]
+        if not 0 <= branches["diverged"] <= branches["branches"] <= came <= 32 * branches["branches"]:
+            wrong.append(f"branches of warps and threads do not go together: {branches}")
+        if groups and branches["taken"] > groups["branch"]:
+            wrong.append(f"{branches['taken']} branches taken, inst_count's group has {groups['branch']}")
+    yield Verdict(f"{kernel.title} runs agree", not wrong, "; ".join(wrong) or f"{len(kernel.rows)} runs")
 
 
 def _equal(kernel: Kernel, what: str, pairs: Sequence[tuple[str, int, int]]) -> Verdict:
@@ -220,6 +244,9 @@ def _global(kernel: Kernel) -> Iterator[Verdict]:
             if part in kernel.name and field == name:
                 theirs = bytes_
         pairs.append((name, fields[name], theirs))
+    # Copies of tensors, whose bytes are in a descriptor.
+    uncounted = 0 if kernel.name in BULK_BYTES else kernel.on(BY_NAME["bulk_copy"])
+    pairs.append(("uncounted", fields["uncounted"], uncounted))
     yield _equal(kernel, "gmem_bytes", pairs)
 
 
@@ -238,7 +265,8 @@ def _instructions(kernel: Kernel) -> Iterator[Verdict]:
     if fields is None or not groups:
         return
     total = sum(groups.values())
-    pairs = [("end", groups["end"], kernel.threads), ("all", fields["all"], total)]
+    pairs = [("end", groups["end"], kernel.threads), ("all", fields["all"], total),
+             ("branch", fields["branch"], groups["branch"] + groups["end"])]  # fmt: skip
     pairs += [(name, fields[name], sum(groups[group] for group in members)) for name, members in CLASSES.items()
               if not groups["wmma_memory"] or name not in {"load", "store"}]  # fmt: skip
     yield _equal(kernel, "inst_count, by group", pairs)

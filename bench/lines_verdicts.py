@@ -163,6 +163,12 @@ def _kernel(kernel: counters_verdicts.Kernel, row: Json, lines: Sequence[Line]) 
             wrong.append(f"{ours} instructions, and inst_count has {kernel.maps['InstCount']['all']}")
         wrong += [f"{name}: {by_group[name]} for {count}" for name, count in kernel.groups.items()
                   if by_group[name] != count]  # fmt: skip
+    branches = kernel.maps.get("BranchDivergence")
+    if branches and "SYNCS" not in kernel.machine:
+        conditional = [line for line in lines if line.text.startswith("@") and line.opcode.split(".")[0] == "bra"]
+        taken = sum(line.count for line in conditional)
+        if taken != branches["taken"]:
+            wrong.append(f"{taken} conditional branches taken, and branch_divergence has {branches['taken']}")
     figure = f"{len(lines)} PTX instructions, executed {ours} times; machine {theirs}, {theirs - ours:+}"
     yield Verdict(f"{kernel.title} lines", not wrong, "; ".join(wrong) or figure)
     exact = {group.name for group in GROUPS if group.exact and not any(by_group[name] for name in group.unless)}

@@ -117,15 +117,19 @@ def _kernel(index: int, program: str) -> tuple[Json, dict[str, Json]]:
         metrics["smsp__thread_inst_executed_pred_on"] = metrics["smsp__thread_inst_executed"] = 448
         metrics["smsp__inst_executed"] = 14
     kernel = f"{program}_{index}"
-    row = {"kernel": kernel, "reason": "probed", "detail": "", "grid": [1, 1, 1], "block": [64, 1, 1]}
+    row = {"kernel": kernel, "reason": "probed", "detail": "", "grid": [1, 1, 1], "block": [64, 1, 1],
+           "registers": {"original": 8, "twin": 12}}
     fields = {"all": sum(groups.values()), "load": 192, "store": 0, "atomic": 0, "barrier": 0, "branch": 64,
               "tensor": groups["mma"] + groups["wgmma"], "convert": 0, "special": 0}  # fmt: skip
+    branches = dict.fromkeys(("branches", "diverged", "taken", "passed"), 0)
     shared = {f"{name}{part}": 0 for name in ("load", "store", "matrix") for part in ("", "_wavefronts", "_least")}
     memory = {"load": 512, "store": 0, "atomic": 0, "async": 0, "uncounted": 0}
     return {"kernel": kernel, "metrics": metrics, "machine": machine, "shared": {}, "accessed": {}}, {
-        "memory": {**row, "maps": {"GmemBytes": memory, "TensorOps": operations}},
+        "memory": {**row, "maps": {"GmemBytes": memory, "TensorOps": operations, "TensorIssued": {"tcgen05": 0},
+                                   "TensorInstructions": {"mma_m16n8k8": groups["mma"] // 32,
+                                                          "wgmma_n64": groups["wgmma"] // 32}}},
         "shared": {**row, "maps": {"SmemBankConflict": shared}},
-        "branches": {**row, "maps": {"BranchDivergence": {"branches": 0}}},
+        "branches": {**row, "maps": {"BranchDivergence": branches}},
         "instructions": {
             **row,
             "maps": {"InstCount": fields, "Groups": groups, "SharedBytes": {"load": 0, "store": 0}},
@@ -167,6 +171,14 @@ def test_good_results_are_good() -> None:
         (("counted", "ncu", 2, "machine", "EXIT"), [3, 64, 64]),
         (("counted", "ncu", 2, "machine", "EXIT"), [2, 63, 64]),
         (("counted", "ncu", 2, "machine", "FFMA"), [2, 63, 63]),
+        (("counted", "memory", "launches", 2, "grid"), [2, 1, 1]),
+        (("counted", "memory", "launches", 0, "maps", "TensorInstructions", "mma_m16n8k8"), 3),
+        (("counted", "memory", "launches", 0, "maps", "TensorOps", "i4"), 1),
+        (("counted", "memory", "launches", 2, "maps", "TensorIssued", "tcgen05"), 1),
+        (("counted", "memory", "launches", 2, "maps", "GmemBytes", "uncounted"), 1),
+        (("counted", "branches", "launches", 2, "maps", "BranchDivergence", "branches"), 1),
+        (("counted", "branches", "launches", 2, "maps", "BranchDivergence", "taken"), 1),
+        (("counted", "instructions", "launches", 2, "maps", "InstCount", "branch"), 65),
         (("counted", "shared", "launches", 2, "maps", "SmemBankConflict", "load"), 1),
         (("counted", "shared", "launches", 2, "maps", "SmemBankConflict", "store"), 1),
         (("counted", "shared", "launches", 2, "maps", "SmemBankConflict", "matrix_least"), 1),

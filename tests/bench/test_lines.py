@@ -192,12 +192,13 @@ def _good() -> tuple[Json, Json]:
         "load_constant": 64, "move": 64, "compare": 64, "branch": 24, "load_global": 40, "integer": 40,
         "store_global": 40, "end": 64,
     }  # fmt: skip
-    row = {"kernel": "k", "reason": "probed", "detail": "", "grid": [1, 1, 1], "block": [64, 1, 1]}
+    row = {"kernel": "k", "reason": "probed", "detail": "", "grid": [1, 1, 1], "block": [64, 1, 1],
+           "registers": {"original": 8, "twin": 12}}
     opcodes = {"LDC": 104, "S2R": 64, "ISETP": 64, "EXIT": 64, "LDG": 40, "IADD3": 40, "STG": 40}
     profile = {"kernel": "k", "metrics": {}, "machine": {name: [2, count, count] for name, count in opcodes.items()},
                "shared": {}, "accessed": {}}  # fmt: skip
     runs = {name: {"outputs": {"k": "1"}, "launches": [{**row, "maps": maps}], "unprobed": []} for name, maps in {
-        "memory": {"GmemBytes": {}}, "shared": {}, "branches": {},
+        "memory": {"GmemBytes": {}}, "shared": {}, "branches": {"BranchDivergence": {"taken": 24}},
         "instructions": {"InstCount": {"all": sum(groups.values())}, "Groups": groups},
     }.items()}  # fmt: skip
     about = {"tree": "t", "started": 1}
@@ -253,6 +254,12 @@ def test_each_opcode_is_compared_with_the_profile() -> None:
         machine[less][2] -= 1
         wrong = [verdict for verdict in lines_verdicts.judge(result, counters) if not verdict.good]
         assert any(f"{more}: " in verdict.figure and f"{less}: " in verdict.figure for verdict in wrong), more
+
+
+def test_other_branches_are_noticed() -> None:
+    result, counters = _good()
+    counters["programs"]["p"]["branches"]["launches"][0]["maps"]["BranchDivergence"]["taken"] = 25
+    assert [verdict.case for verdict in lines_verdicts.judge(result, counters) if not verdict.good] == ["p 0 k lines"]
 
 
 def test_another_run_is_noticed() -> None:
