@@ -79,11 +79,12 @@ def _main(options: argparse.Namespace) -> int:
             print(json.dumps({"traces": [_document(summary) for summary in summaries]}, indent=1))
         else:
             console = Console(markup=False, highlight=False, emoji=False)
-            for summary in summaries:
+            for number, summary in enumerate(summaries):
                 # Captured, since rich would end the process itself when the reader of a pipe has gone.
                 with console.capture() as captured:
                     _Report(console, options.wide, options.all).show(summary)
-                print(captured.get(), end="")
+                # Each part ends with an empty line; one between traces is enough, and none at the end.
+                print(("\n" if number else "") + captured.get().rstrip("\n"))
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -217,7 +218,6 @@ class _Report:
         self._not_probed(summary)
         for note in summary.notes:
             self.console.print(f"note: {note}")
-        self.console.print()
 
     def _label(self, kernel: TraceKernel, share: float = 1.0) -> str:
         name = _name(kernel)

@@ -96,6 +96,7 @@ def test_no_line_is_wider_than_the_terminal(
     monkeypatch.setenv("COLUMNS", str(width))
     assert main([str(trace), "--all"]) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].strip()
     # The path stands on a line of its own, unbroken, so that it can be copied.
     assert max(len(line) for line in lines[1:]) <= width
     assert any("idle" in line for line in lines)
