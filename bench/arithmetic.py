@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -450,15 +451,22 @@ def compare(whole: Mapping[str, Array]) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line above."""
-    parser = argparse.ArgumentParser(prog="bench.arithmetic")
+    parser = argparse.ArgumentParser(prog="python -m bench.arithmetic")
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("record").add_argument("--out", type=Path, default=RESULTS.parent)
     actions.add_parser("compare").add_argument("results", type=Path)
     options = parser.parse_args(arguments)
     if options.action == "record":
         return record(options.out)
-    with np.load(options.results) as held:
-        return compare({name: held[name] for name in held.files})
+    try:
+        with np.load(options.results) as held:
+            whole = {name: held[name] for name in held.files}
+    except (OSError, EOFError, ValueError, AttributeError, BadZipFile) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else error
+        command = "python3 -m bench.arithmetic record --out out"
+        print(f"{options.results}: cannot be read: {said}; `{command}` makes arithmetic.npz", file=sys.stderr)
+        return 2
+    return compare(whole)
 
 
 if __name__ == "__main__":

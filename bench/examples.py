@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.judged import ResultsError, read_results
 from bench.tree import tree_hash
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -144,9 +145,8 @@ def record(out: Path) -> None:
     (out / RECORDING.name).write_text(json.dumps(result, indent=1) + "\n")
 
 
-def fill(documents: Sequence[Path] = DOCUMENTS) -> None:
+def fill(outputs: Mapping[str, str], documents: Sequence[Path] = DOCUMENTS) -> None:
     """Replace the outputs in the documents by the recorded ones, and by those of commands that need no GPU."""
-    outputs = json.loads(RECORDING.read_text())["outputs"]
     for document in documents:
         text = _filled(document.read_text(), outputs)
         document.write_text(_FIGURES.sub(lambda _: f"<!-- figures -->\n{figures()}\n<!-- end -->", text))
@@ -208,15 +208,23 @@ def figures() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line above."""
-    parser = argparse.ArgumentParser(prog="bench.examples")
+    parser = argparse.ArgumentParser(prog="python -m bench.examples")
     parser.add_argument("action", choices=("record", "fill"))
     parser.add_argument("documents", nargs="*", type=Path, default=DOCUMENTS, help="those to fill (default: all)")
     parser.add_argument("--out", type=Path, default=RECORDING.parent)
     options = parser.parse_args(arguments)
     if options.action == "record":
         record(options.out)
-    else:
-        fill(options.documents)
+        return 0
+    missing = [path for path in options.documents if not path.is_file()]
+    if missing:
+        parser.error(f"no such document: {', '.join(map(str, missing))}")
+    try:
+        outputs = read_results(RECORDING, ("outputs",))["outputs"]
+    except ResultsError as error:
+        print(f"{RECORDING}: {error}; `python -m bench.examples record` makes it", file=sys.stderr)
+        return 2
+    fill(outputs, options.documents)
     return 0
 
 

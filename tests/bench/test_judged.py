@@ -171,3 +171,35 @@ def test_reports_of_named_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\ncounted 2 transpose\n" not in told
     assert judge.run("--report", "nosuch") == 2
     assert "no kernel's title holds that name" in capsys.readouterr().err
+
+
+def test_whole_results_of_arithmetic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    judge, path = Judge("arithmetic", ("compare",)), tmp_path / "arithmetic.npz"
+    assert judge.run(path) == 2
+    assert _said_once(capsys, path) == "cannot be read: No such file or directory"
+    for damaged in (b"", b"{}", b"PK\x03\x04damaged"):
+        path.write_bytes(damaged)
+        assert judge.run(path) == 2
+        assert _said_once(capsys, path).startswith("cannot be read: ")
+
+
+def test_recorded_examples(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document, path = tmp_path / "page.md", tmp_path / "examples.json"
+    document.write_text("nothing to fill\n")
+    monkeypatch.setattr("bench.examples.RECORDING", path)
+    judge = Judge("examples", ("fill",))
+    assert judge.run(document) == 2
+    assert _said_once(capsys, path) == "cannot be read: No such file or directory"
+    path.write_text('{"outputs": {}}')
+    assert judge.run(document) == 0
+    assert document.read_text() == "nothing to fill\n"
+    with pytest.raises(SystemExit):
+        judge.run(tmp_path / "other.md")
+
+
+def _said_once(capsys: pytest.CaptureFixture[str], path: Path) -> str:
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{path}: ")
+    return line.removeprefix(f"{path}: ").partition("; `python")[0]
