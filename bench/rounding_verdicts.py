@@ -9,7 +9,6 @@ made without a look at their machine code.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.judged import file_parser, judge_files
 from bench.rounding_kernels import NOTHING_TO_FUSE, kernels
-from bench.verdicts import PROOFS, Verdict, need, run_checks, table
+from bench.verdicts import PROOFS, Verdict, need, run_checks, say
 
 Json = Any
 
@@ -52,7 +52,7 @@ LEAST_OF_A_PROOF = 20
 LEAST_CHANGED = 0.5
 """Of the kernels with something to fuse, those that compute something else where nothing is."""
 MOST_REFUSED = 0.2
-LEAST_UNJUDGED = 20
+LEAST_UNJUDGED = 10
 """Twins that compute something else when nobody looks at their machine code. Some of them are judged good otherwise:
 under a register cap ptxas fuses otherwise, and such a twin is used with its own number of registers then."""
 
@@ -194,18 +194,12 @@ def _unjudged(runs: _Runs) -> str:
     return f"{changed.total()} twins compute something else when nobody judges them; judged they are: {said}"
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """The command line above."""
-    path = Path(arguments[0]) if arguments else RESULTS
-    try:
-        results = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        print(f"{path}: {error}", file=sys.stderr)
-        return 2
-    judged = judge(results)
-    print(table(judged))
-    return 0 if all(verdict.good for verdict in judged) else 1
+    options = file_parser("bench.rounding_verdicts", __doc__, RESULTS).parse_args(arguments)
+    command = "python3 -m bench.rounding --out out"
+    return judge_files([options.file], command, ("device", "runs"), lambda results: say(judge(results)))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
