@@ -40,7 +40,8 @@ OUT = ("judge", "--out")
 JUDGES = (
     Judge("verdicts"), Judge("ahead_verdicts"), Judge("counters_verdicts"), Judge("lines_verdicts"),
     Judge("placed_verdicts", slow=True), Judge("rounding_verdicts"), Judge("values", ("verdicts",)),
-    Judge("slowdown", OUT), Judge("registers", OUT), Judge("registers", ("page", "--out")), Judge("parsing", OUT), Judge("listing", OUT),
+    Judge("slowdown", OUT), Judge("registers", OUT), Judge("registers", ("page", "--out")), Judge("parsing", OUT),
+    Judge("listing", OUT),
     Judge("ahead_speed", OUT), Judge("ahead_size", OUT),
 )  # fmt: skip
 each_judge = pytest.mark.parametrize("judge", JUDGES, ids=lambda judge: " ".join([judge.module, *judge.before]))
