@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 _BRACE = re.compile(r"[{}]")
+_LABEL_NAME = re.compile(r"(?<![\w$%])([A-Za-z_$%][\w$]*)\s*\Z", re.ASCII)
 _DECLARATION = re.compile(
     r"(?<=[;{}\s])\.(?P<space>reg|shared|local|param|global|const)\b(?P<rest>[^;{}]*)(?=[;{=])", re.ASCII
 )
@@ -68,6 +69,22 @@ class Body:
                 found.append((open_braces.pop(), brace.start()))
         # Braces that nothing closes hold the rest: such text is for ptxas to refuse.
         return sorted([*found, *((opening, self.end) for opening in open_braces)])
+
+    @cached_property
+    def labels(self) -> list[tuple[str, int, int]]:
+        """The labels in text order: the name, where it begins, where its colon is."""
+        code, found = self.code, []
+        colon = code.find(":", self.start, self.end)
+        while colon >= 0:
+            if code[colon + 1] == ":":
+                colon += 1  # within an opcode
+            else:
+                begin = max(code.rfind(mark, self.start, colon) for mark in ";{}")
+                name = _LABEL_NAME.search(code, max(begin + 1, self.start), colon)
+                if name is not None:
+                    found.append((name[1], name.start(), colon))
+            colon = code.find(":", colon + 1, self.end)
+        return found
 
     def enclosing(self, position: int) -> tuple[int, int]:
         """The innermost pair of braces around a position."""

@@ -14,7 +14,6 @@ from neutrino.ptx.matching import instructions_named
 
 _LEAVES = ("bra", "brx", "ret", "exit", "trap")
 _TARGET = re.compile(r"\s+([\w$%]+)\s*\Z", re.ASCII)
-_LABEL = re.compile(r"(?<![\w$%])([A-Za-z_$%][\w$]*)\s*:(?!:)(?<!::)", re.ASCII)
 
 
 class Passes:
@@ -22,8 +21,8 @@ class Passes:
 
     def __init__(self, body: Body) -> None:
         labels: dict[str, list[int]] = {}
-        for label in _LABEL.finditer(body.code, body.start, body.end):
-            labels.setdefault(label[1], []).append(label.start())
+        for name, start, _ in body.labels:
+            labels.setdefault(name, []).append(start)
         leaving = list(instructions_named(_LEAVES).finditer(body.code, body.start, body.end))
         behind = [body.code.find(";", match.start("opcode")) + 1 for match in leaving]
         places = {place for found in labels.values() for place in found}
