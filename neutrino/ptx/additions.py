@@ -191,7 +191,7 @@ class Runs:
         self._code = body.code
         self._open: dict[str | None, Run] = {}
         leaving = instructions_named(_LEAVES).finditer(body.code, body.start, body.end)
-        self._borders = sorted([*(match.start("opcode") for match in leaving), *(colon for _, _, colon in body.labels)])
+        self._borders = sorted([*(match.start("opcode") for match in leaving), *_labels(body)])
         self.found: list[Run] = []
 
     def at(self, guard: str | None, start: int, position: int) -> Run:
@@ -243,3 +243,7 @@ def _is_guard(code: str, at: int) -> bool:
     while code[at].isspace() or code[at] == "!":
         at -= 1
     return code[at] == "@"
+
+
+def _labels(body: Body) -> list[int]:
+    return [colon for _, _, colon in body.labels]
