@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -158,15 +159,8 @@ def sums_reached(code: str, start: int, end: int, *, hidden_alone: bool = False)
             if move.terms:
                 found[move.position] = sum(not holding.isdisjoint(term) for term in move.terms)
 
-    position = start
-    for statement in code[start:end].split(";"):
-        opening = _OPENING.match(statement)
-        text = statement[opening.end() :] if opening else statement
-        here = position + len(statement) - len(text.lstrip())
-        position += len(statement) + 1
-        if opening is not None:
-            labels.update(REGISTER.findall(opening[0]))
-        instruction = read_instruction(text)
+    for here, opening, instruction in _statements(code, start, end):
+        labels.update(REGISTER.findall(opening))
         if instruction is None or not instruction.operands:
             continue
         kind = instruction.parts[0]
@@ -187,6 +181,16 @@ def sums_reached(code: str, start: int, end: int, *, hidden_alone: bool = False)
     return found
 
 
+def _statements(code: str, start: int, end: int) -> Iterator[tuple[int, str, Instruction | None]]:
+    """Of each statement: where it begins behind its labels and braces, these, and its instruction, if it is one."""
+    position = start
+    for statement in code[start:end].split(";"):
+        text = without_opening(statement)
+        here = position + len(statement) - len(text.lstrip())
+        yield here, statement[: len(statement) - len(text)], read_instruction(text)
+        position += len(statement) + 1
+
+
 def loose_sums(code: str, start: int, end: int) -> list[int]:
     """The unrounded sums that may be fused with one product or another, by position as of ``sums_reached``.
 
@@ -199,13 +203,7 @@ def loose_sums(code: str, start: int, end: int) -> list[int]:
     holding: set[str] = set()
     copies: list[Instruction] = []
     sums: list[tuple[int, Instruction]] = []
-    position = start
-    for statement in code[start:end].split(";"):
-        opening = _OPENING.match(statement)
-        text = statement[opening.end() :] if opening else statement
-        here = position + len(statement) - len(text.lstrip())
-        position += len(statement) + 1
-        instruction = read_instruction(text)
+    for here, _, instruction in _statements(code, start, end):
         if instruction is None:
             continue
         if _ANY_PRODUCT.match(instruction.opcode):
