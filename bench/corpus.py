@@ -29,8 +29,8 @@ from neutrino.patch import patch_image
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import load_probes
-from neutrino.ptx.module import parse
-from neutrino.ptx.module_twins import probe_module
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.text.module import parse
 from neutrino.toolchain import find_assembler
 
 ROOT = Path(__file__).resolve().parent.parent

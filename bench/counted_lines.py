@@ -21,9 +21,9 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
 from bench.counted_groups import machine_opcode
-from neutrino.ptx.instruction import Instruction, read_instruction
-from neutrino.ptx.module import Kind, Module
-from neutrino.ptx.source import LOCATION
+from neutrino.ptx.isa.instruction import Instruction, read_instruction
+from neutrino.ptx.text.module import Kind, Module
+from neutrino.ptx.text.source import LOCATION
 
 Json = Any
 

@@ -38,7 +38,7 @@ from bench.verdicts import table
 from neutrino.errors import TraceError
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import MapKind
-from neutrino.ptx.module import parse
+from neutrino.ptx.text.module import parse
 from neutrino.tracing import Trace, find_traces
 from neutrino.tracing.views import MapView
 

@@ -1,10 +1,11 @@
 """What ten probes at once cost beside one of them, in parsing: ``python -m bench.parsing record`` (then ``judge``).
 
-Parsing is reading a text into its module (``neutrino.ptx.module.parse``) and finding, in each body, the instructions
-that the probes match (``neutrino.ptx.matching``). It is one pass, whatever the number of probes. Writing the twins'
-text is work for each site, and ten probes have the sites of all ten: its times are recorded beside the sites and the
-bytes that were written, and are no part of the bound. ``probes/ten.toml`` holds the ten, whose tracepoints and numbers
-of hits are those of everyday probes; each is also taken alone. Processor time; the runs take turns.
+Parsing is reading a text into its module (``neutrino.ptx.text.module.parse``) and finding, in each body, the
+instructions that the probes match (``neutrino.ptx.analysis.matching``). It is one pass, whatever the number of
+probes. Writing the twins' text is work for each site, and ten probes have the sites of all ten: its times are
+recorded beside the sites and the bytes that were written, and are no part of the bound. ``probes/ten.toml`` holds the
+ten, whose tracepoints and numbers of hits are those of everyday probes; each is also taken alone. Processor time; the
+runs take turns.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from bench.judged import judge_files, say_verdicts
 from bench.tree import tree_hash
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.toml import load_probe_file
-from neutrino.ptx.body import Body
-from neutrino.ptx.matching import Matcher
-from neutrino.ptx.module import parse
-from neutrino.ptx.module_twins import probe_module
+from neutrino.ptx.analysis.matching import Matcher
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.text.body import Body
+from neutrino.ptx.text.module import parse
 
 Json = Any
 ROOT = Path(__file__).resolve().parent.parent

@@ -32,7 +32,7 @@ from neutrino.patch import patch_image
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import load_probes
-from neutrino.ptx.module import parse
+from neutrino.ptx.text.module import parse
 from neutrino.resources import shipped_probes
 from neutrino.toolchain import Assembler, find_assembler
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from neutrino.ptx.module import parse
-from neutrino.ptx.opcodes import find
+from neutrino.ptx.isa.opcodes import find
+from neutrino.ptx.text.module import parse
 
 # Braces, labels and lines stand before a statement; a directive is none.
 _BEFORE = re.compile(r"(?:\s+|[{}]|\.loc\b[^\n]*\n|[A-Za-z_$%][\w$]*\s*:(?!:))*", re.ASCII)

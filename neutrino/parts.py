@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from neutrino.entry import KernelEntry
 from neutrino.probing.layout import Reason
-from neutrino.ptx.module import Kind, Module
-from neutrino.ptx.twin import TwinKernel
+from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.ptx.text.module import Kind, Module
 
 PART_SIZE = 1 << 19
 """Characters of twins' text from which on a part is worth an image of its own: ptxas takes half a second for it."""

@@ -29,7 +29,7 @@ from neutrino.parts import Judged, join, split
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.ptx.twin import TwinKernel
+from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.source import DEBUG_SECTION, Device, Source, find_source
 from neutrino.toolchain import ASSEMBLER_HINT, LATEST_PTX, Assembler
 from neutrino.twins.dump import Dump

@@ -1,11 +1,11 @@
 """A second chance for twins whose machine code holds other numbers of fused instructions than their originals'.
 
 ptxas unrolls and repeats code as it sees fit, so the numbers may differ although nothing is fused otherwise. Then the
-twin's text is pinned: it says itself what is fused (``ptx/pinning.py``), and ptxas has no choice left. What to write is
-read from the original: which machine instructions a sum of its text became, by the lines that ``-lineinfo`` notes. That
-is a guess, and what proves it is that ptxas makes the same code of the original's text when that is pinned alike: byte
-for byte, with the same literals and references. So the code that ptxas makes of the original computes what the pinned
-text says, and the twin is that text with probes in it.
+twin's text is pinned: it says itself what is fused (``ptx/instrument/pinning.py``), and ptxas has no choice left.
+What to write is read from the original: which machine instructions a sum of its text became, by the lines that
+``-lineinfo`` notes. That is a guess, and what proves it is that ptxas makes the same code of the original's text when
+that is pinned alike: byte for byte, with the same literals and references. So the code that ptxas makes of the
+original computes what the pinned text says, and the twin is that text with probes in it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,19 @@ from neutrino.errors import PtxError
 from neutrino.fatbin import read_cubin
 from neutrino.fatbin.sass_lines import sass_lines
 from neutrino.numerics import FUSED, PRODUCTS, SUMS, arithmetic_at
-from neutrino.ptx.body import Body
-from neutrino.ptx.contraction import FLOAT_TYPES, has_hidden_product, has_product, sums_reached
-from neutrino.ptx.module import Module, parse
-from neutrino.ptx.pinning import Definitions, Operation, UnpinnableError, apart, candidates, operations, pinned
-from neutrino.ptx.twin import TwinKernel
+from neutrino.ptx.analysis.contraction import FLOAT_TYPES, has_hidden_product, has_product, sums_reached
+from neutrino.ptx.instrument.pinning import (
+    Definitions,
+    Operation,
+    UnpinnableError,
+    apart,
+    candidates,
+    operations,
+    pinned,
+)
+from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.ptx.text.body import Body
+from neutrino.ptx.text.module import Module, parse
 from neutrino.same_code import SameCode
 from neutrino.toolchain import Assembled, AssemblyError
 

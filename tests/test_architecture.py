@@ -15,4 +15,4 @@ def test_each_module_is_in_the_table(package: str) -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     table = text.split(f"| module of `{package}/` | what |\n", 1)[1].split("\n\n", 1)[0]
     told = re.findall(r"`(\w+\.py)`", table)
-    assert sorted(told) == sorted(path.name for path in (ROOT / "neutrino" / package).glob("[!_]*.py"))
+    assert sorted(told) == sorted(path.name for path in (ROOT / "neutrino" / package).rglob("[!_]*.py"))

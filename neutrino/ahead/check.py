@@ -21,7 +21,7 @@ from neutrino.errors import FormatError, PtxError
 from neutrino.fatbin import Container, CubinKernel, ImageKind, read_container, read_cubin, read_file
 from neutrino.fatbin.elf import MAGIC, PT_LOAD, Elf
 from neutrino.probing.layout import Reason
-from neutrino.ptx.module import parse
+from neutrino.ptx.text.module import parse
 from neutrino.resources import tool_path
 from neutrino.source import picked_image
 

@@ -21,10 +21,10 @@ from neutrino.patch import make_twins
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.ptx.module import Module, parse
-from neutrino.ptx.module_twins import probe_module
-from neutrino.ptx.program import probe_program
-from neutrino.ptx.twin import SkippedKernel, TwinKernel, TwinModule
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.program import probe_program
+from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
+from neutrino.ptx.text.module import Module, parse
 from neutrino.source import Device, Source, find_source, picked_image
 from neutrino.toolchain import LATEST_PTX, find_assembler_for, release_of_ptx
 from neutrino.twins.emit import Emit

@@ -23,9 +23,9 @@ from neutrino.patch import Twins
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.ptx.linkage import Linkage
-from neutrino.ptx.module import Module, parse
-from neutrino.ptx.program import Program, TwinProgram, probe_program, shapes
+from neutrino.ptx.analysis.linkage import Linkage
+from neutrino.ptx.instrument.program import Program, TwinProgram, probe_program, shapes
+from neutrino.ptx.text.module import Module, parse
 from neutrino.source import Device, runs_on, stored_options
 from neutrino.toolchain import Assembled, Assembler, AssemblyError, Linker
 from neutrino.twins.assembly import AssembledTwins

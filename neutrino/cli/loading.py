@@ -10,7 +10,7 @@ from neutrino.probing.faults import DECLARATION_FAULTS
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.platforms import require_platform
 from neutrino.probing.toml import load_probes
-from neutrino.ptx.snippet import check_snippets
+from neutrino.ptx.instrument.snippet import check_snippets
 
 _ABOUT_REGISTERS = frozenset({"undeclared-register", "register-type", "not-a-predicate", "save-type"})
 """Codes of faults that a declaration which could not be read brings about."""

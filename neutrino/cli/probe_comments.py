@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from neutrino.cli.difference import Line, runs
 from neutrino.cli.streams import visible
 from neutrino.probing.model import Instruction, Probe, ProbeSet
-from neutrino.ptx.twin import Site
+from neutrino.ptx.instrument.twin import Site
 
 _END = re.compile(r"\s*(?:@!?\s*[\w$%]+\s+)?(?:ret|exit)\b|\s*}")
 _REGISTER = re.compile(r"%([A-Za-z_$][\w$]*)", re.ASCII)

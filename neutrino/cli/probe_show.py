@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from neutrino.ahead.preview import Preview
     from neutrino.entry import KernelEntry
     from neutrino.probing.model import ProbeSet
-    from neutrino.ptx.twin import TwinKernel
+    from neutrino.ptx.instrument.twin import TwinKernel
 
 _NAMED = 20
 """Kernels that are named when several are meant."""
@@ -81,7 +81,7 @@ class _Shown:
 
     def texts(self) -> dict[str, str]:
         """The twin's text and each copy's, by their names."""
-        from neutrino.ptx.module import parse
+        from neutrino.ptx.text.module import parse
 
         module = parse(self.probed)
         return {entry.name: module.source(entry.statement) for entry in (*module.functions, *module.entries)}

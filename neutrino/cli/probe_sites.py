@@ -17,7 +17,7 @@ from neutrino.cli.table import count, table
 
 if TYPE_CHECKING:
     from neutrino.ahead.preview import Preview
-    from neutrino.ptx.twin import LeftOut, Site, TwinKernel
+    from neutrino.ptx.instrument.twin import LeftOut, Site, TwinKernel
 
 _LISTED_SITES = 60
 """Sites that are shown one by one; of a file with more, how many each kernel has."""

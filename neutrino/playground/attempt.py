@@ -23,7 +23,7 @@ from neutrino.playground.inputs import MOST_SHARED, Buffer, Choices, Inputs, Num
 from neutrino.playground.parameters import Kernel, Role, check_text, choose_kernel, read_kernel
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.ptx.module import Module, parse
+from neutrino.ptx.text.module import Module, parse
 from neutrino.tracing import Trace, TraceKernel
 
 _ROOT = Path(__file__).resolve().parents[2]

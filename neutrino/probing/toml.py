@@ -1,7 +1,7 @@
 """Probe files in TOML, of both dialects and many at once, read into one validated ``ProbeSet``.
 
-What the assembly in a snippet means is not judged here but in ``neutrino.ptx.snippet``; this package knows the file,
-its keys, maps and registers. All faults of a file are reported at once, each at its line and column.
+What the assembly in a snippet means is not judged here but in ``neutrino.ptx.instrument.snippet``; this package knows
+the file, its keys, maps and registers. All faults of a file are reported at once, each at its line and column.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 from neutrino.fatbin import CubinKernel
 from neutrino.numerics import NumericsProof, compare, compare_kinds, count_arithmetic
 from neutrino.pinning import Pinned
-from neutrino.ptx.twin import TwinKernel
+from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.twins.assembly import Assembly
 from neutrino.twins.built import Built, Original
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from neutrino.fatbin import Cubin, CubinKernel, read_cubin
-from neutrino.ptx.twin import TwinKernel
+from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.same_code import SameCode
 from neutrino.toolchain import AssemblyError, Resources
 from neutrino.twins.assembly import Assembly

@@ -7,7 +7,7 @@ from enum import Enum
 
 from neutrino.fatbin import ImageKind, build_container, build_entry
 from neutrino.fatbin.ptxscan import ptx_version
-from neutrino.ptx.module import Kind, Module
+from neutrino.ptx.text.module import Kind, Module
 from neutrino.source import Source
 
 

@@ -11,7 +11,7 @@ from neutrino.parts import Judged
 from neutrino.pinning import Pinned
 from neutrino.probing.layout import Reason, align_up
 from neutrino.probing.model import ProbeSet
-from neutrino.ptx.twin import TwinKernel
+from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain import AssemblyError
 from neutrino.twins.arithmetic import Arithmetic
 from neutrino.twins.assembly import Assembly

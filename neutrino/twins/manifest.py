@@ -10,7 +10,7 @@ from neutrino.entry import KernelEntry
 from neutrino.fatbin import demangle
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import Map, ProbeSet
-from neutrino.ptx.twin import TwinKernel
+from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.twins.built import Built, Original, spills
 from neutrino.twins.emit import Emit
 from neutrino.twins.retargeting import Retargeting

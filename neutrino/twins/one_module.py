@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from neutrino.ptx.module import Module
-from neutrino.ptx.twin import TwinKernel
+from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.ptx.text.module import Module
 from neutrino.toolchain import Assembled, Assembler, AssemblyError
 from neutrino.twins.assembly import AssembledTwins
 from neutrino.twins.dump import Dump

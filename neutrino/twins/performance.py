@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Collection
 
-from neutrino.ptx.private_names import SUFFIX
-from neutrino.ptx.twin import TwinKernel
+from neutrino.ptx.instrument.private_names import SUFFIX
+from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain import Assembled
 from neutrino.twins.assembly import Assembly
 

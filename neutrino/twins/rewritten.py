@@ -10,9 +10,9 @@ from neutrino.fatbin import demangle
 from neutrino.fatbin.ptxscan import ptx_version, with_ptx_version
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import ProbeSet
-from neutrino.ptx.module import Module, parse
-from neutrino.ptx.module_twins import probe_module
-from neutrino.ptx.twin import TwinModule
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.twin import TwinModule
+from neutrino.ptx.text.module import Module, parse
 from neutrino.source import Source
 
 

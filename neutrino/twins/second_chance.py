@@ -10,7 +10,7 @@ from neutrino.parts import Judged, join
 from neutrino.pinning import Pinned, pin_twins
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import ProbeSet
-from neutrino.ptx.twin import TwinKernel
+from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.same_code import SameCode
 from neutrino.toolchain import Assembled, AssemblyError
 from neutrino.twins.judging import judge_twins

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from neutrino.entry import KernelEntry
 from neutrino.parts import Judged, join
-from neutrino.ptx.twin import TwinKernel
+from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain import Assembler
 from neutrino.twins.dump import Dump
 from neutrino.twins.emit import Emit

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from neutrino import variant
 from neutrino.probing.layout import Reason
-from neutrino.ptx.functions import FunctionCopy
-from neutrino.ptx.twin import TwinKernel
+from neutrino.ptx.instrument.functions import FunctionCopy
+from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain import Resources
 from neutrino.twins.arithmetic import Arithmetic
 from neutrino.twins.assembly import Assembly

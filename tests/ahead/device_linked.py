@@ -14,7 +14,7 @@ import pytest
 from neutrino.ahead.relocatable import RELOCATABLE_SECTION
 from neutrino.errors import ToolMissingError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container, read_file
-from neutrino.ptx.source import without_locations
+from neutrino.ptx.text.source import without_locations
 from neutrino.toolchain import Assembler, Linker, find_tool
 
 FOLDER = Path(__file__).parent / "rdc"

@@ -120,7 +120,7 @@ def _run(entry: Workload, mode: Mode) -> dict[str, Json]:
         "seconds": 1.5,
         "stdout": digest[0],
         "ptxas_started": 2 if mode.probes else 0,
-        "imported": ["neutrino.patch", "neutrino.ptx", "neutrino.ptx.module"] if mode.probes else [],
+        "imported": ["neutrino.patch", "neutrino.ptx", "neutrino.ptx.text.module"] if mode.probes else [],
         "checks": "ok",
         "outputs": digest,
         "launches": len(_kernels(entry)),

@@ -12,9 +12,9 @@ import pytest
 from bench import counted_ncu, counters_verdicts
 from bench.counted_groups import BY_NAME, GROUPS, machine_opcode, probe_text
 from neutrino.probing.toml import read_probes
-from neutrino.ptx.matching import Matcher
-from neutrino.ptx.opcodes import OPCODES
-from neutrino.ptx.snippet import check_snippets
+from neutrino.ptx.analysis.matching import Matcher
+from neutrino.ptx.instrument.snippet import check_snippets
+from neutrino.ptx.isa.opcodes import OPCODES
 
 Json = Any
 

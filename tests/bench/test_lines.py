@@ -30,8 +30,8 @@ from bench.counted_lines import (
 )
 from neutrino.errors import ToolMissingError
 from neutrino.probing.toml import read_probes
-from neutrino.ptx.module import parse
-from neutrino.ptx.snippet import check_snippets
+from neutrino.ptx.instrument.snippet import check_snippets
+from neutrino.ptx.text.module import parse
 from neutrino.toolchain import find_tool
 from tests.oracle.bench import Bench, Kernel, skip_of
 from tests.oracle.kernels import BRANCHES, MEMORY, PRODUCTS

@@ -92,9 +92,9 @@ def test_starting_a_command_imports_no_patcher(home: Path) -> None:
     assert "neutrino.loader.listener" in names
     assert not {
         "neutrino.patch",
-        "neutrino.ptx.module",
-        "neutrino.ptx.twin",
-        "neutrino.ptx.kernel_rewriter",
+        "neutrino.ptx.text.module",
+        "neutrino.ptx.instrument.twin",
+        "neutrino.ptx.instrument.kernel_rewriter",
         "neutrino.fatbin",
         "numpy",
     } & set(names)

@@ -12,8 +12,8 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 
 from neutrino.numerics import count_arithmetic
-from neutrino.ptx.source import without_locations
-from neutrino.ptx.twin import TwinKernel, TwinModule
+from neutrino.ptx.instrument.twin import TwinKernel, TwinModule
+from neutrino.ptx.text.source import without_locations
 from neutrino.toolchain import find_tool
 
 

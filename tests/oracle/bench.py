@@ -16,9 +16,9 @@ from neutrino.emulator.device import Device, Function
 from neutrino.emulator.tracer import TracedStatement, Tracer
 from neutrino.errors import DeviceFaultError, PtxRefusedError
 from neutrino.probing.model import ProbeSet
-from neutrino.ptx.module import parse
-from neutrino.ptx.module_twins import probe_module
-from neutrino.ptx.twin import SkippedKernel, TwinKernel, TwinModule
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
+from neutrino.ptx.text.module import parse
 from neutrino.tracing.views import Geometry, MapView
 from tests.oracle.probes import Probe, probe_set
 from tests.oracle.simulation import Simulation, matches, simulate

@@ -14,8 +14,13 @@ from typing import Any
 
 import pytest
 
-from neutrino.ptx import (
+from neutrino.ptx.analysis import (
     additions,
+    matching,
+    passes,
+    tallies,
+)
+from neutrino.ptx.instrument import (
     body_rewriter,
     emission,
     end_sums,
@@ -23,9 +28,7 @@ from neutrino.ptx import (
     functions,
     guards,
     kernel_rewriter,
-    matching,
     operands,
-    passes,
     private_registers,
     probe_registers,
     products,
@@ -33,11 +36,10 @@ from neutrino.ptx import (
     rewriting,
     site_writer,
     sums,
-    tallies,
     values,
 )
-from neutrino.ptx.instruction import Instruction
-from neutrino.ptx.twin import TwinKernel
+from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.ptx.isa.instruction import Instruction
 from tests.oracle.bench import Kernel
 from tests.oracle.kernels import BRANCHES, CALLS, FLOATS, MEMORY, PRODUCTS
 from tests.oracle.probes import ACCESSES, BLOCKS, COUNTS, GMEM_BYTES, KINDS, MIXED, SUMS, VALUES, VECTORS, WARPS, Probe

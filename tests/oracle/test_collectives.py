@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neutrino.ptx.snippet import check_snippets
+from neutrino.ptx.instrument.snippet import check_snippets
 from tests.oracle.assembling import assemble
 from tests.oracle.bench import Bench, skip_of
 from tests.oracle.probes import Probe, probe_set

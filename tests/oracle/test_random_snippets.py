@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from neutrino.errors import DeviceFaultError, ToolMissingError
 from neutrino.probing.layout import Reason
-from neutrino.ptx.snippet import check_snippets
-from neutrino.ptx.twin import TwinModule
+from neutrino.ptx.instrument.snippet import check_snippets
+from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.toolchain import find_tool
 from tests.oracle.assembling import assemble
 from tests.oracle.bench import Bench, Kernel, make_twins, skip_of

@@ -17,7 +17,7 @@ import numpy as np
 from neutrino.emulator.device import Device, LoadedModule, Observer
 from neutrino.probing.layout import region_layout, sum_copies
 from neutrino.probing.model import Map
-from neutrino.ptx.twin import TwinKernel
+from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
 
 Shape = tuple[int, int, int]

@@ -16,7 +16,7 @@ from neutrino.fatbin.compression import Compression
 from neutrino.patch import patch_image
 from neutrino.probing.layout import Reason
 from neutrino.probing.toml import load_probes
-from neutrino.ptx.twin import TwinModule
+from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.source import find_source
 from neutrino.toolchain import Assembler
 

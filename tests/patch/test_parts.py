@@ -22,9 +22,9 @@ from neutrino.patch import patch_image
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import load_probes
-from neutrino.ptx.module import parse
-from neutrino.ptx.module_twins import probe_module
-from neutrino.ptx.twin import TwinModule
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.twin import TwinModule
+from neutrino.ptx.text.module import parse
 from neutrino.toolchain import Assembled, Assembler
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"

@@ -19,9 +19,9 @@ from neutrino.pinning import Pinned, pin_twins
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import load_probe_file, load_probes
-from neutrino.ptx.contraction import loose_sums
-from neutrino.ptx.module import parse
-from neutrino.ptx.module_twins import probe_module
+from neutrino.ptx.analysis.contraction import loose_sums
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.text.module import parse
 from neutrino.toolchain import find_tool
 from neutrino.twins import second_chance
 from tests.patch.sass_values import expressions

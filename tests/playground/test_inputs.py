@@ -13,7 +13,7 @@ from neutrino.errors import NeutrinoError
 from neutrino.playground.elements import NAMES, ElementType, element_type
 from neutrino.playground.inputs import Buffer, Choices, Inputs, Number, make_inputs
 from neutrino.playground.parameters import Kernel, Role, Value
-from neutrino.ptx.module import Parameter
+from neutrino.ptx.text.module import Parameter
 
 
 def kernel(*values: Value, block: tuple[int, int, int] | None = None, exact: bool = False) -> Kernel:

@@ -10,7 +10,7 @@ import pytest
 from neutrino.errors import NeutrinoError
 from neutrino.playground.elements import element_type
 from neutrino.playground.parameters import Kernel, Role, Value, choose_kernel, read_kernel
-from neutrino.ptx.module import parse
+from neutrino.ptx.text.module import parse
 from tests.kernels.cases import Case, cases
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "embedded" / "kernels.ptx"

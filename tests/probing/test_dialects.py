@@ -16,7 +16,7 @@ from neutrino.emulator.state import State
 from neutrino.probing import ProbeSet, load_probe_file
 from neutrino.probing.model import DYNAMIC_CAP, Level, MapKind, ScalarType
 from neutrino.probing.toml import read_probes
-from neutrino.ptx.snippet import check_snippets
+from neutrino.ptx.instrument.snippet import check_snippets
 from neutrino.tracing.views import MapView
 from tests.oracle.bench import Bench, make_twins
 from tests.oracle.kernels import BRANCHES, CALLS, KERNELS, MEMORY

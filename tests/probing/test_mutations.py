@@ -14,8 +14,8 @@ from neutrino.probing import load_probe_file
 from neutrino.probing.faults import FAULTS, WARNINGS
 from neutrino.probing.toml import read_probes
 from neutrino.probing.writing import write
-from neutrino.ptx.snippet import check_snippets
-from neutrino.ptx.snippet_faults import FAULTS as SNIPPET_FAULTS
+from neutrino.ptx.instrument.snippet import check_snippets
+from neutrino.ptx.instrument.snippet_faults import FAULTS as SNIPPET_FAULTS
 from neutrino.resources import shipped_probes
 
 SCHED = shipped_probes()["block_sched"].read_text()

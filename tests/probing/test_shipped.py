@@ -18,7 +18,7 @@ import pytest
 from neutrino.emulator.memory import Space
 from neutrino.emulator.tracer import Access, Execution, Tracer
 from neutrino.probing.toml import load_probes
-from neutrino.ptx.opcodes import find
+from neutrino.ptx.isa.opcodes import find
 from neutrino.resources import shipped_probes
 from neutrino.tracing.views import MapView
 from tests.oracle.bench import Bench, Kernel, skip_of

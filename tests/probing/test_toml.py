@@ -26,7 +26,7 @@ from neutrino.probing.model import (
 from neutrino.probing.places import find_places
 from neutrino.probing.platforms import require_platform
 from neutrino.probing.toml import read_probes
-from neutrino.ptx.snippet import check_snippets
+from neutrino.ptx.instrument.snippet import check_snippets
 from neutrino.resources import shipped_probes
 
 if sys.version_info >= (3, 11):

@@ -31,7 +31,7 @@ from neutrino.probing.statements import REGISTER_TYPES, bits_of
 from neutrino.probing.toml import read_probes
 from neutrino.probing.tracepoints import parse_tracepoint
 from neutrino.probing.writing import trace_text, write
-from neutrino.ptx.snippet import check_snippets
+from neutrino.ptx.instrument.snippet import check_snippets
 from neutrino.resources import shipped_probes
 
 DRAFTS = Path(__file__).parents[1] / "fixtures" / "probes"

@@ -12,8 +12,8 @@ import pytest
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
 from neutrino.probing import load_probe_file, load_probes
 from neutrino.probing.faults import FAULTS, WARNINGS
-from neutrino.ptx.snippet import check_snippets
-from neutrino.ptx.snippet_faults import FAULTS as SNIPPET_FAULTS
+from neutrino.ptx.instrument.snippet import check_snippets
+from neutrino.ptx.instrument.snippet_faults import FAULTS as SNIPPET_FAULTS
 from tests.probing.wrong import MAP, at_load, fault_at_mark, named_fault
 
 

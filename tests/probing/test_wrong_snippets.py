@@ -10,10 +10,10 @@ import pytest
 
 from neutrino.errors import ProbeError
 from neutrino.probing import load_probe_file
-from neutrino.ptx.modifiers import behind_type, is_modifier
-from neutrino.ptx.opcodes import FIRST_PARTS
-from neutrino.ptx.snippet import check_snippets
-from neutrino.ptx.snippet_faults import FAULTS
+from neutrino.ptx.instrument.snippet import check_snippets
+from neutrino.ptx.instrument.snippet_faults import FAULTS
+from neutrino.ptx.isa.modifiers import behind_type, is_modifier
+from neutrino.ptx.isa.opcodes import FIRST_PARTS
 from tests.probing.wrong import at_load, check, named_fault
 
 HALF = ".reg .f16x2 %hh;\n.reg .b32 %w;\n.reg .s32 %s;\n"

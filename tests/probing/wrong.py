@@ -9,7 +9,7 @@ from pathlib import Path
 
 from neutrino.errors import Diagnostic, ProbeError
 from neutrino.probing import load_probe_file
-from neutrino.ptx.snippet import check_snippets
+from neutrino.ptx.instrument.snippet import check_snippets
 
 MAP = """[map.M]
 type = "array"

@@ -12,7 +12,7 @@ from ptx_text import array
 from neutrino.errors import ToolMissingError
 from neutrino.probing.model import ProbeSet
 from neutrino.probing.toml import load_probe_file, load_probes
-from neutrino.ptx.passes import Passes
+from neutrino.ptx.analysis.passes import Passes
 from neutrino.toolchain import find_tool
 
 

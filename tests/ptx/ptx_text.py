@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neutrino.probing.layout import Reason
-from neutrino.ptx.twin import TwinKernel, TwinModule
+from neutrino.ptx.instrument.twin import TwinKernel, TwinModule
 
 HEAD = ".version {version}\n.target {arch}\n.address_size 64\n"
 REGISTERS = (

@@ -8,9 +8,9 @@ import pytest
 from machine import assemble
 from ptx_text import array, kernel, lines, only, probe
 
-from neutrino.ptx.module import parse
-from neutrino.ptx.module_twins import probe_module
-from neutrino.ptx.twin import TwinKernel
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.ptx.text.module import parse
 
 COUNTS = '[map.M]\ntype = "sum"\nlevel = "thread"\nsize = 8\ndata = { n = "u64" }\n'
 ONE = "SAVE [ M ] { 1 };"

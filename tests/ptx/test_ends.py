@@ -9,8 +9,8 @@ from ptx_text import array, kernel, lines, only, probe, skipped
 
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import ScalarType
-from neutrino.ptx.module import parse
-from neutrino.ptx.module_twins import probe_module
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.text.module import parse
 
 ENDS = [
     ("ret;", 1), ("exit;", 1), ("@%p1 ret; ret;", 2), ("@!%p1 exit; bar.sync 0;", 2), ("bar.sync 0;", 1),

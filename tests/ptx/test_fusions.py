@@ -5,8 +5,8 @@ import itertools
 import pytest
 from machine import arithmetic
 
-from neutrino.ptx.contraction import has_hidden_product, has_product, reaches_sum
-from neutrino.ptx.module import parse
+from neutrino.ptx.analysis.contraction import has_hidden_product, has_product, reaches_sum
+from neutrino.ptx.text.module import parse
 
 ARCHITECTURES = ("sm_75", "sm_120a")
 # Everything that computes one or two f32, and moves them.

@@ -19,12 +19,12 @@ from neutrino.fatbin import demangle
 from neutrino.probing.layout import Reason
 from neutrino.probing.model import Level, Probe, Snippet, Span
 from neutrino.probing.tracepoints import parse_tracepoint
-from neutrino.ptx.body import Body
-from neutrino.ptx.locations import Locations
-from neutrino.ptx.matching import Matcher
-from neutrino.ptx.module import Function, Module, parse
-from neutrino.ptx.module_twins import probe_module
-from neutrino.ptx.opcodes import find
+from neutrino.ptx.analysis.locations import Locations
+from neutrino.ptx.analysis.matching import Matcher
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.isa.opcodes import find
+from neutrino.ptx.text.body import Body
+from neutrino.ptx.text.module import Function, Module, parse
 from neutrino.toolchain import find_tool
 
 FIXTURES = sorted((Path(__file__).parent.parent / "fixtures" / "kernels").rglob("*.ptx"))

@@ -9,7 +9,7 @@ from machine import assemble
 
 from neutrino.errors import PtxError
 from neutrino.fatbin.cubin import read_cubin
-from neutrino.ptx.module import Kind, parse
+from neutrino.ptx.text.module import Kind, parse
 
 SAMPLE = """//
 // a header; with { braces } and "quotes"

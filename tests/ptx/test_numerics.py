@@ -4,8 +4,8 @@ import pytest
 from machine import arithmetic
 
 from neutrino.numerics import compare
-from neutrino.ptx.module import parse
-from neutrino.ptx.module_twins import probe_module
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.text.module import parse
 
 # type, register type, width in bytes, architecture, version
 KINDS = [

@@ -13,15 +13,15 @@ from ptx_text import array
 
 from neutrino.probing.model import CLASSES
 from neutrino.probing.toml import load_probe_file
-from neutrino.ptx.body import Body
-from neutrino.ptx.instruction import read_instruction
-from neutrino.ptx.module import parse
-from neutrino.ptx.module_twins import probe_module
-from neutrino.ptx.opcodes import FIRST_PARTS, OPCODES, Measure, find
-from neutrino.ptx.opcodes_page import page
-from neutrino.ptx.operands import SiteOperands
-from neutrino.ptx.private_registers import Scratch
-from neutrino.ptx.values import UnsupportedError
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.operands import SiteOperands
+from neutrino.ptx.instrument.private_registers import Scratch
+from neutrino.ptx.instrument.values import UnsupportedError
+from neutrino.ptx.isa.instruction import read_instruction
+from neutrino.ptx.isa.opcodes import FIRST_PARTS, OPCODES, Measure, find
+from neutrino.ptx.isa.opcodes_page import page
+from neutrino.ptx.text.body import Body
+from neutrino.ptx.text.module import parse
 
 
 def _number(arch: str) -> int:
@@ -222,4 +222,4 @@ def test_the_most_exact_row_counts(opcode, row):
 
 def test_the_documentation_is_the_table():
     path = Path(__file__).parents[2] / "docs" / "opcodes.md"
-    assert path.read_text() == page(), "python -m neutrino.ptx.opcodes > docs/opcodes.md"
+    assert path.read_text() == page(), "python -m neutrino.ptx.isa.opcodes > docs/opcodes.md"

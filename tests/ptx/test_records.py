@@ -25,8 +25,8 @@ from neutrino.probing.model import (
     Subject,
     Tracepoint,
 )
-from neutrino.ptx.module import parse
-from neutrino.ptx.module_twins import probe_module
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.text.module import parse
 
 HERE = Span(1, 1)
 PTX = """.version 7.0

@@ -7,8 +7,8 @@ from machine import assemble
 from ptx_text import FIRST_LINE, array, kernel, lines, only, probe, skipped
 
 from neutrino.probing.layout import Reason
-from neutrino.ptx.module import parse
-from neutrino.ptx.module_twins import probe_module
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.text.module import parse
 
 
 def test_only_instructions_match(probe_set):

@@ -14,12 +14,12 @@ from neutrino.errors import ProbeError
 from neutrino.probing import load_probe_file
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.statements import REGISTER_TYPES
-from neutrino.ptx.machine_arithmetic import machine_arithmetic
-from neutrino.ptx.opcodes import FIRST_PARTS
-from neutrino.ptx.snippet import check_snippets
-from neutrino.ptx.snippet_forms import TYPE, is_collective
-from neutrino.ptx.snippet_forms import forms as known_forms
-from neutrino.ptx.snippet_table import FORBIDDEN, NEWER_FORMS, REASONS, SINCE_ALL, Need
+from neutrino.ptx.instrument.snippet import check_snippets
+from neutrino.ptx.isa.machine_arithmetic import machine_arithmetic
+from neutrino.ptx.isa.opcodes import FIRST_PARTS
+from neutrino.ptx.isa.snippet_forms import TYPE, is_collective
+from neutrino.ptx.isa.snippet_forms import forms as known_forms
+from neutrino.ptx.isa.snippet_table import FORBIDDEN, NEWER_FORMS, REASONS, SINCE_ALL, Need
 
 pytestmark = pytest.mark.usefixtures("tools")
 

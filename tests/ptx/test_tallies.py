@@ -8,10 +8,10 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neutrino.ptx.body import Body
-from neutrino.ptx.matching import EVERY_INSTRUCTION
-from neutrino.ptx.passes import Passes
-from neutrino.ptx.tallies import Fork, Form, Row, Tallies, plan_tallies
+from neutrino.ptx.analysis.matching import EVERY_INSTRUCTION
+from neutrino.ptx.analysis.passes import Passes
+from neutrino.ptx.analysis.tallies import Fork, Form, Row, Tallies, plan_tallies
+from neutrino.ptx.text.body import Body
 
 _LANES = 32
 _AMOUNTS = st.one_of(st.integers(1, 9), st.sampled_from([16, 4096, 1 << 20, (1 << 30) - 1]))

@@ -1,0 +1,1 @@
+"""What a body's instructions do and need, without changing them."""

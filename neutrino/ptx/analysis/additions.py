@@ -1,0 +1,249 @@
+"""Snippets that only add constants: what several of them in a row add up to may be added at once.
+
+Within a basic block, a thread that executes one instruction executes all of them, each under its predicate, and
+nothing looks at a sum or a register of a probe in between. So the additions of a stretch of sites that no label,
+branch, call or end of a thread parts, and of one predicate that is not written in between, are one addition at the
+first of them. A thread that never gets to the last, because of a fault or a ``trap``, leaves no records at all.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from neutrino.probing.model import Instruction as Written
+from neutrino.probing.model import MapKind, Probe, Save, Snippet
+from neutrino.probing.registers import REGISTER_WORD
+from neutrino.ptx.analysis.matching import instructions_named
+from neutrino.ptx.analysis.passes import Passes
+from neutrino.ptx.analysis.tallies import Fork, Row
+from neutrino.ptx.isa.instruction import Instruction, guard_register
+from neutrino.ptx.isa.measures import constant_bytes, constant_operations
+from neutrino.ptx.text.body import Body
+
+_ADDS = re.compile(
+    r"(?:@\s*!?\s*%[\w$]+\s+)?add\.[us](?:32|64)\s+(?P<register>%[\w$]+)\s*,\s*(?P=register)\s*,\s*(?P<amount>\S+)\s*\Z",
+    re.ASCII,
+)
+_AMOUNT = re.compile(r"0|[1-9]\d{0,8}|BYTES|OPS", re.ASCII)
+_LEAVES = ("bra", "brx", "call", "ret", "exit", "trap", "brkpt")
+_MOST = 1 << 30
+"""Amounts stay within the immediates of every type."""
+
+
+class Parted(NamedTuple):
+    """Probes of one instruction: those that only add constants, the others, and all."""
+
+    adding: tuple[Probe, ...]
+    others: tuple[Probe, ...]
+    all: tuple[Probe, ...]
+
+
+class Additions:
+    """Which of a set's probes only add constants at their instructions."""
+
+    def __init__(self, probes: Sequence[Probe]) -> None:
+        at_sites = [
+            statement
+            for probe in probes if any(pattern.has_operands or pattern.lines for pattern in probe.tracepoint.patterns)
+            for snippet in (probe.before, probe.after) if snippet
+            for statement in snippet.statements
+        ]  # fmt: skip
+        # Registers that snippets at instructions do anything else with than to add to them.
+        self._read: set[str] = set()
+        for statement in at_sites:
+            if isinstance(statement, Save):
+                self._read.update(name for operand in statement.operands for name in REGISTER_WORD.findall(operand))
+                continue
+            added = _ADDS.match(statement.text.strip())
+            named = REGISTER_WORD.findall(statement.text)
+            if added is not None and named.count(added["register"]) == 2:
+                named = [name for name in named if name != added["register"]]
+            self._read.update(named)
+        self._adding = {id(probe) for probe in probes if self._only_adds(probe)}
+        self._parted: dict[tuple[int, ...], Parted] = {}
+
+    def part(self, probes: tuple[Probe, ...]) -> Parted:
+        """Tell those that only add constants from the others; the same value for the same probes."""
+        key = tuple(map(id, probes))
+        known = self._parted.get(key)
+        if known is None:
+            adding = tuple(probe for probe in probes if id(probe) in self._adding)
+            others = tuple(probe for probe in probes if id(probe) not in self._adding)
+            known = self._parted[key] = Parted(adding, others, probes)
+        return known
+
+    def _only_adds(self, probe: Probe) -> bool:
+        statements = _statements(probe)
+        return bool(statements) and all(self._adds(statement) for statement in statements)
+
+    def _adds(self, statement: Written | Save) -> bool:
+        if isinstance(statement, Save):
+            amounts = (_AMOUNT.fullmatch(operand.strip()) for operand in statement.operands)
+            return statement.map.kind is MapKind.SUM and all(amounts)
+        added = _ADDS.match(statement.text.strip())
+        return (
+            added is not None
+            and not statement.text.lstrip().startswith("@")
+            and added["register"] not in self._read
+            and _AMOUNT.fullmatch(added["amount"]) is not None
+        )
+
+
+def _statements(probe: Probe) -> list[Written | Save]:
+    return [statement for snippet in (probe.before, probe.after) if snippet for statement in snippet.statements]
+
+
+def amounts(probe: Probe, instruction: Instruction) -> tuple[int, ...] | None:
+    """What a probe that only adds constants adds at an instruction, in the order of its operands.
+
+    None where the instruction's text does not say it, and for amounts beyond 32 bits.
+    """
+    found = []
+    for statement in _statements(probe):
+        if isinstance(statement, Save):
+            words = [operand.strip() for operand in statement.operands]
+        else:
+            words = [statement.text.rsplit(",", 1)[1].strip()]
+        for word in words:
+            amount: int | None
+            if word == "BYTES":
+                amount = constant_bytes(instruction)
+            elif word == "OPS":
+                amount = constant_operations(instruction)
+            else:
+                amount = int(word)
+            if amount is None or amount >= _MOST:
+                return None
+            found.append(amount)
+    return tuple(found)
+
+
+def row(run: Run, sums: Mapping[int, Sequence[str | tuple[int, int]]], passes: Passes) -> Row:
+    """What a run adds to which sums. sums: by the probe's id, what it adds to in the order of its amounts."""
+    found: dict[Hashable, int] = {}
+    for identity, (_, totals) in run.totals.items():
+        for name, amount in zip(sums.get(identity, ()), totals, strict=identity in sums):
+            if amount:
+                found[name] = found.get(name, 0) + amount
+    return Row(found, passes.once(run.start), run.guard is None and passes.always(run.start))
+
+
+def with_amounts(probe: Probe, totals: Iterable[int]) -> Snippet:
+    """One snippet that adds the totals in place of what the probe adds at each instruction."""
+    rest = iter(totals)
+    statements: list[Written | Save] = []
+    for statement in _statements(probe):
+        if isinstance(statement, Save):
+            statements.append(replace(statement, operands=tuple(str(next(rest)) for _ in statement.operands)))
+        else:
+            statements.append(replace(statement, text=f"{statement.text.rsplit(',', 1)[0]}, {next(rest)}"))
+    return Snippet(tuple(statements))
+
+
+def sums_added_to(probe: Probe, index: Mapping[str, int]) -> tuple[str | tuple[int, int], ...]:
+    """What a probe that only adds constants adds to, in the order of its amounts: registers, and fields of maps.
+
+    index: of maps by name.
+    """
+    found: list[str | tuple[int, int]] = []
+    for statement in _statements(probe):
+        if isinstance(statement, Save):
+            found += [(index[statement.map.name], number) for number in range(len(statement.operands))]
+        elif (added := _ADDS.match(statement.text.strip())) is not None:
+            found.append(added["register"])
+    return tuple(found)
+
+
+@dataclass
+class Run:
+    """Sites whose additions are made at the first of them. guard: as in the text, None without one.
+
+    start: of the first; last: of the latest. totals: by the probe's id, the probe and what it adds, at most most.
+    """
+
+    guard: str | None
+    start: int
+    last: int
+    block: int
+    most: int = 0
+    totals: dict[int, tuple[Probe, list[int]]] = field(default_factory=dict)
+
+    def add(self, probe: Probe, added: tuple[int, ...]) -> None:
+        """Count one more site."""
+        self.most += max(added)
+        known = self.totals.get(id(probe))
+        if known is None:
+            self.totals[id(probe)] = (probe, list(added))
+        else:
+            for index, amount in enumerate(added):
+                known[1][index] += amount
+
+
+class Runs:
+    """The runs of one body, whose sites are told in text order."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self._code = body.code
+        self._open: dict[str | None, Run] = {}
+        leaving = instructions_named(_LEAVES).finditer(body.code, body.start, body.end)
+        self._borders = sorted([*(match.start("opcode") for match in leaving), *_labels(body)])
+        self.found: list[Run] = []
+
+    def at(self, guard: str | None, start: int, position: int) -> Run:
+        """The run that a site belongs to. guard: its predicate as written; position: of its opcode."""
+        block = bisect_left(self._borders, position)
+        run = self._open.get(guard)
+        if run is not None and run.block == block and (guard is None or self._holds(run, guard, start)):
+            run.last = start
+            if run.most < _MOST:
+                return run
+        run = self._open[guard] = Run(guard, start, start, block)
+        self.found.append(run)
+        return run
+
+    def forks(self) -> list[Fork]:
+        """Where a block ends in a branch that is a site: the runs of the threads before, on and behind it."""
+        plain = {run.block: number for number, run in reversed(list(enumerate(self.found))) if run.guard is None}
+        forks = []
+        for number, run in enumerate(self.found):
+            border = self._borders[run.block] if run.block < len(self._borders) else self._body.end
+            # A label right behind the branch would part the two blocks: others come by there, too.
+            if run.guard is None or run.block not in plain or run.block + 1 not in plain:
+                continue
+            if self._code.startswith("bra", border) and self._body.statement_start(border) == run.last:
+                forks.append(Fork(plain[run.block], number, plain[run.block + 1]))
+        return forks
+
+    def _holds(self, run: Run, guard: str, start: int) -> bool:
+        """The predicate is the same register with the same value as where the run was last added to."""
+        name = guard_register(guard)
+        code = self._code
+        at = code.find(name, run.last, start)
+        while at >= 0:
+            behind = at + len(name)
+            if not (_continues(code[behind]) or _continues(code[at - 1]) or _is_guard(code, at)):
+                return False
+            at = code.find(name, behind, start)
+        if code.find("}", run.last, start) < 0:
+            return True
+        return self._body.declaration(name, run.start) == self._body.declaration(name, start)
+
+
+def _continues(character: str) -> bool:
+    return character.isalnum() or character in "_$%"
+
+
+def _is_guard(code: str, at: int) -> bool:
+    at -= 1
+    while code[at].isspace() or code[at] == "!":
+        at -= 1
+    return code[at] == "@"
+
+
+def _labels(body: Body) -> list[int]:
+    return [colon for _, _, colon in body.labels]

@@ -1,0 +1,347 @@
+"""What of its module a kernel needs: functions and variables to copy, variables to reach by address, and
+obstacles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from neutrino.ptx.text.body import Body
+from neutrino.ptx.text.module import Function, Kind, Module, Statement, Variable
+
+# Names in operand position stand behind an opening bracket or a comma; the first operand of a call has
+# neither.
+_NAMED = re.compile(r"[\[,({]\s*([A-Za-z_$][\w$]*)", re.ASCII)
+_LISTED = re.compile(r"\.(?:calltargets|branchtargets)\b([^;]*);", re.ASCII)
+_WORD = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
+_CALLEE = re.compile(
+    r"(?<=[;{}:\s])call(?:\.\w+)*(?:\s+|\s*\([^()]*\)\s*,\s*)(?!\()([A-Za-z_$%][\w$]*)", re.ASCII
+)
+
+_PARAMETER_NAME = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:\[[^\[\]]*\]\s*)*(?=,|\Z)", re.ASCII)
+
+_ALIAS = re.compile(r"\.alias\s+([A-Za-z_$][\w$]*)\s*,\s*([A-Za-z_$][\w$]*)\s*;", re.ASCII)
+_LOCAL_STATIC = re.compile(r"\.(?:global|const)\s", re.ASCII)
+
+# Provided by the driver to every module (CUDA C++ Programming Guide: printf, assert, device-side malloc).
+_SYSTEM_CALLS = frozenset({"vprintf", "__assertfail", "malloc", "free"})
+
+# Constants that compilers put beside the code: no program can name them, so that a copy is as good as the
+# original.
+_LITERAL = re.compile(
+    r"\$str|_\$_str|__unnamed_|__cudart_|__func__|.*__PRETTY_FUNCTION__|printfFormat_|assert(?:Message|File|Func)_"
+)
+
+
+class ObstacleError(Exception):
+    """A kernel refers to something that a twin in an image of its own cannot take over."""
+
+
+@dataclass(frozen=True)
+class Callee:
+    """A function that a kernel calls, directly or not. module, linkage: of the one that defines it.
+
+    calls: what it or the kernel calls by name: where the names stand in the module's text, and what they mean.
+    variables: the module variables that it names and that are passed by address.
+    """
+
+    linkage: Linkage
+    function: Function
+    body: Body
+    calls: list[Call] = field(default_factory=list)
+    variables: list[Variable] = field(default_factory=list)
+
+    @property
+    def module(self) -> Module:
+        """The module that defines it."""
+        return self.linkage.module
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """Its module's number and its name: static functions of several modules may share one."""
+        return self.linkage.number, self.function.name
+
+
+@dataclass(frozen=True)
+class Call:
+    """A direct call. start, end: the callee's name in the module's text. callee: as ``Callee.key``."""
+
+    start: int
+    end: int
+    callee: tuple[int, str]
+
+
+@dataclass
+class Needs:
+    """statements: of the kernel's own module to copy, besides the kernel. by_address: variables in the order of the
+    probe block, each name once.
+
+    kernel: what the kernel itself calls and names. functions: what it calls, directly or not. taken: functions
+    whose address it or they take. elsewhere: statements to copy of the modules that this one is linked with, by
+    their number.
+    """
+
+    kernel: Callee
+    statements: set[Statement] = field(default_factory=set)
+    by_address: list[Variable] = field(default_factory=list)
+    functions: list[Callee] = field(default_factory=list)
+    taken: frozenset[str] = frozenset()
+    elsewhere: dict[int, set[Statement]] = field(default_factory=dict)
+
+
+class Surroundings(Protocol):
+    """What the device linker brings together for a relocatable module."""
+
+    def definition(self, user: Linkage, name: str) -> tuple[Linkage, Function] | None:
+        """The function that a name of user's module means in the linked code, None when no module defines it.
+
+        Raises ObstacleError when modules define it differently.
+        """
+
+    def check_address(self, name: str) -> None:
+        """Raises ObstacleError when the driver cannot give the address of a variable by its name."""
+
+    def addresses_taken(self) -> Collection[str]:
+        """Functions whose address any module takes. Raises ObstacleError when not all modules are known."""
+
+
+class Linkage:
+    """Answers for the kernels of one module.
+
+    surroundings: where the module is linked with others; number: which of them it is. aliases: by name, what
+    functions stand for, and the directive that says so.
+    """
+
+    def __init__(self, module: Module, surroundings: Surroundings | None = None, number: int = 0) -> None:
+        self.module = module
+        self.number = number
+        self._surroundings = surroundings
+        self.aliases = {
+            alias[1]: (alias[2], statement)
+            for statement in module.statements
+            if statement.kind is Kind.ALIAS
+            and (alias := _ALIAS.fullmatch(module.code, statement.start, statement.end)) is not None
+        }
+        self._bodies: dict[Statement, tuple[Body, set[str]]] = {}
+        self._taken_addresses: set[str] | None = None
+
+    def body(self, function: Function) -> Body:
+        """The body of a function that has one."""
+        return self._read(function)[0]
+
+    def _read(self, function: Function) -> tuple[Body, set[str]]:
+        known = self._bodies.get(function.statement)
+        if known is None:
+            start, end = function.body or (function.statement.end, function.statement.end)
+            names = set(_NAMED.findall(self.module.code, start, end))
+            if self.module.code.find("call", start, end) >= 0:
+                names.update(_CALLEE.findall(self.module.code, start, end))
+            if self.module.code.find(".calltargets", start, end) >= 0:
+                for listed in _LISTED.findall(self.module.code, start, end):
+                    names.update(_WORD.findall(listed))
+            head = None if function.is_entry else (function.statement.start, start)
+            known = (Body(self.module.code, start, end, head), names)
+            self._bodies[function.statement] = known
+        return known
+
+    def needs(self, kernel: Function) -> Needs:
+        """What a kernel needs. Raises ObstacleError."""
+        needs = Needs(Callee(self, kernel, self.body(kernel)))
+        reached: set[tuple[int, str]] = set()
+        indirect = False
+        taken: set[str] = set()
+        waiting = [needs.kernel]
+        while waiting:
+            user = waiting.pop()
+            at, function = user.linkage, user.function
+            body, names = at.named(function)
+            called = at.calls_by_name(function, body) if names else {}
+            indirect = indirect or at.calls_a_register(body)
+            statements = needs.statements if at is self else needs.elsewhere.setdefault(at.number, set())
+            for name in sorted(names):
+                symbol = at.module.symbols[name]
+                if isinstance(symbol, Variable):
+                    at.need_variable(needs, statements, symbol, user)
+                elif symbol.is_entry:
+                    raise ObstacleError(f"{function.name} refers to the kernel {name}")
+                else:
+                    places = called.get(name, [])
+                    if len(at.references(function, name)) > len(places):
+                        taken.add(name)
+                    statements |= at.declarations(name)
+                    definition = at.definition(symbol)
+                    if definition is None:
+                        continue
+                    key = (definition[0].number, definition[1].name)
+                    if name in taken:
+                        taken.add(definition[1].name)
+                    user.calls.extend(Call(*place, key) for place in places if body.declaration(name, place[0]) is None)
+                    if key not in reached:
+                        reached.add(key)
+                        waiting.append(definition[0].need_function(needs, definition[1], self))
+            at.check_local_variables(body, function)
+        self._check_pointers(taken, indirect=indirect)
+        needs.taken = frozenset(taken)
+        return needs
+
+    def declarations(self, name: str) -> set[Statement]:
+        """All that declares or defines a function of that name, and what it is an alias of."""
+        found = {entry.statement for entry in self.module.functions if entry.name == name}
+        if name in self.aliases:
+            target, statement = self.aliases[name]
+            found |= {statement, *(entry.statement for entry in self.module.functions if entry.name == target)}
+        return found
+
+    def calls_by_name(self, function: Function, body: Body) -> dict[str, list[tuple[int, int]]]:
+        """Where a function's body calls which name of the module, as positions of the names in the module's text."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        if body.has_calls:
+            for call in _CALLEE.finditer(self.module.code, body.start, body.end):
+                found.setdefault(call[1], []).append(call.span(1))
+        return found
+
+    def named(self, function: Function) -> tuple[Body, set[str]]:
+        """The function's body, and the module's symbols that it names."""
+        body, names = self._read(function)
+        names = names & self.module.symbols.keys()
+        return body, self._not_shadowed(function, body, names) if names else names
+
+    def definition(self, function: Function) -> tuple[Linkage, Function] | None:
+        """What a function's name leads to; None for what the driver provides. Raises ObstacleError for nothing."""
+        if function.body is None and function.name in self.aliases:
+            target = self.module.symbols.get(self.aliases[function.name][0])
+            if isinstance(target, Function) and target.body is not None:
+                return self, target
+        found = self._surroundings.definition(self, function.name) if self._surroundings is not None else None
+        if found is not None:
+            return found
+        if function.body is not None:
+            return self, function
+        if function.name in _SYSTEM_CALLS:
+            return None
+        raise ObstacleError(f"it calls the external function {function.name}")
+
+    def calls_a_register(self, body: Body) -> bool:
+        """Whether a body calls what is no function's name."""
+        return body.has_calls and any(
+            not isinstance(self.module.symbols.get(callee[1]), Function)
+            or (callee[1] in body.declarations and body.declaration(callee[1], callee.start(1)) is not None)
+            for callee in _CALLEE.finditer(self.module.code, body.start, body.end)
+        )
+
+    def _not_shadowed(self, function: Function, body: Body, names: set[str]) -> set[str]:
+        """Names that mean the module's symbol at one place at least."""
+        parameters = _parameter_names(self.module, function)
+        local = {name for name in names if name in body.declarations}
+        return {
+            name
+            for name in names - parameters
+            if name not in local or any(True for _ in self.references(function, name))
+        }
+
+    def references(self, function: Function, name: str) -> list[tuple[int, int]]:
+        """Where in a function's body a name means the module's symbol, as positions in the module's text."""
+        body = self.body(function)
+        if name in _parameter_names(self.module, function):
+            return []
+        return [
+            match.span()
+            for match in re.compile(rf"(?<![\w$%.]){re.escape(name)}(?![\w$]|\.\w)").finditer(
+                self.module.code, body.start, body.end
+            )
+            if name not in body.declarations or body.declaration(name, match.start()) is None
+        ]
+
+    def need_function(self, needs: Needs, function: Function, asker: Linkage) -> Callee:
+        """Note a function of this module that a kernel of asker's calls."""
+        callee = Callee(self, function, self.body(function))
+        needs.functions.append(callee)
+        statements = needs.statements if self is asker else needs.elsewhere.setdefault(self.number, set())
+        statements |= self.declarations(function.name)
+        return callee
+
+    def need_variable(self, needs: Needs, statements: set[Statement], variable: Variable, user: Callee) -> None:
+        """Note a variable of this module that user names, a kernel or what it calls. Raises ObstacleError."""
+        if variable.space in {"shared", "local", "reg", "param"}:
+            statements.add(variable.statement)
+            return
+        if variable.space not in {"global", "const"}:
+            raise ObstacleError(f"it uses the {variable.space} {variable.name}")
+        if "extern" in variable.linkage and self._surroundings is None:
+            raise ObstacleError(f"it uses the external variable {variable.name}")
+        if variable.initializer is not None and self._names_functions(variable.initializer):
+            raise ObstacleError(f"it uses the function table {variable.name}")
+        if self._is_literal(variable):
+            statements.add(variable.statement)
+            return
+        if self._surroundings is not None:
+            self._surroundings.check_address(variable.name)
+        user.variables.append(variable)
+        if all(variable.name != known.name for known in needs.by_address):
+            needs.by_address.append(variable)
+
+    def _is_literal(self, variable: Variable) -> bool:
+        return (
+            variable.initializer is not None
+            and not variable.linkage
+            and (variable.space, variable.type) == ("global", ".b8")
+            and _LITERAL.match(variable.name) is not None
+            and self.module.symbols.keys().isdisjoint(_WORD.findall(variable.initializer))
+        )
+
+    def _names_functions(self, initializer: str) -> bool:
+        return any(
+            isinstance(self.module.symbols.get(word), Function) for word in _WORD.findall(initializer)
+        )
+
+    def check_local_variables(self, body: Body, function: Function) -> None:
+        """Raises ObstacleError when a function declares a variable that outlives it."""
+        if not any(
+            match.start() == body.start or self.module.code[match.start() - 1] in ";{} \t\r\n\v\f"
+            for match in _LOCAL_STATIC.finditer(self.module.code, body.start, body.end)
+        ):
+            return
+        for declarations in body.declarations.values():
+            for declaration in declarations:
+                if declaration.space in {"global", "const"}:
+                    raise ObstacleError(
+                        f"{function.name} declares the {declaration.space} variable {declaration.name}"
+                    )
+
+    def _check_pointers(self, taken: set[str], *, indirect: bool) -> None:
+        """Function pointers must come from the twin's own text, and stay in it."""
+        if not indirect:
+            if taken:
+                raise ObstacleError(f"it takes the address of the function {min(taken)}")
+            return
+        everywhere = self.addresses_taken() if self._surroundings is None else self._surroundings.addresses_taken()
+        outside = set(everywhere) - taken
+        if outside or not taken:
+            name = f" ({min(outside)} may be one)" if outside else ""
+            raise ObstacleError(f"it calls functions by pointers that come from outside the kernel{name}")
+
+    def takes_address(self, function: Function, body: Body, name: str) -> bool:
+        """Whether a function names another one otherwise than to call it."""
+        return len(self.references(function, name)) > len(self.calls_by_name(function, body).get(name, ()))
+
+    def addresses_taken(self) -> set[str]:
+        """Functions whose address any code or initializer of the module takes."""
+        if self._taken_addresses is None:
+            found = set()
+            functions = {function.name for function in self.module.functions}
+            for function in (*self.module.functions, *self.module.entries):
+                body, names = self._read(function)
+                found |= {name for name in names & functions if self.takes_address(function, body, name)}
+            for variable in self.module.variables:
+                found |= functions.intersection(_WORD.findall(variable.initializer or ""))
+            self._taken_addresses = found
+        return self._taken_addresses
+
+
+def _parameter_names(module: Module, function: Function) -> set[str]:
+    if function.parameters is None:
+        return set()
+    start, end = function.parameters
+    return set(_PARAMETER_NAME.findall(module.code[start:end]))

@@ -1,0 +1,387 @@
+"""Which instructions of a body the probes of a set match, found in one pass over its text.
+
+However many probes and patterns there are, each instruction is looked at once, and what matches an opcode is
+found out once for all texts. Patterns that ask for a function are settled for each body, those that ask for a
+source line for each instruction that matches otherwise.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from neutrino.probing.model import Pattern, Probe, SourceLines, Subject
+from neutrino.ptx.analysis.locations import Locations, SourcePlace
+from neutrino.ptx.isa import opcodes
+from neutrino.ptx.text.body import CALL, Body
+from neutrino.ptx.text.module import Function, Module
+
+_GUARD = r"(?P<guard>@\s*!?\s*[A-Za-z_$%][\w$]*\s+)?"
+# A label may be called as an opcode is, and operands may stand right behind one.
+_OPERANDS = r"(?=\s*[;\[{(%]|\s+[^\s,}:])"
+_MOST_WORDS = 8
+"""Up to this many first parts of opcodes a search for them is quicker than one for every instruction."""
+_GLOB = frozenset("*?[")
+_ENDS = frozenset({"ret", "exit"})
+
+
+class Hit(NamedTuple):
+    """An instruction that probes match. number: its place among those of the kernel, in text order.
+
+    match: the groups ``guard`` and ``opcode``, by position in the module's text. probes: those of the instruction
+    itself, in file order. opens, closes: those of the source lines whose run of instructions begins or ends with it,
+    with the number of the run's first instruction. An instruction that only ends runs has no number of its own.
+    """
+
+    number: int | None
+    match: re.Match[str]
+    probes: tuple[Probe, ...]
+    opens: tuple[Probe, ...] = ()
+    closes: tuple[tuple[Probe, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a body holds. ends: its ``ret`` and ``exit``, predicated or not. next_number: behind the last hit's.
+
+    places: the source lines of its instructions. lacks_lines: a probe asks for some, and the text has none.
+    """
+
+    hits: tuple[Hit, ...]
+    ends: tuple[re.Match[str], ...]
+    next_number: int
+    places: Locations
+    lacks_lines: bool = False
+
+    @property
+    def probes(self) -> tuple[Probe, ...]:
+        """Each probe of some hit, once."""
+        found: dict[int, Probe] = {}
+        seen: set[int] = set()
+        for hit in self.hits:
+            # Most hits share a few tuples.
+            if id(hit.probes) not in seen:
+                seen.add(id(hit.probes))
+                found.update((id(probe), probe) for probe in hit.probes)
+            if hit.opens or hit.closes:
+                found.update((id(probe), probe) for probe in (*hit.opens, *(probe for probe, _ in hit.closes)))
+        return tuple(found.values())
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What applies to an opcode. probes: whatever its line. on_lines: by the probe's index, lines to be on."""
+
+    probes: tuple[Probe, ...]
+    on_lines: tuple[tuple[int, tuple[SourceLines, ...]], ...]
+    is_end: bool
+
+
+class _Choices(dict[str, "_Choice | None"]):
+    """What applies to an opcode, None where nothing does and it ends no thread; found out when first asked for."""
+
+    def __init__(self, choose: Callable[[str], _Choice | None]) -> None:
+        self._choose = choose
+
+    def __missing__(self, opcode: str) -> _Choice | None:
+        return self.setdefault(opcode, self._choose(opcode))
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A probe as it applies to one function. index: its place in file order."""
+
+    index: int
+    probe: Probe
+    patterns: tuple[Pattern, ...]
+
+
+@dataclass
+class _LineSides:
+    """The line probes whose runs begin at an instruction, and those whose runs end there with where they began."""
+
+    opens: tuple[Probe, ...] = ()
+    closes: tuple[tuple[Probe, int], ...] = ()
+
+
+_NO_SIDES = _LineSides()
+
+
+class _Plan:
+    """The probes that apply in some function, with the patterns that do."""
+
+    def __init__(self, wanted: Sequence[_Wanted]) -> None:
+        self._wanted = tuple(entry for entry in wanted if any(pattern.has_operands for pattern in entry.patterns))
+        self.choices = _Choices(functools.partial(self._choose, guarded=False))
+        self.guarded = self.choices
+        # By the first part of an opcode, by class, and under "" for every instruction; with their probe's index.
+        self._patterns: dict[str, list[tuple[int, Pattern]]] = {}
+        self._narrowed: dict[tuple[int, frozenset[int]], tuple[Probe, ...]] = {}
+        self.line_probes = [
+            (entry.probe, lines)
+            for entry in wanted
+            if (lines := [pattern.lines for pattern in entry.patterns
+                          if pattern.subject is Subject.LINE and pattern.lines is not None])
+        ]  # fmt: skip
+        patterns = []
+        for entry in self._wanted:
+            for pattern in entry.patterns:
+                if pattern.has_operands:
+                    patterns.append(pattern)
+                    key = pattern.opcode[0] if pattern.subject is Subject.OPCODE else pattern.group
+                    self._patterns.setdefault(key, []).append((entry.index, pattern))
+        words = _ENDS | {pattern.opcode[0] for pattern in patterns if pattern.subject is Subject.OPCODE}
+        if any(pattern.predicated for pattern in patterns):
+            self.guarded = _Choices(functools.partial(self._choose, guarded=True))
+        all_named = not self.line_probes and all(pattern.subject is Subject.OPCODE for pattern in patterns)
+        self.candidate = (
+            instructions_named(tuple(sorted(words))) if all_named and len(words) <= _MOST_WORDS else EVERY_INSTRUCTION
+        )
+
+    @property
+    def asks_for_lines(self) -> bool:
+        """Some pattern names a source line."""
+        return bool(self.line_probes) or any(pattern.lines for entry in self._wanted for pattern in entry.patterns)
+
+    def probes(self, choice: _Choice, place: SourcePlace | None) -> tuple[Probe, ...]:
+        """The probes that match an instruction on a line; the same tuple for the same ones."""
+        if place is None:
+            return choice.probes
+        chosen = frozenset(index for index, asked in choice.on_lines if any(place.is_in(lines) for lines in asked))
+        key = (id(choice), chosen)
+        if key not in self._narrowed:
+            always = {id(probe) for probe in choice.probes}
+            self._narrowed[key] = tuple(
+                entry.probe for entry in self._wanted if entry.index in chosen or id(entry.probe) in always
+            )
+        return self._narrowed[key]
+
+    def _choose(self, opcode: str, *, guarded: bool) -> _Choice | None:
+        parts = opcode.split(".")
+        facts = opcodes.find(tuple(parts))
+        groups = facts.classes if facts is not None else frozenset()
+        # By the probe's index, the patterns that match.
+        matching: dict[int, list[Pattern]] = {}
+        for key in {parts[0], *groups, ""}:
+            for index, pattern in self._patterns.get(key, ()):
+                if (guarded or not pattern.predicated) and pattern.matches(parts, groups):
+                    matching.setdefault(index, []).append(pattern)
+        always = []
+        on_lines = []
+        for entry in self._wanted if matching else ():
+            found = matching.get(entry.index, ())
+            lines = tuple(pattern.lines for pattern in found if pattern.lines is not None)
+            if len(lines) < len(found):
+                always.append(entry.probe)
+            elif lines:
+                on_lines.append((entry.index, lines))
+        is_end = parts[0] in _ENDS
+        return _Choice(tuple(always), tuple(on_lines), is_end) if always or on_lines or is_end else None
+
+
+class Matcher:
+    """Finds the instructions that a set's probes match.
+
+    demangle: gives a function's name as people write it; without it functions go by their mangled names alone. What is
+    found are these very probes.
+    """
+
+    def __init__(self, probes: Sequence[Probe], demangle: Callable[[str], str] | None = None) -> None:
+        self._demangle = demangle or str
+        self.probes = tuple(probes)
+        self._names: dict[str, frozenset[str]] = {}
+        self._plans: dict[tuple[str, ...], _Plan] = {}
+        self._restrictions = tuple(sorted({
+            pattern.function
+            for probe in probes for pattern in probe.tracepoint.patterns
+            if pattern.function and pattern.subject is not Subject.FUNCTION
+        }))  # fmt: skip
+
+    def function_probes(self, name: str) -> tuple[Probe, ...]:
+        """The probes whose ``func:NAME`` is this function, given by its mangled name; in file order."""
+        return tuple(
+            probe
+            for probe in self.probes
+            if any(
+                pattern.subject is Subject.FUNCTION and self._is_called(name, pattern.function)
+                for pattern in probe.tracepoint.patterns
+            )
+        )
+
+    def find(self, module: Module, function: Function, body: Body, first: int = 0) -> Found:
+        """What the body of a function of a module holds. first: the number of its first hit."""
+        plan = self._plan(function.name)
+        places = Locations(module, body.start, body.end)
+        line_sides = _line_sides(plan, module.code, body, places) if plan.line_probes else {}
+        hits: list[Hit] = []
+        ends = []
+        choices, guarded = plan.choices, plan.guarded
+        number = first
+        numbers: dict[int, int] = {}
+        for match in plan.candidate.finditer(module.code, body.start, body.end):
+            choice = (guarded if match[1] else choices)[match[2]]
+            if choice is None and not line_sides:
+                continue
+            probes: tuple[Probe, ...] = ()
+            if choice is not None:
+                if choice.is_end:
+                    ends.append(match)
+                probes = plan.probes(choice, places.place(match.start(2))) if choice.on_lines else choice.probes
+            if not line_sides:
+                if probes:
+                    hits.append(Hit(number, match, probes))
+                    number += 1
+                continue
+            sides = line_sides.get(match.start(2), _NO_SIDES)
+            own = number if probes or sides.opens else None
+            if own is not None:
+                numbers[match.start(2)] = own
+                number += 1
+            closes = tuple((probe, numbers[opening]) for probe, opening in sides.closes)
+            if own is not None or closes:
+                hits.append(Hit(own, match, probes, sides.opens, closes))
+        return Found(tuple(hits), tuple(ends), number, places, not places if plan.asks_for_lines else False)
+
+    def _plan(self, function: str) -> _Plan:
+        held = tuple(name for name in self._restrictions if self._is_called(function, name))
+        plan = self._plans.get(held)
+        if plan is None:
+            wanted = []
+            for index, probe in enumerate(self.probes):
+                patterns = tuple(
+                    pattern for pattern in probe.tracepoint.patterns
+                    if pattern.subject not in {Subject.KERNEL, Subject.FUNCTION}
+                    and (not pattern.function or pattern.function in held)
+                )  # fmt: skip
+                if patterns:
+                    wanted.append(_Wanted(index, probe, patterns))
+            plan = self._plans[held] = _Plan(wanted)
+        return plan
+
+    def _is_called(self, function: str, name: str) -> bool:
+        names = self._names.get(function)
+        if names is None:
+            names = self._names[function] = frozenset(_names(function, self._demangle(function)))
+        return name in names or any(fnmatch.fnmatchcase(known, name) for known in names if _GLOB & set(name))
+
+
+@functools.lru_cache(maxsize=8)
+def matcher(probes: tuple[Probe, ...], demangle: Callable[[str], str] | None = None) -> Matcher:
+    """As ``Matcher``: one for all texts that the same probes are looked for in, since opcodes recur."""
+    return Matcher(probes, demangle)
+
+
+@functools.lru_cache(maxsize=32)
+def instructions_named(words: tuple[str, ...]) -> re.Pattern[str]:
+    """As ``EVERY_INSTRUCTION``, of those alone whose opcode begins with one of these parts."""
+    alternatives = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
+    return _instruction(rf"(?:{alternatives})\b")
+
+
+def _instruction(word: str) -> re.Pattern[str]:
+    return re.compile(rf"[;{{}}:](?<!::)\s*{_GUARD}(?P<opcode>{word}(?:\.[\w:]+)*){_OPERANDS}", re.ASCII)
+
+
+EVERY_INSTRUCTION = _instruction(r"[a-z]\w*")
+"""An instruction behind what ends the one before; groups ``guard`` and ``opcode``."""
+
+
+def _names(mangled: str, demangled: str) -> Iterator[str]:
+    """What a function may be called: its names with and without parameters and result."""
+    yield mangled
+    yield demangled
+    depth = 0
+    closing = demangled.rfind(")")
+    for at in range(closing, -1, -1):
+        depth += {")": 1, "(": -1}.get(demangled[at], 0)
+        if depth == 0 and closing > 0:
+            bare = demangled[:at].strip()
+            yield bare
+            yield from _without_result(bare)
+            return
+
+
+def _without_result(name: str) -> Iterator[str]:
+    """A demangled name behind each space outside of brackets: results stand in front of templates' names."""
+    depth = 0
+    for at, character in enumerate(name):
+        depth += {"<": 1, "(": 1, "[": 1, ">": -1, ")": -1, "]": -1}.get(character, 0)
+        if character == " " and depth == 0:
+            yield name[at + 1 :]
+
+
+def _line_sides(plan: _Plan, code: str, body: Body, places: Locations) -> dict[int, _LineSides]:
+    """By the position of its opcode, what begins and ends at an instruction.
+
+    A run is instructions in a row that one pattern names by their line, within one basic block: each run that begins
+    also ends. A call with the moves of its arguments is one instruction, of the line of the ``call``.
+    """
+    sides: dict[int, _LineSides] = {}
+    if not places:
+        return sides
+    runs: dict[int, _Run] = {}
+
+    def close(index: int) -> None:
+        run = runs.pop(index)
+        entry = sides.setdefault(run.last, _LineSides())
+        entry.closes = (*entry.closes, (plan.line_probes[index][0], run.first))
+
+    calls = _Calls(code, body)
+    behind = body.start
+    for match in EVERY_INSTRUCTION.finditer(code, body.start, body.end):
+        at = match.start(2)
+        place = places.place(calls.stands_for(at))
+        if ":" in code[behind : match.start() + 1].replace("::", ""):
+            for index in list(runs):
+                close(index)
+        for index, (probe, asked) in enumerate(plan.line_probes):
+            which = None if place is None else next((lines for lines in asked if place.is_in(lines)), None)
+            if index in runs and runs[index].lines is not which:
+                close(index)
+            if which is None:
+                continue
+            if index in runs:
+                runs[index].last = at
+            else:
+                runs[index] = _Run(which, at, at)
+                entry = sides.setdefault(at, _LineSides())
+                entry.opens = (*entry.opens, probe)
+        if match[2].partition(".")[0] in opcodes.NO_AFTER:
+            for index in list(runs):
+                close(index)
+        behind = code.find(";", at)
+    for index in list(runs):
+        close(index)
+    return sides
+
+
+@dataclass
+class _Run:
+    """first, last: positions of the opcodes of its instructions."""
+
+    lines: SourceLines
+    first: int
+    last: int
+
+
+class _Calls:
+    """The call that an instruction belongs to."""
+
+    def __init__(self, code: str, body: Body) -> None:
+        self._code = code
+        self._body = body
+        self._known: dict[tuple[int, int], int] = {}
+
+    def stands_for(self, at: int) -> int:
+        """The position of the call in whose sequence an instruction is, else the instruction's own."""
+        sequence = self._body.call_sequence(at)
+        if sequence is None:
+            return at
+        if sequence not in self._known:
+            call = CALL.search(self._code, *sequence)
+            self._known[sequence] = call.start() if call else at
+        return self._known[sequence]

@@ -1,0 +1,1 @@
+"""Inserted code, and the twins that hold it."""

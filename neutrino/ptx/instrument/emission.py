@@ -1,0 +1,218 @@
+"""What probes turn into: instructions on private registers, stores into records, sums.
+
+Inserted code never branches. It reads the probe block from the kernel's last parameter, and takes slot
+numbers anew from the special registers at each save, so that no register but the probes' own lives through
+the kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from neutrino.probing.model import Level, MapKind, ProbeSet, Save, Snippet
+from neutrino.probing.special_registers import SPECIAL_REGISTERS
+from neutrino.ptx.instrument.guards import Guard, both, guarded
+from neutrino.ptx.instrument.private_registers import Kept, Scratch
+from neutrino.ptx.instrument.probe_block import ProbeBlock
+from neutrino.ptx.instrument.probe_registers import OPCODE, ProbeRegisters
+from neutrino.ptx.instrument.records import Code, Records
+from neutrino.ptx.instrument.slots import Slots
+from neutrino.ptx.instrument.snippet_helpers import HELPER_WORD
+from neutrino.ptx.instrument.sums import Sums
+from neutrino.ptx.instrument.values import Resolver, UnsupportedError, Value, bits, no_helpers
+from neutrino.ptx.isa.machine_arithmetic import machine_arithmetic
+from neutrino.ptx.isa.snippet_forms import misfit, need, reads_special
+
+_GUARDED = re.compile(r"\s*@\s*(?P<negated>!)?\s*(?P<register>%[\w$]+)\s+", re.ASCII)
+
+
+class Emission:
+    """Writes the inserted code of one kernel.
+
+    prefix: starts every private register and occurs nowhere in the module. block: name of the probe block's
+    parameter. Raises UnsupportedError for what cannot be written.
+
+    kernel: for the body of a function that a kernel calls, the kernel's own emission; block is then the register
+    that holds the address of its state, which begins as the probe block does (``functions.py``).
+
+    arithmetic: floating-point instructions of ours, by SASS mnemonic. version: the ``.version`` that the snippets need.
+    """
+
+    def __init__(
+        self, probes: ProbeSet, prefix: str, block: str, architecture: int, kernel: Emission | None = None
+    ) -> None:
+        self._prefix = prefix
+        self._architecture = architecture
+        self._variables: set[int] = set()
+        self._for_functions: list[Kept] = []
+        self._products: list[tuple[str, str]] = []
+        self.numbers: Mapping[str, int] = {entry.name: index for index, entry in enumerate(probes.maps)}
+        """Of the maps, by name."""
+        self.scratch = Scratch(f"{prefix}t")
+        self.block = ProbeBlock(block, "param" if kernel is None else "local", len(probes.maps))
+        self.registers: ProbeRegisters = ProbeRegisters(probes, prefix, kernel.registers if kernel else None)
+        take, changed = self.scratch.take, self.registers.changed
+        self._records: Records = Records(
+            probes.maps, prefix, self.block, take, changed, kernel._records if kernel else None
+        )
+        self.sums: Sums = Sums(
+            probes.maps, prefix, self.registers, self.block, take, architecture, kernel.sums if kernel else None
+        )
+        self.arithmetic: dict[str, int] = {}
+        self.version = (0, 0)
+
+    def note_snippet(self, snippet: Snippet, level: Level) -> None:
+        """Tell, before any code is written, that the kernel will hold this snippet.
+
+        A register that no snippet of the kernel writes keeps its initial value, so that a sum over it is
+        known. One that a snippet at warp or block level writes and one at a wider level names has to stay what
+        it is in the other lanes. Raises UnsupportedError where the kernel's architecture lacks an instruction.
+        """
+        self.registers.note(snippet, level)
+        for statement in snippet.statements:
+            if isinstance(statement, Save) or (needed := need(statement.text)) is None:
+                continue
+            version, architecture = needed
+            if self._architecture < architecture:
+                raise UnsupportedError(
+                    f"{statement.text!r} of a probe needs sm_{architecture}, the kernel is for sm_{self._architecture}"
+                )
+            self.version = max(self.version, version)
+
+    def variable(self, index: int) -> str:
+        """The register that holds the address of the index-th module variable, from entry on."""
+        self._variables.add(index)
+        return f"{self._prefix}v{index}"
+
+    def product_copy(self, kind: str) -> str:
+        """A register of its own for a copy of a product of that type."""
+        name = f"{self._prefix}m{len(self._products)}"
+        self._products.append((name, f"b{bits(kind)}"))
+        return name
+
+    def count_arithmetic(self, opcode: str) -> None:
+        """Count one floating-point instruction of ours for the comparison of machine code."""
+        for mnemonic in machine_arithmetic(opcode):
+            self.arithmetic[mnemonic] = self.arithmetic.get(mnemonic, 0) + 1
+
+    def snippet(
+        self,
+        snippet: Snippet,
+        resolve: Resolver = no_helpers,
+        guard: Guard | None = None,
+        *,
+        level: Level,
+        waits: bool = False,
+        ending: bool = False,
+    ) -> Code:
+        """One side of one probe at one site, for the threads for which the guard holds.
+
+        waits: the stores will be put further down, so that what they read is copied. ending: it is at an end of the
+        thread, where ``sums.settle`` came first and ``end`` follows.
+        """
+        code = Code([], [])
+        self.registers.change(snippet)
+        slots = Slots(self.block, self.scratch.take)
+        if self.registers.needs_mask(snippet, level):
+            slot = slots.at(level, code.lines)
+            guard = Guard(guarded(slot.inside, guard, self.scratch.take, code.lines), False)
+        for statement in snippet.statements:
+            if not isinstance(statement, Save):
+                if not waits:
+                    code.lines += code.stores
+                    code.stores.clear()
+                self._instruction(statement.text, resolve, guard, code.lines)
+            elif statement.map.kind is MapKind.SUM:
+                self.sums.add(
+                    self.numbers[statement.map.name], statement, lambda operand: self._operand(operand, resolve),
+                    code.lines, slots, guard, ending=ending and self.sums.are_tallied,
+                )  # fmt: skip
+            else:
+                values = [self._operand(operand, resolve) for operand in statement.operands]
+                self._records.store(self.numbers[statement.map.name], values, code, slots, guard, waits=waits)
+        return code
+
+    def entry(self) -> tuple[list[str], list[str]]:
+        """Declarations, and the instructions that give a kernel's registers their first values. Call it last."""
+        declarations = self._declarations()
+        first = []
+        for kept in (*self.kept, *self._for_functions):
+            declarations.append(kept.declaration)
+            first.append(f"mov.{kept.move} {kept.name}, {kept.initial};")
+        return self._with_variables(declarations, first)
+
+    def function_entry(self) -> tuple[list[str], list[str]]:
+        """Declarations of a called function, without loads of what is kept, and loads of variables' addresses.
+
+        Call it last.
+        """
+        return self._with_variables(self._declarations() + [kept.declaration for kept in self.kept], [])
+
+    def keep(self, kept: Kept) -> None:
+        """Give a register that functions name alone its first value."""
+        self._for_functions.append(kept)
+
+    @property
+    def kept(self) -> list[Kept]:
+        """Registers that the code names and that live from the kernel's entry to its exit."""
+        return self.registers.kept + self.sums.kept + self._records.kept + self.sums.kept_tallies
+
+    @property
+    def has_end(self) -> bool:
+        """Sums or counts have to be stored when a thread ends."""
+        return self.sums.has_end or self._records.has_counts
+
+    def end(self) -> list[str]:
+        """Counts and sums, to be stored where a thread ends: those of the kernel and its functions so far."""
+        lines: list[str] = []
+        self._records.end(Slots(self.block, self.scratch.take), lines)
+        self.sums.end(lines)
+        return lines
+
+    def _declarations(self) -> list[str]:
+        return self.scratch.declarations() + [f".reg .{kind} {name};" for name, kind in self._products]
+
+    def _with_variables(self, declarations: list[str], first: list[str]) -> tuple[list[str], list[str]]:
+        for index in sorted(self._variables):
+            declarations.append(f".reg .u64 {self.variable(index)};")
+            first.append(self.block.load_variable(index, self.variable(index)))
+        return declarations, first
+
+    def _instruction(self, text: str, resolve: Resolver, guard: Guard | None, lines: list[str]) -> None:
+        # Helpers are put in after the renaming: their registers are the program's, whatever they are called.
+        pieces = []
+        at = 0
+        for match in HELPER_WORD.finditer(text):
+            value = resolve(match["name"], match["element"])
+            fault = misfit(text, match[0], value.type)
+            if fault is not None:
+                raise UnsupportedError(fault)
+            if value.text in SPECIAL_REGISTERS and not reads_special(text):
+                name = self.scratch.take(f"b{bits(value.type or '')}")
+                lines.append(f"mov.{value.type} {name}, {value.text};")
+                value = Value(name, value.type)
+            pieces += [self.registers.renamed(text[at : match.start()]), value.text]
+            at = match.end()
+        pieces.append(self.registers.renamed(text[at:]))
+        line = "".join(pieces).strip()
+        if guard is not None:
+            own = _GUARDED.match(line)
+            if own is None:
+                line = guard.prefix + line
+            else:
+                joined = both(own["register"], own["negated"] is not None, guard, self.scratch.take, lines)
+                line = f"@{joined} " + line[own.end() :]
+        opcode = OPCODE.match(line)
+        if opcode is not None:
+            self.count_arithmetic(opcode["opcode"])
+        lines.append(line + ";")
+
+    def _operand(self, operand: str, resolve: Resolver) -> Value:
+        operand = operand.strip()
+        helper = HELPER_WORD.fullmatch(operand)
+        if helper is not None:
+            return resolve(helper["name"], helper["element"])
+        if operand in self.registers.types:
+            return Value(self.registers.renamed(operand), self.registers.types[operand])
+        return Value(operand, SPECIAL_REGISTERS.get(operand))

@@ -1,0 +1,449 @@
+"""OUT, IN1 …, ADDR and the other helpers at one instruction: which registers hold them, and what is needed to get at
+them."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Mapping
+
+from neutrino.probing.special_registers import SPECIAL_REGISTERS
+from neutrino.ptx.instrument.guards import Guard
+from neutrino.ptx.instrument.private_registers import Scratch
+from neutrino.ptx.instrument.values import UnsupportedError, Value, bits
+from neutrino.ptx.isa.instruction import (
+    REGISTER,
+    Address,
+    Instruction,
+    object_parts,
+    read_address,
+    vector_elements,
+)
+from neutrino.ptx.isa.literals import integer
+from neutrino.ptx.isa.measures import constant_bytes, constant_operations, matrix_depth
+from neutrino.ptx.isa.opcodes import Measure, Role
+from neutrino.ptx.text.body import Body
+
+_INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uU]?\Z", re.ASCII)
+_FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}\Z|0[dD][0-9a-fA-F]{16}\Z", re.ASCII)
+_FRACTION = re.compile(r"-?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)\Z", re.ASCII)
+# PTX ISA, "Constant Expressions": integers, WARP_SZ, operators and parentheses.
+_CONSTANT = re.compile(r"[-+~!(\s]*(?:\d|WARP_SZ\b)[-+*/%<>=!&|^~?:()\s\w]*\Z", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_$%]", re.ASCII)
+# Video instructions, "vadd.s32.u32.s32 d, a.b1, b.h0": a byte or a half of a register; those on several parts at once
+# take a choice of them, "a.h10", and their destination a mask.
+_PART = re.compile(r"(?P<register>[\w$%]+)\.(?P<kind>[bh])(?P<number>[0-3])\Z", re.ASCII)
+_MASK = re.compile(r"(?P<register>[\w$%]+)\.[bh]\d{1,4}\Z", re.ASCII)
+_ELEMENT = {"x": 0, "y": 1, "z": 2, "w": 3}
+_LETTERS = "xyzw"
+
+
+class SiteOperands:
+    """Answers for the helpers at one side of one site.
+
+    here: lines to put where the snippet goes. early: lines to put before the instruction, filled on the
+    ``after`` side for values that the instruction overwrites. reads_operands: an answer depended on more than
+    the opcode. product: gives a private copy of a product that may be fused, or None. module_addresses: the
+    registers that hold module variables' addresses. site: the number for SITE. All registers come from scratch.
+    """
+
+    def __init__(
+        self,
+        instruction: Instruction,
+        body: Body,
+        position: int,
+        scratch: Scratch,
+        *,
+        after: bool,
+        module_addresses: Mapping[str, str],
+        product: Callable[[str, bool], str | None],
+        site: int = 0,
+    ) -> None:
+        self._instruction = instruction
+        self._body = body
+        self._position = position
+        self._scratch = scratch
+        self._after = after
+        self._module_addresses = module_addresses
+        self._product = product
+        self._site = site
+        self._known: dict[tuple[str, str | None], Value] = {}
+        self._guard: Guard | None = None
+        self._guard_known = False
+        self.reads_operands = False
+        self.here: list[str] = []
+        self.early: list[str] = []
+
+    def begin_snippet(self, guard: Guard | None) -> None:
+        """Another snippet begins, for the threads for which the guard holds: LANES are taken anew.
+
+        Without it LANES are those of the instruction's own predicate.
+        """
+        self._guard, self._guard_known = guard, True
+        self._known.pop(("LANES", None), None)
+
+    def __call__(self, helper: str, element: str | None) -> Value:
+        """The value of a helper. Raises UnsupportedError naming the instruction and what it lacks."""
+        if self._instruction.facts is None and helper not in {"PRED", "LANES", "SITE"}:
+            raise UnsupportedError(f"{self._instruction.opcode} is no instruction of PTX ISA 9.0: it has no {helper}")
+        constant = None
+        if element is not None and helper != "OUT" and not helper.startswith("IN"):
+            raise self._lacks(f"{helper}.{element}")
+        if helper == "BYTES":
+            constant = constant_bytes(self._instruction)
+        elif helper == "OPS":
+            constant = constant_operations(self._instruction)
+        if constant is not None:
+            return Value(str(constant), None)
+        self.reads_operands = True
+        key = (helper, element)
+        if key not in self._known:
+            self._known[key] = self._resolve(helper, element)
+        return self._known[key]
+
+    def _resolve(self, helper: str, element: str | None) -> Value:
+        simple: dict[str, Callable[[], Value]] = {
+            "ADDR": self._own_address,
+            "BYTES": self._bytes,
+            "OPS": self._operations,
+            "PRED": self._predicate,
+            "LANES": self._lanes,
+            "SITE": lambda: Value(str(self._site), None),
+        }
+        if helper in simple:
+            return simple[helper]()
+        if helper == "OUT":
+            return self._out(element)
+        number = int(helper[2:])
+        if number > len(self._instruction.sources):
+            raise self._lacks(helper)
+        return self._source(self._instruction.sources[number - 1], helper, element)
+
+    def _lacks(self, what: str, why: str = "") -> UnsupportedError:
+        return UnsupportedError(f"{self._instruction.opcode} has no {what}" + (f": {why}" if why else ""))
+
+    # OUT and IN
+
+    def _out(self, element: str | None) -> Value:
+        instruction = self._instruction
+        if not self._after:
+            raise UnsupportedError(f"OUT of {instruction.opcode} does not exist before it")
+        if instruction.is_asynchronous:
+            raise UnsupportedError(
+                f"{instruction.opcode} is asynchronous: its OUT is not there yet behind it"
+            )
+        if not instruction.destinations:
+            raise self._lacks("OUT")
+        name = self._element(instruction.destinations[0].partition("|")[0].strip(), "OUT", element)
+        if name == "_":
+            raise UnsupportedError(f"OUT of {instruction.opcode} is thrown away (_)")
+        mask = _MASK.match(name)
+        name = mask["register"] if mask else name
+        kind = self._register_type(name)
+        if kind is None:
+            raise UnsupportedError(f"OUT of {instruction.opcode} is {name!r}, which is no register")
+        self._check_width(kind, "OUT")
+        return Value(self._product(name, True) or name, kind)
+
+    def _source(self, operand: str, helper: str, element: str | None) -> Value:
+        if operand.startswith("["):
+            parts = object_parts(operand)
+            if not parts:
+                if element not in {None, "x", "0"}:
+                    raise self._lacks(f"{helper}.{element}")
+                return self._address(operand)
+            operand = "{" + ", ".join(parts) + "}"
+        name = self._element(operand, helper, element)
+        negated = name.startswith("!")
+        if negated:
+            name = name[1:].strip()
+        value = self._read(name, helper)
+        if not negated:
+            return value
+        if value.type != "pred":
+            raise self._unreadable("!" + name, helper)
+        opposite = self._scratch.take("pred")
+        self.here.append(f"not.pred {opposite}, {value.text};")
+        return Value(opposite, "pred")
+
+    def _read(self, name: str, helper: str) -> Value:
+        if _FLOAT.match(name) or _FRACTION.match(name):
+            return self._float(name, helper)
+        if _CONSTANT.match(name):
+            return Value(name if name.lstrip("-").isalnum() or name == "WARP_SZ" else f"({name})", None)
+        if name in SPECIAL_REGISTERS and self._body.declaration(name, self._position) is None:
+            return Value(name, SPECIAL_REGISTERS[name])
+        kind = self._register_type(name)
+        if kind is not None:
+            self._check_width(kind, helper)
+            product = self._product(name, False)
+            return Value(product, kind) if product is not None else self._preserved(name, kind)
+        part = _PART.match(name)
+        if part is not None and self._register_type(part["register"]) is not None:
+            return self._register_part(part, helper)
+        if name.startswith("-") and self._register_type(name[1:].partition(".")[0]) is not None:
+            return self._negated(self._read(name[1:], helper))
+        address = read_address(f"[{name}]")
+        if address is None or not REGISTER.fullmatch(address.base) or self._is_label(address.base):
+            raise self._unreadable(name, helper)
+        return self._sum(address)
+
+    def _unreadable(self, name: str, helper: str) -> UnsupportedError:
+        return UnsupportedError(f"{helper} of {self._instruction.opcode} is {name!r}, which a probe cannot read")
+
+    def _is_label(self, name: str) -> bool:
+        """Labels, functions, and names of textures and surfaces have no value that could be moved."""
+        roles = self._instruction.facts.operands if self._instruction.facts else ()
+        if Role.LABEL in roles:
+            return True
+        is_object = Role.OBJECT in roles and self._instruction.parts[0] != "cp"
+        return is_object and self._body.declaration(name, self._position) is None
+
+    def _element(self, operand: str, helper: str, element: str | None) -> str:
+        elements = vector_elements(operand)
+        count = self._instruction.elements
+        if len(elements) == 1 and count > 1 and self._is_vector_register(operand):
+            elements = tuple(f"{operand}.{letter}" for letter in _LETTERS[:count])
+        index = 0
+        if element is not None:
+            index = _ELEMENT[element] if element in _ELEMENT else int(element)
+        if index >= len(elements):
+            raise self._lacks(f"{helper}.{element}")
+        return elements[index]
+
+    def _is_vector_register(self, name: str) -> bool:
+        """Declared as ``.reg .v4 .f32``, and an operand of a vector instruction, not a scalar beside the vector."""
+        declaration = self._body.declaration(name, self._position)
+        if declaration is None or declaration.space != "reg" or declaration.count is not None:
+            return False
+        head = self._body.code[declaration.start : self._body.code.find(";", declaration.start)]
+        return re.match(r"\.reg\s*\.v[248]\b", head) is not None
+
+    def _float(self, number: str, helper: str) -> Value:
+        """A constant as the bits that the instruction takes for it, in a register: moves of bits take no floats."""
+        if _FLOAT.match(number):
+            wide = number[1] in "dD"
+        else:
+            kinds = [part for part in self._instruction.parts if part in {"f32", "f64"}]
+            # Of several types the last is that of the sources, but "slct.f64.f32 d, a, b, c" has it for c alone.
+            is_choice = self._instruction.parts[0] == "slct" and helper != "IN3"
+            wide = kinds[:1] == ["f64"] if is_choice else kinds[-1:] == ["f64"]
+            letter, code = ("d", ">d") if wide else ("f", ">f")
+            try:
+                number = f"0{letter}" + struct.pack(code, float(number)).hex().upper()
+            except OverflowError:
+                message = f"{number} does not fit into {self._instruction.opcode}'s type"
+                raise UnsupportedError(message) from None
+        kind = "f64" if wide else "f32"
+        name = self._scratch.take("b64" if wide else "b32")
+        self.here.append(f"mov.{kind} {name}, {number};")
+        return Value(name, kind)
+
+    def _register_part(self, part: re.Match[str], helper: str) -> Value:
+        """A byte or a half of a register, extended as the video instruction does."""
+        kinds = [kind for kind in self._instruction.parts[1:] if kind in {"s32", "u32"}]
+        number = int(helper[2:]) if helper.startswith("IN") else 0
+        if number not in {1, 2} or len(kinds) < 3 or (part["kind"] == "h" and part["number"] not in "01"):
+            raise self._unreadable(part[0], helper)
+        whole = self._preserved(part["register"], "b32")
+        width = 8 if part["kind"] == "b" else 16
+        name = self._scratch.take("b32")
+        self.here.append(f"bfe.{kinds[number]} {name}, {whole.text}, {int(part['number']) * width}, {width};")
+        return Value(name, kinds[number])
+
+    def _negated(self, value: Value) -> Value:
+        name = self._scratch.take("b32")
+        self.here.append(f"neg.s32 {name}, {value.text};")
+        return Value(name, "s32")
+
+    def _register_type(self, name: str) -> str | None:
+        """The type of a register or of an element of a vector register, None for what is none."""
+        declaration = self._body.declaration(name, self._position)
+        if declaration is None and name[-2:] in {".x", ".y", ".z", ".w"}:
+            declaration = self._body.declaration(name[:-2], self._position)
+        return declaration.type if declaration is not None and declaration.space == "reg" else None
+
+    def _check_width(self, kind: str, helper: str) -> None:
+        if bits(kind) > 64:
+            raise UnsupportedError(
+                f"{helper} of {self._instruction.opcode} is a .{kind} register, and a probe's hold at most 64 bits"
+            )
+
+    def _preserved(self, name: str, kind: str) -> Value:
+        """The register, or where the instruction overwrites it a copy from before."""
+        written = self._instruction.written
+        if not (self._after and (name in written or name.partition(".")[0] in written)):
+            return Value(name, kind)
+        wide = bits(kind)
+        copy = self._scratch.take(f"b{wide}" if wide else "pred")
+        self.early.append(f"mov.{f'b{wide}' if wide else 'pred'} {copy}, {name};")
+        return Value(copy, kind)
+
+    # PRED and LANES
+
+    def _predicate(self) -> Value:
+        instruction = self._instruction
+        if instruction.predicate is None:
+            always = self._scratch.take("pred")
+            self.here.append(f"mov.pred {always}, 1;")
+            return Value(always, "pred")
+        value = self._preserved(instruction.predicate, "pred")
+        if not instruction.negated:
+            return value
+        opposite = self._scratch.take("pred")
+        self.here.append(f"not.pred {opposite}, {value.text};")
+        return Value(opposite, "pred")
+
+    def _lanes(self) -> Value:
+        """PTX ISA, "activemask": the lanes for which the instruction's own predicate holds."""
+        guard = self._guard
+        if not self._guard_known and self._instruction.predicate is not None:
+            register = self._preserved(self._instruction.predicate, "pred").text
+            guard = Guard(register, self._instruction.negated)
+        mask = self._scratch.take("b32")
+        self.here.append(f"{guard.prefix if guard else ''}activemask.b32 {mask};")
+        return Value(mask, "b32")
+
+    # ADDR
+
+    def _own_address(self) -> Value:
+        """ADDR: of a copy between two spaces the side in global memory."""
+        instruction = self._instruction
+        roles = instruction.facts.operands if instruction.facts else ()
+        found = [
+            operand
+            for operand, role in zip(instruction.operands, roles, strict=False)
+            if role is Role.ADDRESS and operand.startswith("[")
+        ]
+        if not found:
+            objects = Role.OBJECT in roles
+            raise self._lacks("ADDR", "an object and coordinates name the memory" if objects else "")
+        if len(found) > 1:
+            spaces = [part.partition("::")[0] for part in instruction.parts]
+            places = [part for part in spaces if part in {"global", "shared"}]
+            if places[:2] == ["shared", "global"]:
+                return self._address(found[1])
+        return self._address(found[0])
+
+    def _address(self, operand: str) -> Value:
+        address = read_address(operand)
+        if address is None:
+            raise UnsupportedError(f"the address {operand!r} of {self._instruction.opcode} is no plain one")
+        return self._sum(address)
+
+    def _sum(self, address: Address) -> Value:
+        base, offset = address.base, address.offset
+        if _NAME.match(offset):
+            raise UnsupportedError(f"the address holds {offset!r}, which is no integer")
+        if _INTEGER.match(base):
+            if offset == "0":
+                return Value(base, None)
+            return Value(str(_integer(base) + _integer(offset)), None)
+        kind = self._register_type(base)
+        register = None
+        if kind is not None:
+            value = self._preserved(base, kind)
+            if bits(kind) == 64:
+                register = value.text
+            elif bits(kind) == 32:
+                # Addresses of 32 bits are summed in 32 bits: a base below 0 and an offset that leads back above it.
+                low = value.text
+                if offset != "0":
+                    low = self._scratch.take("b32")
+                    self.here.append(f"add.u32 {low}, {value.text}, {offset};")
+                register = self._scratch.take("b64")
+                self.here.append(f"cvt.u64.u32 {register}, {low};")
+                return Value(register, "b64")
+        elif base in self._module_addresses and self._body.declaration(base, self._position) is None:
+            register = self._module_addresses[base]
+        else:
+            register = self._scratch.take("b64")
+            self.here.append(f"mov.u64 {register}, {base};")
+        if register is None:
+            raise UnsupportedError(
+                f"the address register {base} of {self._instruction.opcode} has an unknown width"
+            )
+        if offset == "0":
+            return Value(register, "b64")
+        total = self._scratch.take("b64")
+        self.here.append(f"add.s64 {total}, {register}, {offset};")
+        return Value(total, "b64")
+
+    # BYTES and OPS that depend on operands
+
+    def _bytes(self) -> Value:
+        facts = self._instruction.facts
+        if facts is not None and facts.measure is Measure.COPY:
+            return self._async_copy_bytes()
+        if facts is not None and Role.SIZE in facts.operands:
+            index = facts.operands.index(Role.SIZE)
+            if index < len(self._instruction.operands):
+                return self._widened(self._instruction.operands[index])
+        objects = facts is not None and Role.OBJECT in facts.operands
+        raise self._lacks("BYTES", "an object and coordinates name the memory" if objects else "")
+
+    def _widened(self, operand: str) -> Value:
+        value = self._source(operand, "BYTES", None)
+        if value.type is None or bits(value.type) == 64:
+            return value
+        wide = self._scratch.take("b64")
+        self.here.append(f"cvt.u64.u32 {wide}, {value.text};")
+        return Value(wide, "b64")
+
+    def _async_copy_bytes(self) -> Value:
+        """``cp.async [dst], [src], cp-size{, src-size | ignore-src}{, cache-policy};`` reads src-size bytes,
+        or none."""
+        operands = list(self._instruction.operands)
+        if "L2::cache_hint" in self._instruction.parts:
+            operands = operands[:-1]
+        if len(operands) < 3:
+            raise self._lacks("BYTES")
+        if len(operands) == 3:
+            return self._widened(operands[2])
+        choice = operands[3]
+        declaration = self._body.declaration(choice.lstrip("! "), self._position)
+        if declaration is None or declaration.type != "pred":
+            return self._widened(choice)
+        size = self._scratch.take("b64")
+        whole, none = (operands[2], "0") if not choice.startswith("!") else ("0", operands[2])
+        self.here.append(f"selp.b64 {size}, {none}, {whole}, {choice.lstrip('! ')};")
+        return Value(size, "b64")
+
+    def _operations(self) -> Value:
+        """OPS by an instruction descriptor (PTX ISA, "tcgen05 Instruction descriptor"): N/8 in bits 17 to 22, M/16 in
+        24 to 28."""
+        instruction = self._instruction
+        facts = instruction.facts
+        if facts is None or facts.measure is not Measure.DESCRIPTOR:
+            raise self._lacks("OPS")
+        index = facts.operands.index(Role.DESCRIPTOR)
+        depth = matrix_depth(instruction)
+        if depth is None or index >= len(instruction.operands):
+            raise self._lacks("OPS", "its kind has no known depth")
+        descriptor = self._source(instruction.operands[index], "OPS", None).text
+        rows, columns = self._scratch.take("b32"), self._scratch.take("b32")
+        wide = self._scratch.take("b64")
+        self.here += [
+            f"bfe.u32 {rows}, {descriptor}, 24, 5;",
+            f"bfe.u32 {columns}, {descriptor}, 17, 6;",
+            f"mul.lo.u32 {rows}, {rows}, {columns};",
+        ]
+        k, longer = depth
+        factor = 2 * 16 * 8
+        if longer:
+            # Bit 31 chooses the longer of the two depths of a four-bit kind.
+            self.here += [
+                f"bfe.u32 {columns}, {descriptor}, 31, 1;",
+                f"mad.lo.u32 {columns}, {columns}, {factor * (longer - k)}, {factor * k};",
+                f"mul.wide.u32 {wide}, {rows}, {columns};",
+            ]
+        else:
+            self.here.append(f"mul.wide.u32 {wide}, {rows}, {factor * k};")
+        return Value(wide, "b64")
+
+
+def _integer(text: str) -> int:
+    try:
+        return integer(text)
+    except ValueError:
+        raise UnsupportedError(f"the address holds {text!r}, which is no integer") from None

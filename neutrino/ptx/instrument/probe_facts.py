@@ -1,0 +1,73 @@
+"""What the rewriting asks about the probes of a set, whatever the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from neutrino.probing.layout import has_counts
+from neutrino.probing.model import MapKind, Probe, Save, Snippet
+from neutrino.ptx.instrument.snippet_helpers import HELPER_WORD
+from neutrino.ptx.isa.snippet_forms import is_collective
+
+
+class ProbeFacts:
+    """Answers about these very probes, by identity: they are asked for at every site, so all are found out at first.
+
+    probes: of one set, in file order.
+    """
+
+    def __init__(self, probes: Sequence[Probe]) -> None:
+        self._order = {id(probe): index for index, probe in enumerate(probes)}
+        self._reading = {id(probe) for probe in probes if _names_operands(probe)}
+        self._collective = {id(snippet) for probe in probes for snippet in _snippets(probe) if _has_collective(snippet)}
+        self._storing = {
+            id(probe) for probe in probes if any(save.map.kind is MapKind.ARRAY for save in _saves(probe))
+        }
+        self.has_end_work = any(
+            (probe.tracepoint.is_kernel and probe.after is not None) or any(map(_ends_with_store, _saves(probe)))
+            for probe in probes
+        )
+        """Every end of a thread gets code, in functions too: ``after`` of a kernel, sums or counts."""
+
+    def in_order(self, probes: Iterable[Probe]) -> list[Probe]:
+        """Each probe once, in file order."""
+        return sorted({id(probe): probe for probe in probes}.values(), key=lambda probe: self._order[id(probe)])
+
+    def must_be_clear(self, probe: Probe) -> bool:
+        """It holds code that must not stand between a product and its sum."""
+        return id(probe) in self._storing or any(map(self.is_collective, _snippets(probe)))
+
+    def reads_operands(self, probe: Probe) -> bool:
+        """It names an operand of its instructions."""
+        return id(probe) in self._reading
+
+    def is_collective(self, snippet: Snippet) -> bool:
+        """It holds an instruction between lanes, which ends a basic block."""
+        return id(snippet) in self._collective
+
+
+def _snippets(probe: Probe) -> Iterator[Snippet]:
+    return (snippet for snippet in (probe.before, probe.after) if snippet)
+
+
+def _saves(probe: Probe) -> Iterator[Save]:
+    for snippet in _snippets(probe):
+        yield from (statement for statement in snippet.statements if isinstance(statement, Save))
+
+
+def _ends_with_store(save: Save) -> bool:
+    return save.map.kind is MapKind.SUM or has_counts(save.map)
+
+
+def _names_operands(probe: Probe) -> bool:
+    return any(
+        match["name"].startswith(("OUT", "IN", "ADDR"))
+        for snippet in _snippets(probe)
+        for statement in snippet.statements
+        for text in (statement.operands if isinstance(statement, Save) else (statement.text,))
+        for match in HELPER_WORD.finditer(text)
+    )
+
+
+def _has_collective(snippet: Snippet) -> bool:
+    return any(not isinstance(statement, Save) and is_collective(statement.text) for statement in snippet.statements)

@@ -1,0 +1,117 @@
+"""The registers that probes declare: one namespace of all probes, renamed, alive from a kernel's entry to its ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable
+
+from neutrino.probing.model import Level, ProbeSet, Save, Snippet
+from neutrino.probing.registers import REGISTER_WORD
+from neutrino.ptx.instrument.private_registers import Kept
+from neutrino.ptx.instrument.values import bits
+from neutrino.ptx.isa.instruction import split_operands
+
+OPCODE = re.compile(r"\s*(?:@\s*!?\s*%[\w$]+\s+)?(?P<opcode>[a-z]\w*(?:\.[\w:]+)*)\s*", re.ASCII)
+"""The guard and opcode of a snippet's instruction, which its operands follow."""
+
+# Levels from few threads to all.
+_WIDER = {Level.BLOCK: (Level.WARP, Level.THREAD), Level.WARP: (Level.THREAD,), Level.THREAD: ()}
+
+
+class ProbeRegisters:
+    """The probes' registers in one body. prefix: starts every private register.
+
+    kernel: for the body of a function that a kernel calls, those of the kernel. changed: private names of kept
+    registers that the body's code writes.
+    """
+
+    def __init__(self, probes: ProbeSet, prefix: str, kernel: ProbeRegisters | None) -> None:
+        self._registers = probes.registers
+        self._prefix = prefix
+        self.types = {register.name: register.type for register in probes.registers}
+        self.changed: set[str] = set()
+        self._used: set[str] = set()
+        self._written: dict[Level, set[str]] = kernel._written if kernel else {level: set() for level in Level}
+        self._named: dict[Level, set[str]] = kernel._named if kernel else {level: set() for level in Level}
+
+    def note(self, snippet: Snippet, level: Level) -> None:
+        """Tell, before any code is written, that the kernel will hold this snippet."""
+        self._written[level] |= _written_by(snippet)
+        for statement in snippet.statements:
+            if isinstance(statement, Save):
+                self._named[level].update(statement.operands)
+            else:
+                self._named[level].update(REGISTER_WORD.findall(statement.text))
+
+    def change(self, snippet: Snippet) -> None:
+        """Tell that the code of a snippet is written."""
+        self.changed |= {self.private(name) for name in _written_by(snippet) if name in self.types}
+
+    def needs_mask(self, snippet: Snippet, level: Level) -> bool:
+        """Whether a snippet at that level writes what other lanes look at at a wider one."""
+        written = _written_by(snippet) if level is not Level.THREAD else set()
+        return not all(self._named[wider].isdisjoint(written) for wider in _WIDER[level])
+
+    def may_tally(self, names: Iterable[Hashable], level: Level) -> bool:
+        """Whether what is added to these at a level may be tallied: not where others look at lanes that add nothing."""
+        wider = [self._named[other] for other in _WIDER[level]]
+        return not any(name in found for name in names for found in wider)
+
+    def private(self, name: str) -> str:
+        """The name that a register has in twins."""
+        return f"{self._prefix}r_{name[1:]}"
+
+    def renamed(self, text: str) -> str:
+        """A text with the private names of the registers in it, which are kept from now on."""
+        def private(match: re.Match[str]) -> str:
+            if match[0] not in self.types:
+                return match[0]
+            self._used.add(match[0])
+            return self.private(match[0])
+
+        return REGISTER_WORD.sub(private, text)
+
+    def initial(self, name: str) -> int:
+        """What a register holds at first."""
+        return next(entry.initial for entry in self._registers if entry.name == name)
+
+    def is_zero(self, operand: str) -> bool:
+        """Whether an operand is 0 all the time: that, or a register that no snippet writes."""
+        if operand == "0":
+            return True
+        written = any(operand in names for names in self._written.values())
+        return operand in self.types and not written and self.initial(operand) == 0
+
+    @property
+    def kept(self) -> list[Kept]:
+        """Those that the code names."""
+        return [
+            Kept(self.private(entry.name), entry.type, _initial(entry.type, entry.initial), _move_type(entry.type))
+            for entry in self._registers
+            if entry.name in self._used
+        ]
+
+
+def _written_by(snippet: Snippet) -> set[str]:
+    """Names in the destinations of a snippet's instructions."""
+    written: set[str] = set()
+    for statement in snippet.statements:
+        if not isinstance(statement, Save):
+            operands = split_operands(OPCODE.sub("", statement.text, count=1))
+            written.update(REGISTER_WORD.findall(operands[0]) if operands else ())
+    return written
+
+
+def _move_type(register_type: str) -> str:
+    """The type that ``mov`` takes for a register: it has none for 16-bit floats and packed pairs."""
+    if register_type in {"pred", "f32", "f64"}:
+        return register_type
+    return f"b{bits(register_type)}"
+
+
+def _initial(register_type: str, value: int) -> str:
+    if register_type == "f32":
+        return f"0f{value:08X}"
+    if register_type == "f64":
+        return f"0d{value:016X}"
+    return str(value)

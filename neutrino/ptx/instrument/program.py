@@ -1,0 +1,182 @@
+"""Relocatable modules that the device linker has put together, and the twins of their kernels.
+
+A kernel may call functions and name variables of other modules. Its twin takes the functions along, each in the
+module that it is from, so that every module is assembled by itself and with its own options, as the originals were.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from neutrino.errors import PtxError
+from neutrino.probing.layout import Reason
+from neutrino.probing.model import ProbeSet
+from neutrino.ptx.analysis.linkage import Linkage, ObstacleError
+from neutrino.ptx.instrument.functions import FunctionCopy
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
+from neutrino.ptx.text.module import Function, Module, Statement
+
+
+class Program:
+    """Modules that were linked into one image.
+
+    functions: the names of the image's functions. own: of each module, those of them that are from it. variables: the
+    names of the image's variables, as often as they occur. missing: what of the image none of the modules defines, in
+    words; "" when they define all of it.
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[Module],
+        *,
+        functions: Collection[str],
+        own: Sequence[Collection[str]],
+        variables: Sequence[str],
+        missing: str = "",
+    ) -> None:
+        self.modules = tuple(modules)
+        self.linkages = tuple(Linkage(module, self, number) for number, module in enumerate(modules))
+        self._functions = functions
+        self._own = tuple(own)
+        self._variables = variables
+        self._missing = missing
+        self._taken: frozenset[str] | None = None
+        self._definitions: dict[str, list[tuple[Linkage, Function]]] = {}
+        for linkage in self.linkages:
+            for function in linkage.module.functions:
+                if function.body is not None and function.linkage:
+                    self._definitions.setdefault(function.name, []).append((linkage, function))
+
+    def definition(self, user: Linkage, name: str) -> tuple[Linkage, Function] | None:
+        """The function that a name of user's module means in the image, None when no module defines it.
+
+        Templates are in each module that uses them, and the linker keeps one. Raises ObstacleError when they differ,
+        or when the image lacks the function or has another of that name.
+        """
+        local = user.module.symbols.get(name)
+        is_local = isinstance(local, Function) and local.body is not None
+        found = [(user, local)] if is_local and isinstance(local, Function) else []
+        if not found or found[0][1].linkage:
+            found += [entry for entry in self._definitions.get(name, ()) if entry not in found]
+        if not found:
+            return None
+        if name in self._functions:
+            if not any(name in self._own[linkage.number] for linkage, _ in found):
+                raise ObstacleError(f"it calls the function {name}, and what was linked is another of that name")
+        elif not is_local:
+            raise ObstacleError(f"it calls the function {name}, which the linked code does not have")
+        if len(found) > 1 and len({shapes(linkage, function) for linkage, function in found}) > 1:
+            raise ObstacleError(f"it calls the function {name}, which translation units define differently")
+        return found[0]
+
+    def check_address(self, name: str) -> None:
+        """Raises ObstacleError when the name of a variable is not that of exactly one in the image."""
+        count = self._variables.count(name)
+        if count != 1:
+            raise ObstacleError(f"it uses the variable {name}, and the linked code has {count or 'none'} of that name")
+
+    def addresses_taken(self) -> frozenset[str]:
+        """Functions whose address any module takes. Raises ObstacleError when not all modules are known."""
+        if self._missing:
+            raise ObstacleError(f"it calls functions by pointers, and {self._missing}")
+        if self._taken is None:
+            self._taken = frozenset[str]().union(*(linkage.addresses_taken() for linkage in self.linkages))
+        return self._taken
+
+
+# Labels and stack frames carry numbers that count through the module (LLVM's NVPTX backend).
+_NUMBERED = re.compile(r"((?<![\w$])(?:\$L__[A-Za-z_]+|BB|__local_depot))\d+", re.ASCII)
+
+
+def shape(module: Module, function: Function) -> str:
+    """A function's text without what says nothing of it: white space, comments, line information, its number."""
+    text = module.code[function.statement.start : function.statement.end]
+    return "".join(_NUMBERED.sub(r"\1", text).split())
+
+
+def shapes(linkage: Linkage, function: Function) -> tuple[str, ...]:
+    """The shapes of a function and of those that it reaches and no other module can, by name."""
+    found: dict[str, str] = {}
+    waiting = [function]
+    while waiting:
+        at = waiting.pop()
+        found[at.name] = shape(linkage.module, at)
+        for name in linkage.named(at)[1]:
+            symbol = linkage.module.symbols[name]
+            if isinstance(symbol, Function) and symbol.body is not None and not symbol.linkage and name not in found:
+                waiting.append(symbol)
+    return found.pop(function.name), *(found[name] for name in sorted(found))
+
+
+@dataclass(frozen=True)
+class TwinProgram:
+    """The twins of a program's kernels, and the kernels that got none. modules: in the program's order."""
+
+    modules: tuple[TwinModule, ...]
+    skipped: tuple[SkippedKernel, ...]
+
+    @property
+    def kernels(self) -> tuple[TwinKernel, ...]:
+        """All twins."""
+        return tuple(kernel for module in self.modules for kernel in module.kernels)
+
+    def render(
+        self, names: Collection[str] | None = None, max_registers: Mapping[str, int] | None = None
+    ) -> dict[int, str]:
+        """Complete PTX by module number, of the modules that the named kernels' twins need.
+
+        names: the originals' names, all by default. max_registers: register cap by the original's name.
+        """
+        chosen = [[kernel for kernel in module.kernels if names is None or kernel.name in names]
+                  for module in self.modules]  # fmt: skip
+        needed: dict[int, set[Statement]] = {}
+        copies: dict[int, list[FunctionCopy]] = {}
+        external: dict[int, list[FunctionCopy]] = {}
+        for kernels in chosen:
+            for kernel in kernels:
+                for number, statements in kernel.elsewhere.items():
+                    needed.setdefault(number, set()).update(statements)
+                for number, made in kernel.copies_elsewhere.items():
+                    copies.setdefault(number, []).extend(made)
+                for copy in kernel.all_copies:
+                    for number in copy.callers:
+                        external.setdefault(number, []).append(copy)
+        return {
+            number: module.render_unit(
+                kernels,
+                needed.get(number, ()),
+                max_registers,
+                copies=copies.get(number, ()),
+                external=external.get(number, ()),
+            )
+            for number, (module, kernels) in enumerate(zip(self.modules, chosen, strict=True))
+            if kernels or needed.get(number) or copies.get(number)
+        }
+
+
+def probe_program(
+    program: Program,
+    probes: ProbeSet,
+    *,
+    kernels: Mapping[str, int],
+    version: tuple[int, int] | None = None,
+    demangle: Callable[[str], str] | None = None,
+) -> TwinProgram:
+    """Write the twins of a program's kernels.
+
+    kernels: by name, the number of the module to take each from. version, demangle: as for ``probe_module``.
+    """
+    modules = []
+    skipped: list[SkippedKernel] = []
+    for number, (module, linkage) in enumerate(zip(program.modules, program.linkages, strict=True)):
+        names = [name for name, at in kernels.items() if at == number]
+        try:
+            twins = probe_module(module, probes, names=names, version=version, linkage=linkage, demangle=demangle)
+        except PtxError as error:
+            twins = TwinModule(module, (), tuple(SkippedKernel(name, Reason.UNSUPPORTED, str(error)) for name in names))
+        modules.append(twins)
+        skipped += twins.skipped
+    return TwinProgram(tuple(modules), tuple(skipped))

@@ -1,0 +1,157 @@
+"""Records that snippets save: where they go, how many there were, and as few stores as hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neutrino.probing.layout import BLOCK_DYNAMIC_CAP, BLOCK_HEADER, BLOCK_PER_MAP, LANES, has_counts
+from neutrino.probing.model import DYNAMIC_CAP, Level, Map
+from neutrino.ptx.instrument.conversions import converted, copied
+from neutrino.ptx.instrument.guards import Guard, guarded
+from neutrino.ptx.instrument.private_registers import Kept, Take
+from neutrino.ptx.instrument.probe_block import ProbeBlock
+from neutrino.ptx.instrument.slots import Slots
+from neutrino.ptx.instrument.values import FLOATING, Value
+
+
+@dataclass
+class Code:
+    """Inserted instructions. lines: free of predicated memory accesses; stores: the predicated stores behind
+    them."""
+
+    lines: list[str]
+    stores: list[str]
+
+    @property
+    def all(self) -> list[str]:
+        """Everything, in order."""
+        return self.lines + self.stores
+
+
+class Records:
+    """Writes the records of one body. maps: of the probes. prefix: starts every private register.
+
+    changed: gets the names of registers that the code writes. kernel: as for ``ProbeRegisters``.
+    """
+
+    def __init__(
+        self, maps: Sequence[Map], prefix: str, block: ProbeBlock, take: Take, changed: set[str],
+        kernel: Records | None,
+    ) -> None:  # fmt: skip
+        self._maps = maps
+        self._prefix = prefix
+        self._block = block
+        self._take = take
+        self._changed = changed
+        self._counters: dict[int, str] = {}
+        # Of the kernel and all its functions.
+        self._all_counters: dict[int, str] = kernel._all_counters if kernel else {}
+
+    @property
+    def kept(self) -> list[Kept]:
+        """The counts of saves that the body's code names."""
+        return [Kept(name, "u32", "0", "u32") for name in self._counters.values()]
+
+    @property
+    def has_counts(self) -> bool:
+        """The kernel or a function so far counts what it saves."""
+        return bool(self._all_counters)
+
+    def store(
+        self, index: int, values: list[Value], code: Code, slots: Slots, guard: Guard | None, *, waits: bool
+    ) -> None:
+        """Save a record of the index-th map. waits: the stores will be put further down, so that values are copied."""
+        target = self._maps[index]
+        lines = code.lines
+        slot = slots.at(target.level, lines)
+        takes_part = guarded(slot.inside, guard, self._take, lines)
+        lanes = LANES if target.level is Level.THREAD else 1
+        base = self._take("b64")
+        lines.append(self._block.load("u64", base, BLOCK_HEADER + BLOCK_PER_MAP * index))
+        cap = str(target.cap)
+        if target.cap == DYNAMIC_CAP:
+            cap, first = self._take("b32"), self._take("b64")
+            lines += [
+                self._block.load("u32", cap, BLOCK_DYNAMIC_CAP),
+                f"mul.wide.u32 {first}, {slot.index}, {cap};",
+                f"mad.lo.u64 {base}, {first}, {lanes * target.size}, {base};",
+            ]
+        else:
+            self._scaled(base, slot.index, target.cap * lanes * target.size, lines)
+        if lanes > 1:
+            self._scaled(base, slot.lane, target.size, lines)
+        stores = takes_part
+        if has_counts(target):
+            counter = self._all_counters.setdefault(index, f"{self._prefix}k{index}")
+            self._counters[index] = counter
+            self._changed.add(counter)
+            stores = self._take("pred")
+            lines.append(f"setp.lt.and.u32 {stores}, {counter}, {cap}, {takes_part};")
+            self._scaled(base, counter, lanes * target.size, lines)
+            lines.append(f"@{takes_part} add.u32 {counter}, {counter}, 1;")
+        for where, kind, text in self._packed(target, values, lines, waits):
+            at = f"[{base}+{where}]" if where else f"[{base}]"
+            code.stores.append(f"@{stores} st.global.{kind} {at}, {text};")
+
+    def end(self, slots: Slots, lines: list[str]) -> None:
+        """Store the counts where a thread ends: those of the kernel and its functions so far."""
+        self._counters = dict(self._all_counters)
+        for index, counter in self._counters.items():
+            target = self._maps[index]
+            slot = slots.at(target.level, lines)
+            base = self._take("b64")
+            lines.append(self._block.load("u64", base, BLOCK_HEADER + BLOCK_PER_MAP * index + 8))
+            lanes = LANES if target.level is Level.THREAD else 1
+            self._scaled(base, slot.index, 4 * lanes, lines)
+            if lanes > 1:
+                self._scaled(base, slot.lane, 4, lines)
+            lines.append(f"@{slot.inside} st.global.u32 [{base}], {counter};")
+
+    def _scaled(self, base: str, index: str, scale: int, lines: list[str]) -> None:
+        """base += index · scale in 64 bits."""
+        if scale < 1 << 32:
+            lines.append(f"mad.wide.u32 {base}, {index}, {scale}, {base};")
+            return
+        wide = self._take("b64")
+        lines += [f"cvt.u64.u32 {wide}, {index};", f"mad.lo.u64 {base}, {wide}, {scale}, {base};"]
+
+    def _packed(
+        self, target: Map, values: list[Value], lines: list[str], waits: bool
+    ) -> list[tuple[int, str, str]]:
+        """The record as few stores: (offset, type, operand), 32-bit fields paired to 64 bits, those to
+        128."""
+        single: list[tuple[int, str, str]] = []
+        for field, value in zip(target.fields, values, strict=True):
+            fitting = converted(value, field, self._take, lines)
+            # A vector's elements are of one class: floating-point registers do not mix with others.
+            if waits or fitting.type in FLOATING:
+                fitting = copied(fitting, self._take, lines)
+            single.append((field.offset, f"b{field.type.size * 8}", fitting.text))
+        paired: list[tuple[int, str, str]] = []
+        for offset, kind, text in single:
+            if (
+                kind == "b32"
+                and offset % 8 == 4
+                and target.size % 8 == 0
+                and paired
+                and paired[-1][:2] == (offset - 4, "b32")
+            ):
+                wide = self._take("b64")
+                lines.append(f"mov.b64 {wide}, {{{paired[-1][2]}, {text}}};")
+                paired[-1] = (offset - 4, "b64", wide)
+            else:
+                paired.append((offset, kind, text))
+        stores: list[tuple[int, str, str]] = []
+        for offset, kind, text in paired:
+            if (
+                kind == "b64"
+                and offset % 16 == 8
+                and target.size % 16 == 0
+                and stores
+                and stores[-1][:2] == (offset - 8, "b64")
+            ):
+                stores[-1] = (offset - 8, "v2.b64", f"{{{stores[-1][2]}, {text}}}")
+            else:
+                stores.append((offset, kind, text))
+        return stores

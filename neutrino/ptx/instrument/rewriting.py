@@ -1,0 +1,57 @@
+"""What all twins of one module share while they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from neutrino.errors import PtxError
+from neutrino.probing.model import ProbeSet
+from neutrino.ptx.analysis.additions import Additions
+from neutrino.ptx.analysis.linkage import Callee, Linkage
+from neutrino.ptx.analysis.matching import Found, matcher
+from neutrino.ptx.instrument.obstacles import TextCheck
+from neutrino.ptx.instrument.private_names import PrivateNames
+from neutrino.ptx.instrument.probe_facts import ProbeFacts
+
+
+class Rewriting:
+    """A probe set on its way into the kernels of a module. Parameters and errors: as of ``probe_module``.
+
+    version: the module's; highest: the one that a twin may have. architecture: ``90`` of ``sm_90a``.
+    """
+
+    def __init__(
+        self,
+        linkage: Linkage,
+        probes: ProbeSet,
+        *,
+        version: tuple[int, int] | None,
+        demangle: Callable[[str], str] | None,
+    ) -> None:
+        module = linkage.module
+        if module.version is None or module.architecture is None:
+            raise PtxError(1, module.text[:80], "no .version, or no .target sm_; not a PTX module for a GPU")
+        self.module = module
+        self.linkage = linkage
+        self.probes = probes
+        self.version = module.version
+        self.highest = max(version or module.version, module.version)
+        self.architecture = module.architecture
+        self.names = PrivateNames.for_text(module.text)
+        self.text_check = TextCheck()
+        self.matcher = matcher(probes.probes, demangle)
+        # The matcher may be an earlier module's, whose probes are equal and not the same.
+        self.facts = ProbeFacts(self.matcher.probes)
+        self.additions = Additions(self.matcher.probes)
+        self._found_in: dict[tuple[int, str], Found] = {}
+
+    def find(self, callee: Callee, first: int = 0) -> Found:
+        """What the body of a kernel or of what it calls holds. first: the number of its first site."""
+        return self.matcher.find(callee.module, callee.function, callee.body, first)
+
+    def find_in_function(self, callee: Callee, first: int) -> Found:
+        """As ``find``, of a function that several kernels may call."""
+        found = self._found_in.get(callee.key)
+        if found is None:
+            found = self._found_in[callee.key] = self.find(callee)
+        return self.find(callee, first) if found.hits else found

@@ -1,0 +1,264 @@
+"""Code at the instructions of one body that probes match: the snippets before and behind each."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from neutrino.errors import PtxError
+from neutrino.probing.model import Lanes, Level, MapKind, Probe, Save, Snippet
+from neutrino.ptx.analysis.additions import Additions
+from neutrino.ptx.analysis.linkage import Callee
+from neutrino.ptx.analysis.locations import Locations
+from neutrino.ptx.analysis.matching import Hit
+from neutrino.ptx.instrument.constant_space import check_load
+from neutrino.ptx.instrument.emission import Emission
+from neutrino.ptx.instrument.guards import Guard
+from neutrino.ptx.instrument.line_operands import LineOperands
+from neutrino.ptx.instrument.operands import SiteOperands
+from neutrino.ptx.instrument.probe_facts import ProbeFacts
+from neutrino.ptx.instrument.products import Products
+from neutrino.ptx.instrument.run_writer import RunWriter
+from neutrino.ptx.instrument.site_list import Shown, SiteList
+from neutrino.ptx.instrument.values import UnsupportedError
+from neutrino.ptx.isa import opcodes
+from neutrino.ptx.isa.instruction import Instruction, guard_register, read_instruction
+from neutrino.ptx.text.edits import Edits, before, behind
+
+_NEXT = re.compile(r"\n\s*(?:@|[a-z]\w*\.[a-z]|(?:ret|exit|trap)\s*\Z)", re.ASCII)
+"""A line that begins as an instruction, within what goes on to the next semicolon. No operand looks so."""
+
+
+class _Place(NamedTuple):
+    """Where the code of one instruction's probes goes: before start and behind end."""
+
+    hit: Hit
+    start: int
+    end: int
+    shown: Shown
+
+    @property
+    def what(self) -> str:
+        """How errors call it."""
+        return f"line {self.shown.line}: {self.shown.text!r}"
+
+
+@dataclass(frozen=True)
+class _Repeated:
+    """Code before and behind an instruction that may stand at others too. stores: where stores may stand."""
+
+    before: str
+    behind: str
+    stores: bool
+
+
+class SiteWriter:
+    """Writes the code of one body's sites, in text order.
+
+    sites: told of each. variables: by name of a module variable, the register with its address. places: the lines of
+    the source. points_to_constants: a generic load may mean a constant, which lies elsewhere for the twin.
+    """
+
+    def __init__(
+        self,
+        callee: Callee,
+        facts: ProbeFacts,
+        additions: Additions,
+        emission: Emission,
+        edits: Edits,
+        sites: SiteList,
+        *,
+        variables: Mapping[str, str],
+        places: Locations,
+        points_to_constants: bool,
+    ) -> None:
+        self._module = callee.module
+        self._code = callee.module.code
+        self._body = callee.body
+        self._facts = facts
+        self._additions = additions
+        self._emission = emission
+        self._edits = edits
+        self._sites = sites
+        self._variables = variables
+        self._places = places
+        self._points_to_constants = points_to_constants
+        self._products = Products(self._module, self._body, edits, emission)
+        self._runs = RunWriter(self._body, facts, emission, edits)
+        # Code of sites that depends on nothing but the opcode, the guard, the probes and the scratch registers in use.
+        self._repeated: dict[tuple[str, str | None, int, tuple[int, ...]], _Repeated] = {}
+
+    def write(self, hit: Hit) -> None:
+        """Insert the snippets of the matching probes around one instruction, or around a call that it is part of.
+
+        Raises UnsupportedError.
+        """
+        match = hit.match
+        guard, position = match["guard"], match.start("opcode")
+        start = match.start("guard") if guard else position
+        end = self._code.find(";", position) + 1
+        text = self._code[start : end - 1]
+        if "\n" in text and (next_one := _NEXT.search(text, match.end("opcode") - start)):
+            raise PtxError(self._module.line(start), text[: next_one.start()], "no ';' before the next instruction")
+        line, source = self._module.line(start), self._places.place(position)
+        place = _Place(hit, start, end, Shown(line, " ".join(text.split()), str(source) if source else ""))
+        if self._points_to_constants and match["opcode"].startswith("ld"):
+            check_load(text, line)
+        place, probes = self._around_call(place)
+        word = match["opcode"].partition(".")[0]
+        # A function may end the thread, so that nothing behind its call runs.
+        stands_alone = place.start != start or word == "call"
+        if word in opcodes.NO_AFTER and any(probe.after for probe in probes):
+            self._sites.leave_out(place.shown, [probe for probe in probes if probe.after], "nothing runs behind it")
+            probes = tuple(probe for probe in probes if probe.before)
+            stands_alone = True
+        self._sites.add(place.shown, self._facts.in_order((*probes, *hit.opens)) if hit.opens else probes, hit.number)
+        parted = self._additions.part(probes)
+        probes = self._runs.take(hit, place.start, parted, text) if parted.adding and not stands_alone else parted.all
+        if not probes and not hit.opens and not hit.closes:
+            return
+        # Behind an instruction that writes its own predicate other code goes than behind one that does not.
+        plain = not hit.opens and not hit.closes and not (guard and guard_register(guard) in self._code[position:end])
+        key = (match["opcode"], guard, id(probes), tuple(self._emission.scratch.mark().values()))
+        repeated = self._repeated.get(key) if plain else None
+        if repeated is not None and (not repeated.stores or self._is_clear(place)):
+            self._edits.insert(place.start, repeated.before)
+            self._edits.insert(place.end, repeated.behind)
+            return
+        instruction = read_instruction(text)
+        if instruction is None or not end:
+            raise PtxError(line, self._code[start : start + 80], "not an instruction")
+        code = self._insert(place, instruction, probes)
+        if plain and code is not None:
+            self._repeated[key] = code
+
+    def write_runs(self, *, alone: bool) -> None:
+        """Insert what sites only add up; when all of them are written. alone: as of ``RunWriter.write``."""
+        self._runs.write(alone=alone)
+
+    def _around_call(self, place: _Place) -> tuple[_Place, tuple[Probe, ...]]:
+        """Where code goes, and of which probes, when the instruction belongs to a call: nothing goes inside."""
+        hit = place.hit
+        sequence = self._body.call_sequence(hit.match.start("opcode"))
+        if sequence is None:
+            return place, hit.probes
+        is_call = hit.match["opcode"].partition(".")[0] == "call"
+        if not self._body.is_plain_call(sequence):
+            detail = "shares its braces with other instructions" if is_call else "is part of a call sequence"
+            raise UnsupportedError(f"{place.what} {detail}")
+        if is_call:
+            return place._replace(start=sequence[0], end=sequence[1]), hit.probes
+        # Not all threads that pass arguments come back: what moves them counts on its own side of the call.
+        side = sequence[0] if hit.match["opcode"].startswith("st") else sequence[1]
+        around = place._replace(start=side, end=side)
+        lacking = [probe for probe in hit.probes if self._facts.reads_operands(probe)]
+        self._sites.leave_out(place.shown, lacking, "it is part of a call, around which its operands are not known")
+        return around, tuple(probe for probe in hit.probes if probe not in lacking) if lacking else hit.probes
+
+    def _is_clear(self, place: _Place) -> bool:
+        """Stores may stand right before and right behind an instruction."""
+        clear_of = self._products.clear_of
+        return clear_of(place.start) == place.start and clear_of(place.end) == place.end
+
+    def _insert(self, place: _Place, instruction: Instruction, probes: tuple[Probe, ...]) -> _Repeated | None:
+        """Insert the code at one site; the code when it depends on opcode, guard and free registers alone."""
+        hit, start, end = place.hit, place.start, place.end
+        scratch = self._emission.scratch
+        mark = scratch.mark()
+        counted = dict(self._emission.arithmetic)
+        waited = False
+        operands = self._operands(instruction, hit, after=False)
+        operands_after = self._operands(instruction, hit, after=True)
+        guard = Guard(instruction.predicate, instruction.negated) if instruction.predicate else None
+        guard_after = guard
+        early: list[str] = []
+        if guard is not None and guard.register in instruction.written and any(probe.after for probe in probes):
+            copy = scratch.take("pred")
+            early.append(f"mov.pred {copy}, {guard.register};")
+            guard_after = Guard(copy, guard.negated)
+        first: list[str] = []
+        last: list[str] = []
+        leaves = instruction.parts[0] in opcodes.NO_AFTER
+        own = {id(probe) for probe in probes}
+        closing = {id(probe): number for probe, number in hit.closes}
+        asking = ""
+        try:
+            for probe in self._facts.in_order((*probes, *hit.opens)) if hit.opens else probes:
+                if probe.before is None:
+                    continue
+                asking = probe.name
+                if id(probe) in own:
+                    mask = guard if probe.lanes is Lanes.EXECUTING else None
+                    waited |= self._snippet(probe.before, operands, mask, start, first, level=probe.level)
+                else:
+                    at_line = LineOperands(hit.number, scratch)
+                    waited |= self._snippet(probe.before, at_line, None, start, first, level=probe.level)
+            ended = (probe for probe, _ in hit.closes)
+            for probe in self._facts.in_order((*probes, *ended)) if closing else probes:
+                if probe.after is None or (leaves and id(probe) in own):
+                    continue
+                asking = probe.name
+                if id(probe) in own:
+                    mask = guard_after if probe.lanes is Lanes.EXECUTING else None
+                    waited |= self._snippet(probe.after, operands_after, mask, end, last, level=probe.level)
+                else:
+                    # Of lines that end with a branch the last place is before it.
+                    at, lines = (start, first) if leaves else (end, last)
+                    at_line = LineOperands(closing[id(probe)], scratch)
+                    waited |= self._snippet(probe.after, at_line, None, at, lines, level=probe.level)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"probe '{asking}' at {place.what}: {error}") from None
+        early += operands_after.early
+        code = _Repeated(before([*first, *early]), behind(last), any(map(self._facts.must_be_clear, probes)))
+        self._edits.insert(start, code.before)
+        self._edits.insert(end, code.behind)
+        if waited:
+            return None
+        scratch.release(mark)
+        reads = operands.reads_operands or operands_after.reads_operands or early
+        return None if reads or counted != self._emission.arithmetic else code
+
+    def _operands(self, instruction: Instruction, hit: Hit, *, after: bool) -> SiteOperands:
+        position = hit.match.start("opcode")
+        return SiteOperands(
+            instruction,
+            self._body,
+            position,
+            self._emission.scratch,
+            after=after,
+            module_addresses=self._variables,
+            product=functools.partial(self._products.copy_of, position),
+            site=hit.number or 0,
+        )
+
+    def _snippet(
+        self,
+        snippet: Snippet,
+        operands: SiteOperands | LineOperands,
+        guard: Guard | None,
+        at: int,
+        lines: list[str],
+        *,
+        level: Level,
+    ) -> bool:
+        """Append one snippet's code; True when its stores wait further down for a product to be consumed."""
+        spot = at
+        saves = [statement for statement in snippet.statements if isinstance(statement, Save)]
+        if any(save.map.kind is MapKind.ARRAY for save in saves):
+            spot = self._products.clear_of(at)
+        if self._facts.is_collective(snippet) and self._products.clear_of(at) != at:
+            raise UnsupportedError("an instruction between lanes would stand between a product and its sum")
+        waits = spot != at
+        operands.begin_snippet(guard)
+        known = len(operands.here)
+        code = self._emission.snippet(snippet, operands, guard, level=level, waits=waits)
+        lines += operands.here[known:]
+        lines += code.lines
+        if waits:
+            self._edits.insert(spot, behind(code.stores))
+        else:
+            lines += code.stores
+        return waits

@@ -1,0 +1,199 @@
+"""What a twin is: a kernel's text with probes in it, what the host has to know of it, and what it needs to be a module.
+
+A twin is the kernel's own text with a list of edits: a new name, one parameter more, private registers at the
+entry, inserted code at sites and ends, and module variables replaced by registers that hold their addresses.
+Nothing else of the kernel changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from neutrino.probing.layout import Reason
+from neutrino.ptx.analysis.contraction import has_product, loose_sums, may_contract
+from neutrino.ptx.instrument.functions import FunctionCopy
+from neutrino.ptx.text.body import Body
+from neutrino.ptx.text.module import Kind, Module, Parameter, Statement
+from neutrino.ptx.text.source import without_locations
+
+_MAXNREG = re.compile(r"\.maxnreg\s+\d+", re.ASCII)
+
+@dataclass(frozen=True)
+class Site:
+    """A place where a probe went. line: in the module's text, from 1. instruction: its text, in one line.
+
+    number: of an instruction, what ``SITE`` is there; None at entries and ends. source: the line of the source and
+    those that it was inlined into, as ``file.cu:42, inlined at main.cu:7``; "" where the text does not say.
+    function: the kernel or the called function that it is in.
+    """
+
+    probe: str
+    tracepoint: str
+    line: int
+    instruction: str
+    number: int | None = None
+    source: str = ""
+    function: str = ""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """An instruction that a probe matches and could not go to. reason: why. Else as of a ``Site``."""
+
+    probe: str
+    tracepoint: str
+    line: int
+    instruction: str
+    source: str
+    reason: str
+    function: str = ""
+
+
+@dataclass(frozen=True)
+class SkippedKernel:
+    """A kernel without a twin. detail: what exactly stood in the way."""
+
+    name: str
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True)
+class TwinKernel:
+    """One kernel's twin. Offsets and sizes are bytes of its parameter space.
+
+    variables: module variables passed by address, in the order of the probe block. own_arithmetic:
+    floating-point instructions that the probes add, by SASS mnemonic. version: the ``.version`` that the twin
+    needs. statements: what of the module it needs. statement: the original. header: characters of probed_text
+    before the body. bodies: its body and those of the functions that it calls. calls: names of the functions that it
+    calls, directly or not. elsewhere: what it needs of the modules that its own is linked with, by their number.
+    self_contained: whether it names nothing of its module that is in global or constant memory, and no function.
+    left_out: instructions that were to be probed and are not. copies: of functions of its module, with probes in
+    them; copies_elsewhere: of functions of other modules, by their number.
+    """
+
+    name: str
+    twin_name: str
+    parameters: tuple[Parameter, ...]
+    block_offset: int
+    block_size: int
+    variables: tuple[str, ...]
+    sites: tuple[Site, ...]
+    own_arithmetic: dict[str, int]
+    original_text: str
+    probed_text: str
+    version: tuple[int, int]
+    statements: frozenset[Statement]
+    statement: Statement
+    header: int
+    bodies: tuple[Body, ...]
+    calls: tuple[str, ...] = ()
+    elsewhere: Mapping[int, frozenset[Statement]] = field(default_factory=dict)
+    self_contained: bool = False
+    left_out: tuple[LeftOut, ...] = ()
+    copies: tuple[FunctionCopy, ...] = ()
+    copies_elsewhere: Mapping[int, tuple[FunctionCopy, ...]] = field(default_factory=dict)
+
+    @property
+    def all_copies(self) -> tuple[FunctionCopy, ...]:
+        """Those of its own module and of others."""
+        return (*self.copies, *(copy for copies in self.copies_elsewhere.values() for copy in copies))
+
+    def text(self, cap: int | None = None) -> str:
+        """The kernel's twin as it is assembled.
+
+        cap: registers of a thread that it gets at most, None as many as the assembler likes. ``.maxnreg`` goes with
+        every other directive, and takes the place of the kernel's own.
+        """
+        if cap is None:
+            return self.probed_text
+        head, body = self.probed_text[: self.header], self.probed_text[self.header :]
+        if _MAXNREG.search(head):
+            return _MAXNREG.sub(f".maxnreg {cap}", head) + body
+        return f"{head.rstrip()}\n.maxnreg {cap}\n{body}"
+
+    def whole_text(self, cap: int | None = None) -> str:
+        """The twin's text behind those of the functions that have copies for it. cap: as of ``text``."""
+        return "\n\n".join([*(copy.text for copy in self.all_copies), self.text(cap)])
+
+    @cached_property
+    def contractible(self) -> bool:
+        """Some product may be fused with a sum; where not, inserted code cannot change what comes out."""
+        if len(self.bodies) == 1:
+            return may_contract(self.bodies[0].code, self.bodies[0].start, self.bodies[0].end)
+        # Called functions may be inlined; then a product and its sum can come from either side of the call.
+        return any(has_product(body.code, body.start, body.end) for body in self.bodies)
+
+    @cached_property
+    def loose(self) -> str | None:
+        """A sum of which the text does not say what it is fused with, in words; see ``contraction.loose_sums``."""
+        for body in self.bodies:
+            for position in loose_sums(body.code, body.start, body.end):
+                return body.code[position : body.code.index(";", position)].strip()
+        return None
+
+
+@dataclass(frozen=True)
+class TwinModule:
+    """The twins of a module's kernels, and the kernels that got none."""
+
+    module: Module
+    kernels: tuple[TwinKernel, ...]
+    skipped: tuple[SkippedKernel, ...]
+
+    def render(
+        self, names: Collection[str] | None = None, max_registers: Mapping[str, int] | None = None
+    ) -> str:
+        """A complete PTX module of the named kernels' twins (all by default).
+
+        names: the originals' names. max_registers: register cap by the original's name.
+        """
+        chosen = [kernel for kernel in self.kernels if names is None or kernel.name in names]
+        return self.render_unit(chosen, (), max_registers)
+
+    def render_unit(
+        self,
+        chosen: Collection[TwinKernel],
+        statements: Iterable[Statement],
+        max_registers: Mapping[str, int] | None = None,
+        *,
+        copies: Iterable[FunctionCopy] = (),
+        external: Iterable[FunctionCopy] = (),
+    ) -> str:
+        """A complete PTX module of these twins of its own, and of statements that twins of other modules need.
+
+        copies: of its functions, for twins of other modules. external: copies of other modules that it calls.
+        """
+        caps = max_registers or {}
+        twins = {kernel.statement: kernel for kernel in chosen}
+        copied = frozenset(statements).union(*(kernel.statements for kernel in chosen))
+        module = self.module
+        version = max((kernel.version for kernel in chosen), default=module.version or (0, 0))
+        pieces = [
+            f".version {version[0]}.{version[1]}\n.target {_target(module)}\n"
+            f".address_size {module.address_size}\n\n"
+        ]
+        copied_functions: dict[Statement, list[FunctionCopy]] = {}
+        for copy in (*(copy for kernel in chosen for copy in kernel.copies), *copies):
+            copied_functions.setdefault(copy.statement, []).append(copy)
+            pieces.append(copy.prototype + "\n")
+        pieces += [copy.external_prototype + "\n" for copy in external]
+        has_files = False
+        for statement in module.statements:
+            twin = twins.get(statement)
+            if twin is not None:
+                pieces.append(twin.text(caps.get(twin.name)) + "\n\n")
+            elif statement in copied_functions:
+                pieces += [copy.text + "\n\n" for copy in copied_functions[statement]]
+            elif statement in copied or statement.kind in {Kind.FILE, Kind.PRAGMA}:
+                has_files = has_files or statement.kind is Kind.FILE
+                pieces.append(module.source(statement) + "\n")
+        return without_locations("".join(pieces), keep=has_files)
+
+
+def _target(module: Module) -> str:
+    """The target without ``debug``: ptxas wants debug sections with it, and a twin has none."""
+    return ", ".join(part for part in module.target.split(",") if part != "debug")

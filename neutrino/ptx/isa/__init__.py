@@ -1,0 +1,1 @@
+"""The instruction set: tables of instructions and what one instruction is."""

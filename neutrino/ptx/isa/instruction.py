@@ -1,0 +1,157 @@
+"""One instruction taken apart: predicate, opcode, operands, and what each operand is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from neutrino.probing.model import STATE_SPACES
+from neutrino.ptx.isa.opcodes import Opcode, find
+from neutrino.ptx.text.module import TYPE_BYTES
+
+_HEAD = re.compile(
+    r"\s*(?:@\s*(?P<negated>!)?\s*(?P<predicate>[A-Za-z_$%][\w$]*)\s+)?(?P<opcode>[a-z_]\w*(?:\.[\w:]+)*)\s*",
+    re.ASCII,
+)
+_SPLIT = re.compile(r"[\[\](){},]")
+REGISTER = re.compile(r"[A-Za-z_$%][\w$]*(?:\.[xyzwrgba]\b)?", re.ASCII)
+_MEMORY = re.compile(r"\[(?P<base>[^\[\]+,{}]*)(?:\+(?P<offset>[-+*\s()\w]+))?\](?:\.unified)?\Z", re.ASCII)
+
+
+def guard_register(guard: str) -> str:
+    """The register of a predicate as it is written before an instruction: ``%p`` of ``@!%p``."""
+    return guard.strip("@! \t\r\n\v\f")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """predicate: the guard's register or None; negated: ``@!``. operands: their texts, split at top-level
+    commas."""
+
+    predicate: str | None
+    negated: bool
+    opcode: str
+    operands: tuple[str, ...]
+
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """The dotted parts of the opcode."""
+        return tuple(self.opcode.split("."))
+
+    @cached_property
+    def state_space(self) -> str | None:
+        """The state space among the modifiers, without its sub-qualifier; None for a generic access."""
+        return next(
+            (part.partition("::")[0] for part in self.parts if part.partition("::")[0] in STATE_SPACES), None
+        )
+
+    @cached_property
+    def facts(self) -> Opcode | None:
+        """What the table of opcodes says of it."""
+        return find(self.parts)
+
+    @cached_property
+    def destinations(self) -> tuple[str, ...]:
+        """The operands that are written. Of an instruction that the table lacks the first one, unless it is an
+        address."""
+        if self.facts is not None:
+            return self.operands[: self.facts.destinations]
+        return self.operands[:1] if self.operands and not self.operands[0].startswith("[") else ()
+
+    @cached_property
+    def results(self) -> str:
+        """The results of a call, in their parentheses; empty without them."""
+        is_call = self.parts[0] == "call" and len(self.operands) > 1
+        return self.operands[0] if is_call and self.operands[0].startswith("(") else ""
+
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """Names of the registers in the destinations, or in a call's results."""
+        return frozenset(
+            name for operand in (*self.destinations, self.results) for name in REGISTER.findall(operand)
+        )
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """The operands that are read, in order."""
+        return self.operands[1:] if self.results else self.operands[len(self.destinations) :]
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """What it writes is there only after a later wait."""
+        return self.facts is not None and self.facts.asynchronous
+
+    @cached_property
+    def type(self) -> str | None:
+        """The last type among the modifiers (``f32`` of ``ld.global.v4.f32``)."""
+        return next((part for part in reversed(self.parts) if part in TYPE_BYTES), None)
+
+    @cached_property
+    def elements(self) -> int:
+        """Elements of the vector modifier, 1 without one."""
+        return next((int(part[1:]) for part in self.parts if part in {"v2", "v4", "v8"}), 1)
+
+
+@dataclass(frozen=True)
+class Address:
+    """``[base+offset]``, as written. base: a register, a variable or an integer. offset: of bytes, an integer or a
+    constant expression, ``0`` without one."""
+
+    base: str
+    offset: str
+
+
+def read_instruction(code: str) -> Instruction | None:
+    """Take one statement apart, given without comments, label and semicolon; None if it is no instruction."""
+    head = _HEAD.match(code)
+    if head is None:
+        return None
+    return Instruction(
+        head["predicate"],
+        head["negated"] is not None,
+        head["opcode"],
+        tuple(split_operands(code[head.end() :])),
+    )
+
+
+def split_operands(text: str) -> list[str]:
+    """Split at the commas outside all brackets; white space around each piece is dropped."""
+    pieces = []
+    depth = 0
+    start = 0
+    for mark in _SPLIT.finditer(text):
+        if mark[0] in "[({":
+            depth += 1
+        elif mark[0] in "])}":
+            depth -= 1
+        elif depth == 0:
+            pieces.append(text[start : mark.start()].strip())
+            start = mark.end()
+    pieces.append(text[start:].strip())
+    return pieces if pieces != [""] else []
+
+
+def read_address(operand: str) -> Address | None:
+    """The address of a memory operand, None when the operand is none or of a form with several parts
+    inside."""
+    match = _MEMORY.match(operand)
+    base = match["base"].strip() if match else ""
+    if match is None or not base or len(base.split()) > 1:
+        return None
+    return Address(base, "".join((match["offset"] or "0").split()))
+
+
+def object_parts(operand: str) -> tuple[str, ...]:
+    """``[map, {x, y}]``: what names the object, and the coordinates, in order; () of any other operand."""
+    if not (operand.startswith("[") and operand.endswith("]")):
+        return ()
+    pieces = split_operands(operand[1:-1])
+    return tuple(part for piece in pieces for part in vector_elements(piece)) if len(pieces) > 1 else ()
+
+
+def vector_elements(operand: str) -> tuple[str, ...]:
+    """The elements of ``{a, b}``; of any other operand the operand itself."""
+    if operand.startswith("{") and operand.endswith("}"):
+        return tuple(split_operands(operand[1:-1]))
+    return (operand,)

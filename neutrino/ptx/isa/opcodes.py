@@ -1,0 +1,439 @@
+"""The instructions of PTX: what each one's operands are, in which classes it is, what BYTES and OPS of it mean.
+
+One table, by the sections of the PTX ISA 9.0 manual. Matching, operands, the verifier of snippets and the
+documentation read it. ``python -m neutrino.ptx.isa.opcodes`` prints it as docs/opcodes.md.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+_Row = tuple[str, ...]
+
+# A row: name; PTX ISA version and architecture since which there is such an instruction; operands; classes; what
+# BYTES or OPS of it are, or "asynchronous".
+#
+# Name: dotted parts as in a tracepoint, alternatives joined by ``|``; of several rows that fit an instruction the
+# one with most parts counts. Operands, ``?`` behind those that may be absent, ``*`` behind what may occur any number
+# of times:
+#     d     destination, d|p with a second one behind ``|``, d+ read as well
+#     s     source, p one that is a predicate, i a constant, n the number of bytes, k an instruction descriptor
+#     [a]   address, [m] another address (of a barrier), [t] an object with coordinates
+#     l     a label, a function, or the arguments of a call
+_TABLE: dict[str, tuple[_Row, ...]] = {
+    "9.7.1 Integer arithmetic": (
+        ("add", "1.0", "10", "d s s"),
+        ("sub", "1.0", "10", "d s s"),
+        ("mul", "1.0", "10", "d s s"),
+        ("mad", "1.0", "10", "d s s s"),
+        ("mul24", "1.0", "10", "d s s"),
+        ("mad24", "1.0", "10", "d s s s"),
+        ("sad", "1.0", "10", "d s s s"),
+        ("div", "1.0", "10", "d s s"),
+        ("rem", "1.0", "10", "d s s"),
+        ("abs", "1.0", "10", "d s"),
+        ("neg", "1.0", "10", "d s"),
+        ("min", "1.0", "10", "d s s"),
+        ("max", "1.0", "10", "d s s"),
+        ("popc", "2.0", "20", "d s"),
+        ("clz", "2.0", "20", "d s"),
+        ("bfind", "2.0", "20", "d s"),
+        ("fns", "6.0", "30", "d s s s"),
+        ("brev", "2.0", "20", "d s"),
+        ("bfe", "2.0", "20", "d s s s"),
+        ("bfi", "2.0", "20", "d s s s s"),
+        ("szext", "7.6", "70", "d s s"),
+        ("bmsk", "7.6", "70", "d s s"),
+        ("dp4a", "5.0", "61", "d s s s"),
+        ("dp2a", "5.0", "61", "d s s s"),
+    ),
+    "9.7.2 Extended-precision integer arithmetic": (
+        ("add.cc", "1.2", "10", "d s s"),
+        ("addc", "1.2", "10", "d s s"),
+        ("sub.cc", "1.2", "10", "d s s"),
+        ("subc", "1.2", "10", "d s s"),
+        ("mad.cc", "3.0", "20", "d s s s"),
+        ("madc", "3.0", "20", "d s s s"),
+    ),
+    "9.7.3 Floating-point arithmetic": (
+        ("testp", "2.0", "20", "d s"),
+        ("copysign", "2.0", "20", "d s s"),
+        ("add.f32|f64", "1.0", "10", "d s s"),
+        ("add.f32x2", "8.6", "100", "d s s"),
+        ("sub.f32|f64", "1.0", "10", "d s s"),
+        ("sub.f32x2", "8.6", "100", "d s s"),
+        ("mul.f32|f64", "1.0", "10", "d s s"),
+        ("mul.f32x2", "8.6", "100", "d s s"),
+        ("fma.f32|f64", "1.4", "13", "d s s s"),
+        ("fma.f32x2", "8.6", "100", "d s s s"),
+        ("mad.f32|f64", "1.0", "10", "d s s s"),
+        ("div.f32|f64", "1.0", "10", "d s s"),
+        ("abs.f32|f64", "1.0", "10", "d s"),
+        ("neg.f32|f64", "1.0", "10", "d s"),
+        ("min.f32|f64", "1.0", "10", "d s s s?"),
+        ("max.f32|f64", "1.0", "10", "d s s s?"),
+        ("rcp", "1.0", "10", "d s", "special"),
+        ("sqrt", "1.0", "10", "d s", "special"),
+        ("rsqrt", "1.0", "10", "d s", "special"),
+        ("sin", "1.0", "10", "d s", "special"),
+        ("cos", "1.0", "10", "d s", "special"),
+        ("lg2", "1.0", "10", "d s", "special"),
+        ("ex2", "1.0", "10", "d s", "special"),
+        ("tanh", "7.0", "75", "d s", "special"),
+    ),
+    "9.7.4 Half-precision floating-point": (
+        ("add.f16|f16x2", "4.2", "53", "d s s"),
+        ("add.bf16|bf16x2", "7.8", "90", "d s s"),
+        ("sub.f16|f16x2", "4.2", "53", "d s s"),
+        ("sub.bf16|bf16x2", "7.8", "90", "d s s"),
+        ("mul.f16|f16x2", "4.2", "53", "d s s"),
+        ("mul.bf16|bf16x2", "7.8", "90", "d s s"),
+        ("fma.f16|f16x2", "4.2", "53", "d s s s"),
+        ("fma.bf16|bf16x2", "7.0", "80", "d s s s"),
+        ("neg.f16|f16x2", "6.0", "53", "d s"),
+        ("neg.bf16|bf16x2", "7.0", "80", "d s"),
+        ("abs.f16|f16x2", "6.5", "53", "d s"),
+        ("abs.bf16|bf16x2", "7.0", "80", "d s"),
+        ("min.f16|f16x2|bf16|bf16x2", "7.0", "80", "d s s"),
+        ("max.f16|f16x2|bf16|bf16x2", "7.0", "80", "d s s"),
+        ("tanh.f16|f16x2", "7.0", "75", "d s", "special"),
+        ("tanh.bf16|bf16x2", "7.8", "90", "d s", "special"),
+        ("ex2.f16|f16x2", "7.0", "75", "d s", "special"),
+        ("ex2.bf16|bf16x2", "7.8", "90", "d s", "special"),
+    ),
+    "9.7.5 Mixed-precision floating-point": (
+        ("add.f32.f16|bf16", "8.6", "100", "d s s"),
+        ("sub.f32.f16|bf16", "8.6", "100", "d s s"),
+        ("fma.f32.f16|bf16", "8.6", "100", "d s s s"),
+    ),
+    "9.7.6 Comparison and selection": (
+        ("set", "1.0", "10", "d s s p?"),
+        ("setp", "1.0", "10", "d|p s s p?"),
+        ("selp", "1.0", "10", "d s s p"),
+        ("slct", "1.0", "10", "d s s s"),
+    ),
+    "9.7.7 Half-precision comparison": (
+        ("set.f16|f16x2", "4.2", "53", "d s s p?"),
+        ("set.bf16|bf16x2", "7.8", "90", "d s s p?"),
+        ("setp.f16|f16x2", "4.2", "53", "d|p s s p?"),
+        ("setp.bf16|bf16x2", "7.8", "90", "d|p s s p?"),
+    ),
+    "9.7.8 Logic and shift": (
+        ("and", "1.0", "10", "d s s"),
+        ("or", "1.0", "10", "d s s"),
+        ("xor", "1.0", "10", "d s s"),
+        ("not", "1.0", "10", "d s"),
+        ("cnot", "1.0", "10", "d s"),
+        ("lop3", "4.3", "50", "d|p s s s i p?"),
+        ("shf", "3.1", "32", "d s s s"),
+        ("shl", "1.0", "10", "d s s"),
+        ("shr", "1.0", "10", "d s s"),
+    ),
+    "9.7.9 Data movement and conversion": (
+        ("mov", "1.0", "10", "d s"),
+        ("shfl", "3.0", "30", "d|p s s s"),
+        ("shfl.sync", "6.0", "30", "d|p s s s s"),
+        ("prmt", "2.0", "20", "d s s s"),
+        ("ld", "1.0", "10", "d [a] s?", "memory load", "access"),
+        ("ld.global.nc", "3.1", "32", "d [a] s?", "memory load", "access"),
+        ("ldu", "2.0", "20", "d [a]", "memory load", "access"),
+        ("st", "1.0", "10", "[a] s s?", "memory store", "access"),
+        ("st.async", "8.1", "90", "[a] s [m]?", "memory store", "access asynchronous"),
+        ("st.bulk", "8.6", "100", "[a] n i", "memory store"),
+        ("multimem.ld_reduce", "8.1", "90", "d [a]", "memory load", "access"),
+        ("multimem.st", "8.1", "90", "[a] s", "memory store", "access"),
+        ("multimem.red", "8.1", "90", "[a] s", "memory atomic", "access"),
+        ("prefetch", "2.0", "20", "[a]"),
+        ("prefetchu", "2.0", "20", "[a]"),
+        ("applypriority", "7.4", "80", "[a] i"),
+        ("discard", "7.4", "80", "[a] i"),
+        ("createpolicy", "7.4", "80", "d s?"),
+        ("createpolicy.range", "7.4", "80", "d [a] s s"),
+        ("isspacep", "2.0", "20", "d s"),
+        ("cvta", "2.0", "20", "d s", "convert"),
+        ("cvt", "1.0", "10", "d s s? s? s?", "convert"),
+        ("cvt.pack", "6.5", "72", "d s s s?", "convert"),
+        ("mapa", "7.8", "90", "d s s"),
+        ("getctarank", "7.8", "90", "d s"),
+        ("cp.async", "7.0", "80", "[a] [a] i s? s?", "memory load store", "copy asynchronous"),
+        ("cp.async.commit_group", "7.0", "80", ""),
+        ("cp.async.wait_group", "7.0", "80", "i", "barrier"),
+        ("cp.async.wait_all", "7.0", "80", "", "barrier"),
+        ("cp.async.bulk", "8.0", "90", "[a] [a] n [m]? s? s?", "memory load store", "asynchronous"),
+        ("cp.reduce.async.bulk", "8.0", "90", "[a] [a] n [m]? s?", "memory load atomic", "asynchronous"),
+        ("cp.async.bulk.prefetch", "8.0", "90", "[a] n s?", "", "asynchronous"),
+        ("cp.async.bulk.tensor", "8.0", "90", "[t] [t] s*", "memory load store", "asynchronous"),
+        ("cp.reduce.async.bulk.tensor", "8.0", "90", "[t] [m] s?", "memory load atomic", "asynchronous"),
+        ("cp.async.bulk.prefetch.tensor", "8.0", "90", "[t] s? s?", "", "asynchronous"),
+        ("cp.async.bulk.commit_group", "8.0", "90", ""),
+        ("cp.async.bulk.wait_group", "8.0", "90", "i", "barrier"),
+        ("tensormap.replace", "8.3", "90a", "[a] s s?", "memory store"),
+    ),
+    "9.7.10 Texture": (
+        ("tex", "1.0", "10", "d|p [t] s*", "memory load"),
+        ("tld4", "2.0", "20", "d|p [t] s*", "memory load"),
+        ("txq", "2.0", "20", "d [t] s?"),
+        ("istypep", "4.0", "30", "d l"),
+    ),
+    "9.7.11 Surface": (
+        ("suld", "1.5", "20", "d [t]", "memory load", "access"),
+        ("sust", "1.5", "20", "[t] s", "memory store", "access"),
+        ("sured", "2.0", "20", "[t] s", "memory atomic", "access"),
+        ("suq", "2.0", "20", "d [t]"),
+    ),
+    "9.7.12 Control flow": (
+        ("bra", "1.0", "10", "l", "branch"),
+        ("brx.idx", "6.0", "30", "s l", "branch"),
+        ("call", "1.0", "10", "l*", "branch"),
+        ("ret", "1.0", "10", "", "branch"),
+        ("exit", "1.0", "10", "", "branch"),
+    ),
+    "9.7.13 Parallel synchronization and communication": (
+        ("bar.sync", "1.0", "10", "s s?", "barrier"),
+        ("bar.arrive", "2.0", "20", "s s", "barrier"),
+        ("bar.red", "2.0", "20", "d s s p?", "barrier"),
+        ("barrier.sync", "6.0", "30", "s s?", "barrier"),
+        ("barrier.arrive", "6.0", "30", "s s", "barrier"),
+        ("barrier.red", "6.0", "30", "d s s p?", "barrier"),
+        ("bar.warp", "6.0", "30", "s", "barrier"),
+        ("barrier.cluster", "7.8", "90", "", "barrier"),
+        ("membar", "1.4", "10", "", "barrier"),
+        ("fence", "6.0", "70", "[a]? i?", "barrier"),
+        ("atom", "1.1", "11", "d [a] s s? s?", "memory atomic", "access"),
+        ("red", "1.2", "11", "[a] s s?", "memory atomic", "access"),
+        ("red.async", "8.1", "90", "[a] s [m]?", "memory atomic", "access asynchronous"),
+        ("vote", "1.2", "12", "d p"),
+        ("vote.sync", "6.0", "30", "d p s"),
+        ("match", "6.0", "70", "d|p s s"),
+        ("activemask", "6.2", "30", "d"),
+        ("redux", "7.0", "80", "d s s"),
+        ("griddepcontrol.launch_dependents", "7.8", "90", ""),
+        ("griddepcontrol.wait", "7.8", "90", "", "barrier"),
+        ("elect", "8.0", "90", "d|p s"),
+        ("mbarrier.init", "7.0", "80", "[a] s"),
+        ("mbarrier.inval", "7.0", "80", "[a]"),
+        ("mbarrier.expect_tx", "8.0", "90", "[a] s"),
+        ("mbarrier.complete_tx", "8.0", "90", "[a] s"),
+        ("mbarrier.arrive", "7.0", "80", "d [a] s?", "barrier"),
+        ("mbarrier.arrive_drop", "7.0", "80", "d [a] s?", "barrier"),
+        ("mbarrier.test_wait", "7.0", "80", "d [a] s", "barrier"),
+        ("mbarrier.try_wait", "7.8", "90", "d [a] s s?", "barrier"),
+        ("mbarrier.pending_count", "7.0", "80", "d s"),
+        ("cp.async.mbarrier.arrive", "7.0", "80", "[a]", "barrier"),
+        ("tensormap.cp_fenceproxy", "8.3", "90", "[a] [a] n", "memory load store"),
+        ("clusterlaunchcontrol.try_cancel", "8.6", "100", "[a] [m]", "", "asynchronous"),
+        ("clusterlaunchcontrol.query_cancel", "8.6", "100", "d s"),
+    ),
+    "9.7.14 Warp-level matrix": (
+        ("wmma.load", "6.0", "70", "d [a] s?", "memory load", "matrix"),
+        ("wmma.store", "6.0", "70", "[a] s s?", "memory store", "matrix"),
+        ("wmma.mma", "6.0", "70", "d s s s", "tensor", "warp"),
+        ("mma", "6.4", "70", "d s s s s*", "tensor", "warp"),
+        ("mma.sp", "7.1", "80", "d s s s s*", "tensor", "warp"),
+        ("ldmatrix", "6.5", "75", "d [a]", "memory load", "fragment"),
+        ("stmatrix", "7.8", "90", "[a] s", "memory store", "fragment"),
+        ("movmatrix", "7.8", "75", "d s"),
+    ),
+    "9.7.15 Asynchronous warpgroup-level matrix": (
+        ("wgmma.mma_async", "8.0", "90a", "d+ s s s*", "tensor", "warpgroup asynchronous"),
+        ("wgmma.mma_async.sp", "8.2", "90a", "d+ s s s i s*", "tensor", "warpgroup asynchronous"),
+        ("wgmma.fence", "8.0", "90a", "", "barrier"),
+        ("wgmma.commit_group", "8.0", "90a", ""),
+        ("wgmma.wait_group", "8.0", "90a", "i", "barrier"),
+    ),
+    "9.7.16 TensorCore 5th generation": (
+        ("tcgen05.alloc", "8.6", "100a", "[a] s"),
+        ("tcgen05.dealloc", "8.6", "100a", "s s"),
+        ("tcgen05.relinquish_alloc_permit", "8.6", "100a", ""),
+        ("tcgen05.ld", "8.6", "100a", "d [a] i?", "memory load", "fragment asynchronous"),
+        ("tcgen05.ld.red", "8.8", "103a", "d d [a] i?", "memory load", "fragment asynchronous"),
+        ("tcgen05.st", "8.6", "100a", "[a] s s?", "memory store", "fragment asynchronous"),
+        ("tcgen05.wait", "8.6", "100a", "", "barrier"),
+        ("tcgen05.cp", "8.6", "100a", "[a] s", "memory load store", "asynchronous"),
+        ("tcgen05.shift", "8.6", "100a", "[a]", "", "asynchronous"),
+        ("tcgen05.mma", "8.6", "100a", "[a] s s k s*", "tensor", "descriptor asynchronous"),
+        ("tcgen05.mma.sp", "8.6", "100a", "[a] s s [m] k s*", "tensor", "descriptor asynchronous"),
+        ("tcgen05.mma.ws", "8.6", "100a", "[a] s s k s*", "tensor", "descriptor asynchronous"),
+        ("tcgen05.mma.ws.sp", "8.6", "100a", "[a] s s [m] k s*", "tensor", "descriptor asynchronous"),
+        ("tcgen05.fence", "8.6", "100a", "", "barrier"),
+        ("tcgen05.commit", "8.6", "100a", "[a] s?", "barrier"),
+    ),
+    "9.7.17 Stack manipulation": (
+        ("stacksave", "7.3", "52", "d"),
+        ("stackrestore", "7.3", "52", "s"),
+        ("alloca", "7.3", "52", "d s i?"),
+    ),
+    "9.7.18 Video": (
+        *((name, "2.0", "20", "d s s s?") for name in ("vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr")),
+        ("vmad", "2.0", "20", "d s s s"),
+        ("vset", "2.0", "20", "d s s s?"),
+        *(
+            (f"{name}{count}", "3.0", "30", "d s s s")
+            for count in (2, 4)
+            for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax", "vset")
+        ),
+    ),
+    "9.7.19 Miscellaneous": (
+        ("brkpt", "1.0", "11", ""),
+        ("nanosleep", "6.3", "70", "s"),
+        ("pmevent", "1.4", "10", "i"),
+        ("trap", "1.0", "10", ""),
+        ("setmaxnreg", "8.0", "90a", "i"),
+    ),
+}
+
+
+class Role(enum.Enum):
+    """What an operand is to its instruction."""
+
+    DESTINATION = "d"
+    DESTINATION_PAIR = "d|p"
+    ACCUMULATOR = "d+"
+    SOURCE = "s"
+    PREDICATE = "p"
+    CONSTANT = "i"
+    SIZE = "n"
+    DESCRIPTOR = "k"
+    ADDRESS = "[a]"
+    OTHER_ADDRESS = "[m]"
+    OBJECT = "[t]"
+    LABEL = "l"
+
+    @property
+    def is_written(self) -> bool:
+        """The instruction writes the operand's registers."""
+        return self in {Role.DESTINATION, Role.DESTINATION_PAIR, Role.ACCUMULATOR}
+
+
+class Measure(enum.Enum):
+    """What BYTES or OPS of an instruction are made of.
+
+    ``ACCESS``: type times vector. ``COPY``: the bytes that ``cp.async`` reads. ``MATRIX``: a lane's share of the
+    matrix. ``FRAGMENT``: the registers of its fragment. ``WARP``, ``WARPGROUP``: operations by the shape, shared by
+    32 or 128 threads. ``DESCRIPTOR``: operations by the instruction descriptor, all of the one issuing thread.
+    """
+
+    ACCESS = "access"
+    COPY = "copy"
+    MATRIX = "matrix"
+    FRAGMENT = "fragment"
+    WARP = "warp"
+    WARPGROUP = "warpgroup"
+    DESCRIPTOR = "descriptor"
+
+
+@dataclass(frozen=True)
+class Opcode:
+    """One row of the table.
+
+    name: the dotted parts that name it, each with its alternatives. section: number and title in the manual.
+    version: PTX ISA version since which there is one. architecture: ``sm_80`` or ``sm_90a``, the first with it.
+    operands: their roles in order, the optional ones too. variadic: the last may stand any number of times. classes:
+    words of ``model.CLASSES``. asynchronous: its result is there only after a later wait. syntax: the operands as the
+    table writes them.
+    """
+
+    name: tuple[tuple[str, ...], ...]
+    section: str
+    version: tuple[int, int]
+    architecture: str
+    operands: tuple[Role, ...]
+    syntax: str
+    variadic: bool
+    classes: frozenset[str]
+    measure: Measure | None
+    asynchronous: bool
+
+    @property
+    def text(self) -> str:
+        """The name as the table writes it."""
+        return ".".join("|".join(alternatives) for alternatives in self.name)
+
+    @property
+    def destinations(self) -> int:
+        """How many operands are written; they come first."""
+        return sum(role.is_written for role in self.operands)
+
+    def fits(self, parts: Sequence[str]) -> tuple[int, ...] | None:
+        """Where its name's parts occur among an instruction's, None where they do not.
+
+        A part stands for its sub-qualified forms too: ``sp`` for ``sp::ordered_metadata``.
+        """
+        found: list[int] = []
+        at = 0
+        for alternatives in self.name:
+            while at < len(parts) and parts[at].partition("::")[0] not in alternatives:
+                if not found:
+                    return None
+                at += 1
+            if at == len(parts):
+                return None
+            found.append(at)
+            at += 1
+        return tuple(found)
+
+
+def _opcode(section: str, row: _Row) -> Opcode:
+    name, version, architecture, operands, classes, marks = (*row, "", "")[:6]
+    major, _, minor = version.partition(".")
+    words = operands.split()
+    marked = set(marks.split())
+    return Opcode(
+        tuple(tuple(part.split("|")) for part in name.split(".")),
+        section,
+        (int(major), int(minor)),
+        f"sm_{architecture}",
+        tuple(Role(word.rstrip("?*")) for word in words),
+        operands,
+        any(word[-1] == "*" for word in words),
+        frozenset(classes.split()),
+        next((Measure(word) for word in marked - {"asynchronous"}), None),
+        "asynchronous" in marked,
+    )
+
+
+OPCODES: tuple[Opcode, ...] = tuple(_opcode(section, row) for section, rows in _TABLE.items() for row in rows)
+"""The whole table, in the manual's order."""
+
+
+def _by_first() -> dict[str, list[Opcode]]:
+    found: dict[str, list[Opcode]] = {}
+    for opcode in OPCODES:
+        found.setdefault(opcode.name[0][0], []).append(opcode)
+    return found
+
+
+_BY_FIRST = _by_first()
+
+FIRST_PARTS = frozenset(_BY_FIRST)
+"""What the opcode of an instruction can begin with."""
+
+NO_AFTER = frozenset({"bra", "brx", "ret", "exit", "trap"})
+"""First parts of instructions behind which control does not come out."""
+
+
+@functools.cache
+def find(parts: tuple[str, ...]) -> Opcode | None:
+    """The facts of an instruction by the dotted parts of its opcode, None where PTX ISA 9.0 has none."""
+    best: tuple[int, tuple[int, ...]] | None = None
+    answer = None
+    for opcode in _BY_FIRST.get(parts[0], ()) if parts else ():
+        places = opcode.fits(parts)
+        # More parts are more exact; of as many, those that come first.
+        if places is not None and (best is None or (-len(places), places) < best):
+            best, answer = (-len(places), places), opcode
+    return answer
+
+
+def in_class(group: str) -> Iterator[Opcode]:
+    """The instructions of a class."""
+    return (opcode for opcode in OPCODES if group in opcode.classes)
+
+
+if __name__ == "__main__":
+    from neutrino.ptx.isa.opcodes_page import page
+
+    print(page(), end="")

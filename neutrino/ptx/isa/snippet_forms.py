@@ -1,0 +1,159 @@
+"""The forms of ``snippet_table`` as values: which one an opcode is, its types, and which targets know it."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+from neutrino.ptx.isa.snippet_table import ARITHMETIC, FORMS, NEWER_FORMS, Need
+
+TYPE = re.compile(r"pred|[busf](?:8|16|32|64)|b?f16(?:x2)?|[us]16x2|tf32", re.ASCII)
+"""A modifier that is a type."""
+
+REGISTER_TYPES = {"bf16": "b16", "bf16x2": "b32", "u16x2": "b32", "s16x2": "b32", "tf32": "b32"}
+"""The only register type of those that have none of their own (PTX ISA 9.0, 5.2.3)."""
+
+NO_IMMEDIATES = frozenset({"f16", "f16x2", *REGISTER_TYPES})
+"""Types of operands that cannot be numbers."""
+
+_COLLECTIVES = frozenset({"match", "redux", "shfl", "vote"})
+_OPCODE = re.compile(r"\s*(?:@\s*!?\s*\S+\s+)?([\w.:]+)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Form:
+    """One row of the table. need: the lowest target that knows it, None where every target does."""
+
+    opcode: str
+    modifiers: str
+    operands: tuple[str, ...]
+    need: Need | None
+
+    @functools.cached_property
+    def _slots(self) -> tuple[tuple[frozenset[str], bool], ...]:
+        return tuple((frozenset(slot.rstrip("?").split("|")), slot.endswith("?")) for slot in self.modifiers.split())
+
+    def types(self, modifiers: list[str]) -> tuple[str, ...] | None:
+        """The types among the modifiers when they fit this form, else None."""
+        at = 0
+        for words, optional in self._slots:
+            if at < len(modifiers) and modifiers[at] in words:
+                at += 1
+            elif not optional:
+                return None
+        return None if at < len(modifiers) else tuple(word for word in modifiers if TYPE.fullmatch(word))
+
+
+@functools.cache
+def forms() -> dict[str, tuple[Form, ...]]:
+    """The forms by the first part of their opcode."""
+    found: dict[str, list[Form]] = {}
+    every: list[tuple[Need | None, tuple[tuple[str, str, str], ...]]] = [(None, rows) for rows in FORMS.values()]
+    for need, rows in [*every, *NEWER_FORMS.items()]:
+        for opcode, modifiers, operands in rows:
+            found.setdefault(opcode, []).append(Form(opcode, modifiers, tuple(operands.split()), need))
+    return {opcode: tuple(entries) for opcode, entries in found.items()}
+
+
+@functools.cache
+def find_form(opcode: str) -> tuple[Form, tuple[str, ...]] | None:
+    """The form of a whole opcode (``add.rn.f32``) and the types among its modifiers; None if no snippet may use it."""
+    name, *modifiers = opcode.split(".")
+    for form in forms().get(name, ()):
+        types = form.types(modifiers)
+        if types is not None:
+            return form, types
+    return None
+
+
+def operand_type(kind: str, types: tuple[str, ...]) -> str:
+    """The type of an operand, from its word in the table and the types among the modifiers."""
+    if kind in {"t", "m", "T"}:
+        return types[0]
+    if kind in {"s", "S"}:
+        return types[1]
+    if kind == "w":
+        return f"{types[0][0]}{2 * bits_of(types[0])}"
+    if kind == "p":
+        return "pred"
+    return {"i": "b32", "lanes": "b32", "byte": "u32"}.get(kind, kind)
+
+
+def bits_of(kind: str) -> int:
+    """Bits of a type; 1 for ``pred``."""
+    digits = re.search(r"(\d+)(?:x(2))?$", kind)
+    return int(digits[1]) * int(digits[2] or 1) if digits else 1
+
+
+def fits(register: str, wanted: str, relaxed: bool = False) -> bool:
+    """Whether a register of a type can be an operand of another (PTX ISA 9.0, 9.4).
+
+    Sizes must be equal, float and integer are apart, bits go with all. relaxed: a register may be wider.
+    """
+    if register == "pred" or wanted == "pred":
+        return register == wanted
+    if wanted in REGISTER_TYPES:
+        return register == REGISTER_TYPES[wanted]
+    same_class = "b" in (register[0], wanted[0]) or (register[0] == "f") == (wanted[0] == "f")
+    if not same_class or ("f16x2" in (register, wanted) and "f32" in (register, wanted)):
+        return False
+    if relaxed:
+        # Registers of a float type are never wider than the instruction's type.
+        wider = register[0] != "f" and bits_of(register) >= bits_of(wanted)
+        return wider or bits_of(register) == bits_of(wanted)
+    return bits_of(register) == bits_of(wanted)
+
+
+@functools.cache
+def misfit(text: str, helper: str, register: str | None) -> str | None:
+    """Why an instruction of a verified snippet cannot read a helper whose value is of a type, in words; else None.
+
+    helper: as it stands among the operands. register: the type of the register that holds it, None of a number.
+    """
+    match = _OPCODE.match(text)
+    found = find_form(match[1]) if match else None
+    if match is None or found is None:
+        return None
+    form, types = found
+    for word, kind in zip(text[match.end() :].split(","), form.operands, strict=False):
+        if word.strip().removeprefix("!").strip() != helper:
+            continue
+        expected = operand_type(kind, types)
+        if register is None:
+            if expected in NO_IMMEDIATES or expected.startswith("f") or kind == "byte":
+                return f"{helper} is a number, but '{match[1]}' takes a .{expected} register"
+        elif not fits(register, expected, kind == "S"):
+            return f"{helper} is .{register}, but '{match[1]}' takes .{expected}"
+    return None
+
+
+@functools.cache
+def reads_special(text: str) -> bool:
+    """Whether an instruction of a verified snippet takes special registers."""
+    match = _OPCODE.match(text)
+    found = find_form(match[1]) if match else None
+    return found is not None and not {"m", "S"}.isdisjoint(found[0].operands)
+
+
+def need(text: str) -> Need | None:
+    """The lowest target that knows an instruction of a verified snippet; None where every target does."""
+    match = _OPCODE.match(text)
+    found = find_form(match[1]) if match else None
+    return found[0].need if found else None
+
+
+@functools.cache
+def hidden_arithmetic(opcode: str) -> tuple[str, ...]:
+    """Floating-point machine instructions (``FADD`` …) that an opcode becomes though it is not called after them."""
+    name, *modifiers = opcode.split(".")
+    for other, words, found in ARITHMETIC:
+        if other == name and Form(other, words, (), None).types(modifiers) is not None:
+            return found
+    return ()
+
+
+def is_collective(text: str) -> bool:
+    """Whether an instruction of a verified snippet involves the warp's other lanes."""
+    match = _OPCODE.match(text)
+    return match is not None and match[1].partition(".")[0] in _COLLECTIVES

@@ -1,0 +1,1 @@
+"""PTX text taken apart, and changes of it put together."""

@@ -1,0 +1,485 @@
+"""PTX text as a sequence of module-level statements, each with its exact place in the text.
+
+The statements tile the text: joining their texts gives the text back, whatever it holds. What is inside a
+function stays text until a probe needs it.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from neutrino.errors import PtxError
+from neutrino.probing.layout import align_up
+from neutrino.ptx.text.source import blank
+
+# PTX ISA, "Fundamental Types" and "Packed Data Types": bytes of one element.
+TYPE_BYTES: Mapping[str, int] = {
+    "b8": 1,
+    "u8": 1,
+    "s8": 1,
+    "e4m3": 1,
+    "e5m2": 1,
+    "b16": 2,
+    "u16": 2,
+    "s16": 2,
+    "f16": 2,
+    "bf16": 2,
+    "e4m3x2": 2,
+    "e5m2x2": 2,
+    "u8x2": 2,
+    "s8x2": 2,
+    "b32": 4,
+    "u32": 4,
+    "s32": 4,
+    "f32": 4,
+    "e4m3x4": 4,
+    "e5m2x4": 4,
+    "f16x2": 4,
+    "bf16x2": 4,
+    "u16x2": 4,
+    "s16x2": 4,
+    "tf32": 4,
+    "b64": 8,
+    "u64": 8,
+    "s64": 8,
+    "f64": 8,
+    "f32x2": 8,
+    "b128": 16,
+}
+
+_BLANK = re.compile(r"\s*")
+_START = re.compile(r"(?:\.(?:visible|extern|weak|common)\b\s*)*(?:\.(?P<word>\w+))?", re.ASCII)
+_LINE_DIRECTIVE = {
+    "version": re.compile(r"\s+(\d+)\.(\d+)", re.ASCII),
+    "target": re.compile(r"\s+[\w.]+(?:\s*,\s*[\w.]+)*", re.ASCII),
+    "address_size": re.compile(r"\s+(\d+)", re.ASCII),
+}
+_FILE_END = re.compile(r"[^\n;]*")
+_FILE = re.compile(r'\.file\s+(\d{1,9})\s+"((?:[^"\\\n]|\\.)*)"', re.ASCII)
+_ESCAPE = re.compile(r"\\([0-7]{1,3}|.)")
+_FUNCTION = re.compile(
+    r"\.(?P<kind>entry|func)\b\s*"
+    r"(?:\.attribute\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
+    r"(?:\([^()]*\)\s*)?"
+    r"(?P<name>[A-Za-z_$%][\w$]*)\s*(?P<open>\()?",
+    re.ASCII,
+)
+_BODY_OR_END = re.compile(r"[{;]")
+_BRACE = re.compile(r"[{}]")
+_TOP_END = re.compile(r"[{};]")
+_LINKAGE = re.compile(r"\.(visible|extern|weak|common)\b", re.ASCII)
+_VARIABLE_HEAD = re.compile(
+    r"(?:\.(?:visible|extern|weak|common)\b\s*)*"
+    r"\.(?P<space>global|const|shared|local|param|tex|texref|samplerref|surfref|sreg|reg)\b\s*(?:\[\s*(?P<bank>\d+)\s*\])?"
+    r"(?P<attributes>(?:\s*\.(?:attribute\s*\((?:[^()]|\([^()]*\))*\)|align\s+\d+|shared|v[248]\b|[a-z]\w*))*)\s*",
+    re.ASCII,
+)
+_DECLARATOR = re.compile(
+    r"\s*(?P<name>[A-Za-z_$%][\w$]*)\s*(?P<dims>(?:\[[^\[\]]*\]\s*)*)(?P<init>=)?", re.ASCII
+)
+_VARIABLE_SPACES = frozenset(
+    {"global", "const", "shared", "local", "param", "tex", "texref", "samplerref", "surfref", "sreg", "reg"}
+)
+_TYPE = re.compile(r"\.(texref|samplerref|surfref|pred|[busf]\d+(?:x\d)?|bf16(?:x2)?)\b", re.ASCII)
+_ALIGN = re.compile(r"\.align\s+(\d+)", re.ASCII)
+_DIMENSION = re.compile(r"\[\s*(\d*)\s*\]", re.ASCII)
+_PARAMETER = re.compile(
+    r"\s*\.param\b\s*(?:\.align\s+(?P<align>\d+)\s*)?\.(?P<type>\w+)"
+    r"(?P<pointer>\s*\.ptr\b(?:\s*\.(?:global|shared|local|const|param)\b)?(?:\s*\.align\s+\d+)?)?"
+    r"(?:\s*\.align\s+(?P<late>\d+))?"
+    r"\s*(?P<name>[A-Za-z_$%][\w$]*)\s*(?P<dims>(?:\[[^\[\]]*\]\s*)*)\Z",
+    re.ASCII,
+)
+
+
+class Kind(enum.Enum):
+    """What a module-level statement is."""
+
+    VERSION = "version"
+    TARGET = "target"
+    ADDRESS_SIZE = "address_size"
+    FILE = "file"
+    SECTION = "section"
+    PRAGMA = "pragma"
+    ALIAS = "alias"
+    VARIABLE = "variable"
+    FUNCTION = "function"
+    ENTRY = "entry"
+    BLANK = "blank"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One module-level statement: ``text[start:end]`` of the module, the white space before it left to a
+    BLANK."""
+
+    kind: Kind
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A module-scope variable.
+
+    space: ``global``, ``const``, ``shared``, ``texref`` … without the dot. type: with the dot and vector, as
+    written. size: bytes, None when the extent is open (``[]``) or the type has none. initializer: text after
+    ``=``, or None. linkage: ``visible``, ``extern``, ``weak``, ``common``.
+    """
+
+    name: str
+    space: str
+    type: str
+    size: int | None
+    initializer: str | None
+    linkage: frozenset[str]
+    statement: Statement
+
+    @property
+    def initialised(self) -> bool:
+        """The text gives it an initial value."""
+        return self.initializer is not None
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A kernel parameter. offset, size, align: bytes in the parameter space, laid out as ptxas and the driver
+    do."""
+
+    name: str
+    offset: int
+    size: int
+    align: int
+
+
+@dataclass(frozen=True)
+class Function:
+    """An ``.entry`` or a ``.func``. All positions are in the module's text.
+
+    name_end: just behind the name. parameters: inside the parentheses, None without parentheses.
+    body: from the opening brace to behind the closing one, None for a declaration. linkage: as for Variable.
+    """
+
+    name: str
+    is_entry: bool
+    name_end: int
+    parameters: tuple[int, int] | None
+    body: tuple[int, int] | None
+    linkage: frozenset[str]
+    statement: Statement
+
+
+class _LineCounter:
+    """Counts lines from the last position asked for: sites come in order, and texts have many lines."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+        self._line = 1
+
+    def line(self, position: int) -> int:
+        if position >= self._position:
+            self._line += self._text.count("\n", self._position, position)
+        else:
+            self._line -= self._text.count("\n", position, self._position)
+        self._position = position
+        return self._line
+
+
+@dataclass(frozen=True)
+class Module:
+    """PTX text taken apart at module level. text: as read. code: the same with comments and strings blanked.
+
+    version: of ``.version``, target: what ``.target`` lists, address_size: in bits. functions: those that are no
+    kernels; entries: the kernels.
+    """
+
+    text: str
+    code: str
+    statements: tuple[Statement, ...]
+    version: tuple[int, int] | None
+    target: str
+    address_size: int
+    functions: tuple[Function, ...]
+    entries: tuple[Function, ...]
+    variables: tuple[Variable, ...]
+
+    def print(self) -> str:
+        """The text, from its statements; equal to what was parsed."""
+        return "".join(self.text[statement.start : statement.end] for statement in self.statements)
+
+    def source(self, statement: Statement) -> str:
+        """The exact text of one statement."""
+        return self.text[statement.start : statement.end]
+
+    @cached_property
+    def _lines(self) -> _LineCounter:
+        return _LineCounter(self.text)
+
+    def line(self, position: int) -> int:
+        """The line of a position in the text, counted from 1."""
+        return self._lines.line(position)
+
+    @cached_property
+    def symbols(self) -> dict[str, Variable | Function]:
+        """Module-scope names; a function's definition wins over its declarations."""
+        names: dict[str, Variable | Function] = {variable.name: variable for variable in self.variables}
+        for function in (*self.functions, *self.entries):
+            known = names.get(function.name)
+            if function.body is not None or known is None:
+                names[function.name] = function
+        return names
+
+    @cached_property
+    def source_files(self) -> Mapping[int, str]:
+        """The paths that ``.file`` directives give, by their number."""
+        files = {}
+        for statement in self.statements:
+            if statement.kind is Kind.FILE and (match := _FILE.match(self.text, statement.start)) is not None:
+                files[int(match[1])] = _path(match[2])
+        return files
+
+    @property
+    def architecture(self) -> int | None:
+        """The number in the first ``sm_`` of the target: 90 for ``sm_90a``; None without one."""
+        match = re.match(r"sm_(\d+)", self.target)
+        return int(match[1]) if match else None
+
+    def parameter_layout(self, entry: Function) -> tuple[tuple[Parameter, ...], int]:
+        """Parameters of a kernel in order, and the bytes they take. Raises PtxError for one that it does not
+        know."""
+        if entry.parameters is None:
+            return (), 0
+        start, end = entry.parameters
+        # ptxas aligns where a parameter lies in the constant bank, not its offset.
+        base = _parameter_base(self.architecture or 0)
+        offset = 0
+        parameters = []
+        at = start
+        for piece in self.code[start:end].split(","):
+            if not piece.strip() and at == start and end - start == len(piece):
+                break
+            match = _PARAMETER.match(piece.rstrip())
+            element = TYPE_BYTES.get(match["type"]) if match else None
+            dims = _DIMENSION.findall(match["dims"]) if match else []
+            if match is None or element is None or "" in dims:
+                start_of_piece = at + len(piece) - len(piece.lstrip())
+                raise PtxError(self.line(start_of_piece), piece, "kernel parameter of an unknown form")
+            align = max(element, int(match["align"] or match["late"] or 0))
+            size = element
+            for extent in dims:
+                size *= int(extent)
+            offset = align_up(base + offset, align) - base
+            parameters.append(Parameter(match["name"], offset, size, align))
+            offset += size
+            at += len(piece) + 1
+        return tuple(parameters), offset
+
+
+def _path(written: str) -> str:
+    """A path as it stands in quotes. Texts are read as latin-1, whatever they hold; paths are UTF-8 as a rule."""
+
+    def character(match: re.Match[str]) -> str:
+        return chr(int(match[1], 8) & 255) if match[1].isdigit() else match[1]
+
+    return _ESCAPE.sub(character, written).encode("latin-1", "replace").decode("utf-8", "replace")
+
+
+def _parameter_base(architecture: int) -> int:
+    """Where parameters start in constant bank 0, as cubins say it (EIATTR_PARAM_CBANK)."""
+    if architecture < 70:
+        return 0x140
+    if architecture < 90:
+        return 0x160
+    return 0x210 if architecture < 100 else 0x380
+
+
+class _Reader:
+    """Walks the module level once."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.code = blank(text)
+        self.statements: list[Statement] = []
+        self.functions: list[Function] = []
+        self.entries: list[Function] = []
+        self.variables: list[Variable] = []
+        self.version: tuple[int, int] | None = None
+        self.target = ""
+        self.address_size = 32  # PTX ISA, ".address_size": the default
+
+    def read(self) -> Module:
+        at, size = 0, len(self.code)
+        while at < size:
+            blank_end = _matched(_BLANK, self.code, at).end()
+            if blank_end > at:
+                self._add(Kind.BLANK, at, blank_end)
+                at = blank_end
+                continue
+            at = self._statement(at)
+        return Module(
+            self.text,
+            self.code,
+            tuple(self.statements),
+            self.version,
+            self.target,
+            self.address_size,
+            tuple(self.functions),
+            tuple(self.entries),
+            tuple(self.variables),
+        )
+
+    def _add(self, kind: Kind, start: int, end: int) -> Statement:
+        statement = Statement(kind, start, end)
+        self.statements.append(statement)
+        return statement
+
+    def _statement(self, start: int) -> int:
+        """Read the statement at start; the position behind it."""
+        head = _matched(_START, self.code, start)
+        word = head["word"]
+        if word in _LINE_DIRECTIVE:
+            operands = _LINE_DIRECTIVE[word].match(self.code, head.end())
+            if operands is not None:
+                return self._line_directive(word, start, operands)
+        if word == "file":
+            # The file name is a string, which is blanked: the directive ends with its line.
+            end = _matched(_FILE_END, self.code, head.end()).end()
+            return self._add(Kind.FILE, start, end).end
+        if word in {"entry", "func"}:
+            function_end = self._function(start)
+            if function_end is not None:
+                return function_end
+        end = self._end(head.end())
+        if word in {"section", "pragma", "alias"}:
+            return self._add(Kind(word), start, end).end
+        if word in _VARIABLE_SPACES and self._variables(start, end):
+            return end
+        return self._add(Kind.UNKNOWN, start, end).end
+
+    def _line_directive(self, word: str, start: int, operands: re.Match[str]) -> int:
+        if word == "version":
+            self.version = (int(operands[1]), int(operands[2]))
+        elif word == "target":
+            self.target = "".join(operands[0].split())
+        else:
+            self.address_size = int(operands[1])
+        return self._add(Kind(word), start, operands.end()).end
+
+    def _end(self, at: int) -> int:
+        """Behind the semicolon or the block that ends a statement; blocks of an initializer belong to it."""
+        while True:
+            stop = _TOP_END.search(self.code, at)
+            if stop is None:
+                return len(self.code)
+            if stop[0] != "{":
+                return stop.end()
+            initializer = self.code[at : stop.start()].rstrip().endswith("=")
+            at = self._block_end(stop.start())
+            if not initializer:
+                return at
+
+    def _block_end(self, opening: int) -> int:
+        depth = 0
+        for brace in _BRACE.finditer(self.code, opening):
+            depth += 1 if brace[0] == "{" else -1
+            if depth == 0:
+                return brace.end()
+        return len(self.code)
+
+    def _function(self, start: int) -> int | None:
+        head = _FUNCTION.match(
+            self.code, _matched(re.compile(r"(?:\.(?!entry|func)\w+\s*)*"), self.code, start).end()
+        )
+        if head is None:
+            return None
+        parameters = None
+        behind = head.end("name")
+        if head["open"]:
+            close = self.code.find(")", head.end())
+            if close < 0:
+                return None
+            parameters = (head.end(), close)
+            behind = close + 1
+        stop = _BODY_OR_END.search(self.code, behind)
+        # A .pragma may stand between the header and the body, and ends with a semicolon of its own.
+        while stop is not None and stop[0] == ";" and ".pragma" in self.code[behind : stop.start()]:
+            behind = stop.end()
+            stop = _BODY_OR_END.search(self.code, behind)
+        if stop is None:
+            return None
+        body = (stop.start(), self._block_end(stop.start())) if stop[0] == "{" else None
+        end = body[1] if body else stop.end()
+        is_entry = head["kind"] == "entry"
+        statement = self._add(Kind.ENTRY if is_entry else Kind.FUNCTION, start, end)
+        linkage = frozenset(_LINKAGE.findall(self.code, start, head.start("name")))
+        function = Function(head["name"], is_entry, head.end("name"), parameters, body, linkage, statement)
+        (self.entries if is_entry else self.functions).append(function)
+        return end
+
+    def _variables(self, start: int, end: int) -> bool:
+        """Read the declarators of ``.space .type a, b[4] = {…};``; False when the form is unknown."""
+        head = _VARIABLE_HEAD.match(self.code, start, end)
+        if head is None:
+            return False
+        linkage = frozenset(_LINKAGE.findall(head[0]))
+        types = _TYPE.findall(head["attributes"])
+        vector = re.search(r"\.v([248])\b", head["attributes"])
+        space = types[0] if types and types[0].endswith("ref") else head["space"]
+        type_text = (vector[0] if vector else "") + ("." + types[0] if types else "")
+        found = []
+        at = head.end()
+        while True:
+            declarator = _DECLARATOR.match(self.code, at, end)
+            if declarator is None:
+                return False
+            size = TYPE_BYTES.get(types[0]) if types else None
+            if size is not None and vector:
+                size *= int(vector[1])
+            for extent in _DIMENSION.findall(declarator["dims"]):
+                size = size * int(extent) if size is not None and extent else None
+            at = declarator.end()
+            initializer = None
+            if declarator["init"]:
+                stop = self._initializer_end(at, end)
+                initializer = self.code[at:stop].strip()
+                at = stop
+            found.append((declarator["name"], size, initializer))
+            follow = _matched(_BLANK, self.code, at).end()
+            if self.code[follow : follow + 1] != ",":
+                break
+            at = follow + 1
+        if self.code[at:end].strip() != ";":
+            return False
+        statement = self._add(Kind.VARIABLE, start, end)
+        self.variables += [
+            Variable(name, space, type_text, size, initializer, linkage, statement)
+            for name, size, initializer in found
+        ]
+        return True
+
+    def _initializer_end(self, at: int, end: int) -> int:
+        first = _matched(_BLANK, self.code, at).end()
+        if self.code[first : first + 1] == "{":
+            return min(self._block_end(first), end)
+        stops = [stop for stop in (self.code.find(mark, at, end) for mark in ",;") if stop >= 0]
+        return min(stops, default=end)
+
+
+def _matched(pattern: re.Pattern[str], text: str, at: int) -> re.Match[str]:
+    """Match a pattern that also matches nothing at all."""
+    match = pattern.match(text, at)
+    if match is None:
+        raise ValueError(f"{pattern.pattern!r} must match the empty string")
+    return match
+
+
+def parse(text: str) -> Module:
+    """Take PTX text (decoded as latin-1) apart at module level. Never fails: what it does not know is kept as
+    UNKNOWN."""
+    return _Reader(text).read()
