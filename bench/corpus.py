@@ -28,10 +28,10 @@ from neutrino.numerics import NumericsProof, compare, compare_kinds
 from neutrino.patch import patch_image
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
-from neutrino.probing.toml import load_probes
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.toolchain import find_assembler
+from neutrino.verification import load_probes
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results" / "corpus.json"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from neutrino.probing.model import Tracepoint
-from neutrino.probing.toml import read_probes
 from neutrino.ptx.isa.opcodes import find
+from neutrino.verification import read_probes
 
 _FLOATS = ("f32", "f64", "f16", "f16x2", "bf16", "bf16x2", "f32x2")
 _HALVES = ("f16", "f16x2", "bf16", "bf16x2")

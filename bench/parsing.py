@@ -11,7 +11,6 @@ runs take turns.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import platform
 import sys
@@ -24,12 +23,12 @@ from typing import Any
 from bench.corpus import texts
 from bench.judged import judge_files, say_verdicts
 from bench.tree import tree_hash
-from neutrino.probing.model import ProbeSet
-from neutrino.probing.toml import load_probe_file
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.analysis.matching import Matcher
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import parse
+from neutrino.verification import load_probe_file
 
 Json = Any
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,7 +44,7 @@ LEAST_BYTES = {"ctranslate2": 10_000_000, "nvcc": 500_000, "triton": 5_000_000, 
 def probe_sets() -> dict[str, ProbeSet]:
     """``all``, and each probe of it alone by its name."""
     every = load_probe_file(PROBES)
-    return {"all": every} | {probe.name: dataclasses.replace(every, probes=(probe,)) for probe in every.probes}
+    return {"all": every} | {probe.name: every.only([probe.name]) for probe in every.probes}
 
 
 def corpus(folder: Path, source: str) -> list[str]:

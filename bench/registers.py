@@ -31,10 +31,10 @@ from neutrino.fatbin.cubin import read_cubin
 from neutrino.patch import patch_image
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
-from neutrino.probing.toml import load_probes
 from neutrino.ptx.text.module import parse
 from neutrino.resources import shipped_probes
 from neutrino.toolchain import Assembler, find_assembler
+from neutrino.verification import load_probes
 
 Json = Any
 ROOT = Path(__file__).resolve().parent.parent

@@ -26,8 +26,8 @@ from neutrino.fatbin import demangle, read_container
 from neutrino.fatbin.ptxscan import ptx_entries
 from neutrino.numerics import FIRST_ARCHITECTURE
 from neutrino.parts import Judged, join, split
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.layout import Reason
-from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.source import DEBUG_SECTION, Device, Source, find_source

@@ -24,8 +24,8 @@ from neutrino.entry import read_entry
 from neutrino.errors import NeutrinoError
 from neutrino.patch import patch_image
 from neutrino.probing.selection import Selection
-from neutrino.probing.toml import load_probes
 from neutrino.toolchain import Assembler, find_assembler
+from neutrino.verification import load_probes
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = Path(__file__).with_name("twins.json")

@@ -14,8 +14,8 @@ from neutrino.ahead.report import KernelReport, group_skipped
 from neutrino.ahead.sources import make_plan
 from neutrino.device_kind import DeviceKind
 from neutrino.fatbin import Container
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.layout import Reason
-from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.twins.emit import Emit
 

@@ -19,8 +19,8 @@ from neutrino.entry import KernelEntry, write_entry
 from neutrino.errors import ToolMissingError
 from neutrino.fatbin import Container, kernel_names, read_file
 from neutrino.patch import Twins, make_twins
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.layout import Reason
-from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.source import DEBUG_SECTION, find_source, picked_image
 from neutrino.toolchain import Assembler, Linker, find_assembler_for, find_linking_tools, release_of_ptx

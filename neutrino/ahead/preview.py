@@ -18,8 +18,8 @@ from neutrino.fatbin import Container, ImageKind, demangle, kernel_names
 from neutrino.fatbin.ptxscan import ptx_entries
 from neutrino.numerics import FIRST_ARCHITECTURE
 from neutrino.patch import make_twins
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.layout import Reason
-from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.instrument.program import probe_program

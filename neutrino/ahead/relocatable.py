@@ -20,8 +20,8 @@ from neutrino.fatbin.cubin import cubin_kernel_names
 from neutrino.fatbin.elf import Elf
 from neutrino.numerics import FIRST_ARCHITECTURE, INSTRUCTION_SIZE
 from neutrino.patch import Twins
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.layout import Reason
-from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.analysis.linkage import Linkage
 from neutrino.ptx.instrument.program import Program, TwinProgram, probe_program, shapes

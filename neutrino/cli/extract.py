@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from neutrino.ahead.patched import Patched
     from neutrino.fatbin.container import Container
     from neutrino.fatbin.extraction import Namer
-    from neutrino.probing.model import ProbeSet
+    from neutrino.probing.ir.probe_set import ProbeSet
     from neutrino.probing.selection import Selection
 
 DONE = 0

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from neutrino.ahead.check import Check
     from neutrino.ahead.library import Progress
     from neutrino.ahead.report import KernelReport, Report
-    from neutrino.probing.model import ProbeSet
+    from neutrino.probing.ir.probe_set import ProbeSet
 
 DONE, BAD_INPUT, NOTHING = 0, 2, 3
 _STDOUT = "standard output"

@@ -17,7 +17,7 @@ from neutrino.cli.table import count
 from neutrino.errors import Diagnostic, NeutrinoError
 
 if TYPE_CHECKING:
-    from neutrino.probing.model import ProbeSet
+    from neutrino.probing.written import WrittenProbes
 
 _UNREAD = "unreadable-file"
 _LISTED = 12
@@ -44,7 +44,7 @@ class _Checked:
     """A file, what was found in it, and what it means where it can be read."""
 
     file: str
-    probes: ProbeSet | None
+    probes: WrittenProbes | None
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
     @property
@@ -69,12 +69,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(name: str) -> _Checked:
-    from neutrino.cli.loading import judge
+    from neutrino.verification import check_probes
 
     try:
-        probes, found = judge([name])
+        checked = check_probes([name])
     except NeutrinoError as error:
         return _Checked(name, None, [_unreadable(name, str(error))])
+    found = list(checked.diagnostics)
+    # What was read of a wrong file is no set.
+    probes = checked.written[0] if checked.is_read and checked.written else None
     return _Checked(probes.file if probes else found[0].file, probes, found)
 
 
@@ -83,7 +86,7 @@ def _unreadable(name: str, message: str) -> Diagnostic:
     return Diagnostic(name, 0, 0, "", words, code=_UNREAD)
 
 
-def _described(checked: _Checked, probes: ProbeSet) -> Iterator[str]:
+def _described(checked: _Checked, probes: WrittenProbes) -> Iterator[str]:
     from neutrino.cli.probe_words import map_words, snippet_sizes
 
     sizes = snippet_sizes(probes)

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from neutrino.cli.difference import Line, runs
 from neutrino.cli.streams import visible
-from neutrino.probing.model import Instruction, Probe, ProbeSet
+from neutrino.probing.ir.probe_set import Probe, ProbeSet
+from neutrino.probing.ir.statements import Assembly, registers_of
 from neutrino.ptx.instrument.twin import Site
 
 _END = re.compile(r"\s*(?:@!?\s*[\w$%]+\s+)?(?:ret|exit)\b|\s*}")
-_REGISTER = re.compile(r"%([A-Za-z_$][\w$]*)", re.ASCII)
 _OWN_REGISTER = re.compile(r"_r_([\w$]+)", re.ASCII)
 """A register of the probe file in the twin's text: its name stands behind the prefix of the twin's own."""
 _COUNTER = re.compile(r"add\.u(?:32|64) %neutrino_(?:x_)*c\d+,", re.ASCII)
@@ -94,10 +94,10 @@ class _Pieces:
     def home(self, probe: Probe, at: int) -> int | None:
         """The piece with the code of a probe's site: the one right before it, or one above where additions of several
         sites were made one. None where there is none."""
-        statements = probe.before.statements if probe.before else ()
-        written = [statement.text for statement in statements if isinstance(statement, Instruction)]
-        names = {name for text in written for name in _REGISTER.findall(text)}
-        only_adds = bool(statements) and all(text.lstrip().startswith("add.") for text in written)
+        statements = probe.before.straight if probe.before else ()
+        written = [statement for statement in statements if isinstance(statement, Assembly)]
+        names = {register.name[1:] for statement in written for register in registers_of(statement)}
+        only_adds = bool(statements) and all(statement.opcode.startswith("add.") for statement in written)
         last = bisect_right(self._order, at)
         for piece in reversed(self._order[max(0, last - _FAR) : last]):
             if piece == at and not names:

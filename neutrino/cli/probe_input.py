@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from neutrino.ahead.preview import Preview
     from neutrino.cli.progress import Progress
     from neutrino.fatbin.inputs import Input
-    from neutrino.probing.model import ProbeSet
+    from neutrino.probing.ir.probe_set import ProbeSet
     from neutrino.probing.selection import Selection
 
 

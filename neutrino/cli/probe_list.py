@@ -10,7 +10,7 @@ from neutrino.cli.probe_status import DONE, Commands
 from neutrino.cli.table import table
 
 if TYPE_CHECKING:
-    from neutrino.probing.model import ProbeSet
+    from neutrino.probing.ir.probe_set import ProbeSet
 
 
 def configure(commands: Commands) -> None:
@@ -27,8 +27,8 @@ def configure(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List them. Returns the exit status."""
-    from neutrino.probing.toml import load_probe_file
     from neutrino.resources import shipped_probes
+    from neutrino.verification import load_probe_file
 
     found = [(name, str(path), load_probe_file(path)) for name, path in shipped_probes().items()]
     if options.json:

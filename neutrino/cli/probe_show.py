@@ -19,7 +19,7 @@ from neutrino.errors import NeutrinoError, ToolError
 if TYPE_CHECKING:
     from neutrino.ahead.preview import Preview
     from neutrino.entry import KernelEntry
-    from neutrino.probing.model import ProbeSet
+    from neutrino.probing.ir.probe_set import ProbeSet
     from neutrino.ptx.instrument.twin import TwinKernel
 
 _NAMED = 20

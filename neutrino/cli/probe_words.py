@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from neutrino.probing.model import DYNAMIC_CAP, Instruction, Level, Map, MapKind, Probe, ProbeSet
+from neutrino.probing.ir.probe_set import Probe, ProbeSet
+from neutrino.probing.ir.statements import Save
+from neutrino.probing.model import DYNAMIC_CAP, Level, Map, MapKind
+from neutrino.probing.written import WrittenProbe, WrittenProbes, WrittenSave
 
 _OWNERS = {Level.THREAD: "a thread", Level.WARP: "a warp", Level.BLOCK: "a block"}
 
@@ -20,11 +23,11 @@ def map_words(entry: Map) -> str:
     return f"{count} of {entry.size} bytes {owner}"
 
 
-def snippet_sizes(probes: ProbeSet) -> dict[str, int]:
+def snippet_sizes(probes: ProbeSet | WrittenProbes) -> dict[str, int]:
     """By probe, the instructions of its snippets as written: without what SAVE turns into."""
     return {
         probe.name: sum(
-            isinstance(statement, Instruction)
+            not isinstance(statement, (Save, WrittenSave))
             for snippet in (probe.before, probe.after)
             if snippet is not None
             for statement in snippet.statements
@@ -33,7 +36,7 @@ def snippet_sizes(probes: ProbeSet) -> dict[str, int]:
     }
 
 
-def probe_document(probe: Probe) -> dict[str, Any]:
+def probe_document(probe: Probe | WrittenProbe) -> dict[str, Any]:
     """The probe's object in JSON documents."""
     return {
         "name": probe.name,

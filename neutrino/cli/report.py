@@ -25,9 +25,9 @@ from neutrino.errors import NeutrinoError, TraceError
 from neutrino.fatbin.demangle import demangle
 from neutrino.loader.script_trust import why_not_trusted
 from neutrino.loader.scripts import Scripts, analyze
-from neutrino.probing import load_probe_file
 from neutrino.probing.model import MapKind
 from neutrino.probing.selection import Selection
+from neutrino.probing.toml import read_probe_file
 from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_traces, summarize
 from neutrino.tracing.events import read_events
 from neutrino.tracing.manifest import Assembly, Retargeted, Spills
@@ -139,7 +139,7 @@ def _analyze(path: Path) -> int:
 
 def _analyze_by(path: Path, file: Path) -> int:
     try:
-        probes = load_probe_file(file)
+        probes = read_probe_file(file)
     except (NeutrinoError, OSError) as error:
         return _fail(f"{path}: its probes cannot be read: {error}")
     by = f"named by {visible(_who_named(path, file))}"

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,7 +16,7 @@ from neutrino.cli.loading import load
 from neutrino.errors import NeutrinoError, ProbeError
 from neutrino.loader.embedded import EmbeddedDevice
 from neutrino.loader.start import Request, say, start
-from neutrino.probing.model import ProbeSet
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.resources import shipped_probes
 
@@ -201,7 +200,7 @@ def _with_callbacks(probes: ProbeSet, scripts: Sequence[Path]) -> ProbeSet:
     for script in scripts:
         if not script.is_file():
             raise NeutrinoError(f"--callback {script}: there is no such file")
-    return replace(probes, callbacks=(*probes.callbacks, *(str(script.absolute()) for script in scripts)))
+    return probes.with_callbacks(tuple(str(script.absolute()) for script in scripts))
 
 
 def _message(error: NeutrinoError | OSError) -> str:

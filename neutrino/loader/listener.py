@@ -26,7 +26,7 @@ from neutrino.cache import Cache, image_key, private_folder
 from neutrino.device_kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.loader.scripts import LONGEST_PATH, NO_SCRIPTS, Scripts, attend
-from neutrino.probing.model import ProbeSet
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 
 _REQUEST = struct.Struct("<8sII32s16sIIQ")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neutrino.loader.script_log import ScriptLog
-from neutrino.probing.model import ProbeSet
+from neutrino.probing.ir.probe_set import ProbeSet
 
 LIMIT_S = 300.0
 """Seconds after which a script is ended."""

@@ -24,7 +24,7 @@ from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.loader.install import install_hook, preload
 from neutrino.loader.listener import Settings, start_listener
 from neutrino.loader.scripts import NO_SCRIPTS, Scripts
-from neutrino.probing.model import ProbeSet
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.probing.writing import trace_text
 from neutrino.resources import tool_path

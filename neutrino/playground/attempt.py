@@ -21,7 +21,7 @@ from neutrino.loader.start import Request, prepare
 from neutrino.playground.elements import ElementType, element_type
 from neutrino.playground.inputs import MOST_SHARED, Buffer, Choices, Inputs, Number, make_inputs
 from neutrino.playground.parameters import Kernel, Role, check_text, choose_kernel, read_kernel
-from neutrino.probing.model import ProbeSet
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.text.module import Module, parse
 from neutrino.tracing import Trace, TraceKernel

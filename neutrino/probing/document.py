@@ -102,7 +102,7 @@ class Document:
         """Note a fault of this code at a line and column."""
         line = self._lines[span.line - 1]
         self.errors += severity == "error"
-        message, hint = _plain(message, _LONG_MESSAGE), _plain(hint, _LONG_MESSAGE)
+        message, hint = printable(message), printable(hint)
         self.diagnostics.append(Diagnostic(self.file, span.line, span.column, line, message, hint, severity, code))
 
     def warn(self, offset: int, code: str, message: str, hint: str = "") -> None:
@@ -239,10 +239,11 @@ def shown(value: object) -> str:
 
 def shown_key(name: str) -> str:
     """A name from the document in quotes, without characters that a terminal would act on, never long."""
-    return f"'{_plain(name, _LONG_NAME)}'"
+    return f"'{printable(name, _LONG_NAME)}'"
 
 
-def _plain(text: str, length: int) -> str:
+def printable(text: str, length: int = 300) -> str:
+    """A text as messages show it: at most so long, without characters that a terminal would act on."""
     cut = text if len(text) <= length else f"{text[: length // 2]}…{text[-length // 2 :]}"
     return cut if cut.isprintable() else "".join(letter if letter.isprintable() else "\ufffd" for letter in cut)
 

@@ -2,74 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from neutrino.errors import Diagnostic, ProbeError
+from neutrino.probing.ir.operands import Register
+from neutrino.probing.ir.probe_set import Probe, ProbeSet, verified
+from neutrino.probing.ir.renaming import with_registers
 from neutrino.probing.layout import MAX_MAPS
 from neutrino.probing.maps import MAP_COUNT
-from neutrino.probing.model import Instruction, Map, Probe, ProbeSet, Register, Save, Snippet
-from neutrino.probing.platforms import platform_fault
-from neutrino.probing.registers import REGISTER_WORD
+from neutrino.probing.model import Map
+
+
+class File(Protocol):
+    """One probe file, verified or not. Members are as of ``ProbeSet``."""
+
+    @property
+    def file(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def maps(self) -> tuple[Map, ...]: ...
+
+
+def merge_faults(parts: Sequence[File]) -> list[Diagnostic]:
+    """Why files cannot be one set: maps of one name, or more maps than a run has room for."""
+    maps: dict[str, File] = {}
+    faults: list[Diagnostic] = []
+    for part in parts:
+        for entry in part.maps:
+            if entry.name in maps:
+                faults.append(_map_clash(part, entry, maps[entry.name]))
+            maps.setdefault(entry.name, part)
+            if len(maps) == MAX_MAPS + 1:
+                faults.append(_at_map(part, entry, *MAP_COUNT, code="map-count"))
+                break
+    return faults
 
 
 def merge(parts: Sequence[ProbeSet]) -> ProbeSet:
     """One set of several, in this order.
 
-    Registers of one name in two files are two registers, probes two probes: the later is renamed, with a number behind
-    its name. Raises ProbeError for two maps of one name and for files of several platforms.
+    Registers of one name in two files are two registers, probes two probes: the later is renamed, with a number after
+    its name. Raises ProbeError for what ``merge_faults`` finds.
     """
-    maps: dict[str, tuple[Map, ProbeSet]] = {}
+    faults = merge_faults(parts)
+    if faults:
+        raise ProbeError(faults)
     registers: dict[str, Register] = {}
     probes: dict[str, Probe] = {}
-    faults: list[Diagnostic] = []
     for part in parts:
-        if part.platform != parts[0].platform:
-            message = f'platform is "{part.platform}", that of {parts[0].file} is "{parts[0].platform}"'
-            faults.append(platform_fault(part, message, "probes of one run are for one platform"))
-        for entry in part.maps:
-            if entry.name in maps:
-                faults.append(_map_clash(part, entry, maps[entry.name][1]))
-            maps.setdefault(entry.name, (entry, part))
-            if len(maps) == MAX_MAPS + 1:
-                faults.append(_at_map(part, entry, *MAP_COUNT, code="map-count"))
-                break
-        renamed = {}
+        renamed: dict[str, Register] = {}
         own = {register.name for register in part.registers}
         for register in part.registers:
-            if part.platform != "cuda":
-                # Of AMD's assembly each probe has registers of its own under the same names.
-                registers.setdefault(register.name, register)
-                continue
             name = _free(register.name, registers, own)
-            renamed[register.name] = name
-            registers[name] = replace(register, name=name)
+            renamed[register.name] = registers[name] = replace(register, name=name)
         names = {probe.name for probe in part.probes}
         for probe in part.probes:
             name = _free(probe.name, probes, names)
-            probes[name] = replace(_rename(probe, renamed), name=name)
-    if faults:
-        raise ProbeError(faults)
-    return ProbeSet(
+            probes[name] = replace(with_registers(probe, renamed), name=name)
+    return verified(
         ", ".join(part.file for part in parts),
         "\n".join(f"# {part.file}\n{part.source}" for part in parts),
-        tuple(entry for entry, _ in maps.values()),
+        False,
+        next((part.target for part in parts if part.target), ""),
+        tuple(entry for part in parts for entry in part.maps),
         tuple(registers.values()),
         tuple(probes.values()),
         tuple(warning for part in parts for warning in part.warnings),
         tuple(parts),
-        parts[0].platform,
         tuple(dict.fromkeys(hook for part in parts for hook in part.analyze_hooks)),
         tuple(dict.fromkeys(callback for part in parts for callback in part.callbacks)),
     )
 
 
-def _map_clash(part: ProbeSet, entry: Map, other: ProbeSet) -> Diagnostic:
+def _map_clash(part: File, entry: Map, other: File) -> Diagnostic:
     message = f"map '{entry.name}' is also in {other.file}"
     return _at_map(part, entry, message, "rename one of the two", code="map-exists")
 
 
-def _at_map(part: ProbeSet, entry: Map, message: str, hint: str, *, code: str) -> Diagnostic:
+def _at_map(part: File, entry: Map, message: str, hint: str, *, code: str) -> Diagnostic:
     span = entry.span
     line = part.source.replace("\r\n", "\n").split("\n")[span.line - 1]
     return Diagnostic(part.file, span.line, span.column, line, message, hint, code=code)
@@ -83,22 +96,3 @@ def _free(name: str, taken: Collection[str], own: Collection[str]) -> str:
         number += 1
         candidate = f"{name}_{number}"
     return candidate
-
-
-def _rename(probe: Probe, names: Mapping[str, str]) -> Probe:
-    def word(text: str) -> str:
-        return REGISTER_WORD.sub(lambda match: names.get(match.group(), match.group()), text)
-
-    def snippet(side: Snippet | None) -> Snippet | None:
-        if side is None:
-            return None
-        return Snippet(
-            tuple(
-                Instruction(word(statement.text), statement.span)
-                if isinstance(statement, Instruction)
-                else Save(statement.map, tuple(word(item) for item in statement.operands), statement.span)
-                for statement in side.statements
-            )
-        )
-
-    return replace(probe, before=snippet(probe.before), after=snippet(probe.after))

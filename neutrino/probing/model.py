@@ -1,15 +1,10 @@
-"""What a probe file means once it is read and found valid: plain values, from TOML and from Python alike."""
+"""Maps and tracepoints of probes: plain values, from TOML and from Python alike."""
 
 from __future__ import annotations
 
 import enum
-import hashlib
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from neutrino.errors import Diagnostic
 
 STATE_SPACES = frozenset({"const", "global", "local", "param", "shared"})
 """State spaces that a modifier can name, without their ``::`` sub-qualifier (PTX ISA 5.1)."""
@@ -96,44 +91,6 @@ class Map:
     cap: int
     fields: tuple[Field, ...]
     span: Span
-
-
-@dataclass(frozen=True)
-class Register:
-    """A register of the probe file, alive from a kernel's entry to its exit.
-
-    name: as written, with ``%``. type: PTX register type without the dot (``b32``, ``u64``, ``pred`` …).
-    initial: the bits that it begins with, as an unsigned number.
-    """
-
-    name: str
-    type: str
-    initial: int
-    span: Span
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """One instruction of a snippet, without the semicolon; helpers (OUT, IN1 …) are still words in it."""
-
-    text: str
-    span: Span
-
-
-@dataclass(frozen=True)
-class Save:
-    """``SAVE [ MAP ] { operands }``, with as many operands as the map has fields."""
-
-    map: Map
-    operands: tuple[str, ...]
-    span: Span
-
-
-@dataclass(frozen=True)
-class Snippet:
-    """What is inserted on one side of a site, in order."""
-
-    statements: tuple[Instruction | Save, ...]
 
 
 CLASSES = ("memory", "load", "store", "atomic", "barrier", "branch", "tensor", "convert", "special")
@@ -232,62 +189,6 @@ class Tracepoint:
     def matches(self, instruction: Sequence[str], groups: Collection[str] = ()) -> bool:
         """Whether some alternative matches an instruction; see ``Pattern.matches``."""
         return any(pattern.matches(instruction, groups) for pattern in self.patterns)
-
-
-@dataclass(frozen=True)
-class Probe:
-    """``[probe.NAME]``: at least one of before and after is there.
-
-    registers: of AMD's assembly, as ``register`` names them: ``(("u32", 2), ("type", "sgpr"))``.
-    """
-
-    name: str
-    tracepoint: Tracepoint
-    level: Level
-    before: Snippet | None
-    after: Snippet | None
-    span: Span
-    lanes: Lanes = Lanes.EXECUTING
-    registers: tuple[tuple[str, int | str], ...] = ()
-
-
-@dataclass(frozen=True)
-class ProbeSet:
-    """Everything that one or more ``-p`` named, validated. Probes run in the order of this tuple.
-
-    warnings: what was accepted and should be written otherwise, in file order. parts: the sets of the single files,
-    where this one was merged from several; spans count in their file.
-    platform: ``cuda`` or ``hip``, whose assembly the snippets are. analyze_hooks, callbacks: paths of scripts that
-    run beside the program, when its trace has ended and whenever there are new launches in it.
-    """
-
-    file: str
-    source: str
-    maps: tuple[Map, ...]
-    registers: tuple[Register, ...]
-    probes: tuple[Probe, ...]
-    warnings: tuple[Diagnostic, ...] = ()
-    parts: tuple[ProbeSet, ...] = ()
-    platform: str = "cuda"
-    analyze_hooks: tuple[str, ...] = ()
-    callbacks: tuple[str, ...] = ()
-
-    @property
-    def digest(self) -> str:
-        """SHA-256, in hex, over what the set means: comments and positions do not count."""
-        return hashlib.sha256(json.dumps(_plain(self), sort_keys=True).encode()).hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "__dataclass_fields__"):
-        skipped = {"span", "file", "source", "warnings", "parts", "analyze_hooks", "callbacks"}
-        names = [name for name in value.__dataclass_fields__ if name not in skipped]
-        return {"": type(value).__name__, **{name: _plain(getattr(value, name)) for name in names}}
-    return value
 
 
 def _is_modifier(modifier: str, part: str) -> bool:

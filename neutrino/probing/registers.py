@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from neutrino.probing.document import Document, KeyPath
-from neutrino.probing.model import Register, Span
+from neutrino.probing.ir.operands import Register
+from neutrino.probing.ir.types import Type
+from neutrino.probing.model import Span
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.statements import Declaration
 
@@ -25,7 +27,7 @@ class Registers:
         self._initial: dict[str, int] = {}
         self._ranges: dict[str, Declaration] = {}
         self._clashes: set[str] = set()
-        self._own: dict[str, str] = {}
+        self._own: dict[str, Type] = {}
         self._declared = 0
 
     @property
@@ -33,7 +35,7 @@ class Registers:
         """In the order of their declarations."""
         return tuple(self._registers.values())
 
-    def type_of(self, name: str) -> str | None:
+    def type_of(self, name: str) -> Type | None:
         """Type of a register; None when there is none of this name."""
         register = self._registers.get(name)
         return register.type if register else None
@@ -62,16 +64,16 @@ class Registers:
         span = self._document.span(offset)
         earlier = self._registers.get(name)
         if earlier and earlier.type != declaration.type:
-            self._clash(earlier, Register(name, declaration.type, 0, span))
+            self._clash(earlier, Register(name, Type(declaration.type), 0, span))
             return
         initial = self._initial.setdefault(name, declaration.initial) if declaration.initial is not None else None
         if initial != declaration.initial and earlier:
             message = f"{name} begins with another value in line {earlier.span.line}"
             self._document.report(offset, "initial-value", message, "one register has one first value")
         elif earlier is None:
-            self._registers[name] = Register(name, declaration.type, initial or 0, span)
+            self._registers[name] = Register(name, Type(declaration.type), initial or 0, span)
         elif initial is not None:
-            self._registers[name] = Register(name, declaration.type, initial, span)
+            self._registers[name] = Register(name, Type(declaration.type), initial, span)
 
     def _clash(self, earlier: Register, later: Register) -> None:
         """One name for two types: said at both places, at the first one once."""
@@ -95,9 +97,9 @@ class Registers:
             hint = f"write {declaration.name}<{declaration.number + 1}>"
             message = f"{written} does not declare {name}, which is used; it is added"
             self._document.warn(offset, "register-range", message, hint)
-            self._registers[name] = Register(name, declaration.type, 0, self._document.span(offset))
+            self._registers[name] = Register(name, Type(declaration.type), 0, self._document.span(offset))
 
-    def add(self, name: str, kind: str, span: Span, taken: set[str]) -> str:
+    def add(self, name: str, kind: Type, span: Span, taken: set[str]) -> str:
         """A register of the reader's own: this name, or with a number when it is taken.
 
         taken: registers that must not be used again here; this one joins it.
@@ -112,5 +114,5 @@ class Registers:
         self._own[candidate] = kind
         return candidate
 
-    def _is_own(self, name: str, kind: str) -> bool:
+    def _is_own(self, name: str, kind: Type) -> bool:
         return name not in self._registers or self._own.get(name) == kind

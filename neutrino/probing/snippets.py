@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from neutrino.probing.document import Document, KeyPath, shown_key
-from neutrino.probing.model import Field, Instruction, Level, Map, Save, Snippet, Span
+from neutrino.probing.ir.types import Type
+from neutrino.probing.model import Field, Level, Map, Span
 from neutrino.probing.nearest import nearest
 from neutrino.probing.registers import REGISTER_WORD, Registers
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
@@ -21,6 +22,7 @@ from neutrino.probing.statements import (
     split_lines,
     split_statements,
 )
+from neutrino.probing.written import WrittenInstruction, WrittenSave, WrittenSnippet
 
 _SAVE_WORD = re.compile(r"SAVE\b")
 _Part = Statement | SaveCall | TypedSave
@@ -90,12 +92,12 @@ class SnippetReader:
         self.saved: set[str] = set()
         """Names of the maps that were saved to."""
 
-    def snippet(self, side: Side, level: Level | None, record: Map | None) -> Snippet | None:
+    def snippet(self, side: Side, level: Level | None, record: Map | None) -> WrittenSnippet | None:
         """What is inserted; None when that is nothing. level: the probe's, None when it is wrong.
 
         record: the map that the typed saves of an older probe make one record of.
         """
-        body: list[Instruction | Save] = []
+        body: list[WrittenInstruction | WrittenSave] = []
         taken: set[str] = set()
         operands: list[str] = []
         typed = side.typed_saves
@@ -115,19 +117,19 @@ class SnippetReader:
                 operands += words
                 if part is typed[-1]:
                     first = self._document.span(self._document.within(side.path, typed[0].start))
-                    body.append(Save(record, tuple(operands), first))
+                    body.append(WrittenSave(record, tuple(operands), first))
                     self.saved.add(record.name)
-        return Snippet(tuple(body)) if body else None
+        return WrittenSnippet(tuple(body)) if body else None
 
-    def _instruction(self, path: KeyPath, statement: Statement) -> Instruction:
+    def _instruction(self, path: KeyPath, statement: Statement) -> WrittenInstruction:
         span = self._document.span(self._document.within(path, statement.start))
         if self._platform == "cuda":
             for match in REGISTER_WORD.finditer(statement.text):
                 offset = self._document.within(path, statement.start + match.start())
                 self._registers.stretch(match.group(), offset)
-        return Instruction(" ".join(statement.text.split()), span)
+        return WrittenInstruction(" ".join(statement.text.split()), span)
 
-    def _save(self, path: KeyPath, call: SaveCall, level: Level | None) -> list[Instruction | Save]:
+    def _save(self, path: KeyPath, call: SaveCall, level: Level | None) -> list[WrittenInstruction | WrittenSave]:
         offset = self._document.within(path, call.start)
         target = self._map(call.map, self._document.within(path, call.map_start))
         if target is None:
@@ -147,9 +149,9 @@ class SnippetReader:
             self._document.report(offset, "save-operands", message, f"its fields are {names}")
             # Not to be used; what it names is judged all the same.
             words = tuple(" ".join(word.split()) for _, word in call.operands)
-            return [Save(target, words, self._document.span(offset))]
+            return [WrittenSave(target, words, self._document.span(offset))]
         moves, operands = self._operands(path, call.operands, target.fields, set())
-        return [*moves, Save(target, tuple(operands), self._document.span(offset))]
+        return [*moves, WrittenSave(target, tuple(operands), self._document.span(offset))]
 
     def _map(self, name: str, offset: int) -> Map | None:
         if name in self._maps:
@@ -168,7 +170,7 @@ class SnippetReader:
 
     def _operands(
         self, path: KeyPath, words: Sequence[tuple[int, str]], fields: Sequence[Field], taken: set[str]
-    ) -> tuple[list[Instruction], list[str]]:
+    ) -> tuple[list[WrittenInstruction], list[str]]:
         """The operands of a save, and what must be read into registers first."""
         moves = []
         operands = []
@@ -183,7 +185,7 @@ class SnippetReader:
             operands.append(word)
         return moves, operands
 
-    def _read_special(self, word: str, field: Field, offset: int, taken: set[str]) -> tuple[Instruction, str]:
+    def _read_special(self, word: str, field: Field, offset: int, taken: set[str]) -> tuple[WrittenInstruction, str]:
         """A special register among the operands of SAVE: read into a register of its own first."""
         kind = SPECIAL_REGISTERS[word]
         wide = kind == "u32" and field.type.size == 8
@@ -191,13 +193,13 @@ class SnippetReader:
         self._document.warn(offset, "special-register-saved", message, f"write mov.{kind} %r, {word};")
         span = self._document.span(offset)
         name = "%save_" + word[1:].replace(".", "_") + ("_u64" if wide else "")
-        name = self._registers.add(name, "u64" if wide else kind, span, taken)
+        name = self._registers.add(name, Type.U64 if wide else Type(kind), span, taken)
         text = f"cvt.u64.u32 {name}, {word}" if wide else f"mov.{kind} {name}, {word}"
-        return Instruction(text, span), name
+        return WrittenInstruction(text, span), name
 
     def _copied(
         self, words: Sequence[str], named: set[str], span: Span, taken: set[str]
-    ) -> tuple[list[Instruction], list[str]]:
+    ) -> tuple[list[WrittenInstruction], list[str]]:
         """Copies of the operands that instructions between here and the record's last SAVE name."""
         copies = []
         operands = []
@@ -205,7 +207,7 @@ class SnippetReader:
             kind = self._registers.type_of(word)
             if word in named and kind in _COPIED:
                 name = self._registers.add(f"{word}_saved", kind, span, taken)
-                copies.append(Instruction(f"mov.{_COPIED[kind]} {name}, {word}", span))
+                copies.append(WrittenInstruction(f"mov.{_COPIED[kind]} {name}, {word}", span))
                 operands.append(name)
             else:
                 operands.append(word)

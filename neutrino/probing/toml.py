@@ -1,7 +1,7 @@
-"""Probe files in TOML, of both dialects and many at once, read into one validated ``ProbeSet``.
+"""Probe files in TOML, of both dialects, taken apart into ``WrittenProbes``.
 
-What the assembly in a snippet means is not judged here but in ``neutrino.ptx.instrument.snippet``; this package knows
-the file, its keys, maps and registers. All faults of a file are reported at once, each at its line and column.
+This package knows the file, its keys, maps and registers; what the assembly in a snippet means is verified in
+``neutrino.ptx.instrument.verifier``. All faults of a file are reported at once, each at its line and column.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
 from neutrino.probing import older_dialect
 from neutrino.probing.document import MAX_SIZE, Document, KeyPath, shown, shown_key
+from neutrino.probing.ir.operands import Register
+from neutrino.probing.ir.types import Type
 from neutrino.probing.layout import MAX_MAPS
 from neutrino.probing.maps import MAP_COUNT, MAP_KEYS, read_level, read_map
-from neutrino.probing.merging import merge
-from neutrino.probing.model import Lanes, Level, Map, Pattern, Probe, ProbeSet, Register, Snippet, Subject, Tracepoint
-from neutrino.probing.nearest import nearest
+from neutrino.probing.model import Lanes, Level, Map, Pattern, Subject, Tracepoint
 from neutrino.probing.reading import read_text_file
 from neutrino.probing.registers import Registers
 from neutrino.probing.snippets import Side, SnippetReader, read_side
 from neutrino.probing.statements import REGISTER_TYPES
 from neutrino.probing.tracepoints import parse_tracepoint
-from neutrino.resources import shipped_probes
+from neutrino.probing.written import WrittenProbe, WrittenProbes, WrittenSnippet
 
 PLATFORMS = ("cuda", "hip")
 """Whose assembly snippets may be in."""
@@ -36,30 +36,8 @@ _REGISTER_FILES = ("sgpr", "vgpr")
 _LONGEST_NAME = 200
 
 
-def load_probes(names: Sequence[str]) -> ProbeSet:
-    """The probes that ``-p`` names, merged in this order.
-
-    A name with a ``/`` or ending in ``.toml`` is a path, any other a probe that ships with Neutrino. Raises
-    ProbeError with all faults of all files, NeutrinoError for a file or a shipped probe that is not there.
-    """
-    if not names:
-        raise NeutrinoError("no probe is named; give -p a shipped probe or the path of a .toml file")
-    parts = []
-    diagnostics: list[Diagnostic] = []
-    partial: list[ProbeSet] = []
-    for name in dict.fromkeys(names):
-        try:
-            parts.append(load_probe_file(_find(name)))
-        except ProbeError as error:
-            diagnostics += error.diagnostics
-            partial += error.partial
-    if diagnostics:
-        raise ProbeError(diagnostics, (*parts, *partial))
-    return parts[0] if len(parts) == 1 else merge(parts)
-
-
-def load_probe_file(path: str | Path) -> ProbeSet:
-    """The probes of one TOML file. Raises ProbeError with all its faults, NeutrinoError if unreadable."""
+def read_probe_file(path: str | Path) -> WrittenProbes:
+    """The probes of one TOML file, not verified. Raises ProbeError with all its faults, NeutrinoError if unreadable."""
     try:
         # At most four bytes a character: what is cut off makes it too large all the same.
         data = read_text_file(path, 4 * MAX_SIZE + 4)
@@ -80,35 +58,17 @@ def load_probe_file(path: str | Path) -> ProbeSet:
         if data.startswith((b"\xff\xfe", b"\xfe\xff")):
             hint += ", not as UTF-16"
         raise ProbeError([Diagnostic(str(path), line, column, "", message, hint, code="not-utf-8")]) from error
-    return read_probes(str(path), text)
+    return read_probe_text(str(path), text)
 
 
-def read_probes(file: str, text: str) -> ProbeSet:
-    """The probes of a file's text. file: its path, which paths in it are relative to. Raises ProbeError."""
+def read_probe_text(file: str, text: str) -> WrittenProbes:
+    """The probes of a text, not verified. file: its path, which paths in it are relative to. Raises ProbeError."""
     return read_document(Document(file, text))
 
 
-def read_document(document: Document) -> ProbeSet:
+def read_document(document: Document) -> WrittenProbes:
     """The probes of a document. Raises ProbeError."""
     return _Reader(document).probe_set()
-
-
-def _find(name: str) -> Path:
-    if name.endswith(".py"):
-        raise NeutrinoError(f"{name}: probes in Python are not supported yet; write it in TOML")
-    if "/" in name or name.endswith(".toml"):
-        return Path(name)
-    shipped = shipped_probes()
-    if name in shipped:
-        return shipped[name]
-    if not name:
-        raise NeutrinoError("the name of a probe is empty; give a shipped probe or the path of a .toml file")
-    guess = nearest(name, shipped)
-    meant = f"; did you mean {guess}?" if guess else ""
-    raise NeutrinoError(
-        f"{name}: no such shipped probe{meant} (there are: {', '.join(shipped)}; "
-        f"a file's name needs a '/' or must end in .toml)"
-    )
 
 
 class _Entry(NamedTuple):
@@ -121,7 +81,7 @@ class _Entry(NamedTuple):
 
 
 class _Reader:
-    """One document on its way to a ProbeSet."""
+    """One document on its way to a WrittenProbes."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -130,7 +90,7 @@ class _Reader:
         self._maps: dict[str, Map | None] = {}
         self._newer: set[str] = set()
 
-    def probe_set(self) -> ProbeSet:
+    def probe_set(self) -> WrittenProbes:
         document = self._document
         hooks = self._scripts("analyze_hook")
         callbacks = (*self._scripts("callback"), *self._scripts("CALLBACK"))
@@ -164,7 +124,7 @@ class _Reader:
                 document.warn(place, "unused-map", f"nothing is saved to map '{name}'")
         diagnostics = document.sorted_diagnostics()
         maps = sorted((entry for entry in self._maps.values() if entry), key=_line)
-        read = ProbeSet(
+        read = WrittenProbes(
             document.file,
             document.text,
             tuple(maps),
@@ -174,6 +134,7 @@ class _Reader:
             platform=self._platform,
             analyze_hooks=hooks,
             callbacks=callbacks,
+            is_older=any(entry.older for entry in entries),
         )
         if document.errors:
             raise ProbeError(diagnostics, (read,))
@@ -298,7 +259,7 @@ class _Reader:
         level: Level | None,
         record: Map | None,
         reader: SnippetReader,
-    ) -> Probe:
+    ) -> WrittenProbe:
         document, path, table = self._document, entry.path, entry.table
         known = _OLDER_KEYS if entry.older else _PROBE_KEYS
         for key in table:
@@ -314,7 +275,7 @@ class _Reader:
         words = [lanes.value for lanes in Lanes]
         lanes = document.choice((*path, "lanes"), table.get("lanes", Lanes.EXECUTING.value), words, "lanes", "lanes")
         note = self._register_note(path, table)
-        snippets: dict[str, Snippet | None] = {}
+        snippets: dict[str, WrittenSnippet | None] = {}
         for key, side in sides.items():
             snippets[key] = reader.snippet(side, level, record)
         if "before" not in table and "after" not in table:
@@ -327,7 +288,7 @@ class _Reader:
         span = document.span(document.key(*path))
         before, after = snippets.get("before"), snippets.get("after")
         # Of a wrong probe, which only serves to judge its snippets, what refuses least.
-        return Probe(
+        return WrittenProbe(
             entry.name,
             tracepoint or _ANYWHERE,
             level or Level.THREAD,
@@ -387,15 +348,15 @@ class _Reader:
                 document.report(document.value(*path, name), "register-note", message)
         return tuple(register.items()) if self._platform == "hip" else ()
 
-    def _noted_registers(self, probes: Sequence[Probe]) -> tuple[Register, ...]:
+    def _noted_registers(self, probes: Sequence[WrittenProbe]) -> tuple[Register, ...]:
         """Of AMD's assembly the note declares them: ``P0`` … of 32 bits, ``PD0`` … of 64 bits."""
         found: dict[str, Register] = {}
         for probe in probes:
             for kind, count in probe.registers:
-                if isinstance(count, int):
+                if isinstance(count, int) and kind in REGISTER_TYPES:
                     stem = "PD" if kind.endswith("64") else "P"
                     for index in range(count):
-                        found.setdefault(f"{stem}{index}", Register(f"{stem}{index}", kind, 0, probe.span))
+                        found.setdefault(f"{stem}{index}", Register(f"{stem}{index}", Type(kind), 0, probe.span))
         return tuple(found.values())
 
 

@@ -7,13 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import PurePath
 
-from neutrino.errors import ProbeError
-from neutrino.probing.document import Document
-from neutrino.probing.model import DYNAMIC_CAP, Instruction, Lanes, Map, MapKind, Probe, ProbeSet, Register, Snippet
+from neutrino.probing.ir.operands import Register
+from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
+from neutrino.probing.ir.statements import Assembly, registers_of
+from neutrino.probing.model import DYNAMIC_CAP, Lanes, Map, MapKind
 from neutrino.probing.places import BARE_KEY
-from neutrino.probing.registers import REGISTER_WORD
-from neutrino.probing.statements import bits_of
-from neutrino.probing.toml import TOP_KEYS, read_document
 
 _ESCAPED = re.compile(r'[\x00-\x1f\x7f"\\]')
 _ESCAPED_LINES = re.compile(r'[\x00-\x08\x0b-\x1f\x7f\\]|"(?="")')
@@ -26,27 +24,18 @@ _Declared = dict[tuple[str, str], list[Register]]
 
 
 def trace_text(probe_set: ProbeSet) -> str:
-    """The probe file that is kept beside the records of a set.
+    """The probe file that is kept beside the records of a lowered set.
 
     The text of its file, comments and all, where that is one file in the newer dialect, without warnings and without
     paths relative to it; else ``write``'s.
     """
-    alone = not probe_set.parts and not probe_set.warnings
-    as_written = alone and not probe_set.analyze_hooks and not probe_set.callbacks and _is_newer(probe_set)
+    alone = not probe_set.parts and not probe_set.warnings and probe_set.reads_back
+    as_written = alone and not probe_set.analyze_hooks and not probe_set.callbacks
     return probe_set.source if as_written else write(probe_set)
 
 
-def _is_newer(probe_set: ProbeSet) -> bool:
-    try:
-        document = Document(probe_set.file, probe_set.source)
-        return document.tables.keys() <= set(TOP_KEYS) and read_document(document).digest == probe_set.digest
-    except ProbeError:
-        # The source is no TOML but Python.
-        return False
-
-
 def write(probe_set: ProbeSet) -> str:
-    """The set in the newer dialect. Read back it is a set of the same digest and the same scripts."""
+    """A lowered set in the newer dialect. Read back it is a set of the same digest and the same scripts."""
     files = ", ".join(PurePath(part.file).name for part in probe_set.parts or (probe_set,))
     lines = [
         f"# {_escape(files, _ESCAPED)}",
@@ -58,7 +47,7 @@ def write(probe_set: ProbeSet) -> str:
         lines += ["", *_map(entry)]
     declared = _declarations(probe_set)
     for probe in probe_set.probes:
-        lines += ["", *_probe(probe_set.platform, probe, declared)]
+        lines += ["", *_probe(probe, declared)]
     return "\n".join(lines) + "\n"
 
 
@@ -79,19 +68,15 @@ def _map(entry: Map) -> Iterator[str]:
     yield f"data = {{ {fields} }}"
 
 
-def _probe(platform: str, probe: Probe, declared: _Declared) -> Iterator[str]:
+def _probe(probe: Probe, declared: _Declared) -> Iterator[str]:
     yield f"[probe.{_key(probe.name)}]"
     yield f"position = {_text(probe.tracepoint.text)}"
     yield f"level = {_text(probe.level.value)}"
     if probe.lanes is not Lanes.EXECUTING:
         yield f"lanes = {_text(probe.lanes.value)}"
-    if probe.registers:
-        values = ((name, _text(value) if isinstance(value, str) else value) for name, value in probe.registers)
-        yield f"register = {{ {', '.join(f'{_key(name)} = {value}' for name, value in values)} }}"
     for key, snippet in _sides(probe):
         if snippet:
-            end = "" if platform == "hip" else ";"
-            lines = [*_declared(declared.get((probe.name, key), [])), *(text + end for text in _statements(snippet))]
+            lines = [*_declared(declared.get((probe.name, key), [])), *(text + ";" for text in _statements(snippet))]
             text = _escape("\n".join(lines), _ESCAPED_LINES)
             yield f'{key} = """\n{text}\n"""'
 
@@ -101,11 +86,12 @@ def _sides(probe: Probe) -> tuple[tuple[str, Snippet | None], ...]:
 
 
 def _statements(snippet: Snippet) -> Iterator[str]:
-    for statement in snippet.statements:
-        if isinstance(statement, Instruction):
+    for statement in snippet.straight:
+        if isinstance(statement, Assembly):
             yield statement.text
         else:
-            yield f"SAVE [ {statement.map.name} ] {{ {', '.join(statement.operands)} }}"
+            operands = ", ".join(operand.text for operand in statement.operands)
+            yield f"SAVE [ {statement.map.name} ] {{ {operands} }}"
 
 
 def _declarations(probe_set: ProbeSet) -> _Declared:
@@ -114,16 +100,14 @@ def _declarations(probe_set: ProbeSet) -> _Declared:
     Read back they come in the order of the set, so a register is declared in the first snippet that uses it or one of
     those behind it.
     """
-    if probe_set.platform != "cuda":
-        return {}
     snippets = [
         (probe.name, key, snippet) for probe in probe_set.probes for key, snippet in _sides(probe) if snippet
     ]
     first_use: dict[str, int] = {}
     for index, (_, _, snippet) in enumerate(snippets):
-        for text in _statements(snippet):
-            for word in REGISTER_WORD.findall(text):
-                first_use.setdefault(word, index)
+        for statement in snippet.straight:
+            for register in registers_of(statement):
+                first_use.setdefault(register.name, index)
     declared: _Declared = {}
     index = len(snippets) - 1
     for register in reversed(probe_set.registers):
@@ -147,8 +131,8 @@ def _initial(register: Register) -> str:
         return f" = 0f{value:08X}"
     if kind == "f64":
         return f" = 0d{value:016X}"
-    if kind[0] == "s" and value >> (bits_of(kind) - 1):
-        value -= 1 << bits_of(kind)
+    if kind.is_signed and value >> (kind.bits - 1):
+        value -= 1 << kind.bits
     return f" = {value}"
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from neutrino.entry import KernelEntry
 from neutrino.parts import Judged
 from neutrino.pinning import Pinned
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.layout import Reason, align_up
-from neutrino.probing.model import ProbeSet
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain import AssemblyError
 from neutrino.twins.arithmetic import Arithmetic

@@ -8,8 +8,9 @@ from typing import Any
 
 from neutrino.entry import KernelEntry
 from neutrino.fatbin import demangle
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.layout import Reason
-from neutrino.probing.model import Map, ProbeSet
+from neutrino.probing.model import Map
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.twins.built import Built, Original, spills
 from neutrino.twins.emit import Emit

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from neutrino.entry import KernelEntry
 from neutrino.fatbin import demangle
 from neutrino.fatbin.ptxscan import ptx_version, with_ptx_version
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.layout import Reason
-from neutrino.probing.model import ProbeSet
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.ptx.text.module import Module, parse

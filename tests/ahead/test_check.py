@@ -18,8 +18,8 @@ from neutrino.ahead.section import TwinsRow, read_section
 from neutrino.entry import DIGESTED_FROM, Entry, read_entry, write_entry
 from neutrino.fatbin.elf import Elf
 from neutrino.probing.layout import FORMAT_VERSION
-from neutrino.probing.toml import load_probes
 from neutrino.toolchain import Assembler
+from neutrino.verification import load_probes
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
 
 PROBES = load_probes(["block_sched"])

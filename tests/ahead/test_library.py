@@ -27,9 +27,9 @@ from neutrino.fatbin.elf import Elf
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
-from neutrino.probing.toml import load_probes
 from neutrino.toolchain import Assembler, find_assembler
 from neutrino.twins.emit import Emit
+from neutrino.verification import load_probes
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
 
 PROBES = load_probes(["block_sched"])

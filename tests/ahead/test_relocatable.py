@@ -35,9 +35,9 @@ from neutrino.numerics import count_arithmetic
 from neutrino.patch import Twins
 from neutrino.probing.layout import Reason, block_size
 from neutrino.probing.selection import Selection
-from neutrino.probing.toml import load_probes
 from neutrino.toolchain import Assembler, Linker, find_assembler, find_linker
 from neutrino.twins.dump import Dump
+from neutrino.verification import load_probes
 
 from .device_linked import SOURCES, Parts, build, link, need, parts, run, texts
 

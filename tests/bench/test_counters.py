@@ -11,10 +11,9 @@ import pytest
 
 from bench import counted_ncu, counters_verdicts
 from bench.counted_groups import BY_NAME, GROUPS, machine_opcode, probe_text
-from neutrino.probing.toml import read_probes
 from neutrino.ptx.analysis.matching import Matcher
-from neutrino.ptx.instrument.snippet import check_snippets
 from neutrino.ptx.isa.opcodes import OPCODES
+from neutrino.verification import read_probes
 
 Json = Any
 
@@ -84,7 +83,6 @@ def test_machine_opcodes(text: str, opcode: str) -> None:
 
 def test_no_instruction_is_in_two_groups() -> None:
     probes = read_probes("groups.toml", probe_text())
-    check_snippets(probes)
     assert Matcher(probes.probes)
     machine = [opcode for group in GROUPS for opcode in group.machine]
     assert len(machine) == len(set(machine))

@@ -24,8 +24,8 @@ from neutrino.errors import ToolMissingError
 from neutrino.patch import patch_image
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
-from neutrino.probing.toml import load_probe_file
 from neutrino.toolchain import find_assembler
+from neutrino.verification import load_probe_file
 
 Json = Any
 Change = Callable[[Json], None]

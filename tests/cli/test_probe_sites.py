@@ -26,8 +26,8 @@ from neutrino.ahead.preview import preview
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.fatbin import read_container
 from neutrino.probing.selection import Selection
-from neutrino.probing.toml import load_probes
 from neutrino.toolchain import Assembler, find_assembler
+from neutrino.verification import load_probes
 
 from .conftest import EXAMPLE, ROOT, Probe
 

@@ -213,9 +213,9 @@ def test_coverage_says_of_an_image_what_patching_does(library, tmp_path, capsys,
     from neutrino.fatbin import read_file
     from neutrino.patch import make_twins
     from neutrino.probing.selection import Selection
-    from neutrino.probing.toml import load_probes
     from neutrino.source import find_source
     from neutrino.toolchain import find_assembler
+    from neutrino.verification import load_probes
 
     found = documents(capsys, library, "--coverage", "--arch", "sm_90")
     said = {(one["container"], one["name"]): one["can_be_probed"] for one in found["coverage"][0]["kernels"]}

@@ -21,9 +21,11 @@ from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry, read_entry, write_entry
 from neutrino.loader import build, install
 from neutrino.patch import patch_image
-from neutrino.probing import Selection, load_probe_file
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.layout import Reason
-from neutrino.probing.model import Map, ProbeSet
+from neutrino.probing.model import Map
+from neutrino.probing.selection import Selection
+from neutrino.verification import load_probe_file
 from tests.once import SANITIZERS, once, stand_in
 
 HERE = Path(__file__).parent

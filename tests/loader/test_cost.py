@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.probing import load_probes
+from neutrino.verification import load_probes
 
 from .conftest import Bench
 from .trace_files import Files

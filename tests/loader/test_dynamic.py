@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from neutrino.probing import load_probe_file
 from neutrino.tracing import Trace, TraceLaunch, summarize
+from neutrino.verification import load_probe_file
 
 from .conftest import POOL_LEAST, Bench, Reference
 from .trace_files import Files

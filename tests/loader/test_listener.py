@@ -11,11 +11,11 @@ import os, resource, socket, struct, sys, time
 from pathlib import Path
 from neutrino.cache import Cache
 from neutrino.loader.listener import Settings, start_listener
-from neutrino.probing.model import ProbeSet
+from neutrino.verification import load_probes
 from neutrino.probing.selection import Selection
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
-settings = Settings(ProbeSet("p.toml", "", (), (), ()), Selection(), bytes(32), Cache(Path(sys.argv[1])), None)
+settings = Settings(load_probes(["block_sched"]), Selection(), bytes(32), Cache(Path(sys.argv[1])), None)
 path = str(start_listener(settings))
 
 def call():

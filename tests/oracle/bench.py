@@ -15,7 +15,7 @@ import numpy.typing as npt
 from neutrino.emulator.device import Device, Function
 from neutrino.emulator.tracer import TracedStatement, Tracer
 from neutrino.errors import DeviceFaultError, PtxRefusedError
-from neutrino.probing.model import ProbeSet
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
 from neutrino.ptx.text.module import parse

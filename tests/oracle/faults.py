@@ -235,7 +235,7 @@ def _swapped_sides(patch: pytest.MonkeyPatch) -> None:
             dataclasses.replace(probe, before=probe.after, after=probe.before) if probe.tracepoint.is_kernel else probe
             for probe in probes.probes
         )
-        original(self, linkage, dataclasses.replace(probes, probes=turned), **others)
+        original(self, linkage, probes.lowered(probes.target, probes.registers, turned), **others)
 
     patch.setattr(rewriting.Rewriting, "__init__", init)
 
@@ -253,7 +253,7 @@ def _reverse_order(patch: pytest.MonkeyPatch) -> None:
             )
             for probe in probes.probes
         )
-        original(self, linkage, dataclasses.replace(probes, probes=snippets), **others)
+        original(self, linkage, probes.lowered(probes.target, probes.registers, snippets), **others)
 
     patch.setattr(rewriting.Rewriting, "__init__", init)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from neutrino.emulator.memory import Space
-from neutrino.probing.model import ProbeSet
-from neutrino.probing.toml import load_probe_file, load_probes
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.tracing.views import MapView
+from neutrino.verification import load_probe_file, load_probes
 from tests.oracle.simulation import Difference, Lanes, Side, Simulation, compare
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from neutrino.ptx.instrument.snippet import check_snippets
 from tests.oracle.assembling import assemble
 from tests.oracle.bench import Bench, skip_of
 from tests.oracle.probes import Probe, probe_set
@@ -62,7 +61,7 @@ KERNELS = (
 def test_they_see_the_lanes_that_are_there(lanes: str, seed: int | None) -> None:
     """Counted by the leaders of what comes together, the threads are as many as they are one by one."""
     probe = Probe("lanes", (), text=TEXT.replace("LANES_KEY", f'lanes = "{lanes}"'))
-    check_snippets(probe_set(probe))
+    probe_set(probe)
     for name in KERNELS:
         bench = Bench(ALL[name], (), (seed,))
         twins = bench.twins(probe)

@@ -40,9 +40,9 @@ _SNIPPETS = {
     ),
     "lanes": (
         "mov.u32 %z{0}, %lanemask_eq;\nand.b32 %z{0}, %z{0}, LANES;\npopc.b32 %z{0}, %z{0};\n"
-        "SAVE [ S{0} ] {{ %z{0} }};", 1,
+        "cvt.u64.u32 %y{0}, %z{0};\nSAVE [ S{0} ] {{ %y{0} }};", 1,
     ),
-    "predicate": ("selp.u32 %z{0}, 1, 0, PRED;\nSAVE [ S{0} ] {{ %z{0} }};", 1),
+    "predicate": ("selp.u32 %z{0}, 1, 0, PRED;\ncvt.u64.u32 %y{0}, %z{0};\nSAVE [ S{0} ] {{ %y{0} }};", 1),
 }  # fmt: skip
 """A snippet, and what it adds. The probe's number goes into the braces."""
 
@@ -64,9 +64,10 @@ class Counter:
         kind, room = ("array", "cap = 3\n") if self.snippet == "array" else ("sum", "")
         number, level = self.number, f'level = "{self.level}"\n'
         code = _SNIPPETS[self.snippet][0].format(number)
-        text = f'[map.S{number}]\ntype = "{kind}"\n{level}{room}data = {{ n = "u64" }}\n'
+        field = "u32" if "%c" in code else "u64"
+        text = f'[map.S{number}]\ntype = "{kind}"\n{level}{room}data = {{ n = "{field}" }}\n'
         text += f'[probe.p{number}]\nposition = "{self.position}"\n{level}lanes = "{self.lanes}"\n'
-        declared = f".reg .u32 %c{number};\n.reg .u32 %z{number};\n.reg .pred %q{number};\n"
+        declared = f".reg .u32 %c{number};\n.reg .u32 %z{number};\n.reg .u64 %y{number};\n.reg .pred %q{number};\n"
         for side in self.sides:
             text += f'{side} = """\n{declared if side == self.sides[0] else ""}{code}\n"""\n'
         if "%c" in code:

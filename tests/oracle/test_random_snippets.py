@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from neutrino.errors import DeviceFaultError, ToolMissingError
 from neutrino.probing.layout import Reason
-from neutrino.ptx.instrument.snippet import check_snippets
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.toolchain import find_tool
 from tests.oracle.assembling import assemble
@@ -39,7 +38,7 @@ def _bench(name: str) -> Bench:
 def _judge(bench: Bench, text: str, seed: int | None = None) -> str:
     """Check one probe file on one kernel under a schedule; why there is no twin, empty where there is one."""
     probe = Probe("random", (), text=text)
-    check_snippets(probe_set(probe))
+    probe_set(probe)
     twins = make_twins(bench.kernel, probe_set(probe))
     skip = skip_of(twins)
     if skip is not None:

@@ -15,10 +15,10 @@ from neutrino.fatbin import ImageKind, build_container, build_entry, read_contai
 from neutrino.fatbin.compression import Compression
 from neutrino.patch import patch_image
 from neutrino.probing.layout import Reason
-from neutrino.probing.toml import load_probes
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.source import find_source
 from neutrino.toolchain import Assembler
+from neutrino.verification import load_probes
 
 from .test_patch import ALL, KEY, VADD, fatbin, reasons, wide
 

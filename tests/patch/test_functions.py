@@ -9,11 +9,11 @@ import pytest
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry, read_entry
 from neutrino.patch import patch_image
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.layout import Reason
-from neutrino.probing.model import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.probing.toml import load_probe_file, load_probes
 from neutrino.toolchain import Assembler
+from neutrino.verification import load_probe_file, load_probes
 
 MODULE = """.version 8.0
 .target sm_90

@@ -21,11 +21,11 @@ from neutrino.parts import Judged, join, split
 from neutrino.patch import patch_image
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
-from neutrino.probing.toml import load_probes
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.ptx.text.module import parse
 from neutrino.toolchain import Assembled, Assembler
+from neutrino.verification import load_probes
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 SHARED = """.extern .func (.param .b32 status) vprintf(.param .b64 format, .param .b64 arguments);

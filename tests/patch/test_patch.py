@@ -16,12 +16,12 @@ from neutrino.numerics import compare
 from neutrino.patch import make_twins, patch_image
 from neutrino.probing.layout import Reason, block_size
 from neutrino.probing.selection import Selection
-from neutrino.probing.toml import load_probe_file, load_probes
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.source import find_source
 from neutrino.toolchain import Assembled, Assembler, AssemblyError
 from neutrino.twins import judging
 from neutrino.twins.emit import Emit
+from neutrino.verification import load_probe_file, load_probes
 
 KEY = bytes(range(32))
 ALL = Selection((), ())

@@ -18,12 +18,12 @@ from neutrino.patch import patch_image
 from neutrino.pinning import Pinned, pin_twins
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
-from neutrino.probing.toml import load_probe_file, load_probes
 from neutrino.ptx.analysis.contraction import loose_sums
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.toolchain import find_tool
 from neutrino.twins import second_chance
+from neutrino.verification import load_probe_file, load_probes
 from tests.patch.sass_values import expressions
 
 READS = """

@@ -20,12 +20,12 @@ from neutrino.loader.listener import Settings, make_entry
 from neutrino.patch import make_twins, patch_image
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
-from neutrino.probing.toml import load_probes
 from neutrino.source import find_source
 from neutrino.toolchain import Assembler
 from neutrino.tracing.manifest import Retargeted, read_manifest
 from neutrino.twins.retargeting import NOT_SHOWN
 from neutrino.variant import difference
+from neutrino.verification import load_probes
 
 KEY = bytes(32)
 ALL = Selection((), ())

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
-from neutrino.probing import load_probe_file
 from neutrino.tracing import Clock, Trace, find_traces
+from neutrino.verification import load_probe_file
 
 from .conftest import ROOT, Run
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from neutrino.emulator.state import State
-from neutrino.probing import ProbeSet, load_probe_file
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.model import DYNAMIC_CAP, Level, MapKind, ScalarType
-from neutrino.probing.toml import read_probes
-from neutrino.ptx.instrument.snippet import check_snippets
+from neutrino.probing.toml import read_probe_text
 from neutrino.tracing.views import MapView
+from neutrino.verification import load_probe_file, read_probes
 from tests.oracle.bench import Bench, make_twins
 from tests.oracle.kernels import BRANCHES, CALLS, KERNELS, MEMORY
 from tests.oracle.twin_launch import LoadedTwin
@@ -27,7 +27,6 @@ DRAFTS = Path(__file__).parents[1] / "fixtures" / "probes"
 
 def records(bench: Bench, probes: ProbeSet) -> list[tuple[int, bytes, bytes | None]]:
     """Of each map of one launch: bytes of a record, the records, the counts."""
-    check_snippets(probes)
     twins = make_twins(bench.kernel, probes)
     (twin,) = twins.kernels
     place = bench.place(None)
@@ -124,7 +123,8 @@ def test_every_datamodel_is_a_map(  # type: ignore[no-untyped-def]
 
 def test_fields_are_called_as_their_operands() -> None:
     save = "SAVE.u32 {%tid.x, OUT, 7, IN1.y, 8, %Ab, %tid.x, %value_2};"
-    probes = read_probes("p.toml", OLDER.format(position="ld", datamodel="thread:32") + f'after = "{save}"')
+    text = OLDER.format(position="ld", datamodel="thread:32") + f'after = "{save}"'
+    probes = read_probe_text("p.toml", text)
     names = [field.name for field in probes.maps[0].fields]
     assert names == ["tid_x", "out", "value", "in1_y", "value_2", "Ab", "tid_x_2", "value_2_2"]
 

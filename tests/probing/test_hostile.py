@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from neutrino.errors import NeutrinoError, ProbeError
-from neutrino.probing import load_probe_file
 from neutrino.probing.document import MAX_SIZE
-from neutrino.probing.toml import read_probes
+from neutrino.verification import load_probe_file, read_probes
 from tests.probing.wrong import at_load
 
 SIZE = 1 << 16

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neutrino.errors import Diagnostic, ProbeError
-from neutrino.probing import load_probe_file
 from neutrino.probing.faults import FAULTS, WARNINGS
-from neutrino.probing.toml import read_probes
 from neutrino.probing.writing import write
-from neutrino.ptx.instrument.snippet import check_snippets
 from neutrino.ptx.instrument.snippet_faults import FAULTS as SNIPPET_FAULTS
 from neutrino.resources import shipped_probes
+from neutrino.verification import load_probe_file, read_probes
 
 SCHED = shipped_probes()["block_sched"].read_text()
 DRAFTS = [path.read_text() for path in sorted((Path(__file__).parents[1] / "fixtures" / "probes").glob("*.toml"))]
@@ -75,15 +72,8 @@ def _faults(path: Path) -> list[Diagnostic] | None:
     try:
         probes = load_probe_file(path)
     except ProbeError as error:
-        for part in error.partial:
-            with contextlib.suppress(ProbeError):
-                check_snippets(part)
         return error.diagnostics
     assert read_probes("back.toml", write(probes)).digest == probes.digest
-    try:
-        check_snippets(probes)
-    except ProbeError as error:
-        return error.diagnostics
     return None
 
 
@@ -93,7 +83,7 @@ def test_a_file_of_thousands_of_faults(tmp_path: Path) -> None:
     lines = "\n".join(f"mov.b32 %m, %mm{number};" for number in range(3000))
     path.write_text(HELPERS.replace("match.any", f"{lines}\nmatch.any"))
     with pytest.raises(ProbeError) as caught:
-        check_snippets(load_probe_file(path))
+        load_probe_file(path)
     faults = caught.value.diagnostics
     assert [fault.code for fault in faults] == ["undeclared-register"] * 3000
     assert "did you mean" in faults[0].hint

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neutrino.errors import NeutrinoError
-from neutrino.probing import Selection
+from neutrino.probing.selection import Selection
 
 ADD = ("_Z6vecaddPfS_i", "vecadd(float*, float*, int)")
 NATIVE = ("_ZN2at6native6kernelIfEEvi", "void at::native::kernel<float>(int)")

@@ -17,10 +17,10 @@ import pytest
 
 from neutrino.emulator.memory import Space
 from neutrino.emulator.tracer import Access, Execution, Tracer
-from neutrino.probing.toml import load_probes
 from neutrino.ptx.isa.opcodes import find
 from neutrino.resources import shipped_probes
 from neutrino.tracing.views import MapView
+from neutrino.verification import load_probes
 from tests.oracle.bench import Bench, Kernel, skip_of
 from tests.oracle.probes import Probe
 from tests.oracle.simulation import operands_of

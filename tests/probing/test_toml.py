@@ -11,23 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neutrino.errors import ProbeError
-from neutrino.probing import load_probe_file, load_probes
+from neutrino.probing.ir.operands import SiteOperand
+from neutrino.probing.ir.statements import Assembly, Save
 from neutrino.probing.layout import lay_out_fields, record_dtype
 from neutrino.probing.model import (
-    Instruction,
     Level,
     MapKind,
     Pattern,
-    Save,
     ScalarType,
     Span,
     Subject,
 )
 from neutrino.probing.places import find_places
-from neutrino.probing.platforms import require_platform
-from neutrino.probing.toml import read_probes
-from neutrino.ptx.instrument.snippet import check_snippets
+from neutrino.probing.toml import read_probe_text
+from neutrino.probing.written import WrittenInstruction
 from neutrino.resources import shipped_probes
+from neutrino.verification import check_probes, load_probe_file, load_probes
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -61,9 +60,7 @@ SAVE [ BlockSched ] {%PD0, %P1, %P2};"""
 def load(tmp_path: Path, text: str):  # type: ignore[no-untyped-def]
     path = tmp_path / "probe.toml"
     path.write_text(text)
-    probes = load_probe_file(path)
-    check_snippets(probes)
-    return probes
+    return load_probe_file(path)
 
 
 def test_the_documented_example_loads_with_its_slips_named(tmp_path: Path) -> None:
@@ -74,9 +71,14 @@ def test_the_documented_example_loads_with_its_slips_named(tmp_path: Path) -> No
     assert [register.name for register in probes.registers] == ["%PD0", "%PD1", "%PD2", "%P0", "%P1", "%P2"]
     assert probe.tracepoint.is_kernel
     assert probe.before is not None
-    assert probe.before.statements == (Instruction("mov.u64 %PD0, %clock64", Span(14, 1)),)
+    assert [(statement.text, statement.span) for statement in probe.before.straight] == [
+        ("mov.u64 %PD0, %clock64", Span(14, 1))
+    ]
     assert probe.after is not None
-    assert probe.after.statements[-1] == Save(entry, ("%PD0", "%P1", "%P2"), Span(19, 1))
+    registers = {register.name: register for register in probes.registers}
+    saved = tuple(registers[name] for name in ("%PD0", "%P1", "%P2"))
+    assert probe.after.statements[-1] == Save(entry, saved, Span(19, 1))
+    assert probe.after.statements[-1].span == Span(19, 1)
     assert [f"{warning.message}; hint: {warning.hint}" for warning in probes.warnings] == [
         "':' in an inline table, read as '='; hint: TOML writes { start = \"u64\" }",
         "%P<2> does not declare %P2, which is used; it is added; hint: write %P<3>",
@@ -88,9 +90,8 @@ def test_special_registers_inside_save_are_read_first(tmp_path: Path) -> None:
     probes = load(tmp_path, text.replace('"start": "u64"', '"start": "u64"').replace("{%PD0", "{%PD1"))
     after = probes.probes[0].after
     assert after is not None
-    assert isinstance(after.statements[-2], Instruction)
-    assert after.statements[-2].text == "mov.u32 %save_smid, %smid"
-    assert after.statements[-1].operands == ("%PD1", "%P1", "%save_smid")  # type: ignore[union-attr]
+    assert after.straight[-2].text == "mov.u32 %save_smid, %smid"  # type: ignore[union-attr]
+    assert [operand.text for operand in after.straight[-1].operands] == ["%PD1", "%P1", "%save_smid"]
     assert any("%smid inside SAVE is read into a register first" in warning.message for warning in probes.warnings)
 
 
@@ -159,11 +160,14 @@ SAVE [M]
     assert probes.registers[1].span == Span(8, 34)
     before = probes.probes[0].before
     assert before is not None
+    x, y = probes.registers
+    address, size = SiteOperand("ADDR"), SiteOperand("BYTES")
     assert before.statements == (
-        Instruction("mov.u64 %x, ADDR", Span(9, 1)),
-        Instruction("add.u64 %y, %x, BYTES", Span(10, 10)),
-        Save(probes.maps[0], ("%y",), Span(11, 1)),
+        Assembly("ptx", "mov.u64", (x, address), Span(9, 1), writes=(x,)),
+        Assembly("ptx", "add.u64", (y, x, size), Span(10, 10), writes=(y,)),
+        Save(probes.maps[0], (y,), Span(11, 1)),
     )
+    assert [statement.span for statement in before.statements] == [Span(9, 1), Span(10, 10), Span(11, 1)]
 
 
 def test_digest_is_about_meaning(tmp_path: Path) -> None:
@@ -180,7 +184,6 @@ def test_several_files_keep_their_registers_apart(tmp_path: Path) -> None:
     first.write_text(DOCUMENTED)
     second.write_text(DOCUMENTED.replace("BlockSched", "Other").replace("%clock64", "%globaltimer"))
     merged = load_probes([str(first), str(second), str(first)])
-    check_snippets(merged)
     assert [entry.name for entry in merged.maps] == ["BlockSched", "Other"]
     names = [register.name for register in merged.registers]
     assert len(names) == len(set(names)) == 12
@@ -188,20 +191,18 @@ def test_several_files_keep_their_registers_apart(tmp_path: Path) -> None:
     assert probe.before is not None
     assert probe.before.statements[0].text == "mov.u64 %PD0_2, %globaltimer"  # type: ignore[union-attr]
     assert probe.after is not None
-    assert probe.after.statements[-1].operands == ("%PD0_2", "%P1_2", "%P2_2")  # type: ignore[union-attr]
+    assert [operand.text for operand in probe.after.straight[-1].operands] == ["%PD0_2", "%P1_2", "%P2_2"]
     assert merged.parts[1].file == str(second)
 
 
 @pytest.mark.parametrize("name", sorted(shipped_probes()))
 def test_shipped_probes_are_sound_and_without_warnings(name: str) -> None:
     probes = load_probes([name])
-    check_snippets(probes)
     assert probes.warnings == ()
 
 
 def test_shipped_probes_go_together() -> None:
     merged = load_probes(["block_sched", "gmem_bytes"])
-    check_snippets(merged)
     assert [entry.name for entry in merged.maps] == ["BlockSched", "GmemBytes"]
 
 
@@ -290,11 +291,9 @@ def test_files_for_two_platforms_do_not_go_together(tmp_path: Path) -> None:
 
 
 def test_a_file_for_amd_is_not_for_this_run() -> None:
-    probes = load_probe_file(DRAFTS / "guide_hip.toml")
-    check_snippets(probes)
-    require_platform(probes, "hip")
+    assert check_probes([str(DRAFTS / "guide_hip.toml")]).is_valid
     with pytest.raises(ProbeError, match=r"hip\.toml:1:12: .* not put into kernels yet; hint: write its snippets in"):
-        require_platform(probes, "cuda")
+        load_probe_file(DRAFTS / "guide_hip.toml")
 
 
 def test_assembly_of_amd_is_kept() -> None:
@@ -312,22 +311,22 @@ s_memtime   PD0 ; with a comment
 SAVE [m] {P0}; v_mov_b32 /* not here */ P0, 0
 """
 '''
-    probes = read_probes("p.toml", text)
+    probes = read_probe_text("p.toml", text)
     before = probes.probes[0].before
     assert before is not None
     assert [statement.span for statement in before.statements] == [Span(10, 1), Span(12, 1)]
-    assert before.statements[0] == Instruction("s_memtime PD0", Span(10, 1))
+    assert before.statements[0] == WrittenInstruction("s_memtime PD0", Span(10, 1))
     assert before.statements[1].operands == ("P0",)  # type: ignore[union-attr]
     wrong = text.replace('"vgpr"', '"agpr"').replace("{P0}", "{P0, P1}").replace("u32 = 1", "u31 = 1")
     with pytest.raises(ProbeError) as caught:
-        read_probes("p.toml", wrong)
+        read_probe_text("p.toml", wrong)
     codes = [fault.code for fault in caught.value.diagnostics]
     assert codes == ["unknown-key", "register-note", "save-operands", "map-spelling"]
 
 
 def test_reading_a_probe_file_imports_no_numpy() -> None:
     script = (
-        "import sys; from neutrino.probing import load_probes; load_probes(['block_sched']);"
+        "import sys; from neutrino.verification import load_probes; load_probes(['block_sched']);"
         "sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from neutrino.errors import ProbeError
-from neutrino.probing import load_probe_file
-from neutrino.ptx.instrument.snippet import check_snippets
 from neutrino.ptx.instrument.snippet_faults import FAULTS
 from neutrino.ptx.isa.modifiers import behind_type, is_modifier
 from neutrino.ptx.isa.opcodes import FIRST_PARTS
+from neutrino.verification import check_probes, load_probe_file
 from tests.probing.wrong import at_load, check, named_fault
 
 HALF = ".reg .f16x2 %hh;\n.reg .b32 %w;\n.reg .s32 %s;\n"
@@ -402,7 +400,7 @@ def test_modifiers_that_ptx_does_not_have_are_warned_about(tmp_path: Path, name:
     before, after = marked.split("¦")
     path = tmp_path / "probe.toml"
     path.write_text(before + after)
-    (warning,) = check_snippets(load_probe_file(path))
+    (warning,) = check_probes([str(path)]).diagnostics
     assert (warning.severity, warning.code) == (
         "warning", "modifier-order" if "behind" in message else "unknown-modifier",
     )  # fmt: skip
@@ -469,10 +467,14 @@ def test_two_faults_of_one_snippet_and_of_two_operands(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_files_of_another_platform_are_passed_by(tmp_path: Path) -> None:
+def test_files_of_another_platform_are_read_and_make_no_set(tmp_path: Path) -> None:
     path = tmp_path / "probe.toml"
     path.write_text(at_load("s_nop 0;"))
-    probes = load_probe_file(path)
-    with pytest.raises(ProbeError):
-        check_snippets(probes)
-    check_snippets(replace(probes, platform="hip"))
+    with pytest.raises(ProbeError, match="'s_nop'"):
+        load_probe_file(path)
+    path.write_text('platform = "hip"\n' + path.read_text().replace('platform = "cuda"\n', ""))
+    checked = check_probes([str(path)])
+    assert checked.is_valid
+    assert checked.probes is None
+    with pytest.raises(ProbeError, match="not put into kernels yet"):
+        load_probe_file(path)

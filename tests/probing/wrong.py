@@ -8,8 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from neutrino.errors import Diagnostic, ProbeError
-from neutrino.probing import load_probe_file
-from neutrino.ptx.instrument.snippet import check_snippets
+from neutrino.verification import load_probe_file
 
 MAP = """[map.M]
 type = "array"
@@ -39,7 +38,7 @@ SAVE [ M ] {{ %a }};
 
 def check(path: Path) -> None:
     """Read a file as ``-p`` does. Raises ProbeError."""
-    check_snippets(load_probe_file(path))
+    load_probe_file(path)
 
 
 def fault_at_mark(path: Path, marked: str) -> Diagnostic | str:

@@ -10,10 +10,10 @@ import pytest
 from ptx_text import array
 
 from neutrino.errors import ToolMissingError
-from neutrino.probing.model import ProbeSet
-from neutrino.probing.toml import load_probe_file, load_probes
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.analysis.passes import Passes
 from neutrino.toolchain import find_tool
+from neutrino.verification import load_probe_file, load_probes
 
 
 @pytest.fixture(scope="session")

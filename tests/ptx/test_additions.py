@@ -59,7 +59,8 @@ def test_both_sides_and_bytes(probe_set, count_all, tools, tmp_path):
     twin = only(twins := probe_module(parse(kernel(body)), probe_set(COUNTS + probe("ld.global", after=snippet))))
     assert added(twin) == [("", 9)]
     assemble(twins.render(), "sm_90", tmp_path)
-    every = probe_set(COUNTS + probe("ret | ld.global | * func:none", before=ONE, after=ONE))
+    ends = probe("ret | * func:none", before=ONE).replace("probe.p", "probe.q")
+    every = probe_set(COUNTS + probe("ld.global", before=ONE, after=ONE) + ends)
     both = only(probe_module(parse(kernel(body)), every))
     assert sum(amount for _, amount in added(both)) == 5
 

@@ -1,14 +1,11 @@
 """Entry, ends and stores: what a twin does when a thread starts, saves and ends, also in machine code."""
 
 import re
-from dataclasses import replace
 
 import pytest
 from machine import assemble, machine_code
-from ptx_text import array, kernel, lines, only, probe, skipped
+from ptx_text import array, kernel, lines, only, probe
 
-from neutrino.probing.layout import Reason
-from neutrino.probing.model import ScalarType
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
 
@@ -93,15 +90,6 @@ def test_sums(arch, version, warp_wide, level, probe_set, tools, tmp_path):
     assemble(twins.render(), arch, tmp_path)
 
 
-def test_sums_of_floats_are_refused(probe_set):
-    total = '[map.M]\ntype = "sum"\nlevel = "thread"\nsize = 4\ndata = { x = "u32" }\n'
-    probes = probe_set(total + probe("kernel", after="SAVE [ M ] { 1 };"))
-    (entry,) = probes.maps
-    floats = replace(entry, fields=(replace(entry.fields[0], type=ScalarType.F32),))
-    expected = (Reason.UNSUPPORTED, "map M: sums over f32 are not supported")
-    assert skipped(probe_module(parse(kernel("ret;")), replace(probes, maps=(floats,)))) == expected
-
-
 def test_large_maps_are_addressed_in_64_bits(probe_set, tools, tmp_path):
     operands = ", ".join(["%d"] * 24)
     snippet = f".reg .u64 %d; mov.u64 %d, ADDR; SAVE [ M ] {{ {operands} }};"
@@ -124,8 +112,12 @@ SITES = "@%p1 ld.global.u32 %r3, [%rd1];\nld.global.u32 %r3, [%rd1];\nst.global.
      ["b8"]),
 ])  # fmt: skip
 def test_records(level, cap, fields, size, stores, probe_set, tools, tmp_path):
-    operands = ", ".join(["%w", "%d", "7", "%smid"][: len(fields)])
-    declared = ".reg .u32 %w; .reg .u64 %d; add.u32 %w, %w, 1; add.u64 %d, %d, 1;"
+    registers = {"u64": "%d", "s64": "%d", "f32": "%f", "f64": "%g"}
+    operands = ", ".join(registers.get(field, "%w") for field in fields)
+    declared = (
+        ".reg .u32 %w; .reg .u64 %d; .reg .f32 %f; .reg .f64 %g;"
+        "add.u32 %w, %w, 1; add.u64 %d, %d, 1; abs.f32 %f, %f; abs.f64 %g, %g;"
+    )
     probes = probe_set(
         array(fields, size, cap=cap, level=level)
         + probe("ld.global", level=level, after=f"{declared} SAVE [ M ] {{ {operands} }};")
@@ -141,11 +133,14 @@ def test_records(level, cap, fields, size, stores, probe_set, tools, tmp_path):
     ("u64", "u8"), ("u64", "s16"), ("pred", "u32"), ("pred", "u64"), ("f64", "u64"), ("b16", "u8"),
 ])  # fmt: skip
 def test_values_are_converted_to_their_fields(register, kind, probe_set, tools, tmp_path):
-    """ptxas takes every pair of register and field type."""
-    move = "setp.eq.u32 %x, %y, 3" if register == "pred" else f"mov.{register} %x, %x"
-    snippet = f".reg .u32 %y; .reg .{register} %x; {move}; SAVE [ M ] {{ %x }};"
+    """ptxas takes every pair of a site's register and a field's type."""
+    move = "setp.eq" if register == "pred" else "mov"
+    instruction = "setp.eq.u32 %own, %r1, 3;" if register == "pred" else f"mov.{register} %own, %own;"
+    text = kernel(f".reg .{register} %own;\n{instruction}\nret;")
     size = int(kind[1:]) // 8
-    twins = probe_module(parse(kernel("ret;")), probe_set(array([kind], size) + probe("kernel", after=snippet)))
+    position = move if register == "pred" else f"mov.{register}"
+    probes = probe_set(array([kind], size) + probe(f"{position} func:k", after="SAVE [ M ] { OUT };"))
+    twins = probe_module(parse(text), probes)
     only(twins)
     assemble(twins.render(), "sm_90", tmp_path)
 

@@ -12,7 +12,6 @@ from machine import ptxas_version, refused_lines, run_ptxas
 from ptx_text import array
 
 from neutrino.probing.model import CLASSES
-from neutrino.probing.toml import load_probe_file
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.instrument.operands import SiteOperands
 from neutrino.ptx.instrument.private_registers import Scratch
@@ -22,6 +21,7 @@ from neutrino.ptx.isa.opcodes import FIRST_PARTS, OPCODES, Measure, find
 from neutrino.ptx.isa.opcodes_page import page
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import parse
+from neutrino.verification import load_probe_file
 
 
 def _number(arch: str) -> int:

@@ -13,10 +13,10 @@ import pytest
 
 from neutrino.emulator.device import Device
 from neutrino.probing.layout import Reason
-from neutrino.probing.toml import load_probe_file
 from neutrino.ptx.analysis.linkage import Linkage
 from neutrino.ptx.instrument.program import Program, TwinProgram, probe_program, shape, shapes
 from neutrino.ptx.text.module import Kind, Module, parse
+from neutrino.verification import load_probe_file
 from tests.oracle.twin_launch import Launch, LoadedTwin
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"

@@ -8,23 +8,12 @@ from pathlib import Path
 import pytest
 from machine import assemble
 
+from neutrino.probing.ir.operands import Immediate, Register
+from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet, verified
+from neutrino.probing.ir.statements import Assembly, Save
+from neutrino.probing.ir.types import Type
 from neutrino.probing.layout import lay_out_fields
-from neutrino.probing.model import (
-    Instruction,
-    Level,
-    Map,
-    MapKind,
-    Pattern,
-    Probe,
-    ProbeSet,
-    Register,
-    Save,
-    ScalarType,
-    Snippet,
-    Span,
-    Subject,
-    Tracepoint,
-)
+from neutrino.probing.model import Level, Map, MapKind, Pattern, ScalarType, Span, Subject, Tracepoint
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
 
@@ -48,17 +37,19 @@ ZERO = {"f32": "0f00000000", "f64": "0d0000000000000000"}
 def probe(types: tuple[ScalarType, ...], level: Level, cap: int) -> ProbeSet:
     fields, size, _ = lay_out_fields([(f"f{i}", scalar) for i, scalar in enumerate(types)])
     registers = tuple(
-        Register(f"%r{i}", scalar.value if scalar.size > 1 else "u16", 0, HERE) for i, scalar in enumerate(types)
+        Register(f"%r{i}", Type(scalar.value) if scalar.size > 1 else Type.U16, 0, HERE)
+        for i, scalar in enumerate(types)
     )
     target = Map("M", MapKind.ARRAY, level, size, cap, tuple(fields), HERE)
     moves = [
-        Instruction(f"mov.{register.type} {register.name}, {ZERO.get(register.type, '0')}", HERE)
+        Assembly("ptx", f"mov.{register.type}", (register, Immediate(ZERO.get(register.type, "0"))), HERE,
+                 writes=(register,))
         for register in registers
     ]
-    save = Save(target, tuple(register.name for register in registers), HERE)
+    save = Save(target, registers, HERE)
     tracepoint = Tracepoint("st.global", (Pattern(Subject.OPCODE, ("st", "global")),))
     saving = Probe("p", tracepoint, level, Snippet((*moves, save)), None, HERE)
-    return ProbeSet("p.toml", "", (target,), registers, (saving,))
+    return verified("p.toml", "", False, "ptx", (target,), registers, (saving,))
 
 
 @pytest.mark.usefixtures("tools")

@@ -212,11 +212,7 @@ TENSOR = (
 @pytest.mark.parametrize(("position", "instruction", "side", "helper", "detail"), [
     ("ld.global", "ld.global.u32 %r3, [%rd1];", "after", "IN2", "ld.global.u32 has no IN2"),
     ("ld.global", "ld.global.u32 %r3, [%rd1];", "after", "OUT.y", "ld.global.u32 has no OUT.y"),
-    ("add", "add.u32 %r3, %r4, %r5;", "before", "ADDR", "add.u32 has no ADDR"),
-    ("add", "add.u32 %r3, %r4, %r5;", "before", "BYTES", "add.u32 has no BYTES"),
     ("bar", "bar.sync 0;", "after", "OUT", "bar.sync has no OUT"),
-    ("cp.async", "cp.async.cg.shared.global [%r3], [%rd1], 16;", "after", "OUT", "asynchronous"),
-    ("cp.async.bulk.tensor", TENSOR, "before", "BYTES", "has no BYTES"),
     ("cp.async.bulk.tensor", TENSOR, "before", "ADDR", "an object and coordinates name the memory"),
     ("cp.async.bulk.tensor", TENSOR, "before", "IN2.z", "has no IN2.z"),
     ("atom.global", "atom.global.add.u32 _, [%rd1], 1;", "after", "OUT", "thrown away"),

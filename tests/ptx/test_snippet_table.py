@@ -11,15 +11,14 @@ import pytest
 from machine import arithmetic, refused_lines
 
 from neutrino.errors import ProbeError
-from neutrino.probing import load_probe_file
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.statements import REGISTER_TYPES
-from neutrino.ptx.instrument.snippet import check_snippets
 from neutrino.ptx.isa.machine_arithmetic import machine_arithmetic
 from neutrino.ptx.isa.opcodes import FIRST_PARTS
 from neutrino.ptx.isa.snippet_forms import TYPE, is_collective
 from neutrino.ptx.isa.snippet_forms import forms as known_forms
 from neutrino.ptx.isa.snippet_table import FORBIDDEN, NEWER_FORMS, REASONS, SINCE_ALL, Need
+from neutrino.verification import load_probe_file
 
 pytestmark = pytest.mark.usefixtures("tools")
 
@@ -132,7 +131,7 @@ def accepted_by_us(lines: list[str], tmp_path: Path, *, at_once: int = 5000) -> 
     first = head.count("\n") + 1
     wrong: set[int] = set()
     try:
-        check_snippets(load_probe_file(path))
+        load_probe_file(path)
     except ProbeError as error:
         wrong = {fault.line - first for fault in error.diagnostics}
     assert min(wrong, default=0) >= 0, "a fault of the frame"

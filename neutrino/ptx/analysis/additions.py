@@ -14,9 +14,10 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from neutrino.probing.model import Instruction as Written
-from neutrino.probing.model import MapKind, Probe, Save, Snippet
-from neutrino.probing.registers import REGISTER_WORD
+from neutrino.probing.ir.operands import Immediate, Register
+from neutrino.probing.ir.probe_set import Probe, Snippet
+from neutrino.probing.ir.statements import Assembly, Save, registers_of
+from neutrino.probing.model import MapKind
 from neutrino.ptx.analysis.matching import instructions_named
 from neutrino.ptx.analysis.passes import Passes
 from neutrino.ptx.analysis.tallies import Fork, Row
@@ -24,10 +25,7 @@ from neutrino.ptx.isa.instruction import Instruction, guard_register
 from neutrino.ptx.isa.measures import constant_bytes, constant_operations
 from neutrino.ptx.text.body import Body
 
-_ADDS = re.compile(
-    r"(?:@\s*!?\s*%[\w$]+\s+)?add\.[us](?:32|64)\s+(?P<register>%[\w$]+)\s*,\s*(?P=register)\s*,\s*(?P<amount>\S+)\s*\Z",
-    re.ASCII,
-)
+_ADDS = frozenset({"add.u32", "add.u64", "add.s32", "add.s64"})
 _AMOUNT = re.compile(r"0|[1-9]\d{0,8}|BYTES|OPS", re.ASCII)
 _LEAVES = ("bra", "brx", "call", "ret", "exit", "trap", "brkpt")
 _MOST = 1 << 30
@@ -50,18 +48,15 @@ class Additions:
             statement
             for probe in probes if any(pattern.has_operands or pattern.lines for pattern in probe.tracepoint.patterns)
             for snippet in (probe.before, probe.after) if snippet
-            for statement in snippet.statements
+            for statement in snippet.straight
         ]  # fmt: skip
         # Registers that snippets at instructions do anything else with than to add to them.
         self._read: set[str] = set()
         for statement in at_sites:
-            if isinstance(statement, Save):
-                self._read.update(name for operand in statement.operands for name in REGISTER_WORD.findall(operand))
-                continue
-            added = _ADDS.match(statement.text.strip())
-            named = REGISTER_WORD.findall(statement.text)
-            if added is not None and named.count(added["register"]) == 2:
-                named = [name for name in named if name != added["register"]]
+            named = [register.name for register in registers_of(statement)]
+            added = _added_to(statement) if isinstance(statement, Assembly) else None
+            if added is not None and named.count(added.name) == 2:
+                named = [name for name in named if name != added.name]
             self._read.update(named)
         self._adding = {id(probe) for probe in probes if self._only_adds(probe)}
         self._parted: dict[tuple[int, ...], Parted] = {}
@@ -80,21 +75,29 @@ class Additions:
         statements = _statements(probe)
         return bool(statements) and all(self._adds(statement) for statement in statements)
 
-    def _adds(self, statement: Written | Save) -> bool:
+    def _adds(self, statement: Assembly | Save) -> bool:
         if isinstance(statement, Save):
-            amounts = (_AMOUNT.fullmatch(operand.strip()) for operand in statement.operands)
-            return statement.map.kind is MapKind.SUM and all(amounts)
-        added = _ADDS.match(statement.text.strip())
+            amounts = (_AMOUNT.fullmatch(operand.text) for operand in statement.operands)
+            return statement.map.kind is MapKind.SUM and statement.guard is None and all(amounts)
+        added = _added_to(statement)
         return (
             added is not None
-            and not statement.text.lstrip().startswith("@")
-            and added["register"] not in self._read
-            and _AMOUNT.fullmatch(added["amount"]) is not None
+            and statement.guard is None
+            and added.name not in self._read
+            and _AMOUNT.fullmatch(statement.operands[2].text) is not None
         )
 
 
-def _statements(probe: Probe) -> list[Written | Save]:
-    return [statement for snippet in (probe.before, probe.after) if snippet for statement in snippet.statements]
+def _added_to(statement: Assembly) -> Register | None:
+    """The register of ``add %r, %r, amount``; None for another instruction."""
+    if statement.opcode not in _ADDS or statement.operands[0] != statement.operands[1]:
+        return None
+    first = statement.operands[0]
+    return first if isinstance(first, Register) else None
+
+
+def _statements(probe: Probe) -> list[Assembly | Save]:
+    return [statement for snippet in (probe.before, probe.after) if snippet for statement in snippet.straight]
 
 
 def amounts(probe: Probe, instruction: Instruction) -> tuple[int, ...] | None:
@@ -104,10 +107,8 @@ def amounts(probe: Probe, instruction: Instruction) -> tuple[int, ...] | None:
     """
     found = []
     for statement in _statements(probe):
-        if isinstance(statement, Save):
-            words = [operand.strip() for operand in statement.operands]
-        else:
-            words = [statement.text.rsplit(",", 1)[1].strip()]
+        operands = statement.operands if isinstance(statement, Save) else statement.operands[2:]
+        words = [operand.text for operand in operands]
         for word in words:
             amount: int | None
             if word == "BYTES":
@@ -135,12 +136,13 @@ def row(run: Run, sums: Mapping[int, Sequence[str | tuple[int, int]]], passes: P
 def with_amounts(probe: Probe, totals: Iterable[int]) -> Snippet:
     """One snippet that adds the totals in place of what the probe adds at each instruction."""
     rest = iter(totals)
-    statements: list[Written | Save] = []
+    statements: list[Assembly | Save] = []
     for statement in _statements(probe):
         if isinstance(statement, Save):
-            statements.append(replace(statement, operands=tuple(str(next(rest)) for _ in statement.operands)))
+            added = tuple(Immediate(str(next(rest))) for _ in statement.operands)
+            statements.append(replace(statement, operands=added))
         else:
-            statements.append(replace(statement, text=f"{statement.text.rsplit(',', 1)[0]}, {next(rest)}"))
+            statements.append(replace(statement, operands=(*statement.operands[:2], Immediate(str(next(rest))))))
     return Snippet(tuple(statements))
 
 
@@ -153,8 +155,8 @@ def sums_added_to(probe: Probe, index: Mapping[str, int]) -> tuple[str | tuple[i
     for statement in _statements(probe):
         if isinstance(statement, Save):
             found += [(index[statement.map.name], number) for number in range(len(statement.operands))]
-        elif (added := _ADDS.match(statement.text.strip())) is not None:
-            found.append(added["register"])
+        elif (added := _added_to(statement)) is not None:
+            found.append(added.name)
     return tuple(found)
 
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from neutrino.probing.model import Pattern, Probe, SourceLines, Subject
+from neutrino.probing.ir.probe_set import Probe
+from neutrino.probing.model import Pattern, SourceLines, Subject
 from neutrino.ptx.analysis.locations import Locations, SourcePlace
 from neutrino.ptx.isa import opcodes
 from neutrino.ptx.text.body import CALL, Body

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from neutrino.probing.model import Probe, Snippet
+from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.ptx.analysis.linkage import Call, Callee
 from neutrino.ptx.analysis.matching import Found
 from neutrino.ptx.instrument.constant_space import read_through_global_memory

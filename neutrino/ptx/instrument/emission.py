@@ -7,24 +7,31 @@ the kernel.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
-from neutrino.probing.model import Level, MapKind, ProbeSet, Save, Snippet
+from neutrino.probing.ir.operands import (
+    AssemblyOperand,
+    Inverted,
+    Pair,
+    Register,
+    SavedOperand,
+    SiteOperand,
+    SpecialRegister,
+)
+from neutrino.probing.ir.probe_set import ProbeSet, Snippet
+from neutrino.probing.ir.statements import Assembly, Save
+from neutrino.probing.model import Level, MapKind
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.instrument.guards import Guard, both, guarded
 from neutrino.ptx.instrument.private_registers import Kept, Scratch
 from neutrino.ptx.instrument.probe_block import ProbeBlock
-from neutrino.ptx.instrument.probe_registers import OPCODE, ProbeRegisters
+from neutrino.ptx.instrument.probe_registers import ProbeRegisters
 from neutrino.ptx.instrument.records import Code, Records
 from neutrino.ptx.instrument.slots import Slots
-from neutrino.ptx.instrument.snippet_helpers import HELPER_WORD
 from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.instrument.values import Resolver, UnsupportedError, Value, bits, no_helpers
 from neutrino.ptx.isa.machine_arithmetic import machine_arithmetic
 from neutrino.ptx.isa.snippet_forms import misfit, need, reads_special
-
-_GUARDED = re.compile(r"\s*@\s*(?P<negated>!)?\s*(?P<register>%[\w$]+)\s+", re.ASCII)
 
 
 class Emission:
@@ -70,8 +77,8 @@ class Emission:
         it is in the other lanes. Raises UnsupportedError where the kernel's architecture lacks an instruction.
         """
         self.registers.note(snippet, level)
-        for statement in snippet.statements:
-            if isinstance(statement, Save) or (needed := need(statement.text)) is None:
+        for statement in snippet.straight:
+            if isinstance(statement, Save) or (needed := need(statement.opcode)) is None:
                 continue
             version, architecture = needed
             if self._architecture < architecture:
@@ -117,21 +124,32 @@ class Emission:
         if self.registers.needs_mask(snippet, level):
             slot = slots.at(level, code.lines)
             guard = Guard(guarded(slot.inside, guard, self.scratch.take, code.lines), False)
-        for statement in snippet.statements:
+        for statement in snippet.straight:
             if not isinstance(statement, Save):
                 if not waits:
                     code.lines += code.stores
                     code.stores.clear()
-                self._instruction(statement.text, resolve, guard, code.lines)
-            elif statement.map.kind is MapKind.SUM:
+                self._instruction(statement, resolve, guard, code.lines)
+                continue
+            under = self._under(statement, guard, code.lines)
+            if statement.map.kind is MapKind.SUM:
                 self.sums.add(
                     self.numbers[statement.map.name], statement, lambda operand: self._operand(operand, resolve),
-                    code.lines, slots, guard, ending=ending and self.sums.are_tallied,
+                    code.lines, slots, under, ending=ending and statement.guard is None and self.sums.are_tallied,
                 )  # fmt: skip
             else:
                 values = [self._operand(operand, resolve) for operand in statement.operands]
-                self._records.store(self.numbers[statement.map.name], values, code, slots, guard, waits=waits)
+                self._records.store(self.numbers[statement.map.name], values, code, slots, under, waits=waits)
         return code
+
+    def _under(self, save: Save, guard: Guard | None, lines: list[str]) -> Guard | None:
+        """What a save is done under: its own predicate and the snippet's."""
+        if save.guard is None:
+            return guard
+        register = self.registers.use(save.guard.name)
+        if guard is None:
+            return Guard(register, save.is_inverted)
+        return Guard(both(register, save.is_inverted, guard, self.scratch.take, lines), False)
 
     def entry(self) -> tuple[list[str], list[str]]:
         """Declarations, and the instructions that give a kernel's registers their first values. Call it last."""
@@ -179,40 +197,49 @@ class Emission:
             first.append(self.block.load_variable(index, self.variable(index)))
         return declarations, first
 
-    def _instruction(self, text: str, resolve: Resolver, guard: Guard | None, lines: list[str]) -> None:
-        # Helpers are put in after the renaming: their registers are the program's, whatever they are called.
-        pieces = []
-        at = 0
-        for match in HELPER_WORD.finditer(text):
-            value = resolve(match["name"], match["element"])
-            fault = misfit(text, match[0], value.type)
-            if fault is not None:
-                raise UnsupportedError(fault)
-            if value.text in SPECIAL_REGISTERS and not reads_special(text):
-                name = self.scratch.take(f"b{bits(value.type or '')}")
-                lines.append(f"mov.{value.type} {name}, {value.text};")
-                value = Value(name, value.type)
-            pieces += [self.registers.renamed(text[at : match.start()]), value.text]
-            at = match.end()
-        pieces.append(self.registers.renamed(text[at:]))
-        line = "".join(pieces).strip()
-        if guard is not None:
-            own = _GUARDED.match(line)
-            if own is None:
-                line = guard.prefix + line
-            else:
-                joined = both(own["register"], own["negated"] is not None, guard, self.scratch.take, lines)
-                line = f"@{joined} " + line[own.end() :]
-        opcode = OPCODE.match(line)
-        if opcode is not None:
-            self.count_arithmetic(opcode["opcode"])
-        lines.append(line + ";")
+    def _instruction(self, statement: Assembly, resolve: Resolver, guard: Guard | None, lines: list[str]) -> None:
+        own = statement.guard
+        prefix = guard.prefix if guard is not None else ""
+        if own is not None:
+            # In the order of the text: a site's values may take registers.
+            register = self._text(own, statement.opcode, -1, resolve, lines)
+            prefix = f"@{'!' if statement.is_inverted else ''}{register} "
+        operands = [
+            self._text(operand, statement.opcode, position, resolve, lines)
+            for position, operand in enumerate(statement.operands)
+        ]
+        if own is not None and guard is not None:
+            prefix = f"@{both(register, statement.is_inverted, guard, self.scratch.take, lines)} "
+        self.count_arithmetic(statement.opcode)
+        lines.append(f"{prefix}{statement.opcode} {', '.join(operands)};")
 
-    def _operand(self, operand: str, resolve: Resolver) -> Value:
-        operand = operand.strip()
-        helper = HELPER_WORD.fullmatch(operand)
-        if helper is not None:
-            return resolve(helper["name"], helper["element"])
-        if operand in self.registers.types:
-            return Value(self.registers.renamed(operand), self.registers.types[operand])
-        return Value(operand, SPECIAL_REGISTERS.get(operand))
+    def _text(
+        self, operand: AssemblyOperand, opcode: str, position: int, resolve: Resolver, lines: list[str]
+    ) -> str:
+        """An operand as the twin has it. position: among the operands, -1 for the guard."""
+        if isinstance(operand, Register):
+            return self.registers.use(operand.name)
+        if isinstance(operand, Inverted):
+            return f"!{self._text(operand.operand, opcode, position, resolve, lines)}"
+        if isinstance(operand, Pair):
+            return f"{self.registers.use(operand.first.name)}|{self.registers.use(operand.second.name)}"
+        if not isinstance(operand, SiteOperand):
+            return operand.text
+        value = resolve(operand.name, operand.element)
+        fault = misfit(opcode, position, operand.text, value.type) if position >= 0 else None
+        if fault is not None:
+            raise UnsupportedError(fault)
+        if value.text in SPECIAL_REGISTERS and not reads_special(opcode):
+            name = self.scratch.take(f"b{bits(value.type or '')}")
+            lines.append(f"mov.{value.type} {name}, {value.text};")
+            return name
+        return value.text
+
+    def _operand(self, operand: SavedOperand, resolve: Resolver) -> Value:
+        if isinstance(operand, SiteOperand):
+            return resolve(operand.name, operand.element)
+        if isinstance(operand, Register):
+            return Value(self.registers.use(operand.name), operand.type)
+        if isinstance(operand, SpecialRegister):
+            return Value(operand.name, operand.type)
+        return Value(operand.text, None)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from neutrino.errors import PtxError
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.layout import Reason
-from neutrino.probing.model import ProbeSet
 from neutrino.ptx.analysis.linkage import Linkage, ObstacleError
 from neutrino.ptx.instrument.kernel_rewriter import write_twin
 from neutrino.ptx.instrument.obstacles import SkipError, module_obstacle
@@ -42,7 +42,7 @@ def probe_module(
     chosen = [
         entry for entry in module.entries if entry.body is not None and (names is None or entry.name in names)
     ]
-    obstacle = module_obstacle(linkage, probes.maps) if chosen else None
+    obstacle = module_obstacle(linkage) if chosen else None
     for entry in chosen:
         if obstacle is not None:
             skipped.append(SkippedKernel(entry.name, Reason.UNSUPPORTED, obstacle))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from neutrino.probing.layout import Reason
-from neutrino.probing.model import SUM_TYPES, Map, MapKind
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.analysis.linkage import Linkage
 from neutrino.ptx.instrument.values import UnsupportedError
@@ -28,7 +27,7 @@ class SkipError(Exception):
         self.detail = detail
 
 
-def module_obstacle(linkage: Linkage, maps: Sequence[Map]) -> str | None:
+def module_obstacle(linkage: Linkage) -> str | None:
     """What makes twins of all kernels of a module impossible, None when nothing does."""
     module = linkage.module
     if module.address_size != 64:
@@ -39,10 +38,6 @@ def module_obstacle(linkage: Linkage, maps: Sequence[Map]) -> str | None:
             line = module.line(statement.start)
             source = module.source(statement).strip().split("\n")[0]
             return f"line {line}: {source!r} at module level is not supported"
-    for entry in maps:
-        refused = [field.type.value for field in entry.fields if field.type not in SUM_TYPES]
-        if entry.kind is MapKind.SUM and refused:
-            return f"map {entry.name}: sums over {refused[0]} are not supported"
     return None
 
 

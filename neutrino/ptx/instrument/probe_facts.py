@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from neutrino.probing.ir.probe_set import Probe, Snippet
+from neutrino.probing.ir.statements import Assembly, Save, site_operands_of
 from neutrino.probing.layout import has_counts
-from neutrino.probing.model import MapKind, Probe, Save, Snippet
-from neutrino.ptx.instrument.snippet_helpers import HELPER_WORD
+from neutrino.probing.model import MapKind
 from neutrino.ptx.isa.snippet_forms import is_collective
 
 
@@ -52,7 +53,7 @@ def _snippets(probe: Probe) -> Iterator[Snippet]:
 
 def _saves(probe: Probe) -> Iterator[Save]:
     for snippet in _snippets(probe):
-        yield from (statement for statement in snippet.statements if isinstance(statement, Save))
+        yield from (statement for statement in snippet.straight if isinstance(statement, Save))
 
 
 def _ends_with_store(save: Save) -> bool:
@@ -61,13 +62,12 @@ def _ends_with_store(save: Save) -> bool:
 
 def _names_operands(probe: Probe) -> bool:
     return any(
-        match["name"].startswith(("OUT", "IN", "ADDR"))
+        operand.name.startswith(("OUT", "IN", "ADDR"))
         for snippet in _snippets(probe)
-        for statement in snippet.statements
-        for text in (statement.operands if isinstance(statement, Save) else (statement.text,))
-        for match in HELPER_WORD.finditer(text)
+        for statement in snippet.straight
+        for operand in site_operands_of(statement)
     )
 
 
 def _has_collective(snippet: Snippet) -> bool:
-    return any(not isinstance(statement, Save) and is_collective(statement.text) for statement in snippet.statements)
+    return any(isinstance(statement, Assembly) and is_collective(statement.opcode) for statement in snippet.straight)

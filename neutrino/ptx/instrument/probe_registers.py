@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable
 
-from neutrino.probing.model import Level, ProbeSet, Save, Snippet
-from neutrino.probing.registers import REGISTER_WORD
+from neutrino.probing.ir.probe_set import ProbeSet, Snippet
+from neutrino.probing.ir.statements import Assembly, registers_of
+from neutrino.probing.model import Level
 from neutrino.ptx.instrument.private_registers import Kept
 from neutrino.ptx.instrument.values import bits
-from neutrino.ptx.isa.instruction import split_operands
-
-OPCODE = re.compile(r"\s*(?:@\s*!?\s*%[\w$]+\s+)?(?P<opcode>[a-z]\w*(?:\.[\w:]+)*)\s*", re.ASCII)
-"""The guard and opcode of a snippet's instruction, which its operands follow."""
 
 # Levels from few threads to all.
 _WIDER = {Level.BLOCK: (Level.WARP, Level.THREAD), Level.WARP: (Level.THREAD,), Level.THREAD: ()}
@@ -37,11 +33,8 @@ class ProbeRegisters:
     def note(self, snippet: Snippet, level: Level) -> None:
         """Tell, before any code is written, that the kernel will hold this snippet."""
         self._written[level] |= _written_by(snippet)
-        for statement in snippet.statements:
-            if isinstance(statement, Save):
-                self._named[level].update(statement.operands)
-            else:
-                self._named[level].update(REGISTER_WORD.findall(statement.text))
+        for statement in snippet.straight:
+            self._named[level].update(register.name for register in registers_of(statement))
 
     def change(self, snippet: Snippet) -> None:
         """Tell that the code of a snippet is written."""
@@ -61,15 +54,10 @@ class ProbeRegisters:
         """The name that a register has in twins."""
         return f"{self._prefix}r_{name[1:]}"
 
-    def renamed(self, text: str) -> str:
-        """A text with the private names of the registers in it, which are kept from now on."""
-        def private(match: re.Match[str]) -> str:
-            if match[0] not in self.types:
-                return match[0]
-            self._used.add(match[0])
-            return self.private(match[0])
-
-        return REGISTER_WORD.sub(private, text)
+    def use(self, name: str) -> str:
+        """The private name of a register, which is kept from now on."""
+        self._used.add(name)
+        return self.private(name)
 
     def initial(self, name: str) -> int:
         """What a register holds at first."""
@@ -95,10 +83,9 @@ class ProbeRegisters:
 def _written_by(snippet: Snippet) -> set[str]:
     """Names in the destinations of a snippet's instructions."""
     written: set[str] = set()
-    for statement in snippet.statements:
-        if not isinstance(statement, Save):
-            operands = split_operands(OPCODE.sub("", statement.text, count=1))
-            written.update(REGISTER_WORD.findall(operands[0]) if operands else ())
+    for statement in snippet.straight:
+        if isinstance(statement, Assembly):
+            written.update(register.name for register in statement.writes)
     return written
 
 

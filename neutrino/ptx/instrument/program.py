@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from neutrino.errors import PtxError
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.layout import Reason
-from neutrino.probing.model import ProbeSet
 from neutrino.ptx.analysis.linkage import Linkage, ObstacleError
 from neutrino.ptx.instrument.functions import FunctionCopy
 from neutrino.ptx.instrument.module_twins import probe_module

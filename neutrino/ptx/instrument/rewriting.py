@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neutrino.errors import PtxError
-from neutrino.probing.model import ProbeSet
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.analysis.additions import Additions
 from neutrino.ptx.analysis.linkage import Callee, Linkage
 from neutrino.ptx.analysis.matching import Found, matcher

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from neutrino.probing.model import Lanes, Probe
+from neutrino.probing.ir.probe_set import Probe
+from neutrino.probing.model import Lanes
 from neutrino.ptx.analysis.additions import Parted, Run, Runs, amounts, row, sums_added_to, with_amounts
 from neutrino.ptx.analysis.matching import Hit
 from neutrino.ptx.analysis.passes import Passes

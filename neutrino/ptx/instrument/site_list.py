@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from neutrino.probing.model import Probe
+from neutrino.probing.ir.probe_set import Probe
 from neutrino.ptx.instrument.twin import LeftOut, Site
 
 

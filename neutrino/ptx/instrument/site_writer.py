@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from neutrino.errors import PtxError
-from neutrino.probing.model import Lanes, Level, MapKind, Probe, Save, Snippet
+from neutrino.probing.ir.probe_set import Probe, Snippet
+from neutrino.probing.ir.statements import Save
+from neutrino.probing.model import Lanes, Level, MapKind
 from neutrino.ptx.analysis.additions import Additions
 from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.analysis.locations import Locations
@@ -246,7 +248,7 @@ class SiteWriter:
     ) -> bool:
         """Append one snippet's code; True when its stores wait further down for a product to be consumed."""
         spot = at
-        saves = [statement for statement in snippet.statements if isinstance(statement, Save)]
+        saves = [statement for statement in snippet.straight if isinstance(statement, Save)]
         if any(save.map.kind is MapKind.ARRAY for save in saves):
             spot = self._products.clear_of(at)
         if self._facts.is_collective(snippet) and self._products.clear_of(at) != at:

@@ -6,7 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neutrino.probing.model import Pattern, Probe, Subject
+from neutrino.probing.ir.probe_set import Probe
+from neutrino.probing.model import Pattern, Subject
+from neutrino.probing.written import WrittenProbe
 from neutrino.ptx.isa.opcodes import OPCODES, Measure, Opcode, Role, find, in_class
 
 _WITH_ELEMENTS = ("OUT", *(f"IN{number}" for number in range(1, 10)))
@@ -18,9 +20,6 @@ HELPERS = (*_WITH_ELEMENTS, *_WITHOUT)
 
 HELPER = re.compile(rf"(?P<name>{'|'.join(_WITH_ELEMENTS)}){_ELEMENT}|{'|'.join(_WITHOUT)}", re.ASCII)
 """A helper as a whole operand; name and element of those that have elements."""
-
-HELPER_WORD = re.compile(rf"(?<![\w%$.])(?P<name>{'|'.join(HELPERS)}){_ELEMENT}\b", re.ASCII)
-"""A helper in an instruction, with whatever element."""
 
 HELPER_TYPES = {"ADDR": "u64", "BYTES": "u64", "OPS": "u64", "PRED": "pred", "LANES": "b32", "SITE": "u32"}
 """The types of those that have one whatever the instruction."""
@@ -39,7 +38,7 @@ _NO_OPERANDS = {
 class Side:
     """Where a snippet goes."""
 
-    probe: Probe
+    probe: Probe | WrittenProbe
     after: bool
 
 

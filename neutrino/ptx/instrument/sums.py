@@ -10,8 +10,10 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 
-from neutrino.probing.model import Field, Level, Map, MapKind, Save, ScalarType, Snippet
-from neutrino.probing.registers import REGISTER_WORD
+from neutrino.probing.ir.operands import SavedOperand
+from neutrino.probing.ir.probe_set import Snippet
+from neutrino.probing.ir.statements import Save, registers_of
+from neutrino.probing.model import Field, Level, Map, MapKind, ScalarType
 from neutrino.ptx.analysis.tallies import Fork, Form, Part, Row, Tallies, plan_tallies
 from neutrino.ptx.instrument.conversions import as_bits, converted
 from neutrino.ptx.instrument.end_sums import EndSums, Word, value_of
@@ -100,7 +102,7 @@ class Sums:
         return lines
 
     def add(
-        self, index: int, save: Save, operand_value: Callable[[str], Value], lines: list[str], slots: Slots,
+        self, index: int, save: Save, operand_value: Callable[[SavedOperand], Value], lines: list[str], slots: Slots,
         guard: Guard | None, *, ending: bool,
     ) -> None:  # fmt: skip
         """Add a save's operands to the index-th map. operand_value: what an operand is there. ending: at an end, where
@@ -109,13 +111,13 @@ class Sums:
         target = self._maps[index]
         prefix = None
         for number, (field, operand) in enumerate(zip(target.fields, save.operands, strict=True)):
-            if self._registers.is_zero(operand.strip()):
+            if self._registers.is_zero(operand.text):
                 continue
             if ending:
-                form = self._told(operand.strip())
+                form = self._told(operand.text)
                 if form is not None:
                     self._ending.setdefault((index, number), []).append(form)
-                    if self._registers.private(operand.strip()) not in self._registers.changed:
+                    if self._registers.private(operand.text) not in self._registers.changed:
                         continue
             if prefix is None:
                 prefix = guard.prefix if guard else ""
@@ -139,19 +141,21 @@ class Sums:
             return []
         snippets = tuple(snippets)
         looked_at: set[str] = set()
-        for statement in (statement for snippet in snippets for statement in snippet.statements):
+        for statement in (statement for snippet in snippets for statement in snippet.straight):
             if not isinstance(statement, Save):
-                looked_at.update(REGISTER_WORD.findall(statement.text))
+                looked_at.update(register.name for register in registers_of(statement))
                 continue
+            if statement.guard is not None:
+                looked_at.add(statement.guard.name)
             for field, operand in zip(statement.map.fields, statement.operands, strict=True):
-                name = operand.strip()
+                name = operand.text
                 if statement.map.kind is not MapKind.SUM or not self._fits(name, field):
                     looked_at.add(name)
         lines: list[str] = []
         for name in sorted(looked_at.intersection(key for key in self._tallies.forms if isinstance(key, str))):
             width = bits(self._registers.types[name])
             value = self._own_value(self._tallies.forms[name], width, lines)
-            own = self._registers.renamed(name)
+            own = self._registers.use(name)
             lines.append(f"add.u{width} {own}, {own}, {value};")
             self._registers.changed.add(own)
             self._settled.add(name)

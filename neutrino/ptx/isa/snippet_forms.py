@@ -18,7 +18,6 @@ NO_IMMEDIATES = frozenset({"f16", "f16x2", *REGISTER_TYPES})
 """Types of operands that cannot be numbers."""
 
 _COLLECTIVES = frozenset({"match", "redux", "shfl", "vote"})
-_OPCODE = re.compile(r"\s*(?:@\s*!?\s*\S+\s+)?([\w.:]+)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -106,40 +105,36 @@ def fits(register: str, wanted: str, relaxed: bool = False) -> bool:
 
 
 @functools.cache
-def misfit(text: str, helper: str, register: str | None) -> str | None:
-    """Why an instruction of a verified snippet cannot read a helper whose value is of a type, in words; else None.
+def misfit(opcode: str, position: int, operand: str, register: str | None) -> str | None:
+    """Why a verified instruction cannot read a site's value of a type, in words; None where it can.
 
-    helper: as it stands among the operands. register: the type of the register that holds it, None of a number.
+    position: among the operands, from 0. operand: its name. register: the type of the register that holds the value,
+    None of a number.
     """
-    match = _OPCODE.match(text)
-    found = find_form(match[1]) if match else None
-    if match is None or found is None:
+    found = find_form(opcode)
+    if found is None or position >= len(found[0].operands):
         return None
     form, types = found
-    for word, kind in zip(text[match.end() :].split(","), form.operands, strict=False):
-        if word.strip().removeprefix("!").strip() != helper:
-            continue
-        expected = operand_type(kind, types)
-        if register is None:
-            if expected in NO_IMMEDIATES or expected.startswith("f") or kind == "byte":
-                return f"{helper} is a number, but '{match[1]}' takes a .{expected} register"
-        elif not fits(register, expected, kind == "S"):
-            return f"{helper} is .{register}, but '{match[1]}' takes .{expected}"
+    kind = form.operands[position]
+    expected = operand_type(kind, types)
+    if register is None:
+        if expected in NO_IMMEDIATES or expected.startswith("f") or kind == "byte":
+            return f"{operand} is a number, but '{opcode}' takes a .{expected} register"
+    elif not fits(register, expected, kind == "S"):
+        return f"{operand} is .{register}, but '{opcode}' takes .{expected}"
     return None
 
 
 @functools.cache
-def reads_special(text: str) -> bool:
-    """Whether an instruction of a verified snippet takes special registers."""
-    match = _OPCODE.match(text)
-    found = find_form(match[1]) if match else None
+def reads_special(opcode: str) -> bool:
+    """Whether a verified instruction takes special registers."""
+    found = find_form(opcode)
     return found is not None and not {"m", "S"}.isdisjoint(found[0].operands)
 
 
-def need(text: str) -> Need | None:
-    """The lowest target that knows an instruction of a verified snippet; None where every target does."""
-    match = _OPCODE.match(text)
-    found = find_form(match[1]) if match else None
+def need(opcode: str) -> Need | None:
+    """The lowest target that knows a verified instruction; None where every target does."""
+    found = find_form(opcode)
     return found[0].need if found else None
 
 
@@ -153,7 +148,6 @@ def hidden_arithmetic(opcode: str) -> tuple[str, ...]:
     return ()
 
 
-def is_collective(text: str) -> bool:
-    """Whether an instruction of a verified snippet involves the warp's other lanes."""
-    match = _OPCODE.match(text)
-    return match is not None and match[1].partition(".")[0] in _COLLECTIVES
+def is_collective(opcode: str) -> bool:
+    """Whether an instruction involves the warp's other lanes."""
+    return opcode.partition(".")[0] in _COLLECTIVES

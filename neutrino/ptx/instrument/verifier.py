@@ -10,12 +10,27 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from neutrino.errors import Diagnostic, ProbeError
-from neutrino.probing.model import CLASSES, Field, Instruction, Level, Pattern, Probe, ProbeSet, Register, Save, Span
+from neutrino.errors import Diagnostic
+from neutrino.probing.document import printable
+from neutrino.probing.ir.operands import (
+    AssemblyOperand,
+    Immediate,
+    Inverted,
+    Pair,
+    Register,
+    SavedOperand,
+    SiteOperand,
+    SpecialRegister,
+)
+from neutrino.probing.ir.probe_set import Probe, Snippet
+from neutrino.probing.ir.statements import Assembly, Save
+from neutrino.probing.ir.types import Type
+from neutrino.probing.model import CLASSES, Field, Level, Pattern, Span
 from neutrino.probing.nearest import nearest
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.statements import holds
 from neutrino.probing.tracepoints import OTHER_NAMES
+from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenProbes, WrittenSave, WrittenSnippet
 from neutrino.ptx.instrument.snippet_faults import FAULTS
 from neutrino.ptx.instrument.snippet_helpers import HELPER, HELPER_TYPES, HELPERS, Side, misplaced
 from neutrino.ptx.isa.literals import integer
@@ -35,7 +50,7 @@ from neutrino.ptx.isa.snippet_forms import (
 from neutrino.ptx.isa.snippet_table import FORBIDDEN, REASONS
 
 _INSTRUCTION = re.compile(
-    r"(?:@ ?!? ?(?P<guard>[^\s!@]+) )?(?P<opcode>[A-Za-z_][\w.:]*)(?: (?P<operands>.*))?", re.ASCII
+    r"(?:@ ?(?P<negated>!)? ?(?P<guard>[^\s!@]+) )?(?P<opcode>[A-Za-z_][\w.:]*)(?: (?P<operands>.*))?", re.ASCII
 )
 _LABEL = re.compile(r"[\w$%]+\s*:(?!:)", re.ASCII)
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]")
@@ -61,18 +76,21 @@ _GUESSES = 100
 """Words that are compared with others, which takes milliseconds each."""
 
 
-def check_snippets(probe_set: ProbeSet) -> list[Diagnostic]:
-    """Verify every snippet and tracepoint of the set; the warnings. Raises ProbeError with all that there is to say.
+TARGET = "ptx"
+"""What ``Assembly`` calls this target."""
 
-    Diagnostics are in file order. Files for another platform than ``cuda`` hold no PTX and are passed by.
-    """
-    diagnostics: list[Diagnostic] = []
-    for part in probe_set.parts or (probe_set,):
-        if part.platform == "cuda":
-            diagnostics += _Checker(part).check()
-    if any(diagnostic.severity == "error" for diagnostic in diagnostics):
-        raise ProbeError(diagnostics)
-    return diagnostics
+
+@dataclass(frozen=True)
+class Verified:
+    """What the verifier says of a file. probes: None where something is wrong. diagnostics: in file order."""
+
+    probes: tuple[Probe, ...] | None
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def verify(written: WrittenProbes) -> Verified:
+    """Verify every snippet and tracepoint of a file whose assembly is PTX."""
+    return _Checker(written).verified()
 
 
 @dataclass(frozen=True)
@@ -91,30 +109,67 @@ class _Use:
 class _Checker:
     """One file's snippets; collects the faults."""
 
-    def __init__(self, probe_set: ProbeSet) -> None:
-        self.file = probe_set.file
-        self.source = probe_set.source.replace("\r\n", "\n").split("\n")
-        self.registers = {register.name: register for register in probe_set.registers}
-        self.probes = probe_set.probes
+    def __init__(self, written: WrittenProbes) -> None:
+        self.file = written.file
+        self.source = written.source.replace("\r\n", "\n").split("\n")
+        self.registers = {register.name: register for register in written.registers}
+        self.probes = written.probes
         self.diagnostics: list[Diagnostic] = []
         self.guesses: dict[str, str | None] = {}
 
-    def check(self) -> list[Diagnostic]:
+    def verified(self) -> Verified:
+        probes = []
         for probe in self.probes:
             self._check_tracepoint(probe)
-            for side in (Side(probe, False), Side(probe, True)):
-                snippet = probe.after if side.after else probe.before
-                for statement in snippet.statements if snippet else ():
-                    if isinstance(statement, Save):
-                        self._check_save(statement, side)
-                    else:
-                        self._check_instruction(statement, side)
-        return sorted(self.diagnostics, key=lambda diagnostic: (diagnostic.line, diagnostic.column))
+            before = self._snippet(probe.before, Side(probe, False))
+            after = self._snippet(probe.after, Side(probe, True))
+            probes.append(Probe(probe.name, probe.tracepoint, probe.level, before, after, probe.span, probe.lanes))
+        diagnostics = tuple(sorted(self.diagnostics, key=lambda diagnostic: (diagnostic.line, diagnostic.column)))
+        is_wrong = any(diagnostic.severity == "error" for diagnostic in diagnostics)
+        return Verified(None if is_wrong else tuple(probes), diagnostics)
+
+    def _snippet(self, written: WrittenSnippet | None, side: Side) -> Snippet | None:
+        """Its statements, but for those that are wrong."""
+        if written is None:
+            return None
+        statements: list[Assembly | Save] = []
+        for statement in written.statements:
+            if isinstance(statement, WrittenSave):
+                self._check_save(statement, side)
+                operands = tuple(self._saved(word) for word in statement.operands)
+                statements.append(Save(statement.map, operands, statement.span))
+            else:
+                instruction = self._check_instruction(statement, side)
+                if instruction is not None:
+                    statements.append(instruction)
+        return Snippet(tuple(statements))
+
+    def _saved(self, word: str) -> SavedOperand:
+        operand = self._operand(word)
+        return operand if not isinstance(operand, (Inverted, Pair)) else Immediate(word)
+
+    def _operand(self, word: str) -> AssemblyOperand:
+        """What a word among the operands is, once it has been checked."""
+        helper = HELPER.fullmatch(word)
+        if helper:
+            return SiteOperand(helper["name"] or word, helper["element"])
+        if word in self.registers:
+            return self.registers[word]
+        if word in SPECIAL_REGISTERS:
+            return SpecialRegister(word, Type(SPECIAL_REGISTERS[word]))
+        if word.startswith("!"):
+            operand = self._operand(word[1:].strip())
+            return Inverted(operand) if isinstance(operand, (Register, SiteOperand)) else Immediate(word)
+        first, bar, second = (part.strip() for part in word.partition("|"))
+        if bar and first in self.registers and second in self.registers:
+            return Pair(self.registers[first], self.registers[second])
+        return Immediate(word)
 
     def _report(self, span: Span, code: str, message: str, hint: str = "", severity: str = "error") -> None:
         if code not in FAULTS:
             raise KeyError(code)
         line = self.source[span.line - 1] if span.line <= len(self.source) else ""
+        message, hint = printable(message), printable(hint)
         self.diagnostics.append(Diagnostic(self.file, span.line, span.column, line, message, hint, severity, code))
 
     def _locate(self, word: str, start: Span) -> Span:
@@ -148,7 +203,7 @@ class _Checker:
 
     # Tracepoints
 
-    def _check_tracepoint(self, probe: Probe) -> None:
+    def _check_tracepoint(self, probe: WrittenProbe) -> None:
         for pattern in probe.tracepoint.patterns:
             if pattern.opcode:
                 self._check_pattern(pattern, probe)
@@ -156,7 +211,7 @@ class _Checker:
                 place = self._locate(f"!{word}", self._place(pattern, probe))
                 self._check_modifier(word, Span(place.line, place.column + 1), "it excludes nothing")
 
-    def _check_pattern(self, pattern: Pattern, probe: Probe) -> None:
+    def _check_pattern(self, pattern: Pattern, probe: WrittenProbe) -> None:
         opcode = pattern.opcode[0]
         if opcode not in FIRST_PARTS:
             guess = self._guess(opcode, [*FIRST_PARTS, *CLASSES])
@@ -196,14 +251,15 @@ class _Checker:
             message = f"no instruction of PTX has the modifier '{word}'"
             self._report(span, "unknown-modifier", message, hint, "warning")
 
-    def _place(self, pattern: Pattern, probe: Probe) -> Span:
+    def _place(self, pattern: Pattern, probe: WrittenProbe) -> Span:
         """Where a pattern stands in its probe's position."""
         start = self._locate(probe.tracepoint.text, probe.span)
         return self._locate(".".join(pattern.opcode) or pattern.group or "*", start)
 
     # Instructions
 
-    def _check_instruction(self, instruction: Instruction, side: Side) -> None:
+    def _check_instruction(self, instruction: WrittenInstruction, side: Side) -> Assembly | None:
+        """The instruction, where its form can be read; what is wrong with it is reported."""
         text = instruction.text
         span = instruction.span
         strange = _NOT_ASCII.search(text)
@@ -212,34 +268,34 @@ class _Checker:
             shown = character if character.isprintable() else ascii(character)[1:-1]
             message = f"'{shown}' in an instruction"
             self._report(self._locate_character(character, span), "not-ascii", message, "PTX is written in ASCII")
-            return
+            return None
         text, span = self._without_scopes(text, span)
         if not text:
-            return
+            return None
         directive = _DIRECTIVE.match(text)
         if directive:
             message = f"'{directive.group()}' is no instruction"
             hint = "a probe declares nothing but registers, with .reg; what it keeps goes to a map, with SAVE"
             self._report(span, "not-an-instruction", message, hint)
-            return
+            return None
         if _LABEL.match(text):
             self._report(span, "label", "a label in a snippet", REASONS["leaves-snippet"])
-            return
+            return None
         match = _INSTRUCTION.fullmatch(text)
         if _LIKE_SAVE.match(text):
             self._report(span, "not-an-instruction", f"'{text}' is no instruction", "write 'SAVE [ MAP ] { %a, %b };'")
-            return
+            return None
         bracket = re.search(r"[{}\[\]]", text)
         if bracket and (match is None or match["opcode"].partition(".")[0] not in {"SAVE", *FORBIDDEN}):
             hint = "vectors are taken apart with shifts" if bracket.group() in "{}" else REASONS["reads-memory"]
             self._report(self._locate(bracket.group(), span), "brackets", f"'{bracket.group()}' in a snippet", hint)
-            return
+            return None
         if match is None:
             hint = "write 'opcode.type destination, sources;'"
             if text.startswith("#"):
                 hint = "comments of a snippet begin with //"
             self._report(span, "not-an-instruction", f"'{text}' is no instruction", hint)
-            return
+            return None
         guard, opcode = match["guard"], match["opcode"]
         opcode_span = self._locate(opcode, span)
         if guard is not None:
@@ -249,6 +305,23 @@ class _Checker:
             hint = "lanes that do not run it would be waited for; select what it takes with selp"
             message = f"'{opcode}' under a predicate"
             self._report(self._locate("@", span), "collective-guard", message, hint)
+        return self._assembly(match, instruction.span)
+
+    def _assembly(self, match: re.Match[str], span: Span) -> Assembly:
+        words = [word.strip() for word in (match["operands"] or "").split(",")] if match["operands"] else []
+        operands = tuple(self._operand(word) for word in words)
+        guard = self._operand(match["guard"]) if match["guard"] is not None else None
+        form = find_form(match["opcode"])
+        writes: tuple[Register, ...] = ()
+        if operands and form is not None and form[0].operands[:1] and form[0].operands[0].startswith("="):
+            first = operands[0]
+            writes = (first.first, first.second) if isinstance(first, Pair) else (
+                (first,) if isinstance(first, Register) else ())
+        return Assembly(
+            TARGET, match["opcode"], operands, span,
+            guard if isinstance(guard, (Register, SiteOperand)) else None,
+            match["negated"] is not None, writes,
+        )  # fmt: skip
 
     def _without_scopes(self, text: str, span: Span) -> tuple[str, Span]:
         """A statement without the braces of a scope that it begins with, which are faults; "" if no more is to say."""
@@ -350,7 +423,7 @@ class _Checker:
                 message = f"'{use.opcode}' cannot read the special register {word}"
                 self._report(span, "special-register", message, hint)
             else:
-                special = Register(word, SPECIAL_REGISTERS[word], 0, span)
+                special = Register(word, Type(SPECIAL_REGISTERS[word]), 0, span)
                 self._check_type(use, special, kind, span)
         else:
             register = self._register(word, span, use.wanted(kind))
@@ -455,7 +528,7 @@ class _Checker:
 
     # SAVE
 
-    def _check_save(self, save: Save, side: Side) -> None:
+    def _check_save(self, save: WrittenSave, side: Side) -> None:
         place = save.span
         if len(save.operands) != len(save.map.fields):
             # Said already; which field each is for is not known.

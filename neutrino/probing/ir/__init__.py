@@ -1,0 +1,1 @@
+"""The typed intermediate representation of probes; docs/ir.md is its reference."""

@@ -1,0 +1,139 @@
+"""What the statements of a probe read and write: registers, constants, and values that exist at a site."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from neutrino.probing.ir.types import Type
+from neutrino.probing.model import Span
+
+
+@dataclass(frozen=True)
+class Register:
+    """A register of a probe.
+
+    name: with ``%``. initial: the bits that it starts with, as an unsigned number. is_local: it lives within one
+    snippet; others live from a kernel's entry to its exit and are shared by all probes of a set.
+    """
+
+    name: str
+    type: Type
+    initial: int
+    span: Span = field(compare=False)
+    is_local: bool = False
+
+    @property
+    def text(self) -> str:
+        """As assembly names it."""
+        return self.name
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number of a type. bits: as an unsigned number of that width."""
+
+    type: Type
+    bits: int
+
+    @property
+    def text(self) -> str:
+        """As assembly writes it: integers as unsigned numbers, floats by their bits."""
+        if self.type is Type.F32:
+            return f"0f{self.bits:08X}"
+        return f"0d{self.bits:016X}" if self.type is Type.F64 else str(self.bits)
+
+
+class Special(enum.Enum):
+    """Values that the hardware has for each thread, on every target.
+
+    ``CLOCK`` counts cycles of the multiprocessor (u64), ``TIME`` nanoseconds of the GPU (u64). ``CUID`` is the
+    multiprocessor or compute unit (u32). The others are u32.
+    """
+
+    CLOCK = "clock"
+    TIME = "time"
+    CUID = "cuid"
+    LANE = "lane"
+    TID_X = "tid.x"
+    TID_Y = "tid.y"
+    TID_Z = "tid.z"
+    BLOCK_X = "ctaid.x"
+    BLOCK_Y = "ctaid.y"
+    BLOCK_Z = "ctaid.z"
+
+    @property
+    def type(self) -> Type:
+        """The type of its value."""
+        return Type.U64 if self in {Special.CLOCK, Special.TIME} else Type.U32
+
+
+@dataclass(frozen=True)
+class SiteOperand:
+    """A value of the instruction that a probe is at: ``OUT``, ``IN1`` …, ``ADDR``, ``BYTES``, ``PRED`` …
+
+    element: of a vector, as ``y`` or ``3``; None for the first.
+    """
+
+    name: str
+    element: str | None = None
+
+    @property
+    def text(self) -> str:
+        """As assembly names it."""
+        return self.name if self.element is None else f"{self.name}.{self.element}"
+
+
+@dataclass(frozen=True)
+class SpecialRegister:
+    """A special register of one target, in hand-written assembly. name: with ``%``."""
+
+    name: str
+    type: Type
+
+    @property
+    def text(self) -> str:
+        """As assembly names it."""
+        return self.name
+
+
+@dataclass(frozen=True)
+class Immediate:
+    """A number in hand-written assembly, as it is written there."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Inverted:
+    """What a predicate is not, in hand-written assembly."""
+
+    operand: Register | SiteOperand
+
+    @property
+    def text(self) -> str:
+        """As assembly names it."""
+        return f"!{self.operand.text}"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two destinations of one instruction, in hand-written assembly: ``%p|%q``."""
+
+    first: Register
+    second: Register
+
+    @property
+    def text(self) -> str:
+        """As assembly names it."""
+        return f"{self.first.text}|{self.second.text}"
+
+
+Value = Register | Constant | Special | SiteOperand
+"""What a typed operation reads."""
+
+AssemblyOperand = Register | SiteOperand | SpecialRegister | Immediate | Inverted | Pair
+"""An operand of hand-written assembly."""
+
+SavedOperand = Register | Constant | SiteOperand | SpecialRegister | Immediate
+"""A value for a field of a record. A ``Constant`` comes from typed code, an ``Immediate`` from assembly."""

@@ -1,0 +1,68 @@
+"""The types of values in probes."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Type(str, enum.Enum):
+    """A register's type. ``B`` types are bits without a meaning, as PTX has them for its operands.
+
+    ``F16X2`` is a pair in 32 bits, which only hand-written assembly takes apart.
+    """
+
+    U8 = "u8"
+    U16 = "u16"
+    U32 = "u32"
+    U64 = "u64"
+    S8 = "s8"
+    S16 = "s16"
+    S32 = "s32"
+    S64 = "s64"
+    B8 = "b8"
+    B16 = "b16"
+    B32 = "b32"
+    B64 = "b64"
+    F16 = "f16"
+    BF16 = "bf16"
+    F16X2 = "f16x2"
+    F32 = "f32"
+    F64 = "f64"
+    PRED = "pred"
+
+    def __str__(self) -> str:
+        return self.value
+
+    def __format__(self, format_spec: str) -> str:
+        return format(self.value, format_spec)
+
+    @property
+    def bits(self) -> int:
+        """Width of a value; 1 for ``pred``."""
+        return _BITS[self]
+
+    @property
+    def is_integer(self) -> bool:
+        """Signed, unsigned or untyped bits."""
+        return self.value[0] in "us" or (self.value[0] == "b" and self is not Type.BF16)
+
+    @property
+    def is_float(self) -> bool:
+        """One floating-point number."""
+        return self in {Type.F16, Type.BF16, Type.F32, Type.F64}
+
+    @property
+    def is_signed(self) -> bool:
+        """A signed integer."""
+        return self.value[0] == "s"
+
+    @property
+    def unsigned(self) -> Type:
+        """The unsigned integer of the same width. Raises ValueError for a predicate."""
+        return Type(f"u{self.bits}")
+
+
+_BITS = {
+    kind: 1 if kind is Type.PRED else 32 if kind is Type.F16X2 else int("".join(c for c in kind.value if c.isdigit()))
+    for kind in Type
+}
