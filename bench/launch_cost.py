@@ -1,0 +1,118 @@
+"""What the hook adds to a launch: nanoseconds and instructions, in front of a driver that does nothing.
+
+    python -m bench.launch_cost [LIB ...]
+
+LIB: folders that ``python -m neutrino.loader.build FOLDER`` wrote, such as another commit's and this one's; they take
+turns. Without one: this tree's. Prints, for each, the median and the least of 15 batches for a kernel without a twin
+and for one with a twin and two maps; and, where valgrind is installed, instructions of a launch. Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from unittest import mock
+
+from neutrino.cache import Cache, image_key
+from neutrino.loader import build, install
+from neutrino.probing.layout import Reason
+from neutrino.tracing import Trace, find_traces
+from tests.loader.conftest import IMAGE, RUN_KEY, entry_of, write_reasons
+
+HERE = Path(__file__).resolve().parent
+BUILT = Path(build.__file__).parent / "lib"
+LAUNCHES, ROUNDS, BATCHES = 5_000, 5, 3
+WAYS = ("unprobed", "probed")
+
+
+def _compile(source: str, target: Path, *flags: str) -> None:
+    command = [*build.compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-O2", f"-I{Path(build.__file__).parent / 'csrc'}"]
+    subprocess.run([*command, *flags, str(HERE / source), "-o", str(target), "-ldl"], check=True)
+
+
+class Bench:
+    """The null driver, the program and cache entries, in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._driver = folder / "driver" / "libcuda.so.1"
+        self._driver.parent.mkdir()
+        _compile("null_driver.c", self._driver, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
+        _compile("launch_cost.c", folder / "launch_cost")
+        (folder / "image").write_bytes(IMAGE)
+        for way in WAYS:
+            (folder / way).mkdir()
+        write_reasons(folder / "unprobed", Reason.NUMERICS)
+        Cache(folder / "probed" / "cache").write(image_key(RUN_KEY, "sm_90", IMAGE), entry_of(IMAGE))
+
+    def _environment(self, library: Path, way: str) -> Mapping[str, str]:
+        cache = self._folder / way / "cache"
+        trace = Path(tempfile.mkdtemp(dir=self._folder))
+        with mock.patch.object(install, "_BUILT", library):
+            installed = install.install_hook(self._driver, cache)
+        return {
+            "LD_LIBRARY_PATH": str(self._driver.parent),
+            "LD_PRELOAD": install.preload(installed, ""),
+            "NEUTRINO_DRIVER": str(self._driver),
+            "NEUTRINO_KEY": RUN_KEY.hex(),
+            "NEUTRINO_CACHE": str(cache),
+            "NEUTRINO_TRACEDIR": str(trace),
+        }
+
+    def _run(self, library: Path, way: str, launches: int, batches: int, *under: str) -> list[float]:
+        environment = self._environment(library, way)
+        program, image = self._folder / "launch_cost", self._folder / "image"
+        command = [str(program), str(image), "count_p2", str(launches), str(batches)]
+        done = subprocess.run([*under, *command], env=environment, capture_output=True, text=True, check=True)
+        (trace,) = find_traces(environment["NEUTRINO_TRACEDIR"])
+        probed = sum(kernel.counters.get(Reason.PROBED, 0) for kernel in Trace(trace).kernels)
+        if probed != (launches * (batches + 1) if way == "probed" else 0):
+            raise SystemExit(f"{library}: {probed} launches were probed: what was measured is not {way}")
+        shutil.rmtree(environment["NEUTRINO_TRACEDIR"])
+        return [float(line) for line in done.stdout.split()]
+
+    def times(self, library: Path, way: str) -> list[float]:
+        """Nanoseconds of a launch, by batch."""
+        return self._run(library, way, LAUNCHES, BATCHES)
+
+    def instructions(self, library: Path, way: str) -> float:
+        """Instructions of a launch in the program's thread, by callgrind: what 2000 more launches execute."""
+        counts = []
+        for launches in (1000, 2000):
+            out = self._folder / "callgrind"
+            tool = ("valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={out}")
+            self._run(library, way, launches, 1, *tool)
+            totals = re.search(r"^(?:totals|summary): (\d+)", Path(f"{out}-01").read_text(), re.MULTILINE)
+            if totals is None:
+                raise SystemExit("callgrind counted nothing")
+            counts.append(int(totals[1]))
+        return (counts[1] - counts[0]) / 2000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("libraries", metavar="LIB", nargs="*", type=Path, default=[BUILT])
+    libraries = [library.resolve() for library in parser.parse_args().libraries]
+    with tempfile.TemporaryDirectory() as temporary:
+        bench = Bench(Path(temporary))
+        cases = [(library, way) for way in WAYS for library in libraries]
+        times: dict[tuple[Path, str], list[float]] = {case: [] for case in cases}
+        for _ in range(ROUNDS):
+            for case in cases:
+                times[case] += bench.times(*case)
+        for case in cases:
+            library, way = case
+            line = f"{library}: {way}: median {statistics.median(times[case]):.0f} ns, least {min(times[case]):.0f} ns"
+            if shutil.which("valgrind"):
+                line += f", {bench.instructions(*case):.0f} instructions"
+            print(line)
+
+
+if __name__ == "__main__":
+    main()
