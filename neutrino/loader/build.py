@@ -27,6 +27,7 @@ SOURCES = (
     "image.c",
     "launch.c",
     "pool.c",
+    "regions.c",
     "registry.c",
     "section.c",
     "sha256.c",

@@ -35,13 +35,14 @@ def test_the_header_is_generated_from_the_layout() -> None:
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> tuple[FFI, object]:
     library = tmp_path_factory.mktemp("core") / "core.so"
-    compile_c(library, "-shared", "-fPIC", *(str(CSRC / name) for name in ("entry.c", "sha256.c", "image.c")))
+    sources = ("entry.c", "regions.c", "sha256.c", "image.c")
+    compile_c(library, "-shared", "-fPIC", *(str(CSRC / name) for name in sources))
     ffi = FFI()
     ffi.cdef(
         """
         struct neutrino_map { char name[64]; uint32_t kind, level, record_size, cap; };
         struct nt_region { uint64_t records, records_size, counts, counts_size; };
-        struct nt_extent { uint64_t blocks, warps; uint32_t dynamic_cap; };
+        struct nt_extent { uint64_t blocks, warps; uint32_t threads, warps_per_block, lanes, dynamic_cap; };
         uint64_t nt_region_of(const struct neutrino_map *, const struct nt_extent *, uint64_t, struct nt_region *);
         uint64_t nt_regions_size(const struct neutrino_map *, unsigned, const struct nt_extent *);
         struct nt_image_bytes { const uint8_t *data; size_t size; int kind; bool has_ptx; };
@@ -63,7 +64,7 @@ def test_regions_in_c_and_in_python(
         for i, (kind, level, size, cap) in enumerate(rows)
     ]
     expected, total = region_layout(entries, blocks, warps, dynamic_cap)
-    extent = ffi.new("struct nt_extent *", (blocks, blocks * warps, dynamic_cap))
+    extent = ffi.new("struct nt_extent *", (blocks, blocks * warps, warps * 32, warps, 32, dynamic_cap))
     table = ffi.new("struct neutrino_map[]", max(len(rows), 1))
     for row, entry in zip(table, entries, strict=False):
         row.kind = KINDS.index(entry.kind)

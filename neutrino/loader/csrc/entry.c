@@ -2,9 +2,8 @@
 
 #include <string.h>
 
+#include "regions.h"
 #include "sha256.h"
-
-_Static_assert(NEUTRINO_LANES == 32, "warps of 32 lanes");
 
 /* count rows of that size at offset lie inside the entry and are aligned. */
 static bool rows_fit(size_t entry_size, uint64_t offset, uint64_t count, size_t row)
@@ -95,13 +94,9 @@ bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct 
 	for (uint32_t i = 0; i < header->images; i++)
 		if (entry.images[i].offset > size || entry.images[i].size > size - entry.images[i].offset)
 			return false;
-	for (uint32_t i = 0; i < header->maps; i++) {
-		const struct neutrino_map *map = &entry.maps[i];
-		if (!memchr(map->name, 0, sizeof(map->name)) || map->kind > NEUTRINO_KIND_SUM ||
-		    map->level > NEUTRINO_LEVEL_BLOCK || !map->record_size || map->record_size > NEUTRINO_MAX_RECORD ||
-		    (map->kind == NEUTRINO_KIND_SUM && map->cap != 1))
+	for (uint32_t i = 0; i < header->maps; i++)
+		if (!nt_map_is_valid(&entry.maps[i]))
 			return false;
-	}
 	for (uint32_t i = 0; i < header->kernels; i++)
 		if (!kernel_fits(&entry, &entry.kernels[i]))
 			return false;
@@ -128,79 +123,4 @@ bool nt_entry_has_twins(const struct nt_entry *entry, uint32_t image)
 const char *nt_entry_string(const struct nt_entry *entry, uint64_t offset)
 {
 	return offset ? (const char *)entry->data + offset : NULL;
-}
-
-static uint64_t align_up(uint64_t value, uint64_t alignment)
-{
-	return (value + alignment - 1) / alignment * alignment;
-}
-
-/* No region can be that large, so sums of two stay far from overflow. */
-#define REGION_LIMIT (UINT64_C(1) << 60)
-
-static bool is_dynamic(const struct neutrino_map *map)
-{
-	return map->kind == NEUTRINO_KIND_ARRAY && map->cap == NEUTRINO_DYNAMIC_CAP;
-}
-
-bool nt_has_dynamic_cap(const struct neutrino_map *maps, unsigned count)
-{
-	for (unsigned i = 0; i < count; i++)
-		if (is_dynamic(&maps[i]))
-			return true;
-	return false;
-}
-
-/* Slots of a map in a launch; false on overflow. */
-static bool slots_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t *ret)
-{
-	*ret = map->level == NEUTRINO_LEVEL_BLOCK ? extent->blocks : extent->warps;
-	return map->level != NEUTRINO_LEVEL_THREAD || !__builtin_mul_overflow(*ret, (uint64_t)NEUTRINO_LANES, ret);
-}
-
-uint32_t nt_sum_copies(uint64_t warps)
-{
-	uint32_t copies = NEUTRINO_SUM_COPIES_LEAST;
-
-	while (copies < NEUTRINO_SUM_COPIES_MOST && (uint64_t)copies * NEUTRINO_SUM_WARPS_PER_COPY < warps)
-		copies *= 2;
-	return copies;
-}
-
-uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t offset,
-		      struct nt_region *ret)
-{
-	uint64_t records_size, counts_size = 0;
-
-	if (offset > REGION_LIMIT)
-		return UINT64_MAX;
-	if (map->kind == NEUTRINO_KIND_SUM) {
-		records_size = nt_sum_copies(extent->warps) * align_up(map->record_size, NEUTRINO_SUM_ALIGN);
-	} else {
-		uint64_t slots, records;
-		uint64_t cap = is_dynamic(map) ? extent->dynamic_cap : map->cap;
-		if (!slots_of(map, extent, &slots) || slots > REGION_LIMIT ||
-		    __builtin_mul_overflow(slots, cap, &records) ||
-		    __builtin_mul_overflow(records, (uint64_t)map->record_size, &records_size) ||
-		    records_size > REGION_LIMIT)
-			return UINT64_MAX;
-		if (map->cap != 1)
-			counts_size = slots * 4;
-	}
-	ret->records = offset;
-	ret->records_size = records_size;
-	offset = align_up(offset + records_size, NEUTRINO_REGION_ALIGN);
-	ret->counts = offset;
-	ret->counts_size = counts_size;
-	return align_up(offset + counts_size, NEUTRINO_REGION_ALIGN);
-}
-
-uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent)
-{
-	uint64_t offset = 0;
-	struct nt_region region;
-
-	for (unsigned i = 0; i < count && offset != UINT64_MAX; i++)
-		offset = nt_region_of(&maps[i], extent, offset, &region);
-	return offset;
 }

@@ -29,31 +29,4 @@ bool nt_entry_has_twins(const struct nt_entry *entry, uint32_t image);
 /* A NUL-terminated string of the entry; NULL for offset 0. */
 const char *nt_entry_string(const struct nt_entry *entry, uint64_t offset);
 
-struct nt_region {
-	uint64_t records;
-	uint64_t records_size;
-	uint64_t counts; /* valid when counts_size is not 0 */
-	uint64_t counts_size;
-};
-
-/* What the regions of a launch depend on beside the maps. */
-struct nt_extent {
-	uint64_t blocks;
-	uint64_t warps; /* of all blocks */
-	uint32_t dynamic_cap;
-};
-
-/* Copies of a sum's record in a launch of so many warps (`sum_copies` in Python). */
-uint32_t nt_sum_copies(uint64_t warps);
-
-/* Region of one map in a launch, starting at offset; returns the offset behind it, UINT64_MAX on overflow. */
-uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t offset,
-		      struct nt_region *ret);
-
-/* Bytes of all maps' regions, UINT64_MAX on overflow (`region_layout` in Python). */
-uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent);
-
-/* Whether any of the maps has a dynamic cap. */
-bool nt_has_dynamic_cap(const struct neutrino_map *maps, unsigned count);
-
 #endif

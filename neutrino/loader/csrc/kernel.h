@@ -18,6 +18,7 @@ struct nt_kernel {
 	uint32_t block_offset;
 	uint32_t block_size;
 	uint32_t variable_count;
+	uint32_t lanes;	      /* of its warps */
 	bool has_dynamic_cap; /* of some map */
 	uint32_t wanted;      /* records that the fullest slot of a dynamic map had for saving so far, 0: not known yet */
 	bool result_started;  /* the drain thread's own */

@@ -7,8 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "entry.h"
 #include "pool.h"
+#include "regions.h"
 #include "trace.h"
 
 /* A dynamic map gets room beyond what was wanted so far while the launch takes no more of the pool than this part. */
@@ -223,23 +223,12 @@ static CUstream explicit_stream(const struct nt_launch *launch)
 	return launch->per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
 
-static void fill_block(uint8_t *block, const struct nt_kernel *kernel, uint32_t warps_per_block,
-		       const struct nt_extent *extent, CUdeviceptr base, const struct nt_addresses *addresses)
+static void fill_block(uint8_t *block, const struct nt_kernel *kernel, const struct nt_extent *extent,
+		       CUdeviceptr base, const struct nt_addresses *addresses)
 {
-	uint64_t offset = 0;
-	uint32_t header[NEUTRINO_BLOCK_HEADER / 4] = {warps_per_block, (uint32_t)extent->warps, extent->dynamic_cap,
-							nt_sum_copies(extent->warps) - 1};
+	uint8_t *variables = nt_regions_describe(kernel->maps, kernel->map_count, extent, base, block);
 
-	memcpy(block, header, sizeof(header));
-	block += NEUTRINO_BLOCK_HEADER;
-	for (uint32_t i = 0; i < kernel->map_count; i++) {
-		struct nt_region region;
-		offset = nt_region_of(&kernel->maps[i], extent, offset, &region);
-		uint64_t row[2] = {base + region.records, region.counts_size ? base + region.counts : 0};
-		memcpy(block, row, sizeof(row));
-		block += sizeof(row);
-	}
-	memcpy(block, addresses->values, kernel->variable_count * sizeof(addresses->values[0]));
+	memcpy(variables, addresses->values, kernel->variable_count * sizeof(addresses->values[0]));
 }
 
 /*
@@ -352,17 +341,15 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	if (stream_verdict != NEUTRINO_REASON_PROBED)
 		return run_original(function, launch, stream_verdict);
 
-	uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
-	uint64_t warps_per_block = (threads + NEUTRINO_LANES - 1) / NEUTRINO_LANES;
-	uint64_t blocks, warps;
-	/* A launch that the driver will refuse has nothing to probe. */
-	if (threads == 0 || threads > 65535)
+	struct nt_extent extent;
+	switch (nt_extent_of(launch->grid, launch->block, kernel->lanes, &extent)) {
+	case NT_EXTENT:
+		break;
+	case NT_EXTENT_INVALID: /* the driver will refuse it: there is nothing to probe */
 		return run_original(function, launch, NEUTRINO_REASON_REFUSED);
-	if (__builtin_mul_overflow((uint64_t)launch->grid[0] * launch->grid[1], (uint64_t)launch->grid[2], &blocks) ||
-	    __builtin_mul_overflow(blocks, warps_per_block, &warps) || warps > UINT32_MAX)
+	case NT_EXTENT_TOO_LARGE:
 		return run_original(function, launch, NEUTRINO_REASON_MAP_SIZE);
-	if (blocks == 0)
-		return run_original(function, launch, NEUTRINO_REASON_REFUSED);
+	}
 
 	CUcontext context = context_of(function, launch);
 	struct nt_pool *pool = nt_pool_find(context);
@@ -371,11 +358,10 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 		prepare_aside(context);
 		return run_original(function, launch, NEUTRINO_REASON_CONTEXT);
 	}
-	enum shape_verdict verdict = shape_of(function, threads, launch->shared);
+	enum shape_verdict verdict = shape_of(function, extent.threads, launch->shared);
 	if (verdict == SHAPE_ORIGINAL)
 		return run_original(function, launch, NEUTRINO_REASON_OCCUPANCY);
 
-	struct nt_extent extent = {.blocks = blocks, .warps = warps};
 	uint64_t size;
 	struct nt_room room;
 	switch (take_room(pool, kernel, explicit_stream(launch), &extent, &size, &room)) {
@@ -407,7 +393,7 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	__atomic_store_n(&record->state, NEUTRINO_LAUNCH_SUBMITTED, __ATOMIC_RELEASE);
 
 	uint8_t *block = alloca(kernel->block_size);
-	fill_block(block, kernel, (uint32_t)warps_per_block, &extent, room.address, addresses);
+	fill_block(block, kernel, &extent, room.address, addresses);
 	CUresult result =
 		submit_twin(launch, kernel, verdict == SHAPE_CAPPED ? function->capped : function->twin, block);
 	if (result == CUDA_SUCCESS) {

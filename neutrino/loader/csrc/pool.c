@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "entry.h"
 #include "kernel.h"
+#include "regions.h"
 #include "trace.h"
 
 #define CONTEXTS 64u
@@ -547,15 +547,6 @@ static struct neutrino_frame frame_of(const struct nt_slot *slot)
 	return frame;
 }
 
-static uint32_t largest(const uint32_t *counts, uint64_t size)
-{
-	uint32_t found = 0;
-
-	for (uint64_t i = 0; i < size / sizeof(*counts); i++)
-		found = counts[i] > found ? counts[i] : found;
-	return found;
-}
-
 /*
  * What the slots of dynamic maps counted, for the caps of later launches. data: bytes [begin, begin + size) of the
  * launch's regions, begin a multiple of 4.
@@ -564,24 +555,13 @@ static void learn_wanted(const struct nt_slot *slot, const uint8_t *data, uint64
 {
 	const struct neutrino_launch *launch = nt_trace_launch_at(slot->launch);
 	struct nt_kernel *kernel = slot->kernel;
-	uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
-	uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
-	struct nt_extent extent = {blocks, blocks * ((threads + NEUTRINO_LANES - 1) / NEUTRINO_LANES),
-				   launch->dynamic_cap};
-	uint32_t wanted = __atomic_load_n(&kernel->wanted, __ATOMIC_RELAXED);
-	uint64_t offset = 0;
+	struct nt_extent extent;
+	uint32_t before = __atomic_load_n(&kernel->wanted, __ATOMIC_RELAXED);
 
-	for (uint32_t i = 0; i < kernel->map_count; i++) {
-		struct nt_region region;
-		offset = nt_region_of(&kernel->maps[i], &extent, offset, &region);
-		uint64_t from = region.counts > begin ? region.counts : begin;
-		uint64_t to = region.counts + region.counts_size;
-		to = to < begin + size ? to : begin + size;
-		if (kernel->maps[i].cap != NEUTRINO_DYNAMIC_CAP || from >= to)
-			continue;
-		uint32_t found = largest((const uint32_t *)(const void *)(data + (from - begin)), to - from);
-		wanted = found > wanted ? found : wanted;
-	}
+	nt_extent_of(launch->grid, launch->block, kernel->lanes, &extent);
+	extent.dynamic_cap = launch->dynamic_cap;
+	uint32_t wanted = nt_regions_wanted(kernel->maps, kernel->map_count, &extent, data, begin, size);
+	wanted = wanted > before ? wanted : before;
 	/* That it wanted nothing is known, too. */
 	__atomic_store_n(&kernel->wanted, wanted ? wanted : 1, __ATOMIC_RELAXED);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "pool.h"
+#include "regions.h"
 #include "section.h"
 #include "sha256.h"
 #include "trace.h"
@@ -417,6 +418,7 @@ static struct kernel_row *kernel_of(struct image *image, const char *name)
 		row->kernel.block_offset = row->twin->block_offset;
 		row->kernel.block_size = row->twin->block_size;
 		row->kernel.variable_count = row->twin->variables;
+		row->kernel.lanes = NEUTRINO_LANES;
 	}
 	pthread_mutex_lock(&mutex);
 	struct kernel_row *other = row->kernel.name ? find_kernel(image, name) : NULL;

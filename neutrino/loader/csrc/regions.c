@@ -1,0 +1,171 @@
+#include "regions.h"
+
+#include <string.h>
+
+/*
+ * A row for each map type. A map's records lie by slot, as many slots as its level has in the launch, each with room for
+ * cap records and, unless that is 1, a count of them; or in copies, a record of the whole launch in each.
+ */
+struct map_type {
+	uint32_t record_align; /* a power of 2 that a record's bytes are rounded up to */
+	uint32_t count_size;   /* bytes of a slot's count */
+	/* Copies of a launch: a power of 2 between these, one for so many warps. 0: by slot. */
+	uint32_t copies_least, copies_most, warps_per_copy;
+	bool has_cap; /* the map says how many records a slot has; else 1 */
+};
+
+static const struct map_type map_types[] = {
+	[NEUTRINO_KIND_ARRAY] = {.record_align = 1, .count_size = 4, .has_cap = true},
+	[NEUTRINO_KIND_SUM] = {.record_align = NEUTRINO_SUM_ALIGN, .copies_least = NEUTRINO_SUM_COPIES_LEAST,
+			       .copies_most = NEUTRINO_SUM_COPIES_MOST, .warps_per_copy = NEUTRINO_SUM_WARPS_PER_COPY},
+};
+
+#define MAP_TYPES (sizeof(map_types) / sizeof(map_types[0]))
+
+/* No region can be that large, so sums of two stay far from overflow. */
+#define REGION_LIMIT (UINT64_C(1) << 60)
+
+static uint64_t align_up(uint64_t value, uint64_t alignment)
+{
+	return (value + alignment - 1) & ~(alignment - 1);
+}
+
+enum nt_extent_result nt_extent_of(const uint32_t grid[3], const uint32_t block[3], uint32_t lanes,
+				   struct nt_extent *ret)
+{
+	uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+
+	if (threads == 0 || threads > 65535)
+		return NT_EXTENT_INVALID;
+	*ret = (struct nt_extent){.threads = (uint32_t)threads, .lanes = lanes,
+				  .warps_per_block = (uint32_t)((threads + lanes - 1) / lanes)};
+	if (__builtin_mul_overflow((uint64_t)grid[0] * grid[1], (uint64_t)grid[2], &ret->blocks) ||
+	    __builtin_mul_overflow(ret->blocks, (uint64_t)ret->warps_per_block, &ret->warps) || ret->warps > UINT32_MAX)
+		return NT_EXTENT_TOO_LARGE;
+	return ret->blocks ? NT_EXTENT : NT_EXTENT_INVALID;
+}
+
+bool nt_map_is_valid(const struct neutrino_map *map)
+{
+	return memchr(map->name, 0, sizeof(map->name)) && map->kind < MAP_TYPES && map->level <= NEUTRINO_LEVEL_BLOCK &&
+	       map->record_size && map->record_size <= NEUTRINO_MAX_RECORD &&
+	       (map_types[map->kind].has_cap || map->cap == 1);
+}
+
+static bool is_dynamic(const struct neutrino_map *map)
+{
+	return map_types[map->kind].has_cap && map->cap == NEUTRINO_DYNAMIC_CAP;
+}
+
+bool nt_has_dynamic_cap(const struct neutrino_map *maps, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		if (is_dynamic(&maps[i]))
+			return true;
+	return false;
+}
+
+/* Slots of a map in a launch; false on overflow. */
+static bool slots_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t *ret)
+{
+	*ret = map->level == NEUTRINO_LEVEL_BLOCK ? extent->blocks : extent->warps;
+	return map->level != NEUTRINO_LEVEL_THREAD || !__builtin_mul_overflow(*ret, (uint64_t)extent->lanes, ret);
+}
+
+static uint32_t copies_of(const struct map_type *type, uint64_t warps)
+{
+	uint32_t copies = type->copies_least;
+
+	while (copies < type->copies_most && (uint64_t)copies * type->warps_per_copy < warps)
+		copies *= 2;
+	return copies;
+}
+
+uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t offset,
+		      struct nt_region *ret)
+{
+	const struct map_type *type = &map_types[map->kind];
+	uint64_t records_size, counts_size = 0, record_size = align_up(map->record_size, type->record_align);
+
+	if (offset > REGION_LIMIT)
+		return UINT64_MAX;
+	if (type->copies_least) {
+		records_size = copies_of(type, extent->warps) * record_size;
+	} else {
+		uint64_t slots, records;
+		uint64_t cap = is_dynamic(map) ? extent->dynamic_cap : map->cap;
+		if (!slots_of(map, extent, &slots) || slots > REGION_LIMIT ||
+		    __builtin_mul_overflow(slots, cap, &records) ||
+		    __builtin_mul_overflow(records, record_size, &records_size) || records_size > REGION_LIMIT)
+			return UINT64_MAX;
+		if (map->cap != 1)
+			counts_size = slots * type->count_size;
+	}
+	ret->records = offset;
+	ret->records_size = records_size;
+	offset = align_up(offset + records_size, NEUTRINO_REGION_ALIGN);
+	ret->counts = offset;
+	ret->counts_size = counts_size;
+	return align_up(offset + counts_size, NEUTRINO_REGION_ALIGN);
+}
+
+uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent)
+{
+	uint64_t offset = 0;
+	struct nt_region region;
+
+	for (unsigned i = 0; i < count && offset != UINT64_MAX; i++)
+		offset = nt_region_of(&maps[i], extent, offset, &region);
+	return offset;
+}
+
+uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
+			     uint64_t base, uint8_t *block)
+{
+	uint64_t offset = 0;
+	uint32_t header[NEUTRINO_BLOCK_HEADER / 4] = {
+		extent->warps_per_block, (uint32_t)extent->warps, extent->dynamic_cap,
+		copies_of(&map_types[NEUTRINO_KIND_SUM], extent->warps) - 1,
+	};
+
+	memcpy(block, header, sizeof(header));
+	block += sizeof(header);
+	for (unsigned i = 0; i < count; i++) {
+		struct nt_region region;
+		offset = nt_region_of(&maps[i], extent, offset, &region);
+		uint64_t row[NEUTRINO_BLOCK_PER_MAP / 8] = {base + region.records,
+							    region.counts_size ? base + region.counts : 0};
+		memcpy(block, row, sizeof(row));
+		block += sizeof(row);
+	}
+	return block;
+}
+
+static uint32_t largest(const uint32_t *counts, uint64_t size)
+{
+	uint32_t found = 0;
+
+	for (uint64_t i = 0; i < size / sizeof(*counts); i++)
+		found = counts[i] > found ? counts[i] : found;
+	return found;
+}
+
+uint32_t nt_regions_wanted(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
+			   const uint8_t *data, uint64_t begin, uint64_t size)
+{
+	uint64_t offset = 0;
+	uint32_t wanted = 0;
+
+	for (unsigned i = 0; i < count; i++) {
+		struct nt_region region;
+		offset = nt_region_of(&maps[i], extent, offset, &region);
+		uint64_t from = region.counts > begin ? region.counts : begin;
+		uint64_t to = region.counts + region.counts_size;
+		to = to < begin + size ? to : begin + size;
+		if (!is_dynamic(&maps[i]) || from >= to)
+			continue;
+		uint32_t found = largest((const uint32_t *)(const void *)(data + (from - begin)), to - from);
+		wanted = found > wanted ? found : wanted;
+	}
+	return wanted;
+}
