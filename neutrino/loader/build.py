@@ -20,8 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SOURCES = (
+    "drain.c",
     "driver.c",
     "entry.c",
+    "frames.c",
     "handles.c",
     "hook.c",
     "image.c",
@@ -29,6 +31,7 @@ SOURCES = (
     "pool.c",
     "regions.c",
     "registry.c",
+    "room.c",
     "section.c",
     "sha256.c",
     "trace.c",

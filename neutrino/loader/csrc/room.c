@@ -1,0 +1,266 @@
+#include "segment.h"
+
+#include "trace.h"
+
+uint64_t nt_submissions;
+
+/* Not the system's number of it, which a later thread may get while this one's launches still run. */
+static uint32_t thread_number(void)
+{
+	static __thread __attribute__((tls_model("initial-exec"))) uint32_t number;
+	static uint32_t last;
+
+	if (!number)
+		number = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+	return number;
+}
+
+/* A thread's default stream is another one in each thread; handles are pointers, so their low bits are free. */
+static uint64_t stream_key(CUstream handle)
+{
+	if (handle == CU_STREAM_PER_THREAD)
+		return (uint64_t)thread_number() << 3 | 2;
+	return (uint64_t)(uintptr_t)handle;
+}
+
+bool nt_stream_is_per_thread(const struct nt_stream *stream)
+{
+	return (stream->key & 7) == 2;
+}
+
+static CUstream stream_handle(const struct nt_stream *stream)
+{
+	return nt_stream_is_per_thread(stream) ? CU_STREAM_PER_THREAD : (CUstream)(uintptr_t)stream->key;
+}
+
+/* Streams are never removed from the table: a new stream at an old address takes its place over. */
+static struct nt_stream *find_stream(struct nt_pool *pool, CUstream handle, bool add)
+{
+	uint64_t key = stream_key(handle);
+	uint64_t start = key * UINT64_C(0x9e3779b97f4a7c15) >> 40;
+
+	for (uint64_t i = 0; i < STREAMS; i++) {
+		struct nt_stream *stream = &pool->streams[(start + i) % STREAMS];
+		uint64_t found = __atomic_load_n(&stream->key, __ATOMIC_ACQUIRE);
+		if (found == 0 && !add)
+			return NULL;
+		if (found == 0 && __atomic_compare_exchange_n(&stream->key, &found, key, false, __ATOMIC_ACQ_REL,
+							      __ATOMIC_ACQUIRE))
+			return stream;
+		if (found == key)
+			return stream;
+	}
+	return NULL;
+}
+
+/*
+ * own: the stream that the caller's thread launches on, or is about to destroy. Only there can an event be recorded: the
+ * program may destroy any other stream meanwhile. A segment without an event waits for a watermark.
+ */
+static void finish_segment(struct nt_segment *segment, const struct nt_stream *own)
+{
+	segment->recorded = segment->stream == own &&
+			    nt_driver.cuEventRecord(segment->event, stream_handle(own)) == CUDA_SUCCESS;
+	/* One step: the segment may be recycled as soon as it is done. */
+	__atomic_fetch_xor(&segment->hold, HOLD_FINISHING | HOLD_DONE, __ATOMIC_RELEASE);
+}
+
+/* Of all that see the count at zero, one finishes. */
+static void finish_if_last(struct nt_segment *segment, uint32_t hold, const struct nt_stream *own)
+{
+	while ((hold & HOLD_FULL) && !(hold & (HOLD_DONE | HOLD_FINISHING | HOLD_COUNT))) {
+		if (!__atomic_compare_exchange_n(&segment->hold, &hold, hold | HOLD_FINISHING, false, __ATOMIC_ACQ_REL,
+						 __ATOMIC_ACQUIRE))
+			continue;
+		finish_segment(segment, own);
+		return;
+	}
+}
+
+static void release_segment(struct nt_segment *segment, const struct nt_stream *own)
+{
+	finish_if_last(segment, __atomic_sub_fetch(&segment->hold, 1, __ATOMIC_ACQ_REL), own);
+}
+
+void nt_segment_close(struct nt_segment *segment, uint32_t count, const struct nt_stream *own)
+{
+	__atomic_store_n(&segment->count, count, __ATOMIC_RELEASE);
+	finish_if_last(segment, __atomic_or_fetch(&segment->hold, HOLD_FULL, __ATOMIC_ACQ_REL), own);
+}
+
+/* A state without a segment, not equal to any state before it. */
+uint64_t nt_stream_without_segment(uint64_t state)
+{
+	return (((state >> STATE_GENERATION_SHIFT) + 1) & 0xffff) << STATE_GENERATION_SHIFT;
+}
+
+static struct nt_segment *take_small(struct nt_pool *pool)
+{
+	uint32_t words = (uint32_t)((pool->small_count + 63) / 64);
+	uint32_t hint = __atomic_load_n(&pool->small_hint, __ATOMIC_RELAXED);
+
+	for (uint32_t i = 0; i < words; i++) {
+		uint64_t *word = &pool->small_free[(hint + i) % words];
+		uint64_t bits = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+		while (bits) {
+			int bit = __builtin_ctzll(bits);
+			if (__atomic_compare_exchange_n(word, &bits, bits & ~(UINT64_C(1) << bit), false,
+							__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+				__atomic_store_n(&pool->small_hint, (hint + i) % words, __ATOMIC_RELAXED);
+				return &pool->segments[(hint + i) % words * 64 + (uint32_t)bit];
+			}
+		}
+	}
+	return NULL;
+}
+
+void nt_segment_give(struct nt_pool *pool, struct nt_segment *segment)
+{
+	uint64_t index = (uint64_t)(segment - pool->segments);
+
+	__atomic_fetch_or(&pool->small_free[index / 64], UINT64_C(1) << index % 64, __ATOMIC_RELEASE);
+}
+
+static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
+{
+	if (size > nt_pool_most(pool))
+		return NT_ROOM_TOO_LARGE;
+	uint64_t chunks = (size + pool->chunk_size - 1) / pool->chunk_size;
+	struct nt_stream *stream = find_stream(pool, handle, true);
+	if (!stream)
+		return NT_ROOM_FULL;
+	uint64_t run = chunks == 64 ? ~UINT64_C(0) : (UINT64_C(1) << chunks) - 1;
+	uint64_t busy = __atomic_load_n(&pool->chunks_busy, __ATOMIC_ACQUIRE);
+	for (unsigned first = 0; first + chunks <= CHUNKS;) {
+		if (busy & run << first) {
+			first++;
+			continue;
+		}
+		if (!__atomic_compare_exchange_n(&pool->chunks_busy, &busy, busy | run << first, false,
+						 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+			first = 0;
+			continue;
+		}
+		struct nt_segment *segment = &pool->segments[pool->small_count + first];
+		segment->chunks = run << first;
+		segment->stream = stream;
+		segment->life = __atomic_load_n(&stream->lives, __ATOMIC_ACQUIRE);
+		segment->count = 1;
+		segment->slots[0] = (struct nt_slot){.size = size};
+		__atomic_store_n(&segment->hold, HOLD_FULL | 1, __ATOMIC_RELEASE);
+		*ret = (struct nt_room){segment, stream, 0, segment->address};
+		return NT_ROOM;
+	}
+	return NT_ROOM_FULL;
+}
+
+enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
+{
+	if (size > SEGMENT_SIZE)
+		return take_large(pool, handle, size, ret);
+
+	struct nt_stream *stream = find_stream(pool, handle, true);
+	if (!stream)
+		return NT_ROOM_FULL;
+	uint64_t units = (size + UNIT - 1) / UNIT;
+	uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
+	for (;;) {
+		uint32_t number = (uint32_t)(state >> STATE_SEGMENT_SHIFT);
+		uint32_t count = (uint32_t)(state >> STATE_COUNT_SHIFT) & 0xfff;
+		uint64_t used = state & ((1u << STATE_UNITS_BITS) - 1);
+		struct nt_segment *current = number ? &pool->segments[number - 1] : NULL;
+		if (current && count < SLOTS && used + units <= SEGMENT_SIZE / UNIT) {
+			/* Held first: between the look and the exchange the segment may have gone to another stream. */
+			__atomic_fetch_add(&current->hold, 1, __ATOMIC_ACQ_REL);
+			if (__atomic_compare_exchange_n(&stream->state, &state,
+							state + (UINT64_C(1) << STATE_COUNT_SHIFT) + units, false,
+							__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+				current->slots[count].offset = (uint32_t)used;
+				*ret = (struct nt_room){current, stream, count, current->address + used * UNIT};
+				return NT_ROOM;
+			}
+			release_segment(current, stream);
+			continue;
+		}
+		struct nt_segment *next = take_small(pool);
+		if (!next) {
+			/* Closed though none follows: only a closed segment ever comes back. */
+			if (current && __atomic_compare_exchange_n(&stream->state, &state, nt_stream_without_segment(state), false,
+								   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+				nt_segment_close(current, count, stream);
+			return NT_ROOM_FULL;
+		}
+		__atomic_store_n(&next->stream, stream, __ATOMIC_RELEASE);
+		next->life = __atomic_load_n(&stream->lives, __ATOMIC_ACQUIRE);
+		__atomic_fetch_add(&next->hold, 1, __ATOMIC_ACQ_REL);
+		uint64_t generation = (state >> STATE_GENERATION_SHIFT) + 1;
+		uint64_t replaced = (uint64_t)(next - pool->segments + 1) << STATE_SEGMENT_SHIFT |
+				    (generation & 0xffff) << STATE_GENERATION_SHIFT |
+				    UINT64_C(1) << STATE_COUNT_SHIFT | units;
+		if (__atomic_compare_exchange_n(&stream->state, &state, replaced, false, __ATOMIC_ACQ_REL,
+						__ATOMIC_ACQUIRE)) {
+			if (current)
+				nt_segment_close(current, count, stream);
+			next->slots[0].offset = 0;
+			*ret = (struct nt_room){next, stream, 0, next->address};
+			return NT_ROOM;
+		}
+		release_segment(next, stream);
+		nt_segment_give(pool, next);
+	}
+}
+
+void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, uint64_t launch, uint64_t size,
+		       bool launched)
+{
+	struct nt_slot *slot = &room->segment->slots[room->slot];
+
+	slot->kernel = launched ? kernel : NULL;
+	slot->launch = launch;
+	slot->size = size;
+	__atomic_store_n(&slot->sequence, __atomic_add_fetch(&nt_submissions, 1, __ATOMIC_ACQ_REL), __ATOMIC_RELEASE);
+	release_segment(room->segment, room->stream);
+}
+
+void nt_watermark_before(struct nt_watermark *mark, CUcontext context, CUstream stream)
+{
+	mark->pool = nt_pool_find(context);
+	mark->stream = stream;
+	mark->moment = __atomic_load_n(&nt_submissions, __ATOMIC_ACQUIRE);
+}
+
+void nt_watermark_after(const struct nt_watermark *mark)
+{
+	if (!mark->pool)
+		return;
+	if (!mark->stream) {
+		nt_raise_to(&mark->pool->watermark, mark->moment);
+		return;
+	}
+	struct nt_stream *stream = find_stream(mark->pool, mark->stream, false);
+	if (stream)
+		nt_raise_to(&stream->watermark, mark->moment);
+}
+
+void nt_pool_forget_stream(CUcontext context, CUstream handle)
+{
+	struct nt_pool *pool = nt_pool_find(context);
+	struct nt_stream *stream = pool ? find_stream(pool, handle, false) : NULL;
+	int capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	if (!stream)
+		return;
+	uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
+	while (!__atomic_compare_exchange_n(&stream->state, &state, nt_stream_without_segment(state), false, __ATOMIC_ACQ_REL,
+					    __ATOMIC_ACQUIRE))
+		;
+	__atomic_add_fetch(&stream->lives, 1, __ATOMIC_RELEASE);
+	uint32_t number = (uint32_t)(state >> STATE_SEGMENT_SHIFT);
+	if (!number)
+		return;
+	/* In a capture the event would become a part of the program's graph. */
+	bool recordable = nt_driver.cuStreamIsCapturing(handle, &capturing) == CUDA_SUCCESS &&
+			  capturing == CU_STREAM_CAPTURE_STATUS_NONE;
+	nt_segment_close(&pool->segments[number - 1], (uint32_t)(state >> STATE_COUNT_SHIFT) & 0xfff,
+		      recordable ? stream : NULL);
+}

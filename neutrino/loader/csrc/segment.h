@@ -1,0 +1,124 @@
+/*
+ * The parts of a pool, for the files that share them: room.c hands segments to streams, drain.c takes them back, pool.c
+ * makes and ends them, frames.c writes what was in them.
+ */
+#ifndef NEUTRINO_SEGMENT_H
+#define NEUTRINO_SEGMENT_H
+
+#include "kernel.h"
+#include "pool.h"
+
+#define CONTEXTS 64u
+#define STREAMS 4096u
+#define SLOTS 512u
+#define UNIT ((uint64_t)NEUTRINO_REGION_ALIGN)
+#define SEGMENT_SIZE (UINT64_C(256) << 10)
+#define SMALL_MOST 4096u
+#define CHUNKS 64u
+#define STAGING_SIZE (UINT64_C(8) << 20)
+#define POOL_LEAST (UINT64_C(4) << 20)
+#define POOL_DEFAULT_MOST (UINT64_C(1) << 30)
+
+/* Flags beside the count of holders in nt_segment.hold. */
+#define HOLD_FULL 0x80000000u /* no more launches come */
+#define HOLD_DONE 0x40000000u /* full, and every launch has been submitted: the drain thread's now */
+#define HOLD_FINISHING 0x20000000u
+#define HOLD_COUNT 0x1fffffffu
+
+/* nt_stream.state: segment + 1, a generation against ABA, launches in the segment, units used. */
+#define STATE_UNITS_BITS 20
+#define STATE_COUNT_SHIFT 20
+#define STATE_GENERATION_SHIFT 32
+#define STATE_SEGMENT_SHIFT 48
+
+struct nt_slot {
+	struct nt_kernel *kernel; /* NULL: refused by the driver, nothing to copy */
+	uint64_t launch;
+	uint64_t size;
+	uint64_t sequence; /* of the submission; 0 until then */
+	uint32_t offset;   /* units from the segment's start */
+};
+
+struct nt_stream {
+	uint64_t key; /* 0: none */
+	uint64_t state;
+	uint64_t watermark;
+	uint32_t lives; /* streams of the program that were destroyed under this key */
+};
+
+struct nt_segment {
+	CUdeviceptr address;
+	CUevent event;
+	struct nt_slot *slots;
+	struct nt_stream *stream;
+	uint64_t chunks; /* bits of nt_pool.chunks_busy, 0 for a small segment */
+	uint32_t hold;
+	uint32_t life;	  /* of the stream, when it took the segment */
+	uint32_t count;	  /* launches, valid once full */
+	uint32_t drained; /* the drain thread's own: launches copied back */
+	bool recorded;	  /* the event stands behind the last launch */
+};
+
+enum pool_state {
+	POOL_NONE,
+	POOL_PREPARING,
+	POOL_READY,
+	POOL_FAILED,
+	POOL_CLOSING,
+	POOL_CLOSED,
+};
+
+struct nt_pool {
+	CUcontext context;
+	CUdevice device;
+	int state;
+	CUdeviceptr base;
+	CUstream stream; /* ours, non-blocking */
+	uint8_t *staging;
+	uint64_t small_count;
+	uint64_t chunk_size;
+	uint64_t small_free[SMALL_MOST / 64];
+	uint64_t chunks_busy;
+	uint64_t watermark; /* a synchronisation of the whole context */
+	uint32_t small_hint;
+	bool ending; /* the process ends: keep what the driver will free */
+	struct nt_segment *segments; /* small ones, then one for each chunk */
+	struct nt_slot *slots;
+	struct nt_stream *streams;
+};
+
+extern struct nt_pool nt_pools[CONTEXTS];
+
+/* Submissions so far, in this process. */
+extern uint64_t nt_submissions;
+
+bool nt_stream_is_per_thread(const struct nt_stream *stream);
+
+/* A state without a segment, not equal to any state before it. */
+uint64_t nt_stream_without_segment(uint64_t state);
+
+/* No more launches come: count have. own: see finish_segment in room.c. */
+void nt_segment_close(struct nt_segment *segment, uint32_t count, const struct nt_stream *own);
+
+/* List a small segment as free. */
+void nt_segment_give(struct nt_pool *pool, struct nt_segment *segment);
+
+static inline void nt_raise_to(uint64_t *value, uint64_t least)
+{
+	uint64_t before = __atomic_load_n(value, __ATOMIC_RELAXED);
+
+	while (before < least &&
+	       !__atomic_compare_exchange_n(value, &before, least, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+		;
+}
+
+/* has_context: it is current. Without it what the driver gave has gone with it. */
+void nt_pool_unmake(struct nt_pool *pool, bool has_context);
+
+/* Memory that is zero until it is written, or NULL. */
+void *nt_map_zeroed(size_t size);
+
+/* Start the drain thread, once; false when there is none. */
+bool nt_drain_start(void);
+
+#endif
