@@ -23,10 +23,11 @@ SOURCES = (
     "drain.c",
     "driver.c",
     "entry.c",
+    "entry_fetch.c",
     "frames.c",
     "handles.c",
     "hook.c",
-    "image.c",
+    "image_bytes.c",
     "launch.c",
     "pool.c",
     "regions.c",
@@ -35,7 +36,6 @@ SOURCES = (
     "section.c",
     "sha256.c",
     "trace.c",
-    "twins.c",
 )
 LATE_SOURCES = ("driver.c", "hook.c", "late.c", "slots.c")
 """What the late hook has beside the hook's, or compiles otherwise."""

@@ -35,7 +35,7 @@ def test_the_header_is_generated_from_the_layout() -> None:
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> tuple[FFI, object]:
     library = tmp_path_factory.mktemp("core") / "core.so"
-    sources = ("entry.c", "regions.c", "sha256.c", "image.c")
+    sources = ("entry.c", "regions.c", "sha256.c", "image_bytes.c")
     compile_c(library, "-shared", "-fPIC", *(str(CSRC / name) for name in sources))
     ffi = FFI()
     ffi.cdef(

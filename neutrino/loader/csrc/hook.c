@@ -14,14 +14,14 @@
 
 #include "driver.h"
 #include "hook.h"
-#include "image.h"
+#include "image_bytes.h"
 #include "launch.h"
 #include "pool.h"
 #include "registry.h"
 #include "section.h"
 #include "late.h"
 #include "trace.h"
-#include "twins.h"
+#include "entry_fetch.h"
 
 /* The stub redirects slots in memory to these functions, and stands in front of nobody by their names. */
 #ifdef NEUTRINO_LATE
@@ -247,7 +247,7 @@ static bool start_trace(void)
 			if (!is_ahead) {
 				copy_into_trace("NEUTRINO_PROBE_FILE", "probe.toml");
 				copy_into_trace("NEUTRINO_READER", "read.py");
-				nt_twins_hello(nt_trace_path());
+				nt_listener_hello(nt_trace_path());
 			}
 		} else {
 			nt_say("neutrino: no trace directory could be made in %s (%s): kernels run unprobed\n",

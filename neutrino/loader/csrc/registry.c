@@ -11,7 +11,7 @@
 #include "section.h"
 #include "sha256.h"
 #include "trace.h"
-#include "twins.h"
+#include "entry_fetch.h"
 
 #define USERS_LIMIT_NS UINT64_C(1000000000)
 
@@ -187,7 +187,7 @@ static void judge_by_run(const struct nt_image_bytes *bytes, const char *arch, s
 {
 	if (!bytes->has_ptx) {
 		ret->reason = NEUTRINO_REASON_NO_PTX;
-	} else if (!nt_twins_key(arch, bytes->data, bytes->size, ret->key)) {
+	} else if (!nt_entry_key(arch, bytes->data, bytes->size, ret->key)) {
 		ret->reason = NEUTRINO_REASON_HELPER;
 		snprintf(ret->detail, sizeof(ret->detail), "NEUTRINO_KEY is not a run's key");
 	}
@@ -311,10 +311,10 @@ static bool fetch_entry(struct image *image)
 	char error[512] = "";
 	int version = 0;
 
-	if (nt_twins_read(image->key, &image->entry))
+	if (nt_entry_read(image->key, &image->entry))
 		return true;
 	nt_driver.cuDriverGetVersion(&version);
-	if (!image->copy || !nt_twins_request(image->key, image->arch, version, image->copy, image->size, &image->entry,
+	if (!image->copy || !nt_entry_request(image->key, image->arch, version, image->copy, image->size, &image->entry,
 					      error, sizeof(error))) {
 		image->reason = NEUTRINO_REASON_HELPER;
 		image->detail = strdup(error);

@@ -7,7 +7,7 @@
 
 #include "driver.h"
 #include "handles.h"
-#include "image.h"
+#include "image_bytes.h"
 #include "kernel.h"
 
 #define NT_FUNCTION_CONTEXTS 8

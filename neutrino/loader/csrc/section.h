@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "image.h"
+#include "image_bytes.h"
 #include "neutrino_layout.h"
 
 #define NT_SECTION_PATH 1024 /* longer paths are told cut */

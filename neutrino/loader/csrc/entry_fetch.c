@@ -1,4 +1,4 @@
-#include "twins.h"
+#include "entry_fetch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ static int nibble(char digit)
 	return -1;
 }
 
-bool nt_twins_key(const char *arch, const void *image, size_t size, uint8_t ret[32])
+bool nt_entry_key(const char *arch, const void *image, size_t size, uint8_t ret[32])
 {
 	const char *text = getenv("NEUTRINO_KEY");
 	uint8_t run[32];
@@ -65,7 +65,7 @@ static bool read_all(int fd, void *data, size_t size)
 	return true;
 }
 
-bool nt_twins_read(const uint8_t key[32], struct nt_entry *ret)
+bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret)
 {
 	const char *cache = getenv("NEUTRINO_CACHE");
 	char path[PATH_MAX], hex[65];
@@ -156,7 +156,7 @@ static uint64_t deadline(void)
 	return nt_now_ns() + (seconds && seconds < 86400 ? seconds : DEFAULT_TIMEOUT_S) * UINT64_C(1000000000);
 }
 
-bool nt_twins_request(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size,
+bool nt_entry_request(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size,
 		      struct nt_entry *ret, char *error, size_t error_size)
 {
 	struct neutrino_request request = request_of(2);
@@ -196,7 +196,7 @@ bool nt_twins_request(const uint8_t key[32], const char *arch, int driver_versio
 	return sound;
 }
 
-void nt_twins_hello(const char *trace)
+void nt_listener_hello(const char *trace)
 {
 	struct neutrino_request request = request_of(1);
 	uint64_t until = nt_now_ns() + UINT64_C(1000000000);

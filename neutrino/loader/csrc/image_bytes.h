@@ -1,6 +1,6 @@
 /* What a program hands to the driver: where an image's bytes end, and whether it can hold PTX at all. */
-#ifndef NEUTRINO_IMAGE_H
-#define NEUTRINO_IMAGE_H
+#ifndef NEUTRINO_IMAGE_BYTES_H
+#define NEUTRINO_IMAGE_BYTES_H
 
 #include <stdbool.h>
 #include <stddef.h>

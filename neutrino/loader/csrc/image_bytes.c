@@ -1,4 +1,4 @@
-#include "image.h"
+#include "image_bytes.h"
 
 #include <elf.h>
 #include <string.h>

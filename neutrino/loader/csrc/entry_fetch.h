@@ -1,6 +1,6 @@
-/* Where twins come from: the cache, or the listener that `neutrino` left running. */
-#ifndef NEUTRINO_TWINS_H
-#define NEUTRINO_TWINS_H
+/* Where cache entries come from: the cache, or the listener that `neutrino` left running. */
+#ifndef NEUTRINO_ENTRY_FETCH_H
+#define NEUTRINO_ENTRY_FETCH_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,19 +9,19 @@
 #include "entry.h"
 
 /* The cache key of an image for a device: SHA-256 over the run's key, the architecture and the image. */
-bool nt_twins_key(const char *arch, const void *image, size_t size, uint8_t ret[32]);
+bool nt_entry_key(const char *arch, const void *image, size_t size, uint8_t ret[32]);
 
 /* Read the entry of that key from the cache. False when it is not there or is not sound. */
-bool nt_twins_read(const uint8_t key[32], struct nt_entry *ret);
+bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret);
 
 /*
  * Ask the listener to make the entry, and wait for it (NEUTRINO_TIMEOUT seconds at most). False with a message in
  * error when there is none.
  */
-bool nt_twins_request(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size,
+bool nt_entry_request(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size,
 		      struct nt_entry *ret, char *error, size_t error_size);
 
 /* Tell the listener that this process lives and where its trace is, so that it stays and runs what belongs to that. */
-void nt_twins_hello(const char *trace);
+void nt_listener_hello(const char *trace);
 
 #endif
