@@ -18,10 +18,12 @@ struct nt_kernel {
 	uint32_t block_offset;
 	uint32_t block_size;
 	uint32_t variable_count;
-	uint32_t lanes;	      /* of its warps */
+	uint32_t lanes;	      /* of a warp */
 	bool has_dynamic_cap; /* of some map */
 	uint32_t wanted;      /* records that the fullest slot of a dynamic map had for saving so far, 0: not known yet */
 	bool result_started;  /* the drain thread's own */
+	const struct neutrino_twin_kernel *twin; /* the entry's row, where there is one */
+	struct nt_kernel *next; /* of the same image */
 };
 
 #endif

@@ -35,14 +35,8 @@ struct image {
 	void *copy;	   /* of the image's bytes, or of its entry from a section, until resolved */
 	size_t copy_size;
 	struct nt_entry entry;
-	struct kernel_row *kernels;
+	struct nt_kernel *kernels;
 	struct image *next;
-};
-
-struct kernel_row {
-	struct nt_kernel kernel;
-	const struct neutrino_twin_kernel *twin;
-	struct kernel_row *next;
 };
 
 /* One image of an entry, loaded beside a module or a library: with the first kernel obtained whose twin lies in it. */
@@ -345,98 +339,98 @@ static void resolve_image(struct image *image)
 	__atomic_store_n(&image->state, RESOLVED, __ATOMIC_RELEASE);
 }
 
-static void write_kernel_files(const struct image *image, const struct kernel_row *row)
+static void write_kernel_files(const struct image *image, const struct nt_kernel *kernel)
 {
-	const struct neutrino_twin_file *files = (const void *)(image->entry.data + row->twin->files_offset);
+	const struct neutrino_twin_file *files = (const void *)(image->entry.data + kernel->twin->files_offset);
 	char name[512];
 
-	snprintf(name, sizeof(name), "kernel/%u", row->kernel.id);
+	snprintf(name, sizeof(name), "kernel/%u", kernel->id);
 	if (!nt_trace_mkdir(name))
 		return;
-	for (uint32_t i = 0; i < row->twin->files; i++) {
+	for (uint32_t i = 0; i < kernel->twin->files; i++) {
 		const char *file = nt_entry_string(&image->entry, files[i].name_offset);
-		if (snprintf(name, sizeof(name), "kernel/%u/%s", row->kernel.id, file) < (int)sizeof(name))
+		if (snprintf(name, sizeof(name), "kernel/%u/%s", kernel->id, file) < (int)sizeof(name))
 			nt_trace_file(name, image->entry.data + files[i].offset, files[i].size);
 	}
 }
 
-static void log_kernel(const struct image *image, const struct kernel_row *row, const char *detail)
+static void log_kernel(const struct image *image, const struct nt_kernel *kernel, const char *detail)
 {
 	static const char *const words[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_WORDS};
 	static const char *const texts[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_TEXTS};
 	struct nt_event event;
-	unsigned reason = row->kernel.reason;
+	unsigned reason = kernel->reason;
 
 	nt_event_begin(&event, "kernel");
-	nt_event_number(&event, "id", row->kernel.id);
+	nt_event_number(&event, "id", kernel->id);
 	nt_event_number(&event, "image", image->id);
-	nt_event_string(&event, "name", row->kernel.name);
+	nt_event_string(&event, "name", kernel->name);
 	nt_event_string(&event, "reason", words[reason] ? words[reason] : "unknown");
 	nt_event_string(&event, "detail", detail ? detail : "");
 	nt_event_end(&event);
 	if (reason == NEUTRINO_REASON_PROBED)
-		nt_trace_log("kernel %u %s: probed", row->kernel.id, row->kernel.name);
+		nt_trace_log("kernel %u %s: probed", kernel->id, kernel->name);
 	else
-		nt_trace_log("kernel %u %s: not probed: %s%s%s", row->kernel.id, row->kernel.name,
+		nt_trace_log("kernel %u %s: not probed: %s%s%s", kernel->id, kernel->name,
 			     texts[reason] ? texts[reason] : "", detail && *detail ? ": " : "", detail ? detail : "");
 }
 
-static struct kernel_row *find_kernel(const struct image *image, const char *name)
+static struct nt_kernel *find_kernel(const struct image *image, const char *name)
 {
-	for (struct kernel_row *row = image->kernels; row; row = row->next)
-		if (strcmp(row->kernel.name, name) == 0)
-			return row;
+	for (struct nt_kernel *kernel = image->kernels; kernel; kernel = kernel->next)
+		if (strcmp(kernel->name, name) == 0)
+			return kernel;
 	return NULL;
 }
 
-static struct kernel_row *kernel_of(struct image *image, const char *name)
+static struct nt_kernel *kernel_of(struct image *image, const char *name)
 {
 	const char *detail = image->detail;
 
 	pthread_mutex_lock(&mutex);
-	struct kernel_row *row = find_kernel(image, name);
+	struct nt_kernel *kernel = find_kernel(image, name);
 	pthread_mutex_unlock(&mutex);
-	if (row)
-		return row;
-	row = calloc(1, sizeof(*row));
-	if (!row)
+	if (kernel)
+		return kernel;
+	kernel = calloc(1, sizeof(*kernel));
+	if (!kernel)
 		return NULL;
-	row->kernel.name = strdup(name);
-	row->kernel.reason = image->reason;
+	kernel->name = strdup(name);
+	kernel->reason = image->reason;
 	if (image->reason == NEUTRINO_REASON_PROBED) {
-		row->twin = nt_entry_find(&image->entry, name);
-		row->kernel.reason = row->twin ? row->twin->reason : NEUTRINO_REASON_NO_PTX;
-		detail = row->twin ? nt_entry_string(&image->entry, row->twin->detail_offset)
+		kernel->twin = nt_entry_find(&image->entry, name);
+		kernel->reason = kernel->twin ? kernel->twin->reason : NEUTRINO_REASON_NO_PTX;
+		detail = kernel->twin ? nt_entry_string(&image->entry, kernel->twin->detail_offset)
 				   : "the image's PTX has no kernel of this name";
 	}
-	if (row->kernel.reason == NEUTRINO_REASON_PROBED) {
-		row->kernel.maps = image->entry.maps;
-		row->kernel.map_count = image->entry.header->maps;
-		row->kernel.has_dynamic_cap = nt_has_dynamic_cap(row->kernel.maps, row->kernel.map_count);
-		row->kernel.parameters = (const void *)(image->entry.data + row->twin->parameters_offset);
-		row->kernel.parameter_count = row->twin->parameters;
-		row->kernel.block_offset = row->twin->block_offset;
-		row->kernel.block_size = row->twin->block_size;
-		row->kernel.variable_count = row->twin->variables;
-		row->kernel.lanes = NEUTRINO_LANES;
+	if (kernel->reason == NEUTRINO_REASON_PROBED) {
+		kernel->maps = image->entry.maps;
+		kernel->map_count = image->entry.header->maps;
+		kernel->has_dynamic_cap = nt_has_dynamic_cap(kernel->maps, kernel->map_count);
+		kernel->parameters = (const void *)(image->entry.data + kernel->twin->parameters_offset);
+		kernel->parameter_count = kernel->twin->parameters;
+		kernel->block_offset = kernel->twin->block_offset;
+		kernel->block_size = kernel->twin->block_size;
+		kernel->variable_count = kernel->twin->variables;
+		kernel->lanes = NEUTRINO_LANES;
 	}
 	pthread_mutex_lock(&mutex);
-	struct kernel_row *other = row->kernel.name ? find_kernel(image, name) : NULL;
-	if (!other && row->kernel.name) {
-		row->kernel.id = ++kernel_count;
-		row->next = image->kernels;
-		image->kernels = row;
+	struct nt_kernel *other = kernel->name ? find_kernel(image, name) : NULL;
+	if (!other && kernel->name) {
+		kernel->id = ++kernel_count;
+		kernel->next = image->kernels;
+		image->kernels = kernel;
 	}
 	pthread_mutex_unlock(&mutex);
-	if (other || !row->kernel.name) {
-		free(row->kernel.name);
-		free(row);
+	if (other || !kernel->name) {
+		free(kernel->name);
+		free(kernel);
 		return other;
 	}
-	if (row->kernel.reason == NEUTRINO_REASON_PROBED)
-		write_kernel_files(image, row);
-	log_kernel(image, row, detail);
-	return row;
+	if (kernel->reason == NEUTRINO_REASON_PROBED)
+		write_kernel_files(image, kernel);
+	log_kernel(image, kernel, detail);
+	return kernel;
 }
 
 /* The owner's parts, none of them loaded when they are asked for first; NULL without memory. */
@@ -516,8 +510,8 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 		return false;
 	addresses->context = context;
 	const struct image *image = owner->image;
-	const struct kernel_row *row = (const struct kernel_row *)function->kernel;
-	const uint64_t *names = (const void *)(image->entry.data + row->twin->variables_offset);
+	const struct nt_kernel *kernel = function->kernel;
+	const uint64_t *names = (const void *)(image->entry.data + kernel->twin->variables_offset);
 	for (uint32_t i = 0; i < count; i++) {
 		const char *name = nt_entry_string(&image->entry, names[i]);
 		size_t size;
@@ -527,8 +521,8 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 				: nt_driver.cuModuleGetGlobal_v2(&addresses->values[i], &size, owner->handle.handle,
 								 name);
 		if (result != CUDA_SUCCESS) {
-			nt_trace_note("kernel %u %s: the driver has no address of variable %s (error %d)", row->kernel.id,
-				      row->kernel.name, name, result);
+			nt_trace_note("kernel %u %s: the driver has no address of variable %s (error %d)", kernel->id,
+				      kernel->name, name, result);
 			free(addresses);
 			return false;
 		}
@@ -565,7 +559,7 @@ static CUfunction load_now(const struct nt_owner *owner, void *twin)
 static bool load_twin(struct nt_function *function, CUcontext context)
 {
 	struct nt_owner *owner = library_behind(function->owner);
-	const struct neutrino_twin_kernel *row = ((const struct kernel_row *)function->kernel)->twin;
+	const struct neutrino_twin_kernel *row = function->kernel->twin;
 	const char *name = nt_entry_string(&owner->image->entry, row->twin_offset);
 	void *twin = twin_function(owner, row->image, name);
 	void *capped = row->capped ? twin_function(owner, row->capped, name) : NULL;
@@ -609,7 +603,7 @@ static void pair(struct nt_function *function)
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-static void add_function(struct nt_owner *owner, void *handle, struct kernel_row *row, bool is_kernel)
+static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel *kernel, bool is_kernel)
 {
 	struct nt_function *function = calloc(1, sizeof(*function));
 
@@ -617,7 +611,7 @@ static void add_function(struct nt_owner *owner, void *handle, struct kernel_row
 		return;
 	function->handle.handle = handle;
 	function->owner = owner;
-	function->kernel = &row->kernel;
+	function->kernel = kernel;
 	function->is_kernel = is_kernel;
 	if (!is_kernel && owner->context)
 		function->context = owner->context;
@@ -697,9 +691,9 @@ void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, con
 				 : !nt_driver.cuFuncGetName || nt_driver.cuFuncGetName(&name, handle)))
 		return;
 	resolve_image(owner->image);
-	struct kernel_row *row = kernel_of(owner->image, name);
-	if (row)
-		add_function(owner, handle, row, is_library);
+	struct nt_kernel *kernel = kernel_of(owner->image, name);
+	if (kernel)
+		add_function(owner, handle, kernel, is_library);
 }
 
 void nt_registry_function_of(CUkernel kernel, CUfunction handle)
@@ -709,7 +703,7 @@ void nt_registry_function_of(CUkernel kernel, CUfunction handle)
 
 	if (!origin || !origin->is_kernel || (known && known->kernel == origin->kernel))
 		return;
-	add_function(origin->owner, handle, (struct kernel_row *)origin->kernel, false);
+	add_function(origin->owner, handle, origin->kernel, false);
 }
 
 struct nt_function *nt_registry_find(const void *handle)
