@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SOURCES = (
+    "backend.c",
     "drain.c",
     "driver.c",
     "entry.c",
@@ -27,6 +28,7 @@ SOURCES = (
     "frames.c",
     "handles.c",
     "hook.c",
+    "image.c",
     "image_bytes.c",
     "launch.c",
     "pool.c",
@@ -36,6 +38,7 @@ SOURCES = (
     "section.c",
     "sha256.c",
     "trace.c",
+    "twin.c",
 )
 LATE_SOURCES = ("driver.c", "hook.c", "late.c", "slots.c")
 """What the late hook has beside the hook's, or compiles otherwise."""

@@ -21,6 +21,7 @@
 #include "section.h"
 #include "late.h"
 #include "trace.h"
+#include "twin.h"
 #include "entry_fetch.h"
 
 /* The stub redirects slots in memory to these functions, and stands in front of nobody by their names. */
@@ -139,7 +140,7 @@ static void start(void)
 	if (!run && !ahead_is_wanted())
 		return;
 	if (!run)
-		nt_registry_use_sections();
+		nt_images_use_sections();
 	is_ahead = !run;
 	process = getpid();
 	/* Registered after the driver's own handlers, so run before them. */
@@ -500,7 +501,7 @@ EXPORT CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 				call;                                                                                  \
 		}                                                                                                      \
 		if (found)                                                                                             \
-			nt_launch_forget_shapes(found);                                                                \
+			nt_twin_forget_shapes(found);                                                                \
 	} while (0)
 
 EXPORT CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value)
@@ -828,7 +829,7 @@ EXPORT CUresult cuCtxSetCurrent(CUcontext context)
 {
 	NEED_DRIVER(cuCtxSetCurrent);
 	CUresult result = nt_driver.cuCtxSetCurrent(context);
-	if (result == CUDA_SUCCESS && context && current_mode() == TRACING && nt_registry_has_twins() &&
+	if (result == CUDA_SUCCESS && context && current_mode() == TRACING && nt_registry_has_probed() &&
 	    !nt_pool_known(context))
 		nt_registry_prepare_context(context);
 	return result;

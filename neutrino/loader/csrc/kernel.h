@@ -7,9 +7,12 @@
 
 #include "neutrino_layout.h"
 
+struct nt_backend;
+
 struct nt_kernel {
 	uint32_t id;
-	unsigned reason; /* NEUTRINO_REASON_PROBED: there is a twin */
+	unsigned reason; /* NEUTRINO_REASON_PROBED: by backend; else why its original runs */
+	const struct nt_backend *backend;
 	char *name;
 	const struct neutrino_map *maps;
 	uint32_t map_count;

@@ -1,4 +1,4 @@
-/* The launch path: from a program's launch to the launch of its twin, or of the original with the reason counted. */
+/* The launch path: from a program's launch to a probed one, or to the original's with the reason counted. */
 #ifndef NEUTRINO_LAUNCH_H
 #define NEUTRINO_LAUNCH_H
 
@@ -21,14 +21,11 @@ struct nt_launch {
 	const void *argument; /* for submit */
 };
 
-/* Launches the twin of function, or the original; returns what the program shall see. */
+/* Launches function by its kernel's backend, or the original; returns what the program shall see. */
 CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch);
 
-/* False: the trace has ended, every launch is the program's own business. */
+/* The trace has ended: every launch runs the original. */
 void nt_launch_end(void);
-
-/* The function's attributes have changed: its verdicts on occupancy are void. */
-void nt_launch_forget_shapes(struct nt_function *function);
 
 /*
  * The context goes away; another at its address is prepared anew. Waits, at most that long, for a thread of ours that

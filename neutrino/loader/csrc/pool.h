@@ -31,7 +31,6 @@ enum nt_room_result {
 	NT_ROOM,
 	NT_ROOM_TOO_LARGE, /* larger than the pool can ever give */
 	NT_ROOM_FULL,	   /* nothing free now */
-	NT_ROOM_NO_POOL,   /* the context has no pool (yet) */
 };
 
 /*

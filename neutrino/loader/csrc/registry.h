@@ -1,4 +1,4 @@
-/* What the program has loaded: images, the modules and libraries made of them, and the functions obtained from these. */
+/* What the program has loaded: modules and libraries made of images, and the functions obtained from these. */
 #ifndef NEUTRINO_REGISTRY_H
 #define NEUTRINO_REGISTRY_H
 
@@ -7,13 +7,27 @@
 
 #include "driver.h"
 #include "handles.h"
-#include "image_bytes.h"
+#include "image.h"
 #include "kernel.h"
 
 #define NT_FUNCTION_CONTEXTS 8
 #define NT_FUNCTION_SHAPES 16
 
-struct nt_owner;
+struct nt_part;
+
+/* A module or a library of the program. */
+struct nt_owner {
+	struct nt_handle handle;
+	bool is_library;
+	struct nt_image *image;
+	CUcontext context;	/* that a module belongs to */
+	struct nt_owner *alias; /* a module made of this library */
+	struct nt_part *parts;	/* twin.c's: by image of the entry; NULL while no kernel with a twin was obtained */
+	int load_noted;		/* that a part would not load: said once */
+	int users; /* threads that prepare contexts for its functions: it is not unloaded under them */
+	struct nt_function *functions;
+	struct nt_owner *next;
+};
 
 /* Addresses of the original's module variables in one context. */
 struct nt_addresses {
@@ -27,20 +41,19 @@ struct nt_function {
 	struct nt_owner *owner;
 	struct nt_kernel *kernel;
 	bool is_kernel; /* a CUkernel: one handle for all contexts */
-	unsigned reason;
-	void *twin;	/* same sort of handle; NULL when reason is not PROBED */
-	void *capped;	/* the twin under a register cap, or NULL */
+	unsigned reason; /* PROBED: launches go to the kernel's backend */
 	CUcontext context; /* that a CUfunction belongs to */
 	struct nt_addresses *addresses[NT_FUNCTION_CONTEXTS];
-	/* Verdicts on occupancy by (threads, dynamic shared memory): see launch.c. */
+	/* twin.c's: the same sort of handle, or NULL. */
+	void *twin;
+	void *capped;	/* the twin under a register cap, or NULL */
+	/* Verdicts on occupancy by (threads, dynamic shared memory): see twin.c. */
 	uint64_t shapes[NT_FUNCTION_SHAPES];
 	struct nt_function *next;
 };
 
-/*
- * Twins come from the sections of patched files, not from the run's probes. Said before anything is loaded.
- */
-void nt_registry_use_sections(void);
+/* The library that a module was made of; else the owner itself. */
+struct nt_owner *nt_owner_library(struct nt_owner *owner);
 
 /* The program obtained nothing yet: remember what it loaded. caller: return address of the program's call. */
 void nt_registry_loaded(void *handle, bool is_library, const struct nt_image_bytes *bytes, const char *source,
@@ -55,7 +68,7 @@ void nt_registry_unloading(void *handle, bool is_library);
 /* The context goes away with its modules. */
 void nt_registry_forget_context(CUcontext context);
 
-/* The program obtained a function; its twin is loaded now. name NULL: asked of the driver. */
+/* The program obtained a function, which is made ready for launches now. name NULL: asked of the driver. */
 void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, const char *name);
 
 /* The program asked for the CUfunction of a CUkernel in the current context. */
@@ -67,7 +80,7 @@ struct nt_function *nt_registry_find(const void *handle);
 /* Make ready, for the current context, everything that a launch there needs. Not on the launch path. */
 void nt_registry_prepare_context(CUcontext context);
 
-/* True once any twin has been loaded: contexts are worth preparing. */
-bool nt_registry_has_twins(void);
+/* True once any function is probed: contexts are worth preparing. */
+bool nt_registry_has_probed(void);
 
 #endif

@@ -1,0 +1,66 @@
+#include "backend.h"
+
+#include "twin.h"
+
+const struct nt_backend nt_backends[NT_BACKENDS] = {
+	[NT_BACKEND_TWIN] = {"twin", nt_twin_prepare, nt_twin_room, nt_twin_submit},
+};
+
+/* A dynamic map gets room beyond what was wanted so far while the launch takes no more of the pool than this part. */
+#define NT_SPARE_PART 16
+
+/*
+ * Records per slot of the kernel's dynamic maps, and the bytes of the regions then. All that earlier launches wanted, or
+ * more where that is a small part of the pool; as much as the pool can ever hold where it cannot hold that.
+ */
+static uint64_t choose_cap(const struct nt_kernel *kernel, const struct nt_pool *pool, struct nt_extent *extent)
+{
+	uint32_t wanted = __atomic_load_n(&kernel->wanted, __ATOMIC_RELAXED);
+	uint64_t most = nt_pool_most(pool);
+
+	if (wanted > NEUTRINO_DYNAMIC_MOST)
+		wanted = NEUTRINO_DYNAMIC_MOST;
+	wanted = (wanted + NEUTRINO_DYNAMIC_STEP - 1) / NEUTRINO_DYNAMIC_STEP * NEUTRINO_DYNAMIC_STEP;
+	extent->dynamic_cap = wanted > NEUTRINO_DYNAMIC_FIRST ? wanted : NEUTRINO_DYNAMIC_FIRST;
+	uint64_t size = nt_regions_size(kernel->maps, kernel->map_count, extent);
+	if (wanted && wanted < extent->dynamic_cap && size > most / NT_SPARE_PART) {
+		extent->dynamic_cap = wanted;
+		size = nt_regions_size(kernel->maps, kernel->map_count, extent);
+	}
+	if (size <= most)
+		return size;
+	/* Bytes grow with the cap: the largest that fits. */
+	uint32_t fits = 1, over = extent->dynamic_cap;
+	while (fits + 1 < over) {
+		extent->dynamic_cap = fits + (over - fits) / 2;
+		if (nt_regions_size(kernel->maps, kernel->map_count, extent) <= most)
+			fits = extent->dynamic_cap;
+		else
+			over = extent->dynamic_cap;
+	}
+	extent->dynamic_cap = fits;
+	return nt_regions_size(kernel->maps, kernel->map_count, extent);
+}
+
+unsigned nt_backend_take_room(struct nt_attempt *attempt)
+{
+	const struct nt_kernel *kernel = attempt->function->kernel;
+	struct nt_extent *extent = &attempt->extent;
+
+	attempt->size = kernel->has_dynamic_cap ? choose_cap(kernel, attempt->pool, extent)
+						: nt_regions_size(kernel->maps, kernel->map_count, extent);
+	for (;;) {
+		switch (nt_pool_take(attempt->pool, attempt->stream, attempt->size, &attempt->room)) {
+		case NT_ROOM:
+			return NEUTRINO_REASON_PROBED;
+		case NT_ROOM_TOO_LARGE:
+			return NEUTRINO_REASON_MAP_SIZE;
+		case NT_ROOM_FULL:
+			break;
+		}
+		if (extent->dynamic_cap <= 1)
+			return NEUTRINO_REASON_POOL_FULL;
+		extent->dynamic_cap /= 2;
+		attempt->size = nt_regions_size(kernel->maps, kernel->map_count, extent);
+	}
+}

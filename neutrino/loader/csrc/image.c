@@ -1,0 +1,390 @@
+#include "image.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend.h"
+#include "driver.h"
+#include "entry_fetch.h"
+#include "regions.h"
+#include "section.h"
+#include "sha256.h"
+#include "trace.h"
+
+/* Guards the lists of images and of their kernels. Never held across a driver call or a request. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct nt_image *images;
+static uint32_t image_count, kernel_count;
+static bool in_sections;
+
+void nt_images_use_sections(void)
+{
+	in_sections = true;
+}
+
+/* Libraries whose licence forbids changing them: listed, never rewritten. */
+static const char *const vendor_libraries[] = { NEUTRINO_VENDOR_LIBRARIES };
+
+static const char *library_of(const void *address)
+{
+	Dl_info info;
+
+	return address && dladdr(address, &info) && info.dli_fname ? info.dli_fname : NULL;
+}
+
+static bool is_vendor_library(const char *path)
+{
+	if (!path)
+		return false;
+	const char *slash = strrchr(path, '/');
+	const char *name = slash ? slash + 1 : path;
+	for (size_t i = 0; i < sizeof(vendor_libraries) / sizeof(vendor_libraries[0]); i++)
+		if (strncmp(name, vendor_libraries[i], strlen(vendor_libraries[i])) == 0)
+			return true;
+	return false;
+}
+
+/* "sm_90" of the current context's device, or of device 0. */
+static bool device_arch(char ret[16], CUdevice *device)
+{
+	int major, minor;
+
+	if (nt_driver.cuCtxGetDevice(device) != CUDA_SUCCESS && nt_driver.cuDeviceGet(device, 0) != CUDA_SUCCESS)
+		return false;
+	if (nt_driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, *device) !=
+		    CUDA_SUCCESS ||
+	    nt_driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, *device) !=
+		    CUDA_SUCCESS)
+		return false;
+	snprintf(ret, 16, "sm_%d%d", major, minor);
+	return true;
+}
+
+static void log_device(CUdevice device, const char *arch)
+{
+	static int logged[64];
+	char name[256] = "";
+	struct nt_event event;
+
+	if (device < 0 || device >= 64 || __atomic_exchange_n(&logged[device], 1, __ATOMIC_ACQ_REL))
+		return;
+	nt_driver.cuDeviceGetName(name, sizeof(name), device);
+	nt_event_begin(&event, "device");
+	nt_event_number(&event, "ordinal", (uint64_t)device);
+	nt_event_string(&event, "name", name);
+	nt_event_string(&event, "arch", arch);
+	nt_event_end(&event);
+}
+
+/* An image that is not hashed whole still needs an identity: its size and its beginning. */
+static void identity_of(const struct nt_image_bytes *bytes, uint8_t ret[32])
+{
+	struct nt_sha256 hash;
+	uint64_t size = bytes->size;
+
+	nt_sha256_init(&hash);
+	nt_sha256_add(&hash, &size, sizeof(size));
+	nt_sha256_add(&hash, bytes->data, bytes->size < 65536 ? bytes->size : 65536);
+	nt_sha256_finish(&hash, ret);
+}
+
+static struct nt_image *find_image(const uint8_t key[32])
+{
+	for (struct nt_image *image = images; image; image = image->next)
+		if (memcmp(image->key, key, 32) == 0)
+			return image;
+	return NULL;
+}
+
+/* What can be said of an image before its entry is read. */
+struct verdict {
+	unsigned reason; /* PROBED: there may be an entry for this key */
+	uint8_t key[32];
+	char detail[NT_SECTION_PATH + 128];
+};
+
+/* The twins of an image in the section of the file that it lies in. */
+static void judge_by_section(const struct nt_image_bytes *bytes, bool is_file, const char *arch,
+			     struct nt_section_twins *twins, struct verdict *ret)
+{
+	bool embedded = nt_driver.neutrinoEmbeddedRefusal != NULL;
+
+	ret->reason = bytes->has_ptx ? NEUTRINO_REASON_NOT_PATCHED : NEUTRINO_REASON_NO_PTX;
+	/* The bytes of a file are a copy of ours: they lie in no object. */
+	switch (is_file ? NT_SECTION_NONE : nt_section_find(bytes, arch, embedded, twins)) {
+	case NT_SECTION_FOUND:
+		ret->reason = NEUTRINO_REASON_PROBED;
+		memcpy(ret->key, twins->key, sizeof(ret->key));
+		break;
+	case NT_SECTION_OTHER:
+		ret->reason = NEUTRINO_REASON_NOT_PATCHED;
+		snprintf(ret->detail, sizeof(ret->detail), "%s has no twins of this image for %s", twins->library,
+			 embedded ? "the embedded device" : arch);
+		break;
+	case NT_SECTION_UNSOUND:
+		ret->reason = NEUTRINO_REASON_NOT_PATCHED;
+		snprintf(ret->detail, sizeof(ret->detail),
+			 "the twins in %s are damaged, or of another version of Neutrino", twins->library);
+		break;
+	case NT_SECTION_NONE:
+		break;
+	}
+}
+
+static void judge_by_run(const struct nt_image_bytes *bytes, const char *arch, struct verdict *ret)
+{
+	if (!bytes->has_ptx) {
+		ret->reason = NEUTRINO_REASON_NO_PTX;
+	} else if (!nt_entry_key(arch, bytes->data, bytes->size, ret->key)) {
+		ret->reason = NEUTRINO_REASON_HELPER;
+		snprintf(ret->detail, sizeof(ret->detail), "NEUTRINO_KEY is not a run's key");
+	}
+}
+
+/* The program may free its bytes once the driver has them, or unload its library; the request comes later, if at all. */
+static void keep_bytes(struct nt_image *image, const void *data, size_t size)
+{
+	image->copy = malloc(size);
+	if (!image->copy)
+		return;
+	memcpy(image->copy, data, size);
+	image->copy_size = size;
+}
+
+static void free_image(struct nt_image *image)
+{
+	free(image->copy);
+	free(image->source);
+	free(image->detail);
+	free(image);
+}
+
+struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller)
+{
+	const char *library = source ? NULL : library_of(bytes->data);
+	const char *asker = source ? NULL : library_of(caller);
+	struct nt_section_twins twins;
+	struct verdict verdict = {.reason = NEUTRINO_REASON_PROBED};
+	char arch[16] = "";
+	CUdevice device;
+
+	if (device_arch(arch, &device))
+		log_device(device, arch);
+	if (is_vendor_library(source ? source : library) || is_vendor_library(asker))
+		verdict.reason = NEUTRINO_REASON_VENDOR;
+	else if (in_sections)
+		judge_by_section(bytes, source, arch, &twins, &verdict);
+	else
+		judge_by_run(bytes, arch, &verdict);
+	bool has_entry = verdict.reason == NEUTRINO_REASON_PROBED, from_section = has_entry && in_sections;
+	if (!has_entry)
+		identity_of(bytes, verdict.key);
+	if (from_section)
+		nt_section_use(&twins);
+
+	pthread_mutex_lock(&mutex);
+	struct nt_image *image = find_image(verdict.key);
+	pthread_mutex_unlock(&mutex);
+	if (image)
+		return image;
+
+	image = calloc(1, sizeof(*image));
+	if (!image)
+		return NULL;
+	image->kind = bytes->kind;
+	image->size = bytes->size;
+	image->source = strdup(source ? source : library ? library : asker ? asker : "");
+	image->reason = verdict.reason;
+	image->detail = *verdict.detail ? strdup(verdict.detail) : NULL;
+	image->from_section = from_section;
+	memcpy(image->key, verdict.key, sizeof(verdict.key));
+	memcpy(image->arch, arch, sizeof(arch));
+	if (from_section)
+		keep_bytes(image, twins.entry, twins.entry_size);
+	else if (has_entry)
+		keep_bytes(image, bytes->data, bytes->size);
+	pthread_mutex_lock(&mutex);
+	struct nt_image *other = find_image(verdict.key);
+	if (!other) {
+		image->id = ++image_count;
+		image->next = images;
+		images = image;
+	}
+	pthread_mutex_unlock(&mutex);
+	if (other) {
+		free_image(image);
+		return other;
+	}
+	return image;
+}
+
+static void log_image(const struct nt_image *image, bool cached, double ready_ms)
+{
+	struct nt_event event;
+
+	nt_event_begin(&event, "image");
+	nt_event_number(&event, "id", image->id);
+	nt_event_string(&event, "kind", nt_image_kind_word(image->kind));
+	nt_event_number(&event, "size", image->size);
+	nt_event_string(&event, "source", image->source ? image->source : "");
+	if (image->from_section)
+		nt_event_string(&event, "twins", "section");
+	if (image->reason == NEUTRINO_REASON_PROBED) {
+		if (!image->from_section)
+			nt_event_number(&event, "cached", cached);
+		nt_event_real(&event, "ready_ms", ready_ms);
+	}
+	nt_event_end(&event);
+}
+
+/* The entry that a patched file carried: its copy is what the image works with from here on. */
+static void open_copy(struct nt_image *image)
+{
+	if (image->copy && nt_entry_open(image->copy, image->copy_size, image->key, &image->entry)) {
+		image->copy = NULL;
+		return;
+	}
+	/* Another file may carry the same twins undamaged: they are not to be taken for these. */
+	pthread_mutex_lock(&mutex);
+	memset(image->key, 0, sizeof(image->key));
+	pthread_mutex_unlock(&mutex);
+	image->reason = NEUTRINO_REASON_NOT_PATCHED;
+	image->detail = strdup(image->copy ? "the twins in its file are damaged, or of another version of Neutrino" : "no memory for its twins");
+}
+
+/* The entry of the run's probes. Returns whether it was in the cache. */
+static bool fetch_entry(struct nt_image *image)
+{
+	char error[512] = "";
+	int version = 0;
+
+	if (nt_entry_read(image->key, &image->entry))
+		return true;
+	nt_driver.cuDriverGetVersion(&version);
+	if (!image->copy || !nt_entry_request(image->key, image->arch, version, image->copy, image->size, &image->entry,
+					      error, sizeof(error))) {
+		image->reason = NEUTRINO_REASON_HELPER;
+		image->detail = strdup(error);
+	}
+	return false;
+}
+
+void nt_image_resolve(struct nt_image *image)
+{
+	int unresolved = UNRESOLVED;
+	uint64_t begin = nt_now_ns();
+	bool cached = true;
+
+	if (!__atomic_compare_exchange_n(&image->state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
+					 __ATOMIC_ACQUIRE)) {
+		while (__atomic_load_n(&image->state, __ATOMIC_ACQUIRE) == RESOLVING)
+			nt_sleep_us(500);
+		return;
+	}
+	if (image->from_section)
+		open_copy(image);
+	else if (image->reason == NEUTRINO_REASON_PROBED)
+		cached = fetch_entry(image);
+	free(image->copy);
+	image->copy = NULL;
+	log_image(image, cached, (double)(nt_now_ns() - begin) / 1e6);
+	__atomic_store_n(&image->state, RESOLVED, __ATOMIC_RELEASE);
+}
+
+static void write_kernel_files(const struct nt_image *image, const struct nt_kernel *kernel)
+{
+	const struct neutrino_twin_file *files = (const void *)(image->entry.data + kernel->twin->files_offset);
+	char name[512];
+
+	snprintf(name, sizeof(name), "kernel/%u", kernel->id);
+	if (!nt_trace_mkdir(name))
+		return;
+	for (uint32_t i = 0; i < kernel->twin->files; i++) {
+		const char *file = nt_entry_string(&image->entry, files[i].name_offset);
+		if (snprintf(name, sizeof(name), "kernel/%u/%s", kernel->id, file) < (int)sizeof(name))
+			nt_trace_file(name, image->entry.data + files[i].offset, files[i].size);
+	}
+}
+
+static void log_kernel(const struct nt_image *image, const struct nt_kernel *kernel, const char *detail)
+{
+	static const char *const words[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_WORDS};
+	static const char *const texts[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_TEXTS};
+	struct nt_event event;
+	unsigned reason = kernel->reason;
+
+	nt_event_begin(&event, "kernel");
+	nt_event_number(&event, "id", kernel->id);
+	nt_event_number(&event, "image", image->id);
+	nt_event_string(&event, "name", kernel->name);
+	nt_event_string(&event, "reason", words[reason] ? words[reason] : "unknown");
+	nt_event_string(&event, "detail", detail ? detail : "");
+	nt_event_end(&event);
+	if (reason == NEUTRINO_REASON_PROBED)
+		nt_trace_log("kernel %u %s: probed", kernel->id, kernel->name);
+	else
+		nt_trace_log("kernel %u %s: not probed: %s%s%s", kernel->id, kernel->name,
+			     texts[reason] ? texts[reason] : "", detail && *detail ? ": " : "", detail ? detail : "");
+}
+
+static struct nt_kernel *find_kernel(const struct nt_image *image, const char *name)
+{
+	for (struct nt_kernel *kernel = image->kernels; kernel; kernel = kernel->next)
+		if (strcmp(kernel->name, name) == 0)
+			return kernel;
+	return NULL;
+}
+
+struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
+{
+	const char *detail = image->detail;
+
+	pthread_mutex_lock(&mutex);
+	struct nt_kernel *kernel = find_kernel(image, name);
+	pthread_mutex_unlock(&mutex);
+	if (kernel)
+		return kernel;
+	kernel = calloc(1, sizeof(*kernel));
+	if (!kernel)
+		return NULL;
+	kernel->name = strdup(name);
+	kernel->reason = image->reason;
+	if (image->reason == NEUTRINO_REASON_PROBED) {
+		kernel->twin = nt_entry_find(&image->entry, name);
+		kernel->reason = kernel->twin ? kernel->twin->reason : NEUTRINO_REASON_NO_PTX;
+		detail = kernel->twin ? nt_entry_string(&image->entry, kernel->twin->detail_offset)
+				   : "the image's PTX has no kernel of this name";
+	}
+	if (kernel->reason == NEUTRINO_REASON_PROBED) {
+		kernel->backend = &nt_backends[NT_BACKEND_TWIN];
+		kernel->maps = image->entry.maps;
+		kernel->map_count = image->entry.header->maps;
+		kernel->has_dynamic_cap = nt_has_dynamic_cap(kernel->maps, kernel->map_count);
+		kernel->parameters = (const void *)(image->entry.data + kernel->twin->parameters_offset);
+		kernel->parameter_count = kernel->twin->parameters;
+		kernel->block_offset = kernel->twin->block_offset;
+		kernel->block_size = kernel->twin->block_size;
+		kernel->variable_count = kernel->twin->variables;
+		kernel->lanes = NEUTRINO_LANES;
+	}
+	pthread_mutex_lock(&mutex);
+	struct nt_kernel *other = kernel->name ? find_kernel(image, name) : NULL;
+	if (!other && kernel->name) {
+		kernel->id = ++kernel_count;
+		kernel->next = image->kernels;
+		image->kernels = kernel;
+	}
+	pthread_mutex_unlock(&mutex);
+	if (other || !kernel->name) {
+		free(kernel->name);
+		free(kernel);
+		return other;
+	}
+	if (kernel->reason == NEUTRINO_REASON_PROBED)
+		write_kernel_files(image, kernel);
+	log_kernel(image, kernel, detail);
+	return kernel;
+}

@@ -1,0 +1,341 @@
+#include "twin.h"
+
+#include <alloca.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trace.h"
+
+/* One image of an entry, loaded beside a module or a library: with the first kernel obtained whose twin lies in it. */
+struct nt_part {
+	int state;   /* enum nt_resolve_state */
+	void *twins; /* CUmodule or CUlibrary of ours, once resolved; NULL: would not load */
+};
+
+/* --- loading --- */
+
+#define USERS_LIMIT_NS UINT64_C(1000000000)
+
+/* The owner's parts, none of them loaded when they are asked for first; NULL without memory. */
+static struct nt_part *parts_of(struct nt_owner *owner)
+{
+	struct nt_part *parts = __atomic_load_n(&owner->parts, __ATOMIC_ACQUIRE);
+
+	if (parts)
+		return parts;
+	struct nt_part *fresh = calloc(owner->image->entry.header->images, sizeof(*fresh));
+	if (!fresh || __atomic_compare_exchange_n(&owner->parts, &parts, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return fresh;
+	free(fresh);
+	return parts;
+}
+
+/* Load a part beside the original, once; other threads that need it wait for the one that is at it. */
+static void load_part(struct nt_owner *owner, struct nt_part *part, uint32_t number)
+{
+	const struct nt_image *image = owner->image;
+	const void *data = image->entry.data + image->entry.images[number].offset;
+	int unresolved = UNRESOLVED;
+	void *twins = NULL;
+
+	if (!__atomic_compare_exchange_n(&part->state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
+					 __ATOMIC_ACQUIRE)) {
+		while (__atomic_load_n(&part->state, __ATOMIC_ACQUIRE) == RESOLVING)
+			nt_sleep_us(200);
+		return;
+	}
+	CUresult result = owner->is_library ? nt_driver.cuLibraryLoadData(&twins, data, NULL, NULL, 0, NULL, NULL, 0)
+					    : nt_driver.cuModuleLoadData(&twins, data);
+	if (result == CUDA_SUCCESS)
+		part->twins = twins;
+	else if (nt_entry_has_twins(&image->entry, number) &&
+		 !__atomic_exchange_n(&owner->load_noted, 1, __ATOMIC_ACQ_REL))
+		nt_trace_note("the driver would not load twins of image %u: error %d", image->id, result);
+	__atomic_store_n(&part->state, RESOLVED, __ATOMIC_RELEASE);
+}
+
+/* The twin of that name, in that image of the entry, or NULL. */
+static void *twin_function(struct nt_owner *owner, uint32_t number, const char *name)
+{
+	struct nt_part *parts = parts_of(owner);
+	void *handle = NULL;
+
+	if (!parts)
+		return NULL;
+	load_part(owner, &parts[number], number);
+	void *twins = parts[number].twins;
+	if (!twins)
+		return NULL;
+	CUresult result = owner->is_library ? nt_driver.cuLibraryGetKernel(&handle, twins, name)
+					    : nt_driver.cuModuleGetFunction(&handle, twins, name);
+	return result == CUDA_SUCCESS ? handle : NULL;
+}
+
+/* Addresses of the variables in the current context; false when the driver has none for one of them. */
+static bool add_addresses(struct nt_function *function, const struct nt_owner *owner, CUcontext context)
+{
+	uint32_t count = function->kernel->variable_count;
+	unsigned slot = 0;
+
+	struct nt_addresses *replaced = NULL;
+	for (; slot < NT_FUNCTION_CONTEXTS; slot++) {
+		replaced = __atomic_load_n(&function->addresses[slot], __ATOMIC_ACQUIRE);
+		CUcontext known = replaced ? __atomic_load_n(&replaced->context, __ATOMIC_ACQUIRE) : NULL;
+		if (known == context)
+			return true;
+		if (!known)
+			break;
+	}
+	if (slot == NT_FUNCTION_CONTEXTS)
+		return false;
+	struct nt_addresses *addresses = malloc(sizeof(*addresses) + count * sizeof(addresses->values[0]));
+	if (!addresses)
+		return false;
+	addresses->context = context;
+	const struct nt_image *image = owner->image;
+	const struct nt_kernel *kernel = function->kernel;
+	const uint64_t *names = (const void *)(image->entry.data + kernel->twin->variables_offset);
+	for (uint32_t i = 0; i < count; i++) {
+		const char *name = nt_entry_string(&image->entry, names[i]);
+		size_t size;
+		CUresult result =
+			owner->is_library
+				? nt_driver.cuLibraryGetGlobal(&addresses->values[i], &size, owner->handle.handle, name)
+				: nt_driver.cuModuleGetGlobal_v2(&addresses->values[i], &size, owner->handle.handle,
+								 name);
+		if (result != CUDA_SUCCESS) {
+			nt_trace_note("kernel %u %s: the driver has no address of variable %s (error %d)", kernel->id,
+				      kernel->name, name, result);
+			free(addresses);
+			return false;
+		}
+	}
+	/* What is replaced belonged to a context that is gone; it is kept for readers that still hold it. */
+	if (!__atomic_compare_exchange_n(&function->addresses[slot], &replaced, addresses, false, __ATOMIC_ACQ_REL,
+					 __ATOMIC_ACQUIRE)) {
+		free(addresses);
+		return add_addresses(function, owner, context);
+	}
+	return true;
+}
+
+/*
+ * The twin's CUfunction in the current context, its code loaded now: loading it at the first launch could synchronise.
+ */
+static CUfunction load_now(const struct nt_owner *owner, void *twin)
+{
+	CUfunction function = twin;
+
+	if (!twin || (owner->is_library && nt_driver.cuKernelGetFunction(&function, twin) != CUDA_SUCCESS))
+		return NULL;
+	if (nt_driver.cuFuncLoad)
+		nt_driver.cuFuncLoad(function);
+	return function;
+}
+
+unsigned nt_twin_prepare(struct nt_function *function, CUcontext context)
+{
+	struct nt_owner *owner = nt_owner_library(function->owner);
+	void *twin = function->twin, *capped = function->capped;
+	bool is_loaded = twin;
+
+	if (!is_loaded) {
+		const struct neutrino_twin_kernel *row = function->kernel->twin;
+		const char *name = nt_entry_string(&owner->image->entry, row->twin_offset);
+		twin = twin_function(owner, row->image, name);
+		capped = row->capped ? twin_function(owner, row->capped, name) : NULL;
+	}
+	if (context) {
+		CUfunction in_context = load_now(owner, twin), capped_in_context = load_now(owner, capped);
+		if (!function->is_kernel) {
+			twin = in_context;
+			capped = capped_in_context;
+		} else if (is_loaded && !in_context) {
+			return NEUTRINO_REASON_LOAD;
+		}
+	}
+	if (!twin || (context && !add_addresses(function, owner, context)))
+		return NEUTRINO_REASON_LOAD;
+	if (!is_loaded) {
+		function->capped = capped;
+		function->twin = twin;
+	}
+	return NEUTRINO_REASON_PROBED;
+}
+
+/* Another thread may be about to load their code in a context of its own. Where that takes too long they stay loaded. */
+static bool wait_for_users(const struct nt_owner *owner)
+{
+	uint64_t until = nt_now_ns() + USERS_LIMIT_NS;
+
+	while (__atomic_load_n(&owner->users, __ATOMIC_ACQUIRE)) {
+		if (nt_now_ns() >= until)
+			return false;
+		nt_sleep_us(100);
+	}
+	return true;
+}
+
+void nt_twins_unload(struct nt_owner *owner)
+{
+	struct nt_part *parts = __atomic_load_n(&owner->parts, __ATOMIC_ACQUIRE);
+
+	if (!parts || !wait_for_users(owner))
+		return;
+	for (uint32_t i = 0; i < owner->image->entry.header->images; i++) {
+		/* One that another thread is at, against the program's own unload, stays. */
+		if (__atomic_load_n(&parts[i].state, __ATOMIC_ACQUIRE) != RESOLVED || !parts[i].twins)
+			continue;
+		if (owner->is_library)
+			nt_driver.cuLibraryUnload(parts[i].twins);
+		else
+			nt_driver.cuModuleUnload(parts[i].twins);
+	}
+}
+
+/* --- room --- */
+
+static const struct nt_addresses *addresses_in(struct nt_function *function, CUcontext context)
+{
+	for (int i = 0; i < NT_FUNCTION_CONTEXTS; i++) {
+		const struct nt_addresses *addresses = __atomic_load_n(&function->addresses[i], __ATOMIC_ACQUIRE);
+		if (!addresses)
+			return NULL;
+		if (__atomic_load_n(&addresses->context, __ATOMIC_ACQUIRE) == context)
+			return addresses;
+	}
+	return NULL;
+}
+
+/*
+ * Verdicts on occupancy, one word each: threads in bits 0-15, dynamic shared memory in 16-47, verdict in 48-51. Rows
+ * are only added; when all are taken, the verdict is asked for at each launch.
+ */
+enum shape_verdict {
+	SHAPE_TWIN = 1,
+	SHAPE_CAPPED,
+	SHAPE_ORIGINAL,
+};
+
+static enum shape_verdict judge_shape(const struct nt_function *function, int threads, unsigned shared)
+{
+	int original = 0, twin = 0, capped = 0;
+
+	if (nt_driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&original, function->handle.handle, threads, shared) !=
+	    CUDA_SUCCESS)
+		return SHAPE_ORIGINAL;
+	if (nt_driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&twin, function->twin, threads, shared) ==
+		    CUDA_SUCCESS &&
+	    twin >= original)
+		return SHAPE_TWIN;
+	if (function->capped &&
+	    nt_driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&capped, function->capped, threads, shared) ==
+		    CUDA_SUCCESS &&
+	    capped >= original)
+		return SHAPE_CAPPED;
+	return SHAPE_ORIGINAL;
+}
+
+static enum shape_verdict shape_of(struct nt_function *function, uint64_t threads, unsigned shared)
+{
+	uint64_t shape = (threads & 0xffff) | (uint64_t)shared << 16;
+
+	for (int i = 0; i < NT_FUNCTION_SHAPES; i++) {
+		uint64_t row = __atomic_load_n(&function->shapes[i], __ATOMIC_ACQUIRE);
+		if (row && (row & ((UINT64_C(1) << 48) - 1)) == shape)
+			return (enum shape_verdict)(row >> 48);
+		if (row)
+			continue;
+		enum shape_verdict verdict = judge_shape(function, (int)threads, shared);
+		uint64_t none = 0;
+		__atomic_compare_exchange_n(&function->shapes[i], &none, shape | (uint64_t)verdict << 48, false,
+					    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+		return verdict;
+	}
+	return judge_shape(function, (int)threads, shared);
+}
+
+void nt_twin_forget_shapes(struct nt_function *function)
+{
+	for (int i = 0; i < NT_FUNCTION_SHAPES; i++)
+		__atomic_store_n(&function->shapes[i], 0, __ATOMIC_RELEASE);
+}
+
+unsigned nt_twin_room(struct nt_attempt *attempt)
+{
+	struct nt_function *function = attempt->function;
+
+	attempt->addresses = addresses_in(function, attempt->context);
+	if (!attempt->addresses)
+		return NEUTRINO_REASON_CONTEXT;
+	enum shape_verdict verdict = shape_of(function, attempt->extent.threads, attempt->launch->shared);
+	if (verdict == SHAPE_ORIGINAL)
+		return NEUTRINO_REASON_OCCUPANCY;
+	attempt->variant = verdict == SHAPE_CAPPED;
+	return nt_backend_take_room(attempt);
+}
+
+/* --- submission --- */
+
+/* The probe block: where the maps are, and the addresses of the original's variables. */
+static void fill_block(uint8_t *block, const struct nt_kernel *kernel, const struct nt_extent *extent,
+		       CUdeviceptr base, const struct nt_addresses *addresses)
+{
+	uint8_t *variables = nt_regions_describe(kernel->maps, kernel->map_count, extent, base, block);
+
+	memcpy(variables, addresses->values, kernel->variable_count * sizeof(addresses->values[0]));
+}
+
+/* Bytes up to the end of the program's last parameter. */
+static size_t parameters_size(const struct nt_kernel *kernel)
+{
+	size_t size = 0;
+
+	for (uint32_t i = 0; i < kernel->parameter_count; i++)
+		if (kernel->parameters[i].offset + kernel->parameters[i].size > size)
+			size = kernel->parameters[i].offset + kernel->parameters[i].size;
+	return size;
+}
+
+/* Submit with the probe block after the program's parameters, in the form that the program used. */
+static CUresult submit_with_block(const struct nt_launch *launch, const struct nt_kernel *kernel, CUfunction twin,
+				  void *block)
+{
+	if (launch->extra) {
+		const void *buffer = NULL;
+		size_t size = 0, twin_size = kernel->block_offset + kernel->block_size;
+		for (void **key = launch->extra; *key != CU_LAUNCH_PARAM_END; key += 2) {
+			if (*key == CU_LAUNCH_PARAM_BUFFER_POINTER)
+				buffer = key[1];
+			else if (*key == CU_LAUNCH_PARAM_BUFFER_SIZE)
+				size = *(size_t *)key[1];
+		}
+		/* What the driver may refuse of the original is for it to judge. */
+		if (launch->parameters || (!buffer && size) || size != parameters_size(kernel))
+			return CUDA_ERROR_INVALID_VALUE;
+		uint8_t *packed = alloca(twin_size);
+		memset(packed, 0, twin_size);
+		memcpy(packed, buffer, size < kernel->block_offset ? size : kernel->block_offset);
+		memcpy(packed + kernel->block_offset, block, kernel->block_size);
+		void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &twin_size,
+				 CU_LAUNCH_PARAM_END};
+		return launch->submit(launch, twin, NULL, extra);
+	}
+	if (kernel->parameter_count && !launch->parameters)
+		return CUDA_ERROR_INVALID_VALUE;
+	void **parameters = alloca((kernel->parameter_count + 1) * sizeof(*parameters));
+	if (kernel->parameter_count)
+		memcpy(parameters, launch->parameters, kernel->parameter_count * sizeof(*parameters));
+	parameters[kernel->parameter_count] = block;
+	return launch->submit(launch, twin, parameters, NULL);
+}
+
+CUresult nt_twin_submit(const struct nt_attempt *attempt)
+{
+	const struct nt_function *function = attempt->function;
+	uint8_t *block = alloca(function->kernel->block_size);
+
+	fill_block(block, function->kernel, &attempt->extent, attempt->room.address, attempt->addresses);
+	return submit_with_block(attempt->launch, function->kernel,
+				 attempt->variant ? function->capped : function->twin, block);
+}
