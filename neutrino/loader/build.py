@@ -31,7 +31,11 @@ SOURCES = (
     "image.c",
     "image_bytes.c",
     "launch.c",
+    "launch_forms.c",
+    "lifetimes.c",
+    "loaded.c",
     "pool.c",
+    "process.c",
     "regions.c",
     "registry.c",
     "room.c",
@@ -40,7 +44,7 @@ SOURCES = (
     "trace.c",
     "twin.c",
 )
-LATE_SOURCES = ("driver.c", "hook.c", "late.c", "slots.c")
+LATE_SOURCES = ("driver.c", "hook.c", "late.c", "process.c", "slots.c")
 """What the late hook has beside the hook's, or compiles otherwise."""
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 PLACEHOLDER = "/neutrino-driver-placeholder" + "/" * 996

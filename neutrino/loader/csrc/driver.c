@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NT_DECLARE(name, parameters) CUresult name parameters;
-NT_DRIVER_WRAPPED(NT_DECLARE)
+#define NT_DECLARE(name, parameters, ...) CUresult name parameters;
+NT_DRIVER_INTERCEPTED(NT_DECLARE)
 #undef NT_DECLARE
 
 struct nt_driver nt_driver;
@@ -19,7 +19,7 @@ static bool loaded, failed;
 static void *driver_handle(void)
 {
 #ifdef NEUTRINO_LATE
-	return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	return dlopen(NT_DRIVER_SONAME, RTLD_LAZY | RTLD_NOLOAD);
 #else
 	const char *path = getenv("NEUTRINO_DRIVER");
 	/*
@@ -36,13 +36,13 @@ static bool load(void)
 	void *handle = driver_handle();
 
 	if (handle) {
-#define NT_LOOK_UP(name, parameters) *(void **)&found.name = dlsym(handle, #name);
+#define NT_LOOK_UP(name, parameters, ...) *(void **)&found.name = dlsym(handle, #name);
 		NT_DRIVER_CALLED(NT_LOOK_UP)
-		NT_DRIVER_WRAPPED(NT_LOOK_UP)
+		NT_DRIVER_INTERCEPTED(NT_LOOK_UP)
 #undef NT_LOOK_UP
 	}
 	/* A driver that finds our own functions under its names is the hook itself: calling it would never return. */
-	bool sound = found.cuInit && found.cuInit != cuInit;
+	bool sound = found.NT_DRIVER_START && found.NT_DRIVER_START != NT_DRIVER_START;
 	pthread_mutex_lock(&mutex);
 	if (sound && !loaded) {
 		nt_driver = found;
@@ -72,22 +72,22 @@ void *nt_driver_wrapper_of(void *real)
 {
 	if (!real)
 		return real;
-#define NT_COMPARE(name, parameters)                                                                                   \
+#define NT_COMPARE(name, parameters, ...)                                                                                   \
 	if (real == *(void **)&nt_driver.name)                                                                         \
 		return *(void **)&(CUresult(*[]) parameters){name}[0];
-	NT_DRIVER_WRAPPED(NT_COMPARE)
+	NT_DRIVER_INTERCEPTED(NT_COMPARE)
 #undef NT_COMPARE
 	return real;
 }
 
 void *nt_driver_wrapper_named(const char *name, void **real)
 {
-#define NT_COMPARE(function, parameters)                                                                               \
+#define NT_COMPARE(function, parameters, ...)                                                                               \
 	if (strcmp(name, #function) == 0) {                                                                            \
 		*real = *(void **)&nt_driver.function;                                                                 \
 		return *(void **)&(CUresult(*[]) parameters){function}[0];                                             \
 	}
-	NT_DRIVER_WRAPPED(NT_COMPARE)
+	NT_DRIVER_INTERCEPTED(NT_COMPARE)
 #undef NT_COMPARE
 	return NULL;
 }

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "driver.h"
-#include "hook.h"
+#include "process.h"
 #include "slots.h"
 #include "trace.h"
 
@@ -44,7 +44,7 @@ static int collect(struct dl_phdr_info *object, size_t size, void *argument)
 
 	(void)size;
 	if (!name || paths->count == MOST_HOOKS || strlen(object->dlpi_name) >= sizeof(paths->rows[0]) ||
-	    (strncmp(name, "libcuda.so", strlen("libcuda.so")) != 0 && !strstr(name, "neutrino")))
+	    (strncmp(name, NT_DRIVER_NAME, strlen(NT_DRIVER_NAME)) != 0 && !strstr(name, "neutrino")))
 		return 0;
 	strcpy(paths->rows[paths->count++], object->dlpi_name);
 	return 0;
@@ -72,7 +72,7 @@ static bool another_hook_is_there(void)
 static void at_end(void)
 {
 	if (getpid() == process)
-		nt_hook_missed();
+		nt_process_missed();
 }
 
 /* Before any code of the patched library that brought the stub. */

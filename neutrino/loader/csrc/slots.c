@@ -171,10 +171,10 @@ static bool read_dynamic(const struct object *object, struct dynamic *ret)
 static bool is_left_alone(const struct object *object, const struct dynamic *dynamic)
 {
 	static const char *const begins[] = {
-		"ld-linux", "libc.so.", "libdl.so.", "linux-vdso", "libcuda.so", "libcudadebugger", "libnvidia-",
+		"ld-linux", "libc.so.", "libdl.so.", "linux-vdso", NT_DRIVER_COMPANIONS
 	};
 
-	if (holds(object, nt_slots_dlsym) || holds(object, *(void **)&nt_driver.cuInit))
+	if (holds(object, nt_slots_dlsym) || holds(object, *(void **)&nt_driver.NT_DRIVER_START))
 		return true;
 	for (size_t i = 0; dynamic->soname && i < sizeof(begins) / sizeof(begins[0]); i++)
 		if (strncmp(dynamic->soname, begins[i], strlen(begins[i])) == 0)
@@ -309,7 +309,7 @@ static int find_loaders(struct dl_phdr_info *info, size_t size, void *argument)
 /* Ours for a function of that name, and what a slot is bound to that means it; NULL for all other names. */
 static void *replacement(const char *name, void **real)
 {
-	if (name[0] == 'c' && name[1] == 'u')
+	if (nt_driver_may_have(name))
 		return nt_driver_wrapper_named(name, real);
 	if (name[0] != 'd' || name[1] != 'l')
 		return NULL;
@@ -361,10 +361,10 @@ static void redirect(const struct object *object, const struct dynamic *dynamic,
 	    (type == R_X86_64_64 && row->r_addend))
 		return;
 	const ElfW(Sym) *symbol = &dynamic->symbols[ELF64_R_SYM(row->r_info)];
-	if (!segment_of(object, (uintptr_t)symbol, sizeof(*symbol)) || symbol->st_name + 2 >= dynamic->strings_size)
+	if (!segment_of(object, (uintptr_t)symbol, sizeof(*symbol)) || symbol->st_name + sizeof(NT_DRIVER_PREFIX) > dynamic->strings_size)
 		return;
 	const char *first = dynamic->strings + symbol->st_name;
-	if (!((first[0] == 'c' && first[1] == 'u') || (first[0] == 'd' && first[1] == 'l')))
+	if (!nt_driver_may_have(first) && strncmp(first, "dl", 2) != 0)
 		return;
 	const char *name = string_at(dynamic, symbol->st_name);
 	void *ours = name ? replacement(name, &real) : NULL;
@@ -576,7 +576,7 @@ bool nt_slots_start(void)
 /* A function of the driver's makes the driver known, and all other ways to it are redirected at once. */
 static void *ours_for(void *found, const char *name)
 {
-	if (!found || name[0] != 'c' || name[1] != 'u')
+	if (!found || !nt_driver_may_have(name))
 		return found;
 	int error = errno;
 	if (nt_driver_load()) {
@@ -596,7 +596,7 @@ static bool asks_who_calls(void *handle, const char *name)
 
 	if (handle != RTLD_DEFAULT)
 		return handle == RTLD_NEXT;
-	return name[0] != 'c' || name[1] != 'u' || !nt_driver_load() || !nt_driver_wrapper_named(name, &real) ||
+	return !nt_driver_may_have(name) || !nt_driver_load() || !nt_driver_wrapper_named(name, &real) ||
 	       dlsym(RTLD_DEFAULT, name) != real;
 }
 

@@ -8,8 +8,8 @@
 CUresult cuMemcpyDtoH_v2(void *, CUdeviceptr, size_t);
 CUresult cuMemcpyHtoD_v2(CUdeviceptr, const void *, size_t);
 CUresult cuMemAlloc_v2(CUdeviceptr *, size_t);
-#define DECLARE(name, parameters) CUresult name parameters;
-NT_DRIVER_WRAPPED(DECLARE)
+#define DECLARE(name, parameters, ...) CUresult name parameters;
+NT_DRIVER_INTERCEPTED(DECLARE)
 
 __asm__(".section .rodata\n"
 	".balign 64\n"

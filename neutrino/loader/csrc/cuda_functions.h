@@ -1,0 +1,189 @@
+/*
+ * What the CUDA driver is called by: its library, and every function of it that the hook calls or intercepts. All that
+ * the hook knows of names, versions and variants is here; a driver of another vendor would have a table like this.
+ *
+ * A function that is to be intercepted is one row of NT_DRIVER_WRAPPED. Its columns are name, parameters, arguments, what
+ * is done before the real call and what after it. In the last two, `result` is what the real call returned, and
+ *   ON_SUCCESS(action)   the real call succeeded
+ *   IN_TRACE(action)     a trace is being written
+ *   FOR_TWINS(handle, call)   both, and call is made for each `twin` of the function or kernel
+ * hook.c makes the exported functions of these rows, and has those of NT_DRIVER_HAND_WRAPPED in full.
+ */
+#ifndef NEUTRINO_CUDA_FUNCTIONS_H
+#define NEUTRINO_CUDA_FUNCTIONS_H
+
+#include "cuda_abi.h"
+
+#define NT_DRIVER_NAME "libcuda.so"
+#define NT_DRIVER_SONAME NT_DRIVER_NAME ".1"
+/* Of every function's name. */
+#define NT_DRIVER_PREFIX "cu"
+/* The function by which a library is known to be a driver. */
+#define NT_DRIVER_START cuInit
+/* How the names of the driver's own libraries begin, which look functions up on its behalf. */
+#define NT_DRIVER_COMPANIONS NT_DRIVER_NAME, "libcudadebugger", "libnvidia-"
+
+/* Called by the hook, not wrapped. */
+#define NT_DRIVER_CALLED(X)                                                                                            \
+	X(cuDriverGetVersion, (int *))                                                                                 \
+	X(cuDeviceGet, (CUdevice *, int))                                                                              \
+	X(cuDeviceGetCount, (int *))                                                                                   \
+	X(cuDeviceGetAttribute, (int *, int, CUdevice))                                                                \
+	X(cuDeviceGetName, (char *, int, CUdevice))                                                                    \
+	X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                   \
+	X(cuCtxGetCurrent, (CUcontext *))                                                                              \
+	X(cuCtxGetDevice, (CUdevice *))                                                                                \
+	X(cuCtxPushCurrent_v2, (CUcontext))                                                                            \
+	X(cuCtxPopCurrent_v2, (CUcontext *))                                                                           \
+	X(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                                      \
+	X(cuMemFree_v2, (CUdeviceptr))                                                                                 \
+	X(cuMemHostAlloc, (void **, size_t, unsigned int))                                                             \
+	X(cuMemFreeHost, (void *))                                                                                     \
+	X(cuMemsetD8Async, (CUdeviceptr, unsigned char, size_t, CUstream))                                             \
+	X(cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, CUstream))                                               \
+	X(cuStreamCreate, (CUstream *, unsigned int))                                                                  \
+	X(cuStreamIsCapturing, (CUstream, int *))                                                                      \
+	X(cuStreamIsCapturing_ptsz, (CUstream, int *))                                                                 \
+	X(cuEventCreate, (CUevent *, unsigned int))                                                                    \
+	X(cuEventDestroy_v2, (CUevent))                                                                                \
+	X(cuEventRecord, (CUevent, CUstream))                                                                          \
+	X(cuEventQuery, (CUevent))                                                                                     \
+	X(cuThreadExchangeStreamCaptureMode, (int *))                                                                  \
+	X(cuModuleGetGlobal_v2, (CUdeviceptr *, size_t *, CUmodule, const char *))                                     \
+	X(cuLibraryGetGlobal, (CUdeviceptr *, size_t *, CUlibrary, const char *))                                      \
+	X(cuKernelGetName, (const char **, CUkernel))                                                                  \
+	X(cuFuncGetName, (const char **, CUfunction))                                                                  \
+	X(cuFuncLoad, (CUfunction))                                                                                    \
+	X(cuStreamGetCtx, (CUstream, CUcontext *))                                                                     \
+	X(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *, CUfunction, int, size_t))                               \
+	/* Of the embedded device alone: why this thread's last image was refused. */                                  \
+	X(neutrinoEmbeddedRefusal, (char *, size_t))
+
+#define NT_DRIVER_WRAPPED(X)                                                                                           \
+	/* Start, and looking functions up. */                                                                         \
+	X(cuInit, (unsigned flags), (flags), NOTHING, ON_SUCCESS(nt_process_start()))                                  \
+	X(cuGetProcAddress, (const char *symbol, void **function, int version, uint64_t flags),                        \
+	  (symbol, function, version, flags), NOTHING, ON_SUCCESS(give_ours(function)))                                \
+	X(cuGetProcAddress_v2, (const char *symbol, void **function, int version, uint64_t flags,                      \
+	   int *status),                                                                                               \
+	  (symbol, function, version, flags, status), NOTHING, ON_SUCCESS(give_ours(function)))                        \
+	/* Modules and libraries. */                                                                                   \
+	X(cuModuleLoad, (CUmodule *module, const char *path),                                                          \
+	  (module, path), NOTHING, nt_loaded_file(module, false, path, CALLER, result))                                \
+	X(cuModuleLoadData, (CUmodule *module, const void *image),                                                     \
+	  (module, image), NOTHING, nt_loaded_data(module, false, image, CALLER, result))                              \
+	X(cuModuleLoadDataEx, (CUmodule *module, const void *image, unsigned count, int *options,                      \
+	   void **values),                                                                                             \
+	  (module, image, count, options, values), NOTHING,                                                            \
+	  nt_loaded_data(module, false, image, CALLER, result))                                                        \
+	X(cuModuleLoadFatBinary, (CUmodule *module, const void *image),                                                \
+	  (module, image), NOTHING, nt_loaded_data(module, false, image, CALLER, result))                              \
+	X(cuLibraryLoadData, (CUlibrary *library, const void *image, int *jit_options, void **jit_values,              \
+	   unsigned jit_count, int *options, void **values, unsigned count),                                           \
+	  (library, image, jit_options, jit_values, jit_count, options, values, count), NOTHING,                       \
+	  nt_loaded_data(library, true, image, CALLER, result))                                                        \
+	X(cuLibraryLoadFromFile, (CUlibrary *library, const char *path, int *jit_options, void **jit_values,           \
+	   unsigned jit_count, int *options, void **values, unsigned count),                                           \
+	  (library, path, jit_options, jit_values, jit_count, options, values, count), NOTHING,                        \
+	  nt_loaded_file(library, true, path, CALLER, result))                                                         \
+	X(cuModuleUnload, (CUmodule module), (module), IN_TRACE(nt_registry_unloading(module, false)), NOTHING)        \
+	X(cuLibraryUnload, (CUlibrary library),                                                                        \
+	  (library), IN_TRACE(nt_registry_unloading(library, true)), NOTHING)                                          \
+	X(cuLibraryGetModule, (CUmodule *module, CUlibrary library),                                                   \
+	  (module, library), NOTHING, ON_SUCCESS(IN_TRACE(nt_registry_alias(*module, library))))                       \
+	/* Functions and kernels. What the program sets of one holds for its twins. */                                 \
+	X(cuModuleGetFunction, (CUfunction *function, CUmodule module, const char *name),                              \
+	  (function, module, name), NOTHING,                                                                           \
+	  ON_SUCCESS(IN_TRACE(nt_registry_obtained(module, false, *function, name))))                                  \
+	X(cuModuleEnumerateFunctions, (CUfunction *functions, unsigned count, CUmodule module),                        \
+	  (functions, count, module), NOTHING,                                                                         \
+	  ON_SUCCESS(IN_TRACE(obtained_all(module, false, functions, count))))                                         \
+	X(cuLibraryGetKernel, (CUkernel *kernel, CUlibrary library, const char *name),                                 \
+	  (kernel, library, name), NOTHING,                                                                            \
+	  ON_SUCCESS(IN_TRACE(nt_registry_obtained(library, true, *kernel, name))))                                    \
+	X(cuLibraryEnumerateKernels, (CUkernel *kernels, unsigned count, CUlibrary library),                           \
+	  (kernels, count, library), NOTHING,                                                                          \
+	  ON_SUCCESS(IN_TRACE(obtained_all(library, true, kernels, count))))                                           \
+	X(cuKernelGetFunction, (CUfunction *function, CUkernel kernel),                                                \
+	  (function, kernel), NOTHING, ON_SUCCESS(IN_TRACE(nt_registry_function_of(kernel, *function))))               \
+	X(cuFuncSetAttribute, (CUfunction function, int attribute, int value),                                         \
+	  (function, attribute, value), NOTHING,                                                                       \
+	  FOR_TWINS(function, nt_driver.cuFuncSetAttribute(twin, attribute, value)))                                   \
+	X(cuFuncSetCacheConfig, (CUfunction function, int config),                                                     \
+	  (function, config), NOTHING, FOR_TWINS(function, nt_driver.cuFuncSetCacheConfig(twin, config)))              \
+	X(cuFuncSetSharedMemConfig, (CUfunction function, int config),                                                 \
+	  (function, config), NOTHING, FOR_TWINS(function, nt_driver.cuFuncSetSharedMemConfig(twin, config)))          \
+	X(cuKernelSetAttribute, (int attribute, int value, CUkernel kernel, CUdevice device),                          \
+	  (attribute, value, kernel, device), NOTHING,                                                                 \
+	  FOR_TWINS(kernel, nt_driver.cuKernelSetAttribute(attribute, value, twin, device)))                           \
+	X(cuKernelSetCacheConfig, (CUkernel kernel, int config, CUdevice device),                                      \
+	  (kernel, config, device), NOTHING,                                                                           \
+	  FOR_TWINS(kernel, nt_driver.cuKernelSetCacheConfig(twin, config, device)))                                   \
+	/* Launches that run their originals, and nodes of graphs: counted. */                                         \
+	X(cuLaunchCooperativeKernel, (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,          \
+	   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,                     \
+	   void **parameters),                                                                                         \
+	  (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters),                   \
+	   nt_launch_of_other_form(function),                                                                          \
+	  NOTHING)                                                                                                     \
+	X(cuLaunchCooperativeKernel_ptsz, (CUfunction function, unsigned grid_x, unsigned grid_y,                      \
+	   unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,                     \
+	   CUstream stream, void **parameters),                                                                        \
+	  (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters),                   \
+	   nt_launch_of_other_form(function),                                                                          \
+	  NOTHING)                                                                                                     \
+	X(cuLaunch, (CUfunction function), (function), nt_launch_of_other_form(function), NOTHING)                     \
+	X(cuLaunchGrid, (CUfunction function, int width, int height),                                                  \
+	  (function, width, height), nt_launch_of_other_form(function), NOTHING)                                       \
+	X(cuLaunchGridAsync, (CUfunction function, int width, int height, CUstream stream),                            \
+	  (function, width, height, stream), nt_launch_of_other_form(function), NOTHING)                               \
+	X(cuGraphAddKernelNode, (void **node, void *graph, const void *const *dependencies, size_t count,              \
+	   const void *parameters),                                                                                    \
+	  (node, graph, dependencies, count, parameters), NOTHING,                                                     \
+	  ON_SUCCESS(nt_launch_in_graph(parameters, false)))                                                           \
+	X(cuGraphAddKernelNode_v2, (void **node, void *graph, const void *const *dependencies, size_t count,           \
+	   const void *parameters),                                                                                    \
+	  (node, graph, dependencies, count, parameters), NOTHING,                                                     \
+	  ON_SUCCESS(nt_launch_in_graph(parameters, true)))                                                            \
+	X(cuGraphAddNode, (void **node, void *graph, const void *const *dependencies, size_t count,                    \
+	   const void *parameters),                                                                                    \
+	  (node, graph, dependencies, count, parameters), NOTHING,                                                     \
+	  ON_SUCCESS(nt_launch_in_any_node(parameters)))                                                               \
+	X(cuGraphAddNode_v2, (void **node, void *graph, const void *const *dependencies,                               \
+	   const void *const *edges, size_t count, const void *parameters),                                            \
+	  (node, graph, dependencies, edges, count, parameters), NOTHING,                                              \
+	  ON_SUCCESS(nt_launch_in_any_node(parameters)))                                                               \
+	/* Streams and contexts that go away, and contexts that come. */                                               \
+	X(cuStreamDestroy, (CUstream stream), (stream), IN_TRACE(nt_stream_ends(stream)), NOTHING)                     \
+	X(cuStreamDestroy_v2, (CUstream stream), (stream), IN_TRACE(nt_stream_ends(stream)), NOTHING)                  \
+	X(cuCtxSetCurrent, (CUcontext context),                                                                        \
+	  (context), NOTHING, ON_SUCCESS(IN_TRACE(nt_context_comes(context))))                                         \
+	X(cuCtxDestroy, (CUcontext context), (context), IN_TRACE(nt_context_ends(context)), NOTHING)                   \
+	X(cuCtxDestroy_v2, (CUcontext context), (context), IN_TRACE(nt_context_ends(context)), NOTHING)                \
+	X(cuDevicePrimaryCtxRetain, (CUcontext *context, CUdevice device),                                             \
+	  (context, device), NOTHING, ON_SUCCESS(nt_primary_retained(*context, device)))                               \
+	X(cuDevicePrimaryCtxRelease, (CUdevice device), (device), nt_primary_released(device), NOTHING)                \
+	X(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device), nt_primary_released(device), NOTHING)             \
+	X(cuDevicePrimaryCtxReset, (CUdevice device), (device), nt_primary_reset(device), NOTHING)                     \
+	X(cuDevicePrimaryCtxReset_v2, (CUdevice device), (device), nt_primary_reset(device), NOTHING)
+
+/* Launches and waits: the walk of a launch is between the program's call and the real one. */
+#define NT_DRIVER_HAND_WRAPPED(X)                                                                                      \
+	X(cuLaunchKernel, (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,                     \
+	   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,                     \
+	   void **parameters, void **extra))                                                                           \
+	X(cuLaunchKernel_ptsz, (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,                \
+	   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,                     \
+	   void **parameters, void **extra))                                                                           \
+	X(cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction function, void **parameters,                     \
+	   void **extra))                                                                                              \
+	X(cuLaunchKernelEx_ptsz, (const CUlaunchConfig *config, CUfunction function, void **parameters,                \
+	   void **extra))                                                                                              \
+	X(cuStreamSynchronize, (CUstream stream))                                                                      \
+	X(cuStreamSynchronize_ptsz, (CUstream stream))                                                                 \
+	X(cuCtxSynchronize, (void))
+
+/* All that the hook exports. */
+#define NT_DRIVER_INTERCEPTED(X) NT_DRIVER_WRAPPED(X) NT_DRIVER_HAND_WRAPPED(X)
+
+#endif

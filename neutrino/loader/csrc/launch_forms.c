@@ -1,0 +1,102 @@
+#include "launch_forms.h"
+
+#include <string.h>
+
+#include "process.h"
+#include "registry.h"
+#include "trace.h"
+
+/* The function's record when its launches are ours to see; NULL passes the launch through. */
+static struct nt_function *seen(CUfunction handle)
+{
+	if (nt_process_mode() < NT_TRACING)
+		return NULL;
+	struct nt_function *function = nt_registry_find(handle);
+	if (!function)
+		nt_launch_unknown();
+	return function;
+}
+
+static CUresult submit_plain(const struct nt_launch *l, CUfunction function, void **parameters, void **extra)
+{
+	return (l->per_thread ? nt_driver.cuLaunchKernel_ptsz : nt_driver.cuLaunchKernel)(
+		function, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2], l->shared, l->stream,
+		parameters, extra);
+}
+
+static CUresult submit_config(const struct nt_launch *l, CUfunction function, void **parameters, void **extra)
+{
+	return (l->per_thread ? nt_driver.cuLaunchKernelEx_ptsz : nt_driver.cuLaunchKernelEx)(l->argument, function,
+											     parameters, extra);
+}
+
+CUresult nt_launch_plain(CUfunction handle, struct nt_launch *launch)
+{
+	struct nt_function *function = seen(handle);
+
+	launch->submit = submit_plain;
+	return function ? nt_launch(function, launch) : submit_plain(launch, handle, launch->parameters, launch->extra);
+}
+
+CUresult nt_launch_config(const CUlaunchConfig *config, CUfunction handle, void **parameters, void **extra,
+			  bool per_thread)
+{
+	struct nt_function *function = config ? seen(handle) : NULL;
+
+	if (!function)
+		return (per_thread ? nt_driver.cuLaunchKernelEx_ptsz : nt_driver.cuLaunchKernelEx)(config, handle,
+												   parameters, extra);
+	struct nt_launch launch = {
+		{config->gridDimX, config->gridDimY, config->gridDimZ},
+		{config->blockDimX, config->blockDimY, config->blockDimZ},
+		config->sharedMemBytes,
+		config->hStream,
+		per_thread,
+		parameters,
+		extra,
+		submit_config,
+		config,
+	};
+	return nt_launch(function, &launch);
+}
+
+/* Forms that run their originals and are listed: a kernel without a twin by its own reason, another by that given. */
+static void count_original(CUfunction handle, unsigned reason)
+{
+	const struct nt_function *function = seen(handle);
+
+	if (function)
+		nt_trace_count(function->kernel->id, function->reason ? function->reason : reason);
+}
+
+void nt_launch_of_other_form(CUfunction handle)
+{
+	count_original(handle, NEUTRINO_REASON_LAUNCH_FORM);
+}
+
+/* Graph nodes: one count for each node made, since replays are the driver's. */
+
+/* CUDA_KERNEL_NODE_PARAMS begins with the CUfunction; where that is NULL in its v2, the CUkernel at offset 56 counts. */
+void nt_launch_in_graph(const void *kernel_parameters, bool is_v2)
+{
+	CUfunction function;
+
+	if (!kernel_parameters)
+		return;
+	memcpy(&function, kernel_parameters, sizeof(function));
+	if (!function && is_v2)
+		memcpy(&function, (const char *)kernel_parameters + 56, sizeof(function));
+	count_original(function, NEUTRINO_REASON_GRAPH);
+}
+
+/* CUgraphNodeParams: the type (0: a kernel), three reserved words, then the parameters of that type. */
+void nt_launch_in_any_node(const void *parameters)
+{
+	int type;
+
+	if (!parameters)
+		return;
+	memcpy(&type, parameters, sizeof(type));
+	if (type == 0)
+		nt_launch_in_graph((const char *)parameters + 16, true);
+}

@@ -1,0 +1,81 @@
+#include "loaded.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "image_bytes.h"
+#include "process.h"
+#include "registry.h"
+#include "trace.h"
+
+static void see_data(void *handle, bool is_library, const void *image, const void *caller)
+{
+	struct nt_image_bytes bytes;
+
+	if (nt_process_trace() && nt_image_measure(image, SIZE_MAX, &bytes))
+		nt_registry_loaded(handle, is_library, &bytes, NULL, caller);
+}
+
+static void see_file(void *handle, bool is_library, const char *path, const void *caller)
+{
+	struct nt_image_bytes bytes;
+	struct stat status;
+	uint8_t *data = NULL;
+	size_t used = 0;
+
+	if (!nt_process_trace())
+		return;
+	/* A pipe's bytes have gone to the driver: opening it again would wait for a writer. */
+	int fd = nt_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+	if (fd < 0)
+		return;
+	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0 && (data = malloc((size_t)status.st_size))) {
+		ssize_t got;
+		while (used < (size_t)status.st_size &&
+		       ((got = read(fd, data + used, (size_t)status.st_size - used)) > 0 || (got < 0 && errno == EINTR)))
+			used += got > 0 ? (size_t)got : 0;
+		if (nt_image_measure(data, used, &bytes))
+			nt_registry_loaded(handle, is_library, &bytes, path, caller);
+	}
+	free(data);
+	close(fd);
+}
+
+/*
+ * The embedded device runs less than a GPU, and says why. Without this note nothing would tell who reads the trace that
+ * the program had kernels.
+ */
+static void note_refusal(void)
+{
+	char why[1024];
+
+	if (nt_driver.neutrinoEmbeddedRefusal &&
+	    nt_driver.neutrinoEmbeddedRefusal(why, sizeof(why)) == CUDA_SUCCESS && nt_process_trace())
+		nt_trace_note("the embedded device did not take an image: %s", why);
+}
+
+/* Also of a library that was taken: its image is judged when something of it is asked for. */
+static bool may_be_refused(bool is_library, CUresult result)
+{
+	return is_library || result != CUDA_SUCCESS;
+}
+
+void nt_loaded_data(void *const *handle, bool is_library, const void *image, const void *caller, CUresult result)
+{
+	if (may_be_refused(is_library, result))
+		note_refusal();
+	if (result == CUDA_SUCCESS)
+		see_data(*handle, is_library, image, caller);
+}
+
+void nt_loaded_file(void *const *handle, bool is_library, const char *path, const void *caller, CUresult result)
+{
+	if (may_be_refused(is_library, result))
+		note_refusal();
+	if (result == CUDA_SUCCESS)
+		see_file(*handle, is_library, path, caller);
+}

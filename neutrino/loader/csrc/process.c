@@ -1,0 +1,239 @@
+#include "process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "driver.h"
+#include "entry_fetch.h"
+#include "image.h"
+#include "late.h"
+#include "launch.h"
+#include "pool.h"
+#include "section.h"
+#include "trace.h"
+
+int nt_process_mode_now;
+
+static bool is_set(const char *variable)
+{
+	const char *value = getenv(variable);
+
+	return value && *value;
+}
+
+static void say_where(void)
+{
+	if (!is_set("NEUTRINO_QUIET"))
+		nt_say("neutrino: trace in %s\n", nt_trace_path());
+}
+
+static void note_unused(const char *library)
+{
+	nt_trace_note("none of the twins in %s was used: its kernels did not run, or ran by functions of the driver that "
+		      "were looked up before the hook was there",
+		      library);
+#ifdef NEUTRINO_LATE
+	if (nt_late_came_after() && !is_set("NEUTRINO_QUIET"))
+		nt_say("neutrino: nothing of %s was recorded; where it runs kernels by a driver in use before it was loaded, "
+		       "use the neutrino command\n",
+		       library);
+#endif
+}
+
+static pid_t process;
+static bool is_ahead; /* twins come from patched files */
+
+static void at_exit(void)
+{
+	/* A child made by a bare clone or _Fork comes here without in_child. */
+	if (getpid() != process)
+		return;
+#ifdef NEUTRINO_LATE
+	nt_process_missed();
+#endif
+	if (__atomic_exchange_n(&nt_process_mode_now, NT_ENDED, __ATOMIC_ACQ_REL) != NT_TRACING)
+		return;
+	struct nt_event event;
+	uint64_t begin = nt_now_ns();
+	nt_launch_end();
+	bool drained = nt_pool_drain_all(DRAIN_LIMIT_MS);
+	if (is_ahead)
+		nt_section_unused(note_unused);
+	if (!drained)
+		nt_trace_note("the records of the last launches were not there within %d s", DRAIN_LIMIT_MS / 1000);
+	nt_event_begin(&event, "end");
+	nt_event_number(&event, "drained", drained);
+	nt_event_real(&event, "drain_ms", (double)(nt_now_ns() - begin) / 1e6);
+	nt_event_end(&event);
+	if (drained)
+		nt_trace_ended();
+	say_where();
+}
+
+/* The parent's threads, contexts and mapped records are not the child's. */
+static void in_child(void)
+{
+	__atomic_store_n(&nt_process_mode_now, NT_OFF, __ATOMIC_RELEASE);
+	nt_launch_end();
+	nt_pool_child();
+}
+
+/* Whether to record with what patched files carry. */
+static bool ahead_is_wanted(void)
+{
+#ifdef NEUTRINO_LATE
+	return nt_late_is_active();
+#else
+	return is_set("NEUTRINO_AHEAD");
+#endif
+}
+
+static void start(void)
+{
+	/* A run's probes stand in for those that patched files carry. */
+	bool run = is_set("NEUTRINO_KEY");
+
+	if (!run && !ahead_is_wanted())
+		return;
+	if (!run)
+		nt_images_use_sections();
+	is_ahead = !run;
+	process = getpid();
+	/* Registered after the driver's own handlers, so run before them. */
+	if (atexit(at_exit) != 0 || pthread_atfork(NULL, NULL, in_child) != 0)
+		return;
+	__atomic_store_n(&nt_process_mode_now, NT_READY, __ATOMIC_RELEASE);
+}
+
+static size_t read_arguments(char *text, size_t size, char *ret[], size_t most)
+{
+	size_t used = 0, count = 0;
+	int fd = nt_above_stdio(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
+
+	if (fd < 0)
+		return 0;
+	ssize_t got;
+	while (used < size - 1 && (got = read(fd, text + used, size - 1 - used)) != 0) {
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			break;
+		used += (size_t)got;
+	}
+	close(fd);
+	text[used] = 0;
+	for (size_t at = 0; at < used && count < most; at += strlen(text + at) + 1)
+		ret[count++] = text + at;
+	return count;
+}
+
+static void copy_into_trace(const char *variable, const char *name)
+{
+	const char *path = getenv(variable);
+	struct stat status;
+	char *data;
+
+	if (!path || !*path)
+		return;
+	int fd = nt_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+	if (fd < 0)
+		return;
+	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size < (1 << 20) && (data = malloc((size_t)status.st_size + 1))) {
+		ssize_t got = read(fd, data, (size_t)status.st_size);
+		if (got == status.st_size)
+			nt_trace_file(name, data, (size_t)got);
+		free(data);
+	}
+	close(fd);
+}
+
+static void log_process(void)
+{
+	static const char *const ranks[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
+	static struct nt_event event;
+	static char text[8192], section_names[4096], section_maker[256];
+	const char *names = getenv("NEUTRINO_PROBES"), *maker = getenv("NEUTRINO_VERSION");
+	char *arguments[64], host[256] = "", executable[4096] = "", folder[4096] = "";
+	int version = 0;
+
+	ssize_t length = readlink("/proc/self/exe", executable, sizeof(executable) - 1);
+	executable[length > 0 ? length : 0] = 0;
+	gethostname(host, sizeof(host) - 1);
+	nt_driver.cuDriverGetVersion(&version);
+	if (is_ahead) {
+		nt_section_names(section_names, sizeof(section_names), section_maker, sizeof(section_maker));
+		names = section_names;
+		maker = section_maker;
+	}
+	nt_event_begin(&event, "process");
+	nt_event_number(&event, "pid", (uint64_t)getpid());
+	nt_event_number(&event, "ppid", (uint64_t)getppid());
+	nt_event_string(&event, "host", host);
+	nt_event_strings(&event, "argv", arguments, read_arguments(text, sizeof(text), arguments, 64));
+	nt_event_string(&event, "executable", executable);
+	nt_event_string(&event, "folder", getcwd(folder, sizeof(folder)) ? folder : "");
+	nt_event_string(&event, "version", maker ? maker : "");
+	nt_event_string(&event, "driver", getenv("NEUTRINO_DRIVER") ? getenv("NEUTRINO_DRIVER") : "");
+	nt_event_number(&event, "driver_version", (uint64_t)version);
+	nt_event_string(&event, "probes", names ? names : "");
+	nt_event_number(&event, "monotonic_ns", nt_now_ns());
+	for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++)
+		if (getenv(ranks[i]))
+			nt_event_string(&event, ranks[i], getenv(ranks[i]));
+	nt_event_end(&event);
+}
+
+void nt_process_start(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, start);
+}
+
+bool nt_process_trace(void)
+{
+	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+	if (nt_process_mode() == NT_TRACING)
+		return true;
+	/* Where cuInit was called before the hook was there. */
+	nt_process_start();
+	if (nt_process_mode() != NT_READY)
+		return false;
+	pthread_mutex_lock(&mutex);
+	if (nt_process_mode() == NT_READY) {
+		bool made = nt_trace_start();
+		if (made) {
+			log_process();
+			if (!is_ahead) {
+				copy_into_trace("NEUTRINO_PROBE_FILE", "probe.toml");
+				copy_into_trace("NEUTRINO_READER", "read.py");
+				nt_listener_hello(nt_trace_path());
+			}
+		} else {
+			nt_say("neutrino: no trace directory could be made in %s (%s): kernels run unprobed\n",
+			       getenv("NEUTRINO_TRACEDIR") ? getenv("NEUTRINO_TRACEDIR") : "(none)", strerror(errno));
+		}
+		__atomic_store_n(&nt_process_mode_now, made ? NT_TRACING : NT_OFF, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&mutex);
+	return nt_process_mode() == NT_TRACING;
+}
+
+#ifdef NEUTRINO_LATE
+static void count_unused(const char *library)
+{
+	(void)library;
+}
+
+void nt_process_missed(void)
+{
+	if (nt_process_mode() < NT_TRACING && nt_late_came_after() && nt_section_unused(count_unused))
+		nt_process_trace();
+}
+#endif
