@@ -44,7 +44,7 @@ SOURCES = (
     "trace.c",
     "twin.c",
 )
-LATE_SOURCES = ("driver.c", "hook.c", "late.c", "process.c", "slots.c")
+LATE_SOURCES = ("driver.c", "hook.c", "late.c", "object.c", "process.c", "slots.c")
 """What the late hook has beside the hook's, or compiles otherwise."""
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 PLACEHOLDER = "/neutrino-driver-placeholder" + "/" * 996

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "driver.h"
+#include "object.h"
 #include "trace.h"
 
 #if defined(__x86_64__)
@@ -65,116 +66,14 @@ __attribute__((visibility("hidden"), used)) void *nt_slots_dlvsym_try(void *hand
 __attribute__((visibility("hidden"), used)) void *nt_slots_dlopen_try(const char *file, int mode, const void *unused,
 								       const void *caller);
 
-/* --- a loaded object, and what its dynamic section says --- */
-
-struct object {
-	ElfW(Addr) base;
-	const ElfW(Phdr) *segments;
-	unsigned count;
-	const char *name; /* as the dynamic loader has it: "" for the program */
-};
-
-struct dynamic {
-	const ElfW(Sym) *symbols;
-	const char *strings;
-	size_t strings_size;
-	const ElfW(Rela) *tables[2]; /* of jump slots, of the others */
-	size_t rows[2];
-	size_t relative; /* rows at the start of the second that name no symbol */
-	const char *soname;
-	bool has_rpath;
-};
-
-static const ElfW(Phdr) *segment_of(const struct object *object, uintptr_t address, size_t size)
-{
-	for (unsigned i = 0; i < object->count; i++) {
-		const ElfW(Phdr) *segment = &object->segments[i];
-		uintptr_t offset = address - (object->base + segment->p_vaddr);
-		if (segment->p_type == PT_LOAD && offset < segment->p_memsz && size <= segment->p_memsz - offset)
-			return segment;
-	}
-	return NULL;
-}
-
-static bool holds(const struct object *object, const void *address)
-{
-	return segment_of(object, (uintptr_t)address, 1);
-}
-
-/* Pointers of a dynamic section are relocated where it is writable, as they are in the file where it is not. */
-static const void *pointer_of(const struct object *object, uint64_t value, size_t size)
-{
-	if (segment_of(object, value, size))
-		return (const void *)value;
-	if (segment_of(object, object->base + value, size))
-		return (const void *)(object->base + value);
-	return NULL;
-}
-
-static const ElfW(Dyn) *dynamic_of(const struct object *object, size_t *count)
-{
-	for (unsigned i = 0; i < object->count; i++) {
-		const ElfW(Phdr) *segment = &object->segments[i];
-		uintptr_t start = object->base + segment->p_vaddr;
-		if (segment->p_type != PT_DYNAMIC || !segment_of(object, start, segment->p_memsz) ||
-		    start % sizeof(uint64_t))
-			continue;
-		*count = segment->p_memsz / sizeof(ElfW(Dyn));
-		return (const ElfW(Dyn) *)start;
-	}
-	return NULL;
-}
-
-static const char *string_at(const struct dynamic *dynamic, uint64_t offset)
-{
-	if (!dynamic->strings || offset >= dynamic->strings_size ||
-	    !memchr(dynamic->strings + offset, 0, dynamic->strings_size - offset))
-		return NULL;
-	return dynamic->strings + offset;
-}
-
-static bool read_dynamic(const struct object *object, struct dynamic *ret)
-{
-	enum { KNOWN = DT_JMPREL + 1 };
-	uint64_t values[KNOWN] = {0}, relative = 0;
-	size_t count;
-	const ElfW(Dyn) *rows = dynamic_of(object, &count);
-
-	if (!rows)
-		return false;
-	*ret = (struct dynamic){0};
-	for (size_t i = 0; i < count && rows[i].d_tag != DT_NULL; i++) {
-		if (rows[i].d_tag > 0 && rows[i].d_tag < KNOWN)
-			values[rows[i].d_tag] = rows[i].d_un.d_val;
-		ret->has_rpath |= rows[i].d_tag == DT_RPATH;
-		if (rows[i].d_tag == DT_RELACOUNT)
-			relative = rows[i].d_un.d_val;
-	}
-	ret->strings_size = values[DT_STRSZ];
-	ret->strings = pointer_of(object, values[DT_STRTAB], ret->strings_size);
-	ret->symbols = pointer_of(object, values[DT_SYMTAB], sizeof(ElfW(Sym)));
-	if (values[DT_SONAME])
-		ret->soname = string_at(ret, values[DT_SONAME]);
-	if (values[DT_PLTRELSZ] && values[DT_PLTREL] == DT_RELA) {
-		ret->tables[0] = pointer_of(object, values[DT_JMPREL], values[DT_PLTRELSZ]);
-		ret->rows[0] = ret->tables[0] ? values[DT_PLTRELSZ] / sizeof(ElfW(Rela)) : 0;
-	}
-	if (values[DT_RELASZ]) {
-		ret->tables[1] = pointer_of(object, values[DT_RELA], values[DT_RELASZ]);
-		ret->rows[1] = ret->tables[1] ? values[DT_RELASZ] / sizeof(ElfW(Rela)) : 0;
-		ret->relative = relative < ret->rows[1] ? relative : ret->rows[1];
-	}
-	return ret->strings && ret->symbols;
-}
-
 /* The driver's companions look up on its behalf, and call nothing that a program does. */
-static bool is_left_alone(const struct object *object, const struct dynamic *dynamic)
+static bool is_left_alone(const struct nt_object *object, const struct nt_dynamic *dynamic)
 {
 	static const char *const begins[] = {
 		"ld-linux", "libc.so.", "libdl.so.", "linux-vdso", NT_DRIVER_COMPANIONS
 	};
 
-	if (holds(object, nt_slots_dlsym) || holds(object, *(void **)&nt_driver.NT_DRIVER_START))
+	if (nt_object_holds(object, nt_slots_dlsym) || nt_object_holds(object, *(void **)&nt_driver.NT_DRIVER_START))
 		return true;
 	for (size_t i = 0; dynamic->soname && i < sizeof(begins) / sizeof(begins[0]); i++)
 		if (strncmp(dynamic->soname, begins[i], strlen(begins[i])) == 0)
@@ -234,7 +133,7 @@ static int protection_of(uintptr_t page)
 	return ret;
 }
 
-static bool is_after_relocation_read_only(const struct object *object, uintptr_t address, uintptr_t page_size)
+static bool is_after_relocation_read_only(const struct nt_object *object, uintptr_t address, uintptr_t page_size)
 {
 	for (unsigned i = 0; i < object->count; i++) {
 		const ElfW(Phdr) *segment = &object->segments[i];
@@ -248,10 +147,10 @@ static bool is_after_relocation_read_only(const struct object *object, uintptr_t
 }
 
 /* One store of 8 bytes: other threads may be calling through the slot. */
-static bool store(const struct object *object, void **slot, void *value)
+static bool store(const struct nt_object *object, void **slot, void *value)
 {
 	uintptr_t page_size = (uintptr_t)sysconf(_SC_PAGESIZE), page = (uintptr_t)slot & -page_size;
-	const ElfW(Phdr) *segment = segment_of(object, (uintptr_t)slot, sizeof(*slot));
+	const ElfW(Phdr) *segment = nt_object_segment(object, (uintptr_t)slot, sizeof(*slot));
 	int before = PROT_READ | PROT_WRITE;
 
 	if (!segment || !(segment->p_flags & PF_W))
@@ -287,16 +186,16 @@ static struct {
 
 static int find_loaders(struct dl_phdr_info *info, size_t size, void *argument)
 {
-	struct object object = {info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum, ""};
-	struct dynamic dynamic;
+	struct nt_object object = {info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum, ""};
+	struct nt_dynamic dynamic;
 	int *found = argument;
 
 	(void)size;
-	if (!holds(&object, nt_slots_dlsym) || !read_dynamic(&object, &dynamic))
+	if (!nt_object_holds(&object, nt_slots_dlsym) || !nt_object_read(&object, &dynamic))
 		return 0;
 	for (size_t i = 0; i < dynamic.rows[0]; i++) {
 		const ElfW(Rela) *row = &dynamic.tables[0][i];
-		const char *name = string_at(&dynamic, dynamic.symbols[ELF64_R_SYM(row->r_info)].st_name);
+		const char *name = nt_object_string(&dynamic, dynamic.symbols[ELF64_R_SYM(row->r_info)].st_name);
 		for (int j = 0; name && j < LOADERS; j++)
 			if (ELF64_R_TYPE(row->r_info) == R_X86_64_JUMP_SLOT && !strcmp(name, loaders[j].name)) {
 				loaders[j].real = *(void **)(object.base + row->r_offset);
@@ -331,7 +230,7 @@ static bool is_linkage_table(const void *address)
 }
 
 /* Whether a slot would be bound to that function at its first use. */
-static bool is_bound_later(const struct object *object, const char *name, const void *real)
+static bool is_bound_later(const struct nt_object *object, const char *name, const void *real)
 {
 	void *found = dlsym(RTLD_DEFAULT, name);
 
@@ -352,7 +251,7 @@ struct mark {
 	void *value;
 };
 
-static void redirect(const struct object *object, const struct dynamic *dynamic, const ElfW(Rela) *row, struct mark *mark)
+static void redirect(const struct nt_object *object, const struct nt_dynamic *dynamic, const ElfW(Rela) *row, struct mark *mark)
 {
 	uint32_t type = (uint32_t)ELF64_R_TYPE(row->r_info);
 	void *real = NULL;
@@ -361,21 +260,21 @@ static void redirect(const struct object *object, const struct dynamic *dynamic,
 	    (type == R_X86_64_64 && row->r_addend))
 		return;
 	const ElfW(Sym) *symbol = &dynamic->symbols[ELF64_R_SYM(row->r_info)];
-	if (!segment_of(object, (uintptr_t)symbol, sizeof(*symbol)) || symbol->st_name + sizeof(NT_DRIVER_PREFIX) > dynamic->strings_size)
+	if (!nt_object_segment(object, (uintptr_t)symbol, sizeof(*symbol)) || symbol->st_name + sizeof(NT_DRIVER_PREFIX) > dynamic->strings_size)
 		return;
 	const char *first = dynamic->strings + symbol->st_name;
 	if (!nt_driver_may_have(first) && strncmp(first, "dl", 2) != 0)
 		return;
-	const char *name = string_at(dynamic, symbol->st_name);
+	const char *name = nt_object_string(dynamic, symbol->st_name);
 	void *ours = name ? replacement(name, &real) : NULL;
 	void **slot = (void **)(object->base + row->r_offset);
-	if (!ours || !real || (uintptr_t)slot % sizeof(*slot) || !segment_of(object, (uintptr_t)slot, sizeof(*slot)))
+	if (!ours || !real || (uintptr_t)slot % sizeof(*slot) || !nt_object_segment(object, (uintptr_t)slot, sizeof(*slot)))
 		return;
 	void *value = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
 	if (value == ours && !mark->slot)
 		*mark = (struct mark){slot, ours};
 	/* A slot that leads into its own object waits for its first use. */
-	if (value != real && !(type == R_X86_64_JUMP_SLOT && holds(object, value) && is_bound_later(object, name, real)))
+	if (value != real && !(type == R_X86_64_JUMP_SLOT && nt_object_holds(object, value) && is_bound_later(object, name, real)))
 		return;
 	if (store(object, slot, ours) && !mark->slot)
 		*mark = (struct mark){slot, ours};
@@ -393,7 +292,7 @@ struct known {
 };
 
 struct objects {
-	struct object *rows;
+	struct nt_object *rows;
 	size_t count, room;
 };
 
@@ -412,7 +311,7 @@ static int count_object(struct dl_phdr_info *info, size_t size, void *argument)
 
 	(void)size;
 	if (objects->rows && objects->count < objects->room)
-		objects->rows[objects->count] = (struct object){info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum,
+		objects->rows[objects->count] = (struct nt_object){info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum,
 								info->dlpi_name ? info->dlpi_name : ""};
 	objects->count++;
 	return 0;
@@ -447,7 +346,7 @@ static uint64_t hash_of(const char *name)
 }
 
 /* at: where the search begins, and where the next one will. Objects stay in their order, so most are found at once. */
-static const struct known *find_known(const struct object *object, uint64_t name, bool with_driver, size_t *at)
+static const struct known *find_known(const struct nt_object *object, uint64_t name, bool with_driver, size_t *at)
 {
 	for (size_t i = 0; i < known_count; i++) {
 		size_t place = (*at + i) % known_count;
@@ -455,7 +354,7 @@ static const struct known *find_known(const struct object *object, uint64_t name
 		if (one->base != object->base || one->segments != object->segments || one->name != name ||
 		    one->with_driver != with_driver)
 			continue;
-		if (!one->mark.slot || (segment_of(object, (uintptr_t)one->mark.slot, sizeof(void *)) &&
+		if (!one->mark.slot || (nt_object_segment(object, (uintptr_t)one->mark.slot, sizeof(void *)) &&
 					__atomic_load_n(one->mark.slot, __ATOMIC_ACQUIRE) == one->mark.value)) {
 			*at = place + 1;
 			return one;
@@ -464,12 +363,12 @@ static const struct known *find_known(const struct object *object, uint64_t name
 	return NULL;
 }
 
-static struct known look_through(const struct object *object, uint64_t name, bool with_driver)
+static struct known look_through(const struct nt_object *object, uint64_t name, bool with_driver)
 {
 	struct known ret = {object->base, object->segments, name, {NULL, NULL}, with_driver};
-	struct dynamic dynamic;
+	struct nt_dynamic dynamic;
 
-	if (!read_dynamic(object, &dynamic) || is_left_alone(object, &dynamic))
+	if (!nt_object_read(object, &dynamic) || is_left_alone(object, &dynamic))
 		return ret;
 	for (int table = 0; table < 2; table++)
 		for (size_t i = table ? dynamic.relative : 0; i < dynamic.rows[table]; i++)
@@ -512,7 +411,7 @@ static void pass(void)
 		dl_iterate_phdr(count_object, &objects);
 	size_t count = objects.count < objects.room ? objects.count : objects.room, at = 0;
 	for (size_t i = 0; now && objects.rows && i < count; i++) {
-		const struct object *object = &objects.rows[i];
+		const struct nt_object *object = &objects.rows[i];
 		uint64_t name = hash_of(object->name);
 		const struct known *before = find_known(object, name, with_driver, &at);
 		now[i] = before ? *before : look_through(object, name, with_driver);
@@ -624,13 +523,13 @@ struct rpath_search {
 static int search_rpath(struct dl_phdr_info *info, size_t size, void *argument)
 {
 	struct rpath_search *search = argument;
-	struct object object = {info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum, ""};
-	struct dynamic dynamic;
+	struct nt_object object = {info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum, ""};
+	struct nt_dynamic dynamic;
 
 	(void)size;
-	if (!holds(&object, search->caller))
+	if (!nt_object_holds(&object, search->caller))
 		return 0;
-	search->found = read_dynamic(&object, &dynamic) && dynamic.has_rpath;
+	search->found = nt_object_read(&object, &dynamic) && dynamic.has_rpath;
 	return 1;
 }
 
