@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import struct
 
+from neutrino.elf.reader import SHT_REL, SHT_RELA, STT_FUNC, Elf, Section, Symbol
 from neutrino.fatbin.cubin import open_cubin
-from neutrino.fatbin.elf import SHT_REL, SHT_RELA, STT_FUNC, Elf, Section, Symbol
 
 _ROWS = {SHT_REL: struct.Struct("<QQ"), SHT_RELA: struct.Struct("<QQq")}
 """Relocations: offset, symbol and type, addend (gABI, "Relocation")."""

@@ -7,8 +7,8 @@ import stat
 from pathlib import Path
 
 from neutrino.ahead.tables import DT_STRSZ, DT_STRTAB, PT_INTERP, PT_NULL
+from neutrino.elf.reader import EM_AMDGPU, EM_CUDA, ET_REL, MAGIC, PT_DYNAMIC, SHT_NOBITS, Elf
 from neutrino.errors import FormatError
-from neutrino.fatbin.elf import EM_AMDGPU, EM_CUDA, ET_REL, MAGIC, PT_DYNAMIC, SHT_NOBITS, Elf
 
 _ET_CORE = 4
 _ARCHIVES = (b"!<arch>\n", b"!<thin>\n")

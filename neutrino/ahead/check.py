@@ -16,10 +16,10 @@ from neutrino.ahead.section import Section, read_section
 from neutrino.ahead.sources import image_identity
 from neutrino.ahead.tables import DT_AUXILIARY, DT_STRTAB, PT_INTERP
 from neutrino.device_kind import DeviceKind
+from neutrino.elf.reader import MAGIC, PT_LOAD, Elf
 from neutrino.entry import Entry, KernelEntry, read_entry
 from neutrino.errors import FormatError, PtxError
 from neutrino.fatbin import Container, CubinKernel, ImageKind, read_container, read_cubin, read_file
-from neutrino.fatbin.elf import MAGIC, PT_LOAD, Elf
 from neutrino.probing.layout import Reason
 from neutrino.ptx.text.module import parse
 from neutrino.resources import tool_path

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neutrino.device_kind import DeviceKind
+from neutrino.elf.reader import MAGIC, PT_LOAD, Elf
 from neutrino.errors import FormatError
-from neutrino.fatbin.elf import MAGIC, PT_LOAD, Elf
 
 _BEGINS = b"NT"
 """As the section's magic does. The rest is looked at by what knows the format, which takes longer to import than to

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from neutrino.elf.reader import Elf
 from neutrino.entry import KernelEntry
 from neutrino.fatbin import Container, Cubin, Image, ImageKind, demangle, read_cubin
 from neutrino.fatbin.cubin import cubin_kernel_names
-from neutrino.fatbin.elf import Elf
 from neutrino.numerics import FIRST_ARCHITECTURE, INSTRUCTION_SIZE
 from neutrino.patch import Twins
 from neutrino.probing.ir.probe_set import ProbeSet

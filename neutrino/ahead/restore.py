@@ -14,9 +14,9 @@ from typing import Any
 
 from neutrino.ahead.aside import copy, digest, write, written_aside
 from neutrino.ahead.section import NAME, packing
+from neutrino.elf.cursor import Cursor
+from neutrino.elf.reader import MAGIC, PT_LOAD, SHT_NOBITS, Elf
 from neutrino.errors import FormatError, PatchError
-from neutrino.fatbin.cursor import Cursor
-from neutrino.fatbin.elf import MAGIC, PT_LOAD, SHT_NOBITS, Elf
 from neutrino.probing.layout import RESTORE_EDIT, RESTORE_HEADER, SECTION_HEADER, SECTION_MAGIC
 
 _HEADER = packing(SECTION_HEADER)

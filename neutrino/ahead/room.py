@@ -21,9 +21,9 @@ from neutrino.ahead.tables import (
     SectionHeader,
     Tables,
 )
+from neutrino.elf.cursor import Cursor
+from neutrino.elf.reader import SHF_ALLOC, SHT_NOBITS
 from neutrino.errors import FormatError
-from neutrino.fatbin.cursor import Cursor
-from neutrino.fatbin.elf import SHF_ALLOC, SHT_NOBITS
 
 _ROW = 56
 _LARGEST_ALIGNMENT = 64

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from neutrino.device_kind import DeviceKind
+from neutrino.elf.cursor import Cursor
 from neutrino.errors import NeutrinoError
-from neutrino.fatbin.cursor import Cursor
 from neutrino.probing.layout import (
     FORMAT_VERSION,
     SECTION_HEADER,

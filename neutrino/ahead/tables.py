@@ -1,7 +1,7 @@
 """The tables of a host's ELF file as rows that can be changed: ELF header, program headers, section headers, dynamic
 section.
 
-Reading is ``fatbin.elf``'s work; here is what patching writes. Fields are named by the gABI's, without their prefixes.
+Reading is ``elf.reader``'s work; here is what patching writes. Fields are named by the gABI's, without their prefixes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from neutrino.elf.reader import PT_DYNAMIC, PT_LOAD, SHN_XINDEX, Elf
 from neutrino.errors import FormatError, PatchError
-from neutrino.fatbin.elf import PT_DYNAMIC, PT_LOAD, SHN_XINDEX, Elf
 
 PT_NULL = 0
 PT_INTERP = 3

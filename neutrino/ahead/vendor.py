@@ -6,8 +6,8 @@ import contextlib
 from pathlib import Path
 
 from neutrino.ahead.tables import DT_STRTAB
+from neutrino.elf.reader import MAGIC, Elf
 from neutrino.errors import FormatError
-from neutrino.fatbin.elf import MAGIC, Elf
 from neutrino.probing.layout import VENDOR_LIBRARIES
 
 _DT_SONAME = 14

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from neutrino.fatbin.cursor import Cursor
+from neutrino.elf.cursor import Cursor
 
 MAGIC = b"!<arch>\n"
 MAGIC_THIN = b"!<thin>\n"

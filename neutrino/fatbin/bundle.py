@@ -13,6 +13,9 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from neutrino.elf.cursor import Cursor
+from neutrino.elf.reader import EM_AMDGPU, EM_CUDA
+from neutrino.elf.reader import MAGIC as ELF_MAGIC
 from neutrino.errors import FormatError
 from neutrino.fatbin.compressed_bundle import (
     DEFAULT_VERSION,
@@ -22,9 +25,6 @@ from neutrino.fatbin.compressed_bundle import (
     read_compressed_bundle,
 )
 from neutrino.fatbin.compression import Compression
-from neutrino.fatbin.cursor import Cursor
-from neutrino.fatbin.elf import EM_AMDGPU, EM_CUDA
-from neutrino.fatbin.elf import MAGIC as ELF_MAGIC
 from neutrino.fatbin.image import Image, ImageKind
 
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"

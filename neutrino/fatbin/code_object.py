@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from neutrino.elf.cursor import Cursor
+from neutrino.elf.reader import EM_AMDGPU, ET_REL, SHT_DYNSYM, SHT_SYMTAB, Elf, Symbol
 from neutrino.errors import FormatError
-from neutrino.fatbin.cursor import Cursor
-from neutrino.fatbin.elf import EM_AMDGPU, ET_REL, SHT_DYNSYM, SHT_SYMTAB, Elf, Symbol
 
 _OSABI_HSA = 64
 _ABI_VERSIONS = {0: 2, 1: 3, 2: 4, 3: 5, 4: 6}

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from neutrino.elf.cursor import Cursor
 from neutrino.errors import FormatError
 from neutrino.fatbin.compression import MAX_DECODED, Compression
-from neutrino.fatbin.cursor import Cursor
 
 MAGIC = b"CCOB"
 DEFAULT_VERSION = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from neutrino.fatbin.cursor import Cursor
+from neutrino.elf.cursor import Cursor
 
 MAX_DECODED = 1 << 30
 """Bytes that a payload may decode to: a corrupt size must not become an allocation."""

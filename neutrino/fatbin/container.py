@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from neutrino.elf.cursor import Cursor
+from neutrino.elf.reader import EM_AMDGPU, EM_CUDA, Elf
+from neutrino.elf.reader import MAGIC as ELF_MAGIC
 from neutrino.errors import FormatError
 from neutrino.fatbin.compression import Compression
-from neutrino.fatbin.cursor import Cursor
-from neutrino.fatbin.elf import EM_AMDGPU, EM_CUDA, Elf
-from neutrino.fatbin.elf import MAGIC as ELF_MAGIC
 from neutrino.fatbin.entry import entry_extent, read_entry
 from neutrino.fatbin.image import Image, ImageKind
 

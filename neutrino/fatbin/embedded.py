@@ -14,11 +14,11 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from neutrino.elf.cursor import Cursor
+from neutrino.elf.reader import EM_AMDGPU, EM_CUDA, SHT_NOBITS, Elf
 from neutrino.errors import FormatError
 from neutrino.fatbin.areas import BLOCK, Area
 from neutrino.fatbin.container import Container, fatbin_extent, read_bare, read_bundles, read_fatbins
-from neutrino.fatbin.cursor import Cursor
-from neutrino.fatbin.elf import EM_AMDGPU, EM_CUDA, SHT_NOBITS, Elf
 from neutrino.fatbin.ptxscan import is_ptx, ptx_entries, ptx_target
 
 _FATBIN = struct.pack("<IH", 0xBA55ED50, 1)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 import struct
 
+from neutrino.elf.cursor import Cursor
+from neutrino.elf.reader import MAGIC as ELF_MAGIC
 from neutrino.fatbin.compression import MAX_DECODED, Compression, compress
-from neutrino.fatbin.cursor import Cursor
-from neutrino.fatbin.elf import MAGIC as ELF_MAGIC
 from neutrino.fatbin.image import Image, ImageKind
 
 FLAG_64_BIT = 0x1

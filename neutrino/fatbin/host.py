@@ -11,6 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neutrino.elf.cursor import Cursor
+from neutrino.elf.reader import (
+    EM_AMDGPU,
+    EM_CUDA,
+    PF_W,
+    PT_LOAD,
+    SHF_ALLOC,
+    SHF_EXECINSTR,
+    SHF_WRITE,
+    SHT_PROGBITS,
+    Elf,
+    Section,
+)
+from neutrino.elf.reader import MAGIC as ELF_MAGIC
 from neutrino.errors import FormatError
 from neutrino.fatbin.areas import Area
 from neutrino.fatbin.container import (
@@ -23,20 +37,6 @@ from neutrino.fatbin.container import (
     read_bundles,
     read_fatbins,
 )
-from neutrino.fatbin.cursor import Cursor
-from neutrino.fatbin.elf import (
-    EM_AMDGPU,
-    EM_CUDA,
-    PF_W,
-    PT_LOAD,
-    SHF_ALLOC,
-    SHF_EXECINSTR,
-    SHF_WRITE,
-    SHT_PROGBITS,
-    Elf,
-    Section,
-)
-from neutrino.fatbin.elf import MAGIC as ELF_MAGIC
 from neutrino.fatbin.wrapper import SECTIONS as WRAPPER_SECTIONS
 from neutrino.fatbin.wrapper import find_wrappers, writable
 

@@ -6,8 +6,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from neutrino.elf.cursor import Cursor
 from neutrino.fatbin.compression import Compression, decompress
-from neutrino.fatbin.cursor import Cursor
 
 if TYPE_CHECKING:
     from neutrino.fatbin.compressed_bundle import CompressedBundle

@@ -10,9 +10,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import replace
 
+from neutrino.elf.cursor import Cursor
 from neutrino.fatbin.bundle import section_image
 from neutrino.fatbin.container import Container
-from neutrino.fatbin.cursor import Cursor
 from neutrino.fatbin.image import Image, ImageKind
 
 OFFLOAD_BINARY = "offload-binary"

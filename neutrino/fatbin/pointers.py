@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from neutrino.fatbin.elf import (
+from neutrino.elf.reader import (
     DT_RELA,
     DT_RELASZ,
     DT_SYMTAB,

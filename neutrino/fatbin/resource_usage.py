@@ -10,8 +10,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from neutrino.elf.reader import SHT_REL, SHT_RELA, Elf, Section
 from neutrino.fatbin.cubin import MIN_STACK_SIZE, REGCOUNT, STO_CUDA_ENTRY, attributes, function_symbols, open_cubin
-from neutrino.fatbin.elf import SHT_REL, SHT_RELA, Elf, Section
 
 _TEXT = ".text."
 _CONSTANT = re.compile(r"\.nv\.constant(\d{1,2})(?:\.(.+))?")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import struct
 
+from neutrino.elf.cursor import Cursor
+from neutrino.elf.reader import SHT_REL, SHT_RELA, Elf
 from neutrino.fatbin.cubin import open_cubin
-from neutrino.fatbin.cursor import Cursor
-from neutrino.fatbin.elf import SHT_REL, SHT_RELA, Elf
 
 SECTION = ".nv_debug_line_sass"
 _ROWS = {SHT_REL: struct.Struct("<QQ"), SHT_RELA: struct.Struct("<QQq")}

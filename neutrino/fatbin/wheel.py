@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from neutrino.elf.cursor import Cursor
 from neutrino.errors import FormatError
-from neutrino.fatbin.cursor import Cursor
 
 MAGIC = b"PK\x03\x04"
 MAX_MEMBER = 8 << 30

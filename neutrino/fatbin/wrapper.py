@@ -7,9 +7,9 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
+from neutrino.elf.reader import Elf
 from neutrino.fatbin.areas import Area, occurrences
 from neutrino.fatbin.container import Container, is_bundle, is_fatbin
-from neutrino.fatbin.elf import Elf
 
 SECTIONS = (".nvFatBinSegment", ".hipFatBinSegment")
 """Where compilers put them."""

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from neutrino.ahead.attach import Attachment, attach
 from neutrino.ahead.restore import find_section, restore
+from neutrino.elf.reader import Elf
 from neutrino.errors import PatchError
-from neutrino.fatbin.elf import Elf
 from neutrino.probing.layout import FORMAT_VERSION, SECTION_HEADER, SECTION_MAGIC
 from tests.ahead.hosts import HEADERLESS, HOSTS, Workshop, is_program, must, need, run
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from neutrino.ahead.attach import attach
 from neutrino.ahead.carrier import why_not_file
 from neutrino.ahead.restore import find_section, read_original, restore
+from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, NeutrinoError, PatchError
-from neutrino.fatbin.elf import Elf
 from neutrino.probing.layout import FORMAT_VERSION, SECTION_HEADER, SECTION_MAGIC
 from tests.ahead.hosts import HOSTS, Workshop, must, need
 

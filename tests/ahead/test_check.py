@@ -15,8 +15,8 @@ from neutrino.ahead.library import patch_file
 from neutrino.ahead.making import Settings
 from neutrino.ahead.restore import find_section
 from neutrino.ahead.section import TwinsRow, read_section
+from neutrino.elf.reader import Elf
 from neutrino.entry import DIGESTED_FROM, Entry, read_entry, write_entry
-from neutrino.fatbin.elf import Elf
 from neutrino.probing.layout import FORMAT_VERSION
 from neutrino.toolchain import Assembler
 from neutrino.verification import load_probes

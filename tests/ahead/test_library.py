@@ -20,10 +20,10 @@ from neutrino.ahead.restore import find_section
 from neutrino.ahead.section import Section, read_section
 from neutrino.ahead.vendor import vendor_library
 from neutrino.ahead.workers import share
+from neutrino.elf.reader import Elf
 from neutrino.entry import read_entry
 from neutrino.errors import Diagnostic, FormatError, NeutrinoError, PatchError, ProbeError, ToolError, ToolMissingError
 from neutrino.fatbin import read_container, read_cubin
-from neutrino.fatbin.elf import Elf
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection

@@ -18,6 +18,7 @@ from neutrino.ahead.making import Settings
 from neutrino.ahead.relocatable import LinkedSource, find_linked_source, is_linked, make_linked_twins
 from neutrino.ahead.restore import find_section
 from neutrino.ahead.section import read_section
+from neutrino.elf.reader import Elf
 from neutrino.entry import KernelEntry
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.fatbin import (
@@ -30,7 +31,6 @@ from neutrino.fatbin import (
     read_cubin,
     read_file,
 )
-from neutrino.fatbin.elf import Elf
 from neutrino.numerics import count_arithmetic
 from neutrino.patch import Twins
 from neutrino.probing.layout import Reason, block_size

@@ -18,6 +18,7 @@ from fatbin_inputs import need, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neutrino.elf.cursor import Cursor
 from neutrino.errors import FormatError
 from neutrino.fatbin import (
     Compression,
@@ -31,7 +32,6 @@ from neutrino.fatbin import (
 from neutrino.fatbin.bundle import bundle_target
 from neutrino.fatbin.compressed_bundle import compress_bundle
 from neutrino.fatbin.container import read_bundles
-from neutrino.fatbin.cursor import Cursor
 
 HOST = "host-x86_64-unknown-linux--"
 NAMES = (HOST, "hipv4-amdgcn-amd-amdhsa--gfx90a", "hipv4-amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-")

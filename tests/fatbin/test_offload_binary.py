@@ -10,9 +10,9 @@ from fatbin_inputs import PTX, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neutrino.elf.cursor import Cursor
 from neutrino.errors import FormatError
 from neutrino.fatbin import Container, ImageKind, kernel_names, read_file, write_container
-from neutrino.fatbin.cursor import Cursor
 from neutrino.fatbin.offload_binary import read_offload_binaries
 
 IMAGES = {

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from neutrino.fatbin.cursor import Cursor
+from neutrino.elf.cursor import Cursor
 
 MAGIC = b"\x7fELF"
 EM_CUDA = 190
