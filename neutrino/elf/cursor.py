@@ -11,6 +11,16 @@ from neutrino.errors import FormatError
 _WIDTHS = {size: struct.Struct(f"<{code}") for size, code in ((1, "B"), (2, "H"), (4, "I"), (8, "Q"))}
 
 
+def release(data: memoryview) -> None:
+    """Let go of the memory that the pages of a mapped file take; they are there again when they are looked at.
+
+    A page touched here and there brings many others along (folios of the page cache, 2 MiB each at most). Data that
+    are no mapped file are left alone.
+    """
+    if data.readonly and isinstance(data.obj, mmap.mmap):
+        data.obj.madvise(mmap.MADV_DONTNEED)
+
+
 class Cursor:
     """Reads little-endian fields from data[start:end]; whatever would leave that range is a FormatError.
 
@@ -35,12 +45,8 @@ class Cursor:
         return self.end - self.position
 
     def release(self) -> None:
-        """Let go of the memory that the pages of a mapped file take; they are there again when they are looked at.
-
-        A page touched here and there brings many others along (folios of the page cache, 2 MiB each at most).
-        """
-        if self.data.readonly and isinstance(self.data.obj, mmap.mmap):
-            self.data.obj.madvise(mmap.MADV_DONTNEED)
+        """Let go of the memory that the pages of a mapped file take: ``release``."""
+        release(self.data)
 
     def error(self, field: str, found: str, expected: str, *, at: int | None = None) -> FormatError:
         """The FormatError for a field at offset ``at`` of the data (the position, if left out)."""

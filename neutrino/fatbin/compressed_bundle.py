@@ -38,7 +38,7 @@ _ZSTD_CHECKSUM_SIZE = 4
 _HASH_SIZE = 8
 _CHUNK = 1 << 20
 _KEPT = 32 << 20
-"""Bytes of a decoded bundle that are kept for the next image of it; a larger one is decoded anew for each."""
+"""Bytes of a decoded bundle that are kept for the next image of it; a larger one is decoded from one to the next."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,11 @@ class CompressedBundle:
             if not 0 <= offset <= offset + size <= len(whole):
                 raise self._error("range", f"{offset:#x} to {offset + size:#x}", f"one within {len(whole):#x} bytes")
             return whole[offset : offset + size]
-        stream = self.stream()
+        stream = _stream_before(self, offset)
         stream.skip(offset)
-        return stream.take(size)
+        taken = stream.take(size)
+        _waiting[:] = [stream]
+        return taken
 
     def stream(self) -> DecodedStream:
         """The decoded bundle from its beginning on."""
@@ -92,18 +94,23 @@ class DecodedStream:
     """Reads a decoded bundle forwards, holding no more of it than is asked for."""
 
     def __init__(self, bundle: CompressedBundle) -> None:
-        self._bundle = bundle
+        self.bundle = bundle
         self._decoder = _decoder(bundle.compression, bundle.payload)
         self.position = 0
 
     def skip(self, position: int) -> None:
         """Go to a position, which must not lie behind. Raises FormatError."""
+        if position > self.bundle.size:
+            raise self._error(f"{position} bytes", f"{self.bundle.size} bytes (uncompressed size)")
         while self.position < position:
-            self.take(min(position - self.position, _CHUNK))
+            piece = self._decoded(min(position - self.position, _CHUNK))
+            if not piece:
+                raise self._error(f"{self.position} bytes when decoded", f"{self.bundle.size} bytes")
+            self.position += len(piece)
 
     def take(self, size: int) -> bytes:
         """The next size bytes. Raises FormatError when there are fewer, or the data are damaged."""
-        bundle = self._bundle
+        bundle = self.bundle
         if not 0 <= size <= bundle.size - self.position:
             raise self._error(f"{self.position + size} bytes", f"{bundle.size} bytes (uncompressed size)")
         taken = bytearray()
@@ -117,18 +124,31 @@ class DecodedStream:
 
     def finish(self) -> None:
         """Go to the end. Raises FormatError unless the data end there."""
-        self.skip(self._bundle.size)
+        self.skip(self.bundle.size)
         if self._decoded(1):
-            raise self._error("longer when decoded", f"{self._bundle.size} bytes (uncompressed size)")
+            raise self._error("longer when decoded", f"{self.bundle.size} bytes (uncompressed size)")
 
     def _decoded(self, size: int) -> bytes:
         try:
             return self._decoder.read(size)
         except _DecoderError as error:
-            raise self._error(f"damaged ({error})", f"a {self._bundle.compression.name} stream") from error
+            raise self._error(f"damaged ({error})", f"a {self.bundle.compression.name} stream") from error
 
     def _error(self, found: str, expected: str) -> FormatError:
-        return FormatError(self._bundle.file, self._bundle.offset, "compressed bundle", found, expected)
+        return FormatError(self.bundle.file, self.bundle.offset, "compressed bundle", found, expected)
+
+
+_waiting: list[DecodedStream] = []
+"""The stream that a large bundle's last image was read from, if any: the next one follows it, mostly."""
+
+
+def _stream_before(bundle: CompressedBundle, offset: int) -> DecodedStream:
+    """A stream of the bundle that has not come further than offset. Nobody else is handed the same."""
+    try:
+        stream = _waiting.pop()
+    except IndexError:
+        return bundle.stream()
+    return stream if stream.bundle is bundle and stream.position <= offset else bundle.stream()
 
 
 class _DecoderError(Exception):

@@ -141,12 +141,17 @@ def read_bundles(cursor: Cursor, section: str, first_index: int = 0) -> Iterator
     """As read_fatbins, for the offload bundles of ``.hip_fatbin``, plain and compressed ones mixed."""
     index = first_index
     left = _MAX_IMAGES
+    walked = 0
     while found := _NOT_ZERO.search(cursor.data, cursor.position, cursor.end):
         cursor.seek(found.start(), "bundle")
         container = _read_bundle(cursor, index, section)
         left -= 1 + len(container.images)
         if left < 0:
             raise cursor.error("number of images", f"above {_MAX_IMAGES}", "one that a section may have")
+        walked += container.size
+        if walked >= _MAX_WALKED:
+            cursor.release()
+            walked = 0
         yield container
         index += 1
 

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from neutrino.elf.cursor import Cursor
+from neutrino.elf.cursor import Cursor, release
 from neutrino.elf.reader import EM_AMDGPU, EM_CUDA, SHT_NOBITS, Elf
 from neutrino.errors import FormatError
 from neutrino.fatbin.areas import BLOCK, Area
@@ -33,6 +33,8 @@ _VERSION = re.compile(rb"\.version +\d+\.\d+\s")
 _FUNCTION = re.compile(rb"\.func\b")
 _MAX_PREFIX = 1 << 12
 """Bytes of comments before ``.version`` that are looked for."""
+_MAX_WALKED = 32 << 20
+"""Bytes of a mapped file that are searched before their pages are let go of."""
 _MAX_STEPS = 1 << 17
 """Entries and sections looked at in vain, in one file: what only begins as images do could cost any time."""
 
@@ -56,9 +58,12 @@ def find_embedded(data: memoryview, areas: list[Area], file: str, base: int = 0)
 
 
 def _find(data: memoryview, area: Area, file: str, base: int, steps: _Steps) -> Iterator[Container]:
-    position = area.begin
+    position = released = area.begin
     behind = area.begin
     while position < area.end:
+        if position - released >= _MAX_WALKED:
+            release(data)
+            released = position
         block = bytes(data[position : min(position + BLOCK + _LONGEST - 1, area.end)])
         for found in _candidates(block):
             if position + found < behind:

@@ -48,14 +48,14 @@ def test_any_text_has_a_name(name):
 
 
 def test_without_the_library(monkeypatch):
-    from neutrino.fatbin.demangle import _demangler
+    from neutrino.fatbin.demangle import _names
 
     def missing(name):
         raise OSError(f"{name}: cannot open shared object file")
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
-    _demangler.cache_clear()
+    _names.cache_clear()
     try:
         assert demangle("_Z6hiddenPi") == "_Z6hiddenPi"
     finally:
-        _demangler.cache_clear()
+        _names.cache_clear()
