@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neutrino import __version__
 from neutrino.cli.diagnostics import print_diagnostics
-from neutrino.cli.listing import Row, Shown, document, lines
+from neutrino.cli.listing import Row, Shown, Tables
+from neutrino.cli.listing_json import JsonListing
 from neutrino.cli.progress import Progress
 from neutrino.cli.streams import print_anything, visible
 from neutrino.cli.table import count
+from neutrino.elf.cursor import release
 from neutrino.errors import FormatError, NeutrinoError, ProbeError
 from neutrino.fatbin.inputs import Input, find_inputs
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 DONE = 0
 BAD = 2
 _NAME = "neutrino-extract"
+_MAX_WALKED = 32 << 20
+"""Bytes of images that are looked into before the pages of the mapped file are let go of."""
 _NAMED_FILES = 20
 """Files of -o that are named as they are written; of more, how many (--json names all)."""
 
@@ -172,6 +176,10 @@ class _Extraction:
         self._printed = 0
         self._written = 0
         self._totals = [0, 0, 0]
+        self._looks_inside = bool(
+            options.kernels or options.resources or options.sass or options.coverage or options.json
+            or options.output or self._selection
+        )  # fmt: skip
         if options.coverage and options.sass:
             raise NeutrinoError("--coverage and --sass are two questions; ask one at a time")
         if options.sass and options.json and options.output is None:
@@ -197,17 +205,9 @@ class _Extraction:
         one = len(options.input) == 1 and not Path(options.input[0]).is_dir()
         named = 0
         for found in find_inputs(options.input, self._refused, self.progress.show):
-            # A single file that is named is an object of its own, all else a list of them.
-            single = one and found.is_named
             named += found.is_named
-            shown = self._read(found)
-            if shown is None:
-                continue
-            if not shown.rows and not (options.coverage and shown.coverage):
-                if found.is_named:
-                    self._show_nothing(shown, single)
-                continue
-            self._show(shown, single)
+            # A single file that is named is an object of its own, all else a list of them.
+            self._show(found, single=one and found.is_named)
         if self._written > _NAMED_FILES:
             self._say(f"wrote {self._written:,} files to {options.output} in all (--json names each)")
         if options.json and not (one and named):
@@ -218,28 +218,64 @@ class _Extraction:
             files, containers, images = self._totals
             print(f"\n{count(files, 'file')}: {count(containers, 'container')}, {count(images, 'image')}")
 
-    def _read(self, found: Input) -> Shown | None:
-        """A file and what was asked of it; None for one that could not be read."""
-        options = self._options
-        plain = not (
-            options.kernels or options.resources or options.sass or options.coverage or options.json
-            or options.output or self._selection
-        )  # fmt: skip
+    def _show(self, found: Input, *, single: bool) -> None:
+        """Read a file, and show what was asked of it while looking into its images."""
         try:
             data = found.data()
-            containers = found.read(data, search_data=not plain)
-            shown = Shown(found, containers, self._rows(containers))
+            containers = found.read(data, search_data=self._looks_inside)
+            rows = self._rows(containers)
         except (FormatError, OSError) as error:
             self._refused(found.name, error)
-            return None
+            return
+        shown = Shown(found, containers, [])
         try:
             shown.patched = _patched(shown, data)
         except FormatError as error:
             # What the program runs is still worth showing.
             self._refused(found.name, error)
-        if not plain:
-            self._look_inside(shown, data)
-        return shown
+        listing = self._json(shown, single) if self._options.json else self._tables()
+        for row in self._looked_into(found, rows, data) if self._looks_inside else rows:
+            shown.rows.append(row)
+            listing.add(row)
+            row.let_go()
+        if self._options.coverage:
+            shown.coverage = self._cover(shown, _vendor(found, data) if rows else None)
+            shown.probes = self._options.probe
+        is_empty = not shown.rows and not shown.coverage
+        if is_empty and not found.is_named:
+            return
+        self.progress.clear()
+        if isinstance(listing, JsonListing):
+            listing.finish()
+            print(end="\n" if single else "")
+        elif not is_empty and not self._options.sass:
+            if self._printed:
+                print()
+            for line in listing.lines(shown):
+                print(line)
+        if is_empty:
+            self._show_nothing(shown)
+        else:
+            self._totals[0] += 1
+            self._totals[1] += len({row.container.index for row in shown.rows})
+            self._totals[2] += len(shown.rows)
+        self._printed += not is_empty or self._options.json
+
+    def _json(self, shown: Shown, single: bool) -> JsonListing:
+        pieces = 0
+
+        def write(text: str) -> None:
+            nonlocal pieces
+            self.progress.clear()
+            if not pieces and not single:
+                text = ('{"files": [\n' if not self._printed else ",\n") + text
+            pieces += 1
+            print(text, end="")
+
+        return JsonListing(shown, write)
+
+    def _tables(self) -> Tables:
+        return Tables(kernels=self._options.kernels, resources=self._options.resources)
 
     def _rows(self, containers: Sequence[Container]) -> list[Row]:
         archs = () if self._options.coverage else self._options.arch
@@ -250,36 +286,36 @@ class _Extraction:
             if not archs or any(image.arch == arch or image.arch.startswith(f"{arch}:") for arch in archs)
         ]
 
-    def _look_inside(self, shown: Shown, data: memoryview) -> None:
+    def _looked_into(self, found: Input, rows: Sequence[Row], data: memoryview) -> Iterator[Row]:
+        """The images that are shown with what is in them, decoded one at a time."""
         from neutrino.fatbin.contents import read_contents
 
         options = self._options
-        stem = self._namer.stem(shown.input.stem) if self._namer and shown.rows else ""
-        vendor = _vendor(shown.input, data) if (options.sass or options.coverage) and shown.rows else None
-        if options.sass and vendor:
-            self._refused(
-                shown.input.name, NeutrinoError(f"{vendor}: a vendor-licensed library, which is not disassembled")
-            )
-            shown.rows = []
-        kept = []
-        for number, row in enumerate(shown.rows):
-            self.progress.show(f"{shown.input.name}: image {number + 1} of {len(shown.rows)}")
+        stem = self._namer.stem(found.stem) if self._namer and rows else ""
+        vendor = _vendor(found, data) if options.sass and rows else None
+        if vendor:
+            self._refused(found.name, NeutrinoError(f"{vendor}: a vendor-licensed library, which is not disassembled"))
+            return
+        walked = 0
+        for number, row in enumerate(rows):
+            self.progress.show(f"{found.name}: image {number + 1} of {len(rows)}")
+            walked += row.image.stored_size
+            if walked >= _MAX_WALKED:
+                release(row.image.payload)
+                walked = 0
             try:
                 contents = read_contents(row.image, resources=options.resources)
             except FormatError as fault:
                 row.fault = fault
-                self._fault(shown.input, row, fault)
-                kept.append(row)
+                self._fault(found, row, fault)
+                yield row
                 continue
             row.fill(contents, self._selects)
             if row.kernels or not self._selection:
-                kept.append(row)
                 # Nothing else keeps what is decoded: of a large file it would fill the memory.
-                self._write(shown.input, row, contents.data, stem)
-        shown.rows = kept
-        if options.coverage:
-            shown.coverage = self._cover(shown, vendor)
-            shown.probes = options.probe
+                self._write(found, row, contents.data, stem)
+                del contents
+                yield row
 
     def _selects(self, name: str) -> bool:
         if self._selection is None:
@@ -331,34 +367,8 @@ class _Extraction:
         if self._written <= _NAMED_FILES:
             self._say(f"wrote {target}")
 
-    def _show(self, shown: Shown, single: bool) -> None:
-        options = self._options
-        self.progress.clear()
-        self._totals[0] += 1
-        self._totals[1] += len({row.container.index for row in shown.rows})
-        self._totals[2] += len(shown.rows)
-        if options.json:
-            self._show_json(shown, single)
-        elif not options.sass:
-            if self._printed:
-                print()
-            for line in lines(shown, kernels=options.kernels, resources=options.resources):
-                print(line)
-        self._printed += 1
-
-    def _show_json(self, shown: Shown, single: bool) -> None:
-        import json
-
-        text = json.dumps(document(shown), indent=2)
-        if not single:
-            text = ('{"files": [\n' if not self._printed else ",\n") + text
-        print(text, end="\n" if single else "")
-
-    def _show_nothing(self, shown: Shown, single: bool) -> None:
-        if self._options.json:
-            self._show_json(shown, single)
-            self._printed += 1
-        if shown.containers and any(container.images for container in shown.containers):
+    def _show_nothing(self, shown: Shown) -> None:
+        if any(container.images for container in shown.containers):
             if not self._options.sass:
                 self._say(f"{shown.input.name}: no image or kernel of those asked for")
         else:

@@ -1,4 +1,4 @@
-"""What ``neutrino-extract`` prints of one file: tables for people, an object for programs."""
+"""The tables that ``neutrino-extract`` prints of a file. ``listing_json`` has the same for programs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from neutrino.fatbin.demangle import demangle
 if TYPE_CHECKING:
     from neutrino.ahead.coverage import Coverage
     from neutrino.ahead.patched import Patched
+    from neutrino.cli.kept_rows import KeptRows
     from neutrino.errors import FormatError
     from neutrino.fatbin.code_object import CodeObjectKernel
     from neutrino.fatbin.container import Container
@@ -29,6 +30,8 @@ _REASON_DETAILS = 20
 class Row:
     """An image as it is shown. decoded: its bytes when decoded, None where it was not looked into. kernels, functions,
     code_objects: those that are shown. fault: what is wrong with it. output: the file it was written to, "" if none.
+
+    kernel_count, has_resources: what is left of kernels, functions and code_objects once they are let go of.
     """
 
     container: Container
@@ -39,6 +42,8 @@ class Row:
     code_objects: tuple[CodeObjectKernel, ...] = ()
     fault: FormatError | None = None
     output: str = ""
+    kernel_count: int = 0
+    has_resources: bool = False
 
     @property
     def place(self) -> str:
@@ -56,11 +61,18 @@ class Row:
         self.kernels = tuple(filter(selects, contents.kernels))
         self.functions = tuple(usage for usage in contents.functions if selects(usage.name))
         self.code_objects = tuple(kernel for kernel in contents.code_objects if selects(kernel.name))
+        self.kernel_count = len(self.kernels)
+        self.has_resources = bool(self.functions or self.code_objects)
+
+    def let_go(self) -> None:
+        """Forget the kernels by name and their figures: those of all images of a file may be larger than memory."""
+        self.kernels, self.functions, self.code_objects = (), (), ()
 
 
 @dataclass
 class Shown:
-    """What is known of one file, and shown. containers: all of them, rows: the images that are shown.
+    """What is known of one file, and shown. containers: all of them, rows: the images that are shown, once each was
+    looked into.
 
     coverage: by architecture, for the probes of these names.
     """
@@ -73,153 +85,131 @@ class Shown:
     probes: Sequence[str] = ()
 
 
-def document(shown: Shown) -> dict[str, Any]:
-    """The file's object of ``--json``."""
-    member = shown.input.member
-    found: dict[str, Any] = {"file": str(shown.input.path)}
-    if member is not None:
-        found["member"] = member.name
-    by_container: dict[int, list[Row]] = {}
-    for row in shown.rows:
-        by_container.setdefault(row.container.index, []).append(row)
-    if shown.patched is not None:
-        found["patched"] = {
-            "probes": list(shown.patched.probes), "twins": shown.patched.twins,
-            "archs": list(shown.patched.archs), "device": "embedded" if shown.patched.embedded else "gpu",
-            "version": shown.patched.maker,
-        }  # fmt: skip
-    found["containers"] = [
-        _container(container, by_container.get(container.index, []))
-        for container in shown.containers
-        if container.index in by_container or not container.images
-    ]
-    if shown.coverage:
-        found["probes"] = list(shown.probes)
-        found["coverage"] = [_coverage(coverage) for coverage in shown.coverage]
-    return found
+class Tables:
+    """The tables of a file. kernels, resources: whether these were asked for.
 
+    Widths of columns are known when the last image is, so what is in them is kept until then, on disk.
+    """
 
-def _container(container: Container, rows: Sequence[Row]) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "index": container.index,
-        "kind": container.kind,
-        "section": container.section,
-        "offset": container.offset,
-        "size": container.size,
-    }
-    if container.member:
-        found["member"] = container.member
-    found["images"] = [_image(row) for row in rows]
-    return found
+    def __init__(self, *, kernels: bool, resources: bool) -> None:
+        self._with_kernels = kernels
+        self._with_resources = resources
+        self._container = -1
+        self._names: set[str] = set()
+        self._different = 0
+        self._homes: dict[str, dict[str, list[str]]] = {}
+        self._banks: set[int] = set()
+        self._kernels: KeptRows | None = None
+        self._cuda: KeptRows | None = None
+        self._amd: KeptRows | None = None
 
+    def add(self, row: Row) -> None:
+        """Take an image in. Of a container the kernels of all images are shown together."""
+        if row.container.index != self._container:
+            self._end_container()
+            self._container = row.container.index
+        self._names.update(row.kernels)
+        if self._with_kernels:
+            for name in row.kernels:
+                forms = self._homes.setdefault(name, {})
+                forms.setdefault(row.image.kind.value, []).append(visible(row.image.arch or "-"))
+        if self._with_resources and row.functions:
+            self._cuda = self._cuda or _kept_rows()
+            for usage in row.functions:
+                self._banks.update(usage.constants)
+                self._cuda.add(_cuda_figures(row, usage))
+        if self._with_resources and row.code_objects:
+            self._amd = self._amd or _kept_rows()
+            for kernel in row.code_objects:
+                self._amd.add(_amd_figures(row, kernel))
 
-def _image(row: Row) -> dict[str, Any]:
-    image = row.image
-    found: dict[str, Any] = {
-        "index": image.index,
-        "kind": image.kind.value,
-        "arch": image.arch,
-        "compression": image.compression.value,
-        "size": row.size,
-        "stored_size": image.stored_size,
-        "kernels": [{"name": name, "demangled": demangle(name)} for name in row.kernels],
-    }
-    if row.functions:
-        found["resources"] = [_usage(usage) for usage in row.functions]
-    if row.code_objects:
-        found["resources"] = [_registers(kernel) for kernel in row.code_objects]
-    if row.output:
-        found["output"] = row.output
-    if row.fault is not None:
-        found["fault"] = str(row.fault)
-    return found
-
-
-def _usage(usage: FunctionUsage) -> dict[str, Any]:
-    return {
-        "name": usage.name,
-        "demangled": demangle(usage.name),
-        "kernel": usage.kernel,
-        "registers": usage.registers,
-        "stack": usage.stack,
-        "shared": usage.shared,
-        "local": usage.local,
-        "constants": {str(bank): size for bank, size in usage.constants.items()},
-        "textures": usage.textures,
-        "surfaces": usage.surfaces,
-        "samplers": usage.samplers,
-    }
-
-
-def _registers(kernel: CodeObjectKernel) -> dict[str, Any]:
-    return {
-        "name": kernel.name,
-        "demangled": demangle(kernel.name),
-        "kernel": True,
-        "vgprs": kernel.vgprs,
-        "sgprs": kernel.sgprs,
-        "agprs": kernel.agprs,
-        "lds": kernel.group_segment,
-        "scratch": kernel.private_segment,
-        "kernarg": kernel.kernarg_segment,
-        "wavefront": kernel.wavefront_size,
-        "max_workgroup": kernel.max_workgroup_size,
-    }
-
-
-def _coverage(coverage: Coverage) -> dict[str, Any]:
-    return {
-        "arch": coverage.arch,
-        "total": len(coverage.kernels),
-        "can_be_probed": coverage.probed,
-        "reasons": [
-            {"reason": reason.word, "detail": text, "kernels": number} for reason, text, number in coverage.reasons
-        ],
-        "kernels": [
-            {
-                "name": kernel.name,
-                "demangled": demangle(kernel.name),
-                "container": kernel.container,
-                "image": kernel.image,
-                "arch": kernel.arch,
-                "can_be_probed": kernel.probed,
-                "reason": None if kernel.probed else kernel.reason.word,
-                "detail": kernel.detail,
-                "sites": kernel.sites,
-            }
-            for kernel in coverage.kernels
-        ],
-    }
-
-
-def lines(shown: Shown, *, kernels: bool, resources: bool) -> Iterator[str]:
-    """The file's tables, line by line. kernels, resources: whether these were asked for."""
-    rows = shown.rows
-    containers = len({row.container.index for row in rows})
-    names = {(row.container.index, name) for row in rows for name in row.kernels}
-    counts = [count(containers, "container"), count(len(rows), "image")]
-    if any(row.decoded is not None for row in rows):
-        counts.append(count(len(names), "kernel"))
-    yield f"{visible(shown.input.name)}: {', '.join(counts)}"
-    if shown.patched is not None:
-        yield from _patched(shown.patched)
-    if shown.coverage:
-        for coverage in shown.coverage:
-            yield from _covered(coverage)
+    def lines(self, shown: Shown) -> Iterator[str]:
+        """The tables, line by line, once each of the file's images was added."""
+        self._end_container()
+        rows = shown.rows
+        containers = len({row.container.index for row in rows})
+        counts = [count(containers, "container"), count(len(rows), "image")]
+        if any(row.decoded is not None for row in rows):
+            counts.append(count(self._different, "kernel"))
+        yield f"{visible(shown.input.name)}: {', '.join(counts)}"
+        if shown.patched is not None:
+            yield from _patched(shown.patched)
+        if shown.coverage:
+            for coverage in shown.coverage:
+                yield from _covered(coverage)
+            yield ""
+            yield f"  asked with {visible(', '.join(shown.probes))}; nothing was assembled: ptxas and the check of the"
+            yield "  arithmetic have the last word (neutrino-patch --dry-run)"
+            return
         yield ""
-        yield f"  asked with {visible(', '.join(shown.probes))}; nothing was assembled: ptxas and the check of the"
-        yield "  arithmetic have the last word (neutrino-patch --dry-run)"
-        return
-    yield ""
-    yield from _images(rows)
-    if resources:
-        yield from _cuda_resources(rows)
-        yield from _amd_resources(rows)
-        yield from _without_resources(rows)
-    # A table of resources names the kernels as well, but not those of images without figures.
-    if kernels and any(row.kernels and not (resources and _has_resources(row)) for row in rows):
+        yield from _images(rows)
+        if self._with_resources:
+            yield from self._cuda_resources()
+            yield from self._amd_resources()
+            yield from _without_resources(rows)
+        # A table of resources names the kernels as well, but not those of images without figures.
+        if self._kernels is not None and any(
+            row.kernel_count and not (self._with_resources and row.has_resources) for row in rows
+        ):
+            yield ""
+            yield from table(["container", "in", "kernel"], self._kernels)
+
+    def _end_container(self) -> None:
+        self._different += len(self._names)
+        self._names.clear()
+        if self._homes:
+            self._kernels = self._kernels or _kept_rows()
+            for name, forms in self._homes.items():
+                images = "; ".join(f"{kind} {', '.join(archs)}" for kind, archs in forms.items())
+                self._kernels.add([str(self._container), images, visible(demangle(name))])
+            self._homes.clear()
+
+    def _cuda_resources(self) -> Iterator[str]:
+        if self._cuda is None:
+            return
+        from neutrino.cli.kept_rows import Cells
+
+        banks = [str(bank) for bank in sorted(self._banks)]
+        head = ["image", "arch", "REG", "STACK", "SHARED", "LOCAL", *(f"CONSTANT[{bank}]" for bank in banks)]
+        head += ["TEXTURE", "SURFACE", "SAMPLER", "function"]
+
+        def cells(figures: list[Any]) -> list[str]:
+            *first, constants, textures, surfaces, samplers, name = figures
+            return [*first, *(constants.get(bank, "-") for bank in banks), textures, surfaces, samplers, name]
+
         yield ""
-        yield from _kernels(rows)
+        yield from table(head, Cells(self._cuda, cells), right=head[2:-1])
+
+    def _amd_resources(self) -> Iterator[str]:
+        if self._amd is None:
+            return
+        head = ["image", "arch", "VGPR", "SGPR", "AGPR", "LDS", "scratch", "kernarg", "wave", "kernel"]
+        yield ""
+        yield from table(head, self._amd, right=head[2:-1])
+
+
+def _kept_rows() -> KeptRows:
+    # Here, because the plain listing needs none.
+    from neutrino.cli.kept_rows import KeptRows
+
+    return KeptRows()
+
+
+def _cuda_figures(row: Row, usage: FunctionUsage) -> list[Any]:
+    return [
+        row.place, row.image.arch or "-", str(usage.registers), str(usage.stack), str(usage.shared), str(usage.local),
+        {str(bank): str(size) for bank, size in usage.constants.items()},
+        str(usage.textures), str(usage.surfaces), str(usage.samplers), visible(demangle(usage.name)),
+    ]  # fmt: skip
+
+
+def _amd_figures(row: Row, kernel: CodeObjectKernel) -> list[Any]:
+    return [
+        row.place, visible(row.image.arch or "-"), str(kernel.vgprs), str(kernel.sgprs),
+        "-" if kernel.agprs is None else str(kernel.agprs), str(kernel.group_segment),
+        f"{kernel.private_segment}{'+' if kernel.dynamic_stack else ''}", str(kernel.kernarg_segment),
+        str(kernel.wavefront_size), visible(demangle(kernel.name)),
+    ]  # fmt: skip
 
 
 def _patched(patched: Patched) -> Iterator[str]:
@@ -248,69 +238,15 @@ def _images(rows: Sequence[Row]) -> Iterator[str]:
         if with_member:
             line.insert(1, visible(row.container.member or "-"))
         if with_kernels:
-            line.append("damaged" if row.fault else str(len(row.kernels)))
+            line.append("damaged" if row.fault else str(row.kernel_count))
         cells.append(line)
     yield from table(head, cells, right=("bytes", "stored", "kernels"))
 
 
-def _kernels(rows: Sequence[Row]) -> Iterator[str]:
-    homes: dict[tuple[int, str], dict[str, list[str]]] = {}
-    for row in rows:
-        for name in row.kernels:
-            forms = homes.setdefault((row.container.index, name), {})
-            forms.setdefault(row.image.kind.value, []).append(visible(row.image.arch or "-"))
-    cells = []
-    for (container, name), forms in homes.items():
-        images = "; ".join(f"{kind} {', '.join(archs)}" for kind, archs in forms.items())
-        cells.append([str(container), images, visible(demangle(name))])
-    yield from table(["container", "in", "kernel"], cells)
-
-
-def _cuda_resources(rows: Sequence[Row]) -> Iterator[str]:
-    found = [(row, usage) for row in rows for usage in row.functions]
-    if not found:
-        return
-    banks = sorted({bank for _, usage in found for bank in usage.constants})
-    head = ["image", "arch", "REG", "STACK", "SHARED", "LOCAL", *(f"CONSTANT[{bank}]" for bank in banks)]
-    head += ["TEXTURE", "SURFACE", "SAMPLER", "function"]
-    cells = [
-        [
-            row.place, row.image.arch or "-", str(usage.registers), str(usage.stack), str(usage.shared),
-            str(usage.local), *(str(usage.constants[bank]) if bank in usage.constants else "-" for bank in banks),
-            str(usage.textures), str(usage.surfaces), str(usage.samplers), visible(demangle(usage.name)),
-        ]
-        for row, usage in found
-    ]  # fmt: skip
-    yield ""
-    yield from table(head, cells, right=head[2:-1])
-
-
-def _amd_resources(rows: Sequence[Row]) -> Iterator[str]:
-    found = [(row, kernel) for row in rows for kernel in row.code_objects]
-    if not found:
-        return
-    head = ["image", "arch", "VGPR", "SGPR", "AGPR", "LDS", "scratch", "kernarg", "wave", "kernel"]
-    cells = [
-        [
-            row.place, visible(row.image.arch or "-"), str(kernel.vgprs), str(kernel.sgprs),
-            "-" if kernel.agprs is None else str(kernel.agprs), str(kernel.group_segment),
-            f"{kernel.private_segment}{'+' if kernel.dynamic_stack else ''}", str(kernel.kernarg_segment),
-            str(kernel.wavefront_size), visible(demangle(kernel.name)),
-        ]
-        for row, kernel in found
-    ]  # fmt: skip
-    yield ""
-    yield from table(head, cells, right=head[2:-1])
-
-
-def _has_resources(row: Row) -> bool:
-    return bool(row.functions or row.code_objects)
-
-
 def _without_resources(rows: Sequence[Row]) -> Iterator[str]:
     """A word on images whose kernels are in no table, unless their container's machine code has them."""
-    told = {row.container.index for row in rows if _has_resources(row)}
-    images = [row for row in rows if row.kernels and not _has_resources(row) and row.container.index not in told]
+    told = {row.container.index for row in rows if row.has_resources}
+    images = [row for row in rows if row.kernel_count and not row.has_resources and row.container.index not in told]
     if images:
         kinds = ", ".join(dict.fromkeys(row.image.kind.value for row in images))
         yield ""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 _GAP = "  "
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> Iterator[str]:
-    """The lines of a table, indented. right: the columns, by their heads, that are numbers."""
-    cells = [head, *rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> Iterator[str]:
+    """The lines of a table, indented. rows: gone through twice. right: the columns, by their heads, that are
+    numbers."""
+    widths = list(map(len, head))
+    for row in rows:
+        widths = [max(width, len(text)) for width, text in zip(widths, row, strict=True)]
     aligned = [name in right for name in head]
-    for row in cells:
+    for row in itertools.chain([head], rows):
         parts = (
             text.rjust(width) if number else text.ljust(width)
             for text, width, number in zip(row, widths, aligned, strict=True)

@@ -1,0 +1,181 @@
+"""What ``neutrino-extract --json`` prints of a file: written image by image, since all of it may be larger than
+memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from neutrino.cli.json_writer import JsonWriter
+from neutrino.fatbin.demangle import demangle
+
+if TYPE_CHECKING:
+    from neutrino.ahead.coverage import Coverage
+    from neutrino.cli.listing import Row, Shown
+    from neutrino.fatbin.code_object import CodeObjectKernel
+    from neutrino.fatbin.container import Container
+    from neutrino.fatbin.resource_usage import FunctionUsage
+
+
+class JsonListing:
+    """A file's object. write: takes the text, piece by piece, from the first image on that is shown."""
+
+    def __init__(self, shown: Shown, write: Callable[[str], object]) -> None:
+        self._shown = shown
+        self._json = JsonWriter(write)
+        self._waiting = list(reversed(shown.containers))
+        self._container: Container | None = None
+        self._has_begun = False
+
+    def add(self, row: Row) -> None:
+        """Write an image."""
+        self._begin()
+        if row.container is not self._container:
+            self._end_container()
+            self._write_empty_containers(row.container)
+            self._begin_container(row.container)
+        self._json.value(_image(row))
+
+    def finish(self) -> None:
+        """Write what follows the images."""
+        self._begin()
+        self._end_container()
+        self._write_empty_containers(None)
+        self._json.end()
+        if self._shown.coverage:
+            self._json.key("probes")
+            self._json.value(list(self._shown.probes))
+            self._json.key("coverage")
+            self._json.value([_coverage(coverage) for coverage in self._shown.coverage])
+        self._json.end()
+
+    def _begin(self) -> None:
+        if self._has_begun:
+            return
+        self._has_begun = True
+        shown = self._shown
+        self._json.begin_object()
+        self._member("file", str(shown.input.path))
+        if shown.input.member is not None:
+            self._member("member", shown.input.member.name)
+        if shown.patched is not None:
+            patched = {
+                "probes": list(shown.patched.probes), "twins": shown.patched.twins,
+                "archs": list(shown.patched.archs), "device": "embedded" if shown.patched.embedded else "gpu",
+                "version": shown.patched.maker,
+            }  # fmt: skip
+            self._member("patched", patched)
+        self._json.key("containers")
+        self._json.begin_list()
+
+    def _begin_container(self, container: Container) -> None:
+        self._container = container
+        self._json.begin_object()
+        self._member("index", container.index)
+        self._member("kind", container.kind)
+        self._member("section", container.section)
+        self._member("offset", container.offset)
+        self._member("size", container.size)
+        if container.member:
+            self._member("member", container.member)
+        self._json.key("images")
+        self._json.begin_list()
+
+    def _end_container(self) -> None:
+        if self._container is not None:
+            self._json.end()
+            self._json.end()
+            self._container = None
+
+    def _write_empty_containers(self, following: Container | None) -> None:
+        """Those without images that come before a container; of others that are not shown nothing is said."""
+        while self._waiting:
+            container = self._waiting.pop()
+            if container is following:
+                return
+            if not container.images:
+                self._begin_container(container)
+                self._end_container()
+
+    def _member(self, name: str, value: Any) -> None:
+        self._json.key(name)
+        self._json.value(value)
+
+
+def _image(row: Row) -> dict[str, Any]:
+    image = row.image
+    found: dict[str, Any] = {
+        "index": image.index,
+        "kind": image.kind.value,
+        "arch": image.arch,
+        "compression": image.compression.value,
+        "size": row.size,
+        "stored_size": image.stored_size,
+        "kernels": [{"name": name, "demangled": demangle(name)} for name in row.kernels],
+    }
+    if row.functions:
+        found["resources"] = [_usage(usage) for usage in row.functions]
+    if row.code_objects:
+        found["resources"] = [_registers(kernel) for kernel in row.code_objects]
+    if row.output:
+        found["output"] = row.output
+    if row.fault is not None:
+        found["fault"] = str(row.fault)
+    return found
+
+
+def _usage(usage: FunctionUsage) -> dict[str, Any]:
+    return {
+        "name": usage.name,
+        "demangled": demangle(usage.name),
+        "kernel": usage.kernel,
+        "registers": usage.registers,
+        "stack": usage.stack,
+        "shared": usage.shared,
+        "local": usage.local,
+        "constants": {str(bank): size for bank, size in usage.constants.items()},
+        "textures": usage.textures,
+        "surfaces": usage.surfaces,
+        "samplers": usage.samplers,
+    }
+
+
+def _registers(kernel: CodeObjectKernel) -> dict[str, Any]:
+    return {
+        "name": kernel.name,
+        "demangled": demangle(kernel.name),
+        "kernel": True,
+        "vgprs": kernel.vgprs,
+        "sgprs": kernel.sgprs,
+        "agprs": kernel.agprs,
+        "lds": kernel.group_segment,
+        "scratch": kernel.private_segment,
+        "kernarg": kernel.kernarg_segment,
+        "wavefront": kernel.wavefront_size,
+        "max_workgroup": kernel.max_workgroup_size,
+    }
+
+
+def _coverage(coverage: Coverage) -> dict[str, Any]:
+    return {
+        "arch": coverage.arch,
+        "total": len(coverage.kernels),
+        "can_be_probed": coverage.probed,
+        "reasons": [
+            {"reason": reason.word, "detail": text, "kernels": number} for reason, text, number in coverage.reasons
+        ],
+        "kernels": [
+            {
+                "name": kernel.name,
+                "demangled": demangle(kernel.name),
+                "container": kernel.container,
+                "image": kernel.image,
+                "arch": kernel.arch,
+                "can_be_probed": kernel.probed,
+                "reason": None if kernel.probed else kernel.reason.word,
+                "detail": kernel.detail,
+                "sites": kernel.sites,
+            }
+            for kernel in coverage.kernels
+        ],
+    }
