@@ -8,14 +8,12 @@ places, since a twin uses the original's own.
 from __future__ import annotations
 
 import functools
-import struct
 
-from neutrino.elf.reader import SHT_REL, SHT_RELA, STT_FUNC, Elf, Section, Symbol
+from neutrino.elf.constants import STT_FUNC
+from neutrino.elf.reader import Elf
+from neutrino.elf.rows import Section, Symbol
 from neutrino.fatbin.cubin import open_cubin
 
-_ROWS = {SHT_REL: struct.Struct("<QQ"), SHT_RELA: struct.Struct("<QQq")}
-"""Relocations: offset, symbol and type, addend (gABI, "Relocation")."""
-_TYPE_BITS = 32
 _BANKS = range(1, 18)
 """Constant banks (EIATTR and c[0x11] at most) but for 0, the parameters. Kernels have some of their own, as for
 literals, and share others: 4 has the addresses of what is in global memory."""
@@ -36,10 +34,6 @@ class _Code:
         for symbol in self._symbols.values():
             if symbol.name and 0 < symbol.section < len(elf.sections):
                 self._by_name.setdefault(symbol.name, symbol)
-        self._relocations: dict[int, list[Section]] = {}
-        for section in elf.sections:
-            if section.type in _ROWS:
-                self._relocations.setdefault(section.info, []).append(section)
 
     def text(self, function: str) -> bytes | None:
         """A function's instructions, None when it has none of its own."""
@@ -106,12 +100,10 @@ class _Code:
 
     def _references(self, section: Section) -> list[_Reference]:
         found: list[_Reference] = []
-        for table in self._relocations.get(section.index, ()):
-            rows = bytes(self._elf.contents(table))
-            layout = _ROWS[table.type]
-            for offset, info, *addend in layout.iter_unpack(rows[: len(rows) // layout.size * layout.size]):
-                name = self._name(self._symbols.get(info >> _TYPE_BITS))
-                found.append((offset, info & (1 << _TYPE_BITS) - 1, name, addend[0] if addend else 0))
+        for table in self._elf.relocation_tables.get(section.index, ()):
+            for relocation in self._elf.relocations(table):
+                name = self._name(self._symbols.get(relocation.symbol))
+                found.append((relocation.offset, relocation.type, name, relocation.addend))
         return sorted(found)
 
     def _name(self, symbol: Symbol | None) -> str:

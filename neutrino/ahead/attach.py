@@ -51,7 +51,8 @@ from neutrino.ahead.tables import (
     SectionHeader,
     Tables,
 )
-from neutrino.elf.reader import PF_W, PT_LOAD, SHF_ALLOC, SHT_PROGBITS, Elf
+from neutrino.elf.constants import PF_W, PT_LOAD, SHF_ALLOC, SHT_PROGBITS
+from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, PatchError
 from neutrino.probing.layout import SECTION_MAGIC, align_up
 

@@ -7,7 +7,8 @@ import stat
 from pathlib import Path
 
 from neutrino.ahead.tables import DT_STRSZ, DT_STRTAB, PT_INTERP, PT_NULL
-from neutrino.elf.reader import EM_AMDGPU, EM_CUDA, ET_REL, MAGIC, PT_DYNAMIC, SHT_NOBITS, Elf
+from neutrino.elf.constants import EM_AMDGPU, EM_CUDA, ET_REL, MAGIC, PT_DYNAMIC, SHT_NOBITS
+from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError
 
 _ET_CORE = 4

@@ -16,7 +16,8 @@ from neutrino.ahead.section import Section, read_section
 from neutrino.ahead.sources import image_identity
 from neutrino.ahead.tables import DT_AUXILIARY, DT_STRTAB, PT_INTERP
 from neutrino.device_kind import DeviceKind
-from neutrino.elf.reader import MAGIC, PT_LOAD, Elf
+from neutrino.elf.constants import MAGIC, PT_LOAD
+from neutrino.elf.reader import Elf
 from neutrino.entry import Entry, KernelEntry, read_entry
 from neutrino.errors import FormatError, PtxError
 from neutrino.fatbin import Container, CubinKernel, ImageKind, read_container, read_cubin, read_file
@@ -252,9 +253,7 @@ class _Twins:
                             f"{found.get(kernel.twin, 'none: it is not there')}, expected {expected}"
                         )
 
-    def _check_originals(
-        self, entry: Entry, name: str, container: Container, arch: str, device: DeviceKind
-    ) -> None:
+    def _check_originals(self, entry: Entry, name: str, container: Container, arch: str, device: DeviceKind) -> None:
         picked = picked_image(container, arch, device)
         if picked is None:
             self._fault(f"{name}: the driver picks nothing of its image for {arch}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neutrino.device_kind import DeviceKind
-from neutrino.elf.reader import MAGIC, PT_LOAD, Elf
+from neutrino.elf.constants import MAGIC, PT_LOAD
+from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError
 
 _BEGINS = b"NT"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from neutrino.elf.constants import ET_EXEC, STT_OBJECT
 from neutrino.elf.reader import Elf
 from neutrino.entry import KernelEntry
 from neutrino.fatbin import Container, Cubin, Image, ImageKind, demangle, read_cubin
@@ -36,15 +37,9 @@ from neutrino.twins.one_module import only_kernels
 RELOCATABLE_SECTION = "__nv_relfatbin"
 """Where nvcc puts the containers that the device linker reads."""
 
-_ET_REL = 1
-_ET_EXEC = 2
-_STT_OBJECT = 1
 _VARIABLE_SECTIONS = (".nv.global", ".nv.constant3")
 _OWN_NAMES = ("$", "__cuda_sm", ".nv")
 """How names begin that ptxas gives to what no PTX defines, such as ``__cuda_sm20_div_u64``."""
-_RELOCATIONS = ((".rela.text.", 24), (".rel.text.", 16))
-"""Sections with a kernel's relocations, and the bytes of each (gABI, "Relocation")."""
-
 
 _INSTRUCTION = np.array([(1 << 64) - 1, (1 << 41) - 1], np.uint64)
 """The bits of an instruction but for when it is issued (105 and up): from sm_100 on nvlink sets these anew."""
@@ -93,7 +88,7 @@ def is_linked(container: Container, units: Sequence[Container]) -> bool:
     cubins = [image for image in container.images if image.kind is ImageKind.CUBIN]
     if not cubins or any(image.kind is ImageKind.PTX for image in container.images):
         return False
-    return all(_elf(image).type == _ET_EXEC for image in cubins[:1])
+    return all(_elf(image).type == ET_EXEC for image in cubins[:1])
 
 
 def find_linked_source(linked: Container, units: Sequence[Container], device: str) -> LinkedSource:
@@ -242,20 +237,16 @@ def _has_code(unit: _Candidate, name: str, linked: bytes) -> bool:
 
 def _relocated(elf: Elf, name: str) -> set[int]:
     """Offsets of the instructions of a kernel or function that the linker fills something into."""
-    found = set()
-    for prefix, size in _RELOCATIONS:
-        section = elf.section(prefix + name)
-        rows = bytes(elf.contents(section)) if section is not None else b""
-        for row in range(0, len(rows) - size + 1, size):
-            offset = int.from_bytes(rows[row : row + 8], "little")
-            found.add(offset - offset % INSTRUCTION_SIZE)
-    return found
+    section = elf.section(f".text.{name}")
+    tables = () if section is None else elf.relocation_tables.get(section.index, ())
+    offsets = {relocation.offset for table in tables for relocation in elf.relocations(table)}
+    return {offset - offset % INSTRUCTION_SIZE for offset in offsets}
 
 
 def _variables(elf: Elf) -> tuple[str, ...]:
     """The names of the variables in global and constant memory."""
     places = {section.index for section in elf.sections if section.name.startswith(_VARIABLE_SECTIONS)}
-    return tuple(symbol.name for symbol in elf.symbols() if symbol.type == _STT_OBJECT and symbol.section in places)
+    return tuple(symbol.name for symbol in elf.symbols() if symbol.type == STT_OBJECT and symbol.section in places)
 
 
 def _missing(machine: Cubin, variables: Collection[str], units: Sequence[_Candidate]) -> str:

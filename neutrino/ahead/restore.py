@@ -14,8 +14,9 @@ from typing import Any
 
 from neutrino.ahead.aside import copy, digest, write, written_aside
 from neutrino.ahead.section import NAME, packing
+from neutrino.elf.constants import MAGIC, PT_LOAD, SHT_NOBITS
 from neutrino.elf.cursor import Cursor
-from neutrino.elf.reader import MAGIC, PT_LOAD, SHT_NOBITS, Elf
+from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, PatchError
 from neutrino.probing.layout import RESTORE_EDIT, RESTORE_HEADER, SECTION_HEADER, SECTION_MAGIC
 

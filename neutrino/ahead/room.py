@@ -21,8 +21,8 @@ from neutrino.ahead.tables import (
     SectionHeader,
     Tables,
 )
+from neutrino.elf.constants import SHF_ALLOC, SHT_NOBITS
 from neutrino.elf.cursor import Cursor
-from neutrino.elf.reader import SHF_ALLOC, SHT_NOBITS
 from neutrino.errors import FormatError
 
 _ROW = 56

@@ -11,7 +11,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from neutrino.elf.reader import PT_DYNAMIC, PT_LOAD, SHN_XINDEX, Elf
+from neutrino.elf.constants import PT_DYNAMIC, PT_LOAD, SHN_XINDEX
+from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, PatchError
 
 PT_NULL = 0

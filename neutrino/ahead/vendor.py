@@ -6,7 +6,8 @@ import contextlib
 from pathlib import Path
 
 from neutrino.ahead.tables import DT_STRTAB
-from neutrino.elf.reader import MAGIC, Elf
+from neutrino.elf.constants import MAGIC
+from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError
 from neutrino.probing.layout import VENDOR_LIBRARIES
 

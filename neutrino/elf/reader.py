@@ -1,8 +1,9 @@
-"""ELF64, little endian: header, sections, segments, symbols. Read where they lie, checked where they are
-used.
+"""ELF64, little endian: header, sections, segments, symbols, relocations, dynamic section and notes. Read where they
+lie, checked where they are used.
 
-Only what this package needs, and tolerant of what it does not: a section with a wrong offset does no harm
-until its contents are asked for. Constants are those of the System V gABI.
+Nothing is read before it is asked for and nothing large is copied, so a library of gigabytes costs what is looked at. A
+section with a wrong offset does no harm until its contents are asked for; what is wrong is a FormatError with file,
+offset, field, what was found and what was expected. 32-bit and big-endian files are refused by name.
 """
 
 from __future__ import annotations
@@ -10,91 +11,56 @@ from __future__ import annotations
 import bisect
 import functools
 import struct
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Iterator
 from typing import TypeVar
 
+from neutrino.elf.constants import (
+    DT_NULL,
+    DT_RELA,
+    DT_RELASZ,
+    DT_SYMTAB,
+    ELFCLASS64_LSB,
+    MAGIC,
+    PN_XNUM,
+    PT_DYNAMIC,
+    PT_LOAD,
+    PT_NOTE,
+    SHN_XINDEX,
+    SHT_NOBITS,
+    SHT_NOTE,
+    SHT_NULL,
+    SHT_REL,
+    SHT_RELA,
+    SHT_SYMTAB,
+    SHT_SYMTAB_SHNDX,
+)
 from neutrino.elf.cursor import Cursor
+from neutrino.elf.rows import (
+    DYNAMIC_LAYOUT,
+    HEADER_LAYOUT,
+    NOTE_LAYOUT,
+    REL_LAYOUT,
+    RELA_LAYOUT,
+    SECTION_LAYOUT,
+    SEGMENT_LAYOUT,
+    SYMBOL_LAYOUT,
+    Note,
+    Relocation,
+    Section,
+    Segment,
+    Symbol,
+    SymbolRow,
+)
+from neutrino.elf.strings import StringTable
 
-MAGIC = b"\x7fELF"
-EM_CUDA = 190
-EM_AMDGPU = 224
-ET_REL = 1
-PT_LOAD = 1
-PT_DYNAMIC = 2
-PF_W = 2
-SHT_NULL = 0
-SHT_PROGBITS = 1
-SHT_SYMTAB = 2
-SHT_RELA = 4
-SHT_REL = 9
-SHT_NOBITS = 8
-SHT_DYNSYM = 11
-SHT_SYMTAB_SHNDX = 18
-SHF_WRITE = 0x1
-SHF_ALLOC = 0x2
-SHF_EXECINSTR = 0x4
-SHN_XINDEX = 0xFFFF
-STT_FUNC = 2
-DT_NULL = 0
-DT_SYMTAB = 6
-DT_RELA = 7
-DT_RELASZ = 8
-
-_ELFCLASS64_LSB = b"\x02\x01"
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SEGMENT = struct.Struct("<IIQQQQQQ")
-SYMBOL = struct.Struct("<IBBHQQ")
-_DYNAMIC = struct.Struct("<QQ")
-_PN_XNUM = 0xFFFF
-_MAX_NAMES = 16
-"""How many times a string table's size all names together may take, names that share an offset counted once."""
-_MAX_NAME_TABLE = 1 << 28
-"""Bytes of a string table, which is copied: of real ones the largest take a tenth of it."""
 _E_PHOFF, _E_SHOFF = 0x20, 0x28
 """Offsets of these fields in the ELF header."""
-
-
-@dataclass(frozen=True)
-class Section:
-    """A row of the section header table; fields as in the gABI (``sh_type`` …)."""
-
-    index: int
-    name: str
-    type: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-    link: int
-    info: int
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A row of the program header table; fields as in the gABI (``p_type`` …)."""
-
-    type: int
-    flags: int
-    offset: int
-    address: int
-    file_size: int
-    memory_size: int
-    alignment: int
-
-
-@dataclass(frozen=True)
-class Symbol:
-    """A row of ``.symtab``. section: index, with SHN_XINDEX resolved."""
-
-    index: int
-    name: str
-    type: int
-    other: int
-    section: int
-    value: int
-    size: int
+_OTHERS = {
+    b"\x01\x01": ": ELF32, little endian", b"\x01\x02": ": ELF32, big endian", b"\x02\x02": ": ELF64, big endian",
+}  # fmt: skip
+_SYMBOL_SHIFT = 32
+_TYPE_MASK = (1 << _SYMBOL_SHIFT) - 1
+"""ELF64_R_SYM and ELF64_R_TYPE."""
 
 
 class Elf:
@@ -110,25 +76,26 @@ class Elf:
         self.base = base
         cursor = self._cursor()
         (ident, self.type, self.machine, self.version, _, phoff, shoff, self.flags, _, phentsize, phnum,
-         shentsize, shnum, shstrndx) = cursor.unpack(_HEADER, "ELF header")  # fmt: skip
+         shentsize, shnum, shstrndx) = cursor.unpack(HEADER_LAYOUT, "ELF header")  # fmt: skip
         if ident[:4] != MAGIC:
             raise cursor.error("ELF magic", ident[:4].hex(" "), MAGIC.hex(" "), at=0)
-        if ident[4:6] != _ELFCLASS64_LSB:
-            raise cursor.error("EI_CLASS, EI_DATA", ident[4:6].hex(" "), "02 01: ELF64, little endian", at=4)
+        if ident[4:6] != ELFCLASS64_LSB:
+            found = ident[4:6].hex(" ") + _OTHERS.get(ident[4:6], "")
+            raise cursor.error("EI_CLASS, EI_DATA", found, "02 01: ELF64, little endian", at=4)
         self.os_abi: int = ident[7]
         self.abi_version: int = ident[8]
         rows: list[tuple[int, ...]] = []
         if shoff:
-            if shentsize != _SECTION.size:
-                raise cursor.error("e_shentsize", str(shentsize), str(_SECTION.size), at=0x3A)
+            if shentsize != SECTION_LAYOUT.size:
+                raise cursor.error("e_shentsize", str(shentsize), str(SECTION_LAYOUT.size), at=0x3A)
             cursor.seek(shoff, "e_shoff", at=_E_SHOFF)
-            first = cursor.unpack(_SECTION, "section header 0")
+            first = cursor.unpack(SECTION_LAYOUT, "section header 0")
             # What does not fit the ELF header is in section header 0 (gABI, "Section header index zero").
             shnum = shnum or first[5]
             shstrndx = first[6] if shstrndx == SHN_XINDEX else shstrndx
-            phnum = first[7] if phnum == _PN_XNUM else phnum
+            phnum = first[7] if phnum == PN_XNUM else phnum
             cursor.seek(shoff, "e_shoff", at=_E_SHOFF)
-            rows = list(_SECTION.iter_unpack(cursor.take(shnum * _SECTION.size, "section header table")))
+            rows = list(SECTION_LAYOUT.iter_unpack(cursor.take(shnum * SECTION_LAYOUT.size, "section header table")))
         self._rows = rows
         self._shstrndx: int = shstrndx
         self.program_headers: int = phoff
@@ -137,13 +104,15 @@ class Elf:
         """Offset of the section header table, 0 without one."""
         self.segments: tuple[Segment, ...] = ()
         if phnum and phoff:
-            if phentsize != _SEGMENT.size:
-                raise cursor.error("e_phentsize", str(phentsize), str(_SEGMENT.size), at=0x36)
+            if phentsize != SEGMENT_LAYOUT.size:
+                raise cursor.error("e_phentsize", str(phentsize), str(SEGMENT_LAYOUT.size), at=0x36)
             cursor.seek(phoff, "e_phoff", at=_E_PHOFF)
-            table = cursor.take(phnum * _SEGMENT.size, "program header table")
+            table = cursor.take(phnum * SEGMENT_LAYOUT.size, "program header table")
             self.segments = tuple(
-                Segment(type_, flags, offset, address, file_size, memory_size, alignment)
-                for type_, flags, offset, address, _, file_size, memory_size, alignment in _SEGMENT.iter_unpack(table)
+                Segment(kind, flags, offset, address, file_size, memory_size, alignment)
+                for kind, flags, offset, address, _, file_size, memory_size, alignment in SEGMENT_LAYOUT.iter_unpack(
+                    table
+                )
             )
 
     @functools.cached_property
@@ -155,7 +124,7 @@ class Elf:
         if self._shstrndx >= len(self._rows):
             raise self._cursor().error("e_shstrndx", str(self._shstrndx), f"below {len(self._rows)}", at=0x3E)
         row = self._rows[self._shstrndx]
-        names = _Names(self._cursor(), self._range(row[4], row[5], "section name table"), "sh_name")
+        names = StringTable(self._cursor(), self._range(row[4], row[5], "section name table"), "sh_name")
         return tuple(
             Section(index, names.at(name), type_, flags, address, offset, size, link, info)
             for index, (name, type_, flags, address, offset, size, link, info, _, _) in enumerate(self._rows)
@@ -180,12 +149,14 @@ class Elf:
             return
         if table.link >= len(self.sections):
             raise self._cursor().error(f"sh_link of {table.name}", str(table.link), f"below {len(self.sections)}", at=0)
-        names = _Names(self._cursor(), self.contents(self.sections[table.link]), "st_name")
+        names = StringTable(self._cursor(), self.contents(self.sections[table.link]), "st_name")
         rows = self.contents(table)
-        if len(rows) % SYMBOL.size:
-            raise self._cursor().error(f"size of {table.name}", str(len(rows)), f"a multiple of {SYMBOL.size}", at=0)
-        wide = self._wide_indices(table.index)
-        for index, (name, info, other, section, value, size) in enumerate(SYMBOL.iter_unpack(rows)):
+        if len(rows) % SYMBOL_LAYOUT.size:
+            expected = f"a multiple of {SYMBOL_LAYOUT.size}"
+            raise self._cursor().error(f"size of {table.name}", str(len(rows)), expected, at=0)
+        wide_table = self._wide_tables.get(table.index)
+        wide = () if wide_table is None else self._words(wide_table)
+        for index, (name, info, other, section, value, size) in enumerate(SYMBOL_LAYOUT.iter_unpack(rows)):
             if info & 0xF not in kinds:
                 continue
             if section == SHN_XINDEX:
@@ -193,6 +164,63 @@ class Elf:
                     raise self._cursor().error(f"symbol {index}", "without SHT_SYMTAB_SHNDX row", "one", at=0)
                 section = wide[index]
             yield Symbol(index, names.at(name), info & 0xF, other, section, value, size)
+
+    def symbol_row(self, table: Section, index: int) -> SymbolRow:
+        """One row of a symbol table, without reading the others. Raises FormatError when it leaves the file."""
+        at = table.offset + index * SYMBOL_LAYOUT.size
+        row = SymbolRow(*SYMBOL_LAYOUT.unpack(self._range(at, SYMBOL_LAYOUT.size, f"symbol {index}")))
+        wide = self._wide_tables.get(table.index) if row.section == SHN_XINDEX else None
+        if wide is None:
+            return row
+        home = self._range(wide.offset + 4 * index, 4, f"section of symbol {index}")
+        return row._replace(section=int.from_bytes(home, "little"))
+
+    def dynamic_symbol_row(self, index: int) -> SymbolRow | None:
+        """As symbol_row, of the dynamic symbols, which are found through PT_DYNAMIC; None in a file without."""
+        place = self.file_range(self.dynamic.get(DT_SYMTAB, 0))
+        if place is None:
+            return None
+        at = place[0] + index * SYMBOL_LAYOUT.size
+        return SymbolRow(*SYMBOL_LAYOUT.unpack(self._range(at, SYMBOL_LAYOUT.size, f"dynamic symbol {index}")))
+
+    @functools.cached_property
+    def relocation_tables(self) -> dict[int, tuple[Section, ...]]:
+        """The tables of relocations by the index of the section that they are for."""
+        found: dict[int, tuple[Section, ...]] = {}
+        for section in self.sections:
+            if section.type in (SHT_REL, SHT_RELA):
+                found[section.info] = (*found.get(section.info, ()), section)
+        return found
+
+    def relocations(self, table: Section, places: Container[int] | None = None) -> Iterator[Relocation]:
+        """The rows of one of relocation_tables. places: those at these offsets alone; others are stepped over quickly.
+
+        A rest that is shorter than a row is none. Raises FormatError when the table leaves the file.
+        """
+        return _relocations(self.contents(table), has_addend=table.type == SHT_RELA, places=places)
+
+    def dynamic_relocations(self, places: Container[int]) -> Iterator[Relocation]:
+        """The relocations of DT_RELA at these virtual addresses. Raises FormatError when the table leaves the file."""
+        begin = self.file_range(self.dynamic.get(DT_RELA, 0))
+        if begin is not None and DT_RELASZ in self.dynamic:
+            size = self.dynamic[DT_RELASZ]
+            rows = self._range(begin[0], size - size % RELA_LAYOUT.size, "DT_RELA")
+            yield from _relocations(rows, has_addend=True, places=places)
+
+    def notes(self) -> Iterator[Note]:
+        """The notes, through the program headers, which a stripped file has; of a file without, through its sections.
+
+        Raises FormatError for a note that leaves its table.
+        """
+        for segment in self.segments:
+            if segment.type == PT_NOTE:
+                content = self._range(segment.offset, segment.file_size, "PT_NOTE")
+                yield from read_notes(Cursor(content, self.file, base=self.base + segment.offset))
+        if not self.segments:
+            for section in self.sections:
+                if section.type == SHT_NOTE:
+                    content = self.contents(section)
+                    yield from read_notes(Cursor(content, self.file, base=self.base + section.offset))
 
     def file_range(self, address: int) -> tuple[int, int] | None:
         """File offsets (begin, end) of the PT_LOAD's bytes from a virtual address on; None when it is not in
@@ -222,8 +250,8 @@ class Elf:
         tags: dict[int, int] = {}
         for segment in self.segments:
             if segment.type == PT_DYNAMIC:
-                size = segment.file_size - segment.file_size % _DYNAMIC.size
-                for tag, value in _DYNAMIC.iter_unpack(self._range(segment.offset, size, "PT_DYNAMIC")):
+                size = segment.file_size - segment.file_size % DYNAMIC_LAYOUT.size
+                for tag, value in DYNAMIC_LAYOUT.iter_unpack(self._range(segment.offset, size, "PT_DYNAMIC")):
                     if tag == DT_NULL:
                         break
                     tags[tag] = value
@@ -256,12 +284,14 @@ class Elf:
     def _by_name(self) -> dict[str, Section]:
         return {section.name: section for section in reversed(self.sections)}
 
-    def _wide_indices(self, symbol_table: int) -> tuple[int, ...]:
-        for section in self.sections:
-            if section.type == SHT_SYMTAB_SHNDX and section.link == symbol_table:
-                rows = self.contents(section)
-                return struct.unpack_from(f"<{len(rows) // 4}I", rows)
-        return ()
+    @functools.cached_property
+    def _wide_tables(self) -> dict[int, Section]:
+        """By symbol table, that of the sections' indices which do not fit its rows."""
+        return {section.link: section for section in reversed(self.sections) if section.type == SHT_SYMTAB_SHNDX}
+
+    def _words(self, section: Section) -> tuple[int, ...]:
+        rows = self.contents(section)
+        return struct.unpack_from(f"<{len(rows) // 4}I", rows)
 
     def _cursor(self) -> Cursor:
         return Cursor(self.data, self.file, base=self.base)
@@ -280,30 +310,23 @@ def _last_before(rows: tuple[list[int], list[_Row]], place: int) -> _Row | None:
     return rows[1][index - 1] if index else None
 
 
-class _Names:
-    """The strings of a string table.
+def read_notes(cursor: Cursor, alignment: int = 4) -> Iterator[Note]:
+    """The notes under the cursor, up to its end. alignment: of contents and notes, counted from where the cursor's data
+    begin, in bytes. Raises FormatError for one that is cut off."""
+    while cursor.remaining:
+        owner_size, size, kind = cursor.unpack(NOTE_LAYOUT, "note header")
+        owner = bytes(cursor.take(owner_size, "owner of a note"))
+        cursor.take(min(-cursor.position % alignment, cursor.remaining), "padding of a note")
+        begin = cursor.position
+        content = cursor.take(size, "note")
+        cursor.take(min(-cursor.position % alignment, cursor.remaining), "padding of a note")
+        yield Note(owner, kind, content, cursor.base + begin)
 
-    Names may overlap, so that a small table could hold many long ones: all of them together are bounded.
-    """
 
-    def __init__(self, cursor: Cursor, table: memoryview, field: str) -> None:
-        if len(table) > _MAX_NAME_TABLE:
-            raise cursor.error(f"table of {field}", f"{len(table)} bytes long", f"at most {_MAX_NAME_TABLE}", at=0)
-        self._cursor = cursor
-        self._table = bytes(table)
-        self._field = field
-        self._known: dict[int, str] = {}
-        self._left = _MAX_NAMES * len(table)
-
-    def at(self, offset: int) -> str:
-        name = self._known.get(offset)
-        if name is None:
-            end = self._table.find(b"\0", offset)
-            if end < 0:
-                size = len(self._table)
-                raise self._cursor.error(self._field, f"{offset:#x}", f"a string within {size:#x} bytes", at=0)
-            self._left -= end - offset
-            if self._left < 0:
-                raise self._cursor.error(self._field, "of many long overlapping strings", "names", at=0)
-            name = self._known[offset] = self._table[offset:end].decode("latin-1")
-        return name
+def _relocations(rows: memoryview, *, has_addend: bool, places: Container[int] | None) -> Iterator[Relocation]:
+    layout = RELA_LAYOUT if has_addend else REL_LAYOUT
+    whole = layout.iter_unpack(rows[: len(rows) // layout.size * layout.size])
+    # Libraries have millions of them, of which a few are wanted.
+    for row in whole if places is None else (row for row in whole if row[0] in places):
+        info = row[1]
+        yield Relocation(row[0], info >> _SYMBOL_SHIFT, info & _TYPE_MASK, row[2] if has_addend else 0)

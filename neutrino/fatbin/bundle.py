@@ -13,9 +13,9 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from neutrino.elf.constants import EM_AMDGPU, EM_CUDA
+from neutrino.elf.constants import MAGIC as ELF_MAGIC
 from neutrino.elf.cursor import Cursor
-from neutrino.elf.reader import EM_AMDGPU, EM_CUDA
-from neutrino.elf.reader import MAGIC as ELF_MAGIC
 from neutrino.errors import FormatError
 from neutrino.fatbin.compressed_bundle import (
     DEFAULT_VERSION,

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from neutrino.elf.constants import EM_AMDGPU, ET_REL, SHT_DYNSYM, SHT_SYMTAB
 from neutrino.elf.cursor import Cursor
-from neutrino.elf.reader import EM_AMDGPU, ET_REL, SHT_DYNSYM, SHT_SYMTAB, Elf, Symbol
+from neutrino.elf.reader import Elf
+from neutrino.elf.rows import Note, Symbol
 from neutrino.errors import FormatError
 
 _OSABI_HSA = 64
@@ -40,9 +42,6 @@ _PROCESSORS = {
 }  # fmt: skip
 """EF_AMDGPU_MACH → processor. Those that clang 19 knows were compared with what it writes."""
 
-_PT_NOTE = 4
-_SHT_NOTE = 7
-_NOTE = struct.Struct("<III")
 _NOTE_OWNER = b"AMDGPU\0"
 _NT_AMDGPU_METADATA = 32
 _MAX_METADATA = 64 << 20
@@ -187,44 +186,28 @@ class _Table:
 
 
 def _metadata(elf: Elf) -> _Table | None:
-    for cursor in _notes(elf):
-        while cursor.remaining:
-            owner_size, size, kind = cursor.unpack(_NOTE, "note header")
-            owner = bytes(cursor.take(owner_size, "owner of a note"))
-            cursor.take(min(-owner_size % 4, cursor.remaining), "padding of a note")
-            begin = cursor.position
-            content = cursor.take(size, "note")
-            cursor.take(min(-size % 4, cursor.remaining), "padding of a note")
-            if kind == _NT_AMDGPU_METADATA and owner == _NOTE_OWNER:
-                return _unpacked(cursor, content, begin)
+    for note in elf.notes():
+        if note.type == _NT_AMDGPU_METADATA and note.owner == _NOTE_OWNER:
+            return _unpacked(elf, note)
     return None
 
 
-def _notes(elf: Elf) -> Iterator[Cursor]:
-    """Through the program headers, which a stripped file has; an object that was not linked has sections alone."""
-    for segment in elf.segments:
-        if segment.type == _PT_NOTE:
-            content = elf.bytes_at(segment.offset, segment.file_size, "PT_NOTE")
-            yield Cursor(content, elf.file, base=elf.base + segment.offset)
-    if not elf.segments:
-        for section in elf.sections:
-            if section.type == _SHT_NOTE:
-                yield Cursor(elf.contents(section), elf.file, base=elf.base + section.offset)
-
-
-def _unpacked(cursor: Cursor, content: memoryview, begin: int) -> _Table:
+def _unpacked(elf: Elf, note: Note) -> _Table:
     import msgpack
 
-    if len(content) > _MAX_METADATA:
-        raise cursor.error("metadata note", f"{len(content)} bytes long", f"at most {_MAX_METADATA}", at=begin)
+    def error(found: str, expected: str) -> FormatError:
+        return FormatError(elf.file, note.offset, "metadata note", found, expected)
+
+    if len(note.content) > _MAX_METADATA:
+        raise error(f"{len(note.content)} bytes long", f"at most {_MAX_METADATA}")
     try:
         # Sizes that the content claims are compared with its own, and keys must be strings.
-        found = msgpack.unpackb(content)
-    except (msgpack.UnpackException, ValueError, OverflowError) as error:
-        raise cursor.error("metadata note", f"damaged ({error!s:.80})", "a msgpack object", at=begin) from error
+        found = msgpack.unpackb(note.content)
+    except (msgpack.UnpackException, ValueError, OverflowError) as fault:
+        raise error(f"damaged ({fault!s:.80})", "a msgpack object") from fault
     if not isinstance(found, dict):
-        raise cursor.error("metadata note", f"a {type(found).__name__}", "a map", at=begin)
-    return _Table(found, cursor.file, cursor.base + begin)
+        raise error(f"a {type(found).__name__}", "a map")
+    return _Table(found, elf.file, note.offset)
 
 
 def _descriptors(elf: Elf) -> dict[str, Symbol]:

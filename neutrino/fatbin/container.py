@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from neutrino.elf.constants import EM_AMDGPU, EM_CUDA
+from neutrino.elf.constants import MAGIC as ELF_MAGIC
 from neutrino.elf.cursor import Cursor
-from neutrino.elf.reader import EM_AMDGPU, EM_CUDA, Elf
-from neutrino.elf.reader import MAGIC as ELF_MAGIC
+from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError
 from neutrino.fatbin.compression import Compression
 from neutrino.fatbin.entry import entry_extent, read_entry

@@ -12,8 +12,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from neutrino.elf.constants import EM_CUDA, SHT_NOBITS, STT_FUNC
 from neutrino.elf.cursor import Cursor
-from neutrino.elf.reader import EM_CUDA, SHT_NOBITS, STT_FUNC, Elf, Section, Symbol
+from neutrino.elf.reader import Elf
+from neutrino.elf.rows import Section, Symbol
 
 _OSABI_CUDA = 0x33
 """CUDA up to 12.x for sm_90 and below: e_flags holds the SM in its low byte, e_version is the toolkit."""

@@ -14,8 +14,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from neutrino.elf.constants import EM_AMDGPU, EM_CUDA, SHT_NOBITS
 from neutrino.elf.cursor import Cursor, release
-from neutrino.elf.reader import EM_AMDGPU, EM_CUDA, SHT_NOBITS, Elf
+from neutrino.elf.reader import Elf
+from neutrino.elf.rows import HEADER_LAYOUT
 from neutrino.errors import FormatError
 from neutrino.fatbin.areas import BLOCK, Area
 from neutrino.fatbin.container import Container, fatbin_extent, read_bare, read_bundles, read_fatbins
@@ -27,7 +29,6 @@ _ELF = b"\x7fELF\x02\x01"
 _PTX = b".version "
 _PATTERNS = (_FATBIN, _BUNDLE, _ELF, _PTX)
 _LONGEST = max(map(len, _PATTERNS))
-_ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _TEXT = re.compile(rb"[\t\n\v\f\r\x20-\x7e\x80-\xff]*")
 _VERSION = re.compile(rb"\.version +\d+\.\d+\s")
 _FUNCTION = re.compile(rb"\.func\b")
@@ -115,9 +116,9 @@ def _bundle(cursor: Cursor, section: str, steps: _Steps) -> Container | None:
 
 
 def _elf(cursor: Cursor, section: str, steps: _Steps) -> Container | None:
-    if cursor.remaining < _ELF_HEADER.size:
+    if cursor.remaining < HEADER_LAYOUT.size:
         return None
-    *_, machine, _, _, phoff, shoff, _, _, _, phnum, _, shnum, _ = _ELF_HEADER.unpack_from(cursor.data, cursor.start)
+    *_, machine, _, _, phoff, shoff, _, _, _, phnum, _, shnum, _ = HEADER_LAYOUT.unpack_from(cursor.data, cursor.start)
     if machine not in (EM_CUDA, EM_AMDGPU) or not shoff or not shnum:
         return None
     data = cursor.data[cursor.start : cursor.end]

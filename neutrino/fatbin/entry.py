@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import struct
 
+from neutrino.elf.constants import MAGIC as ELF_MAGIC
 from neutrino.elf.cursor import Cursor
-from neutrino.elf.reader import MAGIC as ELF_MAGIC
 from neutrino.fatbin.compression import MAX_DECODED, Compression, compress
 from neutrino.fatbin.image import Image, ImageKind
 

@@ -11,20 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neutrino.elf.constants import EM_AMDGPU, EM_CUDA, PF_W, PT_LOAD, SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_PROGBITS
+from neutrino.elf.constants import MAGIC as ELF_MAGIC
 from neutrino.elf.cursor import Cursor
-from neutrino.elf.reader import (
-    EM_AMDGPU,
-    EM_CUDA,
-    PF_W,
-    PT_LOAD,
-    SHF_ALLOC,
-    SHF_EXECINSTR,
-    SHF_WRITE,
-    SHT_PROGBITS,
-    Elf,
-    Section,
-)
-from neutrino.elf.reader import MAGIC as ELF_MAGIC
+from neutrino.elf.reader import Elf
+from neutrino.elf.rows import Section
 from neutrino.errors import FormatError
 from neutrino.fatbin.areas import Area
 from neutrino.fatbin.container import (

@@ -9,23 +9,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from neutrino.elf.reader import (
-    DT_RELA,
-    DT_RELASZ,
-    DT_SYMTAB,
-    ET_REL,
-    SHN_XINDEX,
-    SHT_NOBITS,
-    SHT_RELA,
-    SHT_SYMTAB,
-    SHT_SYMTAB_SHNDX,
-    SYMBOL,
-    Elf,
-    Section,
-)
+from neutrino.elf.constants import ET_REL, SHN_XINDEX, SHT_NOBITS, SHT_RELA, SHT_SYMTAB
+from neutrino.elf.reader import Elf
+from neutrino.elf.rows import Relocation, Section
 
 _POINTER = struct.Struct("<Q")
-_RELA = struct.Struct("<QQq")
 _ADDRESS_MASK = (1 << 64) - 1
 
 
@@ -45,14 +33,11 @@ def pointees(elf: Elf, offsets: Iterable[int]) -> dict[int, tuple[int, int]]:
 
 
 def _loaded(elf: Elf, offsets: list[int]) -> Iterator[tuple[int, tuple[int, int] | None]]:
-    slots = {elf.address(offset): offset for offset in offsets}
+    slots = {address: offset for offset in offsets if (address := elf.address(offset)) is not None}
     values = {offset: _POINTER.unpack(elf.bytes_at(offset, 8, "pointer"))[0] for offset in offsets}
-    table = elf.file_range(elf.dynamic.get(DT_RELA, 0))
-    if slots and table and DT_RELASZ in elf.dynamic:
-        size = elf.dynamic[DT_RELASZ]
-        for address, info, addend in _RELA.iter_unpack(elf.bytes_at(table[0], size - size % _RELA.size, "DT_RELA")):
-            if address in slots:
-                values[slots[address]] = _dynamic_symbol(elf, info >> 32) + addend & _ADDRESS_MASK
+    for relocation in elf.dynamic_relocations(slots) if slots else ():
+        value = _dynamic_symbol(elf, relocation.symbol) + relocation.addend
+        values[slots[relocation.offset]] = value & _ADDRESS_MASK
     # DT_RELR needs no look: what it relocates is in the slot.
     for offset, value in values.items():
         yield offset, elf.file_range(value)
@@ -60,43 +45,33 @@ def _loaded(elf: Elf, offsets: list[int]) -> Iterator[tuple[int, tuple[int, int]
 
 def _dynamic_symbol(elf: Elf, index: int) -> int:
     # Index 0 stands for no symbol: of RELATIVE relocations, whatever the machine's number for them.
-    place = elf.file_range(elf.dynamic.get(DT_SYMTAB, 0)) if index else None
-    if place is None:
-        return 0
-    *_, value, _ = SYMBOL.unpack(elf.bytes_at(place[0] + index * SYMBOL.size, SYMBOL.size, f"dynamic symbol {index}"))
-    return int(value)
+    row = elf.dynamic_symbol_row(index) if index else None
+    return 0 if row is None else row.value
 
 
 def _in_object(elf: Elf, offsets: list[int]) -> Iterator[tuple[int, tuple[int, int] | None]]:
     """In an object (ET_REL) by its relocations against symbols of its own sections."""
-    relocations = {section.info: section for section in elf.sections if section.type == SHT_RELA}
-    wide = {section.link: section for section in elf.sections if section.type == SHT_SYMTAB_SHNDX}
     by_section: dict[int, dict[int, int]] = {}
     for offset in offsets:
         home = elf.section_at(offset)
         if home is not None:
             by_section.setdefault(home.index, {})[offset - home.offset] = offset
     for index, slots in by_section.items():
-        if index in relocations:
-            rows = elf.contents(relocations[index])
-            for place, info, addend in _RELA.iter_unpack(rows[: len(rows) // _RELA.size * _RELA.size]):
-                if place in slots:
-                    table = relocations[index].link
-                    yield slots[place], _symbol(elf, table, wide.get(table), info >> 32, addend)
+        for table in elf.relocation_tables.get(index, ()):
+            if table.type == SHT_RELA:
+                for relocation in elf.relocations(table, slots):
+                    yield slots[relocation.offset], _symbol(elf, table, relocation)
 
 
-def _symbol(elf: Elf, table: int, wide: Section | None, index: int, addend: int) -> tuple[int, int] | None:
-    if table >= len(elf.sections) or elf.sections[table].type != SHT_SYMTAB:
+def _symbol(elf: Elf, table: Section, relocation: Relocation) -> tuple[int, int] | None:
+    if table.link >= len(elf.sections) or elf.sections[table.link].type != SHT_SYMTAB:
         return None
-    at = elf.sections[table].offset + index * SYMBOL.size
-    _, _, _, home, value, _ = SYMBOL.unpack(elf.bytes_at(at, SYMBOL.size, f"symbol {index}"))
-    if home == SHN_XINDEX:
-        if wide is None:
-            return None
-        home = int.from_bytes(elf.bytes_at(wide.offset + 4 * index, 4, f"section of symbol {index}"), "little")
-    if not 0 < home < len(elf.sections) or elf.sections[home].type == SHT_NOBITS:
+    row = elf.symbol_row(elf.sections[table.link], relocation.symbol)
+    if row.section == SHN_XINDEX or not 0 < row.section < len(elf.sections):
         return None
-    section = elf.sections[home]
+    section = elf.sections[row.section]
+    if section.type == SHT_NOBITS:
+        return None
     end = section.offset + len(elf.contents(section))
-    begin = section.offset + value + addend
+    begin = section.offset + row.value + relocation.addend
     return (begin, end) if section.offset <= begin < end else None

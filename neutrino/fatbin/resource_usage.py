@@ -6,11 +6,10 @@ NVIDIA does not say where they come from; they were compared with what the tool 
 from __future__ import annotations
 
 import re
-import struct
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from neutrino.elf.reader import SHT_REL, SHT_RELA, Elf, Section
+from neutrino.elf.reader import Elf
+from neutrino.elf.rows import Section
 from neutrino.fatbin.cubin import MIN_STACK_SIZE, REGCOUNT, STO_CUDA_ENTRY, attributes, function_symbols, open_cubin
 
 _TEXT = ".text."
@@ -18,7 +17,6 @@ _CONSTANT = re.compile(r"\.nv\.constant(\d{1,2})(?:\.(.+))?")
 _GLOBAL = (".nv.global", ".nv.global.init")
 # Types of symbols that texture, sampler and surface references have (STT_CUDA_TEXTURE …; cuobjdump -elf names them).
 _TEXTURE, _SAMPLER, _SURFACE = 10, 11, 12
-_ROWS = {SHT_REL: struct.Struct("<QQ"), SHT_RELA: struct.Struct("<QQq")}
 
 
 @dataclass(frozen=True)
@@ -133,11 +131,11 @@ def _from_relocations(elf: Elf, found: dict[str, _Found]) -> None:
     if not kinds:
         return
     used: dict[str, set[int]] = {}
-    for section in elf.sections:
-        if section.type in _ROWS and section.info < len(elf.sections):
-            name = _owner(elf.sections[section.info])
-            if name in found:
-                used.setdefault(name, set()).update(_symbols(elf, section))
+    for index, tables in elf.relocation_tables.items():
+        name = _owner(elf.sections[index]) if index < len(elf.sections) else ""
+        if name in found:
+            for table in tables:
+                used.setdefault(name, set()).update(relocation.symbol for relocation in elf.relocations(table))
     for name, indices in used.items():
         for index in indices:
             if index in kinds:
@@ -148,10 +146,3 @@ def _from_relocations(elf: Elf, found: dict[str, _Found]) -> None:
 def _owner(section: Section) -> str:
     bank = _CONSTANT.fullmatch(section.name)
     return bank[2] or "" if bank else section.name.removeprefix(_TEXT)
-
-
-def _symbols(elf: Elf, section: Section) -> Iterable[int]:
-    rows = elf.contents(section)
-    layout = _ROWS[section.type]
-    whole: Iterator[tuple[int, ...]] = layout.iter_unpack(rows[: len(rows) // layout.size * layout.size])
-    return (row[1] >> 32 for row in whole)

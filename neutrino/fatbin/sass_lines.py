@@ -6,15 +6,11 @@ after the other; the address that each begins with is relocated to a function's 
 
 from __future__ import annotations
 
-import struct
-
 from neutrino.elf.cursor import Cursor
-from neutrino.elf.reader import SHT_REL, SHT_RELA, Elf
+from neutrino.elf.reader import Elf
 from neutrino.fatbin.cubin import open_cubin
 
 SECTION = ".nv_debug_line_sass"
-_ROWS = {SHT_REL: struct.Struct("<QQ"), SHT_RELA: struct.Struct("<QQq")}
-_SYMBOL_SHIFT = 32
 
 # DWARF 2, 7.21: standard and extended opcodes.
 _COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _SET_COLUMN, _NEGATE, _BASIC_BLOCK, _CONST_ADD, _FIXED = range(1, 10)
@@ -45,12 +41,9 @@ def _names(elf: Elf, target: int) -> dict[int, str]:
     """The symbols that relocations put into a section, by offset."""
     symbols = {symbol.index: symbol.name for symbol in elf.symbols()}
     found = {}
-    for table in elf.sections:
-        if table.type in _ROWS and table.info == target:
-            layout = _ROWS[table.type]
-            rows = bytes(elf.contents(table))
-            for offset, info, *_ in layout.iter_unpack(rows[: len(rows) // layout.size * layout.size]):
-                found[offset] = symbols.get(info >> _SYMBOL_SHIFT, "")
+    for table in elf.relocation_tables.get(target, ()):
+        for relocation in elf.relocations(table):
+            found[relocation.offset] = symbols.get(relocation.symbol, "")
     return found
 
 
