@@ -8,13 +8,16 @@ from pathlib import Path
 
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
 from neutrino.probing.faults import DECLARATION_FAULTS
+from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, verified
+from neutrino.probing.ir.verifier import verify as verify_typed
 from neutrino.probing.merging import merge, merge_faults
 from neutrino.probing.nearest import nearest
 from neutrino.probing.platforms import mixed_platforms, require_platform
 from neutrino.probing.toml import read_probe_file, read_probe_text
 from neutrino.probing.written import WrittenProbes
-from neutrino.ptx.instrument.verifier import TARGET, verify
+from neutrino.ptx.instrument.lowering import TARGET
+from neutrino.ptx.instrument.verifier import verify, verify_draft
 from neutrino.resources import shipped_probes
 
 _ABOUT_REGISTERS = frozenset({"undeclared-register", "register-type", "not-a-predicate", "save-type"})
@@ -31,7 +34,7 @@ class Checked:
     """
 
     probes: ProbeSet | None
-    written: tuple[WrittenProbes, ...]
+    written: tuple[WrittenProbes | DraftProbes, ...]
     diagnostics: tuple[Diagnostic, ...]
     is_read: bool
 
@@ -44,15 +47,15 @@ class Checked:
 def load_probes(names: Sequence[str]) -> ProbeSet:
     """The probes of these names, verified and merged in this order.
 
-    A name with a ``/`` or ending in ``.toml`` is a path, any other a probe that ships with Neutrino. Raises ProbeError
-    with all faults of all files, NeutrinoError for a file or a shipped probe that is not there.
+    A name with a ``/`` or ending in ``.toml`` or ``.py`` is a path, any other a probe that ships with Neutrino. Raises
+    ProbeError with all faults of all files, NeutrinoError for a file or a shipped probe that is not there.
     """
     return _loaded(check_probes(names))
 
 
 def load_probe_file(path: str | Path) -> ProbeSet:
     """The probes of one file, verified. Raises as ``load_probes``."""
-    return _loaded(_check([lambda: read_probe_file(path)]))
+    return _loaded(_check([lambda: _read_file(path)]))
 
 
 def read_probes(file: str, text: str) -> ProbeSet:
@@ -67,8 +70,16 @@ def check_probes(names: Sequence[str]) -> Checked:
     return _check([_reader(name) for name in dict.fromkeys(names)])
 
 
-def _reader(name: str) -> Callable[[], WrittenProbes]:
-    return lambda: read_probe_file(_find(name))
+def _reader(name: str) -> Callable[[], WrittenProbes | DraftProbes]:
+    return lambda: _read_file(_find(name))
+
+
+def _read_file(path: str | Path) -> WrittenProbes | DraftProbes:
+    if str(path).endswith(".py"):
+        from neutrino.language.reader import read_python_file
+
+        return read_python_file(path)
+    return read_probe_file(path)
 
 
 def _loaded(checked: Checked) -> ProbeSet:
@@ -80,9 +91,9 @@ def _loaded(checked: Checked) -> ProbeSet:
     return checked.probes
 
 
-def _check(readers: Sequence[Callable[[], WrittenProbes]]) -> Checked:
+def _check(readers: Sequence[Callable[[], WrittenProbes | DraftProbes]]) -> Checked:
     """Snippets are verified as well where other things are wrong, so that a second run finds nothing new."""
-    written: list[WrittenProbes] = []
+    written: list[WrittenProbes | DraftProbes] = []
     found: list[Diagnostic] = []
     is_read = True
     for read in readers:
@@ -98,6 +109,14 @@ def _check(readers: Sequence[Callable[[], WrittenProbes]]) -> Checked:
         found += mixed_platforms(written) or merge_faults(written)
     sets = []
     for part in written:
+        if isinstance(part, DraftProbes):
+            faults = verify_typed(part) or verify_draft(part)
+            found += faults
+            if all(fault.severity != "error" for fault in faults):
+                sets.append(
+                    verified(part.file, part.source, False, "", part.maps, part.registers, part.probes, part.warnings)
+                )
+            continue
         if part.platform != "cuda":
             continue
         outcome = verify(part)
@@ -130,9 +149,7 @@ def _sealed(part: WrittenProbes, probes: tuple[Probe, ...]) -> ProbeSet:
 
 
 def _find(name: str) -> Path:
-    if name.endswith(".py"):
-        raise NeutrinoError(f"{name}: probes in Python are not supported yet; write it in TOML")
-    if "/" in name or name.endswith(".toml"):
+    if "/" in name or name.endswith((".toml", ".py")):
         return Path(name)
     shipped = shipped_probes()
     if name in shipped:
@@ -143,5 +160,5 @@ def _find(name: str) -> Path:
     meant = f"; did you mean {guess}?" if guess else ""
     raise NeutrinoError(
         f"{name}: no such shipped probe{meant} (there are: {', '.join(shipped)}; "
-        f"a file's name needs a '/' or must end in .toml)"
+        f"a file's name needs a '/' or must end in .toml or .py)"
     )

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from neutrino import __version__
 from neutrino.ahead.restore import SectionPlace, find_section, is_unchanged, read_original
 from neutrino.ahead.section import Section, read_section
 from neutrino.ahead.sources import image_identity
@@ -25,6 +24,7 @@ from neutrino.probing.layout import Reason
 from neutrino.ptx.text.module import parse
 from neutrino.resources import tool_path
 from neutrino.source import picked_image
+from neutrino.version import __version__
 
 _PF_X = 1
 _PAGE = 4096

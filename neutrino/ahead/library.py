@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from neutrino import __version__
 from neutrino.ahead.attach import Attaching, begun
 from neutrino.ahead.carrier import why_not_file
 from neutrino.ahead.making import Made, Settings, Task, maker
@@ -27,8 +26,10 @@ from neutrino.fatbin import Container, read_file
 from neutrino.loader.driver import machine_archs
 from neutrino.numerics import FIRST_ARCHITECTURE
 from neutrino.probing.writing import trace_text
+from neutrino.ptx.instrument.lowering import lower
 from neutrino.resources import tool_path
 from neutrino.source import Device
+from neutrino.version import __version__
 
 STUB = Path(__file__).resolve().parent.parent / "loader" / "lib" / "libneutrino_stub.so"
 """What a patched file names in DT_AUXILIARY unless it is told another path."""
@@ -101,7 +102,7 @@ def patch_file(
             work.entries(spool),
             names=" ".join(names),
             maker=__version__,
-            probes=trace_text(settings.probes).encode(),
+            probes=trace_text(lower(settings.probes)).encode(),
             reader=tool_path("read.py").read_bytes(),
             report=json.dumps(inside).encode(),
         )

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from neutrino import __version__
 from neutrino.ahead.relocatable import RELOCATABLE_SECTION, find_linked_source, make_linked_twins
 from neutrino.ahead.report import KernelReport
 from neutrino.ahead.sources import Listed, Target, image_parts
@@ -26,6 +25,7 @@ from neutrino.source import DEBUG_SECTION, find_source, picked_image
 from neutrino.toolchain import Assembler, Linker, find_assembler_for, find_linking_tools, release_of_ptx
 from neutrino.twins.dump import Dump
 from neutrino.twins.emit import Emit
+from neutrino.version import __version__
 
 NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of the twins were checked"
 

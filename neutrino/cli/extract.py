@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neutrino import __version__
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.listing import Row, Shown, Tables
 from neutrino.cli.listing_json import JsonListing
@@ -19,6 +18,7 @@ from neutrino.cli.table import count
 from neutrino.elf.cursor import release
 from neutrino.errors import FormatError, NeutrinoError, ProbeError
 from neutrino.fatbin.inputs import Input, find_inputs
+from neutrino.version import __version__
 
 if TYPE_CHECKING:
     from neutrino.ahead.coverage import Coverage

@@ -17,12 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neutrino import __version__
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.streams import print_anything, visible
 from neutrino.device_kind import DeviceKind
 from neutrino.errors import FormatError, NeutrinoError, PatchError, ProbeError
 from neutrino.resources import shipped_probes
+from neutrino.version import __version__
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from neutrino import __version__
 from neutrino.cli import probe_check, probe_list, probe_show, probe_sites, probe_try
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.probe_status import BAD_INPUT, DONE, Commands, say
 from neutrino.cli.streams import print_anything
 from neutrino.errors import NeutrinoError, ProbeError
+from neutrino.version import __version__
 
 _DESCRIPTION = "Work with probes before a program is run with them. No GPU is needed."
 _EPILOG = """\

@@ -17,6 +17,7 @@ from neutrino.cli.table import count
 from neutrino.errors import Diagnostic, NeutrinoError
 
 if TYPE_CHECKING:
+    from neutrino.probing.ir.draft import DraftProbes
     from neutrino.probing.written import WrittenProbes
 
 _UNREAD = "unreadable-file"
@@ -44,7 +45,7 @@ class _Checked:
     """A file, what was found in it, and what it means where it can be read."""
 
     file: str
-    probes: WrittenProbes | None
+    probes: WrittenProbes | DraftProbes | None
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
     @property
@@ -86,7 +87,7 @@ def _unreadable(name: str, message: str) -> Diagnostic:
     return Diagnostic(name, 0, 0, "", words, code=_UNREAD)
 
 
-def _described(checked: _Checked, probes: WrittenProbes) -> Iterator[str]:
+def _described(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iterator[str]:
     from neutrino.cli.probe_words import map_words, snippet_sizes
 
     sizes = snippet_sizes(probes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.probing.ir.statements import Save
 from neutrino.probing.model import DYNAMIC_CAP, Level, Map, MapKind
@@ -23,7 +24,7 @@ def map_words(entry: Map) -> str:
     return f"{count} of {entry.size} bytes {owner}"
 
 
-def snippet_sizes(probes: ProbeSet | WrittenProbes) -> dict[str, int]:
+def snippet_sizes(probes: ProbeSet | WrittenProbes | DraftProbes) -> dict[str, int]:
     """By probe, the instructions of its snippets as written: without what SAVE turns into."""
     return {
         probe.name: sum(

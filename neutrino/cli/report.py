@@ -18,7 +18,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from neutrino import __version__
 from neutrino.cli.kernel_names import shorten
 from neutrino.cli.streams import print_anything, visible
 from neutrino.errors import NeutrinoError, TraceError
@@ -32,6 +31,7 @@ from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_trace
 from neutrino.tracing.events import read_events
 from neutrino.tracing.manifest import Assembly, Retargeted, Spills
 from neutrino.tracing.summary import KernelSummary, MapSummary
+from neutrino.version import __version__
 
 DONE, BAD_INPUT, NOTHING = 0, 2, 3
 _SITES = 10

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from neutrino import __version__
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.loading import load
 from neutrino.errors import NeutrinoError, ProbeError
@@ -19,6 +18,7 @@ from neutrino.loader.start import Request, say, start
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.resources import shipped_probes
+from neutrino.version import __version__
 
 OWN_FAILURE = 125
 """Exit status when Neutrino itself fails before COMMAND starts, as env(1) has it."""

@@ -1,1 +1,1 @@
-"""Probes written in Python. Empty in this release: probes are written in TOML."""
+"""Probes written in Python: files that are parsed, never run, and become typed IR."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from neutrino import __version__
 from neutrino.cache import Cache, patcher_identity, private_folder, read_private, run_key, write_private
 from neutrino.device_kind import DeviceKind
 from neutrino.errors import NeutrinoError, ToolError
@@ -27,8 +26,10 @@ from neutrino.loader.scripts import NO_SCRIPTS, Scripts
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.probing.writing import trace_text
+from neutrino.ptx.instrument.lowering import lower
 from neutrino.resources import tool_path
 from neutrino.toolchain import assembler_identity, cache_root
+from neutrino.version import __version__
 
 _WITHOUT_ASSEMBLER = {
     DeviceKind.GPU: "kernels that are not in the cache run without probes",
@@ -226,7 +227,7 @@ def _check_writable(what: str, folder: Path) -> None:
 
 def _keep_probes(cache: Path, probes: ProbeSet) -> Path:
     """The probes as a file that outlives this process: hooked processes copy it into their traces."""
-    data = trace_text(probes).encode()
+    data = trace_text(lower(probes)).encode()
     # Not by what the probes mean: sets of one meaning differ in their scripts.
     path = private_folder(cache / "probes") / f"{hashlib.sha256(data).hexdigest()}.toml"
     # Most runs find it: a cache that is full, or read only by now, still serves them.

@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 
 from neutrino.errors import Diagnostic, ProbeError
+from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.written import WrittenProbes
 
 _PLATFORM = re.compile(r"[ \t]*platform[ \t]*=[ \t]*", re.MULTILINE)
 
 
-def require_platform(parts: Sequence[WrittenProbes], platform: str) -> None:
+def require_platform(parts: Sequence[WrittenProbes | DraftProbes], platform: str) -> None:
     """Raise ProbeError, at the ``platform`` of each file, when the snippets of some are for another one than this."""
     hint = 'write its snippets in PTX, with platform = "cuda", for NVIDIA GPUs and the embedded device'
     faults = [
@@ -23,7 +24,7 @@ def require_platform(parts: Sequence[WrittenProbes], platform: str) -> None:
         raise ProbeError(faults)
 
 
-def mixed_platforms(parts: Sequence[WrittenProbes]) -> list[Diagnostic]:
+def mixed_platforms(parts: Sequence[WrittenProbes | DraftProbes]) -> list[Diagnostic]:
     """A fault at the ``platform`` of each file that is for another one than the first."""
     return [
         platform_fault(
@@ -36,7 +37,7 @@ def mixed_platforms(parts: Sequence[WrittenProbes]) -> list[Diagnostic]:
     ]
 
 
-def platform_fault(part: WrittenProbes, message: str, hint: str) -> Diagnostic:
+def platform_fault(part: WrittenProbes | DraftProbes, message: str, hint: str) -> Diagnostic:
     """A fault at the ``platform`` of a file."""
     source = part.source.replace("\r\n", "\n").split("\n")
     for number, line in enumerate(source, 1):

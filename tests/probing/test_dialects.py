@@ -176,3 +176,10 @@ def test_a_datamodel_that_nothing_is_saved_to() -> None:
     probes = read_probes("p.toml", text + 'after = ".reg .u32 %a; mov.u32 %a, 1;"')
     assert {warning.code for warning in probes.warnings} == {"unused-map"}
     assert probes.probes[0].level is Level.WARP
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_the_guides_example_in_python_records_the_same(kernel) -> None:  # type: ignore[no-untyped-def]
+    bench = Bench(kernel, ())
+    written = records(bench, load_probe_file(DRAFTS / "guide_block_sched.py"))
+    assert written == records(bench, load_probe_file(DRAFTS / "guide_cuda.toml"))

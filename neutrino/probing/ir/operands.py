@@ -21,7 +21,7 @@ class Register:
     type: Type
     initial: int
     span: Span = field(compare=False)
-    is_local: bool = False
+    is_local: bool = field(default=False, compare=False)
 
     @property
     def text(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from neutrino.probing.ir.operands import AssemblyOperand, Inverted, Pair, Register, SavedOperand, SiteOperand, Value
@@ -94,6 +95,18 @@ class Select:
 
 
 @dataclass(frozen=True)
+class Load:
+    """``destination = operand``, bits unchanged: the destination has the width of the site's value.
+
+    A kernel in which some site's value has another width is not probed, and the reason says which.
+    """
+
+    destination: Register
+    operand: SiteOperand
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
 class If:
     """Statements for the threads in which a predicate holds, and for the others. Lowered without a branch."""
 
@@ -166,7 +179,7 @@ class Assembly:
         return (*guard, *(self.operands[1:] if self.writes else self.operands))
 
 
-Statement = Operation | Convert | Compare | Select | If | For | Save | Assembly
+Statement = Operation | Convert | Compare | Select | Load | If | For | Save | Assembly
 """One statement of a snippet."""
 
 Straight = Save | Assembly
@@ -193,3 +206,13 @@ def site_operands_of(statement: Straight) -> tuple[SiteOperand, ...]:
     named = (*(() if guard is None else (guard,)), *statement.operands)
     inner = (operand.operand if isinstance(operand, Inverted) else operand for operand in named)
     return tuple(operand for operand in inner if isinstance(operand, SiteOperand))
+
+
+def walk(statements: Iterable[Statement]) -> Iterator[Statement]:
+    """All statements, those inside of others after them."""
+    for statement in statements:
+        yield statement
+        if isinstance(statement, If):
+            yield from walk((*statement.then, *statement.otherwise))
+        elif isinstance(statement, For):
+            yield from walk(statement.body)

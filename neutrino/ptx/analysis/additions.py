@@ -93,7 +93,7 @@ def _added_to(statement: Assembly) -> Register | None:
     if statement.opcode not in _ADDS or statement.operands[0] != statement.operands[1]:
         return None
     first = statement.operands[0]
-    return first if isinstance(first, Register) else None
+    return first if isinstance(first, Register) and not first.is_local else None
 
 
 def _statements(probe: Probe) -> list[Assembly | Save]:

@@ -52,6 +52,8 @@ class Emission:
         self._prefix = prefix
         self._architecture = architecture
         self._variables: set[int] = set()
+        # Of the snippet being written: scratch registers of those that live within it.
+        self._locals: dict[str, str] = {}
         self._for_functions: list[Kept] = []
         self._products: list[tuple[str, str]] = []
         self.numbers: Mapping[str, int] = {entry.name: index for index, entry in enumerate(probes.maps)}
@@ -119,6 +121,7 @@ class Emission:
         thread, where ``sums.settle`` came first and ``end`` follows.
         """
         code = Code([], [])
+        self._locals = {}
         self.registers.change(snippet)
         slots = Slots(self.block, self.scratch.take)
         if self.registers.needs_mask(snippet, level):
@@ -146,7 +149,7 @@ class Emission:
         """What a save is done under: its own predicate and the snippet's."""
         if save.guard is None:
             return guard
-        register = self.registers.use(save.guard.name)
+        register = self._register(save.guard)
         if guard is None:
             return Guard(register, save.is_inverted)
         return Guard(both(register, save.is_inverted, guard, self.scratch.take, lines), False)
@@ -218,11 +221,11 @@ class Emission:
     ) -> str:
         """An operand as the twin has it. position: among the operands, -1 for the guard."""
         if isinstance(operand, Register):
-            return self.registers.use(operand.name)
+            return self._register(operand)
         if isinstance(operand, Inverted):
             return f"!{self._text(operand.operand, opcode, position, resolve, lines)}"
         if isinstance(operand, Pair):
-            return f"{self.registers.use(operand.first.name)}|{self.registers.use(operand.second.name)}"
+            return f"{self._register(operand.first)}|{self._register(operand.second)}"
         if not isinstance(operand, SiteOperand):
             return operand.text
         value = resolve(operand.name, operand.element)
@@ -235,11 +238,20 @@ class Emission:
             return name
         return value.text
 
+    def _register(self, register: Register) -> str:
+        """The name that a probe's register has in the twin."""
+        if not register.is_local:
+            return self.registers.use(register.name)
+        if register.name not in self._locals:
+            width = bits(register.type)
+            self._locals[register.name] = self.scratch.take(f"b{width}" if width else "pred")
+        return self._locals[register.name]
+
     def _operand(self, operand: SavedOperand, resolve: Resolver) -> Value:
         if isinstance(operand, SiteOperand):
             return resolve(operand.name, operand.element)
         if isinstance(operand, Register):
-            return Value(self.registers.use(operand.name), operand.type)
+            return Value(self._register(operand), operand.type)
         if isinstance(operand, SpecialRegister):
             return Value(operand.name, operand.type)
         return Value(operand.text, None)

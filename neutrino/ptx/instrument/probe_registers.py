@@ -34,7 +34,9 @@ class ProbeRegisters:
         """Tell, before any code is written, that the kernel will hold this snippet."""
         self._written[level] |= _written_by(snippet)
         for statement in snippet.straight:
-            self._named[level].update(register.name for register in registers_of(statement))
+            self._named[level].update(
+                register.name for register in registers_of(statement) if not register.is_local
+            )
 
     def change(self, snippet: Snippet) -> None:
         """Tell that the code of a snippet is written."""
@@ -85,7 +87,7 @@ def _written_by(snippet: Snippet) -> set[str]:
     written: set[str] = set()
     for statement in snippet.straight:
         if isinstance(statement, Assembly):
-            written.update(register.name for register in statement.writes)
+            written.update(register.name for register in statement.writes if not register.is_local)
     return written
 
 

@@ -9,6 +9,7 @@ from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.analysis.additions import Additions
 from neutrino.ptx.analysis.linkage import Callee, Linkage
 from neutrino.ptx.analysis.matching import Found, matcher
+from neutrino.ptx.instrument.lowering import lower
 from neutrino.ptx.instrument.obstacles import TextCheck
 from neutrino.ptx.instrument.private_names import PrivateNames
 from neutrino.ptx.instrument.probe_facts import ProbeFacts
@@ -28,12 +29,14 @@ class Rewriting:
         version: tuple[int, int] | None,
         demangle: Callable[[str], str] | None,
     ) -> None:
+        if not isinstance(probes, ProbeSet):
+            raise TypeError(f"probes to insert are a verified ProbeSet, not {type(probes).__name__}")
         module = linkage.module
         if module.version is None or module.architecture is None:
             raise PtxError(1, module.text[:80], "no .version, or no .target sm_; not a PTX module for a GPU")
         self.module = module
         self.linkage = linkage
-        self.probes = probes
+        self.probes = probes = lower(probes)
         self.version = module.version
         self.highest = max(version or module.version, module.version)
         self.architecture = module.architecture

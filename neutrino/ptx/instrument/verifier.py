@@ -7,11 +7,12 @@ What passes here assembles in the kernel, as far as the snippet alone decides; t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from neutrino.errors import Diagnostic
 from neutrino.probing.document import printable
+from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.operands import (
     AssemblyOperand,
     Immediate,
@@ -23,7 +24,7 @@ from neutrino.probing.ir.operands import (
     SpecialRegister,
 )
 from neutrino.probing.ir.probe_set import Probe, Snippet
-from neutrino.probing.ir.statements import Assembly, Save
+from neutrino.probing.ir.statements import Assembly, Load, Save, walk
 from neutrino.probing.ir.types import Type
 from neutrino.probing.model import CLASSES, Field, Level, Pattern, Span
 from neutrino.probing.nearest import nearest
@@ -31,6 +32,7 @@ from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.statements import holds
 from neutrino.probing.tracepoints import OTHER_NAMES
 from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenProbes, WrittenSave, WrittenSnippet
+from neutrino.ptx.instrument.lowering import TARGET
 from neutrino.ptx.instrument.snippet_faults import FAULTS
 from neutrino.ptx.instrument.snippet_helpers import HELPER, HELPER_TYPES, HELPERS, Side, misplaced
 from neutrino.ptx.isa.literals import integer
@@ -76,10 +78,6 @@ _GUESSES = 100
 """Words that are compared with others, which takes milliseconds each."""
 
 
-TARGET = "ptx"
-"""What ``Assembly`` calls this target."""
-
-
 @dataclass(frozen=True)
 class Verified:
     """What the verifier says of a file. probes: None where something is wrong. diagnostics: in file order."""
@@ -90,7 +88,7 @@ class Verified:
 
 def verify(written: WrittenProbes) -> Verified:
     """Verify every snippet and tracepoint of a file whose assembly is PTX."""
-    return _Checker(written).verified()
+    return _Checker(written).verified(written.probes)
 
 
 @dataclass(frozen=True)
@@ -106,20 +104,45 @@ class _Use:
         return operand_type(kind, self.types)
 
 
+def verify_draft(draft: DraftProbes) -> list[Diagnostic]:
+    """What of typed probes no PTX kernel can have: tracepoints, and values that no site of them has."""
+    checker = _Checker(draft)
+    for probe in draft.probes:
+        checker.check_typed(probe)
+    return checker.diagnostics
+
+
 class _Checker:
     """One file's snippets; collects the faults."""
 
-    def __init__(self, written: WrittenProbes) -> None:
+    def __init__(self, written: WrittenProbes | DraftProbes) -> None:
         self.file = written.file
         self.source = written.source.replace("\r\n", "\n").split("\n")
         self.registers = {register.name: register for register in written.registers}
-        self.probes = written.probes
         self.diagnostics: list[Diagnostic] = []
         self.guesses: dict[str, str | None] = {}
 
-    def verified(self) -> Verified:
+    def check_typed(self, probe: Probe) -> None:
+        """Look at a tracepoint, and at the site's values that its typed snippets name."""
+        self._check_tracepoint(probe)
+        for side, snippet in ((Side(probe, False), probe.before), (Side(probe, True), probe.after)):
+            for statement in walk(snippet.statements) if snippet else ():
+                if isinstance(statement, Load):
+                    self._check_helper_place(statement.operand.text, statement.span, side)
+                elif isinstance(statement, Save):
+                    self._check_saved_sites(statement, side)
+
+    def _check_saved_sites(self, save: Save, side: Side) -> None:
+        for operand, field in zip(save.operands, save.map.fields, strict=False):
+            if isinstance(operand, SiteOperand) and self._check_helper_place(operand.text, save.span, side):
+                own = HELPER_TYPES.get(operand.text)
+                if own is not None:
+                    self._check_saved_helper(operand.text, own, field, save.span)
+
+    def verified(self, written: Sequence[WrittenProbe]) -> Verified:
+        """The file's probes, where nothing is wrong with them."""
         probes = []
-        for probe in self.probes:
+        for probe in written:
             self._check_tracepoint(probe)
             before = self._snippet(probe.before, Side(probe, False))
             after = self._snippet(probe.after, Side(probe, True))
@@ -203,7 +226,7 @@ class _Checker:
 
     # Tracepoints
 
-    def _check_tracepoint(self, probe: WrittenProbe) -> None:
+    def _check_tracepoint(self, probe: WrittenProbe | Probe) -> None:
         for pattern in probe.tracepoint.patterns:
             if pattern.opcode:
                 self._check_pattern(pattern, probe)
@@ -211,7 +234,7 @@ class _Checker:
                 place = self._locate(f"!{word}", self._place(pattern, probe))
                 self._check_modifier(word, Span(place.line, place.column + 1), "it excludes nothing")
 
-    def _check_pattern(self, pattern: Pattern, probe: WrittenProbe) -> None:
+    def _check_pattern(self, pattern: Pattern, probe: WrittenProbe | Probe) -> None:
         opcode = pattern.opcode[0]
         if opcode not in FIRST_PARTS:
             guess = self._guess(opcode, [*FIRST_PARTS, *CLASSES])
@@ -251,7 +274,7 @@ class _Checker:
             message = f"no instruction of PTX has the modifier '{word}'"
             self._report(span, "unknown-modifier", message, hint, "warning")
 
-    def _place(self, pattern: Pattern, probe: WrittenProbe) -> Span:
+    def _place(self, pattern: Pattern, probe: WrittenProbe | Probe) -> Span:
         """Where a pattern stands in its probe's position."""
         start = self._locate(probe.tracepoint.text, probe.span)
         return self._locate(".".join(pattern.opcode) or pattern.group or "*", start)
