@@ -1,7 +1,65 @@
 """Neutrino: small probes in GPU kernels, at the assembly level, without touching the program's source.
 
-Begin with ``docs/architecture.md``; the packages follow the way data flows:
-``fatbin`` → ``ptx`` (with ``probing``) → ``patch`` → ``loader`` → ``tracing``.
+What Python programs use is here; ``docs/architecture.md`` describes the packages behind it.
 """
 
-__version__ = "0.1.0"
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from neutrino.version import __version__
+
+if TYPE_CHECKING:
+    from neutrino.api import extract, load_probes, open_trace, patch_file
+    from neutrino.errors import (
+        Diagnostic,
+        FormatError,
+        NeutrinoError,
+        PatchError,
+        ProbeError,
+        PtxError,
+        ToolError,
+        ToolMissingError,
+        TraceError,
+    )
+    from neutrino.probing.ir.probe_set import ProbeSet
+    from neutrino.tracing.trace import Trace
+
+
+__all__ = [
+    "Diagnostic",
+    "FormatError",
+    "NeutrinoError",
+    "PatchError",
+    "ProbeError",
+    "ProbeSet",
+    "PtxError",
+    "ToolError",
+    "ToolMissingError",
+    "Trace",
+    "TraceError",
+    "__version__",
+    "extract",
+    "load_probes",
+    "open_trace",
+    "patch_file",
+]
+
+_ERRORS = "neutrino.errors"
+_WHERE = {
+    "ProbeSet": "neutrino.probing.ir.probe_set",
+    "Trace": "neutrino.tracing.trace",
+    **dict.fromkeys(("extract", "load_probes", "open_trace", "patch_file"), "neutrino.api"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when they are asked for: each command imports this module, and most need little of the rest.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_WHERE.get(name, _ERRORS)), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

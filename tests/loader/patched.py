@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from neutrino import __version__
 from neutrino.ahead.section import TwinsRow, write_section
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import read_entry
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.resources import tool_path
 from neutrino.verification import load_probe_file
+from neutrino.version import __version__
 from tests.once import SANITIZERS
 
 from .conftest import HERE, IMAGE, TICKETS, Bench, compile_c, entry_of

@@ -1,0 +1,98 @@
+"""What Python programs call: the functions behind ``import neutrino``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from neutrino.ahead.library import output_path
+from neutrino.ahead.library import patch_file as patch_library
+from neutrino.ahead.making import Settings
+from neutrino.ahead.report import Report
+from neutrino.ahead.sources import device_arch
+from neutrino.fatbin import Container, read_file
+from neutrino.fatbin.extraction import Namer, file_name, write_aside
+from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.probing.selection import Selection
+from neutrino.tracing.trace import Trace, find_traces
+from neutrino.verification import load_probes as load_named
+
+Name = str | os.PathLike[str]
+"""A path; of a probe also the name of one that ships with Neutrino."""
+
+
+def load_probes(names: Name | Sequence[Name]) -> ProbeSet:
+    """The probes of these names, verified and merged in this order, as ``-p`` takes them.
+
+    names: one or several. A ``str`` without a ``/`` that does not end in ``.toml`` or ``.py`` names a probe that ships
+    with Neutrino.
+
+    Raises ProbeError with every fault of every file, NeutrinoError for a file or a shipped probe that is not there.
+    """
+    given = [names] if isinstance(names, (str, os.PathLike)) else list(names)
+    return load_named([name if isinstance(name, str) else _path(name) for name in given])
+
+
+def _path(name: os.PathLike[str]) -> str:
+    path = os.fspath(name)
+    return path if "/" in path else f"./{path}"
+
+
+def patch_file(
+    file: Name,
+    probes: ProbeSet,
+    output: Name | None = None,
+    *,
+    archs: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    jobs: int | None = None,
+) -> Report:
+    """Write a copy of a library or program that carries twins of its kernels, as ``neutrino-patch`` does.
+
+    output: the copy, or a folder for it; None for ``NAME.neutrino.EXT`` beside the file. archs: devices as ``sm_90``;
+    none for this machine's GPUs or, without one, every architecture of the file's images. keep, drop: patterns of
+    kernels, as after ``-k`` and ``--filter``. jobs: processes, by default one per CPU.
+
+    The report says what became of each kernel; its ``output`` is None when no kernel could be probed and nothing was
+    written. Raises PatchError for a file that cannot carry twins, FormatError for a damaged one, ToolError when a tool
+    is missing or failed, OSError.
+    """
+    if not isinstance(probes, ProbeSet):
+        raise TypeError(f"probes are what load_probes returns, not {type(probes).__name__}")
+    source = Path(file)
+    target = output_path(source, os.fspath(output) if output is not None else None)
+    names = [part.file for part in probes.parts] or [probes.file]
+    settings = Settings(probes, Selection(tuple(keep), tuple(drop)))
+    return patch_library(
+        source, target, settings, names=names, archs=[device_arch(arch) for arch in archs], jobs=jobs
+    )  # fmt: skip
+
+
+def extract(file: Name, output: Name | None = None) -> tuple[Container, ...]:
+    """The GPU code in a file: a host library or program, an archive, a fatbin, cubin, code object, PTX text or wheel.
+
+    output: a folder that gets each image as a file ``<stem>.<container>.<image>.<arch>.<ext>``; made where it is not
+    there. None writes nothing. A file without GPU code has no containers.
+
+    Raises FormatError for a damaged file, OSError.
+    """
+    source = Path(file)
+    containers = tuple(read_file(source))
+    if output is not None:
+        folder = Path(output)
+        folder.mkdir(parents=True, exist_ok=True)
+        stem = Namer().stem(source.stem)
+        for container in containers:
+            for image in container.images:
+                write_aside(folder / file_name(stem, container, image), image.data)
+    return containers
+
+
+def open_trace(path: Name) -> Trace:
+    """A trace directory, or the newest one in a folder of them, such as ``trace``.
+
+    Raises TraceError for one that cannot be read, and where there is none.
+    """
+    return Trace(find_traces(Path(path))[-1])

@@ -1,0 +1,123 @@
+"""The public surface: what ``import neutrino`` gives, and that nothing unverified gets into a kernel through it."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import neutrino
+from neutrino.errors import NeutrinoError, ProbeError
+from neutrino.probing.toml import read_probe_text
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.text.module import parse
+
+ROOT = Path(__file__).resolve().parent.parent
+EVIL = """[map.M]
+level = "thread"
+data = { a = "u64" }
+[probe.p]
+position = "ld.global"
+level = "thread"
+before = \"\"\"
+.reg .u64 %a;
+mov.u64 %a, ADDR;
+st.global.u64 [%a], 1;
+bar.sync 0;
+SAVE [ M ] { %a };
+\"\"\"
+"""
+
+
+def test_every_name_is_there_and_documented() -> None:
+    assert sorted(neutrino.__all__) == dir(neutrino)
+    for name in neutrino.__all__:
+        value = getattr(neutrino, name)
+        if name != "__version__":
+            assert inspect.getdoc(value), name
+    functions = [getattr(neutrino, name) for name in neutrino.__all__ if inspect.isfunction(getattr(neutrino, name))]
+    assert {function.__name__ for function in functions} == {"extract", "load_probes", "open_trace", "patch_file"}
+    assert all("Raises" in (function.__doc__ or "") for function in functions)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        neutrino.nothing  # noqa: B018
+    with pytest.raises(AttributeError):
+        neutrino.import_modules  # noqa: B018
+
+
+def test_importing_it_imports_little() -> None:
+    script = "import neutrino, sys; sys.exit(len([name for name in sys.modules if name.startswith('neutrino')]) > 2)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@pytest.fixture
+def evil(tmp_path: Path) -> Path:
+    path = tmp_path / "evil.toml"
+    path.write_text(EVIL)
+    return path
+
+
+def test_what_the_verifier_refuses_is_not_loaded(evil: Path) -> None:
+    for name in (evil, str(evil), [evil], ["block_sched", evil]):
+        with pytest.raises(ProbeError, match=r"'st\.global\.u64' is not allowed"):
+            neutrino.load_probes(name)
+
+
+def _alter(probes: neutrino.ProbeSet, written: Any) -> list[Callable[[], object]]:
+    """Ways to come by a set of the verifier's type that holds what it has not seen."""
+    members = {name: getattr(probes, name) for name in probes.__dataclass_fields__ if name != "seal"}
+    return [
+        lambda: dataclasses.replace(probes, probes=written.probes),
+        lambda: dataclasses.replace(probes),
+        lambda: type(probes)(**members),
+        lambda: type(probes)(**members | {"probes": written.probes}),
+    ]
+
+
+def test_a_set_is_made_by_the_verifier_alone() -> None:
+    probes = neutrino.load_probes("block_sched")
+    for way in _alter(probes, read_probe_text("evil.toml", EVIL)):
+        with pytest.raises(TypeError, match=r"made by neutrino\.load_probes"):
+            way()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        probes.probes = ()  # type: ignore[misc]
+    # Workers get sets from other processes.
+    assert pickle.loads(pickle.dumps(probes)) == copy.deepcopy(probes) == probes
+
+
+def test_nothing_inserts_what_is_not_verified(evil: Path, tmp_path: Path) -> None:
+    """Every public function that takes probes, and what they all end in, refuse anything but a verified set."""
+    written = read_probe_text("evil.toml", EVIL)
+    kernels = ROOT / "examples" / "embedded" / "kernels.ptx"
+    functions = [getattr(neutrino, name) for name in neutrino.__all__ if inspect.isfunction(getattr(neutrino, name))]
+    takers = [function for function in functions if "probes" in inspect.signature(function).parameters]
+    assert takers == [neutrino.patch_file]
+    module = parse(kernels.read_text("latin-1"))
+    for given in (written, EVIL, str(evil), evil, None, [written]):
+        with pytest.raises((TypeError, NeutrinoError)):
+            neutrino.patch_file(kernels, given, tmp_path / "out.so")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="verified"):
+            probe_module(module, given)  # type: ignore[arg-type]
+    assert list(tmp_path.glob("out*")) == []
+
+
+def test_the_functions_do_what_they_say(tmp_path: Path) -> None:
+    probes = neutrino.load_probes(["block_sched", ROOT / "probes" / "gmem_bytes.toml"])
+    assert [entry.name for entry in probes.maps] == ["BlockSched", "GmemBytes"]
+    kernels = ROOT / "examples" / "embedded" / "kernels.ptx"
+    (container,) = neutrino.extract(kernels, tmp_path / "images")
+    (image,) = container.images
+    (file,) = (tmp_path / "images").iterdir()
+    assert file.name == "kernels.0.0.sm_75.ptx"
+    assert file.read_bytes() == bytes(image.data)
+    with pytest.raises(neutrino.TraceError, match="there is no"):
+        neutrino.open_trace(tmp_path)
+    with pytest.raises(neutrino.PatchError):
+        neutrino.patch_file(kernels, probes, tmp_path / "out.ptx")
