@@ -513,19 +513,8 @@ API cuThreadExchangeStreamCaptureMode(int *mode)
 	return CUDA_SUCCESS;
 }
 
-/* --- questions --- */
-
-struct info {
-	int *status;
-	uint64_t *id;
-	CUgraph *graph;
-	const CUgraphNode **dependencies;
-	const CUgraphEdgeData **edges;
-	size_t *count;
-};
-
 /* An answer about the default stream would have to be one about all that it waits for: 906, and nothing is spoilt. */
-static CUresult get_info(CUstream stream, const struct info *ret, bool per_thread)
+CUresult ed_capture_ask(CUstream stream, const struct ed_capture_info *ret, bool per_thread)
 {
 	struct ed_context *context;
 	struct ed_queue *queue;
@@ -561,56 +550,4 @@ static CUresult get_info(CUstream stream, const struct info *ret, bool per_threa
 	}
 	pthread_mutex_unlock(&mutex);
 	return result;
-}
-
-API cuStreamIsCapturing(CUstream stream, int *status)
-{
-	ENTER();
-	return get_info(stream, &(struct info){.status = status}, false);
-}
-
-API cuStreamIsCapturing_ptsz(CUstream stream, int *status)
-{
-	ENTER();
-	return get_info(stream, &(struct info){.status = status}, true);
-}
-
-API cuStreamGetCaptureInfo(CUstream stream, int *status, uint64_t *id)
-{
-	ENTER();
-	return get_info(stream, &(struct info){.status = status, .id = id}, false);
-}
-
-API cuStreamGetCaptureInfo_ptsz(CUstream stream, int *status, uint64_t *id)
-{
-	ENTER();
-	return get_info(stream, &(struct info){.status = status, .id = id}, true);
-}
-
-API cuStreamGetCaptureInfo_v2(CUstream stream, int *status, uint64_t *id, CUgraph *graph,
-			      const CUgraphNode **dependencies, size_t *count)
-{
-	ENTER();
-	return get_info(stream, &(struct info){status, id, graph, dependencies, NULL, count}, false);
-}
-
-API cuStreamGetCaptureInfo_v2_ptsz(CUstream stream, int *status, uint64_t *id, CUgraph *graph,
-				   const CUgraphNode **dependencies, size_t *count)
-{
-	ENTER();
-	return get_info(stream, &(struct info){status, id, graph, dependencies, NULL, count}, true);
-}
-
-API cuStreamGetCaptureInfo_v3(CUstream stream, int *status, uint64_t *id, CUgraph *graph,
-			      const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count)
-{
-	ENTER();
-	return get_info(stream, &(struct info){status, id, graph, dependencies, edges, count}, false);
-}
-
-API cuStreamGetCaptureInfo_v3_ptsz(CUstream stream, int *status, uint64_t *id, CUgraph *graph,
-				   const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count)
-{
-	ENTER();
-	return get_info(stream, &(struct info){status, id, graph, dependencies, edges, count}, true);
 }

@@ -41,6 +41,18 @@ CUresult ed_capture_asks_event(CUevent event, bool spoils);
 /* A call on the queue was wrong in itself: the capture that it would have gone into is spoilt. */
 void ed_capture_spoil(struct ed_queue *queue);
 
+/* Where the answers go; NULL: not asked for. */
+struct ed_capture_info {
+	int *status;
+	uint64_t *id;
+	CUgraph *graph;
+	const CUgraphNode **dependencies;
+	const CUgraphEdgeData **edges;
+	size_t *count;
+};
+
+CUresult ed_capture_ask(CUstream stream, const struct ed_capture_info *ret, bool per_thread);
+
 void ed_capture_stream_gone(struct ed_queue *queue);
 void ed_capture_event_gone(CUevent event);
 

@@ -38,6 +38,25 @@ CUgraphNode ed_graph_add(CUgraph graph, const struct ed_operation *operation, co
 /* Whether node, or what it depends on, is what is looked for. */
 bool ed_graph_reaches(CUgraphNode node, CUgraphNode looked_for);
 
+/* A graph of the same nodes and edges, NULL without memory. */
+CUgraph ed_graph_clone(CUgraph graph);
+
+/* A node's place in the order in which they were made. */
+size_t ed_graph_index(const struct ed_graph *graph, CUgraphNode node);
+
+/* Add an edge, unless it is there; false without memory. */
+bool ed_node_depend(CUgraphNode node, CUgraphNode dependency);
+
+/* The node and what it holds; no edges of others to it are left. */
+void ed_node_destroy(CUgraphNode node);
+
+/* Whether a node can be added to the graph after these; CUDA_ERROR_INVALID_VALUE if not. */
+CUresult ed_graph_check_place(const CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count);
+
+/* The operation of a kernel node. */
+CUresult ed_graph_kernel(const CUDA_KERNEL_NODE_PARAMS *p, struct ed_operation *ret);
+CUDA_KERNEL_NODE_PARAMS ed_graph_widen(const CUDA_KERNEL_NODE_PARAMS_v1 *p);
+
 void ed_plan_hold(struct ed_plan *plan);
 void ed_plan_release(struct ed_plan *plan);
 

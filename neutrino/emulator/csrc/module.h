@@ -1,39 +1,11 @@
-/* Modules and libraries: images that the device process has read, and the kernels and variables in them. */
+/* Modules and libraries, made of images, and their functions and kernels. */
 #ifndef ED_MODULE_H
 #define ED_MODULE_H
 
-#include "abi.h"
+#include <pthread.h>
+
 #include "context.h"
-
-struct ed_parameter {
-	uint32_t offset, size;
-};
-
-/* One kernel of an image, as the device process described it. */
-struct ed_description {
-	const char *name;
-	uint32_t number;
-	uint32_t parameter_count;
-	uint32_t parameter_size; /* of the whole buffer */
-	uint32_t shared_size, local_size;
-	uint32_t max_threads;
-	uint32_t required[3]; /* the only block that it is launched with; 0: any */
-	struct ed_parameter *parameters;
-};
-
-struct ed_variable {
-	const char *name;
-	uint64_t address, size;
-};
-
-/* What one loading of an image gave. */
-struct ed_loaded {
-	uint64_t number; /* the device process's */
-	uint32_t kernel_count, variable_count;
-	struct ed_description *kernels;
-	struct ed_variable *variables;
-	uint8_t *reply; /* the names lie in it */
-};
+#include "image.h"
 
 struct ed_module {
 	struct ed_object object;
@@ -66,6 +38,28 @@ struct ed_kernel {
 	uint32_t number;
 	int32_t max_dynamic_shared, carveout;
 };
+
+/* Of functions, kernels and a library's modules. */
+extern pthread_mutex_t ed_module_mutex;
+
+/* Taken first: modules and libraries come and go under it, for a context that ends walks over all of them. */
+extern pthread_mutex_t ed_module_lifetimes;
+
+/* A module of what was loaded, which it owns from then on; NULL without memory. */
+struct ed_module *ed_module_make(struct ed_context *context, struct ed_loaded *loaded);
+void ed_module_destroy(struct ed_module *module);
+
+/* From now on the module is the context's, and so are its variables. */
+void ed_module_settle(struct ed_module *module, struct ed_context *context);
+
+/* Dynamic shared memory that a kernel may have without asking, bytes of a block. */
+int32_t ed_default_dynamic(const struct ed_description *kernel);
+
+/* The function of that number, NULL without memory. */
+CUfunction ed_function_at(struct ed_module *module, uint32_t number);
+
+/* A library's module in the context, loaded if need be. */
+CUresult ed_library_module(struct ed_library *library, struct ed_context *context, struct ed_module **ret);
 
 /* The function that a launch's handle means in the context: a CUfunction or a CUkernel. */
 CUresult ed_function_of(struct ed_context *context, CUfunction handle, CUfunction *ret);

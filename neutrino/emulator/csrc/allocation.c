@@ -1,0 +1,368 @@
+/* Calls that take memory and give it back: device memory, at once or in a stream's turn, and pinned memory. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "capture.h"
+#include "channel.h"
+#include "failure.h"
+#include "region.h"
+#include "settings.h"
+#include "stream.h"
+
+/* --- device memory --- */
+
+static void be_slow(void)
+{
+	uint64_t time = ed_failure(ED_FAIL_SLOWALLOC);
+
+	if (time)
+		nanosleep(&(struct timespec){(time_t)(time / 1000000000), (long)(time % 1000000000)}, NULL);
+}
+
+static CUresult allocate(struct ed_context *context, CUdeviceptr *ret, size_t size, enum ed_sort sort, unsigned flags)
+{
+	uint64_t failure = ed_failure(ED_FAIL_ALLOC);
+
+	be_slow();
+	if (!ret || !size)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (failure)
+		return (CUresult)failure;
+	*ret = ed_region_take(sort == DEVICE ? &ed_device_region : &ed_host_region, size,
+		    (struct ed_piece){.context = context, .sort = sort, .flags = flags});
+	return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+API cuMemAlloc_v2(CUdeviceptr *address, size_t size)
+{
+	ENTER_CONTEXT(context);
+	CUresult result = ed_capture_unsafe();
+	return result ? result : allocate(context, address, size, DEVICE, 0);
+}
+
+API cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int element)
+{
+	ENTER_CONTEXT(context);
+	CUresult result = ed_capture_unsafe();
+	if (result)
+		return result;
+	if (!pitch || !width || !height || (element != 4 && element != 8 && element != 16))
+		return CUDA_ERROR_INVALID_VALUE;
+	*pitch = (width + 511) / 512 * 512;
+	return allocate(context, address, *pitch * height, DEVICE, 0);
+}
+
+API cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned int flags)
+{
+	ENTER_CONTEXT(context);
+	CUresult result = ed_capture_unsafe();
+	if (result)
+		return result;
+	return flags < 1 || flags > 2 ? CUDA_ERROR_INVALID_VALUE : allocate(context, address, size, MANAGED, flags);
+}
+
+API cuMemFree_v2(CUdeviceptr address)
+{
+	ENTER_CONTEXT(context);
+	CUresult result = ed_capture_unsafe();
+	if (result || !address)
+		return result;
+	if (!ed_memory_is_valid(address, 1))
+		return CUDA_ERROR_INVALID_VALUE;
+	/* As the driver does: what may still use it ends first. */
+	ed_queue_wait_all(context);
+	result = ed_memory_release(address, false);
+	return result ? result : ed_device_fault();
+}
+
+API cuMemGetInfo_v2(size_t *available, size_t *total)
+{
+	ENTER_CONTEXT(context);
+	pthread_mutex_lock(&ed_memory_mutex);
+	size_t size = ed_shared.device_size - ed_memory_module_part();
+	if (total)
+		*total = ed_shared.device_size;
+	if (available)
+		*available = size - ed_device_region.in_use;
+	pthread_mutex_unlock(&ed_memory_mutex);
+	return CUDA_SUCCESS;
+}
+
+API cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address)
+{
+	ENTER_CONTEXT(context);
+	uint64_t offset;
+	struct ed_region *region = ed_region_of(address, &offset);
+	if (!region)
+		return CUDA_ERROR_NOT_FOUND;
+	pthread_mutex_lock(&ed_memory_mutex);
+	const struct ed_piece *piece = ed_piece_at(region, offset);
+	if (piece && base)
+		*base = address - (offset - piece->offset);
+	if (piece && size)
+		*size = piece->size;
+	pthread_mutex_unlock(&ed_memory_mutex);
+	return piece ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+/* --- by streams --- */
+
+static void free_in_turn(void *address)
+{
+	ed_memory_free_now((uint64_t)(uintptr_t)address);
+}
+
+static CUresult allocate_async(struct ed_context *context, CUdeviceptr *address, size_t size, CUstream stream,
+			       bool per_thread)
+{
+	struct ed_queue *queue;
+	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
+
+	/* Graphs of ours hold no allocations. */
+	if (!result)
+		result = ed_capture_forbids(queue);
+	if (!result)
+		result = ed_capture_unsafe();
+	if (result || size || !address)
+		return result ? result : allocate(context, address, size, DEVICE, 0);
+	*address = 0;
+	return CUDA_SUCCESS;
+}
+
+static CUresult free_async(struct ed_context *context, CUdeviceptr address, CUstream stream, bool per_thread)
+{
+	struct ed_queue *queue;
+	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
+
+	if (!result)
+		result = ed_capture_forbids(queue);
+	if (result || !address)
+		return result;
+	if (!ed_memory_is_valid(address, 1))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct ed_operation operation = {
+		.type = CU_GRAPH_NODE_TYPE_HOST,
+		.context = queue->context,
+		.host = {.function = free_in_turn, .data = (void *)(uintptr_t)address},
+	};
+	return ed_stream_submit(queue, &operation, NULL);
+}
+
+API cuMemAllocAsync(CUdeviceptr *address, size_t size, CUstream stream)
+{
+	ENTER_CONTEXT(context);
+	return allocate_async(context, address, size, stream, false);
+}
+
+API cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t size, CUstream stream)
+{
+	ENTER_CONTEXT(context);
+	return allocate_async(context, address, size, stream, true);
+}
+
+API cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+{
+	ENTER_CONTEXT(context);
+	return free_async(context, address, stream, false);
+}
+
+API cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
+{
+	ENTER_CONTEXT(context);
+	return free_async(context, address, stream, true);
+}
+
+static CUmemoryPool default_pool(void)
+{
+	static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
+	static CUmemoryPool pool;
+
+	pthread_mutex_lock(&pool_mutex);
+	if (!pool)
+		pool = ed_object_take(ED_POOL, sizeof(struct ed_object));
+	pthread_mutex_unlock(&pool_mutex);
+	return pool;
+}
+
+API cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
+{
+	ENTER();
+	if (!pool || device)
+		return pool ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
+	*pool = default_pool();
+	return CUDA_SUCCESS;
+}
+
+API cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
+{
+	ENTER();
+	if (!pool || device)
+		return pool ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
+	*pool = default_pool();
+	return CUDA_SUCCESS;
+}
+
+API cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, CUmemoryPool pool, CUstream stream)
+{
+	ENTER_CONTEXT(context);
+	if (!ed_object_check(pool, ED_POOL))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return allocate_async(context, address, size, stream, false);
+}
+
+/* Every attribute of a pool is a 64-bit number or, for the first three, an int. */
+static uint64_t pool_attributes[16] = {0, 1, 1, 1};
+
+API cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
+{
+	ENTER();
+	if (!ed_object_check(pool, ED_POOL) || attribute < 1 || attribute > 8 || !value)
+		return CUDA_ERROR_INVALID_VALUE;
+	uint64_t given = 0;
+	memcpy(&given, value, attribute < 4 ? 4 : 8);
+	__atomic_store_n(&pool_attributes[attribute], given, __ATOMIC_RELAXED);
+	return CUDA_SUCCESS;
+}
+
+API cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value)
+{
+	ENTER();
+	if (!ed_object_check(pool, ED_POOL) || attribute < 1 || attribute > 8 || !value)
+		return CUDA_ERROR_INVALID_VALUE;
+	uint64_t found = __atomic_load_n(&pool_attributes[attribute], __ATOMIC_RELAXED);
+	memcpy(value, &found, attribute < 4 ? 4 : 8);
+	return CUDA_SUCCESS;
+}
+
+API cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
+{
+	ENTER();
+	(void)keep;
+	return ed_object_check(pool, ED_POOL) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* --- pinned memory --- */
+
+static CUresult allocate_host(struct ed_context *context, void **ret, size_t size, unsigned flags)
+{
+	uint64_t failure = ed_failure(ED_FAIL_HOSTALLOC);
+
+	if (!ret || flags > 7)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (failure)
+		return (CUresult)failure;
+	*ret = NULL;
+	if (!size)
+		return CUDA_SUCCESS;
+	uint64_t address =
+		ed_region_take(&ed_host_region, size, (struct ed_piece){.context = context, .sort = PINNED, .flags = flags});
+	*ret = (void *)(uintptr_t)address;
+	return address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+API cuMemHostAlloc(void **memory, size_t size, unsigned int flags)
+{
+	ENTER_CONTEXT(context);
+	CUresult result = ed_capture_unsafe();
+	return result ? result : allocate_host(context, memory, size, flags);
+}
+
+API cuMemAllocHost_v2(void **memory, size_t size)
+{
+	ENTER_CONTEXT(context);
+	CUresult result = ed_capture_unsafe();
+	return result ? result : allocate_host(context, memory, size, 0);
+}
+
+API cuMemFreeHost(void *memory)
+{
+	ENTER_CONTEXT(context);
+	CUresult result = ed_capture_unsafe();
+	if (result || !memory)
+		return result;
+	ed_queue_wait_all(context);
+	return ed_memory_release((uint64_t)(uintptr_t)memory, true);
+}
+
+API cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *memory, unsigned int flags)
+{
+	ENTER_CONTEXT(context);
+	if (!address || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* What the program ed_registered is its own process's memory: kernels cannot go there. */
+	if (!ed_memory_is_valid((uint64_t)(uintptr_t)memory, 1))
+		return ed_memory_is_pinned((uint64_t)(uintptr_t)memory) ? CUDA_ERROR_NOT_SUPPORTED
+									 : CUDA_ERROR_INVALID_VALUE;
+	*address = (uint64_t)(uintptr_t)memory;
+	return CUDA_SUCCESS;
+}
+
+API cuMemHostGetFlags(unsigned int *flags, void *memory)
+{
+	ENTER_CONTEXT(context);
+	if (!flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	uint64_t offset = (uint64_t)(uintptr_t)memory - (uint64_t)(uintptr_t)ed_shared.host;
+	pthread_mutex_lock(&ed_memory_mutex);
+	const struct ed_piece *piece = ed_piece_at(&ed_host_region, offset);
+	if (piece)
+		*flags = piece->flags | 2;
+	pthread_mutex_unlock(&ed_memory_mutex);
+	return piece ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API cuMemHostRegister_v2(void *memory, size_t size, unsigned int flags)
+{
+	ENTER_CONTEXT(context);
+	CUresult result = ed_capture_unsafe();
+	if (result)
+		return result;
+	if (!memory || !size || flags > 15)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (ed_memory_is_pinned((uint64_t)(uintptr_t)memory))
+		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	pthread_mutex_lock(&ed_memory_mutex);
+	struct ed_registered *more = realloc(ed_registered, (ed_registered_count + 1) * sizeof(*ed_registered));
+	if (more) {
+		ed_registered = more;
+		ed_registered[ed_registered_count++] = (struct ed_registered){(uint64_t)(uintptr_t)memory, size};
+	}
+	pthread_mutex_unlock(&ed_memory_mutex);
+	return more ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+API cuMemHostUnregister(void *memory)
+{
+	ENTER_CONTEXT(context);
+	CUresult result = ed_capture_unsafe();
+	if (result)
+		return result;
+	result = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	pthread_mutex_lock(&ed_memory_mutex);
+	for (size_t i = 0; i < ed_registered_count; i++)
+		if (ed_registered[i].address == (uint64_t)(uintptr_t)memory) {
+			ed_registered[i] = ed_registered[--ed_registered_count];
+			result = CUDA_SUCCESS;
+			break;
+		}
+	pthread_mutex_unlock(&ed_memory_mutex);
+	return result;
+}
+
+API cuMemAdvise_v2(CUdeviceptr address, size_t size, int advice, uint64_t location)
+{
+	ENTER_CONTEXT(context);
+	(void)advice;
+	(void)location;
+	return ed_memory_is_valid(address, size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API cuMemPrefetchAsync_v2(CUdeviceptr address, size_t size, uint64_t location, unsigned int flags, CUstream stream)
+{
+	ENTER_CONTEXT(context);
+	(void)location;
+	(void)flags;
+	(void)stream;
+	return ed_memory_is_valid(address, size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

@@ -1,0 +1,253 @@
+/* What programs ask of kernels and functions: what they are of, their parameters and their attributes. */
+#include "capture.h"
+#include "module.h"
+
+CUresult ed_function_of(struct ed_context *context, CUfunction handle, CUfunction *ret)
+{
+	struct ed_module *module;
+
+	*ret = handle;
+	if (ed_object_is(handle, ED_FUNCTION))
+		return CUDA_SUCCESS;
+	CUkernel kernel = (CUkernel)(void *)handle;
+	if (!ed_object_is(kernel, ED_KERNEL)) {
+		/* For the line that names what it was. */
+		if (ed_object_check(handle, ED_FUNCTION))
+			ed_object_check(kernel, ED_KERNEL);
+		return CUDA_ERROR_INVALID_HANDLE;
+	}
+	CUresult result = ed_library_module(kernel->library, context, &module);
+	*ret = result ? NULL : ed_function_at(module, kernel->number);
+	if (!*ret)
+		return result ? result : CUDA_ERROR_OUT_OF_MEMORY;
+	if (kernel->max_dynamic_shared > (*ret)->max_dynamic_shared)
+		(*ret)->max_dynamic_shared = kernel->max_dynamic_shared;
+	return CUDA_SUCCESS;
+}
+
+API cuKernelGetFunction(CUfunction *function, CUkernel kernel)
+{
+	ENTER_CONTEXT(context);
+	if (!function || !ed_object_check(kernel, ED_KERNEL))
+		return function ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+	return ed_function_of(context, (CUfunction)(void *)kernel, function);
+}
+
+API cuKernelGetLibrary(CUlibrary *library, CUkernel kernel)
+{
+	ENTER();
+	if (!library || !ed_object_check(kernel, ED_KERNEL))
+		return library ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+	*library = kernel->library;
+	return CUDA_SUCCESS;
+}
+
+static const struct ed_description *description_of(CUkernel kernel)
+{
+	return &kernel->library->modules->loaded.kernels[kernel->number];
+}
+
+API cuKernelGetName(const char **name, CUkernel kernel)
+{
+	ENTER();
+	if (!name || !ed_object_check(kernel, ED_KERNEL))
+		return name ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+	*name = description_of(kernel)->name;
+	return CUDA_SUCCESS;
+}
+
+API cuFuncGetName(const char **name, CUfunction function)
+{
+	ENTER();
+	if (name && ed_device_fault())
+		return ed_device_fault();
+	if (name && ed_object_is(function, ED_KERNEL)) {
+		*name = description_of((CUkernel)(void *)function)->name;
+		return CUDA_SUCCESS;
+	}
+	if (!name || !ed_object_check(function, ED_FUNCTION))
+		return name ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+	*name = function->kernel->name;
+	return CUDA_SUCCESS;
+}
+
+API cuFuncGetModule(CUmodule *module, CUfunction handle)
+{
+	CUfunction function;
+
+	ENTER_CONTEXT(context);
+	if (!module || !handle)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = ed_function_of(context, handle, &function);
+	if (!result)
+		*module = function->module;
+	return result;
+}
+
+static CUresult parameter_of(const struct ed_description *kernel, size_t index, size_t *offset, size_t *size)
+{
+	if (!offset || index >= kernel->parameter_count)
+		return CUDA_ERROR_INVALID_VALUE;
+	*offset = kernel->parameters[index].offset;
+	if (size)
+		*size = kernel->parameters[index].size;
+	return CUDA_SUCCESS;
+}
+
+API cuFuncGetParamInfo(CUfunction handle, size_t index, size_t *offset, size_t *size)
+{
+	CUfunction function;
+
+	ENTER_CONTEXT(context);
+	CUresult result = ed_function_of(context, handle, &function);
+	return result ? result : parameter_of(function->kernel, index, offset, size);
+}
+
+API cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *offset, size_t *size)
+{
+	ENTER();
+	if (!ed_object_check(kernel, ED_KERNEL))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return parameter_of(description_of(kernel), index, offset, size);
+}
+
+API cuFuncIsLoaded(int *state, CUfunction handle)
+{
+	CUfunction function;
+
+	ENTER_CONTEXT(context);
+	CUresult result = ed_function_of(context, handle, &function);
+	if (!result && state)
+		*state = 1;
+	return state ? result : CUDA_ERROR_INVALID_VALUE;
+}
+
+API cuFuncLoad(CUfunction handle)
+{
+	CUfunction function;
+
+	ENTER_CONTEXT(context);
+	return ed_function_of(context, handle, &function);
+}
+
+/* --- attributes --- */
+
+static CUresult get_attribute(int *value, int attribute, const struct ed_description *kernel, int dynamic, int carveout)
+{
+	if (!value || attribute < 0 || attribute >= CU_FUNC_ATTRIBUTE_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	switch (attribute) {
+	case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+		*value = (int)kernel->max_threads;
+		break;
+	case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+		*value = (int)kernel->shared_size;
+		break;
+	case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+		*value = (int)kernel->local_size;
+		break;
+	/* There are no registers to count: a number that leaves occupancy to threads and shared memory. */
+	case CU_FUNC_ATTRIBUTE_NUM_REGS:
+		*value = 32;
+		break;
+	case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+	case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+		*value = 90;
+		break;
+	case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+		*value = dynamic;
+		break;
+	case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES + 1:
+		*value = carveout;
+		break;
+	default:
+		*value = 0;
+		break;
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult set_attribute(int attribute, int value, const struct ed_description *kernel, int32_t *dynamic,
+			      int32_t *carveout)
+{
+	switch (attribute) {
+	case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+		if (value < 0 || (uint64_t)value + kernel->shared_size > 232448)
+			return CUDA_ERROR_INVALID_VALUE;
+		*dynamic = value;
+		return CUDA_SUCCESS;
+	case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES + 1:
+		if (value < -1 || value > 100)
+			return CUDA_ERROR_INVALID_VALUE;
+		*carveout = value;
+		return CUDA_SUCCESS;
+	default:
+		return attribute > CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && attribute < CU_FUNC_ATTRIBUTE_MAX
+			       ? CUDA_SUCCESS
+			       : CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+API cuFuncGetAttribute(int *value, int attribute, CUfunction handle)
+{
+	CUfunction function;
+
+	ENTER_CONTEXT(context);
+	CUresult result = ed_function_of(context, handle, &function);
+	return result ? result
+		      : get_attribute(value, attribute, function->kernel, function->max_dynamic_shared,
+				      function->carveout);
+}
+
+API cuFuncSetAttribute(CUfunction handle, int attribute, int value)
+{
+	CUfunction function;
+
+	ENTER_CONTEXT(context);
+	CUresult result = ed_function_of(context, handle, &function);
+	return result ? result
+		      : set_attribute(attribute, value, function->kernel, &function->max_dynamic_shared,
+				      &function->carveout);
+}
+
+API cuKernelGetAttribute(int *value, int attribute, CUkernel kernel, CUdevice device)
+{
+	ENTER();
+	if (!ed_object_check(kernel, ED_KERNEL) || device)
+		return device ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_HANDLE;
+	return get_attribute(value, attribute, description_of(kernel), kernel->max_dynamic_shared, kernel->carveout);
+}
+
+API cuKernelSetAttribute(int attribute, int value, CUkernel kernel, CUdevice device)
+{
+	ENTER();
+	if (!ed_object_check(kernel, ED_KERNEL) || device)
+		return device ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_HANDLE;
+	return set_attribute(attribute, value, description_of(kernel), &kernel->max_dynamic_shared, &kernel->carveout);
+}
+
+API cuFuncSetCacheConfig(CUfunction handle, int config)
+{
+	CUfunction function;
+
+	ENTER_CONTEXT(context);
+	CUresult result = ed_function_of(context, handle, &function);
+	return config < 0 || config > 3 ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+API cuFuncSetSharedMemConfig(CUfunction handle, int config)
+{
+	CUfunction function;
+
+	ENTER_CONTEXT(context);
+	CUresult result = ed_function_of(context, handle, &function);
+	return config < 0 || config > 2 ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+API cuKernelSetCacheConfig(CUkernel kernel, int config, CUdevice device)
+{
+	ENTER();
+	if (!ed_object_check(kernel, ED_KERNEL) || device)
+		return device ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_HANDLE;
+	return config < 0 || config > 3 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}

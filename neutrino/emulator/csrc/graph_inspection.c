@@ -1,0 +1,276 @@
+/* Looking into graphs, and changing their nodes and edges. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "copy.h"
+#include "event.h"
+#include "graph.h"
+#include "module.h"
+
+/* As many of found as *count has room for; without room only how many there are. */
+static CUresult give_list(CUgraphNode *ret, size_t *count, const CUgraphNode *found, size_t found_count)
+{
+	if (!count)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (ret) {
+		for (size_t i = 0; i < *count; i++)
+			ret[i] = i < found_count ? found[i] : NULL;
+		if (*count <= found_count)
+			return CUDA_SUCCESS;
+	}
+	*count = found_count;
+	return CUDA_SUCCESS;
+}
+
+API cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
+{
+	ENTER();
+	if (!ed_object_check(graph, ED_GRAPH))
+		return CUDA_ERROR_INVALID_VALUE;
+	return give_list(nodes, count, graph->nodes, graph->count);
+}
+
+API cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
+{
+	ENTER();
+	if (!ed_object_check(graph, ED_GRAPH))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUgraphNode *found = calloc(graph->count + 1, sizeof(CUgraphNode));
+	size_t found_count = 0;
+	if (!found)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (size_t i = 0; i < graph->count; i++)
+		if (!graph->nodes[i]->dependency_count)
+			found[found_count++] = graph->nodes[i];
+	CUresult result = give_list(nodes, count, found, found_count);
+	free(found);
+	return result;
+}
+
+static CUresult get_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data, size_t *count)
+{
+	size_t found = 0;
+
+	if (!count || !ed_object_check(graph, ED_GRAPH))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < graph->count; i++)
+		for (size_t j = 0; j < graph->nodes[i]->dependency_count; j++, found++)
+			if (from && to && found < *count) {
+				from[found] = graph->nodes[i]->dependencies[j];
+				to[found] = graph->nodes[i];
+				if (data)
+					data[found] = (CUgraphEdgeData){0};
+			}
+	if (!from || !to || found < *count)
+		*count = found;
+	return CUDA_SUCCESS;
+}
+
+API cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count)
+{
+	ENTER();
+	return get_edges(graph, from, to, NULL, count);
+}
+
+API cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data, size_t *count)
+{
+	ENTER();
+	return get_edges(graph, from, to, data, count);
+}
+
+API cuGraphNodeGetType(CUgraphNode node, int *type)
+{
+	ENTER();
+	if (!type || !ed_object_check(node, ED_NODE))
+		return CUDA_ERROR_INVALID_VALUE;
+	*type = node->child ? CU_GRAPH_NODE_TYPE_GRAPH : node->operation.type;
+	return CUDA_SUCCESS;
+}
+
+API cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *count)
+{
+	ENTER();
+	if (!ed_object_check(node, ED_NODE))
+		return CUDA_ERROR_INVALID_VALUE;
+	return give_list(dependencies, count, node->dependencies, node->dependency_count);
+}
+
+API cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *dependencies, CUgraphEdgeData *data, size_t *count)
+{
+	ENTER();
+	if (!ed_object_check(node, ED_NODE))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (data && dependencies && count)
+		memset(data, 0, *count * sizeof(*data));
+	return give_list(dependencies, count, node->dependencies, node->dependency_count);
+}
+
+static CUresult dependents(CUgraphNode node, CUgraphNode *ret, size_t *count)
+{
+	if (!ed_object_check(node, ED_NODE))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUgraph graph = node->graph;
+	CUgraphNode *found = calloc(graph->count + 1, sizeof(CUgraphNode));
+	size_t found_count = 0;
+	if (!found)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (size_t i = 0; i < graph->count; i++)
+		for (size_t j = 0; j < graph->nodes[i]->dependency_count; j++)
+			if (graph->nodes[i]->dependencies[j] == node)
+				found[found_count++] = graph->nodes[i];
+	CUresult result = give_list(ret, count, found, found_count);
+	free(found);
+	return result;
+}
+
+API cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *nodes, size_t *count)
+{
+	ENTER();
+	return dependents(node, nodes, count);
+}
+
+API cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *nodes, CUgraphEdgeData *data, size_t *count)
+{
+	ENTER();
+	if (data && nodes && count)
+		memset(data, 0, *count * sizeof(*data));
+	return dependents(node, nodes, count);
+}
+
+static CUresult add_dependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count)
+{
+	CUgraphNode unused = NULL;
+	CUresult result = ed_graph_check_place(&unused, graph, from, count);
+
+	if (!result)
+		result = ed_graph_check_place(&unused, graph, to, count);
+	for (size_t i = 0; !result && i < count; i++)
+		if (from[i] == to[i] || !ed_node_depend(to[i], from[i]))
+			result = CUDA_ERROR_INVALID_VALUE;
+	return result;
+}
+
+API cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count)
+{
+	ENTER();
+	return add_dependencies(graph, from, to, count);
+}
+
+API cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+			      const CUgraphEdgeData *data, size_t count)
+{
+	ENTER();
+	(void)data;
+	return add_dependencies(graph, from, to, count);
+}
+
+static void remove_dependency(CUgraphNode node, CUgraphNode dependency)
+{
+	for (size_t i = 0; i < node->dependency_count; i++)
+		if (node->dependencies[i] == dependency)
+			node->dependencies[i--] = node->dependencies[--node->dependency_count];
+}
+
+API cuGraphDestroyNode(CUgraphNode node)
+{
+	ENTER();
+	if (!ed_object_check(node, ED_NODE))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUgraph graph = node->graph;
+	size_t at = ed_graph_index(graph, node);
+	memmove(&graph->nodes[at], &graph->nodes[at + 1], (--graph->count - at) * sizeof(CUgraphNode));
+	for (size_t i = 0; i < graph->count; i++)
+		remove_dependency(graph->nodes[i], node);
+	ed_node_destroy(node);
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *ret)
+{
+	CUfunction function;
+
+	if (!ret || !ed_object_check(node, ED_NODE) || node->child || node->operation.type != CU_GRAPH_NODE_TYPE_KERNEL)
+		return CUDA_ERROR_INVALID_VALUE;
+	const struct ed_kernel_work *work = &node->operation.kernel;
+	CUresult result = ed_function_of(node->operation.context, work->function, &function);
+	if (result)
+		return result;
+	const struct ed_description *kernel = function->kernel;
+	void **pointers = realloc(node->pointers, (kernel->parameter_count + 1) * sizeof(*pointers));
+	if (!pointers)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	node->pointers = pointers;
+	for (uint32_t i = 0; i < kernel->parameter_count; i++)
+		pointers[i] = work->parameters + kernel->parameters[i].offset;
+	bool is_kernel = ed_object_is(work->function, ED_KERNEL);
+	*ret = (CUDA_KERNEL_NODE_PARAMS){
+		.func = function,
+		.gridDimX = work->grid[0],
+		.gridDimY = work->grid[1],
+		.gridDimZ = work->grid[2],
+		.blockDimX = work->block[0],
+		.blockDimY = work->block[1],
+		.blockDimZ = work->block[2],
+		.sharedMemBytes = work->shared,
+		.kernelParams = kernel->parameter_count ? pointers : NULL,
+		.kern = is_kernel ? (CUkernel)(void *)work->function : NULL,
+		.ctx = node->operation.context,
+	};
+	return CUDA_SUCCESS;
+}
+
+API cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *parameters)
+{
+	CUDA_KERNEL_NODE_PARAMS wide;
+
+	ENTER();
+	CUresult result = parameters ? get_kernel(node, &wide) : CUDA_ERROR_INVALID_VALUE;
+	if (!result)
+		memcpy(parameters, &wide, sizeof(*parameters));
+	return result;
+}
+
+API cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *parameters)
+{
+	ENTER();
+	return get_kernel(node, parameters);
+}
+
+static CUresult set_kernel(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)
+{
+	struct ed_operation operation;
+
+	if (!ed_object_check(node, ED_NODE) || node->child || node->operation.type != CU_GRAPH_NODE_TYPE_KERNEL)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = ed_graph_kernel(parameters, &operation);
+	if (result)
+		return result;
+	/* What the new parameters were read from may be the old ones: they go last. */
+	ed_operation_release(&node->operation);
+	node->operation = operation;
+	return CUDA_SUCCESS;
+}
+
+API cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *parameters)
+{
+	ENTER();
+	if (!parameters)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUDA_KERNEL_NODE_PARAMS wide = ed_graph_widen(parameters);
+	return set_kernel(node, &wide);
+}
+
+API cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)
+{
+	ENTER();
+	return set_kernel(node, parameters);
+}
+
+API cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event)
+{
+	ENTER();
+	if (!event || !ed_object_check(node, ED_NODE) || node->operation.type != CU_GRAPH_NODE_TYPE_EVENT_RECORD)
+		return CUDA_ERROR_INVALID_VALUE;
+	*event = node->operation.event.event;
+	return CUDA_SUCCESS;
+}

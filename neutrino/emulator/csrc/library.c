@@ -1,0 +1,279 @@
+/* Libraries: their modules in each context, their kernels. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture.h"
+#include "image.h"
+#include "memory.h"
+#include "module.h"
+#include "queue.h"
+
+/* The library's module in the context: loaded again for every context after the first. Under lifetimes. */
+static CUresult find_or_load(struct ed_library *library, struct ed_context *context, struct ed_module **ret)
+{
+	struct ed_module *unclaimed = NULL;
+	struct ed_loaded loaded;
+
+	pthread_mutex_lock(&ed_module_mutex);
+	for (*ret = library->modules; *ret && (*ret)->context != context; *ret = (*ret)->next_of_library)
+		if (!(*ret)->context)
+			unclaimed = *ret;
+	if (!*ret && unclaimed) {
+		ed_module_settle(unclaimed, context);
+		*ret = unclaimed;
+	}
+	pthread_mutex_unlock(&ed_module_mutex);
+	if (*ret)
+		return CUDA_SUCCESS;
+	CUresult result = ed_image_load(library->image, library->size, 0, NULL, NULL, &loaded);
+	struct ed_module *module = result ? NULL : ed_module_make(NULL, &loaded);
+	if (!module)
+		return result ? result : CUDA_ERROR_OUT_OF_MEMORY;
+	pthread_mutex_lock(&ed_module_mutex);
+	module->library = library;
+	module->next_of_library = library->modules;
+	library->modules = module;
+	pthread_mutex_unlock(&ed_module_mutex);
+	/* Another thread may have been faster: then this one waits unclaimed for the next context. */
+	return find_or_load(library, context, ret);
+}
+
+CUresult ed_library_module(struct ed_library *library, struct ed_context *context, struct ed_module **ret)
+{
+	if (library->refused)
+		return library->refused;
+	pthread_mutex_lock(&ed_module_lifetimes);
+	CUresult result = find_or_load(library, context, ret);
+	pthread_mutex_unlock(&ed_module_lifetimes);
+	return result;
+}
+
+static bool is_of_image(CUresult result)
+{
+	return result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_NO_BINARY_FOR_GPU ||
+	       result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+}
+
+/* The driver looks into a library's image when something of it is asked for: then the error comes. */
+static CUresult refused_library(CUlibrary *ret, CUresult error)
+{
+	struct ed_library *library = ed_object_take(ED_LIBRARY, sizeof(*library));
+
+	if (!library)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	library->refused = error;
+	*ret = library;
+	return CUDA_SUCCESS;
+}
+
+static CUresult load_library(CUlibrary *ret, const void *image, size_t size, const int *options, void **values,
+			     unsigned count)
+{
+	struct ed_loaded loaded;
+	CUresult result = ed_image_load(image, size, count, options, values, &loaded);
+
+	if (is_of_image(result) && ed_image_was_refused())
+		return refused_library(ret, result);
+	if (result)
+		return result;
+	uint8_t *copy = malloc(size + 1);
+	CUkernel *kernels = calloc(loaded.kernel_count + 1, sizeof(*kernels));
+	pthread_mutex_lock(&ed_module_lifetimes);
+	struct ed_library *library = copy && kernels ? ed_object_take(ED_LIBRARY, sizeof(*library)) : NULL;
+	struct ed_module *module = library ? ed_module_make(NULL, &loaded) : NULL;
+	if (!module) {
+		free(copy);
+		free(kernels);
+		if (library)
+			ed_object_give(library);
+		else
+			ed_image_unload(&loaded);
+		pthread_mutex_unlock(&ed_module_lifetimes);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	memcpy(copy, image, size);
+	copy[size] = 0;
+	module->library = library;
+	library->image = copy;
+	library->size = size;
+	library->kernels = kernels;
+	library->modules = module;
+	pthread_mutex_unlock(&ed_module_lifetimes);
+	*ret = library;
+	return CUDA_SUCCESS;
+}
+
+API cuLibraryLoadData(CUlibrary *library, const void *image, int *jit_options, void **jit_values,
+		      unsigned int jit_count, int *options, void **values, unsigned int count)
+{
+	ENTER();
+	(void)options;
+	(void)values;
+	(void)count;
+	if (!library || !image)
+		return CUDA_ERROR_INVALID_VALUE;
+	size_t size = ed_image_measure(&image);
+	return load_library(library, image, size, jit_options, jit_values, jit_count);
+}
+
+API cuLibraryLoadFromFile(CUlibrary *library, const char *path, int *jit_options, void **jit_values,
+			  unsigned int jit_count, int *options, void **values, unsigned int count)
+{
+	size_t size;
+	CUresult result;
+
+	ENTER();
+	(void)options;
+	(void)values;
+	(void)count;
+	if (!library)
+		return CUDA_ERROR_INVALID_VALUE;
+	uint8_t *image = ed_image_file(path, &size, &result);
+	if (image)
+		result = load_library(library, image, size, jit_options, jit_values, jit_count);
+	free(image);
+	return result;
+}
+
+/* Every context that has a module of the library; the lock is not held meanwhile, since a kernel may wait for others. */
+static void wait_for_users(const struct ed_library *library)
+{
+	struct ed_context *contexts[64];
+	unsigned count = 0;
+
+	pthread_mutex_lock(&ed_module_lifetimes);
+	for (const struct ed_module *module = library->modules; module && count < 64; module = module->next_of_library)
+		if (module->context)
+			contexts[count++] = module->context;
+	pthread_mutex_unlock(&ed_module_lifetimes);
+	while (count)
+		ed_queue_wait_all(contexts[--count]);
+}
+
+API cuLibraryUnload(CUlibrary library)
+{
+	ENTER();
+	if (!ed_object_check(library, ED_LIBRARY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	CUresult result = ed_capture_unsafe();
+	if (result)
+		return result;
+	wait_for_users(library);
+	pthread_mutex_lock(&ed_module_lifetimes);
+	pthread_mutex_lock(&ed_module_mutex);
+	struct ed_module *module = library->modules;
+	library->modules = NULL;
+	CUkernel *kernels = library->kernels;
+	uint32_t count = module ? module->loaded.kernel_count : 0;
+	pthread_mutex_unlock(&ed_module_mutex);
+	while (module) {
+		struct ed_module *next = module->next_of_library;
+		ed_module_destroy(module);
+		module = next;
+	}
+	for (uint32_t i = 0; i < count; i++)
+		if (kernels[i])
+			ed_object_give(kernels[i]);
+	free(kernels);
+	free(library->image);
+	ed_object_give(library);
+	pthread_mutex_unlock(&ed_module_lifetimes);
+	return CUDA_SUCCESS;
+}
+
+API cuLibraryGetModule(CUmodule *module, CUlibrary library)
+{
+	ENTER_CONTEXT(context);
+	if (!module || !ed_object_check(library, ED_LIBRARY))
+		return module ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+	return ed_library_module(library, context, module);
+}
+
+static CUkernel kernel_at(struct ed_library *library, uint32_t number)
+{
+	pthread_mutex_lock(&ed_module_mutex);
+	CUkernel kernel = library->kernels[number];
+	if (!kernel) {
+		kernel = ed_object_take(ED_KERNEL, sizeof(*kernel));
+		if (kernel) {
+			kernel->library = library;
+			kernel->number = number;
+			kernel->max_dynamic_shared = ed_default_dynamic(&library->modules->loaded.kernels[number]);
+			kernel->carveout = -1;
+			library->kernels[number] = kernel;
+		}
+	}
+	pthread_mutex_unlock(&ed_module_mutex);
+	return kernel;
+}
+
+API cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
+{
+	uint32_t number;
+
+	ENTER();
+	if (!kernel || !name)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!ed_object_check(library, ED_LIBRARY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (library->refused)
+		return library->refused;
+	CUresult result = ed_image_find(&library->modules->loaded, name, &number);
+	if (result)
+		return result;
+	*kernel = kernel_at(library, number);
+	return *kernel ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+API cuLibraryGetKernelCount(unsigned int *count, CUlibrary library)
+{
+	ENTER();
+	if (!count || !ed_object_check(library, ED_LIBRARY))
+		return count ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+	if (library->refused)
+		return library->refused;
+	*count = library->modules->loaded.kernel_count;
+	return CUDA_SUCCESS;
+}
+
+API cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, CUlibrary library)
+{
+	ENTER();
+	if (!kernels || !ed_object_check(library, ED_LIBRARY))
+		return kernels ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+	if (library->refused)
+		return library->refused;
+	for (uint32_t i = 0; i < count; i++)
+		kernels[i] = i < library->modules->loaded.kernel_count ? kernel_at(library, i) : NULL;
+	return CUDA_SUCCESS;
+}
+
+API cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, CUlibrary library, const char *name)
+{
+	struct ed_module *module;
+
+	ENTER_CONTEXT(context);
+	if (!name || (!address && !size))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!ed_object_check(library, ED_LIBRARY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	CUresult result = ed_library_module(library, context, &module);
+	return result ? result : ed_image_variable(&module->loaded, name, address, size);
+}
+
+API cuLibraryGetManaged(CUdeviceptr *address, size_t *size, CUlibrary library, const char *name)
+{
+	ENTER_CONTEXT(context);
+	(void)address;
+	(void)size;
+	(void)name;
+	return ed_object_check(library, ED_LIBRARY) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
+}
+
+API cuLibraryGetUnifiedFunction(void **function, CUlibrary library, const char *name)
+{
+	ENTER_CONTEXT(context);
+	(void)function;
+	(void)name;
+	return ed_object_check(library, ED_LIBRARY) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
+}

@@ -1,0 +1,114 @@
+#include "plan.h"
+
+#include <stdlib.h>
+
+#include "settings.h"
+
+void ed_plan_hold(struct ed_plan *plan)
+{
+	__atomic_add_fetch(&plan->holders, 1, __ATOMIC_ACQ_REL);
+}
+
+void ed_plan_release(struct ed_plan *plan)
+{
+	if (!plan || __atomic_sub_fetch(&plan->holders, 1, __ATOMIC_ACQ_REL))
+		return;
+	for (size_t i = 0; i < plan->count; i++) {
+		ed_operation_release(&plan->steps[i].operation);
+		free(plan->steps[i].after);
+	}
+	free(plan);
+}
+
+struct ed_plan *ed_plan_make(CUgraph graph, struct ed_context *context)
+{
+	struct ed_plan *plan = calloc(1, sizeof(*plan) + graph->count * sizeof(plan->steps[0]));
+
+	if (!plan)
+		return NULL;
+	plan->holders = 1;
+	for (size_t i = 0; i < graph->count; i++) {
+		CUgraphNode node = graph->nodes[i];
+		struct ed_step *step = &plan->steps[i];
+		bool complete;
+		if (node->child) {
+			step->operation = (struct ed_operation){.type = CU_GRAPH_NODE_TYPE_GRAPH,
+								.plan = ed_plan_make(node->child, context)};
+			complete = step->operation.plan != NULL;
+		} else {
+			complete = ed_operation_copy(&step->operation, &node->operation);
+		}
+		step->operation.context = context;
+		step->node = node;
+		step->after = calloc(node->dependency_count + 1, sizeof(*step->after));
+		plan->count = i + complete;
+		for (size_t j = 0; step->after && j < node->dependency_count; j++)
+			step->after[step->after_count++] = ed_graph_index(graph, node->dependencies[j]);
+		if (!complete || !step->after) {
+			ed_plan_release(plan);
+			return NULL;
+		}
+	}
+	return plan;
+}
+
+static bool may_run(const struct ed_plan *plan, size_t number, const bool *done)
+{
+	if (done[number])
+		return false;
+	for (size_t i = 0; i < plan->steps[number].after_count; i++)
+		if (!done[plan->steps[number].after[i]])
+			return false;
+	return true;
+}
+
+/* The next that may run: the first, or with a seed a random one. plan->count: a cycle is left. */
+static size_t choose(const struct ed_plan *plan, const bool *done, uint64_t *random)
+{
+	size_t found = plan->count, candidates = 0;
+
+	for (size_t i = 0; i < plan->count; i++) {
+		if (!may_run(plan, i, done))
+			continue;
+		if (!ed_settings()->seed[0])
+			return i;
+		*random = *random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+		if ((*random >> 33) % ++candidates == 0)
+			found = i;
+	}
+	return found;
+}
+
+bool ed_plan_is_acyclic(const struct ed_plan *plan)
+{
+	bool *done = calloc(plan->count + 1, sizeof(*done));
+	uint64_t random = 0;
+	size_t left = done ? plan->count : 1;
+
+	while (done && left) {
+		size_t next = choose(plan, done, &random);
+		if (next == plan->count)
+			break;
+		done[next] = true;
+		left--;
+	}
+	free(done);
+	return left == 0;
+}
+
+CUresult ed_plan_run(struct ed_plan *plan)
+{
+	static uint64_t runs;
+	bool *done = calloc(plan->count + 1, sizeof(*done));
+	uint64_t random = strtoull(ed_settings()->seed, NULL, 0) ^ __atomic_add_fetch(&runs, 1, __ATOMIC_RELAXED) << 20;
+
+	if (!done)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (size_t i = 0; i < plan->count && !ed_device_fault(); i++) {
+		size_t next = choose(plan, done, &random);
+		ed_operation_run(&plan->steps[next].operation);
+		done[next] = true;
+	}
+	free(done);
+	return ed_device_fault();
+}
