@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from neutrino.ahead.restore import SectionPlace, find_section, is_unchanged, read_original
+from neutrino import __version__
+from neutrino.ahead.restore import SectionPlace, find_section, is_unchanged, read_original, restore
 from neutrino.ahead.section import Section, read_section
 from neutrino.ahead.sources import image_identity
 from neutrino.ahead.tables import DT_AUXILIARY, DT_STRTAB, PT_INTERP
+from neutrino.ahead.validation import complaints, has_lief, lief_version, new_complaints
 from neutrino.device_kind import DeviceKind
 from neutrino.elf.constants import MAGIC, PT_LOAD
 from neutrino.elf.reader import Elf
 from neutrino.entry import Entry, KernelEntry, read_entry
-from neutrino.errors import FormatError, PtxError
+from neutrino.errors import FormatError, PatchError, PtxError
 from neutrino.fatbin import Container, CubinKernel, ImageKind, read_container, read_cubin, read_file
 from neutrino.probing.layout import Reason
 from neutrino.ptx.text.module import parse
@@ -41,6 +44,7 @@ class Check:
 
     names: of the probes. maker: version of Neutrino that wrote the section. counts: of images with a row, kernels with
     a reason, twins. archs: of the devices that the twins are for. embedded: whether these are the embedded device.
+    lief: the version of LIEF that has looked at the file, "" where none is installed.
     """
 
     file: Path
@@ -50,6 +54,7 @@ class Check:
     maker: str = ""
     archs: tuple[str, ...] = ()
     embedded: bool = False
+    lief: str = ""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0))
 
     @property
@@ -66,7 +71,7 @@ class Check:
         return {
             "file": str(self.file), "sound": self.sound, "faults": self.faults, "notes": self.notes,
             "probes": self.names.split(), "archs": list(self.archs), "device": "embedded" if self.embedded else "gpu",
-            "maker": self.maker, **self.counts,
+            "maker": self.maker, "lief": self.lief or None, **self.counts,
         }  # fmt: skip
 
 
@@ -100,6 +105,7 @@ def check_file(path: Path) -> Check:
         _check_stub(elf, path, check)
         _Twins(section, path, check).check()
         _check_original(elf, file.fileno(), size, check)
+    _check_with_lief(path, check)
     return check
 
 
@@ -187,6 +193,28 @@ def _check_original(elf: Elf, descriptor: int, size: int, check: Check) -> None:
         return
     if original is not None and not is_unchanged(descriptor, size, original):
         check.notes.append("another tool has changed the file since it was patched: --restore cannot give the original")
+
+
+def _check_with_lief(path: Path, check: Check) -> None:
+    """What another reader of ELF says, less what it says of the original."""
+    if not has_lief():
+        return
+    check.lief = lief_version()
+    found = complaints(path)
+    if not found:
+        return
+    try:
+        with tempfile.TemporaryDirectory(prefix="neutrino-") as folder:
+            original = Path(folder) / "original"
+            restore(path, original)
+            known = complaints(original)
+    except PatchError:
+        # Another tool has changed the file: whose fault it is cannot be said.
+        check.notes += [f"LIEF: {complaint}" for complaint in found]
+        return
+    new = new_complaints(found, known)
+    check.faults += [f"LIEF: {complaint}" for complaint in new]
+    check.notes += [f"LIEF, of the original as well: {complaint}" for complaint in found if complaint not in new]
 
 
 class _Twins:

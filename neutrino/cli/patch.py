@@ -36,6 +36,7 @@ DONE, BAD_INPUT, NOTHING = 0, 2, 3
 _STDOUT = "standard output"
 _WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 """What only writing fails with."""
+_INSTALL_LIEF = "pip install 'neutrino-gpu[check]'"
 _LISTED = 40
 """Kernels that the table shows one by one; of more, how many for each reason."""
 _NAMED = 3
@@ -514,6 +515,8 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _print_check(check: Check, as_json: bool) -> None:
+    from neutrino.ahead.validation import has_lief
+
     if as_json:
         print(json.dumps(check.document(), indent=1))
         return
@@ -521,6 +524,10 @@ def _print_check(check: Check, as_json: bool) -> None:
         print(visible(f"{check.file}: fault: {fault}"))
     for note in check.notes:
         print(visible(f"{check.file}: note: {note}"))
+    if check.lief:
+        print(visible(f"{check.file}: LIEF {check.lief} has read it as well"))
+    elif not has_lief():
+        print(visible(f"{check.file}: not read by LIEF, a second reader, which is not installed: {_INSTALL_LIEF}"))
     if check.sound:
         twins = _number(check.counts["twins"], "twin")
         archs = ", ".join(check.archs)

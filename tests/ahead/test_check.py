@@ -63,7 +63,7 @@ def test_a_sound_file(patched: Path) -> None:
     assert check.document() == {
         "file": str(patched), "sound": True, "faults": [], "notes": [], "probes": ["block_sched"],
         "archs": ["sm_80", "sm_86", "sm_87", "sm_88", "sm_89"], "device": "gpu",
-        "maker": check.maker, "images": 2, "kernels": 3, "twins": 3,
+        "maker": check.maker, "lief": check.lief, "images": 2, "kernels": 3, "twins": 3,
     }  # fmt: skip
 
 
