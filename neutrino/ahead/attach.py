@@ -38,21 +38,23 @@ from neutrino.ahead.restore import (
 )
 from neutrino.ahead.room import make_room, move_block
 from neutrino.ahead.section import NAME
-from neutrino.ahead.tables import (
+from neutrino.elf.constants import (
     DT_AUXILIARY,
     DT_NULL,
     DT_STRSZ,
     DT_STRTAB,
-    ELF_HEADER_SIZE,
     PF_R,
+    PF_W,
     PT_INTERP,
+    PT_LOAD,
     PT_PHDR,
-    ProgramHeader,
-    SectionHeader,
-    Tables,
+    SHF_ALLOC,
+    SHT_DYNAMIC,
+    SHT_PROGBITS,
 )
-from neutrino.elf.constants import PF_W, PT_LOAD, SHF_ALLOC, SHT_PROGBITS
 from neutrino.elf.reader import Elf
+from neutrino.elf.rows import DYNAMIC_LAYOUT, SEGMENT_LAYOUT
+from neutrino.elf.tables import ELF_HEADER_SIZE, ProgramHeader, SectionHeader, Tables
 from neutrino.errors import FormatError, PatchError
 from neutrino.probing.layout import SECTION_MAGIC, align_up
 
@@ -60,14 +62,11 @@ _PAGE = 1 << 12
 _LARGEST_PAGE = 1 << 16
 """Pages of the systems that ELF files are linked for: 4 KiB to 64 KiB (AArch64, POWER)."""
 _LARGEST_ALIGNMENT = 1 << 21
-_SHT_DYNAMIC = 6
 _OLD_NAME = NAME + ".old"
 _LAST_ADDRESS = 1 << 62
 LARGEST_GAP = 1 << 30
 """Bytes without content that a program may get when its program header table moves: as many as its .bss has."""
 _LONGEST_PATH = 4096
-_ENTRY = 16
-_ROW = 56
 _PROGRAM = "is a program, which no stub is loaded with: its kernels are recorded when it runs under neutrino"
 """glibc puts the DT_AUXILIARY of a program in front of the program itself, which its own lists do not bear: 2.36
 crashes in relocation or ends with an assertion of dl-fini.c."""
@@ -205,7 +204,7 @@ class _Plan:
         self._strings: _Piece | None = None
         self._dynamic: _Piece | None = None
         self._strings_header = self._section_at(self._strings_address())
-        self._dynamic_header = next((row for row in tables.sections if row.type == _SHT_DYNAMIC), None)
+        self._dynamic_header = next((row for row in tables.sections if row.type == SHT_DYNAMIC), None)
         self._remarks = [self._room.remark] if self._room.remark else []
         self._dynamic_changes = self._room.block is not None
         if any(row.type == PT_INTERP for row in tables.programs):
@@ -294,7 +293,7 @@ class _Plan:
                 entries[end] = added
             else:
                 entries[end:] = [added, [DT_NULL, 0], [DT_NULL, 0]]
-                self._dynamic = _Piece(_ENTRY * len(entries), lambda: [self._tables.pack_dynamic()])
+                self._dynamic = _Piece(DYNAMIC_LAYOUT.size * len(entries), lambda: [self._tables.pack_dynamic()])
         self._strings = _Piece(len(old) + len(name), lambda: [old, name])
 
     def _error(self, field: str, found: str, expected: str) -> FormatError:
@@ -306,9 +305,9 @@ class _Plan:
         programs = tables.programs_offset
         ranges = [(0, ELF_HEADER_SIZE), *((offset, offset + len(SECTION_MAGIC)) for offset in self._retired)]
         if not self._room.table_moves:
-            ranges.append((programs, programs + _ROW * len(tables.programs)))
+            ranges.append((programs, programs + SEGMENT_LAYOUT.size * len(tables.programs)))
         if self._dynamic is None and self._dynamic_changes:
-            ranges.append((tables.dynamic_offset, tables.dynamic_offset + _ENTRY * len(tables.dynamic)))
+            ranges.append((tables.dynamic_offset, tables.dynamic_offset + DYNAMIC_LAYOUT.size * len(tables.dynamic)))
         merged: list[tuple[int, int]] = []
         for begin, end in sorted(ranges):
             if merged and begin <= merged[-1][1]:
@@ -342,7 +341,7 @@ class _Plan:
             data = bytes(self._elf.bytes_at(begin, end - begin, "what is behind the program header table"))
             block = _Piece(len(data), lambda: [data], skew=begin % _ALIGN)
         if room.table_moves:
-            table = _Piece(_ROW * len(tables.programs), lambda: [tables.pack_programs()])
+            table = _Piece(SEGMENT_LAYOUT.size * len(tables.programs), lambda: [tables.pack_programs()])
         self._pieces = [piece for piece in (self._strings, self._dynamic, block, table) if piece and piece.size]
         position = self._section_size
         for piece in self._pieces:
@@ -369,7 +368,7 @@ class _Plan:
             tables.programs_offset = table.offset
         for program in tables.programs:
             if program.type == PT_PHDR:
-                program.file_size = program.memory_size = _ROW * len(tables.programs)
+                program.file_size = program.memory_size = SEGMENT_LAYOUT.size * len(tables.programs)
                 if table.size:
                     program.offset, program.address, program.physical = table.offset, table.address, table.address
         if self._strings is not None:

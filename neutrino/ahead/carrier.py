@@ -6,15 +6,25 @@ import mmap
 import stat
 from pathlib import Path
 
-from neutrino.ahead.tables import DT_STRSZ, DT_STRTAB, PT_INTERP, PT_NULL
-from neutrino.elf.constants import EM_AMDGPU, EM_CUDA, ET_REL, MAGIC, PT_DYNAMIC, SHT_NOBITS
+from neutrino.elf.constants import (
+    DF_1_PIE,
+    DT_FLAGS_1,
+    DT_STRSZ,
+    DT_STRTAB,
+    EM_AMDGPU,
+    EM_CUDA,
+    ET_CORE,
+    ET_REL,
+    MAGIC,
+    PT_DYNAMIC,
+    PT_INTERP,
+    PT_NULL,
+    SHT_NOBITS,
+)
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError
 
-_ET_CORE = 4
 _ARCHIVES = (b"!<arch>\n", b"!<thin>\n")
-_DT_FLAGS_1 = 0x6FFFFFFB
-_DF_1_PIE = 0x08000000
 _ANDROID = {0x6000000F: "DT_ANDROID_REL", 0x60000011: "DT_ANDROID_RELA", 0x6FFFE000: "DT_ANDROID_RELR"}
 """Packed relocations (bionic's ``elf.h``): glibc does not apply them."""
 _LINKED = "patch the shared library or program that it is linked into"
@@ -30,7 +40,7 @@ def why_not(elf: Elf) -> str | None:
         return "is an image for a GPU, not a library or program; " + _LINKED
     if elf.type == ET_REL:
         return "is an object file; " + _LINKED
-    if elf.type == _ET_CORE:
+    if elf.type == ET_CORE:
         return "is a core dump"
     segment = next((segment for segment in elf.segments if segment.type == PT_DYNAMIC), None)
     if segment is None:
@@ -38,7 +48,7 @@ def why_not(elf: Elf) -> str | None:
     section = elf.section(".dynamic")
     if segment.file_size == 0 or (section is not None and section.type == SHT_NOBITS):
         return "holds debugging information only; patch the file that it was taken from"
-    if elf.dynamic.get(_DT_FLAGS_1, 0) & _DF_1_PIE and not any(row.type == PT_INTERP for row in elf.segments):
+    if elf.dynamic.get(DT_FLAGS_1, 0) & DF_1_PIE and not any(row.type == PT_INTERP for row in elf.segments):
         return "is linked statically (static-pie), so that nothing can load the stub with it; link it dynamically"
     for tag, name in _ANDROID.items():
         if tag in elf.dynamic:

@@ -15,10 +15,9 @@ from neutrino import __version__
 from neutrino.ahead.restore import SectionPlace, find_section, is_unchanged, read_original, restore
 from neutrino.ahead.section import Section, read_section
 from neutrino.ahead.sources import image_identity
-from neutrino.ahead.tables import DT_AUXILIARY, DT_STRTAB, PT_INTERP
 from neutrino.ahead.validation import complaints, has_lief, lief_version, new_complaints
 from neutrino.device_kind import DeviceKind
-from neutrino.elf.constants import MAGIC, PT_LOAD
+from neutrino.elf.constants import DT_AUXILIARY, DT_STRTAB, MAGIC, PF_X, PT_INTERP, PT_LOAD
 from neutrino.elf.reader import Elf
 from neutrino.entry import Entry, KernelEntry, read_entry
 from neutrino.errors import FormatError, PatchError, PtxError
@@ -29,7 +28,6 @@ from neutrino.resources import tool_path
 from neutrino.source import picked_image
 from neutrino.version import __version__
 
-_PF_X = 1
 _PAGE = 4096
 _LONGEST_PATH = 4096
 _FILES = ("manifest.json", "original.ptx", "probed.ptx")
@@ -117,7 +115,7 @@ def _check_place(elf: Elf, place: SectionPlace, check: Check) -> None:
                 check.faults.append(f"the segment holds {segment.file_size} of the section's {place.size} bytes")
             if segment.address % _PAGE != segment.offset % _PAGE or segment.address % _PAGE:
                 check.faults.append(f"the section is not page-aligned in memory: {segment.address:#x}")
-            if segment.flags & _PF_X:
+            if segment.flags & PF_X:
                 check.faults.append("the section is in an executable segment")
             return
     check.faults.append("no segment begins with the section, so nothing finds it in memory")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neutrino.ahead.tables import (
+from neutrino.elf.constants import (
     DT_GNU_HASH,
     DT_HASH,
     DT_STRTAB,
@@ -12,29 +12,39 @@ from neutrino.ahead.tables import (
     DT_VERDEF,
     DT_VERNEED,
     DT_VERSYM,
+    NT_GNU_BUILD_ID,
     PT_GNU_PROPERTY,
     PT_INTERP,
     PT_NOTE,
     PT_NULL,
     PT_PHDR,
-    ProgramHeader,
-    SectionHeader,
-    Tables,
+    SHF_ALLOC,
+    SHT_DYNSYM,
+    SHT_GNU_HASH,
+    SHT_GNU_VERDEF,
+    SHT_GNU_VERNEED,
+    SHT_GNU_VERSYM,
+    SHT_HASH,
+    SHT_NOBITS,
+    SHT_NOTE,
+    SHT_STRTAB,
 )
-from neutrino.elf.constants import SHF_ALLOC, SHT_NOBITS
 from neutrino.elf.cursor import Cursor
+from neutrino.elf.reader import read_notes
+from neutrino.elf.rows import SEGMENT_LAYOUT
+from neutrino.elf.tables import ProgramHeader, SectionHeader, Tables
 from neutrino.errors import FormatError
 
-_ROW = 56
 _LARGEST_ALIGNMENT = 64
 """Up to which a moved block keeps the alignment of what is in it."""
-_NT_GNU_BUILD_ID = 3
 _MOST_MOVED = 16
 """Sections that may have to move at once; linkers put one or two of this size there."""
 _MOVABLE_ROWS = (PT_NOTE, PT_GNU_PROPERTY, PT_INTERP)
-_MOVABLE_SECTIONS = {3, 5, 7, 11, 0x6FFFFFF6, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF}
-"""SHT_STRTAB, HASH, NOTE, DYNSYM, GNU_HASH, GNU_verdef, GNU_verneed, GNU_versym: they hold no addresses relative to
-their own, and whoever reads them finds them through a program header or a dynamic entry."""
+_MOVABLE_SECTIONS = {
+    SHT_STRTAB, SHT_HASH, SHT_NOTE, SHT_DYNSYM, SHT_GNU_HASH, SHT_GNU_VERDEF, SHT_GNU_VERNEED, SHT_GNU_VERSYM,
+}  # fmt: skip
+"""They hold no addresses relative to their own, and whoever reads them finds them through a program header or a dynamic
+entry."""
 _MOVABLE_ENTRIES = (DT_HASH, DT_STRTAB, DT_SYMTAB, DT_GNU_HASH, DT_VERSYM, DT_VERDEF, DT_VERNEED)
 
 
@@ -117,8 +127,8 @@ def _behind_the_table(tables: Tables) -> tuple[int, int] | None:
     """What has to move so that the table can grow by a row; an empty range when nothing is there."""
     if not tables.sections:
         return None
-    begin = tables.programs_offset + _ROW * len(tables.programs)
-    needed = begin + _ROW
+    begin = tables.programs_offset + SEGMENT_LAYOUT.size * len(tables.programs)
+    needed = begin + SEGMENT_LAYOUT.size
     size = needed - tables.programs_offset
     load = next((row for row in tables.loads if row.covers(tables.programs_offset, size)), None)
     if load is None:
@@ -155,17 +165,8 @@ def _in_memory(section: SectionHeader) -> bool:
 def _has_build_id(tables: Tables, row: ProgramHeader) -> bool:
     """Whether the notes of a row hold a build ID; notes that cannot be read may."""
     data = tables.elf.bytes_at(row.offset, row.file_size, "PT_NOTE")
-    notes = Cursor(data, tables.elf.file, base=row.offset)
-    alignment = 8 if row.alignment == 8 else 4
+    notes = read_notes(Cursor(data, tables.elf.file, base=row.offset), 8 if row.alignment == 8 else 4)
     try:
-        while notes.remaining:
-            name, description, kind = (notes.integer(4, "note") for _ in range(3))
-            owner = bytes(notes.take(name, "owner"))
-            if kind == _NT_GNU_BUILD_ID and owner == b"GNU\0":
-                return True
-            notes.take(min(-notes.position % alignment, notes.remaining), "padding")
-            notes.take(description, "description")
-            notes.take(min(-notes.position % alignment, notes.remaining), "padding")
+        return any(note.type == NT_GNU_BUILD_ID and note.owner == b"GNU\0" for note in notes)
     except FormatError:
         return True
-    return False

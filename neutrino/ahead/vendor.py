@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from neutrino.ahead.tables import DT_STRTAB
-from neutrino.elf.constants import MAGIC
+from neutrino.elf.constants import DT_SONAME, DT_STRTAB, MAGIC
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError
 from neutrino.probing.layout import VENDOR_LIBRARIES
 
-_DT_SONAME = 14
 _LONGEST_NAME = 4096
 
 
@@ -31,7 +29,7 @@ def vendor_library(path: Path, data: memoryview | None = None) -> str | None:
 def _soname(data: memoryview, name: str) -> str:
     elf = Elf(data, name)
     place = elf.file_range(elf.dynamic.get(DT_STRTAB, 0))
-    if not place or _DT_SONAME not in elf.dynamic:
+    if not place or DT_SONAME not in elf.dynamic:
         return ""
-    begin = place[0] + elf.dynamic[_DT_SONAME]
+    begin = place[0] + elf.dynamic[DT_SONAME]
     return bytes(data[begin : min(begin + _LONGEST_NAME, place[1])]).partition(b"\0")[0].decode("latin-1")

@@ -1,7 +1,6 @@
-"""The tables of a host's ELF file as rows that can be changed: ELF header, program headers, section headers, dynamic
-section.
+"""The tables of an ELF file as rows that can be changed: ELF header, program headers, section headers, dynamic section.
 
-Reading is ``elf.reader``'s work; here is what patching writes. Fields are named by the gABI's, without their prefixes.
+``reader`` reads; here is what is written anew. Fields are named as in the gABI, without their prefixes.
 """
 
 from __future__ import annotations
@@ -11,33 +10,13 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from neutrino.elf.constants import PT_DYNAMIC, PT_LOAD, SHN_XINDEX
+from neutrino.elf.constants import DT_NULL, PT_DYNAMIC, PT_LOAD, SHN_XINDEX
 from neutrino.elf.reader import Elf
+from neutrino.elf.rows import DYNAMIC_LAYOUT, SECTION_LAYOUT, SEGMENT_LAYOUT
 from neutrino.errors import FormatError, PatchError
 
-PT_NULL = 0
-PT_INTERP = 3
-PT_NOTE = 4
-PT_PHDR = 6
-PT_GNU_PROPERTY = 0x6474E553
-PF_R = 4
-DT_NULL = 0
-DT_NEEDED = 1
-DT_HASH = 4
-DT_STRTAB = 5
-DT_SYMTAB = 6
-DT_STRSZ = 10
-DT_GNU_HASH = 0x6FFFFEF5
-DT_VERSYM = 0x6FFFFFF0
-DT_VERDEF = 0x6FFFFFFC
-DT_VERNEED = 0x6FFFFFFE
-DT_AUXILIARY = 0x7FFFFFFD
-
 ELF_HEADER_SIZE = 64
-_E_PHOFF, _E_SHOFF, _E_PHNUM, _E_SHNUM = 0x20, 0x28, 0x38, 0x3C
-_PROGRAM = struct.Struct("<IIQQQQQQ")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_DYNAMIC = struct.Struct("<QQ")
+_E_PHOFF, _E_SHOFF, _E_PHNUM, _E_SHNUM, _E_SHSTRNDX = 0x20, 0x28, 0x38, 0x3C, 0x3E
 _LONGEST_TABLE = 0xFF00
 """Rows from which the counts do not fit in the ELF header (SHN_LORESERVE)."""
 
@@ -89,16 +68,16 @@ class Tables:
         self.header = bytearray(elf.bytes_at(0, ELF_HEADER_SIZE, "ELF header"))
         if max(len(elf.segments), len(elf.sections) + 1) >= _LONGEST_TABLE:
             raise PatchError(elf.file, f"has {_LONGEST_TABLE} or more program or section headers")
-        size = _PROGRAM.size * len(elf.segments)
+        size = SEGMENT_LAYOUT.size * len(elf.segments)
         self.programs_offset = elf.program_headers
         rows = elf.bytes_at(self.programs_offset, size, "program header table")
-        self.programs = [ProgramHeader(*row) for row in _PROGRAM.iter_unpack(rows)]
-        size = _SECTION.size * len(elf.sections)
+        self.programs = [ProgramHeader(*row) for row in SEGMENT_LAYOUT.iter_unpack(rows)]
+        size = SECTION_LAYOUT.size * len(elf.sections)
         rows = elf.bytes_at(elf.section_headers, size, "section header table")
-        self.sections = [SectionHeader(*row) for row in _SECTION.iter_unpack(rows)]
+        self.sections = [SectionHeader(*row) for row in SECTION_LAYOUT.iter_unpack(rows)]
         self.section_names = [section.name for section in elf.sections]
         self.names = bytearray()
-        (self.names_index,) = struct.unpack_from("<H", self.header, 0x3E)
+        (self.names_index,) = struct.unpack_from("<H", self.header, _E_SHSTRNDX)
         if self.sections:
             if self.names_index == SHN_XINDEX:
                 self.names_index = self.sections[0].link
@@ -106,9 +85,9 @@ class Tables:
             self.names += elf.bytes_at(row.offset, row.size, "section name table")
         self.dynamic_row = next(row for row in self.programs if row.type == PT_DYNAMIC)
         self.dynamic_offset = self.dynamic_row.offset
-        size = self.dynamic_row.file_size // _DYNAMIC.size * _DYNAMIC.size
+        size = self.dynamic_row.file_size // DYNAMIC_LAYOUT.size * DYNAMIC_LAYOUT.size
         rows = elf.bytes_at(self.dynamic_offset, size, "PT_DYNAMIC")
-        self.dynamic = [list(entry) for entry in _DYNAMIC.iter_unpack(rows)]
+        self.dynamic = [list(entry) for entry in DYNAMIC_LAYOUT.iter_unpack(rows)]
 
     @property
     def loads(self) -> list[ProgramHeader]:
@@ -150,15 +129,15 @@ class Tables:
 
     def pack_programs(self) -> bytes:
         """The program header table. Raises FormatError as ``pack_dynamic``."""
-        return self._packed(_PROGRAM, map(dataclasses.astuple, self.programs))
+        return self._packed(SEGMENT_LAYOUT, map(dataclasses.astuple, self.programs))
 
     def pack_sections(self) -> bytes:
         """The section header table. Raises FormatError as ``pack_dynamic``."""
-        return self._packed(_SECTION, map(dataclasses.astuple, self.sections))
+        return self._packed(SECTION_LAYOUT, map(dataclasses.astuple, self.sections))
 
     def pack_dynamic(self) -> bytes:
         """The dynamic section. Raises FormatError for an address that does not fit where it was moved to."""
-        return self._packed(_DYNAMIC, self.dynamic)
+        return self._packed(DYNAMIC_LAYOUT, self.dynamic)
 
     def pack_header(self, section_headers: int) -> bytes:
         """The ELF header. section_headers: where the section header table will be, 0 without one."""
