@@ -58,7 +58,7 @@ FUSED = {"pairs_half2": "HFMA2", "pairs_bfloat162": "HFMA2", "dot_half": "HFMA2"
 PRODUCTS = {"DMUL", "FMUL", "FMUL2", "HMUL2"}
 PROOFS = ("counts", "no-pair", "pinned", "lines")
 NO_PATCHER = (
-    "ptx", "isa", "instrument", "literals", "modifiers", "opcodes", "snippet", "snippet_faults", "snippet_forms",
+    "ptx", "isa", "instrument", "scalars", "modifiers", "opcodes", "snippet", "snippet_faults", "snippet_forms",
     "snippet_helpers", "snippet_table",
 )  # fmt: skip
 """Modules under a watched name that verify a probe file's snippets, which every start does; by their last name, since

@@ -15,7 +15,8 @@ from enum import Enum
 from neutrino.errors import NeutrinoError
 from neutrino.probing.model import STATE_SPACES
 from neutrino.ptx.isa.instruction import REGISTER, Instruction, read_address, read_instruction, vector_elements
-from neutrino.ptx.text.module import TYPE_BYTES, Function, Kind, Module, Parameter
+from neutrino.ptx.isa.scalars import TYPE_BYTES
+from neutrino.ptx.text.module import Function, Kind, Module, Parameter
 
 _STATEMENT = re.compile(r"(?<=[;{}:\s])(?:@\s*!?\s*[\w$%]+\s+)?[a-z]\w*(?:\.[\w:]+)*\b[^;:]*(?=;)", re.ASCII)
 _THREADS = re.compile(r"\.(?P<word>reqntid|maxntid)\s+(?P<extents>\d+(?:\s*,\s*\d+){0,2})", re.ASCII)

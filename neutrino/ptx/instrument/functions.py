@@ -24,8 +24,9 @@ from neutrino.ptx.analysis.linkage import Call, Callee
 from neutrino.ptx.instrument.private_names import SUFFIX
 from neutrino.ptx.instrument.private_registers import Kept, Scratch
 from neutrino.ptx.instrument.values import UnsupportedError, bits
+from neutrino.ptx.isa.scalars import TYPE_BYTES
 from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.module import TYPE_BYTES, Statement
+from neutrino.ptx.text.module import Statement
 
 _LINKAGE_WORD = re.compile(r"\.(?:visible|weak|extern|common)\b\s*", re.ASCII)
 _PRAGMA = re.compile(r"\.pragma\b[^;]*;", re.ASCII)

@@ -19,9 +19,9 @@ from neutrino.ptx.isa.instruction import (
     read_address,
     vector_elements,
 )
-from neutrino.ptx.isa.literals import integer
 from neutrino.ptx.isa.measures import constant_bytes, constant_operations, matrix_depth
 from neutrino.ptx.isa.opcodes import Measure, Role
+from neutrino.ptx.isa.scalars import integer
 from neutrino.ptx.text.body import Body
 
 _INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uU]?\Z", re.ASCII)

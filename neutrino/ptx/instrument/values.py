@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from neutrino.ptx.text.module import TYPE_BYTES
+from neutrino.ptx.isa.scalars import TYPE_BYTES
 
 FLOATING = frozenset({"f16", "bf16", "f16x2", "bf16x2", "f32", "f64", "f32x2"})
 """Register types that integer instructions do not take."""

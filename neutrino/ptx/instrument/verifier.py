@@ -35,9 +35,9 @@ from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenPr
 from neutrino.ptx.instrument.lowering import TARGET
 from neutrino.ptx.instrument.snippet_faults import FAULTS
 from neutrino.ptx.instrument.snippet_helpers import HELPER, HELPER_TYPES, HELPERS, Side, misplaced
-from neutrino.ptx.isa.literals import integer
 from neutrino.ptx.isa.modifiers import MODIFIERS, behind_type, is_modifier, types_last
 from neutrino.ptx.isa.opcodes import FIRST_PARTS, NO_AFTER
+from neutrino.ptx.isa.scalars import integer
 from neutrino.ptx.isa.snippet_forms import (
     NO_IMMEDIATES,
     REGISTER_TYPES,

@@ -1,4 +1,4 @@
-"""One instruction taken apart: predicate, opcode, operands, and what each operand is."""
+"""One instruction: predicate, opcode, operands, what each operand is, and how it is printed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from neutrino.probing.model import STATE_SPACES
-from neutrino.ptx.isa.opcodes import Opcode, find
-from neutrino.ptx.text.module import TYPE_BYTES
+from neutrino.ptx.isa.opcodes import FLOW, Opcode, find
+from neutrino.ptx.isa.scalars import TYPE_BYTES
 
 _HEAD = re.compile(
     r"\s*(?:@\s*(?P<negated>!)?\s*(?P<predicate>[A-Za-z_$%][\w$]*)\s+)?(?P<opcode>[a-z_]\w*(?:\.[\w:]+)*)\s*",
@@ -24,32 +24,91 @@ def guard_register(guard: str) -> str:
     return guard.strip("@! \t\r\n\v\f")
 
 
+class Mnemonic:
+    """A dotted opcode, decoded once for all instructions that have it.
+
+    text: as written. parts: its dotted parts; word: the first of them. row: of the table, None where PTX ISA 9.0 has no
+    such instruction. flow: where control goes, None to the next instruction. state_space: among the modifiers, without
+    its sub-qualifier, None for a generic access. type: the last one among the modifiers (``f32`` of
+    ``ld.global.v4.f32``). elements: of the vector modifier, 1 without one.
+    """
+
+    __slots__ = ("elements", "flow", "parts", "row", "state_space", "text", "type", "word")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.parts = tuple(text.split("."))
+        self.word = self.parts[0]
+        self.row = find(self.parts)
+        self.flow = FLOW.get(self.word)
+        self.state_space = next(
+            (space for space in (part.partition("::")[0] for part in self.parts) if space in STATE_SPACES), None
+        )
+        self.type = next((part for part in reversed(self.parts) if part in TYPE_BYTES), None)
+        self.elements = next((int(part[1:]) for part in self.parts if part in {"v2", "v4", "v8"}), 1)
+
+    def __repr__(self) -> str:
+        return f"<{self.text}>"
+
+
+_MOST_KNOWN = 1 << 16
+_KNOWN: dict[str, Mnemonic] = {}
+
+
+def mnemonic(text: str) -> Mnemonic:
+    """The decoded opcode, the same value for the same text."""
+    known = _KNOWN.get(text)
+    if known is None:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()  # texts from elsewhere may hold any words
+        known = _KNOWN[text] = Mnemonic(text)
+    return known
+
+
 @dataclass(frozen=True)
 class Instruction:
-    """predicate: the guard's register or None; negated: ``@!``. operands: their texts, split at top-level
-    commas."""
+    """One instruction, read from a text or constructed.
+
+    predicate: the guard's register or None; negated: ``@!``. operands: their texts, split at top-level commas.
+    """
 
     predicate: str | None
     negated: bool
     opcode: str
     operands: tuple[str, ...]
 
+    @classmethod
+    def of(cls, opcode: str, *operands: str, guard: str | None = None) -> Instruction:
+        """An instruction of our own. guard: ``%p`` or ``!%p``, under which it counts."""
+        predicate = guard.removeprefix("!") if guard is not None else None
+        return cls(predicate, guard is not None and guard.startswith("!"), opcode, operands)
+
+    @property
+    def text(self) -> str:
+        """As assembly: ``@!%p add.u32 %r1, %r1, 1;``. Reading that gives the same instruction again."""
+        guard = f"@{'!' if self.negated else ''}{self.predicate} " if self.predicate is not None else ""
+        operands = f" {', '.join(self.operands)}" if self.operands else ""
+        return f"{guard}{self.opcode}{operands};"
+
     @cached_property
+    def mnemonic(self) -> Mnemonic:
+        """The decoded opcode."""
+        return mnemonic(self.opcode)
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """The dotted parts of the opcode."""
-        return tuple(self.opcode.split("."))
+        return self.mnemonic.parts
 
-    @cached_property
+    @property
     def state_space(self) -> str | None:
-        """The state space among the modifiers, without its sub-qualifier; None for a generic access."""
-        return next(
-            (part.partition("::")[0] for part in self.parts if part.partition("::")[0] in STATE_SPACES), None
-        )
+        """As of ``Mnemonic``."""
+        return self.mnemonic.state_space
 
-    @cached_property
+    @property
     def facts(self) -> Opcode | None:
         """What the table of opcodes says of it."""
-        return find(self.parts)
+        return self.mnemonic.row
 
     @cached_property
     def destinations(self) -> tuple[str, ...]:
@@ -62,7 +121,7 @@ class Instruction:
     @cached_property
     def results(self) -> str:
         """The results of a call, in their parentheses; empty without them."""
-        is_call = self.parts[0] == "call" and len(self.operands) > 1
+        is_call = self.mnemonic.word == "call" and len(self.operands) > 1
         return self.operands[0] if is_call and self.operands[0].startswith("(") else ""
 
     @cached_property
@@ -82,15 +141,15 @@ class Instruction:
         """What it writes is there only after a later wait."""
         return self.facts is not None and self.facts.asynchronous
 
-    @cached_property
+    @property
     def type(self) -> str | None:
-        """The last type among the modifiers (``f32`` of ``ld.global.v4.f32``)."""
-        return next((part for part in reversed(self.parts) if part in TYPE_BYTES), None)
+        """As of ``Mnemonic``."""
+        return self.mnemonic.type
 
-    @cached_property
+    @property
     def elements(self) -> int:
-        """Elements of the vector modifier, 1 without one."""
-        return next((int(part[1:]) for part in self.parts if part in {"v2", "v4", "v8"}), 1)
+        """As of ``Mnemonic``."""
+        return self.mnemonic.elements
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 
 from neutrino.ptx.isa.instruction import Instruction, vector_elements
 from neutrino.ptx.isa.opcodes import Measure
-from neutrino.ptx.text.module import TYPE_BYTES
+from neutrino.ptx.isa.scalars import TYPE_BYTES
 
 _SHAPE = re.compile(r"m(\d{1,4})n(\d{1,4})k(\d{1,4})\Z", re.ASCII)
 _WARP = 32

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 _Row = tuple[str, ...]
 
-# A row: name; PTX ISA version and architecture since which there is such an instruction; operands; classes; what
-# BYTES or OPS of it are, or "asynchronous".
+# A row: name; PTX ISA version and architecture since which there is such an instruction; operands; classes; marks:
+# what BYTES or OPS of it are, "asynchronous", where control goes after it (``Flow``).
 #
 # Name: dotted parts as in a tracepoint, alternatives joined by ``|``; of several rows that fit an instruction the
 # one with most parts counts. Operands, ``?`` behind those that may be absent, ``*`` behind what may occur any number
@@ -185,11 +185,11 @@ _TABLE: dict[str, tuple[_Row, ...]] = {
         ("suq", "2.0", "20", "d [t]"),
     ),
     "9.7.12 Control flow": (
-        ("bra", "1.0", "10", "l", "branch"),
-        ("brx.idx", "6.0", "30", "s l", "branch"),
-        ("call", "1.0", "10", "l*", "branch"),
-        ("ret", "1.0", "10", "", "branch"),
-        ("exit", "1.0", "10", "", "branch"),
+        ("bra", "1.0", "10", "l", "branch", "jump"),
+        ("brx.idx", "6.0", "30", "s l", "branch", "jump"),
+        ("call", "1.0", "10", "l*", "branch", "call"),
+        ("ret", "1.0", "10", "", "branch", "leave"),
+        ("exit", "1.0", "10", "", "branch", "leave"),
     ),
     "9.7.13 Parallel synchronization and communication": (
         ("bar.sync", "1.0", "10", "s s?", "barrier"),
@@ -277,10 +277,10 @@ _TABLE: dict[str, tuple[_Row, ...]] = {
         ),
     ),
     "9.7.19 Miscellaneous": (
-        ("brkpt", "1.0", "11", ""),
+        ("brkpt", "1.0", "11", "", "", "pause"),
         ("nanosleep", "6.3", "70", "s"),
         ("pmevent", "1.4", "10", "i"),
-        ("trap", "1.0", "10", ""),
+        ("trap", "1.0", "10", "", "", "stop"),
         ("setmaxnreg", "8.0", "90a", "i"),
     ),
 }
@@ -325,6 +325,26 @@ class Measure(enum.Enum):
     DESCRIPTOR = "descriptor"
 
 
+class Flow(enum.Enum):
+    """Where control goes after an instruction that does not simply lead to the next one.
+
+    ``JUMP``: to a label. ``LEAVE``: out of the function. ``STOP``: nowhere, the launch has failed. These three end a
+    basic block: under a predicate that does not hold, control goes on. ``CALL``: into a function, which comes back or
+    ends the thread. ``PAUSE``: to a debugger, which may look at registers.
+    """
+
+    JUMP = "jump"
+    LEAVE = "leave"
+    STOP = "stop"
+    CALL = "call"
+    PAUSE = "pause"
+
+    @property
+    def ends_block(self) -> bool:
+        """Control does not come out at the next instruction."""
+        return self in {Flow.JUMP, Flow.LEAVE, Flow.STOP}
+
+
 @dataclass(frozen=True)
 class Opcode:
     """One row of the table.
@@ -332,8 +352,8 @@ class Opcode:
     name: the dotted parts that name it, each with its alternatives. section: number and title in the manual.
     version: PTX ISA version since which there is one. architecture: ``sm_80`` or ``sm_90a``, the first with it.
     operands: their roles in order, the optional ones too. variadic: the last may stand any number of times. classes:
-    words of ``model.CLASSES``. asynchronous: its result is there only after a later wait. syntax: the operands as the
-    table writes them.
+    words of ``model.CLASSES``. asynchronous: its result is there only after a later wait. flow: where control goes,
+    None where to the next instruction. syntax: the operands as the table writes them.
     """
 
     name: tuple[tuple[str, ...], ...]
@@ -346,13 +366,14 @@ class Opcode:
     classes: frozenset[str]
     measure: Measure | None
     asynchronous: bool
+    flow: Flow | None
 
     @property
     def text(self) -> str:
         """The name as the table writes it."""
         return ".".join("|".join(alternatives) for alternatives in self.name)
 
-    @property
+    @functools.cached_property
     def destinations(self) -> int:
         """How many operands are written; they come first."""
         return sum(role.is_written for role in self.operands)
@@ -390,8 +411,9 @@ def _opcode(section: str, row: _Row) -> Opcode:
         operands,
         any(word[-1] == "*" for word in words),
         frozenset(classes.split()),
-        next((Measure(word) for word in marked - {"asynchronous"}), None),
+        next((measure for measure in Measure if measure.value in marked), None),
         "asynchronous" in marked,
+        next((flow for flow in Flow if flow.value in marked), None),
     )
 
 
@@ -411,8 +433,11 @@ _BY_FIRST = _by_first()
 FIRST_PARTS = frozenset(_BY_FIRST)
 """What the opcode of an instruction can begin with."""
 
-NO_AFTER = frozenset({"bra", "brx", "ret", "exit", "trap"})
-"""First parts of instructions behind which control does not come out."""
+FLOW: Mapping[str, Flow] = {row.name[0][0]: row.flow for row in OPCODES if row.flow is not None}
+"""Where control goes after an instruction, by the first part of its opcode; no entry: to the next one."""
+
+NO_AFTER = frozenset(word for word, flow in FLOW.items() if flow.ends_block)
+"""First parts of instructions after which control does not come out at the next one."""
 
 
 @functools.cache

@@ -14,42 +14,8 @@ from functools import cached_property
 
 from neutrino.errors import PtxError
 from neutrino.probing.layout import align_up
+from neutrino.ptx.isa.scalars import TYPE_BYTES
 from neutrino.ptx.text.source import blank
-
-# PTX ISA, "Fundamental Types" and "Packed Data Types": bytes of one element.
-TYPE_BYTES: Mapping[str, int] = {
-    "b8": 1,
-    "u8": 1,
-    "s8": 1,
-    "e4m3": 1,
-    "e5m2": 1,
-    "b16": 2,
-    "u16": 2,
-    "s16": 2,
-    "f16": 2,
-    "bf16": 2,
-    "e4m3x2": 2,
-    "e5m2x2": 2,
-    "u8x2": 2,
-    "s8x2": 2,
-    "b32": 4,
-    "u32": 4,
-    "s32": 4,
-    "f32": 4,
-    "e4m3x4": 4,
-    "e5m2x4": 4,
-    "f16x2": 4,
-    "bf16x2": 4,
-    "u16x2": 4,
-    "s16x2": 4,
-    "tf32": 4,
-    "b64": 8,
-    "u64": 8,
-    "s64": 8,
-    "f64": 8,
-    "f32x2": 8,
-    "b128": 16,
-}
 
 _BLANK = re.compile(r"\s*")
 _START = re.compile(r"(?:\.(?:visible|extern|weak|common)\b\s*)*(?:\.(?P<word>\w+))?", re.ASCII)
