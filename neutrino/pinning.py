@@ -124,10 +124,10 @@ def _obstacle(twin: TwinKernel) -> str | None:
     if twin.copies_elsewhere or twin.elsewhere:
         return "it calls functions of other modules"
     if any(name not in copied for name in twin.calls) and any(
-        has_product(body.code, body.start, body.end) for body in twin.bodies[1:]
+        has_product(body) for body in twin.bodies[1:]
     ):
         return "it calls functions that multiply"
-    if len(twin.bodies) > 1 and any(has_hidden_product(body.code, body.start, body.end) for body in twin.bodies):
+    if len(twin.bodies) > 1 and any(has_hidden_product(body) for body in twin.bodies):
         return "it calls functions, and the product within a division may be fused with a sum"
     return None
 
@@ -189,7 +189,7 @@ def _decisions(found: _Text, seen: _Seen) -> tuple[dict[str, dict[int, int]], di
     for name, own in found.operations.items():
         body = found.bodies[name]
         definitions: Definitions | None = None
-        reached = sums_reached(body.code, body.start, body.end, hidden_alone=True)
+        reached = sums_reached(body, hidden_alone=True)
         for number, operation in enumerate(own):
             became = seen.mnemonics[name, number]
             if operation.is_product or not became & FUSED:
@@ -246,7 +246,7 @@ def _seen_alike(
         if name in side.stray:
             raise UnpinnableError(side.stray[name])
     body = found.bodies[twin.name]
-    reached = sums_reached(body.code, body.start, body.end, hidden_alone=True)
+    reached = sums_reached(body, hidden_alone=True)
     left = [
         (number, operation)
         for number, operation in enumerate(found.operations[twin.name])

@@ -16,8 +16,8 @@ import pytest
 
 from neutrino.ptx.analysis import (
     additions,
+    flow_graph,
     matching,
-    passes,
     tallies,
 )
 from neutrino.ptx.instrument import (
@@ -39,7 +39,7 @@ from neutrino.ptx.instrument import (
     values,
 )
 from neutrino.ptx.instrument.twin import TwinKernel
-from neutrino.ptx.isa.instruction import Instruction
+from neutrino.ptx.isa.instruction import Instruction, Mnemonic, mnemonic
 from tests.oracle.bench import Kernel
 from tests.oracle.kernels import BRANCHES, CALLS, FLOATS, MEMORY, PRODUCTS
 from tests.oracle.probes import ACCESSES, BLOCKS, COUNTS, GMEM_BYTES, KINDS, MIXED, SUMS, VALUES, VECTORS, WARPS, Probe
@@ -109,7 +109,7 @@ def _predicated_sites(patch: pytest.MonkeyPatch) -> None:
 
     def find(self: Any, callee: Any, first: int = 0) -> Any:
         found = original(self, callee, first)
-        return dataclasses.replace(found, hits=tuple(hit for hit in found.hits if not hit.match["guard"]))
+        return dataclasses.replace(found, hits=tuple(hit for hit in found.hits if hit.statement.guard is None))
 
     patch.setattr(rewriting.Rewriting, "find", find)
 
@@ -120,7 +120,8 @@ def _labelled_sites(patch: pytest.MonkeyPatch) -> None:
 
     def find(self: Any, callee: Any, first: int = 0) -> Any:
         found = original(self, callee, first)
-        return dataclasses.replace(found, hits=tuple(hit for hit in found.hits if not hit.match[0].startswith(":")))
+        labelled = {label.before for label in callee.body.labels}
+        return dataclasses.replace(found, hits=tuple(hit for hit in found.hits if hit.statement.index not in labelled))
 
     patch.setattr(rewriting.Rewriting, "find", find)
 
@@ -129,8 +130,8 @@ def _labelled_sites(patch: pytest.MonkeyPatch) -> None:
 def _any_space(patch: pytest.MonkeyPatch) -> None:
     original = matching._Plan._choose
 
-    def choose(self: Any, opcode: str, *, guarded: bool) -> Any:
-        return original(self, opcode.replace("ld.shared", "ld.global"), guarded=guarded)
+    def choose(self: Any, opcode: Mnemonic, *, guarded: bool) -> Any:
+        return original(self, mnemonic(opcode.text.replace("ld.shared", "ld.global")), guarded=guarded)
 
     patch.setattr(matching._Plan, "_choose", choose)
     patch.setattr(rewriting, "matcher", matching.Matcher)
@@ -143,7 +144,7 @@ def _behind(patch: pytest.MonkeyPatch) -> None:
     def write(self: Any, hit: Any) -> None:
         known = len(self._edits.found)
         original(self, hit)
-        end = self._code.find(";", hit.match.start("opcode")) + 1
+        end = hit.statement.end
         self._edits.found[known:] = [
             (end, end, text) if at < end else (at, stop, text) for at, stop, text in self._edits.found[known:]
         ]
@@ -158,8 +159,7 @@ def _too_early(patch: pytest.MonkeyPatch) -> None:
     def write(self: Any, hit: Any) -> None:
         known = len(self._edits.found)
         original(self, hit)
-        end = self._code.find(";", hit.match.start("opcode")) + 1
-        start = hit.match.start("guard") if hit.match["guard"] else hit.match.start("opcode")
+        start, end = hit.statement.start, hit.statement.end
         self._edits.found[known:] = [
             (start, start, text.strip() + "\n\t") if at >= end else (at, stop, text)
             for at, stop, text in self._edits.found[known:]
@@ -208,7 +208,7 @@ def _other_predicate(patch: pytest.MonkeyPatch) -> None:
 
 @_patched("every thread is thought to come by wherever it comes by once at most", (BRANCHES, COUNTS))
 def _always(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(passes.Passes, "always", lambda self, position: self.once(position))
+    patch.setattr(flow_graph.FlowGraph, "always", lambda self, index: self.once(index))
 
 
 @_patched("a packed number has room for one thread's", (MEMORY, GMEM_BYTES))

@@ -20,6 +20,7 @@ from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.ptx.analysis.contraction import loose_sums
 from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import parse
 from neutrino.toolchain import find_tool
 from neutrino.twins import second_chance
@@ -307,7 +308,7 @@ CHOICES = {
 def test_sums_of_two_products_are_known(name):
     code, count = CHOICES[name]
     module = parse(HEAD + kernel(code))
-    found = loose_sums(module.code, *module.entries[0].body)
+    found = loose_sums(Body(module.code, *module.entries[0].body))
     assert [module.code[position : position + 3] in {"add", "sub"} for position in found] == [True] * count
 
 

@@ -11,7 +11,7 @@ from ptx_text import array
 
 from neutrino.errors import ToolMissingError
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.ptx.analysis.passes import Passes
+from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.toolchain import find_tool
 from neutrino.verification import load_probe_file, load_probes
 
@@ -42,8 +42,8 @@ def probe_set(tmp_path: Path) -> Callable[[str], ProbeSet]:
 @pytest.fixture
 def count_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of how often a thread comes by a place, so that each run of sites adds where it stands."""
-    monkeypatch.setattr(Passes, "once", lambda self, position: False)
-    monkeypatch.setattr(Passes, "always", lambda self, position: False)
+    monkeypatch.setattr(FlowGraph, "once", lambda self, index: False)
+    monkeypatch.setattr(FlowGraph, "always", lambda self, index: False)
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,7 @@ def found(module: Module, function: Function, *texts: str) -> list[tuple[str, in
     assert function.body is not None
     body = Body(module.code, *function.body)
     hits = Matcher(positions(*texts), demangle).find(module, function, body).hits
-    return [(hit.match["opcode"], hit.number or 0, [probe.name for probe in hit.probes]) for hit in hits]
+    return [(hit.statement.opcode, hit.number or 0, [probe.name for probe in hit.probes]) for hit in hits]
 
 
 REGISTER_SETUP = {"ld.param.u64", "ld.param.u32", "mov.u32", "setp.lt.u32"}
@@ -96,8 +96,8 @@ def test_predicated_instructions_alone():
     body = Body(module.code, *module.entries[0].body)
     hits = Matcher(both).find(module, module.entries[0], body).hits
     assert all(hit.probes[-1].name == "every" for hit in hits)
-    assert [hit.match[2] for hit in hits if len(hit.probes) == 2] == ["bra", "st.global.u32", "ret"]
-    assert all(hit.match[1] for hit in hits if len(hit.probes) == 2)
+    assert [hit.statement.opcode for hit in hits if len(hit.probes) == 2] == ["bra", "st.global.u32", "ret"]
+    assert all(hit.statement.guard for hit in hits if len(hit.probes) == 2)
 
 
 def _statements(text: str) -> dict[str, list[Statement | Label]]:
@@ -141,14 +141,14 @@ def test_all_at_once_find_what_each_alone_does(data):
         every = Matcher(positions("*")).find(module, function, body).hits
         wanted = []
         for hit in every:
-            parts = hit.match["opcode"].split(".")
+            parts = hit.statement.opcode.split(".")
             facts = find(tuple(parts))
             names = [
                 probe.name for probe in probes
                 if probe.tracepoint.matches(parts, facts.classes if facts else ())
             ]  # fmt: skip
             if names:
-                wanted.append((hit.match["opcode"], len(wanted), names))
+                wanted.append((hit.statement.opcode, len(wanted), names))
         assert found(module, function, *texts) == wanted
 
 

@@ -8,8 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neutrino.ptx.analysis.matching import EVERY_INSTRUCTION
-from neutrino.ptx.analysis.passes import Passes
+from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.tallies import Fork, Form, Row, Tallies, plan_tallies
 from neutrino.ptx.text.body import Body
 
@@ -127,41 +126,45 @@ def _texts(draw: st.DrawFn) -> str:
 def test_how_often_threads_come_by(text: str, random: Random) -> None:
     """Against walks that take branches by chance."""
     body = Body(text, 0, len(text))
-    found = list(EVERY_INSTRUCTION.finditer(text))
-    places = [match.start("guard") if match["guard"] else match.start("opcode") for match in found]
-    passes = Passes(body)
+    found = [statement for statement in body if statement.mnemonic is not None]
+    places = [statement.start for statement in found]
+    graph = FlowGraph(body)
     for _ in range(20):
         visits = [0] * len(found)
         at = 0
         for _ in range(200):
             visits[at] += 1
-            runs = found[at]["guard"] is None or random.random() < 0.5
-            word = found[at]["opcode"]
+            runs = found[at].guard is None or random.random() < 0.5
+            word = found[at].word
             if runs and word in {"ret", "trap"}:
                 break
-            if runs and word.startswith("bra"):
-                label = text[found[at].end("opcode") : text.index(";", found[at].end("opcode"))].strip()
+            if runs and word == "bra":
+                label = found[at].text.split()[-1]
                 at = next(index for index, place in enumerate(places) if place > text.index(f"{label}:"))
             else:
                 at += 1
-        assert all(count <= 1 for count, place in zip(visits, places, strict=True) if passes.once(place))
-        if found[at]["opcode"] == "ret":
-            for count, place in zip(visits, places, strict=True):
-                assert count == 1 or not passes.always(place)
+        assert all(count <= 1 for count, place in zip(visits, found, strict=True) if graph.once(place.index))
+        if found[at].word == "ret":
+            for count, place in zip(visits, found, strict=True):
+                assert count == 1 or not graph.always(place.index)
 
 
 def test_nothing_is_known_of_branches_by_a_table() -> None:
     text = "{ add.u32 %r1, %r1, 1; T: .branchtargets A, B; brx.idx %r3, T; A: add.u32 %r1, %r1, 1; B: ret; }"
-    passes = Passes(Body(text, 0, len(text)))
-    assert not any(passes.always(at) for at in range(text.index("A: add"), text.index("B: ret")))
-    assert not any(passes.once(at) for at in range(text.index("T:"), text.index(" A: add")))
-    assert passes.always(2)
+    body = Body(text, 0, len(text))
+    graph = FlowGraph(body)
+    first, table, branch, jumped, *_ = range(len(body))
+    assert [body.statement(at).word for at in (first, branch, jumped)] == ["add", "brx", "add"]
+    assert not graph.always(jumped)
+    assert not any(graph.once(at) for at in (table, branch))
+    assert graph.always(first)
 
 
 def test_code_behind_the_end_is_no_loop() -> None:
     """As compilers lay it out: what branches back there is not behind it in time."""
     text = "{ @%p1 bra A; bra.uni C; A: add.u32 %r1, %r1, 1; ret; C: add.u32 %r1, %r1, 1; @%p2 bra C; bra.uni A; }"
-    passes = Passes(Body(text, 0, len(text)))
-    first, second = text.index("add"), text.rindex("add")
-    assert (passes.once(first), passes.always(first)) == (True, True)
-    assert (passes.once(second), passes.always(second)) == (False, False)
+    body = Body(text, 0, len(text))
+    graph = FlowGraph(body)
+    first, second = (statement.index for statement in body if statement.word == "add")
+    assert (graph.once(first), graph.always(first)) == (True, True)
+    assert (graph.once(second), graph.always(second)) == (False, False)

@@ -9,25 +9,23 @@ first of them. A thread that never gets to the last, because of a fault or a ``t
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from neutrino.probing.ir.operands import Immediate, Register
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Assembly, Save, registers_of
 from neutrino.probing.model import MapKind
-from neutrino.ptx.analysis.matching import instructions_named
-from neutrino.ptx.analysis.passes import Passes
+from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.tallies import Fork, Row
 from neutrino.ptx.isa.instruction import Instruction, guard_register
 from neutrino.ptx.isa.measures import constant_bytes, constant_operations
-from neutrino.ptx.text.body import Body
+from neutrino.ptx.text.body import Body, Statement
 
 _ADDS = frozenset({"add.u32", "add.u64", "add.s32", "add.s64"})
 _AMOUNT = re.compile(r"0|[1-9]\d{0,8}|BYTES|OPS", re.ASCII)
-_LEAVES = ("bra", "brx", "call", "ret", "exit", "trap", "brkpt")
 _MOST = 1 << 30
 """Amounts stay within the immediates of every type."""
 
@@ -59,16 +57,15 @@ class Additions:
                 named = [name for name in named if name != added.name]
             self._read.update(named)
         self._adding = {id(probe) for probe in probes if self._only_adds(probe)}
-        self._parted: dict[tuple[int, ...], Parted] = {}
+        self._parted: dict[int, Parted] = {}
 
     def part(self, probes: tuple[Probe, ...]) -> Parted:
         """Tell those that only add constants from the others; the same value for the same probes."""
-        key = tuple(map(id, probes))
-        known = self._parted.get(key)
-        if known is None:
+        known = self._parted.get(id(probes))
+        if known is None or known.all is not probes:
             adding = tuple(probe for probe in probes if id(probe) in self._adding)
             others = tuple(probe for probe in probes if id(probe) not in self._adding)
-            known = self._parted[key] = Parted(adding, others, probes)
+            known = self._parted[id(probes)] = Parted(adding, others, probes)
         return known
 
     def _only_adds(self, probe: Probe) -> bool:
@@ -123,14 +120,15 @@ def amounts(probe: Probe, instruction: Instruction) -> tuple[int, ...] | None:
     return tuple(found)
 
 
-def row(run: Run, sums: Mapping[int, Sequence[str | tuple[int, int]]], passes: Passes) -> Row:
+def row(run: Run, sums: Mapping[int, Sequence[str | tuple[int, int]]], graph: FlowGraph) -> Row:
     """What a run adds to which sums. sums: by the probe's id, what it adds to in the order of its amounts."""
     found: dict[Hashable, int] = {}
     for identity, (_, totals) in run.totals.items():
         for name, amount in zip(sums.get(identity, ()), totals, strict=identity in sums):
             if amount:
                 found[name] = found.get(name, 0) + amount
-    return Row(found, passes.once(run.start), run.guard is None and passes.always(run.start))
+    index = run.first.index
+    return Row(found, graph.once(index), run.guard is None and graph.always(index))
 
 
 def with_amounts(probe: Probe, totals: Iterable[int]) -> Snippet:
@@ -160,51 +158,73 @@ def sums_added_to(probe: Probe, index: Mapping[str, int]) -> tuple[str | tuple[i
     return tuple(found)
 
 
+@dataclass(eq=False)
+class Added:
+    """What probes that only add constants add at an instruction: of each of them, in the order of its operands."""
+
+    amounts: tuple[tuple[Probe, tuple[int, ...]], ...]
+    most: int
+
+
 @dataclass
 class Run:
     """Sites whose additions are made at the first of them. guard: as in the text, None without one.
 
-    start: of the first; last: of the latest. totals: by the probe's id, the probe and what it adds, at most most.
+    first: of them; last: the latest. block: of statements that all run when one does. counts: what is added, and how
+    often; at most most in all.
     """
 
     guard: str | None
-    start: int
-    last: int
+    first: Statement
+    last: Statement
     block: int
     most: int = 0
-    totals: dict[int, tuple[Probe, list[int]]] = field(default_factory=dict)
+    counts: dict[Added, int] = field(default_factory=dict)
 
-    def add(self, probe: Probe, added: tuple[int, ...]) -> None:
+    def add(self, added: Added) -> None:
         """Count one more site."""
-        self.most += max(added)
-        known = self.totals.get(id(probe))
-        if known is None:
-            self.totals[id(probe)] = (probe, list(added))
-        else:
-            for index, amount in enumerate(added):
-                known[1][index] += amount
+        self.most += added.most
+        self.counts[added] = self.counts.get(added, 0) + 1
+
+    @cached_property
+    def totals(self) -> dict[int, tuple[Probe, list[int]]]:
+        """By the probe's id, the probe and what it adds; once all sites are known."""
+        found: dict[int, tuple[Probe, list[int]]] = {}
+        for added, count in self.counts.items():
+            for probe, amounts in added.amounts:
+                known = found.get(id(probe))
+                if known is None:
+                    found[id(probe)] = (probe, [count * amount for amount in amounts])
+                else:
+                    known[1][:] = [total + count * amount for total, amount in zip(known[1], amounts, strict=True)]
+        return found
 
 
 class Runs:
-    """The runs of one body, whose sites are told in text order."""
+    """The runs of one body, whose sites come in text order."""
 
     def __init__(self, body: Body) -> None:
         self._body = body
         self._code = body.code
         self._open: dict[str | None, Run] = {}
-        leaving = instructions_named(_LEAVES).finditer(body.code, body.start, body.end)
-        self._borders = sorted([*(match.start("opcode") for match in leaving), *_labels(body)])
+        # Labels count before their statement, and what leads elsewhere behind it.
+        labels = (2 * label.before for label in body.labels)
+        self._borders = sorted([*(2 * index + 1 for index in body.controls), *labels])
+        self._block = 0
         self.found: list[Run] = []
 
-    def at(self, guard: str | None, start: int, position: int) -> Run:
-        """The run that a site belongs to. guard: its predicate as written; position: of its opcode."""
-        block = bisect_left(self._borders, position)
+    def at(self, guard: str | None, statement: Statement) -> Run:
+        """The run that a site belongs to. guard: its predicate as written."""
+        block, place = self._block, 2 * statement.index + 1
+        while block < len(self._borders) and self._borders[block] < place:
+            block += 1
+        self._block = block
         run = self._open.get(guard)
-        if run is not None and run.block == block and (guard is None or self._holds(run, guard, start)):
-            run.last = start
+        if run is not None and run.block == block and (guard is None or self._holds(run, guard, statement.start)):
+            run.last = statement
             if run.most < _MOST:
                 return run
-        run = self._open[guard] = Run(guard, start, start, block)
+        run = self._open[guard] = Run(guard, statement, statement, block)
         self.found.append(run)
         return run
 
@@ -213,11 +233,10 @@ class Runs:
         plain = {run.block: number for number, run in reversed(list(enumerate(self.found))) if run.guard is None}
         forks = []
         for number, run in enumerate(self.found):
-            border = self._borders[run.block] if run.block < len(self._borders) else self._body.end
             # A label right behind the branch would part the two blocks: others come by there, too.
             if run.guard is None or run.block not in plain or run.block + 1 not in plain:
                 continue
-            if self._code.startswith("bra", border) and self._body.statement_start(border) == run.last:
+            if run.last.word == "bra":
                 forks.append(Fork(plain[run.block], number, plain[run.block + 1]))
         return forks
 
@@ -225,15 +244,15 @@ class Runs:
         """The predicate is the same register with the same value as where the run was last added to."""
         name = guard_register(guard)
         code = self._code
-        at = code.find(name, run.last, start)
+        at = code.find(name, run.last.start, start)
         while at >= 0:
             behind = at + len(name)
             if not (_continues(code[behind]) or _continues(code[at - 1]) or _is_guard(code, at)):
                 return False
             at = code.find(name, behind, start)
-        if code.find("}", run.last, start) < 0:
+        if code.find("}", run.last.start, start) < 0:
             return True
-        return self._body.declaration(name, run.start) == self._body.declaration(name, start)
+        return self._body.declaration(name, run.first.start) == self._body.declaration(name, start)
 
 
 def _continues(character: str) -> bool:
@@ -245,7 +264,3 @@ def _is_guard(code: str, at: int) -> bool:
     while code[at].isspace() or code[at] == "!":
         at -= 1
     return code[at] == "@"
-
-
-def _labels(body: Body) -> list[int]:
-    return [colon for _, _, colon in body.labels]

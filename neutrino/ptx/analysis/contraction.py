@@ -8,22 +8,23 @@ down.
 
 from __future__ import annotations
 
+import functools
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from neutrino.ptx.isa.instruction import REGISTER, Instruction, read_instruction, split_operands
+from neutrino.ptx.isa.instruction import REGISTER, Instruction, Mnemonic
+from neutrino.ptx.isa.opcodes import Flow
+from neutrino.ptx.text.body import Body, Statement
 
 FLOAT_TYPES = r"(?:bf16x2|bf16|f16x2|f16|f32x2|f32|f64)"
 PRODUCT = re.compile(rf"mul(?:\.ftz)?(?:\.sat)?\.(?P<type>{FLOAT_TYPES})\Z")
 # What tests/ptx/test_fusions.py has ptxas 13.0 show, for sm_75 to sm_120: of all instructions
 # that it expands, these end with a multiplication that it fuses with an unrounded sum. None begins with a sum.
-_HIDDEN = r"div\.(?:full|approx)(?:\.ftz)?\.f32|rcp\.approx\.f32"
-_HIDDEN_PRODUCT = re.compile(rf"\b(?:{_HIDDEN})(?![\w.])")
-_ANY_PRODUCT = re.compile(rf"\b(?:mul(?:\.ftz)?(?:\.sat)?\.{FLOAT_TYPES}|{_HIDDEN})(?![\w.])")
-_ANY_SUM = re.compile(rf"\b(?:add|sub)(?:\.ftz)?(?:\.sat)?\.{FLOAT_TYPES}(?!\w)")
+_HIDDEN_PRODUCT = re.compile(r"(?:div\.(?:full|approx)(?:\.ftz)?\.f32|rcp\.approx\.f32)\Z")
+_SUM = re.compile(rf"(?:add|sub)(?:\.ftz)?(?:\.sat)?\.{FLOAT_TYPES}(?!\w)")
 # What comes out of these is computed anew. A multiplication hands its factor on where the other is one.
 _COMPUTES = re.compile(
     rf"(?:(?:add|sub)\.r[nzmp]\b|fma|mad|div|rcp|sqrt|rsqrt|sin|cos|lg2|ex2|tanh)\b"
@@ -35,20 +36,8 @@ _COPIES = frozenset({"mov", "neg", "abs", "selp"})
 _OWN_SPACES = ("global", "shared", "local", "param")
 _ALL_MEMORY = frozenset({*(f"[{space}]" for space in _OWN_SPACES), "[]"})
 """Memory by its state space, among the names of registers; ``[]``: what generic addresses reach."""
-_OPENING = re.compile(r"\A(?:\s*(?:[{}]|[A-Za-z_$%][\w$]*\s*:(?!:)))+", re.ASCII)
-# A block ends at a label and at whatever may go elsewhere. Copies and changes of sign are folded before
-# contraction.
-_STEP = re.compile(
-    r"(?P<edge>(?<=[;{}:\s])(?:bra|brx|ret|exit|trap)\b|[A-Za-z_$%][\w$]*\s*:(?!:)(?<!::))"
-    rf"|(?<=[;{{}}:\s])(?:(?P<product>mul)|(?P<sum>add|sub)|(?P<same>neg|abs|mov))(?:\.ftz)?(?:\.sat)?"
-    rf"\.(?P<type>{FLOAT_TYPES}|b16|b32|b64)(?![\w.])(?P<operands>[^;]*);",
-    re.ASCII,
-)
-
-
-def without_opening(statement: str) -> str:
-    """A statement without the braces and labels before it."""
-    return _OPENING.sub("", statement)
+# Copies and changes of sign are folded before contraction.
+_STEP = re.compile(rf"(?:mul|add|sub|neg|abs|mov)(?:\.ftz)?(?:\.sat)?\.(?:{FLOAT_TYPES}|b16|b32|b64)\Z")
 
 
 @dataclass(frozen=True)
@@ -62,14 +51,13 @@ class Product:
 
 
 class Contractions:
-    """The products of one body that may be fused. code: the module's blanked text; start, end: the body in
-    it."""
+    """The products of one body that may be fused."""
 
-    def __init__(self, code: str, start: int, end: int) -> None:
-        self._code = code
+    def __init__(self, body: Body) -> None:
+        self._body = body
         found: list[Product] = []
-        if _ANY_PRODUCT.search(code, start, end):
-            found = sorted(_products(code, start, end), key=lambda product: product.start)
+        if has_product(body):
+            found = sorted(_products(body), key=lambda product: product.start)
         self._by_start = {product.start: product for product in found}
         self._by_register: dict[str, list[Product]] = {}
         self._spans: list[tuple[int, int]] = []
@@ -104,52 +92,49 @@ class Contractions:
         return position
 
     def _overwritten(self, register: str, start: int, end: int) -> bool:
-        for statement in self._code[self._code.index(";", start) + 1 : end].split(";"):
-            instruction = read_instruction(without_opening(statement))
+        """Whether an instruction behind the one at start, up to that at end, writes a register."""
+        for index in range(self._body.index_at(start) + 1, self._body.index_at(end)):
+            instruction = self._body.statement(index).instruction
             if instruction is not None and register in instruction.written:
                 return True
         return False
 
 
-def has_product(code: str, start: int, end: int) -> bool:
+def has_product(body: Body) -> bool:
     """Whether a body holds an unrounded product at all."""
-    return _ANY_PRODUCT.search(code, start, end) is not None
+    return any(_is_product(opcode) or _is_hidden_product(opcode) for opcode in body.opcodes)
 
 
-def has_hidden_product(code: str, start: int, end: int) -> bool:
+def has_hidden_product(body: Body) -> bool:
     """Whether a body holds an instruction that ptxas expands to a product that it may fuse."""
-    return _HIDDEN_PRODUCT.search(code, start, end) is not None
+    return any(map(_is_hidden_product, body.opcodes))
 
 
-def may_contract(code: str, start: int, end: int) -> bool:
+def may_contract(body: Body) -> bool:
     """Whether any unrounded product in a body can reach an unrounded sum, on whatever path.
 
     Where not, no inserted code can change how ptxas rounds.
     """
-    return has_product(code, start, end) and reaches_sum(code, start, end)
+    return bool(sums_reached(body))
 
 
-def reaches_sum(code: str, start: int, end: int, *, hidden_alone: bool = False) -> bool:
-    """Whether the value of an unrounded product in a body can be what an unrounded sum adds, on whatever path.
-
-    hidden_alone: of products only those within an instruction that stands for several.
-    """
-    return bool(sums_reached(code, start, end, hidden_alone=hidden_alone))
-
-
-def sums_reached(code: str, start: int, end: int, *, hidden_alone: bool = False) -> dict[int, int]:
+def sums_reached(body: Body, *, hidden_alone: bool = False) -> dict[int, int]:
     """The unrounded sums that the value of an unrounded product can reach, by position, and by how many operands.
 
     A value is followed by the names of registers, whatever the order of instructions, through all that may hand it on
     unchanged: moves and selections, bit operations, shuffles, multiplications by what may be one, and memory. The
-    position is that of the statement, behind its labels. hidden_alone: as of ``reaches_sum``.
+    position is that of the statement, behind its labels. hidden_alone: of products only those within an instruction
+    that stands for several.
     """
-    product = _HIDDEN_PRODUCT if hidden_alone else _ANY_PRODUCT
-    if not product.search(code, start, end) or not _ANY_SUM.search(code, start, end):
+    products = {
+        opcode for opcode in body.opcodes if _is_hidden_product(opcode) or (_is_product(opcode) and not hidden_alone)
+    }
+    if not products or not any(map(_is_sum, body.opcodes)):
         return {}
     holding: set[str] = set()
     moves: list[_Move] = []
-    labels: set[str] = set()
+    # Where each name is a label for the first time.
+    labels = {label.name: label.before for label in reversed(body.labels)}
     found: dict[int, int] = {}
     loops = False
 
@@ -159,17 +144,16 @@ def sums_reached(code: str, start: int, end: int, *, hidden_alone: bool = False)
             if move.terms:
                 found[move.position] = sum(not holding.isdisjoint(term) for term in move.terms)
 
-    for here, opening, instruction in _statements(code, start, end):
-        labels.update(REGISTER.findall(opening))
-        if instruction is None or not instruction.operands:
+    for statement, instruction in _instructions(body):
+        if not instruction.operands:
             continue
-        kind = instruction.parts[0]
-        if kind in {"bra", "brx"}:
-            loops = loops or kind == "brx" or instruction.operands[0] in labels
+        if instruction.mnemonic.flow is Flow.JUMP:
+            target = labels.get(instruction.operands[0])
+            loops = loops or statement.word == "brx" or (target is not None and target <= statement.index)
             continue
-        if product.match(instruction.opcode):
+        if instruction.mnemonic in products:
             holding.update(instruction.written)
-        move = _move(instruction, here)
+        move = _move(instruction, statement.start)
         if move is not None:
             moves.append(move)
             follow(move)
@@ -181,35 +165,31 @@ def sums_reached(code: str, start: int, end: int, *, hidden_alone: bool = False)
     return found
 
 
-def _statements(code: str, start: int, end: int) -> Iterator[tuple[int, str, Instruction | None]]:
-    """Of each statement: where it begins behind its labels and braces, these, and its instruction, if it is one."""
-    position = start
-    for statement in code[start:end].split(";"):
-        text = without_opening(statement)
-        here = position + len(statement) - len(text.lstrip())
-        yield here, statement[: len(statement) - len(text)], read_instruction(text)
-        position += len(statement) + 1
+def _instructions(body: Body) -> Iterator[tuple[Statement, Instruction]]:
+    for statement in body:
+        instruction = statement.instruction
+        if instruction is not None:
+            yield statement, instruction
 
 
-def loose_sums(code: str, start: int, end: int) -> list[int]:
+def loose_sums(body: Body) -> list[int]:
     """The unrounded sums that may be fused with one product or another, by position as of ``sums_reached``.
 
     Both operands may be products, and not the same one. Which of them is fused may differ from copy to copy of an
     unrolled loop, and with what else is there, while the numbers of fused and unfused instructions stay what they are.
     Values are followed through moves, changes of sign and selections, in any order of instructions.
     """
-    if not _ANY_PRODUCT.search(code, start, end) or not _ANY_SUM.search(code, start, end):
+    if not has_product(body) or not any(map(_is_sum, body.opcodes)):
         return []
     holding: set[str] = set()
     copies: list[Instruction] = []
     sums: list[tuple[int, Instruction]] = []
-    for here, _, instruction in _statements(code, start, end):
-        if instruction is None:
-            continue
-        if _ANY_PRODUCT.match(instruction.opcode):
+    for statement, instruction in _instructions(body):
+        opcode = instruction.mnemonic
+        if _is_product(opcode) or _is_hidden_product(opcode):
             holding |= instruction.written
-        elif _ANY_SUM.match(instruction.opcode):
-            sums.append((here, instruction))
+        elif _is_sum(opcode):
+            sums.append((statement.start, instruction))
         elif instruction.parts[0] in _COPIES:
             copies.append(instruction)
     known = -1
@@ -240,7 +220,7 @@ def _move(instruction: Instruction, position: int) -> _Move | None:
         return None
     terms = tuple(frozenset(REGISTER.findall(operand)) for operand in instruction.sources)
     read = frozenset().union(*terms)
-    if _ANY_SUM.match(instruction.opcode):
+    if _is_sum(instruction.mnemonic):
         return _Move(position, read, frozenset(), terms)
     kind, written = instruction.parts[0], instruction.written
     space = instruction.state_space
@@ -254,25 +234,50 @@ def _move(instruction: Instruction, position: int) -> _Move | None:
     return _Move(position, read, written) if read and written else None
 
 
-def _products(code: str, start: int, end: int) -> list[Product]:
+@functools.cache
+def _is_product(opcode: Mnemonic) -> bool:
+    return PRODUCT.match(opcode.text) is not None
+
+
+@functools.cache
+def _is_hidden_product(opcode: Mnemonic) -> bool:
+    return _HIDDEN_PRODUCT.match(opcode.text) is not None
+
+
+@functools.cache
+def _is_sum(opcode: Mnemonic) -> bool:
+    return _SUM.match(opcode.text) is not None
+
+
+@functools.cache
+def _is_step(opcode: Mnemonic) -> bool:
+    return _STEP.match(opcode.text) is not None
+
+
+def _products(body: Body) -> list[Product]:
+    """Within each basic block: it ends at a label and at whatever leads elsewhere."""
     found: dict[int, Product] = {}
     holding: dict[str, set[tuple[str, int]]] = {}
-    for step in _STEP.finditer(code, start, end):
-        if step["edge"]:
+    steps = {opcode for opcode in body.opcodes if _is_step(opcode)}
+    edges = {opcode for opcode in body.opcodes if opcode.ends_block}
+    blocks = {label.before for label in body.labels}
+    for index, opcode in enumerate(body.mnemonics):
+        if index in blocks or opcode in edges:
             holding.clear()
+        if opcode is None or opcode not in steps:
             continue
-        operands = split_operands(step["operands"])
+        statement = body.statement(index)
+        operands = statement.instruction.operands if statement.instruction is not None else ()
         if len(operands) < 2:
             continue
         written = operands[0]
         read = [operand for text in operands[1:] for operand in REGISTER.findall(text)]
         origins = {origin for operand in read for origin in holding.get(operand, ())}
-        if step["product"]:
-            holding[written] = {(written, step.start())}
-            continue
-        if step["sum"]:
+        if opcode.word == "mul":
+            holding[written] = {(written, statement.position)}
+        elif opcode.word in {"add", "sub"}:
             for register, origin in origins:
-                found[origin] = Product(register, origin, step.end())
+                found[origin] = Product(register, origin, statement.end)
             holding.pop(written, None)
         elif origins:
             for register in REGISTER.findall(written):

@@ -4,26 +4,19 @@ obstacles."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import Function, Kind, Module, Statement, Variable
 
-# Names in operand position stand behind an opening bracket or a comma; the first operand of a call has
-# neither.
-_NAMED = re.compile(r"[\[,({]\s*([A-Za-z_$][\w$]*)", re.ASCII)
-_LISTED = re.compile(r"\.(?:calltargets|branchtargets)\b([^;]*);", re.ASCII)
 _WORD = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
-_CALLEE = re.compile(
-    r"(?<=[;{}:\s])call(?:\.\w+)*(?:\s+|\s*\([^()]*\)\s*,\s*)(?!\()([A-Za-z_$%][\w$]*)", re.ASCII
-)
-
 _PARAMETER_NAME = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:\[[^\[\]]*\]\s*)*(?=,|\Z)", re.ASCII)
 
 _ALIAS = re.compile(r"\.alias\s+([A-Za-z_$][\w$]*)\s*,\s*([A-Za-z_$][\w$]*)\s*;", re.ASCII)
-_LOCAL_STATIC = re.compile(r"\.(?:global|const)\s", re.ASCII)
+_FEW_SYMBOLS = 24
+"""So many names are looked for one by one; of more, all names of a body are gathered."""
 
 # Provided by the driver to every module (CUDA C++ Programming Guide: printf, assert, device-side malloc).
 _SYSTEM_CALLS = frozenset({"vprintf", "__assertfail", "malloc", "free"})
@@ -124,27 +117,24 @@ class Linkage:
             if statement.kind is Kind.ALIAS
             and (alias := _ALIAS.fullmatch(module.code, statement.start, statement.end)) is not None
         }
-        self._bodies: dict[Statement, tuple[Body, set[str]]] = {}
+        self._bodies: dict[Statement, Body] = {}
         self._taken_addresses: set[str] | None = None
 
     def body(self, function: Function) -> Body:
         """The body of a function that has one."""
-        return self._read(function)[0]
-
-    def _read(self, function: Function) -> tuple[Body, set[str]]:
         known = self._bodies.get(function.statement)
         if known is None:
             start, end = function.body or (function.statement.end, function.statement.end)
-            names = set(_NAMED.findall(self.module.code, start, end))
-            if self.module.code.find("call", start, end) >= 0:
-                names.update(_CALLEE.findall(self.module.code, start, end))
-            if self.module.code.find(".calltargets", start, end) >= 0:
-                for listed in _LISTED.findall(self.module.code, start, end):
-                    names.update(_WORD.findall(listed))
             head = None if function.is_entry else (function.statement.start, start)
-            known = (Body(self.module.code, start, end, head), names)
-            self._bodies[function.statement] = known
+            known = self._bodies[function.statement] = Body(self.module.code, start, end, head)
         return known
+
+    def _symbols_in(self, body: Body) -> frozenset[str]:
+        """The module's names that stand in operand position in a body, whatever they mean there."""
+        symbols = self.module.symbols
+        if len(symbols) <= _FEW_SYMBOLS and not any(map(body.mentions, symbols)):
+            return frozenset()
+        return body.operand_names & symbols.keys()
 
     def needs(self, kernel: Function) -> Needs:
         """What a kernel needs. Raises ObstacleError."""
@@ -197,16 +187,15 @@ class Linkage:
     def calls_by_name(self, function: Function, body: Body) -> dict[str, list[tuple[int, int]]]:
         """Where a function's body calls which name of the module, as positions of the names in the module's text."""
         found: dict[str, list[tuple[int, int]]] = {}
-        if body.has_calls:
-            for call in _CALLEE.finditer(self.module.code, body.start, body.end):
-                found.setdefault(call[1], []).append(call.span(1))
+        for name, start, end in body.called:
+            found.setdefault(name, []).append((start, end))
         return found
 
     def named(self, function: Function) -> tuple[Body, set[str]]:
         """The function's body, and the module's symbols that it names."""
-        body, names = self._read(function)
-        names = names & self.module.symbols.keys()
-        return body, self._not_shadowed(function, body, names) if names else names
+        body = self.body(function)
+        names = self._symbols_in(body)
+        return body, self._not_shadowed(function, body, names) if names else set()
 
     def definition(self, function: Function) -> tuple[Linkage, Function] | None:
         """What a function's name leads to; None for what the driver provides. Raises ObstacleError for nothing."""
@@ -225,13 +214,13 @@ class Linkage:
 
     def calls_a_register(self, body: Body) -> bool:
         """Whether a body calls what is no function's name."""
-        return body.has_calls and any(
-            not isinstance(self.module.symbols.get(callee[1]), Function)
-            or (callee[1] in body.declarations and body.declaration(callee[1], callee.start(1)) is not None)
-            for callee in _CALLEE.finditer(self.module.code, body.start, body.end)
+        return any(
+            not isinstance(self.module.symbols.get(name), Function)
+            or (name in body.declarations and body.declaration(name, start) is not None)
+            for name, start, _ in body.called
         )
 
-    def _not_shadowed(self, function: Function, body: Body, names: set[str]) -> set[str]:
+    def _not_shadowed(self, function: Function, body: Body, names: Set[str]) -> set[str]:
         """Names that mean the module's symbol at one place at least."""
         parameters = _parameter_names(self.module, function)
         local = {name for name in names if name in body.declarations}
@@ -246,13 +235,10 @@ class Linkage:
         body = self.body(function)
         if name in _parameter_names(self.module, function):
             return []
-        return [
-            match.span()
-            for match in re.compile(rf"(?<![\w$%.]){re.escape(name)}(?![\w$]|\.\w)").finditer(
-                self.module.code, body.start, body.end
-            )
-            if name not in body.declarations or body.declaration(name, match.start()) is None
-        ]
+        found = body.occurrences(name)
+        if name not in body.declarations:
+            return found
+        return [place for place in found if body.declaration(name, place[0]) is None]
 
     def need_function(self, needs: Needs, function: Function, asker: Linkage) -> Callee:
         """Note a function of this module that a kernel of asker's calls."""
@@ -298,10 +284,7 @@ class Linkage:
 
     def check_local_variables(self, body: Body, function: Function) -> None:
         """Raises ObstacleError when a function declares a variable that outlives it."""
-        if not any(
-            match.start() == body.start or self.module.code[match.start() - 1] in ";{} \t\r\n\v\f"
-            for match in _LOCAL_STATIC.finditer(self.module.code, body.start, body.end)
-        ):
+        if not any(statement.text.startswith((".global", ".const")) for statement in body.directives):
             return
         for declarations in body.declarations.values():
             for declaration in declarations:
@@ -332,8 +315,9 @@ class Linkage:
             found = set()
             functions = {function.name for function in self.module.functions}
             for function in (*self.module.functions, *self.module.entries):
-                body, names = self._read(function)
-                found |= {name for name in names & functions if self.takes_address(function, body, name)}
+                body = self.body(function)
+                names = self._symbols_in(body) & functions
+                found |= {name for name in names if self.takes_address(function, body, name)}
             for variable in self.module.variables:
                 found |= functions.intersection(_WORD.findall(variable.initializer or ""))
             self._taken_addresses = found

@@ -1,15 +1,15 @@
-"""Which instructions of a body the probes of a set match, found in one pass over its text.
+"""Which instructions of a body the probes of a set match.
 
-However many probes and patterns there are, each instruction is looked at once, and what matches an opcode is
-found out once for all texts. Patterns that ask for a function are settled for each body, those that ask for a
-source line for each instruction that matches otherwise.
+However many probes and patterns there are, what matches an opcode is found out once for all texts, and only
+instructions whose opcode some pattern matches are looked at. Patterns that ask for a function are settled for each
+body, those that ask for a source line for each instruction that matches otherwise.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import functools
-import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,29 +17,24 @@ from typing import NamedTuple
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import Pattern, SourceLines, Subject
 from neutrino.ptx.analysis.locations import Locations, SourcePlace
-from neutrino.ptx.isa import opcodes
-from neutrino.ptx.text.body import CALL, Body
+from neutrino.ptx.isa.instruction import Mnemonic
+from neutrino.ptx.isa.opcodes import Flow
+from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.module import Function, Module
 
-_GUARD = r"(?P<guard>@\s*!?\s*[A-Za-z_$%][\w$]*\s+)?"
-# A label may be called as an opcode is, and operands may stand right behind one.
-_OPERANDS = r"(?=\s*[;\[{(%]|\s+[^\s,}:])"
-_MOST_WORDS = 8
-"""Up to this many first parts of opcodes a search for them is quicker than one for every instruction."""
 _GLOB = frozenset("*?[")
-_ENDS = frozenset({"ret", "exit"})
 
 
 class Hit(NamedTuple):
     """An instruction that probes match. number: its place among those of the kernel, in text order.
 
-    match: the groups ``guard`` and ``opcode``, by position in the module's text. probes: those of the instruction
-    itself, in file order. opens, closes: those of the source lines whose run of instructions begins or ends with it,
-    with the number of the run's first instruction. An instruction that only ends runs has no number of its own.
+    statement: the instruction. probes: those of the instruction itself, in file order. opens, closes: those of the
+    source lines whose run of instructions begins or ends with it, with the number of the run's first instruction.
+    An instruction that only ends runs has no number of its own.
     """
 
     number: int | None
-    match: re.Match[str]
+    statement: Statement
     probes: tuple[Probe, ...]
     opens: tuple[Probe, ...] = ()
     closes: tuple[tuple[Probe, int], ...] = ()
@@ -53,7 +48,7 @@ class Found:
     """
 
     hits: tuple[Hit, ...]
-    ends: tuple[re.Match[str], ...]
+    ends: tuple[Statement, ...]
     next_number: int
     places: Locations
     lacks_lines: bool = False
@@ -82,13 +77,13 @@ class _Choice:
     is_end: bool
 
 
-class _Choices(dict[str, "_Choice | None"]):
-    """What applies to an opcode, None where nothing does and it ends no thread; found out when first asked for."""
+class _Choices(dict[Mnemonic, "_Choice | None"]):
+    """What applies to an opcode, None where nothing does and it leaves no function; found out when first asked for."""
 
-    def __init__(self, choose: Callable[[str], _Choice | None]) -> None:
+    def __init__(self, choose: Callable[[Mnemonic], _Choice | None]) -> None:
         self._choose = choose
 
-    def __missing__(self, opcode: str) -> _Choice | None:
+    def __missing__(self, opcode: Mnemonic) -> _Choice | None:
         return self.setdefault(opcode, self._choose(opcode))
 
 
@@ -135,13 +130,8 @@ class _Plan:
                     patterns.append(pattern)
                     key = pattern.opcode[0] if pattern.subject is Subject.OPCODE else pattern.group
                     self._patterns.setdefault(key, []).append((entry.index, pattern))
-        words = _ENDS | {pattern.opcode[0] for pattern in patterns if pattern.subject is Subject.OPCODE}
         if any(pattern.predicated for pattern in patterns):
             self.guarded = _Choices(functools.partial(self._choose, guarded=True))
-        all_named = not self.line_probes and all(pattern.subject is Subject.OPCODE for pattern in patterns)
-        self.candidate = (
-            instructions_named(tuple(sorted(words))) if all_named and len(words) <= _MOST_WORDS else EVERY_INSTRUCTION
-        )
 
     @property
     def asks_for_lines(self) -> bool:
@@ -161,10 +151,9 @@ class _Plan:
             )
         return self._narrowed[key]
 
-    def _choose(self, opcode: str, *, guarded: bool) -> _Choice | None:
-        parts = opcode.split(".")
-        facts = opcodes.find(tuple(parts))
-        groups = facts.classes if facts is not None else frozenset()
+    def _choose(self, opcode: Mnemonic, *, guarded: bool) -> _Choice | None:
+        parts = opcode.parts
+        groups = opcode.row.classes if opcode.row is not None else frozenset()
         # By the probe's index, the patterns that match.
         matching: dict[int, list[Pattern]] = {}
         for key in {parts[0], *groups, ""}:
@@ -180,7 +169,7 @@ class _Plan:
                 always.append(entry.probe)
             elif lines:
                 on_lines.append((entry.index, lines))
-        is_end = parts[0] in _ENDS
+        is_end = opcode.flow is Flow.LEAVE
         return _Choice(tuple(always), tuple(on_lines), is_end) if always or on_lines or is_end else None
 
 
@@ -217,34 +206,36 @@ class Matcher:
         """What the body of a function of a module holds. first: the number of its first hit."""
         plan = self._plan(function.name)
         places = Locations(module, body.start, body.end)
-        line_sides = _line_sides(plan, module.code, body, places) if plan.line_probes else {}
+        line_sides = _line_sides(plan, body, places) if plan.line_probes else {}
         hits: list[Hit] = []
         ends = []
         choices, guarded = plan.choices, plan.guarded
         number = first
         numbers: dict[int, int] = {}
-        for match in plan.candidate.finditer(module.code, body.start, body.end):
-            choice = (guarded if match[1] else choices)[match[2]]
-            if choice is None and not line_sides:
+        looked_at = {opcode for opcode in body.opcodes if line_sides or choices[opcode] or guarded[opcode]}
+        for index in body.where(looked_at):
+            statement = body.statement(index)
+            if statement.mnemonic is None:
                 continue
+            choice = (choices if statement.guard is None else guarded)[statement.mnemonic]
             probes: tuple[Probe, ...] = ()
             if choice is not None:
                 if choice.is_end:
-                    ends.append(match)
-                probes = plan.probes(choice, places.place(match.start(2))) if choice.on_lines else choice.probes
+                    ends.append(statement)
+                probes = plan.probes(choice, places.place(statement.position)) if choice.on_lines else choice.probes
             if not line_sides:
                 if probes:
-                    hits.append(Hit(number, match, probes))
+                    hits.append(Hit(number, statement, probes))
                     number += 1
                 continue
-            sides = line_sides.get(match.start(2), _NO_SIDES)
+            sides = line_sides.get(index, _NO_SIDES)
             own = number if probes or sides.opens else None
             if own is not None:
-                numbers[match.start(2)] = own
+                numbers[index] = own
                 number += 1
             closes = tuple((probe, numbers[opening]) for probe, opening in sides.closes)
             if own is not None or closes:
-                hits.append(Hit(own, match, probes, sides.opens, closes))
+                hits.append(Hit(own, statement, probes, sides.opens, closes))
         return Found(tuple(hits), tuple(ends), number, places, not places if plan.asks_for_lines else False)
 
     def _plan(self, function: str) -> _Plan:
@@ -276,21 +267,6 @@ def matcher(probes: tuple[Probe, ...], demangle: Callable[[str], str] | None = N
     return Matcher(probes, demangle)
 
 
-@functools.lru_cache(maxsize=32)
-def instructions_named(words: tuple[str, ...]) -> re.Pattern[str]:
-    """As ``EVERY_INSTRUCTION``, of those alone whose opcode begins with one of these parts."""
-    alternatives = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
-    return _instruction(rf"(?:{alternatives})\b")
-
-
-def _instruction(word: str) -> re.Pattern[str]:
-    return re.compile(rf"[;{{}}:](?<!::)\s*{_GUARD}(?P<opcode>{word}(?:\.[\w:]+)*){_OPERANDS}", re.ASCII)
-
-
-EVERY_INSTRUCTION = _instruction(r"[a-z]\w*")
-"""An instruction behind what ends the one before; groups ``guard`` and ``opcode``."""
-
-
 def _names(mangled: str, demangled: str) -> Iterator[str]:
     """What a function may be called: its names with and without parameters and result."""
     yield mangled
@@ -315,8 +291,8 @@ def _without_result(name: str) -> Iterator[str]:
             yield name[at + 1 :]
 
 
-def _line_sides(plan: _Plan, code: str, body: Body, places: Locations) -> dict[int, _LineSides]:
-    """By the position of its opcode, what begins and ends at an instruction.
+def _line_sides(plan: _Plan, body: Body, places: Locations) -> dict[int, _LineSides]:
+    """By the place of an instruction in the body, what begins and ends at it.
 
     A run is instructions in a row that one pattern names by their line, within one basic block: each run that begins
     also ends. A call with the moves of its arguments is one instruction, of the line of the ``call``.
@@ -331,12 +307,15 @@ def _line_sides(plan: _Plan, code: str, body: Body, places: Locations) -> dict[i
         entry = sides.setdefault(run.last, _LineSides())
         entry.closes = (*entry.closes, (plan.line_probes[index][0], run.first))
 
-    calls = _Calls(code, body)
-    behind = body.start
-    for match in EVERY_INSTRUCTION.finditer(code, body.start, body.end):
-        at = match.start(2)
-        place = places.place(calls.stands_for(at))
-        if ":" in code[behind : match.start() + 1].replace("::", ""):
+    calls = _Calls(body)
+    labelled = sorted(label.before for label in body.labels)
+    before = -1
+    for statement in body:
+        if statement.mnemonic is None:
+            continue
+        at = statement.index
+        place = places.place(calls.stands_for(statement.position))
+        if bisect_right(labelled, at) > bisect_right(labelled, before):
             for index in list(runs):
                 close(index)
         for index, (probe, asked) in enumerate(plan.line_probes):
@@ -351,10 +330,10 @@ def _line_sides(plan: _Plan, code: str, body: Body, places: Locations) -> dict[i
                 runs[index] = _Run(which, at, at)
                 entry = sides.setdefault(at, _LineSides())
                 entry.opens = (*entry.opens, probe)
-        if match[2].partition(".")[0] in opcodes.NO_AFTER:
+        if statement.mnemonic.ends_block:
             for index in list(runs):
                 close(index)
-        behind = code.find(";", at)
+        before = at
     for index in list(runs):
         close(index)
     return sides
@@ -362,7 +341,7 @@ def _line_sides(plan: _Plan, code: str, body: Body, places: Locations) -> dict[i
 
 @dataclass
 class _Run:
-    """first, last: positions of the opcodes of its instructions."""
+    """first, last: places of its instructions."""
 
     lines: SourceLines
     first: int
@@ -372,17 +351,13 @@ class _Run:
 class _Calls:
     """The call that an instruction belongs to."""
 
-    def __init__(self, code: str, body: Body) -> None:
-        self._code = code
+    def __init__(self, body: Body) -> None:
         self._body = body
-        self._known: dict[tuple[int, int], int] = {}
+        self._calls = [body.statement(index).position for index in body.calls]
 
     def stands_for(self, at: int) -> int:
         """The position of the call in whose sequence an instruction is, else the instruction's own."""
         sequence = self._body.call_sequence(at)
         if sequence is None:
             return at
-        if sequence not in self._known:
-            call = CALL.search(self._code, *sequence)
-            self._known[sequence] = call.start() if call else at
-        return self._known[sequence]
+        return next(call for call in self._calls if call >= sequence[0])

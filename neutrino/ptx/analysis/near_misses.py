@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from neutrino.probing.model import Pattern, Subject
-from neutrino.ptx.analysis.matching import instructions_named
 from neutrino.ptx.isa.snippet_forms import TYPE
 from neutrino.ptx.text.body import Body
 
@@ -14,7 +13,7 @@ _MOST = 3
 """Opcodes that are named."""
 
 
-def near_misses(code: str, body: Body, patterns: Iterable[Pattern]) -> tuple[str, ...]:
+def near_misses(body: Body, patterns: Iterable[Pattern]) -> tuple[str, ...]:
     """Opcodes in a body that some pattern would find if it did not name a type; the first ones, each once."""
     loose: dict[str, list[Pattern]] = {}
     for pattern in patterns:
@@ -23,16 +22,10 @@ def near_misses(code: str, body: Body, patterns: Iterable[Pattern]) -> tuple[str
             loose.setdefault(pattern.opcode[0], []).append(replace(pattern, opcode=untyped))
     if not loose:
         return ()
-    found: dict[str, None] = {}
-    for opcode in _opcodes(code, body, tuple(loose)):
-        parts = opcode.split(".")
-        if opcode not in found and any(pattern.matches(parts) for pattern in loose[parts[0]]):
-            found[opcode] = None
-            if len(found) == _MOST:
-                break
-    return tuple(found)
-
-
-def _opcodes(code: str, body: Body, words: tuple[str, ...]) -> Iterator[str]:
-    for match in instructions_named(tuple(sorted(words))).finditer(code, body.start, body.end):
-        yield match["opcode"]
+    near = {
+        opcode
+        for opcode in body.opcodes
+        if any(pattern.matches(opcode.parts) for pattern in loose.get(opcode.word, ()))
+    }
+    found = dict.fromkeys(body.statement(index).opcode for index in body.where(near))
+    return tuple(found)[:_MOST]

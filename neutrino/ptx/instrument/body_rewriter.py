@@ -39,9 +39,8 @@ class BodyRewriter:
         self.points_to_constants = False
         self.at_entry = [(probe, probe.before) for probe in around if probe.before]
         self.at_ends = [(probe, probe.after) for probe in around if probe.after]
-        self._list = SiteList(callee.function.name)
-        self.sites = self._list.sites
-        self.left_out = self._list.left_out
+        self.list = SiteList(callee.function.name, callee.module, found.places)
+        self.left_out = self.list.left_out
         # Code at the entry, and registers that have their values at ends of the thread alone.
         self.opening: list[str] = []
         self.loaded_late: set[str] = set()
@@ -75,7 +74,7 @@ class BodyRewriter:
             self.rewriting.additions,
             self.emission,
             self.edits,
-            self._list,
+            self.list,
             variables=self._variables,
             places=self.found.places,
             points_to_constants=self.points_to_constants,
@@ -91,7 +90,7 @@ class BodyRewriter:
         for probe, snippet in self.at_entry:
             self.opening += self.emission.snippet(snippet, level=probe.level).all
             line = self.callee.module.line(function.name_end)
-            self._list.add(Shown(line, f"{directive} {function.name}"), [probe])
+            self.list.add(Shown(line, f"{directive} {function.name}"), [probe])
         self.emission.scratch.release(mark)
 
     def snippets(self, given: Sequence[tuple[Probe, Snippet]], *, ending: bool = False) -> list[str]:
@@ -110,7 +109,7 @@ class BodyRewriter:
                 label = f"{self.rewriting.names.label}{self._labels}"
                 close(self.edits, self.callee.module.code, end, closing, label)
                 self._labels += 1
-            self._list.add(Shown(self.callee.module.line(end.at), end.shown), probes)
+            self.list.add(Shown(self.callee.module.line(end.at), end.shown), probes)
 
     def pass_state(
         self,

@@ -11,18 +11,12 @@ import re
 
 from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.instrument.values import UnsupportedError
-from neutrino.ptx.isa.instruction import REGISTER, read_instruction
+from neutrino.ptx.isa.instruction import REGISTER, Mnemonic
+from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.edits import Edits
-from neutrino.ptx.text.module import Module
 
-_LOAD_CONST = re.compile(
-    r"(?<=[;{}:\s])ld(?:\.[\w:]+)*?(?P<space>\.const)\b(?P<bank>\s*\[\d+\]\s*\.)?", re.ASCII
-)
-_TO_CONST = re.compile(r"(?<=[;{}:\s])cvta(?:\.to)?(?P<space>\.const)\b", re.ASCII)
-_TO_GENERIC = re.compile(r"(?<=[;{}:\s])cvta\.const\b", re.ASCII)
-_ASKS_CONST = re.compile(r"(?<=[;{}:\s])isspacep\.const\b", re.ASCII)
+_CONST = re.compile(r"(?:ld|cvta)(?:\.[\w:]+)*?(?P<space>\.const)\b(?P<bank>\s*\[\d+\]\s*\.)?", re.ASCII)
 _CONST_POINTER = re.compile(r"\.ptr\s*\.const\b", re.ASCII)
-_STATEMENT = re.compile(r"(?<=[;{}:\s])((?:@\s*!?\s*[\w$%]+\s+)?[a-z]\w*(?:\.[\w:]+)*\b[^;:]*)(?=;)", re.ASCII)
 _MOVES_ADDRESSES = frozenset({"mov", "add", "sub", "mad", "selp"})
 
 
@@ -35,16 +29,18 @@ def read_through_global_memory(callee: Callee, edits: Edits) -> bool:
     names = {variable.name for variable in callee.variables if variable.space == "const"}
     if not names:
         return False
-    code, start, end = callee.module.code, callee.body.start, callee.body.end
-    if _ASKS_CONST.search(code, start, end):
+    body = callee.body
+    if any(_asks(opcode) for opcode in body.opcodes):
         raise UnsupportedError("it asks for the constant space (isspacep.const) and uses constant variables")
-    for pattern in (_LOAD_CONST, _TO_CONST):
-        for match in pattern.finditer(code, start, end):
-            if match.groupdict().get("bank"):
-                raise UnsupportedError(f"line {callee.module.line(match.start())}: it names a constant bank")
-            edits.replace(*match.span("space"), ".global")
+    for statement in _about_constants(body):
+        match = _CONST.match(body.code, statement.position, statement.end)
+        if match is None:
+            continue
+        if match["bank"]:
+            raise UnsupportedError(f"line {callee.module.line(statement.position)}: it names a constant bank")
+        edits.replace(*match.span("space"), ".global")
     _check_addresses(callee, names)
-    return _TO_GENERIC.search(code, start, end) is not None
+    return any(opcode.parts[:2] == ("cvta", "const") for opcode in body.opcodes)
 
 
 def check_given_addresses(callee: Callee) -> None:
@@ -57,25 +53,34 @@ def check_given_addresses(callee: Callee) -> None:
         )
     if any(variable.space == "const" for variable in callee.variables):
         return
-    for pattern in (_LOAD_CONST, _TO_CONST, _ASKS_CONST):
-        found = pattern.search(code, callee.body.start, callee.body.end)
-        if found is not None:
-            shown = _statement(callee.module, found.start())
-            raise UnsupportedError(
-                f"line {callee.module.line(found.start())}: {shown!r} in {function.name} may be about a constant "
-                "variable that it does not name, which lies elsewhere for the twin"
-            )
+    for statement in _about_constants(callee.body):
+        shown = " ".join(statement.text.split())
+        raise UnsupportedError(
+            f"line {callee.module.line(statement.position)}: {shown!r} in {function.name} may be about a constant "
+            "variable that it does not name, which lies elsewhere for the twin"
+        )
 
 
-def check_load(text: str, line: int) -> None:
+def _about_constants(body: Body) -> list[Statement]:
+    """Loads from the constant space, then conversions of its addresses, then questions about them."""
+    words = ("ld", "cvta", "isspacep")
+    chosen = {opcode for opcode in body.opcodes if opcode.word in words and "const" in opcode.parts}
+    found = [body.statement(index) for index in body.where(chosen)]
+    return sorted(found, key=lambda statement: words.index(statement.word))
+
+
+def _asks(opcode: Mnemonic) -> bool:
+    return opcode.word == "isspacep" and "const" in opcode.parts
+
+
+def check_load(statement: Statement, line: int) -> None:
     """Refuse a load that may mean a constant by its generic address. line: of the module's text, from 1.
 
     Raises UnsupportedError.
     """
-    instruction = read_instruction(text)
-    if instruction is not None and instruction.parts[0] == "ld" and not instruction.state_space:
+    if statement.word == "ld" and statement.mnemonic is not None and not statement.mnemonic.state_space:
         raise UnsupportedError(
-            f"line {line}: {' '.join(text.split())!r} may read a constant, which lies elsewhere for the twin"
+            f"line {line}: {' '.join(statement.text.split())!r} may read a constant, which lies elsewhere for the twin"
         )
 
 
@@ -84,13 +89,16 @@ def _check_addresses(callee: Callee, names: set[str]) -> None:
 
     The twin has another address. Registers are followed by name, whatever the order of instructions.
     """
-    module = callee.module
+    module, body = callee.module, callee.body
+    moves = body.where({opcode for opcode in body.opcodes if opcode.word == "mov"})
+    if not any(name in body.statement(index).text for index in moves for name in names):
+        return
     used = []
-    for match in _STATEMENT.finditer(module.code, callee.body.start, callee.body.end):
-        instruction = read_instruction(match[1])
+    for statement in body:
+        instruction = statement.instruction
         if instruction is not None and len(instruction.operands) > 1:
             read = REGISTER.findall(",".join(instruction.sources))
-            used.append((instruction, match.start(1), read))
+            used.append((instruction, statement, read))
     moved = {
         instruction.operands[0]
         for instruction, _, read in used
@@ -102,12 +110,8 @@ def _check_addresses(callee: Callee, names: set[str]) -> None:
         for instruction, _, read in used:
             if instruction.parts[0] in _MOVES_ADDRESSES and not moved.isdisjoint(read):
                 moved.add(instruction.operands[0])
-    for instruction, at, read in used:
+    for instruction, statement, read in used:
         loads = instruction.parts[0] in {"ld", "cvta", *_MOVES_ADDRESSES}
         if not (loads or moved.isdisjoint(read) or (instruction.parts[0] == "setp" and moved.issuperset(read))):
-            shown = _statement(module, at)
-            raise UnsupportedError(f"line {module.line(at)}: {shown!r} depends on the address of a constant")
-
-
-def _statement(module: Module, at: int) -> str:
-    return " ".join(module.code[at : module.code.find(";", at)].split())
+            line, shown = module.line(statement.start), " ".join(statement.text.split())
+            raise UnsupportedError(f"line {line}: {shown!r} depends on the address of a constant")

@@ -6,11 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from neutrino.ptx.text.body import Body
+from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.edits import Edits, behind
 
 _DECLARATIONS = re.compile(r"(?:\s*\.(?:reg|shared|local|param|pragma)\b[^;{}]*;)*", re.ASCII)
-_ENDS_BODY = re.compile(r"(?:ret|exit|trap|bra)\b", re.ASCII)
 
 
 class End(NamedTuple):
@@ -29,22 +28,21 @@ class End(NamedTuple):
         return self.shown.split()[-1].startswith("exit")
 
 
-def find_ends(body: Body, matches: Sequence[re.Match[str]]) -> list[End]:
-    """Every end of a body, falling off it included. matches: its ``ret`` and ``exit``, as in ``Found.ends``."""
-    found = []
-    for match in matches:
-        guard = match["guard"]
-        start = match.start("guard") if guard else match.start("opcode")
-        shown = " ".join(body.code[start : body.code.find(";", start)].split())
-        found.append(End(start, guard, shown))
-    closing = body.end - 1
-    text = body.code[body.start : closing].rstrip().rstrip("}").rstrip()
-    while text.endswith("}"):
-        text = text.rstrip("}").rstrip()
-    last = body.statement_start(body.start + len(text) - 1)
-    if not (text.endswith(";") and _ENDS_BODY.match(body.code, last)):
-        found.append(End(closing, None, "}"))
+def find_ends(body: Body, leaving: Sequence[Statement]) -> list[End]:
+    """Every end of a body, falling off it included. leaving: its ``ret`` and ``exit``, as in ``Found.ends``."""
+    found = [End(statement.start, statement.guard, " ".join(statement.text.split())) for statement in leaving]
+    if _is_fallen_off(body):
+        found.append(End(body.end - 1, None, "}"))
     return found
+
+
+def _is_fallen_off(body: Body) -> bool:
+    """Control may come to the closing brace."""
+    rest = len(body) - 1
+    if rest == 0 or body.mnemonics[rest] is not None or any(label.before == rest for label in body.labels):
+        return True
+    last = body.statement(rest - 1)
+    return last.guard is not None or last.mnemonic is None or not last.mnemonic.ends_block
 
 
 def close(edits: Edits, code: str, end: End, closing: Sequence[str], label: str) -> None:

@@ -36,11 +36,11 @@ class FunctionRewriter(BodyRewriter):
     @property
     def concern(self) -> str | None:
         """What of it asks for a copy; None when nothing does."""
-        first = self.found.hits[0].match if self.found.hits else None
+        first = self.found.hits[0].statement if self.found.hits else None
         if first is None and self.rewriting.facts.has_end_work:
-            first = next((match for match in self.found.ends if match["opcode"].startswith("exit")), None)
+            first = next((statement for statement in self.found.ends if statement.word == "exit"), None)
         if first is not None:
-            return f"line {self.callee.module.line(first.start('opcode'))}: {first['opcode']}"
+            return f"line {self.callee.module.line(first.position)}: {first.opcode}"
         if self.callee.variables:
             return f"the variable {self.callee.variables[0].name}"
         return "a tracepoint" if self.is_tracepoint else None

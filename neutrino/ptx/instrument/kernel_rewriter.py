@@ -14,7 +14,7 @@ from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.ends import find_ends, insert_at_entry
 from neutrino.ptx.instrument.function_rewriter import FunctionRewriter
 from neutrino.ptx.instrument.functions import FunctionCopy, State, concerned, reach
-from neutrino.ptx.instrument.obstacles import SkipError
+from neutrino.ptx.instrument.obstacles import SkipError, check_text
 from neutrino.ptx.instrument.private_names import SUFFIX
 from neutrino.ptx.instrument.rewriting import Rewriting
 from neutrino.ptx.instrument.twin import LeftOut, TwinKernel
@@ -28,7 +28,7 @@ def write_twin(rewriting: Rewriting, needs: Needs) -> TwinKernel:
     if twin_name in rewriting.module.symbols:
         raise SkipError(Reason.UNSUPPORTED, f"the module has a {twin_name} already")
     for callee in (needs.kernel, *needs.functions):
-        rewriting.text_check.check(callee.linkage, callee.body)
+        check_text(callee.module, callee.body)
     return KernelRewriter(rewriting, needs, twin_name).run()
 
 
@@ -71,7 +71,7 @@ class KernelRewriter(BodyRewriter):
         for function in functions:
             function.write_around()
         left_out = tuple(entry for body in bodies for entry in body.left_out)
-        if not around and not any(body.sites for body in bodies):
+        if not around and not any(body.list for body in bodies):
             first = left_out[0]
             raise SkipError(Reason.NO_SITE, f"line {first.line}: {first.instruction!r}: {first.reason}")
         copies = self._write_ends(functions)
@@ -113,7 +113,7 @@ class KernelRewriter(BodyRewriter):
         """What the probes look for, and what there is instead."""
         probes = self.rewriting.probes.probes
         patterns = [pattern for probe in probes for pattern in probe.tracepoint.patterns]
-        near = near_misses(self.callee.module.code, self.callee.body, patterns)
+        near = near_misses(self.callee.body, patterns)
         return (
             "no instruction matches "
             + ", ".join(sorted({probe.tracepoint.text for probe in probes}))
@@ -228,7 +228,7 @@ class KernelRewriter(BodyRewriter):
             block_offset=offset,
             block_size=self._size,
             variables=tuple(variable.name for variable in needs.by_address),
-            sites=tuple(site for body in bodies for site in sorted(body.sites, key=lambda site: site.line)),
+            site_lists=tuple(body.list for body in bodies),
             own_arithmetic=own_arithmetic,
             original_text=module.source(kernel.statement),
             probed_text=header + self.edits.apply(module.text, callee.body.start, kernel.statement.end),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from neutrino.probing.layout import Reason
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
@@ -15,7 +14,6 @@ from neutrino.ptx.text.module import Kind, Module
 _SPECIAL = re.compile(
     rf"(?:{'|'.join(sorted({re.escape(name.partition('.')[0]) for name in SPECIAL_REGISTERS}))})(?![\w$])", re.ASCII
 )
-_WHITE_SPACE = " \t\n\r\v\f"
 
 
 class SkipError(Exception):
@@ -41,43 +39,16 @@ def module_obstacle(linkage: Linkage) -> str | None:
     return None
 
 
-class TextCheck:
-    """Refuses bodies that ptxas reads otherwise than we do."""
-
-    def __init__(self) -> None:
-        # By the module's number: which white space it has at all.
-        self._white_space: dict[int, list[str]] = {}
-
-    def check(self, linkage: Linkage, body: Body) -> None:
-        """Look at a body of a function of linkage's module. Raises UnsupportedError."""
-        module = linkage.module
-        # Where nothing closes a body it takes in all the rest.
-        if body.end == len(module.code) and module.code.count("{", body.start) != module.code.count("}", body.start):
-            raise UnsupportedError(f"line {module.line(body.start)}: the text ends within the body that begins there")
-        if linkage.number not in self._white_space:
-            self._white_space[linkage.number] = [space for space in _WHITE_SPACE if space in module.code]
-        for space in self._white_space[linkage.number]:
-            _check_opcodes(module, body, space)
-        for at in _places(module.code, ".reg", body):
-            special = _SPECIAL.search(module.code, at, module.code.find(";", at))
-            if special is not None:
-                line = module.line(at)
-                raise UnsupportedError(f"line {line}: a register of its own is called {special[0]}")
-
-
-def _check_opcodes(module: Module, body: Body, space: str) -> None:
-    code = module.code
-    for at in _places(code, f"{space}.", body):
-        if code.endswith(".reg", 0, at) or code.startswith(".reg", at + 1):
-            continue
-        statement = body.statement_start(at + 1)
-        if code[statement] != "." and code[at + 2].isalpha():
-            line = module.line(statement)
-            raise UnsupportedError(f"line {line}: white space within an opcode")
-
-
-def _places(code: str, text: str, body: Body) -> Iterator[int]:
-    at = code.find(text, body.start, body.end)
-    while at >= 0:
-        yield at
-        at = code.find(text, at + 1, body.end)
+def check_text(module: Module, body: Body) -> None:
+    """Refuse a body of a module that ptxas reads otherwise than we do. Raises UnsupportedError."""
+    # Where nothing closes a body it takes in all the rest.
+    if body.end == len(module.code) and module.code.count("{", body.start) != module.code.count("}", body.start):
+        raise UnsupportedError(f"line {module.line(body.start)}: the text ends within the body that begins there")
+    for position in body.spaced_dots:
+        statement = body.statement(body.index_at(position))
+        if module.code[statement.start] != ".":
+            raise UnsupportedError(f"line {module.line(statement.start)}: white space within an opcode")
+    for statement in body.directives:
+        special = _SPECIAL.search(statement.text) if statement.text.startswith(".reg") else None
+        if special is not None:
+            raise UnsupportedError(f"line {module.line(statement.start)}: a register of its own is called {special[0]}")

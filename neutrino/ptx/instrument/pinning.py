@@ -15,14 +15,13 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from neutrino.ptx.analysis.contraction import FLOAT_TYPES, without_opening
-from neutrino.ptx.isa.instruction import REGISTER, read_instruction, split_operands
+from neutrino.ptx.analysis.contraction import FLOAT_TYPES
+from neutrino.ptx.isa.instruction import REGISTER
+from neutrino.ptx.isa.opcodes import Flow
 from neutrino.ptx.text.body import Body, Declaration
 
 _OPERATION = re.compile(
-    rf"(?P<guard>@\s*!?\s*[\w$%]+\s+)?(?<![\w.%$@])(?P<kind>mul|add|sub)"
-    rf"(?P<modifiers>(?:\.ftz)?(?:\.sat)?)\.(?P<type>{FLOAT_TYPES})(?![\w.])(?P<operands>[^;{{}}]*);",
-    re.ASCII,
+    rf"(?P<kind>mul|add|sub)(?P<modifiers>(?:\.ftz)?(?:\.sat)?)\.(?P<type>{FLOAT_TYPES})\Z", re.ASCII
 )
 _NUMBER = re.compile(r"0[fFdD][0-9A-Fa-f]+\Z")
 _BITS = {"f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32, "f32": 32, "f64": 64, "f32x2": 64}
@@ -61,13 +60,15 @@ class Operation:
 
 def operations(body: Body) -> list[Operation]:
     """Those of a body, in text order: the number of one is its place there."""
-    return [
-        Operation(
-            match["kind"], match["modifiers"], match["type"], match["guard"] or "",
-            tuple(split_operands(match["operands"])), match.start(), match.end(),
-        )
-        for match in _OPERATION.finditer(body.code, body.start, body.end)
-    ]  # fmt: skip
+    kinds = {opcode: match for opcode in body.opcodes if (match := _OPERATION.match(opcode.text)) is not None}
+    found = []
+    for statement in map(body.statement, body.where(kinds.keys())):
+        if statement.mnemonic is None or statement.instruction is None:
+            continue
+        kind, modifiers, type_ = kinds[statement.mnemonic].group("kind", "modifiers", "type")
+        operands = statement.instruction.operands
+        found.append(Operation(kind, modifiers, type_, statement.guard or "", operands, statement.start, statement.end))
+    return found
 
 
 def apart(text: str, found: Sequence[Operation]) -> str:
@@ -79,9 +80,6 @@ def apart(text: str, found: Sequence[Operation]) -> str:
     return "".join([*pieces, text[at:]])
 
 
-_EDGES = frozenset({"bra", "brx", "call", "ret", "exit", "trap"})
-
-
 class Definitions:
     """Which operations write the registers of a body that sums read."""
 
@@ -91,17 +89,15 @@ class Definitions:
         # By register: where it is written, whether always, and by which operation.
         self._writers: dict[str, list[tuple[int, bool, int | None]]] = {}
         self._edges: list[int] = []
-        position = body.start
-        for statement in body.code[body.start : body.end].split(";"):
-            code = without_opening(statement)
-            start = position + len(statement) - len(code.lstrip())
-            instruction = read_instruction(code)
-            if ":" in statement[: len(statement) - len(code)] or (instruction and instruction.parts[0] in _EDGES):
+        labelled = {label.before for label in body.labels}
+        for statement in body:
+            start, instruction = statement.start, statement.instruction
+            opcode = statement.mnemonic
+            if statement.index in labelled or (opcode is not None and (opcode.ends_block or opcode.flow is Flow.CALL)):
                 self._edges.append(start)
-            for name in instruction.written if instruction else ():
-                always = instruction is not None and instruction.predicate is None
+            for name in instruction.written if instruction is not None else ():
+                always = statement.guard is None
                 self._writers.setdefault(name, []).append((start, always, starts.get(start)))
-            position += len(statement) + 1
 
     def writers(self, name: str, position: int) -> list[int | None]:
         """The numbers of the operations that may have written what a register holds at a position, None for each other

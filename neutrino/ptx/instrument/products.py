@@ -13,7 +13,6 @@ from neutrino.ptx.analysis.contraction import PRODUCT, Contractions
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.guards import Guard
 from neutrino.ptx.instrument.values import bits
-from neutrino.ptx.isa.instruction import read_instruction
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.edits import Edits
 from neutrino.ptx.text.module import Module
@@ -31,7 +30,7 @@ class Products:
 
     @cached_property
     def _contractions(self) -> Contractions:
-        return Contractions(self._body.code, self._body.start, self._body.end)
+        return Contractions(self._body)
 
     def clear_of(self, position: int) -> int:
         """The first place from position on for predicated stores: within no product and sum, no call sequence."""
@@ -62,12 +61,11 @@ class Products:
         """A register with the rounded product of the ``mul`` at a position, for probes alone."""
         if position in self._copies:
             return self._copies[position]
-        code = self._body.code
-        start = self._body.statement_start(position)
-        instruction = read_instruction(code[start : code.find(";", position)])
+        statement = self._body.statement(self._body.index_at(position))
+        instruction = statement.instruction
         kind = PRODUCT.match(instruction.opcode) if instruction else None
         if instruction is None or kind is None:
-            raise PtxError(self._module.line(position), code[start : start + 80], "not a multiplication")
+            raise PtxError(self._module.line(position), statement.text[:80], "not a multiplication")
         name = self._emission.product_copy(kind["type"])
         self._copies[position] = name
         opcode = "mul.rn" + instruction.opcode[len("mul") :]
@@ -76,6 +74,6 @@ class Products:
         if instruction.predicate is not None:
             guard = Guard(instruction.predicate, instruction.negated)
             lines = [f"mov.b{bits(kind['type'])} {name}, {instruction.operands[0]};", guard.prefix + lines[0]]
-        self._edits.ahead_of(start, lines)
+        self._edits.ahead_of(statement.start, lines)
         self._emission.count_arithmetic(opcode)
         return name

@@ -10,7 +10,6 @@ from neutrino.ptx.analysis.additions import Additions
 from neutrino.ptx.analysis.linkage import Callee, Linkage
 from neutrino.ptx.analysis.matching import Found, matcher
 from neutrino.ptx.instrument.lowering import lower
-from neutrino.ptx.instrument.obstacles import TextCheck
 from neutrino.ptx.instrument.private_names import PrivateNames
 from neutrino.ptx.instrument.probe_facts import ProbeFacts
 
@@ -41,7 +40,6 @@ class Rewriting:
         self.highest = max(version or module.version, module.version)
         self.architecture = module.architecture
         self.names = PrivateNames.for_text(module.text)
-        self.text_check = TextCheck()
         self.matcher = matcher(probes.probes, demangle)
         # The matcher may be an earlier module's, whose probes are equal and not the same.
         self.facts = ProbeFacts(self.matcher.probes)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import Lanes
-from neutrino.ptx.analysis.additions import Parted, Run, Runs, amounts, row, sums_added_to, with_amounts
+from neutrino.ptx.analysis.additions import Added, Parted, Run, Runs, amounts, row, sums_added_to, with_amounts
+from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.matching import Hit
-from neutrino.ptx.analysis.passes import Passes
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.guards import Guard
 from neutrino.ptx.instrument.probe_facts import ProbeFacts
-from neutrino.ptx.isa.instruction import guard_register, read_instruction
-from neutrino.ptx.text.body import Body
+from neutrino.ptx.isa.instruction import Mnemonic, guard_register
+from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.edits import Edits, before
 
 
@@ -26,27 +26,24 @@ class RunWriter:
         self._emission = emission
         self._edits = edits
         self._runs = Runs(body)
-        # By opcode and the probes: what each of them adds.
-        self._amounts: dict[tuple[str, int], list[tuple[int, ...]]] = {}
+        # By opcode and the probes: what they add, all together and then each; None where the text does not say it.
+        self._amounts: dict[tuple[Mnemonic | None, int], tuple[Added, ...] | None] = {}
 
-    def take(self, hit: Hit, start: int, parted: Parted, text: str) -> tuple[Probe, ...]:
-        """Leave what only adds constants at a site to its run; the probes that are still to be written there.
-
-        start: of the instruction, its predicate included; text: the instruction's.
-        """
-        adding = parted.adding
-        opcode, guard = hit.match["opcode"], hit.match["guard"]
-        key = (opcode, id(adding))
-        added = self._amounts.get(key)
+    def take(self, hit: Hit, parted: Parted) -> tuple[Probe, ...]:
+        """Leave what only adds constants at a site to its run; the probes that are still to be written there."""
+        statement = hit.statement
+        key = (statement.mnemonic, id(parted))
+        if key not in self._amounts:
+            self._amounts[key] = _added(parted.adding, statement)
+        added = self._amounts[key]
         if added is None:
-            instruction = read_instruction(text)
-            found = [amounts(probe, instruction) if instruction is not None else None for probe in adding]
-            added = self._amounts[key] = [amount for amount in found if amount is not None]
-        if len(added) < len(adding):
             return parted.all
-        for probe, amount in zip(adding, added, strict=True):
-            under = guard if probe.lanes is Lanes.EXECUTING else None
-            self._runs.at(under, start, hit.match.start("opcode")).add(probe, amount)
+        if statement.guard is None:
+            self._runs.at(None, statement).add(added[0])
+            return parted.others
+        for one in added[1:]:
+            under = statement.guard if one.amounts[0][0].lanes is Lanes.EXECUTING else None
+            self._runs.at(under, statement).add(one)
         return parted.others
 
     def write(self, *, alone: bool) -> None:
@@ -61,8 +58,8 @@ class RunWriter:
                 sums = sums_added_to(probe, self._emission.numbers)
                 if self._emission.registers.may_tally(sums, probe.level):
                     tallied[id(probe)] = sums
-            passes = Passes(self._body)
-            self._emission.sums.tally([row(run, tallied, passes) for run in runs], self._runs.forks())
+            graph = FlowGraph(self._body)
+            self._emission.sums.tally([row(run, tallied, graph) for run in runs], self._runs.forks())
         known: dict[tuple[str | None, tuple[str, ...], tuple[tuple[int, tuple[int, ...]], ...]], str] = {}
         for number, run in enumerate(runs):
             guard = Guard(guard_register(run.guard), "!" in run.guard) if run.guard is not None else None
@@ -71,7 +68,7 @@ class RunWriter:
             key = (run.guard, counted, tuple(others.items()))
             if key not in known:
                 known[key] = before([*counted, *self._code(run, others, guard)])
-            self._edits.insert(run.start, known[key])
+            self._edits.insert(run.first.start, known[key])
 
     def _code(self, run: Run, totals: Mapping[int, tuple[int, ...]], guard: Guard | None) -> list[str]:
         """Of the probes that add for themselves. totals: what they add, by their ids."""
@@ -82,3 +79,17 @@ class RunWriter:
             lines += self._emission.snippet(snippet, guard=guard, level=probe.level).all
         self._emission.scratch.release(mark)
         return lines
+
+
+def _added(probes: tuple[Probe, ...], statement: Statement) -> tuple[Added, ...] | None:
+    """What probes add at an instruction: all together, and each of them. None where the text does not say it."""
+    if statement.instruction is None:
+        return None
+    found = []
+    for probe in probes:
+        amount = amounts(probe, statement.instruction)
+        if amount is None:
+            return None
+        found.append((probe, amount))
+    each = [Added((one,), max(one[1])) for one in found]
+    return Added(tuple(found), sum(one.most for one in each)), *each

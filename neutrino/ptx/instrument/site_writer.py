@@ -26,8 +26,9 @@ from neutrino.ptx.instrument.products import Products
 from neutrino.ptx.instrument.run_writer import RunWriter
 from neutrino.ptx.instrument.site_list import Shown, SiteList
 from neutrino.ptx.instrument.values import UnsupportedError
-from neutrino.ptx.isa import opcodes
-from neutrino.ptx.isa.instruction import Instruction, guard_register, read_instruction
+from neutrino.ptx.isa.instruction import Instruction, guard_register
+from neutrino.ptx.isa.opcodes import Flow
+from neutrino.ptx.text.body import Statement
 from neutrino.ptx.text.edits import Edits, before, behind
 
 _NEXT = re.compile(r"\n\s*(?:@|[a-z]\w*\.[a-z]|(?:ret|exit|trap)\s*\Z)", re.ASCII)
@@ -40,12 +41,6 @@ class _Place(NamedTuple):
     hit: Hit
     start: int
     end: int
-    shown: Shown
-
-    @property
-    def what(self) -> str:
-        """How errors call it."""
-        return f"line {self.shown.line}: {self.shown.text!r}"
 
 
 @dataclass(frozen=True)
@@ -98,41 +93,41 @@ class SiteWriter:
 
         Raises UnsupportedError.
         """
-        match = hit.match
-        guard, position = match["guard"], match.start("opcode")
-        start = match.start("guard") if guard else position
-        end = self._code.find(";", position) + 1
-        text = self._code[start : end - 1]
-        if "\n" in text and (next_one := _NEXT.search(text, match.end("opcode") - start)):
+        statement = hit.statement
+        guard, position, start, end = statement.guard, statement.position, statement.start, statement.end
+        opcode, text = statement.opcode, statement.text
+        if "\n" in text and (next_one := _NEXT.search(text, position - start + len(opcode))):
             raise PtxError(self._module.line(start), text[: next_one.start()], "no ';' before the next instruction")
-        line, source = self._module.line(start), self._places.place(position)
-        place = _Place(hit, start, end, Shown(line, " ".join(text.split()), str(source) if source else ""))
-        if self._points_to_constants and match["opcode"].startswith("ld"):
-            check_load(text, line)
-        place, probes = self._around_call(place)
-        word = match["opcode"].partition(".")[0]
+        if self._points_to_constants and opcode.startswith("ld"):
+            check_load(statement, self._module.line(start))
+        place, probes = _Place(hit, start, end), hit.probes
+        if self._body.call_sequences:
+            place, probes = self._around_call(place)
+        flow = statement.mnemonic.flow if statement.mnemonic is not None else None
         # A function may end the thread, so that nothing behind its call runs.
-        stands_alone = place.start != start or word == "call"
-        if word in opcodes.NO_AFTER and any(probe.after for probe in probes):
-            self._sites.leave_out(place.shown, [probe for probe in probes if probe.after], "nothing runs behind it")
+        stands_alone = place.start != start or flow is Flow.CALL
+        if statement.mnemonic is not None and statement.mnemonic.ends_block and any(probe.after for probe in probes):
+            self._sites.leave_out(
+                self._shown(statement), [probe for probe in probes if probe.after], "nothing runs behind it"
+            )
             probes = tuple(probe for probe in probes if probe.before)
             stands_alone = True
-        self._sites.add(place.shown, self._facts.in_order((*probes, *hit.opens)) if hit.opens else probes, hit.number)
+        self._sites.add(statement, self._facts.in_order((*probes, *hit.opens)) if hit.opens else probes, hit.number)
         parted = self._additions.part(probes)
-        probes = self._runs.take(hit, place.start, parted, text) if parted.adding and not stands_alone else parted.all
+        probes = self._runs.take(hit, parted) if parted.adding and not stands_alone else parted.all
         if not probes and not hit.opens and not hit.closes:
             return
         # Behind an instruction that writes its own predicate other code goes than behind one that does not.
         plain = not hit.opens and not hit.closes and not (guard and guard_register(guard) in self._code[position:end])
-        key = (match["opcode"], guard, id(probes), tuple(self._emission.scratch.mark().values()))
+        key = (opcode, guard, id(probes), tuple(self._emission.scratch.mark().values()))
         repeated = self._repeated.get(key) if plain else None
         if repeated is not None and (not repeated.stores or self._is_clear(place)):
             self._edits.insert(place.start, repeated.before)
             self._edits.insert(place.end, repeated.behind)
             return
-        instruction = read_instruction(text)
-        if instruction is None or not end:
-            raise PtxError(line, self._code[start : start + 80], "not an instruction")
+        instruction = statement.instruction
+        if instruction is None or not self._code.startswith(";", end - 1):
+            raise PtxError(self._module.line(start), self._code[start : start + 80], "not an instruction")
         code = self._insert(place, instruction, probes)
         if plain and code is not None:
             self._repeated[key] = code
@@ -144,21 +139,30 @@ class SiteWriter:
     def _around_call(self, place: _Place) -> tuple[_Place, tuple[Probe, ...]]:
         """Where code goes, and of which probes, when the instruction belongs to a call: nothing goes inside."""
         hit = place.hit
-        sequence = self._body.call_sequence(hit.match.start("opcode"))
+        sequence = self._body.call_sequence(hit.statement.position)
         if sequence is None:
             return place, hit.probes
-        is_call = hit.match["opcode"].partition(".")[0] == "call"
+        is_call = hit.statement.word == "call"
         if not self._body.is_plain_call(sequence):
             detail = "shares its braces with other instructions" if is_call else "is part of a call sequence"
-            raise UnsupportedError(f"{place.what} {detail}")
+            raise UnsupportedError(f"{self._what(hit.statement)} {detail}")
         if is_call:
             return place._replace(start=sequence[0], end=sequence[1]), hit.probes
         # Not all threads that pass arguments come back: what moves them counts on its own side of the call.
-        side = sequence[0] if hit.match["opcode"].startswith("st") else sequence[1]
+        side = sequence[0] if hit.statement.opcode.startswith("st") else sequence[1]
         around = place._replace(start=side, end=side)
         lacking = [probe for probe in hit.probes if self._facts.reads_operands(probe)]
-        self._sites.leave_out(place.shown, lacking, "it is part of a call, around which its operands are not known")
+        reason = "it is part of a call, around which its operands are not known"
+        self._sites.leave_out(self._shown(hit.statement), lacking, reason)
         return around, tuple(probe for probe in hit.probes if probe not in lacking) if lacking else hit.probes
+
+    def _shown(self, statement: Statement) -> Shown:
+        return Shown.of(statement, self._module, self._places)
+
+    def _what(self, statement: Statement) -> str:
+        """How errors call an instruction."""
+        shown = self._shown(statement)
+        return f"line {shown.line}: {shown.text!r}"
 
     def _is_clear(self, place: _Place) -> bool:
         """Stores may stand right before and right behind an instruction."""
@@ -183,7 +187,7 @@ class SiteWriter:
             guard_after = Guard(copy, guard.negated)
         first: list[str] = []
         last: list[str] = []
-        leaves = instruction.parts[0] in opcodes.NO_AFTER
+        leaves = instruction.mnemonic.ends_block
         own = {id(probe) for probe in probes}
         closing = {id(probe): number for probe, number in hit.closes}
         asking = ""
@@ -212,7 +216,7 @@ class SiteWriter:
                     at_line = LineOperands(closing[id(probe)], scratch)
                     waited |= self._snippet(probe.after, at_line, None, at, lines, level=probe.level)
         except UnsupportedError as error:
-            raise UnsupportedError(f"probe '{asking}' at {place.what}: {error}") from None
+            raise UnsupportedError(f"probe '{asking}' at {self._what(hit.statement)}: {error}") from None
         early += operands_after.early
         code = _Repeated(before([*first, *early]), behind(last), any(map(self._facts.must_be_clear, probes)))
         self._edits.insert(start, code.before)
@@ -224,7 +228,7 @@ class SiteWriter:
         return None if reads or counted != self._emission.arithmetic else code
 
     def _operands(self, instruction: Instruction, hit: Hit, *, after: bool) -> SiteOperands:
-        position = hit.match.start("opcode")
+        position = hit.statement.position
         return SiteOperands(
             instruction,
             self._body,

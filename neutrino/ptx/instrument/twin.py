@@ -8,9 +8,10 @@ Nothing else of the kernel changes.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 from neutrino.probing.layout import Reason
 from neutrino.ptx.analysis.contraction import has_product, loose_sums, may_contract
@@ -52,6 +53,14 @@ class LeftOut:
     function: str = ""
 
 
+class Sites(Protocol):
+    """The sites of one function, made when they are asked for."""
+
+    @property
+    def sites(self) -> Sequence[Site]:
+        """By their lines."""
+
+
 @dataclass(frozen=True)
 class SkippedKernel:
     """A kernel without a twin. detail: what exactly stood in the way."""
@@ -65,7 +74,8 @@ class SkippedKernel:
 class TwinKernel:
     """One kernel's twin. Offsets and sizes are bytes of its parameter space.
 
-    variables: module variables passed by address, in the order of the probe block. own_arithmetic:
+    variables: module variables passed by address, in the order of the probe block. site_lists: where probes went, of
+    the kernel and then of each function with a copy. own_arithmetic:
     floating-point instructions that the probes add, by SASS mnemonic. version: the ``.version`` that the twin
     needs. statements: what of the module it needs. statement: the original. header: characters of probed_text
     before the body. bodies: its body and those of the functions that it calls. calls: names of the functions that it
@@ -81,7 +91,7 @@ class TwinKernel:
     block_offset: int
     block_size: int
     variables: tuple[str, ...]
-    sites: tuple[Site, ...]
+    site_lists: tuple[Sites, ...]
     own_arithmetic: dict[str, int]
     original_text: str
     probed_text: str
@@ -96,6 +106,11 @@ class TwinKernel:
     left_out: tuple[LeftOut, ...] = ()
     copies: tuple[FunctionCopy, ...] = ()
     copies_elsewhere: Mapping[int, tuple[FunctionCopy, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def sites(self) -> tuple[Site, ...]:
+        """Where probes went."""
+        return tuple(site for one in self.site_lists for site in one.sites)
 
     @property
     def all_copies(self) -> tuple[FunctionCopy, ...]:
@@ -123,16 +138,16 @@ class TwinKernel:
     def contractible(self) -> bool:
         """Some product may be fused with a sum; where not, inserted code cannot change what comes out."""
         if len(self.bodies) == 1:
-            return may_contract(self.bodies[0].code, self.bodies[0].start, self.bodies[0].end)
+            return may_contract(self.bodies[0])
         # Called functions may be inlined; then a product and its sum can come from either side of the call.
-        return any(has_product(body.code, body.start, body.end) for body in self.bodies)
+        return any(has_product(body) for body in self.bodies)
 
     @cached_property
     def loose(self) -> str | None:
         """A sum of which the text does not say what it is fused with, in words; see ``contraction.loose_sums``."""
         for body in self.bodies:
-            for position in loose_sums(body.code, body.start, body.end):
-                return body.code[position : body.code.index(";", position)].strip()
+            for position in loose_sums(body):
+                return body.statement(body.index_at(position)).text.strip()
         return None
 
 

@@ -25,11 +25,9 @@ def pass_by_address(callee: Callee, registers: Mapping[str, str], edits: Edits) 
 
 def _replace(callee: Callee, variable: str, register: str, start: int, end: int, edits: Edits) -> None:
     code, body = callee.module.code, callee.body
-    at = body.statement_start(start)
+    statement = body.statement(body.index_at(start))
+    at = statement.start
     ahead = code[at:start]
-    while ahead.rstrip().endswith("{"):
-        at = body.statement_start(at - 1)
-        ahead = code[at:start]
     follows = code[end : end + 32].lstrip()
     if ahead.count("[") > ahead.count("]"):
         edits.replace(start, end, register)
@@ -43,5 +41,5 @@ def _replace(callee: Callee, variable: str, register: str, start: int, end: int,
         edits.replace(at + opcode.start(), at + opcode.end(), "add.s64")
         edits.replace(start, plus + 1, f"{register}, ")
         return
-    source = " ".join(code[at : code.find(";", start)].split())
+    source = " ".join(statement.text.split())
     raise UnsupportedError(f"line {callee.module.line(start)}: it uses {variable} in {source!r}")

@@ -28,12 +28,12 @@ class Mnemonic:
     """A dotted opcode, decoded once for all instructions that have it.
 
     text: as written. parts: its dotted parts; word: the first of them. row: of the table, None where PTX ISA 9.0 has no
-    such instruction. flow: where control goes, None to the next instruction. state_space: among the modifiers, without
-    its sub-qualifier, None for a generic access. type: the last one among the modifiers (``f32`` of
-    ``ld.global.v4.f32``). elements: of the vector modifier, 1 without one.
+    such instruction. flow: where control goes, None to the next instruction; ends_block: it does not come out there.
+    state_space: among the modifiers, without its sub-qualifier, None for a generic access. type: the last one among the
+    modifiers (``f32`` of ``ld.global.v4.f32``). elements: of the vector modifier, 1 without one.
     """
 
-    __slots__ = ("elements", "flow", "parts", "row", "state_space", "text", "type", "word")
+    __slots__ = ("elements", "ends_block", "flow", "parts", "row", "state_space", "text", "type", "word")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -41,6 +41,7 @@ class Mnemonic:
         self.word = self.parts[0]
         self.row = find(self.parts)
         self.flow = FLOW.get(self.word)
+        self.ends_block = self.flow is not None and self.flow.ends_block
         self.state_space = next(
             (space for space in (part.partition("::")[0] for part in self.parts) if space in STATE_SPACES), None
         )
@@ -51,17 +52,18 @@ class Mnemonic:
         return f"<{self.text}>"
 
 
-_MOST_KNOWN = 1 << 16
-_KNOWN: dict[str, Mnemonic] = {}
+_MOST_KNOWN_MNEMONICS = 1 << 16
+KNOWN_MNEMONICS: dict[str, Mnemonic] = {}
+"""The decoded opcodes that were met so far, by their text."""
 
 
 def mnemonic(text: str) -> Mnemonic:
     """The decoded opcode, the same value for the same text."""
-    known = _KNOWN.get(text)
+    known = KNOWN_MNEMONICS.get(text)
     if known is None:
-        if len(_KNOWN) >= _MOST_KNOWN:
-            _KNOWN.clear()  # texts from elsewhere may hold any words
-        known = _KNOWN[text] = Mnemonic(text)
+        if len(KNOWN_MNEMONICS) >= _MOST_KNOWN_MNEMONICS:
+            KNOWN_MNEMONICS.clear()  # texts from elsewhere may hold any words
+        known = KNOWN_MNEMONICS[text] = Mnemonic(text)
     return known
 
 

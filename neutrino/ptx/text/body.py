@@ -1,17 +1,36 @@
-"""The body of one function: what names it declares where, and which stretches nothing may be put into."""
+"""The body of one function as a stream of statements, decoded once: all that reads a body reads it here.
+
+Statements tile the body: each goes from behind the one before to behind its semicolon, so that the white space, labels
+and braces before it are its own. What a statement starts with is found for all of them at once; the rest of one is
+decoded when it is first asked for, and kept.
+"""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
+from operator import add
+from typing import NamedTuple
 
-_BRACE = re.compile(r"[{}]")
-_LABEL_NAME = re.compile(r"(?<![\w$%])([A-Za-z_$%][\w$]*)\s*\Z", re.ASCII)
-_DECLARATION = re.compile(
-    r"(?<=[;{}\s])\.(?P<space>reg|shared|local|param|global|const)\b(?P<rest>[^;{}]*)(?=[;{=])", re.ASCII
+from neutrino.ptx.isa.instruction import KNOWN_MNEMONICS, Instruction, Mnemonic, mnemonic, read_instruction
+from neutrino.ptx.isa.opcodes import Flow
+
+_LABEL = r"[A-Za-z_$%][\w$]*\s*:(?!:)"
+# The braces and labels that a statement begins with; its predicate; its opcode, which operands or the end follow.
+_HEAD = re.compile(
+    rf"(?P<opening>(?:\s*(?:[{{}}]|{_LABEL}))*)\s*"
+    r"(?:(?P<guard>@\s*!?\s*[A-Za-z_$%][\w$]*\s+)?"
+    r"(?P<opcode>[a-z]\w*(?:\.[\w:]+)*)(?=\s*[;\[{(%]|\s+[^\s,}:]))?",
+    re.ASCII,
 )
+_MARK = re.compile(r"[{}]|([A-Za-z_$%][\w$]*)\s*:", re.ASCII)
+_WHITE_SPACE = " \t\n\r\v\f"
+_NOTHING = ("",)
+_DECLARATION = re.compile(r"\.(?P<space>reg|shared|local|param|global|const)\b(?P<rest>[^;{}]*)(?=[;{=])", re.ASCII)
 _DECLARED = re.compile(
     r"(?:^|,)\s*(?P<name>[A-Za-z_$%][\w$]*)\s*(?:<\s*(?P<count>\d{1,9})\s*>)?(?:\[[^\]]*\]\s*)*\s*(?=,|=|\Z)",
     re.ASCII,
@@ -19,9 +38,13 @@ _DECLARED = re.compile(
 _GIVEN_REGISTER = re.compile(r"\.reg\s+\.(?P<type>\w+)\s+(?P<name>[A-Za-z_$%][\w$]*)", re.ASCII)
 _TYPE_WORDS = re.compile(r"(?:\s*\.(?:align\s+\d+|[a-z]\w*))*\s*", re.ASCII)
 _LAST_WORD = re.compile(r"\.([a-z]\w*)\s*\Z", re.ASCII)
-CALL = re.compile(r"(?<=[;{}:\s])call\b(?:\.\w+)*", re.ASCII)
-"""A call, from its opcode on."""
-_TO_CALL = re.compile(r"\s*(?:\.param\b[^;{}]*|st\.param\b[^;{}]*)\s*\Z", re.ASCII)
+# Names in operand position stand behind an opening bracket or a comma; the first operand of a call has
+# neither.
+_NAMED = re.compile(r"[\[,({]\s*([A-Za-z_$][\w$]*)", re.ASCII)
+_LISTED = re.compile(r"\.(?:calltargets|branchtargets)\b([^;]*);", re.ASCII)
+_WORD = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
+_CALLEE = re.compile(r"call(?:\.\w+)*(?:\s+|\s*\([^()]*\)\s*,\s*)(?!\()([A-Za-z_$%][\w$]*)", re.ASCII)
+_TO_CALL = re.compile(r"(?:\.param\b[^;{}]*|st\.param\b[^;{}]*)\Z", re.ASCII)
 _AROUND_CALL = re.compile(
     r"\s*(?:\.(?:param|reg)\b|(?:st|ld)\.param\b|[\w$%]+\s*:\s*\.call(?:prototype|targets)\b|\Z)", re.ASCII
 )
@@ -45,10 +68,68 @@ class Declaration:
     end: int
 
 
+class Label(NamedTuple):
+    """A label. start: of its name; colon: where that is, in the module's text; before: the place of
+    the statement that it stands before."""
+
+    name: str
+    start: int
+    colon: int
+    before: int
+
+
+class Statement:
+    """One statement: an instruction, a directive or nothing.
+
+    index: its place in the body. start: behind its labels and braces; position: of its opcode, behind the predicate;
+    end: behind its semicolon. guard: the predicate as written, with the space behind it, None without one.
+    mnemonic: the decoded opcode, None of what is no instruction. Positions are in the module's text.
+    """
+
+    __slots__ = ("_code", "_instruction", "end", "guard", "index", "mnemonic", "position", "start")
+
+    def __init__(
+        self, code: str, index: int, start: int, end: int, guard: str | None, decoded: Mnemonic | None
+    ) -> None:
+        self._code = code
+        self.index = index
+        self.start = start
+        self.position = start if guard is None else start + len(guard)
+        self.end = end
+        self.guard = guard
+        self.mnemonic = decoded
+        self._instruction: Instruction | None = None
+
+    @property
+    def opcode(self) -> str:
+        """The opcode as written, "" of what is no instruction."""
+        return self.mnemonic.text if self.mnemonic is not None else ""
+
+    @property
+    def word(self) -> str:
+        """The first part of the opcode, "" of what is no instruction."""
+        return self.mnemonic.word if self.mnemonic is not None else ""
+
+    @property
+    def text(self) -> str:
+        """As written, without its semicolon."""
+        return self._code[self.start : self.end - 1]
+
+    @property
+    def instruction(self) -> Instruction | None:
+        """With its operands, None of what is no instruction. Decoded when first asked for."""
+        if self._instruction is None and self.mnemonic is not None:
+            self._instruction = read_instruction(self.text)
+        return self._instruction
+
+
 class Body:
     """A function's body, between its braces. code: the module's blanked text.
 
     head: the header of a function that takes or returns registers, which are declared there; None of a kernel.
+
+    ends: where each statement ends; mnemonics: the decoded opcode of each, None of what is no instruction. What is left
+    behind the last semicolon counts as a statement, too.
     """
 
     def __init__(self, code: str, start: int, end: int, head: tuple[int, int] | None = None) -> None:
@@ -56,42 +137,158 @@ class Body:
         self.start = start
         self.end = end
         self._head = head
+        self._starts: dict[int, int] = {}
+        self._guards: dict[int, str] = {}
+        self._directives: list[int] = []
+        self._labels: list[Label] = []
+        self._braces: list[int] = []
+        self._statements: dict[int, Statement] = {}
+        self.ends: list[int] = []
+        self.mnemonics: list[Mnemonic | None] = []
+        self._split()
+
+    def _split(self) -> None:
+        code, start = self.code, self.start
+        pieces = code[start : self.end].split(";")
+        # Each end is the number of characters before it, and a semicolon for each statement.
+        lengths = accumulate(map(len, pieces), initial=start)
+        self.ends = list(map(add, lengths, range(len(pieces) + 1)))[1:]
+        self.ends[-1] = self.end
+        known = KNOWN_MNEMONICS.get
+        if self._has_spaced_label():
+            # What looks as an opcode may be a label.
+            self.mnemonics = [None] * len(pieces)
+        else:
+            # Most statements begin with an opcode that is known by now.
+            self.mnemonics = [known((piece.split(None, 1) or _NOTHING)[0]) for piece in pieces]
+        self.mnemonics[-1] = None
+        ends = self.ends
+        for index in [index for index, decoded in enumerate(self.mnemonics) if decoded is None]:
+            self._decode(index, ends[index - 1] if index else start, ends[index])
+
+    def _has_spaced_label(self) -> bool:
+        """White space stands before some colon, so that the label there looks as an opcode may."""
+        at = self.code.find(":", self.start, self.end)
+        while at >= 0:
+            if self.code[at - 1] in _WHITE_SPACE:
+                return True
+            at = self.code.find(":", at + 1, self.end)
+        return False
+
+    def _decode(self, index: int, begin: int, end: int) -> None:
+        """Decode what begins otherwise than with an opcode, or with one that is met for the first time."""
+        head = _HEAD.match(self.code, begin, end)
+        if head is None:
+            return
+        opening, guard, opcode = head.groups()
+        if opening:
+            for mark in _MARK.finditer(opening):
+                at = begin + mark.start()
+                if mark[1] is None:
+                    self._braces.append(at)
+                else:
+                    self._labels.append(Label(mark[1], at, begin + mark.end() - 1, index))
+        if opcode is not None:
+            self.mnemonics[index] = mnemonic(opcode)
+            self._starts[index] = head.start(3)
+            if guard is not None:
+                self._guards[index] = guard
+                self._starts[index] = head.start(2)
+            return
+        self._starts[index] = head.end()
+        if self.code.startswith(".", head.end(), end):
+            self._directives.append(index)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __iter__(self) -> Iterator[Statement]:
+        return map(self.statement, range(len(self.ends)))
+
+    def statement(self, index: int) -> Statement:
+        """The statement at a place of the body."""
+        found = self._statements.get(index)
+        if found is None:
+            end = self.ends[index]
+            start = self._starts.get(index)
+            if start is None:
+                start = self.ends[index - 1] if index else self.start
+                piece = self.code[start:end]
+                start = end - len(piece.lstrip())
+            found = self._statements[index] = Statement(
+                self.code, index, start, end, self._guards.get(index), self.mnemonics[index]
+            )
+        return found
+
+    def index_at(self, position: int) -> int:
+        """The place of the statement that a position lies in."""
+        return min(bisect_right(self.ends, position), len(self.ends) - 1)
+
+    def is_guarded(self, index: int) -> bool:
+        """The statement has a predicate."""
+        return index in self._guards
 
     @cached_property
-    def blocks(self) -> list[tuple[int, int]]:
-        """Every pair of braces, by the position of the opening one; the body's own comes first."""
+    def opcodes(self) -> frozenset[Mnemonic]:
+        """The different opcodes of the body."""
+        return frozenset(decoded for decoded in set(self.mnemonics) if decoded is not None)
+
+    def where(self, chosen: Set[Mnemonic]) -> list[int]:
+        """The places of the instructions with one of these opcodes."""
+        return [index for index, decoded in enumerate(self.mnemonics) if decoded in chosen] if chosen else []
+
+    @cached_property
+    def controls(self) -> list[int]:
+        """The places of the instructions after which control may go elsewhere than to the next one."""
+        return self.where({decoded for decoded in self.opcodes if decoded.flow is not None})
+
+    @cached_property
+    def calls(self) -> list[int]:
+        """The places of the calls."""
+        return [index for index in self.controls if self.statement(index).mnemonic.flow is Flow.CALL]  # type: ignore[union-attr]
+
+    @property
+    def labels(self) -> list[Label]:
+        """The labels in text order."""
+        return self._labels
+
+    @property
+    def spaced_dots(self) -> Iterator[int]:
+        """Where white space stands before a dot and a letter, outside of directives that declare registers."""
+        code = self.code
+        for space in _WHITE_SPACE:
+            if code.find(space, self.start, self.end) < 0:
+                continue
+            at = code.find(f"{space}.", self.start, self.end)
+            while at >= 0:
+                if code[at + 2].isalpha() and not (code.endswith(".reg", 0, at) or code.startswith(".reg", at + 1)):
+                    yield at + 1
+                at = code.find(f"{space}.", at + 1, self.end)
+
+    @property
+    def directives(self) -> Iterator[Statement]:
+        """The statements that begin with a dot."""
+        return map(self.statement, self._directives)
+
+    @cached_property
+    def scopes(self) -> list[tuple[int, int]]:
+        """Every pair of braces around statements, by the position of the opening one; the body's own comes first."""
         found = []
         open_braces: list[int] = []
-        for brace in _BRACE.finditer(self.code, self.start, self.end):
-            if brace[0] == "{":
-                open_braces.append(brace.start())
+        for at in self._braces:
+            if self.code[at] == "{":
+                open_braces.append(at)
             elif open_braces:
-                found.append((open_braces.pop(), brace.start()))
+                found.append((open_braces.pop(), at))
         # Braces that nothing closes hold the rest: such text is for ptxas to refuse.
         return sorted([*found, *((opening, self.end) for opening in open_braces)])
 
-    @cached_property
-    def labels(self) -> list[tuple[str, int, int]]:
-        """The labels in text order: the name, where it begins, where its colon is."""
-        code, found = self.code, []
-        colon = code.find(":", self.start, self.end)
-        while colon >= 0:
-            if code[colon + 1] == ":":
-                colon += 1  # within an opcode
-            else:
-                begin = max(code.rfind(mark, self.start, colon) for mark in ";{}")
-                name = _LABEL_NAME.search(code, max(begin + 1, self.start), colon)
-                if name is not None:
-                    found.append((name[1], name.start(), colon))
-            colon = code.find(":", colon + 1, self.end)
-        return found
-
     def enclosing(self, position: int) -> tuple[int, int]:
         """The innermost pair of braces around a position."""
-        at = bisect_right(self.blocks, (position, -1)) - 1
-        while at > 0 and self.blocks[at][1] < position:
+        at = bisect_right(self.scopes, (position, -1)) - 1
+        while at > 0 and self.scopes[at][1] < position:
             at -= 1
-        return self.blocks[max(at, 0)]
+        return self.scopes[max(at, 0)]
 
     @cached_property
     def declarations(self) -> dict[str, list[Declaration]]:
@@ -99,7 +296,10 @@ class Body:
         found: dict[str, list[Declaration]] = {}
         for given in _GIVEN_REGISTER.finditer(self.code, *self._head) if self._head else ():
             found[given["name"]] = [Declaration(given["name"], "reg", given["type"], None, self.start, self.end)]
-        for match in _DECLARATION.finditer(self.code, self.start, self.end):
+        for statement in self.directives:
+            match = _DECLARATION.match(self.code, statement.start, statement.end)
+            if match is None:
+                continue
             words = _TYPE_WORDS.match(match["rest"])
             names_from = words.end() if words else 0
             kind = _LAST_WORD.search(match["rest"][:names_from])
@@ -132,9 +332,49 @@ class Body:
         return max(visible, key=lambda entry: entry.start, default=None)
 
     @cached_property
-    def has_calls(self) -> bool:
-        """It may call something: without the word it does not."""
-        return self.code.find("call", self.start, self.end) >= 0
+    def called(self) -> list[tuple[str, int, int]]:
+        """What the calls name: a function, or a register with the address of one; and where the names stand."""
+        found = []
+        for index in self.calls:
+            call = self.statement(index)
+            callee = _CALLEE.match(self.code, call.position, call.end)
+            if callee is not None:
+                found.append((callee[1], *callee.span(1)))
+        return found
+
+    @cached_property
+    def operand_names(self) -> frozenset[str]:
+        """Names in operand position, those of registers left out."""
+        names = set(_NAMED.findall(self.code, self.start, self.end))
+        names.update(name for name, _, _ in self.called)
+        for statement in self.directives:
+            listed = _LISTED.match(self.code, statement.start, statement.end)
+            if listed is not None:
+                names.update(_WORD.findall(listed[1]))
+        return frozenset(names)
+
+    def occurrences(self, name: str) -> list[tuple[int, int]]:
+        """Where a name stands, as a whole, as positions in the module's text."""
+        code, found = self.code, []
+        at = code.find(name, self.start, self.end)
+        while at >= 0:
+            behind = at + len(name)
+            if not (_continues(code[at - 1]) or code[at - 1] in "%." or _continues(code[behind])) and not (
+                code[behind] == "." and _continues(code[behind + 1]) and code[behind + 1] != "$"
+            ):
+                found.append((at, behind))
+            at = code.find(name, at + 1, self.end)
+        return found
+
+    def mentions(self, name: str) -> bool:
+        """Whether a name occurs in the text at all, and goes on there as no other name does."""
+        code, at = self.code, self.code.find(name, self.start, self.end)
+        while at >= 0:
+            behind = at + len(name)
+            if not _continues(code[behind]):
+                return True
+            at = code.find(name, behind, self.end)
+        return False
 
     @cached_property
     def call_sequences(self) -> list[tuple[int, int]]:
@@ -143,22 +383,20 @@ class Body:
         A call alone in braces takes the whole block; any other one the stores of parameters right before it and the
         loads right behind it.
         """
-        if not self.has_calls:
-            return []
         found = []
-        for call in CALL.finditer(self.code, self.start, self.end):
-            opening, closing = self.enclosing(call.start())
-            end = self.code.find(";", call.end()) + 1
+        for index in self.calls:
+            call = self.statement(index)
+            opening, closing = self.enclosing(call.position)
             if opening != self.start and self.is_plain_call((opening, closing + 1)):
                 found.append((opening, closing + 1))
                 continue
-            start = self.statement_start(call.start())
-            while True:
-                semicolon = self.code.rfind(";", self.start, start)
-                before = self.statement_start(semicolon)
-                if semicolon < 0 or not _TO_CALL.match(self.code[before:semicolon]):
+            start, end = call.start, call.end
+            while index > 0:
+                index -= 1
+                before = self.statement(index)
+                if not _TO_CALL.match(before.text):
                     break
-                start = before
+                start = before.start
             follow = _FROM_CALL.match(self.code, end, self.end)
             while follow is not None:
                 end = follow.end()
@@ -168,6 +406,8 @@ class Body:
 
     def call_sequence(self, position: int) -> tuple[int, int] | None:
         """The call sequence that a position lies in."""
+        if not self.call_sequences:
+            return None
         at = bisect_right(self.call_sequences, (position, self.end)) - 1
         if at >= 0 and self.call_sequences[at][0] <= position < self.call_sequences[at][1]:
             return self.call_sequences[at]
@@ -179,18 +419,7 @@ class Body:
         others = [text for text in statements if not _AROUND_CALL.match(text)]
         return len(others) == 1 and _CALL_ALONE.match(others[0]) is not None
 
-    def statement_start(self, position: int) -> int:
-        """Where the statement around a position starts: behind the last ``;``, brace or label, white space
-        skipped."""
-        code = self.code
-        start = self.start
-        for mark in ";{}":
-            start = max(start, code.rfind(mark, start, position) + 1)
-        label = code.rfind(":", start, position)
-        while label > start and (code[label - 1] == ":" or code[label + 1 : label + 2] == ":"):
-            label = code.rfind(":", start, label)
-        if label >= start:
-            start = label + 1
-        while start < position and code[start].isspace():
-            start += 1
-        return start
+
+def _continues(character: str) -> bool:
+    """It may stand within a name."""
+    return character.isalnum() or character in "_$"

@@ -35,7 +35,7 @@ _FUNCTION = re.compile(
     re.ASCII,
 )
 _BODY_OR_END = re.compile(r"[{;]")
-_BRACE = re.compile(r"[{}]")
+_FLAT = re.compile(r"[^{}]*(?:\{[^{}]*\}[^{}]*)*")
 _TOP_END = re.compile(r"[{};]")
 _LINKAGE = re.compile(r"\.(visible|extern|weak|common)\b", re.ASCII)
 _VARIABLE_HEAD = re.compile(
@@ -351,12 +351,17 @@ class _Reader:
                 return at
 
     def _block_end(self, opening: int) -> int:
-        depth = 0
-        for brace in _BRACE.finditer(self.code, opening):
-            depth += 1 if brace[0] == "{" else -1
+        """Behind the brace that closes the one at a position; the end of the text without one."""
+        code, at, depth = self.code, opening + 1, 1
+        while True:
+            # Operands in braces are passed over at once.
+            at = _matched(_FLAT, code, at).end()
+            if at == len(code):
+                return at
+            depth += 1 if code[at] == "{" else -1
+            at += 1
             if depth == 0:
-                return brace.end()
-        return len(self.code)
+                return at
 
     def _function(self, start: int) -> int | None:
         head = _FUNCTION.match(

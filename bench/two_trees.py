@@ -1,0 +1,135 @@
+"""Reading and probing PTX in two trees of Neutrino that take turns: ``python -m bench.two_trees OTHER FOLDER ...``.
+
+OTHER is a checkout of another commit (``git worktree add --detach OTHER COMMIT``); each FOLDER of ``.ptx`` files is one
+part of the result. For each file and probe both trees read the text, write the twins of all its kernels and put them
+together, in a process of their own, by turns; processor time is counted, and of several rounds the best. Prints per
+part and probe the time of OTHER, of this tree, their ratio, and how many files' twins differ; then the same for the
+files with many kernels for their size, and for the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PROBES = ("gmem_bytes", "inst_count")
+SMALL_KERNEL = 1024
+"""Bytes of text for each kernel, up to which a file counts as one with many."""
+
+
+def _first(*names: str) -> Any:
+    """The first of these modules that the tree has: they moved."""
+    for name in names:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError:
+            continue
+    raise ModuleNotFoundError(", ".join(names))
+
+
+def work() -> None:
+    """Answer requests of two words, a probe and a file, from standard input, each with a line of JSON."""
+    toml = importlib.import_module("neutrino.probing.toml")
+    twins = _first("neutrino.ptx.instrument.module_twins", "neutrino.ptx.module_twins")
+    module = _first("neutrino.ptx.text.module", "neutrino.ptx.module")
+    sets = {probe: toml.load_probes([probe]) for probe in PROBES}
+    for line in sys.stdin:
+        probe, path = line.rstrip("\n").split(" ", 1)
+        text = Path(path).read_bytes().decode("latin-1").rstrip("\0")
+        start = time.process_time()
+        made = twins.probe_module(module.parse(text), sets[probe], version=(9, 0))
+        rendered = made.render()
+        spent = time.process_time() - start
+        skipped = [[kernel.name, str(kernel.reason), kernel.detail] for kernel in made.skipped]
+        digest = hashlib.sha256(json.dumps([rendered, skipped]).encode()).hexdigest()
+        answer = {"seconds": spent, "digest": digest, "kernels": len(made.kernels) + len(skipped), "bytes": len(text)}
+        print(json.dumps(answer), flush=True)
+
+
+class _Tree:
+    """A process that works with one tree."""
+
+    def __init__(self, root: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).resolve()), "--work"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(root)},
+        )  # fmt: skip
+
+    def ask(self, probe: str, path: Path) -> dict[str, Any]:
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("the process has no pipes")
+        self._process.stdin.write(f"{probe} {path}\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def measure(trees: tuple[_Tree, _Tree], paths: Iterable[Path], probe: str, rounds: int) -> list[dict[str, Any]]:
+    """Of each file the best time in each tree, and whether the twins are the same."""
+    rows = []
+    for path in paths:
+        answers = [[tree.ask(probe, path) for tree in trees] for _ in range(rounds)]
+        other, own = zip(*answers, strict=True)
+        rows.append({
+            "other": min(answer["seconds"] for answer in other), "own": min(answer["seconds"] for answer in own),
+            "same": other[0]["digest"] == own[0]["digest"], "bytes": own[0]["bytes"], "kernels": own[0]["kernels"],
+            "path": str(path),
+        })  # fmt: skip
+    return rows
+
+
+def shown(title: str, rows: list[dict[str, Any]]) -> str:
+    """One line of the result."""
+    other, own = (sum(row[side] for row in rows) for side in ("other", "own"))
+    differ = sum(not row["same"] for row in rows)
+    size = sum(row["bytes"] for row in rows)
+    return (
+        f"{title:42} {len(rows):5} files {size / 1e6:7.2f} MB  other {other:8.3f} s  own {own:8.3f} s  "
+        f"ratio {own / other if other else 0:5.3f}  {differ} differ"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.two_trees", description="Compare two trees' processor time.")
+    parser.add_argument("other", type=Path, metavar="OTHER", help="checkout of another commit")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="with .ptx files, at any depth")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each file is read (default %(default)s)")
+    chosen = parser.parse_args()
+    trees = (_Tree(chosen.other.resolve()), _Tree(ROOT))
+    rows_by_probe: dict[str, list[dict[str, Any]]] = {probe: [] for probe in PROBES}
+    for folder in chosen.folders:
+        paths = sorted(path.resolve() for path in folder.rglob("*.ptx"))
+        for probe in PROBES:
+            rows = measure(trees, paths, probe, chosen.rounds)
+            rows_by_probe[probe] += rows
+            print(shown(f"{folder.name} {probe}", rows), flush=True)
+            for row in rows:
+                if not row["same"]:
+                    print("  differs:", row["path"])
+    for probe, rows in rows_by_probe.items():
+        small = [row for row in rows if row["bytes"] <= SMALL_KERNEL * max(row["kernels"], 1)]
+        print(shown(f"a kernel per kB or more, {probe}", small))
+        print(shown(f"fewer, {probe}", [row for row in rows if row not in small]))
+    for tree in trees:
+        tree.close()
+    return 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--work"]:
+        work()
+    else:
+        sys.exit(main())

@@ -1,0 +1,98 @@
+"""Bodies as streams of statements: they tile the text, whatever it is, and say what each instruction is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neutrino.ptx.isa.instruction import read_instruction
+from neutrino.ptx.text.body import Body
+from neutrino.ptx.text.module import parse
+
+FIXTURES = sorted((Path(__file__).parents[1] / "fixtures" / "kernels").rglob("*.ptx"))
+
+_GAPS = st.sampled_from(["", " ", "\n\t", " \n\n "])
+_LABELS = st.sampled_from(["", "", "", "L{}:", "$L__BB0_{}: ", "ret{} : ", "add{}:\n"])
+_GUARDS = st.sampled_from(["", "", "@%p1 ", "@!%p2\t", "@ ! %p3 "])
+_CODES = st.sampled_from([
+    "add.u32 %r1, %r1, 1", "st.global.v2.b32 [%rd1], {%r1, %r2}", "ret", "bra L1", "call (r), f, (p, q)", "call f",
+    "ld.global.L2::128B.b32 %r1,[%rd2+4]", "bar.sync 0", "unheard.of %r1", "mov.b64 {%r1, %r2}, %rd1", "exit",
+    "ld.const[3].u32 %r1, [c]", "brx.idx %r1, T",
+])  # fmt: skip
+_OTHERS = st.sampled_from(["", ".reg .b32 %t<3>", ".param .align 4 .b8 p[16]", ".pragma  ", "%r1, %r2", "{ }", "} {"])
+
+
+@st.composite
+def _bodies(draw):
+    """A body's text, and of each statement in it the label's name, the guard and the code."""
+    pieces, wanted = [], []
+    for number in range(draw(st.integers(0, 12))):
+        label = draw(_LABELS).format(number)
+        guard, code = draw(_GUARDS), draw(_CODES | _OTHERS)
+        is_code = code[:1].islower()
+        guard = guard if is_code else ""
+        pieces.append(f"{draw(_GAPS)}{label}{draw(_GAPS)}{guard}{code}{draw(_GAPS)};")
+        wanted.append((label.strip(" :\n"), guard.strip(), code if is_code else ""))
+    return "{" + "".join(pieces) + draw(_GAPS) + "}", wanted
+
+
+@given(_bodies())
+def test_generated_statements(made):
+    text, wanted = made
+    body = Body(text, 0, len(text))
+    assert len(body) == len(wanted) + 1
+    assert [body.code[begin:end] for begin, end in zip([0, *body.ends], body.ends, strict=False)] == [
+        *(piece + ";" for piece in text.split(";")[:-1]), text.split(";")[-1],
+    ]  # fmt: skip
+    names = {label.before: label.name for label in body.labels}
+    for statement, (label, guard, code) in zip(body, wanted, strict=False):
+        assert names.get(statement.index, "") == label
+        assert (statement.guard or "").strip() == guard
+        if code:
+            assert statement.text[statement.position - statement.start :].strip() == code
+            assert statement.instruction is not None
+            assert statement.instruction == read_instruction(statement.text)
+            again = read_instruction(statement.instruction.text[:-1])
+            assert again == statement.instruction
+        else:
+            assert statement.mnemonic is None
+            assert statement.instruction is None
+
+
+@given(st.text(alphabet="{}:;@!%.ab \n,[]()", max_size=60))
+def test_any_text(text):
+    """Nothing in a text leads to an error, or to statements that overlap."""
+    text = "{" + text + "}"
+    body = Body(text, 0, len(text))
+    assert body.ends == sorted(body.ends)
+    assert body.ends[-1] == len(text)
+    before = 0
+    for statement in body:
+        assert before <= statement.start <= statement.end == body.ends[statement.index]
+        assert body.index_at(statement.start) in {statement.index, len(body) - 1}
+        before = statement.end
+    assert all(text[label.start : label.colon].startswith(label.name) for label in body.labels)
+    assert all(text[label.colon] == ":" for label in body.labels)
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.name)
+def test_kernels(path):
+    """Of each kernel the statements are what is between its semicolons, and all of them are known."""
+    module = parse(path.read_bytes().decode("latin-1"))
+    for function in (*module.entries, *module.functions):
+        if function.body is None:
+            continue
+        body = Body(module.code, *function.body)
+        pieces = module.code[body.start : body.end].split(";")
+        assert len(pieces) == len(body)
+        for piece, statement in zip(pieces, body, strict=True):
+            rest = piece.strip(" \t\n{}")
+            if statement.index == len(body) - 1:
+                assert rest == "" or rest.endswith(":")
+            else:
+                assert piece.endswith(statement.text)
+                assert statement.mnemonic is not None or statement.text.startswith(".") or not statement.text
+        assert all(opcode.row is not None for opcode in body.opcodes), body.opcodes
