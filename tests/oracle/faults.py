@@ -181,14 +181,25 @@ def _next_instruction(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(site_writer.SiteWriter, "write", write)
 
 
+def _keep_borders(patch: pytest.MonkeyPatch, keep: Callable[[Any, int], bool]) -> None:
+    """Let runs end at some borders alone: labels are at even numbers, what leads elsewhere at odd ones."""
+    original = additions.Runs.__init__
+
+    def init(self: Any, body: Any) -> None:
+        original(self, body)
+        self._borders = [border for border in self._borders if keep(body, border)]
+
+    patch.setattr(additions.Runs, "__init__", init)
+
+
 @_patched("a run of additions goes on behind a label", (BRANCHES, COUNTS))
 def _over_labels(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(additions, "_labels", lambda body: ())
+    _keep_borders(patch, lambda body, border: border % 2 == 1)
 
 
 @_patched("a run of additions goes on behind a branch", (BRANCHES, COUNTS))
 def _over_branches(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(additions, "_LEAVES", ("call",))
+    _keep_borders(patch, lambda body, border: border % 2 == 0 or border // 2 in body.calls)
 
 
 @_patched("a run of additions goes on where its predicate is written", (BRANCHES, COUNTS))

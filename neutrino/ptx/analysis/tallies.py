@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import gcd
 from typing import NamedTuple
 
@@ -32,6 +33,21 @@ class Row:
     amounts: Mapping[Hashable, int]
     once: bool
     always: bool
+
+    @cached_property
+    def common(self) -> int:
+        """The greatest common divisor of the amounts."""
+        return gcd(*self.amounts.values())
+
+    @cached_property
+    def proportion(self) -> frozenset[tuple[Hashable, int]]:
+        """The amounts, divided by what is common to them."""
+        return frozenset((key, amount // self.common) for key, amount in self.amounts.items())
+
+    @cached_property
+    def has_negative(self) -> bool:
+        """Some amount is below zero."""
+        return any(amount < 0 for amount in self.amounts.values())
 
 
 class Fork(NamedTuple):
@@ -108,20 +124,20 @@ def plan_tallies(rows: Sequence[Row], bits: Mapping[Hashable, int], forks: Seque
 
 def _plans(rows: Sequence[Row], bits: Mapping[Hashable, int]) -> Iterable[Tallies]:
     """What is worth a look for rows as they are."""
-    once = {number: row.amounts for number, row in enumerate(rows) if row.once and not row.always and row.amounts}
-    often = {number: row.amounts for number, row in enumerate(rows) if not row.once and row.amounts}
+    once = {number: row for number, row in enumerate(rows) if row.once and not row.always and row.amounts}
+    often = {number: row for number, row in enumerate(rows) if not row.once and row.amounts}
     small = _smallest(once)
     if any(entry.width > _WORD for entry in small):
         # Too large for a word: counted as if they might be more.
         often, once, small = often | once, {}, []
     ways = [_by_rows(often)]
-    if not any(amount < 0 for amounts in often.values() for amount in amounts.values()):
+    if not any(row.has_negative for row in often.values()):
         by_sums = _by_sums(often, whole=True)
         ways = [by_sums, *ways] if len(ways[0]) <= len(by_sums) else [by_sums]
     for groups in ways:
         if groups and once:
             absorbing = [replace(group, added=dict(group.added)) for group in groups]
-            left = {number: amounts for number, amounts in once.items() if not _tell(absorbing, number, amounts)}
+            left = {number: row for number, row in once.items() if not _tell(absorbing, number, row.amounts)}
             if len(left) < len(once):
                 yield _plan(rows, bits, absorbing, _smallest(left))
         yield _plan(rows, bits, groups, small)
@@ -132,19 +148,27 @@ def _without_taken(rows: Sequence[Row], forks: Iterable[Fork], *, below_zero: bo
 
     below_zero: where that makes a row negative, too.
     """
-    amounts = [dict(row.amounts) for row in rows]
+    changed: dict[int, dict[Hashable, int]] = {}
+
+    def amounts(number: int) -> dict[Hashable, int]:
+        if number not in changed:
+            changed[number] = dict(rows[number].amounts)
+        return changed[number]
+
     for come, take, stay in forks:
-        taken = amounts[take]
-        if not (below_zero or rows[stay].always or all(amounts[stay].get(key, 0) >= taken[key] for key in taken)):
+        taken, staying = amounts(take), amounts(stay)
+        if not (below_zero or rows[stay].always or all(staying.get(key, 0) >= taken[key] for key in taken)):
             continue
-        amounts[take] = {}
+        changed[take] = {}
+        coming, staying = amounts(come), amounts(stay)
         for key, amount in taken.items():
-            amounts[come][key] = amounts[come].get(key, 0) + amount
-            amounts[stay][key] = amounts[stay].get(key, 0) - amount
+            coming[key] = coming.get(key, 0) + amount
+            staying[key] = staying.get(key, 0) - amount
     return [
-        replace(row, amounts={key: amount for key, amount in added.items() if amount})
-        for row, added in zip(rows, amounts, strict=True)
-    ]
+        row if number not in changed
+        else replace(row, amounts={key: amount for key, amount in changed[number].items() if amount})
+        for number, row in enumerate(rows)
+    ]  # fmt: skip
 
 
 @dataclass
@@ -196,10 +220,10 @@ def _plan(
     return Tallies(tuple(counters), tuple(tuple(added.items()) for added in adds), forms)
 
 
-def _smallest(once: Mapping[int, Mapping[Hashable, int]]) -> list[_Small]:
+def _smallest(once: Mapping[int, Row]) -> list[_Small]:
     """The way that needs the fewest words for what runs once at most."""
     by_rows = _by_rows(once)
-    if any(amount < 0 for amounts in once.values() for amount in amounts.values()):
+    if any(row.has_negative for row in once.values()):
         return by_rows
     ways = [_by_sums(once, whole=True), _by_sums(once, whole=False)]
     return min([*ways, by_rows] if len(by_rows) <= _MOST_SMALL else ways, key=_words)
@@ -228,22 +252,23 @@ def _words(small: Sequence[_Small]) -> tuple[bool, int, int, int]:
     )
 
 
-def _by_rows(rows: Mapping[int, Mapping[Hashable, int]]) -> list[_Small]:
+def _by_rows(rows: Mapping[int, Row]) -> list[_Small]:
     """A number for each proportion that rows have."""
     found: dict[frozenset[tuple[Hashable, int]], _Small] = {}
-    for number, amounts in rows.items():
-        common = gcd(*amounts.values())
-        factors = {key: amount // common for key, amount in amounts.items()}
-        group = found.setdefault(frozenset(factors.items()), _Small(factors=factors))
-        group.added[number] = common
+    for number, row in rows.items():
+        group = found.get(row.proportion)
+        if group is None:
+            factors = {key: amount // row.common for key, amount in row.amounts.items()}
+            group = found[row.proportion] = _Small(factors=factors)
+        group.added[number] = row.common
     return list(found.values())
 
 
-def _by_sums(rows: Mapping[int, Mapping[Hashable, int]], *, whole: bool) -> list[_Small]:
+def _by_sums(rows: Mapping[int, Row], *, whole: bool) -> list[_Small]:
     """A number for each proportion in which sums grow. whole: it is one of these sums where it can be."""
     columns: dict[Hashable, dict[int, int]] = {}
-    for number, amounts in rows.items():
-        for key, amount in amounts.items():
+    for number, row in rows.items():
+        for key, amount in row.amounts.items():
             columns.setdefault(key, {})[number] = amount
     found: dict[tuple[tuple[int, int], ...], _Small] = {}
     for key, column in columns.items():

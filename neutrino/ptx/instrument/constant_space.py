@@ -90,28 +90,41 @@ def _check_addresses(callee: Callee, names: set[str]) -> None:
     The twin has another address. Registers are followed by name, whatever the order of instructions.
     """
     module, body = callee.module, callee.body
-    moves = body.where({opcode for opcode in body.opcodes if opcode.word == "mov"})
-    if not any(name in body.statement(index).text for index in moves for name in names):
-        return
-    used = []
-    for statement in body:
-        instruction = statement.instruction
-        if instruction is not None and len(instruction.operands) > 1:
-            read = REGISTER.findall(",".join(instruction.sources))
-            used.append((instruction, statement, read))
-    moved = {
-        instruction.operands[0]
-        for instruction, _, read in used
-        if instruction.parts[0] == "mov" and not names.isdisjoint(read)
-    }
-    known = 0
-    while len(moved) != known:
-        known = len(moved)
-        for instruction, _, read in used:
-            if instruction.parts[0] in _MOVES_ADDRESSES and not moved.isdisjoint(read):
-                moved.add(instruction.operands[0])
-    for instruction, statement, read in used:
-        loads = instruction.parts[0] in {"ld", "cvta", *_MOVES_ADDRESSES}
-        if not (loads or moved.isdisjoint(read) or (instruction.parts[0] == "setp" and moved.issuperset(read))):
+    moved: set[str] = set()
+    for index in body.where({opcode for opcode in body.opcodes if opcode.word == "mov"}):
+        statement = body.statement(index)
+        if any(name in statement.text for name in names) and not names.isdisjoint(_read(statement)):
+            moved.update(_written(statement))
+    # The statements that name a register with such a number.
+    users: set[int] = set()
+    waiting = sorted(moved)
+    while waiting:
+        name = waiting.pop()
+        for start, _ in body.occurrences(name):
+            index = body.index_at(start)
+            users.add(index)
+            statement = body.statement(index)
+            if statement.word in _MOVES_ADDRESSES and name in _read(statement):
+                waiting += sorted(_written(statement) - moved)
+                moved |= _written(statement)
+    for index in sorted(users):
+        statement = body.statement(index)
+        read = _read(statement)
+        loads = statement.word in {"ld", "cvta", *_MOVES_ADDRESSES}
+        if not (loads or moved.isdisjoint(read) or (statement.word == "setp" and moved.issuperset(read))):
             line, shown = module.line(statement.start), " ".join(statement.text.split())
             raise UnsupportedError(f"line {line}: {shown!r} depends on the address of a constant")
+
+
+def _written(statement: Statement) -> set[str]:
+    """The first operand, where an instruction has several."""
+    instruction = statement.instruction
+    return {instruction.operands[0]} if instruction is not None and len(instruction.operands) > 1 else set()
+
+
+def _read(statement: Statement) -> list[str]:
+    """The names that an instruction with several operands reads."""
+    instruction = statement.instruction
+    if instruction is None or len(instruction.operands) < 2:
+        return []
+    return REGISTER.findall(",".join(instruction.sources))

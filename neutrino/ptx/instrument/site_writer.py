@@ -83,6 +83,7 @@ class SiteWriter:
         self._variables = variables
         self._places = places
         self._points_to_constants = points_to_constants
+        self._calls = bool(callee.body.call_sequences)
         self._products = Products(self._module, self._body, edits, emission)
         self._runs = RunWriter(self._body, facts, emission, edits)
         # Code of sites that depends on nothing but the opcode, the guard, the probes and the scratch registers in use.
@@ -101,12 +102,12 @@ class SiteWriter:
         if self._points_to_constants and opcode.startswith("ld"):
             check_load(statement, self._module.line(start))
         place, probes = _Place(hit, start, end), hit.probes
-        if self._body.call_sequences:
+        if self._calls:
             place, probes = self._around_call(place)
-        flow = statement.mnemonic.flow if statement.mnemonic is not None else None
+        decoded = statement.mnemonic
         # A function may end the thread, so that nothing behind its call runs.
-        stands_alone = place.start != start or flow is Flow.CALL
-        if statement.mnemonic is not None and statement.mnemonic.ends_block and any(probe.after for probe in probes):
+        stands_alone = place.start != start or (decoded is not None and decoded.flow is Flow.CALL)
+        if decoded is not None and decoded.ends_block and any(probe.after for probe in probes):
             self._sites.leave_out(
                 self._shown(statement), [probe for probe in probes if probe.after], "nothing runs behind it"
             )
