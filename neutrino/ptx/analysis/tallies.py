@@ -137,7 +137,8 @@ def _plans(rows: Sequence[Row], bits: Mapping[Hashable, int]) -> Iterable[Tallie
     for groups in ways:
         if groups and once:
             absorbing = [replace(group, added=dict(group.added)) for group in groups]
-            left = {number: row for number, row in once.items() if not _tell(absorbing, number, row.amounts)}
+            firsts = [(group, *next(iter(group.factors.items()))) for group in absorbing]
+            left = {number: row for number, row in once.items() if not _tell(firsts, number, row.amounts)}
             if len(left) < len(once):
                 yield _plan(rows, bits, absorbing, _smallest(left))
         yield _plan(rows, bits, groups, small)
@@ -283,12 +284,16 @@ def _by_sums(rows: Mapping[int, Row], *, whole: bool) -> list[_Small]:
     return list(found.values())
 
 
-def _tell(groups: Sequence[_Small], number: int, amounts: Mapping[Hashable, int]) -> bool:
-    """Add a row to the groups that tell it exactly, if they do."""
+def _tell(
+    groups: Sequence[tuple[_Small, Hashable, int]], number: int, amounts: Mapping[Hashable, int]
+) -> bool:
+    """Add a row to the groups that tell it exactly, if they do. groups: with the first of their factors."""
     left = dict(amounts)
     chosen: list[tuple[_Small, int]] = []
-    for group in groups:
-        times, over = divmod(left.get(next(iter(group.factors)), 0), next(iter(group.factors.values())))
+    for group, first, divisor in groups:
+        if first not in left:
+            continue
+        times, over = divmod(left[first], divisor)
         if over or times <= 0:
             continue
         if all(left.get(key, 0) == times * factor for key, factor in group.factors.items()):

@@ -95,19 +95,30 @@ class SiteWriter:
         Raises UnsupportedError.
         """
         statement = hit.statement
-        guard, position, start, end = statement.guard, statement.position, statement.start, statement.end
-        opcode, text = statement.opcode, statement.text
-        if "\n" in text and (next_one := _NEXT.search(text, position - start + len(opcode))):
-            raise PtxError(self._module.line(start), text[: next_one.start()], "no ';' before the next instruction")
-        if self._points_to_constants and opcode.startswith("ld"):
+        decoded, start, end = statement.mnemonic, statement.start, statement.end
+        if decoded is None:
+            raise PtxError(self._module.line(start), self._code[start : start + 80], "not an instruction")
+        if self._code.find("\n", start, end - 1) >= 0:
+            self._check_end(statement)
+        if self._points_to_constants and decoded.text.startswith("ld"):
             check_load(statement, self._module.line(start))
-        place, probes = _Place(hit, start, end), hit.probes
-        if self._calls:
+        probes = hit.probes
+        in_call = self._calls and self._body.call_sequence(statement.position) is not None
+        if decoded.flow is None and not (in_call or hit.opens or hit.closes):
+            # By far the most instructions: what only adds constants is counted, and often that is all.
+            self._sites.add(statement, probes, hit.number)
+            parted = self._additions.part(probes)
+            if parted.adding:
+                probes = self._runs.take(hit, parted)
+            if probes:
+                self._write(_Place(hit, start, end), probes)
+            return
+        place = _Place(hit, start, end)
+        if in_call:
             place, probes = self._around_call(place)
-        decoded = statement.mnemonic
         # A function may end the thread, so that nothing behind its call runs.
-        stands_alone = place.start != start or (decoded is not None and decoded.flow is Flow.CALL)
-        if decoded is not None and decoded.ends_block and any(probe.after for probe in probes):
+        stands_alone = place.start != start or decoded.flow is Flow.CALL
+        if decoded.ends_block and any(probe.after for probe in probes):
             self._sites.leave_out(
                 self._shown(statement), [probe for probe in probes if probe.after], "nothing runs behind it"
             )
@@ -116,11 +127,23 @@ class SiteWriter:
         self._sites.add(statement, self._facts.in_order((*probes, *hit.opens)) if hit.opens else probes, hit.number)
         parted = self._additions.part(probes)
         probes = self._runs.take(hit, parted) if parted.adding and not stands_alone else parted.all
-        if not probes and not hit.opens and not hit.closes:
-            return
+        if probes or hit.opens or hit.closes:
+            self._write(place, probes)
+
+    def _check_end(self, statement: Statement) -> None:
+        text = statement.text
+        if next_one := _NEXT.search(text, statement.position - statement.start + len(statement.opcode)):
+            line = self._module.line(statement.start)
+            raise PtxError(line, text[: next_one.start()], "no ';' before the next instruction")
+
+    def _write(self, place: _Place, probes: tuple[Probe, ...]) -> None:
+        """Insert the snippets of probes at a place, as they were written at an equal one where that may be."""
+        hit = place.hit
+        statement, guard = hit.statement, hit.statement.guard
+        position, end = statement.position, statement.end
         # Behind an instruction that writes its own predicate other code goes than behind one that does not.
         plain = not hit.opens and not hit.closes and not (guard and guard_register(guard) in self._code[position:end])
-        key = (opcode, guard, id(probes), tuple(self._emission.scratch.mark().values()))
+        key = (statement.opcode, guard, id(probes), tuple(self._emission.scratch.mark().values()))
         repeated = self._repeated.get(key) if plain else None
         if repeated is not None and (not repeated.stores or self._is_clear(place)):
             self._edits.insert(place.start, repeated.before)
@@ -128,6 +151,7 @@ class SiteWriter:
             return
         instruction = statement.instruction
         if instruction is None or not self._code.startswith(";", end - 1):
+            start = statement.start
             raise PtxError(self._module.line(start), self._code[start : start + 80], "not an instruction")
         code = self._insert(place, instruction, probes)
         if plain and code is not None:

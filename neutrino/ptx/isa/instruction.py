@@ -178,6 +178,11 @@ def read_instruction(code: str) -> Instruction | None:
 
 def split_operands(text: str) -> list[str]:
     """Split at the commas outside all brackets; white space around each piece is dropped."""
+    if "{" not in text and "(" not in text:
+        pieces = [piece.strip() for piece in text.split(",")]
+        # No comma stands within brackets.
+        if "[" not in text or all(piece.count("[") == piece.count("]") for piece in pieces):
+            return pieces if pieces != [""] else []
     pieces = []
     depth = 0
     start = 0

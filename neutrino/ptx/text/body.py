@@ -16,7 +16,14 @@ from itertools import accumulate
 from operator import add
 from typing import NamedTuple
 
-from neutrino.ptx.isa.instruction import KNOWN_MNEMONICS, Instruction, Mnemonic, mnemonic, read_instruction
+from neutrino.ptx.isa.instruction import (
+    KNOWN_MNEMONICS,
+    Instruction,
+    Mnemonic,
+    guard_register,
+    mnemonic,
+    split_operands,
+)
 from neutrino.ptx.isa.opcodes import Flow
 
 _LABEL = r"[A-Za-z_$%][\w$]*\s*:(?!:)"
@@ -119,7 +126,12 @@ class Statement:
     def instruction(self) -> Instruction | None:
         """With its operands, None of what is no instruction. Decoded when first asked for."""
         if self._instruction is None and self.mnemonic is not None:
-            self._instruction = read_instruction(self.text)
+            predicate, negated = None, False
+            if self.guard is not None:
+                predicate, negated = guard_register(self.guard), "!" in self.guard
+            opcode = self.mnemonic.text
+            operands = self._code[self.position + len(opcode) : self.end - 1]
+            self._instruction = Instruction(predicate, negated, opcode, tuple(split_operands(operands)))
         return self._instruction
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from neutrino.errors import PtxError
@@ -35,7 +35,6 @@ _FUNCTION = re.compile(
     re.ASCII,
 )
 _BODY_OR_END = re.compile(r"[{;]")
-_FLAT = re.compile(r"[^{}]*(?:\{[^{}]*\}[^{}]*)*")
 _TOP_END = re.compile(r"[{};]")
 _LINKAGE = re.compile(r"\.(visible|extern|weak|common)\b", re.ASCII)
 _VARIABLE_HEAD = re.compile(
@@ -84,7 +83,7 @@ class Statement:
     """One module-level statement: ``text[start:end]`` of the module, the white space before it left to a
     BLANK."""
 
-    kind: Kind
+    kind: Kind = field(hash=False)
     start: int
     end: int
 
@@ -352,14 +351,13 @@ class _Reader:
 
     def _block_end(self, opening: int) -> int:
         """Behind the brace that closes the one at a position; the end of the text without one."""
-        code, at, depth = self.code, opening + 1, 1
+        code, at, depth = self.code, opening, 0
         while True:
-            # Operands in braces are passed over at once.
-            at = _matched(_FLAT, code, at).end()
-            if at == len(code):
-                return at
-            depth += 1 if code[at] == "{" else -1
-            at += 1
+            closing = code.find("}", at)
+            if closing < 0:
+                return len(code)
+            depth += code.count("{", at, closing) - 1
+            at = closing + 1
             if depth == 0:
                 return at
 

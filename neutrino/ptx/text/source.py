@@ -28,7 +28,7 @@ def blank(text: str) -> str:
 
 
 def _spaces(match: re.Match[str]) -> str:
-    return " " * (match.end() - match.start())
+    return " " * len(match[0])
 
 
 def without_locations(text: str, *, keep: bool) -> str:
