@@ -134,7 +134,7 @@ def _any_space(patch: pytest.MonkeyPatch) -> None:
         return original(self, mnemonic(opcode.text.replace("ld.shared", "ld.global")), guarded=guarded)
 
     patch.setattr(matching._Plan, "_choose", choose)
-    patch.setattr(rewriting, "matcher", matching.Matcher)
+    patch.setattr(rewriting, "_known", rewriting._known.__wrapped__)
 
 
 @_patched("wrong site: code goes behind the instruction in place of before it", (BRANCHES, VALUES))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from neutrino.ptx.isa.instruction import read_instruction
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import parse
+from neutrino.ptx.text.source import LOCATION, NOT_CODE, blank
 
 FIXTURES = sorted((Path(__file__).parents[1] / "fixtures" / "kernels").rglob("*.ptx"))
 
@@ -96,3 +97,20 @@ def test_kernels(path):
                 assert piece.endswith(statement.text)
                 assert statement.mnemonic is not None or statement.text.startswith(".") or not statement.text
         assert all(opcode.row is not None for opcode in body.opcodes), body.opcodes
+
+
+@given(st.lists(st.sampled_from(["a", "ab", "%a", "a.x", "b", *"[], (){};\n", "call "])))
+def test_names_of_operands(pieces):
+    """One name is looked for as all are gathered."""
+    text = "{" + "".join(pieces) + "}"
+    body = Body(text, 0, len(text))
+    for name in ("a", "ab", "b"):
+        assert body.names_operand(name) == (name in body.operand_names)
+
+
+@given(st.lists(st.sampled_from(['"', "//", "/*", "*/", "\n", "\\", "a", "/", "*", ";", ".loc 1 2 3"]), max_size=30))
+def test_what_is_no_code_is_blanked(pieces):
+    """As one expression for all of it does."""
+    text = "".join(pieces)
+    expected = NOT_CODE.sub(lambda match: " " * len(match[0]), text)
+    assert blank(text) == LOCATION.sub(lambda match: " " * len(match[0]), expected)

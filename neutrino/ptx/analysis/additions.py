@@ -20,7 +20,7 @@ from neutrino.probing.ir.statements import Assembly, Save, registers_of
 from neutrino.probing.model import MapKind
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.tallies import Fork, Row
-from neutrino.ptx.isa.instruction import Instruction, guard_register
+from neutrino.ptx.isa.instruction import Instruction, Mnemonic, guard_register
 from neutrino.ptx.isa.measures import constant_bytes, constant_operations
 from neutrino.ptx.text.body import Body, Statement
 
@@ -36,6 +36,14 @@ class Parted(NamedTuple):
     adding: tuple[Probe, ...]
     others: tuple[Probe, ...]
     all: tuple[Probe, ...]
+
+
+@dataclass(eq=False)
+class Added:
+    """What probes that only add constants add at an instruction: of each of them, in the order of its operands."""
+
+    amounts: tuple[tuple[Probe, tuple[int, ...]], ...]
+    most: int
 
 
 class Additions:
@@ -58,6 +66,8 @@ class Additions:
             self._read.update(named)
         self._adding = {id(probe) for probe in probes if self._only_adds(probe)}
         self._parted: dict[int, Parted] = {}
+        # By opcode and the probes: what they add, all together and then each.
+        self._added: dict[tuple[Mnemonic | None, int], tuple[Added, ...] | None] = {}
 
     def part(self, probes: tuple[Probe, ...]) -> Parted:
         """Tell those that only add constants from the others; the same value for the same probes."""
@@ -67,6 +77,16 @@ class Additions:
             others = tuple(probe for probe in probes if id(probe) not in self._adding)
             known = self._parted[id(probes)] = Parted(adding, others, probes)
         return known
+
+    def added(self, parted: Parted, statement: Statement) -> tuple[Added, ...] | None:
+        """What the probes that only add add at an instruction: all together, and each of them.
+
+        None where the instruction's text does not say it.
+        """
+        key = (statement.mnemonic, id(parted))
+        if key not in self._added:
+            self._added[key] = _added(parted.adding, statement)
+        return self._added[key]
 
     def _only_adds(self, probe: Probe) -> bool:
         statements = _statements(probe)
@@ -120,6 +140,19 @@ def amounts(probe: Probe, instruction: Instruction) -> tuple[int, ...] | None:
     return tuple(found)
 
 
+def _added(probes: tuple[Probe, ...], statement: Statement) -> tuple[Added, ...] | None:
+    if statement.instruction is None:
+        return None
+    found = []
+    for probe in probes:
+        amount = amounts(probe, statement.instruction)
+        if amount is None:
+            return None
+        found.append((probe, amount))
+    each = [Added((one,), max(one[1])) for one in found]
+    return Added(tuple(found), sum(one.most for one in each)), *each
+
+
 def row(run: Run, sums: Mapping[int, Sequence[str | tuple[int, int]]], graph: FlowGraph) -> Row:
     """What a run adds to which sums. sums: by the probe's id, what it adds to in the order of its amounts."""
     found: dict[Hashable, int] = {}
@@ -156,14 +189,6 @@ def sums_added_to(probe: Probe, index: Mapping[str, int]) -> tuple[str | tuple[i
         elif (added := _added_to(statement)) is not None:
             found.append(added.name)
     return tuple(found)
-
-
-@dataclass(eq=False)
-class Added:
-    """What probes that only add constants add at an instruction: of each of them, in the order of its operands."""
-
-    amounts: tuple[tuple[Probe, tuple[int, ...]], ...]
-    most: int
 
 
 @dataclass

@@ -15,7 +15,7 @@ _WORD = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 _PARAMETER_NAME = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:\[[^\[\]]*\]\s*)*(?=,|\Z)", re.ASCII)
 
 _ALIAS = re.compile(r"\.alias\s+([A-Za-z_$][\w$]*)\s*,\s*([A-Za-z_$][\w$]*)\s*;", re.ASCII)
-_FEW_SYMBOLS = 24
+_FEW_SYMBOLS = 48
 """So many names are looked for one by one; of more, all names of a body are gathered."""
 
 # Provided by the driver to every module (CUDA C++ Programming Guide: printf, assert, device-side malloc).
@@ -129,11 +129,11 @@ class Linkage:
             known = self._bodies[function.statement] = Body(self.module.code, start, end, head)
         return known
 
-    def _symbols_in(self, body: Body) -> frozenset[str]:
+    def _symbols_in(self, body: Body) -> Set[str]:
         """The module's names that stand in operand position in a body, whatever they mean there."""
         symbols = self.module.symbols
-        if len(symbols) <= _FEW_SYMBOLS and not any(map(body.mentions, symbols)):
-            return frozenset()
+        if len(symbols) <= _FEW_SYMBOLS:
+            return {name for name in symbols if body.names_operand(name)}
         return body.operand_names & symbols.keys()
 
     def needs(self, kernel: Function) -> Needs:

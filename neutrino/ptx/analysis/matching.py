@@ -261,12 +261,6 @@ class Matcher:
         return name in names or any(fnmatch.fnmatchcase(known, name) for known in names if _GLOB & set(name))
 
 
-@functools.lru_cache(maxsize=8)
-def matcher(probes: tuple[Probe, ...], demangle: Callable[[str], str] | None = None) -> Matcher:
-    """As ``Matcher``: one for all texts that the same probes are looked for in, since opcodes recur."""
-    return Matcher(probes, demangle)
-
-
 def _names(mangled: str, demangled: str) -> Iterator[str]:
     """What a function may be called: its names with and without parameters and result."""
     yield mangled

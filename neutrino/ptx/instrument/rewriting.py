@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from neutrino.errors import PtxError
-from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.ptx.analysis.additions import Additions
 from neutrino.ptx.analysis.linkage import Callee, Linkage
-from neutrino.ptx.analysis.matching import Found, matcher
+from neutrino.ptx.analysis.matching import Found, Matcher
 from neutrino.ptx.instrument.lowering import lower
 from neutrino.ptx.instrument.private_names import PrivateNames
 from neutrino.ptx.instrument.probe_facts import ProbeFacts
+
+
+@functools.lru_cache(maxsize=8)
+def _known(
+    probes: tuple[Probe, ...], demangle: Callable[[str], str] | None
+) -> tuple[Matcher, ProbeFacts, Additions]:
+    """What is known of probes whatever the module: for all texts that the same ones are looked for in."""
+    return Matcher(probes, demangle), ProbeFacts(probes), Additions(probes)
 
 
 class Rewriting:
@@ -40,10 +49,8 @@ class Rewriting:
         self.highest = max(version or module.version, module.version)
         self.architecture = module.architecture
         self.names = PrivateNames.for_text(module.text)
-        self.matcher = matcher(probes.probes, demangle)
-        # The matcher may be an earlier module's, whose probes are equal and not the same.
-        self.facts = ProbeFacts(self.matcher.probes)
-        self.additions = Additions(self.matcher.probes)
+        # They may be an earlier module's, whose probes are equal and not the same.
+        self.matcher, self.facts, self.additions = _known(probes.probes, demangle)
         self._found_in: dict[tuple[int, str], Found] = {}
 
     def find(self, callee: Callee, first: int = 0) -> Found:

@@ -6,36 +6,34 @@ from collections.abc import Mapping
 
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import Lanes
-from neutrino.ptx.analysis.additions import Added, Parted, Run, Runs, amounts, row, sums_added_to, with_amounts
+from neutrino.ptx.analysis.additions import Additions, Parted, Run, Runs, row, sums_added_to, with_amounts
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.matching import Hit
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.guards import Guard
 from neutrino.ptx.instrument.probe_facts import ProbeFacts
-from neutrino.ptx.isa.instruction import Mnemonic, guard_register
-from neutrino.ptx.text.body import Body, Statement
+from neutrino.ptx.isa.instruction import guard_register
+from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.edits import Edits, before
 
 
 class RunWriter:
     """Gathers the additions of one body's sites, and writes them when all sites are known."""
 
-    def __init__(self, body: Body, facts: ProbeFacts, emission: Emission, edits: Edits) -> None:
+    def __init__(
+        self, body: Body, facts: ProbeFacts, additions: Additions, emission: Emission, edits: Edits
+    ) -> None:
         self._body = body
         self._facts = facts
+        self._additions = additions
         self._emission = emission
         self._edits = edits
         self._runs = Runs(body)
-        # By opcode and the probes: what they add, all together and then each; None where the text does not say it.
-        self._amounts: dict[tuple[Mnemonic | None, int], tuple[Added, ...] | None] = {}
 
     def take(self, hit: Hit, parted: Parted) -> tuple[Probe, ...]:
         """Leave what only adds constants at a site to its run; the probes that are still to be written there."""
         statement = hit.statement
-        key = (statement.mnemonic, id(parted))
-        if key not in self._amounts:
-            self._amounts[key] = _added(parted.adding, statement)
-        added = self._amounts[key]
+        added = self._additions.added(parted, statement)
         if added is None:
             return parted.all
         if statement.guard is None:
@@ -79,17 +77,3 @@ class RunWriter:
             lines += self._emission.snippet(snippet, guard=guard, level=probe.level).all
         self._emission.scratch.release(mark)
         return lines
-
-
-def _added(probes: tuple[Probe, ...], statement: Statement) -> tuple[Added, ...] | None:
-    """What probes add at an instruction: all together, and each of them. None where the text does not say it."""
-    if statement.instruction is None:
-        return None
-    found = []
-    for probe in probes:
-        amount = amounts(probe, statement.instruction)
-        if amount is None:
-            return None
-        found.append((probe, amount))
-    each = [Added((one,), max(one[1])) for one in found]
-    return Added(tuple(found), sum(one.most for one in each)), *each

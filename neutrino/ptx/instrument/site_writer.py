@@ -85,7 +85,7 @@ class SiteWriter:
         self._points_to_constants = points_to_constants
         self._calls = bool(callee.body.call_sequences)
         self._products = Products(self._module, self._body, edits, emission)
-        self._runs = RunWriter(self._body, facts, emission, edits)
+        self._runs = RunWriter(self._body, facts, additions, emission, edits)
         # Code of sites that depends on nothing but the opcode, the guard, the probes and the scratch registers in use.
         self._repeated: dict[tuple[str, str | None, int, tuple[int, ...]], _Repeated] = {}
 

@@ -48,6 +48,7 @@ _LAST_WORD = re.compile(r"\.([a-z]\w*)\s*\Z", re.ASCII)
 # Names in operand position stand behind an opening bracket or a comma; the first operand of a call has
 # neither.
 _NAMED = re.compile(r"[\[,({]\s*([A-Za-z_$][\w$]*)", re.ASCII)
+_OPENS_OPERAND = ("[", ",", "(", "{")
 _LISTED = re.compile(r"\.(?:calltargets|branchtargets)\b([^;]*);", re.ASCII)
 _WORD = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 _CALLEE = re.compile(r"call(?:\.\w+)*(?:\s+|\s*\([^()]*\)\s*,\s*)(?!\()([A-Za-z_$%][\w$]*)", re.ASCII)
@@ -355,15 +356,9 @@ class Body:
         return found
 
     @cached_property
-    def operand_names(self) -> frozenset[str]:
+    def operand_names(self) -> Set[str]:
         """Names in operand position, those of registers left out."""
-        names = set(_NAMED.findall(self.code, self.start, self.end))
-        names.update(name for name, _, _ in self.called)
-        for statement in self.directives:
-            listed = _LISTED.match(self.code, statement.start, statement.end)
-            if listed is not None:
-                names.update(_WORD.findall(listed[1]))
-        return frozenset(names)
+        return self._listed.union(_NAMED.findall(self.code, self.start, self.end))
 
     def occurrences(self, name: str) -> list[tuple[int, int]]:
         """Where a name stands, as a whole, as positions in the module's text."""
@@ -378,15 +373,27 @@ class Body:
             at = code.find(name, at + 1, self.end)
         return found
 
-    def mentions(self, name: str) -> bool:
-        """Whether a name occurs in the text at all, and goes on there as no other name does."""
+    def names_operand(self, name: str) -> bool:
+        """Whether a name is among the ``operand_names``."""
         code, at = self.code, self.code.find(name, self.start, self.end)
         while at >= 0:
             behind = at + len(name)
-            if not _continues(code[behind]):
-                return True
+            if not _continues(code[behind]) and not _continues(code[at - 1]):
+                opening = code[max(at - 64, 0) : at].rstrip() or code[:at].rstrip()
+                if opening[-1:] in _OPENS_OPERAND or name in self._listed:
+                    return True
             at = code.find(name, behind, self.end)
         return False
+
+    @cached_property
+    def _listed(self) -> set[str]:
+        """What calls name, and lists of what they may name."""
+        names = {name for name, _, _ in self.called}
+        for statement in self.directives:
+            listed = _LISTED.match(self.code, statement.start, statement.end)
+            if listed is not None:
+                names.update(_WORD.findall(listed[1]))
+        return names
 
     @cached_property
     def call_sequences(self) -> list[tuple[int, int]]:

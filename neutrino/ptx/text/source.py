@@ -20,11 +20,31 @@ LOCATION = re.compile(
 
 def blank(text: str) -> str:
     """Replace comments, strings and ``.loc`` directives by spaces. The length stays."""
-    if '"' in text or "//" in text or "/*" in text:
-        text = NOT_CODE.sub(_spaces, text)
+    text = _without_comments(text)
     if ".loc" in text:
         text = LOCATION.sub(_spaces, text)
     return text
+
+
+def _without_comments(text: str) -> str:
+    """As ``NOT_CODE.sub`` with spaces, from one mark to the next: searching for those is quicker by far."""
+    marks = ("//", "/*", '"')
+    found = {mark: at for mark in marks if (at := text.find(mark)) >= 0}
+    pieces = []
+    done = 0
+    while found:
+        mark = min(found, key=found.__getitem__)
+        start = found[mark]
+        match = NOT_CODE.match(text, start)
+        end = match.end() if match is not None else start + 1
+        if match is not None:
+            pieces += [text[done:start], " " * (end - start)]
+            done = end
+        for other in [other for other, at in found.items() if at < end]:
+            found[other] = text.find(other, end)
+            if found[other] < 0:
+                del found[other]
+    return "".join([*pieces, text[done:]]) if pieces else text
 
 
 def _spaces(match: re.Match[str]) -> str:
