@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from neutrino import __version__
 from neutrino.ahead.restore import SectionPlace, find_section, is_unchanged, read_original, restore
 from neutrino.ahead.section import Section, read_section
 from neutrino.ahead.sources import image_identity
