@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import struct
@@ -11,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from neutrino.cache import private_folder, read_private, write_private
 
@@ -89,14 +89,17 @@ def driver_version(driver: Path, cache: Path) -> int | None:
 
 
 def _ask_version(driver: Path) -> int | None:
+    from neutrino.loader._interface import ffi
+
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         # Nothing of this process runs on in the child: it answers and is gone.
         try:
-            value = ctypes.c_int()
-            if ctypes.CDLL(str(driver)).cuDriverGetVersion(ctypes.byref(value)) == 0:
-                os.write(writing, struct.pack("<i", value.value))
+            library: Any = ffi.dlopen(str(driver))
+            value = ffi.new("int *")
+            if library.cuDriverGetVersion(value) == 0:
+                os.write(writing, struct.pack("<i", value[0]))
         finally:
             os._exit(0)
     os.close(writing)
@@ -109,18 +112,20 @@ def _ask_version(driver: Path) -> int | None:
 
 
 _ASK_ARCHS = """
-import ctypes, sys
-driver = ctypes.CDLL(sys.argv[1])
-count, value = ctypes.c_int(), ctypes.c_int()
-if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0:
-    for device in range(count.value):
+import runpy, sys
+ffi = runpy.run_path(sys.argv[1])["ffi"]
+driver = ffi.dlopen(sys.argv[2])
+count, value = ffi.new("int *"), ffi.new("int *")
+if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(count) == 0:
+    for device in range(count[0]):
         numbers = []
-        for attribute in (75, 76):
-            if driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device) == 0:
-                numbers.append(str(value.value))
+        for part in ("MAJOR", "MINOR"):
+            attribute = getattr(driver, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_" + part)
+            if driver.cuDeviceGetAttribute(value, attribute, device) == 0:
+                numbers.append(str(value[0]))
         print("".join(numbers) if len(numbers) == 2 else "")
 """
-"""75 and 76: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR (CUDA driver API, "CUdevice_attribute")."""
+_INTERFACE = Path(__file__).with_name("_interface.py")
 
 
 def machine_archs() -> tuple[str, ...]:
@@ -134,7 +139,7 @@ def device_archs(driver: Path) -> tuple[str, ...]:
 
     Asked in a process of its own: what a driver leaves behind in the one that asks would go on into forks.
     """
-    argv = [sys.executable, "-c", _ASK_ARCHS, str(driver)]
+    argv = [sys.executable, "-c", _ASK_ARCHS, str(_INTERFACE), str(driver)]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
     except (OSError, subprocess.TimeoutExpired):

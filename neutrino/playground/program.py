@@ -9,13 +9,14 @@ It finds the driver as every program does. Its stdout is the kernel's own.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
 import sys
 from pathlib import Path
 from typing import Any
+
+from neutrino.loader._interface import ffi
 
 _LOG_BYTES = 8192
 _PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -35,35 +36,39 @@ class _CallError(Exception):
         self.log = log
 
 
+def _text(characters: Any) -> str:
+    data = ffi.string(characters)
+    return data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+
+
 class _Driver:
     def __init__(self) -> None:
-        self._library = ctypes.CDLL("libcuda.so.1")
-        self._log = ctypes.create_string_buffer(_LOG_BYTES)
+        self._library: Any = ffi.dlopen("libcuda.so.1")
+        self._log = ffi.new("char[]", _LOG_BYTES)
 
     def __call__(self, call: str, *arguments: Any) -> None:
         code = getattr(self._library, call)(*arguments)
         if code:
-            name = ctypes.c_char_p()
-            self._library.cuGetErrorName(code, ctypes.byref(name))
-            log = self._log.value.decode("utf-8", "replace").strip()
-            raise _CallError(call, code, (name.value or b"?").decode(), log)
+            name = ffi.new("const char **")
+            self._library.cuGetErrorName(code, name)
+            raise _CallError(call, code, _text(name[0]) if name[0] else "?", _text(self._log).strip())
 
-    def load(self, image: bytes) -> ctypes.c_void_p:
-        module = ctypes.c_void_p()
-        options = (ctypes.c_int * 2)(_JIT_ERROR_LOG_BUFFER, _JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
-        values = (ctypes.c_void_p * 2)(ctypes.addressof(self._log), _LOG_BYTES)
-        self("cuModuleLoadDataEx", ctypes.byref(module), ctypes.c_char_p(image), 2, options, values)
-        return module
+    def load(self, image: bytes) -> Any:
+        module = ffi.new("CUmodule *")
+        options = ffi.new("int[]", [_JIT_ERROR_LOG_BUFFER, _JIT_ERROR_LOG_BUFFER_SIZE_BYTES])
+        values = ffi.new("void *[]", [self._log, ffi.cast("void *", _LOG_BYTES)])
+        self("cuModuleLoadDataEx", module, ffi.from_buffer(image), 2, options, values)
+        return module[0]
 
-    def variable(self, module: ctypes.c_void_p, name: str) -> tuple[int, int]:
-        address, size = ctypes.c_uint64(), ctypes.c_size_t()
-        self("cuModuleGetGlobal_v2", ctypes.byref(address), ctypes.byref(size), module, name.encode())
-        return address.value, size.value
+    def variable(self, module: Any, name: str) -> tuple[int, int]:
+        address, size = ffi.new("CUdeviceptr *"), ffi.new("size_t *")
+        self("cuModuleGetGlobal_v2", address, size, module, name.encode())
+        return address[0], size[0]
 
     def read(self, address: int, size: int) -> bytes:
-        data = ctypes.create_string_buffer(size)
-        self("cuMemcpyDtoH_v2", data, ctypes.c_uint64(address), ctypes.c_size_t(size))
-        return data.raw
+        data = bytearray(size)
+        self("cuMemcpyDtoH_v2", ffi.from_buffer(data), address, size)
+        return bytes(data)
 
 
 def run(folder: Path) -> dict[str, Any]:
@@ -79,44 +84,46 @@ def run(folder: Path) -> dict[str, Any]:
 
 
 def _launch(driver: _Driver, folder: Path, plan: dict[str, Any], addresses: list[tuple[int, int]]) -> None:
-    device, context = ctypes.c_int(), ctypes.c_void_p()
+    device, context = ffi.new("CUdevice *"), ffi.new("CUcontext *")
     driver("cuInit", 0)
-    driver("cuDeviceGet", ctypes.byref(device), 0)
-    driver("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-    driver("cuCtxSetCurrent", context)
+    driver("cuDeviceGet", device, 0)
+    driver("cuDevicePrimaryCtxRetain", context, device[0])
+    driver("cuCtxSetCurrent", context[0])
     module = driver.load((folder / "kernel.ptx").read_bytes() + b"\0")
     variables = [driver.variable(module, name) for name in plan["variables"]]
     for index, place in enumerate(variables):
         (folder / f"{index}.before").write_bytes(driver.read(*place))
-    function = ctypes.c_void_p()
-    driver("cuModuleGetFunction", ctypes.byref(function), module, plan["kernel"].encode())
+    function = ffi.new("CUfunction *")
+    driver("cuModuleGetFunction", function, module, plan["kernel"].encode())
     parameters = [bytearray(bytes.fromhex(text)) for text in plan["parameters"]]
     for index, buffer in enumerate(plan["buffers"]):
         data = (folder / f"{index}.in").read_bytes()
-        address = ctypes.c_uint64()
-        driver("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(len(data)))
-        driver("cuMemcpyHtoD_v2", address, data, ctypes.c_size_t(len(data)))
-        addresses.append((address.value, len(data)))
+        address = ffi.new("CUdeviceptr *")
+        driver("cuMemAlloc_v2", address, len(data))
+        driver("cuMemcpyHtoD_v2", address[0], ffi.from_buffer(data), len(data))
+        addresses.append((address[0], len(data)))
         parameter, offset = buffer
-        parameters[parameter][offset : offset + 8] = address.value.to_bytes(8, "little")
-    storage = [(ctypes.c_char * len(parameter)).from_buffer(parameter) for parameter in parameters]
-    pointers = (ctypes.c_void_p * max(len(storage), 1))(*(ctypes.addressof(item) for item in storage))
+        parameters[parameter][offset : offset + 8] = address[0].to_bytes(8, "little")
+    storage = [ffi.from_buffer(parameter) for parameter in parameters]
+    pointers = ffi.new("void *[]", [*storage, ffi.NULL])
     if plan["shared"] > 48 << 10:
         # cuda.h, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: beyond 48 KiB a program must ask.
-        driver("cuFuncSetAttribute", function, 8, plan["shared"])
-    driver("cuLaunchKernel", function, *plan["grid"], *plan["block"], plan["shared"], None, pointers, None)
+        driver("cuFuncSetAttribute", function[0], 8, plan["shared"])
+    grid, block, shared = plan["grid"], plan["block"], plan["shared"]
+    driver("cuLaunchKernel", function[0], *grid, *block, shared, ffi.NULL, pointers, ffi.NULL)
     driver("cuCtxSynchronize")
     for index, place in enumerate(addresses):
         (folder / f"{index}.out").write_bytes(driver.read(*place))
     for index, place in enumerate(variables):
         (folder / f"{index}.after").write_bytes(driver.read(*place))
     driver("cuModuleUnload", module)
-    driver("cuDevicePrimaryCtxRelease_v2", device)
+    driver("cuDevicePrimaryCtxRelease_v2", device[0])
 
 
 def _end_with_parent(parent: int) -> None:
     """A kernel that does not end would go on without the one who gave it a limit."""
-    if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL)) != 0:
+    libc: Any = ffi.dlopen(None)
+    if libc.prctl(_PR_SET_PDEATHSIG, ffi.cast("unsigned long", signal.SIGKILL)) != 0:
         sys.exit("PR_SET_PDEATHSIG was refused")
     if os.getppid() != parent:
         sys.exit("who started this has ended")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neutrino.entry import DIGESTED_FROM, read_entry
+from neutrino.loader import interface
+from neutrino.loader.interface import declarations
 from neutrino.probing.layout import KINDS, LEVELS, MAP_DESCRIPTOR, TWINS_HEADER, c_header, region_layout
 from neutrino.probing.model import Level, Map, MapKind, Span
 
@@ -32,24 +35,19 @@ def test_the_header_is_generated_from_the_layout() -> None:
     )
 
 
+def test_the_interface_is_generated_from_the_headers(tmp_path: Path) -> None:
+    interface.generate(tmp_path / "_interface.py")
+    committed = Path(interface.__file__).with_name("_interface.py").read_text()
+    assert (tmp_path / "_interface.py").read_text() == committed, "regenerate it: python -m neutrino.loader.interface"
+
+
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> tuple[FFI, object]:
     library = tmp_path_factory.mktemp("core") / "core.so"
     sources = ("entry.c", "regions.c", "sha256.c", "image_bytes.c")
     compile_c(library, "-shared", "-fPIC", *(str(CSRC / name) for name in sources))
     ffi = FFI()
-    ffi.cdef(
-        """
-        struct neutrino_map { char name[64]; uint32_t kind, level, record_size, cap; };
-        struct nt_region { uint64_t records, records_size, counts, counts_size; };
-        struct nt_extent { uint64_t blocks, warps; uint32_t threads, warps_per_block, lanes, dynamic_cap; };
-        uint64_t nt_region_of(const struct neutrino_map *, const struct nt_extent *, uint64_t, struct nt_region *);
-        uint64_t nt_regions_size(const struct neutrino_map *, unsigned, const struct nt_extent *);
-        struct nt_image_bytes { const uint8_t *data; size_t size; int kind; bool has_ptx; };
-        bool nt_image_measure(const void *, size_t, struct nt_image_bytes *);
-        bool nt_entry_open(const void *, size_t, const uint8_t *, void *);
-        """
-    )
+    ffi.cdef("\n".join(map(declarations, ("neutrino_layout.h", "regions.h", "image_bytes.h", "entry.h"))))
     return ffi, ffi.dlopen(str(library))
 
 
@@ -101,7 +99,7 @@ def test_an_entry_with_any_byte_changed_is_refused(core: tuple[FFI, object], dat
     ffi, library = core
     entry = bytearray(entry_of(IMAGE))
     key = read_entry(bytes(entry), "entry").key
-    opened = ffi.new("char[256]")
+    opened = ffi.new("struct nt_entry *")
     assert library.nt_entry_open(ffi.from_buffer(bytes(entry)), len(entry), key, opened)  # type: ignore[attr-defined]
     place = data.draw(st.integers(0, len(entry) - 1))
     entry[place] ^= data.draw(st.integers(1, 255))
@@ -141,7 +139,7 @@ def opens(core: tuple[FFI, object], map_index: int, member: str, value: int) -> 
     entry[DIGESTED_FROM - 32 : DIGESTED_FROM] = hashlib.sha256(entry[DIGESTED_FROM:]).digest()
     data = ffi.new("uint64_t[]", len(entry) // 8 + 1)
     ffi.memmove(data, bytes(entry), len(entry))
-    return bool(library.nt_entry_open(data, len(entry), key, ffi.new("char[256]")))  # type: ignore[attr-defined]
+    return bool(library.nt_entry_open(data, len(entry), key, ffi.new("struct nt_entry *")))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
