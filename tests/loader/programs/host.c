@@ -2,10 +2,12 @@
  * A program of the driver API for the tests: `host SCENARIO`. What it prints, the driver's answers among it, and its
  * status must be the same with and without the hook.
  */
+#include <dirent.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "host.h"
+#include "neutrino_layout.h"
 
 CUcontext context;
 CUmodule module;
@@ -36,6 +38,39 @@ void say_counter(void)
 void rest(void)
 {
 	usleep(60000);
+}
+
+/* Launches of the trace in folder that were submitted and are neither written nor lost. */
+static unsigned long left_to_write(const char *folder)
+{
+	char path[4096] = "";
+	struct neutrino_launches_header header;
+	struct neutrino_launch launch;
+	unsigned long left = 0;
+	DIR *traces = opendir(folder);
+	struct dirent *entry;
+
+	while (traces && (entry = readdir(traces)))
+		if (entry->d_name[0] != '.')
+			snprintf(path, sizeof(path), "%s/%s/launches.bin", folder, entry->d_name);
+	if (traces)
+		closedir(traces);
+	FILE *file = fopen(path, "rb");
+	if (file && fread(&header, sizeof(header), 1, file) == 1 && !fseek(file, (long)header.records_offset, SEEK_SET))
+		for (uint64_t i = 0; i < header.records_used && fread(&launch, sizeof(launch), 1, file) == 1; i++)
+			left += launch.state <= NEUTRINO_LAUNCH_SUBMITTED;
+	if (file)
+		fclose(file);
+	return left;
+}
+
+/* As long as it takes; a hook that never writes them fails by the limit on the whole program. */
+void written(void)
+{
+	const char *folder = getenv("NEUTRINO_TRACEDIR");
+
+	while (folder && left_to_write(folder))
+		usleep(2000);
 }
 
 static void limit_files(rlim_t size)

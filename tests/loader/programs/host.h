@@ -17,6 +17,8 @@ void say_counter(void);
 
 /* Let the hook's own thread work, which does so every few milliseconds. */
 void rest(void);
+/* Wait until the hook, where there is one, has written every launch. None may be on a stream that nothing waits for. */
+void written(void);
 
 void plain(void);
 void many(void);

@@ -9,7 +9,7 @@ void short_streams(void)
 			CHECK(count(function, 2, 32, brief));
 		CHECK(cu.StreamDestroy_v2(brief));
 		if (i % 4 == 3)
-			usleep(15000);
+			written();
 	}
 }
 
@@ -25,6 +25,7 @@ void many_streams(void)
 			for (int j = i; j < i + 8; j++)
 				CHECK(count(function, 2, 32, streams[j]));
 			CHECK(cu.CtxSynchronize());
+			written();
 			rest();
 		}
 	}
@@ -40,7 +41,8 @@ void full_streams(void)
 	for (int round = 0; round < 2; round++) {
 		for (int j = 0; j < 8 * 3; j++)
 			CHECK(count(function, 100, 1, streams[j % 8]));
-		usleep(400000);
+		written();
+		rest();
 	}
 }
 
@@ -85,7 +87,7 @@ void own_streams(void)
 {
 	for (int i = 0; i < 40; i++) {
 		run_threads(1, once_on_the_threads_own_stream);
-		usleep(20000);
+		written();
 	}
 }
 
