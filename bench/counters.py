@@ -35,9 +35,9 @@ from bench.programs import SOURCES, Finished, find_cuda_tool, run_program
 from bench.road import COMMAND, ROOT, query_gpu
 from bench.tree import tree_hash
 from bench.verdicts import table
+from neutrino.abi.reasons import Reason
 from neutrino.errors import TraceError
-from neutrino.probing.layout import Reason
-from neutrino.probing.model import MapKind
+from neutrino.maps.declaration import MapKind
 from neutrino.ptx.text.module import parse
 from neutrino.tracing import Trace, find_traces
 from neutrino.tracing.views import MapView

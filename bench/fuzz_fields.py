@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from neutrino.probing import layout
+from neutrino.abi import entries, results, sections, structures
 
 
 class Field(NamedTuple):
@@ -64,7 +64,7 @@ def _packed(*rows: tuple[str, int], start: int = 0) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-def _members(struct_: layout.Struct) -> tuple[Field, ...]:
+def _members(struct_: structures.Struct) -> tuple[Field, ...]:
     fields = struct_.dtype.fields or {}
     return tuple(Field(name, int(place[1]), place[0].itemsize) for name, place in fields.items())
 
@@ -125,14 +125,14 @@ MEMBER = (Field("name", 0, 16, True), Field("mtime", 16, 12, True), Field("mode"
           Field("size", 48, 10, True), Field("end", 58, 2))  # fmt: skip
 
 _OWN = {
-    layout.SECTION_MAGIC: layout.SECTION_HEADER,
-    layout.TWINS_MAGIC: layout.TWINS_HEADER,
+    sections.SECTION_MAGIC: sections.SECTION_HEADER,
+    entries.TWINS_MAGIC: entries.TWINS_HEADER,
 }
 _OWN_TABLES = (
-    (layout.SECTION_HEADER, "rows_offset", "rows", layout.SECTION_TWINS),
-    (layout.TWINS_HEADER, "maps_offset", "maps", layout.MAP_DESCRIPTOR),
-    (layout.TWINS_HEADER, "kernels_offset", "kernels", layout.TWIN_KERNEL),
-    (layout.TWINS_HEADER, "images_offset", "images", layout.TWIN_IMAGE),
+    (sections.SECTION_HEADER, "rows_offset", "rows", sections.SECTION_TWINS),
+    (entries.TWINS_HEADER, "maps_offset", "maps", results.MAP_DESCRIPTOR),
+    (entries.TWINS_HEADER, "kernels_offset", "kernels", entries.TWIN_KERNEL),
+    (entries.TWINS_HEADER, "images_offset", "images", entries.TWIN_IMAGE),
 )
 _MAX_ROWS = 24
 """Rows of a table that are looked at: more of the same add nothing."""
@@ -269,7 +269,7 @@ def _own(data: bytes, start: int) -> Iterator[Place]:
         if parent is own:
             yield from _rows(row.name, _members(row), data, start + values[offset], row.size, values[count])
     if values.get("restore_offset"):
-        begin, header, edit = start + values["restore_offset"], layout.RESTORE_HEADER, layout.RESTORE_EDIT
+        begin, header, edit = start + values["restore_offset"], sections.RESTORE_HEADER, sections.RESTORE_EDIT
         yield from _structure(header.name, _members(header), data, begin)
         count = next(field for field in _members(header) if field.name == "edits")
         rows = _number(data, begin + count.offset, count.width)

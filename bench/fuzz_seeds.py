@@ -17,13 +17,18 @@ from pathlib import Path
 import msgpack
 import zstandard
 
+from neutrino.abi.levels import Level
+from neutrino.abi.probe_block import block_size
+from neutrino.abi.reasons import Reason
+from neutrino.abi.records import Field
+from neutrino.abi.scalars import ScalarType
 from neutrino.ahead.attach import attach
 from neutrino.ahead.section import TwinsRow, write_section
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry, write_entry
+from neutrino.errors import Span
 from neutrino.fatbin import Compression, ImageKind, build_container, build_entry
-from neutrino.probing.layout import Reason, block_size
-from neutrino.probing.model import Field, Level, Map, MapKind, ScalarType, Span
+from neutrino.maps.declaration import Map, MapKind
 
 PTX = b"""\
 //

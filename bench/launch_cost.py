@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from unittest import mock
 
+from neutrino.abi.reasons import Reason
 from neutrino.cache import Cache, image_key
 from neutrino.loader import build, install
-from neutrino.probing.layout import Reason
 from neutrino.tracing import Trace, find_traces
 from tests.loader.conftest import IMAGE, RUN_KEY, entry_of, write_reasons
 

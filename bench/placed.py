@@ -37,7 +37,7 @@ from bench.tree import tree_hash
 from bench.verdicts import table
 from neutrino.errors import TraceError
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
-from neutrino.probing.model import MapKind
+from neutrino.maps.declaration import MapKind
 from neutrino.tracing import MapView, Trace, find_traces
 
 Json = Any

@@ -26,10 +26,10 @@ from bench.judged import judge_files
 from bench.programs import find_cuda_tool
 from bench.tree import tree_hash
 from bench.verdicts import Verdict, say
+from neutrino.abi.reasons import Reason
 from neutrino.entry import read_entry
 from neutrino.fatbin.cubin import read_cubin
 from neutrino.patch import patch_image
-from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.ptx.text.module import parse
 from neutrino.resources import shipped_probes

@@ -31,7 +31,7 @@ from bench.programs import SOURCES, build_command, run_program
 from bench.road import COMMAND, ROOT, query_gpu
 from bench.tree import tree_hash
 from bench.verdicts import Verdict, need, run_checks, say
-from neutrino.probing.layout import Reason
+from neutrino.abi.reasons import Reason
 from neutrino.resources import shipped_probes
 from neutrino.tracing import find_traces
 from neutrino.tracing.trace import Trace

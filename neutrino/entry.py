@@ -1,6 +1,6 @@
 """A cache entry: the twins of one image, what the hook must know of each kernel, and the files for its trace folder.
 
-The format is ``TWINS_HEADER`` and what it points at, in ``probing/layout.py``. The hook reads it in place, so
+The format is ``TWINS_HEADER`` and what it points at, in ``neutrino/abi``. The hook reads it in place, so
 the writer aligns tables to 8 bytes and images to 64, and ends every string with NUL.
 """
 
@@ -13,26 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from neutrino.abi.entries import TWIN_FILE, TWIN_IMAGE, TWIN_KERNEL, TWIN_PARAMETER, TWINS_HEADER, TWINS_MAGIC
+from neutrino.abi.levels import LEVELS, Level
+from neutrino.abi.probe_block import MAX_MAPS, block_size
+from neutrino.abi.reasons import Reason
+from neutrino.abi.records import MAX_RECORD
+from neutrino.abi.results import MAP_DESCRIPTOR
+from neutrino.abi.structures import Struct, align_up
+from neutrino.abi.versions import TWINS_VERSION
 from neutrino.errors import FormatError, NeutrinoError
-from neutrino.probing.layout import (
-    KINDS,
-    LEVELS,
-    MAP_DESCRIPTOR,
-    MAX_MAPS,
-    MAX_RECORD,
-    TWIN_FILE,
-    TWIN_IMAGE,
-    TWIN_KERNEL,
-    TWIN_PARAMETER,
-    TWINS_HEADER,
-    TWINS_MAGIC,
-    TWINS_VERSION,
-    Reason,
-    Struct,
-    align_up,
-    block_size,
-)  # fmt: skip
-from neutrino.probing.model import Level, Map, MapKind
+from neutrino.maps.declaration import KINDS, Map, MapKind
 
 _TABLE_ALIGN = 8
 _IMAGE_ALIGN = 64

@@ -73,6 +73,14 @@ class ToolMissingError(ToolError):
 
 
 @dataclass(frozen=True)
+class Span:
+    """A place in the probe file, counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
 class Diagnostic:
     """One fault in a probe file. line and column count from 1; source is the line itself.
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from neutrino.abi.reasons import Reason
 from neutrino.entry import KernelEntry
-from neutrino.probing.layout import Reason
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.ptx.text.module import Kind, Module
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from neutrino.abi.reasons import Reason
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry, write_entry
 from neutrino.errors import PtxError, ToolMissingError
@@ -27,7 +28,6 @@ from neutrino.fatbin.ptxscan import ptx_entries
 from neutrino.numerics import FIRST_ARCHITECTURE
 from neutrino.parts import Judged, join, split
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.source import DEBUG_SECTION, Device, Source, find_source

@@ -13,10 +13,10 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from neutrino.abi.reasons import Reason
 from neutrino.device_kind import DeviceKind
 from neutrino.fatbin import Container, Cubin, Image, ImageKind, read_cubin
 from neutrino.fatbin.ptxscan import with_ptx_target
-from neutrino.probing.layout import Reason
 
 DEBUG_SECTION = ".nv_debug_ptx_txt"
 """The cubin's section that keeps the PTX when line information was asked for."""

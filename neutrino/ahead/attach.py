@@ -22,6 +22,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
+from neutrino.abi.sections import SECTION_MAGIC
+from neutrino.abi.structures import align_up
 from neutrino.ahead.aside import digest, write, written_aside
 from neutrino.ahead.carrier import why_not
 from neutrino.ahead.restore import (
@@ -56,7 +58,6 @@ from neutrino.elf.reader import Elf
 from neutrino.elf.rows import DYNAMIC_LAYOUT, SEGMENT_LAYOUT
 from neutrino.elf.tables import ELF_HEADER_SIZE, ProgramHeader, SectionHeader, Tables
 from neutrino.errors import FormatError, PatchError
-from neutrino.probing.layout import SECTION_MAGIC, align_up
 
 _PAGE = 1 << 12
 _LARGEST_PAGE = 1 << 16

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from neutrino.abi.reasons import Reason
 from neutrino.ahead.preview import preview_plan
 from neutrino.ahead.report import KernelReport, group_skipped
 from neutrino.ahead.sources import make_plan
 from neutrino.device_kind import DeviceKind
 from neutrino.fatbin import Container
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.twins.emit import Emit
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from neutrino import __version__
+from neutrino.abi.reasons import Reason
 from neutrino.ahead.relocatable import RELOCATABLE_SECTION, find_linked_source, make_linked_twins
 from neutrino.ahead.report import KernelReport
 from neutrino.ahead.sources import Listed, Target, image_parts
@@ -19,7 +21,6 @@ from neutrino.errors import ToolMissingError
 from neutrino.fatbin import Container, kernel_names, read_file
 from neutrino.patch import Twins, make_twins
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.source import DEBUG_SECTION, find_source, picked_image
 from neutrino.toolchain import Assembler, Linker, find_assembler_for, find_linking_tools, release_of_ptx

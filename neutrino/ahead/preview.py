@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from neutrino.abi.reasons import Reason
 from neutrino.ahead.relocatable import RELOCATABLE_SECTION, find_linked_source, is_linked, program
 from neutrino.ahead.sources import EMBEDDED_DEVICE, Listed, Plan, Target, make_plan
 from neutrino.device_kind import DeviceKind
@@ -19,7 +20,6 @@ from neutrino.fatbin.ptxscan import ptx_entries
 from neutrino.numerics import FIRST_ARCHITECTURE
 from neutrino.patch import make_twins
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.instrument.program import probe_program

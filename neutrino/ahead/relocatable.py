@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from neutrino.abi.reasons import Reason
 from neutrino.elf.constants import ET_EXEC, STT_OBJECT
 from neutrino.elf.reader import Elf
 from neutrino.entry import KernelEntry
@@ -22,7 +23,6 @@ from neutrino.fatbin.cubin import cubin_kernel_names
 from neutrino.numerics import FIRST_ARCHITECTURE, INSTRUCTION_SIZE
 from neutrino.patch import Twins
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.ptx.analysis.linkage import Linkage
 from neutrino.ptx.instrument.program import Program, TwinProgram, probe_program, shapes

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from neutrino.abi.reasons import REASON_TEXT, Reason
 from neutrino.fatbin import demangle
-from neutrino.probing.layout import REASON_TEXT, Reason
 
 _MOST_DETAILS = 8
 """Different details of one reason that are told apart."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from neutrino.abi.sections import RESTORE_EDIT, RESTORE_HEADER, SECTION_HEADER, SECTION_MAGIC
 from neutrino.ahead.aside import copy, digest, write, written_aside
 from neutrino.ahead.section import NAME, packing
 from neutrino.elf.constants import MAGIC, PT_LOAD, SHT_NOBITS
 from neutrino.elf.cursor import Cursor
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, PatchError
-from neutrino.probing.layout import RESTORE_EDIT, RESTORE_HEADER, SECTION_HEADER, SECTION_MAGIC
 
 _HEADER = packing(SECTION_HEADER)
 _HEADER_FIELDS = [member.name for member in SECTION_HEADER.members]

@@ -1,6 +1,6 @@
 """The ``.neutrino`` section of a patched file: written in parts, read back with every bound checked.
 
-The format is ``SECTION_HEADER`` of ``probing/layout.py`` and what it points at. Offsets count from the start of the
+The format is ``SECTION_HEADER`` of ``neutrino/abi`` and what it points at. Offsets count from the start of the
 section. Attaching it to a file adds what restores the original at its end.
 """
 
@@ -11,18 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from neutrino.abi.entries import TWINS_HEADER
+from neutrino.abi.sections import SECTION_HEADER, SECTION_MAGIC, SECTION_TWINS
+from neutrino.abi.structures import Struct, align_up
+from neutrino.abi.versions import FORMAT_VERSION
 from neutrino.device_kind import DeviceKind
 from neutrino.elf.cursor import Cursor
 from neutrino.errors import NeutrinoError
-from neutrino.probing.layout import (
-    FORMAT_VERSION,
-    SECTION_HEADER,
-    SECTION_MAGIC,
-    SECTION_TWINS,
-    TWINS_HEADER,
-    Struct,
-    align_up,
-)
 
 NAME = ".neutrino"
 _ROW_ALIGN = 8

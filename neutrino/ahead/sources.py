@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from neutrino.abi.reasons import Reason
 from neutrino.ahead.relocatable import RELOCATABLE_SECTION, is_linked
 from neutrino.device_kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.fatbin.container import FILE
 from neutrino.numerics import FIRST_ARCHITECTURE
-from neutrino.probing.layout import Reason
 from neutrino.source import Device, compiles_for, picked_image, runs_on
 from neutrino.twins.emit import Emit
 

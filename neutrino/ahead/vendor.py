@@ -6,9 +6,11 @@ import contextlib
 from pathlib import Path
 
 from neutrino.elf.constants import DT_SONAME, DT_STRTAB, MAGIC
+from neutrino.abi.vendor_libraries import VENDOR_LIBRARIES
+from neutrino.ahead.tables import DT_STRTAB
+from neutrino.elf.constants import MAGIC
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError
-from neutrino.probing.layout import VENDOR_LIBRARIES
 
 _LONGEST_NAME = 4096
 

@@ -55,7 +55,7 @@ def summary(source: str) -> str:
 
 def _records(probes: ProbeSet) -> str:
     from neutrino.cli.probe_words import map_words
-    from neutrino.probing.model import MapKind
+    from neutrino.maps.declaration import MapKind
 
     sums = [entry for entry in probes.maps if entry.kind is MapKind.SUM]
     words = [map_words(entry) for entry in probes.maps if entry.kind is not MapKind.SUM]

@@ -111,7 +111,7 @@ def _the_one(found: Sequence[tuple[File, Preview]], asked: Sequence[str]) -> tup
 
 
 def _why(kernel: Preview) -> str:
-    from neutrino.probing.layout import REASON_TEXT
+    from neutrino.abi.reasons import REASON_TEXT
 
     return f"{kernel.reason.word}: {kernel.detail or REASON_TEXT[kernel.reason]}"
 
@@ -134,7 +134,7 @@ def _manifest(entry: KernelEntry | None) -> dict[str, Any]:
 
 def _told(entry: KernelEntry | None, manifest: dict[str, Any]) -> str:
     """What the assembler made of the twin, in words."""
-    from neutrino.probing.layout import Reason
+    from neutrino.abi.reasons import Reason
 
     if entry is None:
         return ""

@@ -103,12 +103,12 @@ def configure(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Try the probe. Returns the exit status."""
+    from neutrino.abi.reasons import REASON_TEXT, Reason
     from neutrino.cli.loading import load
     from neutrino.fatbin.inputs import Input
     from neutrino.loader.embedded import EmbeddedDevice
     from neutrino.playground.attempt import Question, attempt
     from neutrino.playground.inputs import Choices
-    from neutrino.probing.layout import REASON_TEXT, Reason
 
     probes = load([options.probe])
     if options.file.is_dir():
@@ -357,7 +357,7 @@ def _columns(view: MapView) -> dict[str, list[Any]]:
 
 
 def _is_sum(view: MapView) -> bool:
-    from neutrino.probing.model import MapKind
+    from neutrino.maps.declaration import MapKind
 
     return view.map.kind is MapKind.SUM
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from neutrino.probing.ir.draft import DraftProbes
+from neutrino.abi.levels import Level
+from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapKind
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.probing.ir.statements import Save
-from neutrino.probing.model import DYNAMIC_CAP, Level, Map, MapKind
 from neutrino.probing.written import WrittenProbe, WrittenProbes, WrittenSave
 
 _OWNERS = {Level.THREAD: "a thread", Level.WARP: "a warp", Level.BLOCK: "a block"}

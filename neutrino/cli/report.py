@@ -24,7 +24,7 @@ from neutrino.errors import NeutrinoError, TraceError
 from neutrino.fatbin.demangle import demangle
 from neutrino.loader.script_trust import why_not_trusted
 from neutrino.loader.scripts import Scripts, analyze
-from neutrino.probing.model import MapKind
+from neutrino.maps.declaration import MapKind
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import read_probe_file
 from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_traces, summarize

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from neutrino.errors import Diagnostic, ProbeError
-from neutrino.probing.model import Span
+from neutrino.errors import Diagnostic, ProbeError, Span
 from neutrino.probing.nearest import nearest
 from neutrino.probing.places import Place, find_places
 from neutrino.probing.statements import Fault

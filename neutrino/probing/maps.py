@@ -6,9 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from neutrino.abi.levels import Level
+from neutrino.abi.probe_block import MAX_MAPS
+from neutrino.abi.records import MAX_RECORD, Field, lay_out_fields
+from neutrino.abi.scalars import ScalarType
+from neutrino.maps.declaration import DYNAMIC_CAP, SUM_TYPES, Map, MapKind
 from neutrino.probing.document import Document, KeyPath, shown, shown_key
-from neutrino.probing.layout import MAX_MAPS, MAX_RECORD, lay_out_fields
-from neutrino.probing.model import DYNAMIC_CAP, SUM_TYPES, Field, Level, Map, MapKind, ScalarType
 
 MAX_MAP_NAME = 63
 """Characters of a map's name: ``result/<id>.bin`` has 64 bytes for it, the last one NUL."""

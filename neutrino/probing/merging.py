@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from neutrino.abi.probe_block import MAX_MAPS
 from neutrino.errors import Diagnostic, ProbeError
+from neutrino.maps.declaration import Map
 from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, verified
 from neutrino.probing.ir.renaming import with_registers
-from neutrino.probing.layout import MAX_MAPS
 from neutrino.probing.maps import MAP_COUNT
-from neutrino.probing.model import Map
 
 
 class File(Protocol):

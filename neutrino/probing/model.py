@@ -1,4 +1,4 @@
-"""Maps and tracepoints of probes: plain values, from TOML and from Python alike."""
+"""Tracepoints of probes: plain values, from TOML and from Python alike."""
 
 from __future__ import annotations
 
@@ -10,21 +10,6 @@ STATE_SPACES = frozenset({"const", "global", "local", "param", "shared"})
 """State spaces that a modifier can name, without their ``::`` sub-qualifier (PTX ISA 5.1)."""
 
 
-class Level(enum.Enum):
-    """Which threads a snippet runs for, and which threads own a slot of a map."""
-
-    THREAD = "thread"
-    WARP = "warp"
-    BLOCK = "block"
-
-
-class MapKind(enum.Enum):
-    """``ARRAY``: up to ``cap`` records a slot. ``SUM``: one record, added over all threads of the launch."""
-
-    ARRAY = "array"
-    SUM = "sum"
-
-
 class Lanes(enum.Enum):
     """Which lanes of an instruction with a predicate a snippet runs for.
 
@@ -33,64 +18,6 @@ class Lanes(enum.Enum):
 
     EXECUTING = "executing"
     REACHING = "reaching"
-
-
-DYNAMIC_CAP = 0
-"""``cap`` of a map whose slots hold as many records as earlier launches of the kernel needed."""
-
-
-class ScalarType(enum.Enum):
-    """Type of one field of a record, by the names of PTX and of the DSL."""
-
-    U8 = "u8"
-    S8 = "s8"
-    U16 = "u16"
-    S16 = "s16"
-    U32 = "u32"
-    S32 = "s32"
-    U64 = "u64"
-    S64 = "s64"
-    F32 = "f32"
-    F64 = "f64"
-
-    @property
-    def size(self) -> int:
-        """Bytes; also the alignment."""
-        return int(self.value[1:]) // 8
-
-
-SUM_TYPES = frozenset({ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64})
-"""Types of fields that are added up."""
-
-
-@dataclass(frozen=True)
-class Span:
-    """A place in the probe file, counted from 1."""
-
-    line: int
-    column: int
-
-
-@dataclass(frozen=True)
-class Field:
-    """One field of a record. offset: bytes from the record's start, by C alignment."""
-
-    name: str
-    type: ScalarType
-    offset: int
-
-
-@dataclass(frozen=True)
-class Map:
-    """``[map.NAME]``. size: bytes of one record; cap: records a slot (1 for ``SUM``, or ``DYNAMIC_CAP``)."""
-
-    name: str
-    kind: MapKind
-    level: Level
-    size: int
-    cap: int
-    fields: tuple[Field, ...]
-    span: Span
 
 
 CLASSES = ("memory", "load", "store", "atomic", "barrier", "branch", "tensor", "convert", "special")

@@ -12,10 +12,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from neutrino.abi.levels import Level
+from neutrino.abi.records import Field, lay_out_fields
+from neutrino.abi.scalars import ScalarType
+from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapKind
 from neutrino.probing.document import Document, KeyPath, shown
-from neutrino.probing.layout import lay_out_fields
 from neutrino.probing.maps import MAX_MAP_NAME, check_cap, check_map_name, check_padding, check_sum
-from neutrino.probing.model import DYNAMIC_CAP, Field, Level, Map, MapKind, ScalarType
 from neutrino.probing.snippets import Side
 from neutrino.probing.statements import Fault, TypedSave
 

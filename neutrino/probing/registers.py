@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from neutrino.errors import Span
 from neutrino.probing.document import Document, KeyPath
 from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.types import Type
-from neutrino.probing.model import Span
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.statements import Declaration
 

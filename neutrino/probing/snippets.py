@@ -6,9 +6,12 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from neutrino.abi.levels import Level
+from neutrino.abi.records import Field
+from neutrino.errors import Span
+from neutrino.maps.declaration import Map
 from neutrino.probing.document import Document, KeyPath, shown_key
 from neutrino.probing.ir.types import Type
-from neutrino.probing.model import Field, Level, Map, Span
 from neutrino.probing.nearest import nearest
 from neutrino.probing.registers import REGISTER_WORD, Registers
 from neutrino.probing.special_registers import SPECIAL_REGISTERS

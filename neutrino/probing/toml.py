@@ -10,14 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from neutrino.abi.levels import Level
+from neutrino.abi.probe_block import MAX_MAPS
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
+from neutrino.maps.declaration import Map
 from neutrino.probing import older_dialect
 from neutrino.probing.document import MAX_SIZE, Document, KeyPath, shown, shown_key
 from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.types import Type
-from neutrino.probing.layout import MAX_MAPS
 from neutrino.probing.maps import MAP_COUNT, MAP_KEYS, read_level, read_map
-from neutrino.probing.model import Lanes, Level, Map, Pattern, Subject, Tracepoint
+from neutrino.probing.model import Lanes, Pattern, Subject, Tracepoint
 from neutrino.probing.reading import read_text_file
 from neutrino.probing.registers import Registers
 from neutrino.probing.snippets import Side, SnippetReader, read_side

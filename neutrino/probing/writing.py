@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import PurePath
 
+from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapKind
 from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.statements import Assembly, registers_of
-from neutrino.probing.model import DYNAMIC_CAP, Lanes, Map, MapKind
+from neutrino.probing.model import Lanes
 from neutrino.probing.places import BARE_KEY
 
 _ESCAPED = re.compile(r'[\x00-\x1f\x7f"\\]')

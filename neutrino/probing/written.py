@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neutrino.errors import Diagnostic
+from neutrino.abi.levels import Level
+from neutrino.errors import Diagnostic, Span
+from neutrino.maps.declaration import Map
 from neutrino.probing.ir.operands import Register
-from neutrino.probing.model import Lanes, Level, Map, Span, Tracepoint
+from neutrino.probing.model import Lanes, Tracepoint
 
 
 @dataclass(frozen=True)

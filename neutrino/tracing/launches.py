@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neutrino.errors import TraceError
-from neutrino.probing.layout import (
-    FORMAT_VERSION,
+from neutrino.abi.launches import (
     LAUNCH,
     LAUNCHES_HEADER,
     LAUNCHES_HEADER_SIZE,
@@ -20,6 +18,8 @@ from neutrino.probing.layout import (
     MAX_KERNELS,
     REASON_SLOTS,
 )
+from neutrino.abi.versions import FORMAT_VERSION
+from neutrino.errors import TraceError
 
 Array = npt.NDArray[Any]
 

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neutrino.errors import TraceError
-from neutrino.probing.model import Field, Level, Map, MapKind, ScalarType, Span
+from neutrino.abi.levels import Level
+from neutrino.abi.records import Field
+from neutrino.abi.scalars import ScalarType
+from neutrino.errors import Span, TraceError
+from neutrino.maps.declaration import Map, MapKind
 
 
 @dataclass(frozen=True)

@@ -11,20 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from neutrino.abi.levels import LEVELS
+from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
+from neutrino.abi.versions import FORMAT_VERSION
 from neutrino.errors import TraceError
-from neutrino.probing.layout import (
-    FORMAT_VERSION,
-    FRAME,
-    FRAME_MAGIC,
-    KINDS,
-    LEVELS,
-    MAP_DESCRIPTOR,
-    RESULT_HEADER,
-    RESULT_MAGIC,
-    Region,
-    region_layout,
-)
-from neutrino.probing.model import Map
+from neutrino.maps.declaration import KINDS, Map
+from neutrino.maps.regions import Region, region_layout
 from neutrino.tracing.launches import map_file
 from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
 

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neutrino.probing.layout import REASON_TEXT, LaunchState, Reason
-from neutrino.probing.model import DYNAMIC_CAP, Level, Map, MapKind
+from neutrino.abi.launches import LaunchState
+from neutrino.abi.levels import Level
+from neutrino.abi.reasons import REASON_TEXT, Reason
+from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapKind
 from neutrino.tracing.trace import Trace, TraceKernel
 
 Array = npt.NDArray[Any]

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from neutrino.abi.launches import MAX_KERNELS, LaunchState
+from neutrino.abi.reasons import Reason
 from neutrino.errors import TraceError
-from neutrino.probing.layout import MAX_KERNELS, LaunchState, Reason
 from neutrino.tracing.events import Events, member, read_events
 from neutrino.tracing.launches import Launches, read_launches
 from neutrino.tracing.manifest import Manifest, read_manifest
@@ -38,7 +39,7 @@ class Clock(Enum):
 class TraceLaunch:
     """One launch whose data are in the trace. index: its number in ``launches.bin``.
 
-    record: its record, by ``LAUNCH`` of ``probing/layout.py``. maps: name → view.
+    record: its record, by ``LAUNCH`` of ``neutrino/abi``. maps: name → view.
     """
 
     index: int

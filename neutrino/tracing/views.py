@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neutrino.probing.layout import LANES, Region, cap_of, record_dtype, sum_copies, sum_stride
-from neutrino.probing.model import Level, Map, MapKind
+from neutrino.abi.levels import Level
+from neutrino.abi.records import record_dtype
+from neutrino.maps.declaration import Map, MapKind
+from neutrino.maps.regions import LANES, Region, cap_of, sum_copies, sum_stride
 
 Array = npt.NDArray[Any]
 _AXES = {

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from neutrino.abi.reasons import Reason
+from neutrino.abi.structures import align_up
 from neutrino.entry import KernelEntry
 from neutrino.parts import Judged
 from neutrino.pinning import Pinned
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.layout import Reason, align_up
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain import AssemblyError
 from neutrino.twins.arithmetic import Arithmetic

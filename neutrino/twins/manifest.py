@@ -6,11 +6,11 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from neutrino.abi.reasons import Reason
 from neutrino.entry import KernelEntry
 from neutrino.fatbin import demangle
+from neutrino.maps.declaration import Map
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.layout import Reason
-from neutrino.probing.model import Map
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.twins.built import Built, Original, spills
 from neutrino.twins.emit import Emit

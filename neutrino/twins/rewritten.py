@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from neutrino.abi.reasons import Reason
 from neutrino.entry import KernelEntry
 from neutrino.fatbin import demangle
 from neutrino.fatbin.ptxscan import ptx_version, with_ptx_version
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.layout import Reason
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.ptx.text.module import Module, parse

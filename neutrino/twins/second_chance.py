@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from neutrino.abi.reasons import Reason
 from neutrino.errors import FormatError, PtxError
 from neutrino.parts import Judged, join
 from neutrino.pinning import Pinned, pin_twins
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.layout import Reason
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.same_code import SameCode
 from neutrino.toolchain import Assembled, AssemblyError

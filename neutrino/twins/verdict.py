@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from neutrino import variant
-from neutrino.probing.layout import Reason
+from neutrino.abi.reasons import Reason
 from neutrino.ptx.instrument.functions import FunctionCopy
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain import Resources

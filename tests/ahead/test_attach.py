@@ -18,11 +18,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from neutrino.abi.sections import SECTION_HEADER, SECTION_MAGIC
+from neutrino.abi.versions import FORMAT_VERSION
 from neutrino.ahead.attach import Attachment, attach
 from neutrino.ahead.restore import find_section, restore
 from neutrino.elf.reader import Elf
 from neutrino.errors import PatchError
-from neutrino.probing.layout import FORMAT_VERSION, SECTION_HEADER, SECTION_MAGIC
 from tests.ahead.hosts import HEADERLESS, HOSTS, Workshop, is_program, must, need, run
 
 NOWHERE = "/nowhere/libneutrino-stub.so"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from neutrino.abi.versions import FORMAT_VERSION
 from neutrino.ahead import library as patching
 from neutrino.ahead.check import check_file
 from neutrino.ahead.library import patch_file
@@ -17,7 +18,6 @@ from neutrino.ahead.restore import find_section
 from neutrino.ahead.section import TwinsRow, read_section
 from neutrino.elf.reader import Elf
 from neutrino.entry import DIGESTED_FROM, Entry, read_entry, write_entry
-from neutrino.probing.layout import FORMAT_VERSION
 from neutrino.toolchain import Assembler
 from neutrino.verification import load_probes
 from tests.ahead.libraries import SCALE, STORE, fatbin, link

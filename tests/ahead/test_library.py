@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from neutrino.abi.reasons import Reason
 from neutrino.ahead.check import check_file
 from neutrino.ahead.library import output_path, patch_file
 from neutrino.ahead.making import Settings
@@ -25,7 +26,6 @@ from neutrino.entry import read_entry
 from neutrino.errors import Diagnostic, FormatError, NeutrinoError, PatchError, ProbeError, ToolError, ToolMissingError
 from neutrino.fatbin import read_container, read_cubin
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
-from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.toolchain import Assembler, find_assembler
 from neutrino.twins.emit import Emit

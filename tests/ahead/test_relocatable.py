@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from neutrino.abi.probe_block import block_size
+from neutrino.abi.reasons import Reason
 from neutrino.ahead.check import check_file
 from neutrino.ahead.library import patch_file
 from neutrino.ahead.making import Settings
@@ -33,7 +35,6 @@ from neutrino.fatbin import (
 )
 from neutrino.numerics import count_arithmetic
 from neutrino.patch import Twins
-from neutrino.probing.layout import Reason, block_size
 from neutrino.probing.selection import Selection
 from neutrino.toolchain import Assembler, Linker, find_assembler, find_linker
 from neutrino.twins.dump import Dump

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neutrino.abi.reasons import Reason
+from neutrino.abi.sections import SECTION_HEADER, SECTION_TWINS
 from neutrino.ahead.section import TwinsRow, read_section, write_section
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry, read_entry, write_entry
 from neutrino.errors import FormatError, NeutrinoError
-from neutrino.probing.layout import SECTION_HEADER, SECTION_TWINS, Reason
 
 ENTRIES = [
     write_entry(bytes([number]) * 32, [], [KernelEntry(f"kernel_{number}", Reason.NO_SITE)], [b"image"])

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from neutrino.probing.layout import Reason
+from neutrino.abi.reasons import Reason
 from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
 
 

@@ -21,8 +21,8 @@ from bench.measure import (
     most_resident,
     pair,
 )
+from neutrino.abi.reasons import Reason
 from neutrino.errors import TraceError
-from neutrino.probing.layout import Reason
 from neutrino.tracing import Trace
 from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
 

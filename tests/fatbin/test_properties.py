@@ -19,8 +19,9 @@ from bench.fuzz import Judge
 from bench.fuzz_fields import Place, places
 from bench.fuzz_mutate import field_values
 from bench.fuzz_targets import TARGETS
+from neutrino.abi.entries import TWINS_HEADER
+from neutrino.abi.sections import SECTION_HEADER
 from neutrino.errors import FormatError
-from neutrino.probing import layout
 
 READ = ("container", "bundle", "file", "cubin", "usage", "code-object", "section", "twins", "wheel",
         "offload-binary")
@@ -184,7 +185,7 @@ def test_fields_are_found_where_they_were_written():
     assert found["wrapper", "data"] == found["relocation", "r_addend"] == begin + 0x10000
     assert found["ELF header", "e_machine"] == 62
     assert found["ELF header", "e_phnum"] == 3
-    for own, seed in ((layout.SECTION_HEADER, fuzz_seeds.sections()[0]), (layout.TWINS_HEADER, fuzz_seeds.twins(2))):
+    for own, seed in ((SECTION_HEADER, fuzz_seeds.sections()[0]), (TWINS_HEADER, fuzz_seeds.twins(2))):
         values = {place.field: place.value(seed) for place in places(seed) if place.structure == own.name}
         assert values["size"] in (len(seed), len(fuzz_seeds.twins(2)))
         assert set(values) == {member.name for member in own.members}

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from neutrino.abi.launches import LaunchState
+from neutrino.abi.reasons import Reason
+from neutrino.abi.results import FRAME, FRAME_MAGIC
 from neutrino.cache import Cache
 from neutrino.entry import read_entry, write_entry
-from neutrino.probing.layout import FRAME, FRAME_MAGIC, LaunchState, Reason
 
 from .conftest import (
     IMAGE,

@@ -1,4 +1,4 @@
-"""The committed C header is what ``probing.layout`` defines, and C computes regions as Python does."""
+"""The committed C header is what ``neutrino.maps.c_header`` writes, and C computes regions as Python does."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ from cffi import FFI
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neutrino.abi.entries import TWINS_HEADER
+from neutrino.abi.levels import LEVELS, Level
+from neutrino.abi.results import MAP_DESCRIPTOR
 from neutrino.entry import DIGESTED_FROM, read_entry
 from neutrino.loader import interface
 from neutrino.loader.interface import declarations
 from neutrino.probing.layout import KINDS, LEVELS, MAP_DESCRIPTOR, TWINS_HEADER, c_header, region_layout
 from neutrino.probing.model import Level, Map, MapKind, Span
+from neutrino.errors import Span
+from neutrino.maps.c_header import c_header
+from neutrino.maps.declaration import KINDS, Map, MapKind
+from neutrino.maps.regions import region_layout
 
 from .conftest import CSRC, IMAGE, Bench, compile_c, entry_of
 
@@ -31,7 +38,7 @@ maps = st.lists(
 def test_the_header_is_generated_from_the_layout() -> None:
     committed = (CSRC / "neutrino_layout.h").read_text()
     assert committed == c_header(), (
-        "regenerate it: python -m neutrino.probing.layout > neutrino/loader/csrc/neutrino_layout.h"
+        "regenerate it: python -m neutrino.maps.c_header > neutrino/loader/csrc/neutrino_layout.h"
     )
 
 

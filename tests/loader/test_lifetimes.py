@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.probing.layout import LaunchState, Reason
+from neutrino.abi.launches import LaunchState
+from neutrino.abi.reasons import Reason
 
 from .conftest import POOL_LEAST, Bench, Reference, probes_with_cap
 from .trace_files import Files

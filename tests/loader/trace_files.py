@@ -9,21 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from neutrino.probing.layout import (
-    FRAME,
-    LAUNCH,
-    LAUNCHES_HEADER,
-    LAUNCHES_HEADER_SIZE,
-    MAX_KERNELS,
-    REASON_SLOTS,
-    LaunchState,
-    Reason,
-    record_dtype,
-    region_layout,
-    sum_copies,
-    sum_stride,
-)
-from neutrino.probing.model import Map
+from neutrino.abi.launches import LAUNCH, LAUNCHES_HEADER, LAUNCHES_HEADER_SIZE, MAX_KERNELS, REASON_SLOTS, LaunchState
+from neutrino.abi.reasons import Reason
+from neutrino.abi.records import record_dtype
+from neutrino.abi.results import FRAME
+from neutrino.maps.declaration import Map
+from neutrino.maps.regions import region_layout, sum_copies, sum_stride
 
 _COUNTING = ("count_p2", "count_p6")
 """Kernels of kernels.ptx whose warps take tickets of a counter of the program's."""

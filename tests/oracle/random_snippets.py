@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from neutrino.probing.model import CLASSES, Level, Probe, Span
+from neutrino.abi.levels import Level
+from neutrino.errors import Span
+from neutrino.probing.model import CLASSES, Probe
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.statements import REGISTER_TYPES
 from neutrino.probing.tracepoints import parse_tracepoint

@@ -9,8 +9,8 @@ from zlib import crc32
 
 import pytest
 
+from neutrino.abi.reasons import Reason
 from neutrino.errors import ToolMissingError
-from neutrino.probing.layout import Reason
 from neutrino.toolchain import find_tool
 from tests.kernels.cases import Case, cases
 from tests.oracle.assembling import assemble, together

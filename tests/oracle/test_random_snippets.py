@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
+from neutrino.abi.reasons import Reason
 from neutrino.errors import DeviceFaultError, ToolMissingError
-from neutrino.probing.layout import Reason
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.toolchain import find_tool
 from tests.oracle.assembling import assemble

@@ -15,8 +15,8 @@ from math import prod
 import numpy as np
 
 from neutrino.emulator.device import Device, LoadedModule, Observer
-from neutrino.probing.layout import region_layout, sum_copies
-from neutrino.probing.model import Map
+from neutrino.maps.declaration import Map
+from neutrino.maps.regions import region_layout, sum_copies
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from neutrino import cache
+from neutrino.abi.reasons import Reason
 from neutrino.cache import Cache, image_key, private_folder, run_key
 from neutrino.entry import KernelEntry, write_entry
-from neutrino.probing.layout import Reason
 
 KEY = bytes(range(32))
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neutrino.abi.reasons import Reason
 from neutrino.device_kind import DeviceKind
 from neutrino.emulator.container import ImageError, find_ptx
 from neutrino.entry import Entry, KernelEntry, read_entry
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container, read_cubin
 from neutrino.fatbin.compression import Compression
 from neutrino.patch import patch_image
-from neutrino.probing.layout import Reason
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.source import find_source
 from neutrino.toolchain import Assembler

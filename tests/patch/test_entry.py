@@ -13,11 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neutrino.abi.entries import TWIN_KERNEL, TWINS_HEADER
+from neutrino.abi.levels import Level
+from neutrino.abi.reasons import Reason
 from neutrino.entry import DIGESTED_FROM, Entry, KernelEntry, MapEntry, read_entry, write_entry
-from neutrino.errors import FormatError, NeutrinoError
+from neutrino.errors import FormatError, NeutrinoError, Span
 from neutrino.loader import build
-from neutrino.probing.layout import TWIN_KERNEL, TWINS_HEADER, Reason, c_header
-from neutrino.probing.model import Level, Map, MapKind, Span
+from neutrino.maps.c_header import c_header
+from neutrino.maps.declaration import Map, MapKind
 
 CSRC = Path(build.__file__).parent / "csrc"
 KEY = int(TWINS_HEADER.dtype.fields["key"][1])

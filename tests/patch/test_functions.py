@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from neutrino.abi.reasons import Reason
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry, read_entry
 from neutrino.patch import patch_image
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.toolchain import Assembler
 from neutrino.verification import load_probe_file, load_probes

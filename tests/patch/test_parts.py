@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neutrino import parts
+from neutrino.abi.reasons import Reason
 from neutrino.entry import Entry, KernelEntry, read_entry
 from neutrino.errors import ToolError
 from neutrino.fatbin import build_container, build_entry, read_cubin
 from neutrino.fatbin.image import ImageKind
 from neutrino.parts import Judged, join, split
 from neutrino.patch import patch_image
-from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.instrument.twin import TwinModule

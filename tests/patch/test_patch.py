@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from neutrino.abi.probe_block import block_size
+from neutrino.abi.reasons import Reason
 from neutrino.entry import Entry, read_entry
 from neutrino.errors import FormatError, ToolError, ToolMissingError
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container, read_cubin
 from neutrino.numerics import compare
 from neutrino.patch import make_twins, patch_image
-from neutrino.probing.layout import Reason, block_size
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.source import find_source

@@ -10,13 +10,13 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from neutrino import pinning
+from neutrino.abi.reasons import Reason
 from neutrino.entry import read_entry
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.fatbin import read_cubin
 from neutrino.numerics import compare, count_arithmetic
 from neutrino.patch import patch_image
 from neutrino.pinning import Pinned, pin_twins
-from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.ptx.analysis.contraction import loose_sums
 from neutrino.ptx.instrument.module_twins import probe_module

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from neutrino.abi.reasons import Reason
 from neutrino.cache import Cache
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import Entry, read_entry
@@ -18,7 +19,6 @@ from neutrino.fatbin import CubinKernel, ImageKind, build_container, build_entry
 from neutrino.fatbin.ptxscan import with_ptx_target, with_ptx_version
 from neutrino.loader.listener import Settings, make_entry
 from neutrino.patch import make_twins, patch_image
-from neutrino.probing.layout import Reason
 from neutrino.probing.selection import Selection
 from neutrino.source import find_source
 from neutrino.toolchain import Assembler

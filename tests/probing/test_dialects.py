@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from neutrino.abi.levels import Level
+from neutrino.abi.scalars import ScalarType
 from neutrino.emulator.state import State
+from neutrino.maps.declaration import DYNAMIC_CAP, MapKind
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.model import DYNAMIC_CAP, Level, MapKind, ScalarType
 from neutrino.probing.toml import read_probe_text
 from neutrino.tracing.views import MapView
 from neutrino.verification import load_probe_file, read_probes

@@ -10,18 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neutrino.errors import ProbeError
+from neutrino.abi.levels import Level
+from neutrino.abi.records import lay_out_fields, record_dtype
+from neutrino.abi.scalars import ScalarType
+from neutrino.errors import ProbeError, Span
+from neutrino.maps.declaration import MapKind
 from neutrino.probing.ir.operands import SiteOperand
 from neutrino.probing.ir.statements import Assembly, Save
-from neutrino.probing.layout import lay_out_fields, record_dtype
-from neutrino.probing.model import (
-    Level,
-    MapKind,
-    Pattern,
-    ScalarType,
-    Span,
-    Subject,
-)
+from neutrino.probing.model import Pattern, Subject
 from neutrino.probing.places import find_places
 from neutrino.probing.toml import read_probe_text
 from neutrino.probing.written import WrittenInstruction

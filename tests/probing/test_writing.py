@@ -11,13 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neutrino.abi.levels import Level
+from neutrino.abi.records import lay_out_fields
+from neutrino.abi.scalars import ScalarType
+from neutrino.errors import Span
+from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapKind
 from neutrino.probing.ir.operands import Immediate, Register
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet, verified
 from neutrino.probing.ir.statements import Assembly, Save
 from neutrino.probing.ir.types import Type
-from neutrino.probing.layout import lay_out_fields
 from neutrino.probing.merging import merge
-from neutrino.probing.model import DYNAMIC_CAP, Lanes, Level, Map, MapKind, ScalarType, Span
+from neutrino.probing.model import Lanes
 from neutrino.probing.statements import REGISTER_TYPES
 from neutrino.probing.tracepoints import parse_tracepoint
 from neutrino.probing.writing import trace_text, write

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neutrino.probing.layout import Reason
+from neutrino.abi.reasons import Reason
 from neutrino.ptx.instrument.twin import TwinKernel, TwinModule
 
 HEAD = ".version {version}\n.target {arch}\n.address_size 64\n"

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from machine import assemble
 from ptx_text import FIRST_LINE, array, kernel, lines, only, probe, skipped
 
+from neutrino.abi.levels import Level
+from neutrino.abi.reasons import Reason
 from neutrino.emulator.text import Label, Statement, read_module
-from neutrino.errors import ToolMissingError
+from neutrino.errors import Span, ToolMissingError
 from neutrino.fatbin import demangle
 from neutrino.probing.ir.probe_set import Probe, Snippet
-from neutrino.probing.layout import Reason
-from neutrino.probing.model import Level, Span
 from neutrino.probing.tracepoints import parse_tracepoint
 from neutrino.ptx.analysis.locations import Locations
 from neutrino.ptx.analysis.matching import Matcher

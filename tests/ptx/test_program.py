@@ -11,8 +11,8 @@ import struct
 import numpy as np
 import pytest
 
+from neutrino.abi.reasons import Reason
 from neutrino.emulator.device import Device
-from neutrino.probing.layout import Reason
 from neutrino.ptx.analysis.linkage import Linkage
 from neutrino.ptx.instrument.program import Program, TwinProgram, probe_program, shape, shapes
 from neutrino.ptx.text.module import Kind, Module, parse

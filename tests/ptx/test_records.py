@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 from machine import assemble
 
+from neutrino.abi.levels import Level
+from neutrino.abi.records import lay_out_fields
+from neutrino.abi.scalars import ScalarType
+from neutrino.errors import Span
+from neutrino.maps.declaration import Map, MapKind
 from neutrino.probing.ir.operands import Immediate, Register
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet, verified
 from neutrino.probing.ir.statements import Assembly, Save
 from neutrino.probing.ir.types import Type
-from neutrino.probing.layout import lay_out_fields
-from neutrino.probing.model import Level, Map, MapKind, Pattern, ScalarType, Span, Subject, Tracepoint
+from neutrino.probing.model import Pattern, Subject, Tracepoint
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
 

@@ -4,7 +4,7 @@ import pytest
 from machine import assemble
 from ptx_text import HEAD, kernel, only, probe, skipped
 
-from neutrino.probing.layout import Reason
+from neutrino.abi.reasons import Reason
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
 

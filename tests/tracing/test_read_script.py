@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 from trace_writer import BLOCK_SCHED, GMEM_BYTES, RECORDS_OFFSET, TraceWriter, fill_regions, make_map
 
+from neutrino.abi.launches import LAUNCH
+from neutrino.abi.records import record_dtype
+from neutrino.abi.results import FRAME, MAP_DESCRIPTOR, RESULT_HEADER
 from neutrino.errors import TraceError
-from neutrino.probing.layout import FRAME, LAUNCH, MAP_DESCRIPTOR, RESULT_HEADER, record_dtype, sum_copies
-from neutrino.probing.model import DYNAMIC_CAP
-from neutrino.probing.read_layout import BEGIN, END, python_layout, replace_layout
+from neutrino.maps.declaration import DYNAMIC_CAP
+from neutrino.maps.read_script import BEGIN, END, python_layout, replace_layout
+from neutrino.maps.regions import sum_copies
 from neutrino.resources import tool_path
 from neutrino.tracing import Trace, summarize
 from neutrino.tracing.result import Result
@@ -68,7 +71,7 @@ def trace(tmp_path: Path) -> Path:
 
 def test_the_layout_is_the_generated_one() -> None:
     text = tool_path("read.py").read_text()
-    assert replace_layout(text) == text, "run: python -m neutrino.probing.read_layout tools/read.py"
+    assert replace_layout(text) == text, "run: python -m neutrino.maps.read_script tools/read.py"
     assert text.count(BEGIN) == text.count(END) == 1
     assert python_layout() in text
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions, make_map
 
+from neutrino.abi.reasons import Reason
 from neutrino.cli.kernel_names import shorten
 from neutrino.cli.report import main
-from neutrino.probing.layout import Reason, sum_copies
-from neutrino.probing.model import DYNAMIC_CAP
+from neutrino.maps.declaration import DYNAMIC_CAP
+from neutrino.maps.regions import sum_copies
 from neutrino.resources import tool_path
 
 LONG = (

@@ -21,9 +21,14 @@ from trace_writer import (
     make_map,
 )
 
+from neutrino.abi.launches import LAUNCH, LaunchState
+from neutrino.abi.levels import Level
+from neutrino.abi.reasons import Reason
+from neutrino.abi.records import record_dtype
+from neutrino.abi.results import FRAME
 from neutrino.errors import TraceError
-from neutrino.probing.layout import FRAME, LAUNCH, LaunchState, Reason, record_dtype, sum_copies
-from neutrino.probing.model import DYNAMIC_CAP, Level, Map, MapKind
+from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapKind
+from neutrino.maps.regions import sum_copies
 from neutrino.tracing import Trace, find_traces, summarize
 
 

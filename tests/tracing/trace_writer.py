@@ -10,31 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from neutrino.probing.layout import (
-    FORMAT_VERSION,
-    FRAME,
-    FRAME_MAGIC,
-    KINDS,
+from neutrino.abi.launches import (
     LAUNCH,
     LAUNCHES_HEADER,
     LAUNCHES_HEADER_SIZE,
     LAUNCHES_MAGIC,
-    LEVELS,
-    MAP_DESCRIPTOR,
     MAX_KERNELS,
     REASON_SLOTS,
-    RESULT_HEADER,
-    RESULT_MAGIC,
     LaunchState,
-    Reason,
-    align_up,
-    lay_out_fields,
-    record_dtype,
-    region_layout,
-    sum_copies,
-    sum_stride,
 )
-from neutrino.probing.model import Level, Map, MapKind, ScalarType, Span
+from neutrino.abi.levels import LEVELS, Level
+from neutrino.abi.reasons import Reason
+from neutrino.abi.records import lay_out_fields, record_dtype
+from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
+from neutrino.abi.scalars import ScalarType
+from neutrino.abi.structures import align_up
+from neutrino.abi.versions import FORMAT_VERSION
+from neutrino.errors import Span
+from neutrino.maps.declaration import KINDS, Map, MapKind
+from neutrino.maps.regions import region_layout, sum_copies, sum_stride
 
 RECORDS_OFFSET = LAUNCHES_HEADER_SIZE + MAX_KERNELS * REASON_SLOTS * 8
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from neutrino.errors import Span
 from neutrino.probing.ir.types import Type
-from neutrino.probing.model import Span
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,12 @@ from dataclasses import InitVar, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from neutrino.errors import Diagnostic
+from neutrino.abi.levels import Level
+from neutrino.errors import Diagnostic, Span
+from neutrino.maps.declaration import Map
 from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.statements import Assembly, Save, Statement, Straight
-from neutrino.probing.model import Lanes, Level, Map, Span, Tracepoint
+from neutrino.probing.model import Lanes, Tracepoint
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from neutrino.errors import Span
+from neutrino.maps.declaration import Map
 from neutrino.probing.ir.operands import AssemblyOperand, Inverted, Pair, Register, SavedOperand, SiteOperand, Value
-from neutrino.probing.model import Map, Span
 
 
 class Operator(enum.Enum):

@@ -17,7 +17,7 @@ from functools import cached_property
 from math import gcd
 from typing import NamedTuple
 
-from neutrino.probing.layout import LANES
+from neutrino.maps.regions import LANES
 
 _WORD = 32
 _MOST_SMALL = 64

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from neutrino.probing.layout import Reason, align_up
+from neutrino.abi.reasons import Reason
+from neutrino.abi.structures import align_up
 from neutrino.ptx.instrument.obstacles import SkipError
 from neutrino.ptx.text.edits import Edits
 from neutrino.ptx.text.module import Function, Module

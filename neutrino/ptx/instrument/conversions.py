@@ -5,7 +5,8 @@ lines: the instructions that convert are appended to them.
 
 from __future__ import annotations
 
-from neutrino.probing.model import Field, ScalarType
+from neutrino.abi.records import Field
+from neutrino.abi.scalars import ScalarType
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.instrument.private_registers import Take
 from neutrino.ptx.instrument.values import FLOATING, UnsupportedError, Value, bits

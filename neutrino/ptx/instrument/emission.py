@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from neutrino.abi.levels import Level
+from neutrino.maps.declaration import MapKind
 from neutrino.probing.ir.operands import (
     AssemblyOperand,
     Inverted,
@@ -20,7 +22,6 @@ from neutrino.probing.ir.operands import (
 )
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.probing.ir.statements import Assembly, Save
-from neutrino.probing.model import Level, MapKind
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.instrument.guards import Guard, both, guarded
 from neutrino.ptx.instrument.private_registers import Kept, Scratch

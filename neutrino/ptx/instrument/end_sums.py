@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from neutrino.probing.layout import BLOCK_COPY_MASK, BLOCK_HEADER, BLOCK_PER_MAP, LANES, sum_stride
-from neutrino.probing.model import Level, Map
+from neutrino.abi.levels import Level
+from neutrino.abi.probe_block import BLOCK_COPY_MASK, BLOCK_HEADER, BLOCK_PER_MAP
+from neutrino.maps.declaration import Map
+from neutrino.maps.regions import LANES, sum_stride
 from neutrino.ptx.analysis.tallies import Form, Part
 
 Key = tuple[int, int]

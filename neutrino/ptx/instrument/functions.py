@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from neutrino.probing.layout import align_up
+from neutrino.abi.structures import align_up
 from neutrino.ptx.analysis.linkage import Call, Callee
 from neutrino.ptx.instrument.private_names import SUFFIX
 from neutrino.ptx.instrument.private_registers import Kept, Scratch

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neutrino.probing.layout import Reason, align_up, block_size
+from neutrino.abi.probe_block import block_size
+from neutrino.abi.reasons import Reason
+from neutrino.abi.structures import align_up
 from neutrino.ptx.analysis.linkage import Linkage, Needs
 from neutrino.ptx.analysis.near_misses import near_misses
 from neutrino.ptx.instrument.block_parameter import block_offset, twin_header, version_with_room

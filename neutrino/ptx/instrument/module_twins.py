@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from neutrino.abi.reasons import Reason
 from neutrino.errors import PtxError
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.layout import Reason
 from neutrino.ptx.analysis.linkage import Linkage, ObstacleError
 from neutrino.ptx.instrument.kernel_rewriter import write_twin
 from neutrino.ptx.instrument.obstacles import SkipError, module_obstacle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from neutrino.probing.layout import Reason
+from neutrino.abi.reasons import Reason
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.analysis.linkage import Linkage
 from neutrino.ptx.instrument.values import UnsupportedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from neutrino.probing.layout import BLOCK_HEADER, BLOCK_PER_MAP, BLOCK_PER_VARIABLE
+from neutrino.abi.probe_block import BLOCK_HEADER, BLOCK_PER_MAP, BLOCK_PER_VARIABLE
 from neutrino.ptx.instrument.private_registers import Take
 from neutrino.ptx.instrument.values import bits
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from neutrino.maps.declaration import MapKind
+from neutrino.maps.regions import has_counts
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Assembly, Save, site_operands_of
-from neutrino.probing.layout import has_counts
-from neutrino.probing.model import MapKind
 from neutrino.ptx.isa.snippet_forms import is_collective
 
 

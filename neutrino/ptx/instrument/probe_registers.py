@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
+from neutrino.abi.levels import Level
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.probing.ir.statements import Assembly, registers_of
-from neutrino.probing.model import Level
 from neutrino.ptx.instrument.private_registers import Kept
 from neutrino.ptx.instrument.values import bits
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from neutrino.abi.reasons import Reason
 from neutrino.errors import PtxError
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.layout import Reason
 from neutrino.ptx.analysis.linkage import Linkage, ObstacleError
 from neutrino.ptx.instrument.functions import FunctionCopy
 from neutrino.ptx.instrument.module_twins import probe_module

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neutrino.probing.layout import BLOCK_DYNAMIC_CAP, BLOCK_HEADER, BLOCK_PER_MAP, LANES, has_counts
-from neutrino.probing.model import DYNAMIC_CAP, Level, Map
+from neutrino.abi.levels import Level
+from neutrino.abi.probe_block import BLOCK_DYNAMIC_CAP, BLOCK_HEADER, BLOCK_PER_MAP
+from neutrino.maps.declaration import DYNAMIC_CAP, Map
+from neutrino.maps.regions import LANES, has_counts
 from neutrino.ptx.instrument.conversions import converted, copied
 from neutrino.ptx.instrument.guards import Guard, guarded
 from neutrino.ptx.instrument.private_registers import Kept, Take

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from neutrino.abi.levels import Level
 from neutrino.errors import PtxError
+from neutrino.maps.declaration import MapKind
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Save
-from neutrino.probing.model import Lanes, Level, MapKind
+from neutrino.probing.model import Lanes
 from neutrino.ptx.analysis.additions import Additions
 from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.analysis.locations import Locations

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neutrino.probing.layout import BLOCK_WARP_CAPACITY, BLOCK_WARPS_PER_BLOCK, LANES
-from neutrino.probing.model import Level
+from neutrino.abi.levels import Level
+from neutrino.abi.probe_block import BLOCK_WARP_CAPACITY, BLOCK_WARPS_PER_BLOCK
+from neutrino.maps.regions import LANES
 from neutrino.ptx.instrument.private_registers import Take
 from neutrino.ptx.instrument.probe_block import ProbeBlock
 

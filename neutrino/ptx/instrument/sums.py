@@ -10,10 +10,13 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 
+from neutrino.abi.levels import Level
+from neutrino.abi.records import Field
+from neutrino.abi.scalars import ScalarType
+from neutrino.maps.declaration import Map, MapKind
 from neutrino.probing.ir.operands import SavedOperand
 from neutrino.probing.ir.probe_set import Snippet
 from neutrino.probing.ir.statements import Save, registers_of
-from neutrino.probing.model import Field, Level, Map, MapKind, ScalarType
 from neutrino.ptx.analysis.tallies import Fork, Form, Part, Row, Tallies, plan_tallies
 from neutrino.ptx.instrument.conversions import as_bits, converted
 from neutrino.ptx.instrument.end_sums import EndSums, Word, value_of

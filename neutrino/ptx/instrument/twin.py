@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-from neutrino.probing.layout import Reason
+from neutrino.abi.reasons import Reason
 from neutrino.ptx.analysis.contraction import has_product, loose_sums, may_contract
 from neutrino.ptx.instrument.functions import FunctionCopy
 from neutrino.ptx.text.body import Body

@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from neutrino.errors import Diagnostic
+from neutrino.abi.levels import Level
+from neutrino.abi.records import Field
+from neutrino.errors import Diagnostic, Span
 from neutrino.probing.document import printable
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.operands import (
@@ -26,7 +28,7 @@ from neutrino.probing.ir.operands import (
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Assembly, Load, Save, walk
 from neutrino.probing.ir.types import Type
-from neutrino.probing.model import CLASSES, Field, Level, Pattern, Span
+from neutrino.probing.model import CLASSES, Pattern
 from neutrino.probing.nearest import nearest
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.statements import holds

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from neutrino.abi.structures import align_up
 from neutrino.errors import PtxError
 from neutrino.probing.layout import align_up
 from neutrino.ptx.isa.scalars import TYPE_BYTES

@@ -1,0 +1,63 @@
+"""``launches.bin``: a header, the counters of each kernel, and one record per launch."""
+
+from __future__ import annotations
+
+import enum
+
+from neutrino.abi.structures import Member, Struct
+
+MAX_KERNELS = 4096
+"""Rows of the counter table of ``launches.bin``; kernels beyond share the last row."""
+REASON_SLOTS = 24
+LAUNCHES_HEADER_SIZE = 4096
+LAUNCHES_MAGIC = b"NTLAUNCH"
+
+
+class LaunchState(enum.IntEnum):
+    """State of one record of ``launches.bin``. The order is part of the file format."""
+
+    EMPTY = 0
+    SUBMITTED = 1
+    WRITTEN = 2
+    LOST = 3
+    FALLBACK = 4
+
+
+LAUNCHES_HEADER = Struct(
+    "launches_header",
+    (
+        Member("magic", "char", 8),
+        Member("version", "u32"),
+        Member("record_size", "u32"),
+        Member("records_offset", "u64", note="bytes from the start of the file"),
+        Member("records_capacity", "u64", note="records that the file has room for"),
+        Member("records_used", "u64", note="records handed out; never above the capacity"),
+        Member("monotonic_ns", "u64", note="CLOCK_MONOTONIC when the file was made"),
+        Member("realtime_ns", "u64", note="CLOCK_REALTIME at the same moment"),
+        Member("pid", "u32"),
+        Member("ended", "u32", note="1 once the process drained at its end"),
+    ),
+    "Start of launches.bin; the counter table u64 [MAX_KERNELS][REASON_SLOTS] is at LAUNCHES_HEADER_SIZE.",
+)
+
+LAUNCH = Struct(
+    "launch",
+    (
+        Member("state", "u32"),
+        Member("kernel", "u32", note="kernel id: the folder kernel/<id>/"),
+        Member("context", "u64"),
+        Member("stream", "u64"),
+        Member("submit_ns", "u64", note="CLOCK_MONOTONIC at submission"),
+        Member("data_offset", "u64", note="of the frame in result/<kernel>.bin; valid when WRITTEN"),
+        Member("data_size", "u64", note="bytes of the regions"),
+        Member("grid", "u32", 3),
+        Member("block", "u32", 3),
+        Member("shared", "u32", note="dynamic shared memory, bytes"),
+        Member("device", "u32"),
+        Member("thread", "u32", note="host thread id"),
+        Member("variant", "u32", note="1: the twin under a register cap"),
+        Member("dynamic_cap", "u32", note="records a slot of maps with a dynamic cap; 0: the kernel has none"),
+        Member("reserved", "u32", 9),
+    ),
+    "One record of launches.bin.",
+)

@@ -1,0 +1,28 @@
+"""The probe block: what a twin reads of its launch, passed by value as its last parameter, 8-byte aligned.
+
+::
+
+    0             u32 warps_per_block     warps of one block, partial ones counted
+    4             u32 warp_capacity       warps that this launch's regions have room for
+    8             u32 dynamic_cap         records a slot of this launch's maps with a dynamic cap
+    12            u32 copy_mask           copies of a sum's record in this launch, less one
+    16 + 16·m     u64 records             device address of map m's records
+    24 + 16·m     u64 counts              device address of map m's counts, 0 without counts
+    16 + 16·maps  u64 address[variables]  device addresses of the original's module variables
+"""
+
+from __future__ import annotations
+
+BLOCK_HEADER = 16
+"""Bytes of the probe block before the first map."""
+BLOCK_WARPS_PER_BLOCK, BLOCK_WARP_CAPACITY, BLOCK_DYNAMIC_CAP, BLOCK_COPY_MASK = 0, 4, 8, 12
+"""Offsets of the members of that header."""
+BLOCK_PER_MAP = 16
+BLOCK_PER_VARIABLE = 8
+MAX_MAPS = 64
+"""Maps of a run."""
+
+
+def block_size(maps: int, variables: int) -> int:
+    """Bytes of the probe block."""
+    return BLOCK_HEADER + BLOCK_PER_MAP * maps + BLOCK_PER_VARIABLE * variables

@@ -1,0 +1,63 @@
+"""Why a launch ran, or a kernel runs, its original; numbers in files, words in events, texts for people."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Reason(enum.IntEnum):
+    """Why a launch ran, or a kernel runs, its original. The order is part of the file format."""
+
+    PROBED = 0
+    NO_PTX = 1
+    NOT_SELECTED = 2
+    NO_SITE = 3
+    VARIANT = 4
+    UNSUPPORTED = 5
+    PARAMETERS = 6
+    NUMERICS = 7
+    ASSEMBLER = 8
+    VENDOR = 9
+    HELPER = 10
+    LOAD = 11
+    GRAPH = 12
+    LAUNCH_FORM = 13
+    OCCUPANCY = 14
+    MAP_SIZE = 15
+    POOL_FULL = 16
+    CONTEXT = 17
+    REFUSED = 18
+    TABLE_FULL = 19
+    ENDING = 20
+    NOT_PATCHED = 21
+
+    @property
+    def word(self) -> str:
+        """The word used in ``events.jsonl`` and in reports."""
+        return self.name.lower().replace("_", "-")
+
+
+REASON_TEXT: dict[Reason, str] = {
+    Reason.PROBED: "the twin ran",
+    Reason.NO_PTX: "the image holds machine code only",
+    Reason.NOT_SELECTED: "left out by -k or --filter",
+    Reason.NO_SITE: "no instruction matches the probe",
+    Reason.VARIANT: "the PTX is for another architecture than the machine code that runs",
+    Reason.UNSUPPORTED: "the kernel, or a probe at it, needs what a twin cannot do",
+    Reason.PARAMETERS: "no room for the probe block in the parameter space",
+    Reason.NUMERICS: "the probes would change how the assembler fuses arithmetic",
+    Reason.ASSEMBLER: "the assembler refused or warned, or is not on this machine",
+    Reason.VENDOR: "a vendor-licensed library, never rewritten",
+    Reason.HELPER: "the helper that makes twins was not there or took too long",
+    Reason.LOAD: "the driver would not load the twin, or a variable has no address",
+    Reason.GRAPH: "launched in a stream capture or as a graph node",
+    Reason.LAUNCH_FORM: "launched by a call that is not supported yet",
+    Reason.OCCUPANCY: "the twin would fit fewer blocks on a multiprocessor than the original",
+    Reason.MAP_SIZE: "the launch needs more map memory than the pool has",
+    Reason.POOL_FULL: "the pool was full when the launch came",
+    Reason.CONTEXT: "the context had no pool yet",
+    Reason.REFUSED: "the driver refused the launch, or had lost the context",
+    Reason.TABLE_FULL: "the launch table was full when the launch came",
+    Reason.ENDING: "the trace had ended",
+    Reason.NOT_PATCHED: "no probe was given, and its file has no usable twins of it",
+}

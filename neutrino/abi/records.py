@@ -1,0 +1,53 @@
+"""Records: fields at the offsets that C gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neutrino.abi.scalars import NUMPY_TYPES, ScalarType
+from neutrino.abi.structures import align_up
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MAX_RECORD = 65536
+"""Bytes of a record."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a record. offset: bytes from the record's start, by C alignment."""
+
+    name: str
+    type: ScalarType
+    offset: int
+
+
+def lay_out_fields(fields: Sequence[tuple[str, ScalarType]]) -> tuple[tuple[Field, ...], int, int]:
+    """Place fields by C alignment. Returns the fields, the record's bytes, and how many are padding."""
+    offset = 0
+    alignment = 1
+    placed = []
+    for name, scalar in fields:
+        offset = align_up(offset, scalar.size)
+        placed.append(Field(name, scalar, offset))
+        offset += scalar.size
+        alignment = max(alignment, scalar.size)
+    size = align_up(offset, alignment)
+    return tuple(placed), size, size - sum(scalar.size for _, scalar in fields)
+
+
+def record_dtype(fields: Sequence[Field], size: int) -> np.dtype[np.void]:
+    """The NumPy type of one record of size bytes."""
+    import numpy as np
+
+    return np.dtype(
+        {
+            "names": [field.name for field in fields],
+            "formats": [NUMPY_TYPES[field.type.value] for field in fields],
+            "offsets": [field.offset for field in fields],
+            "itemsize": size,
+        }
+    )

@@ -1,0 +1,36 @@
+"""What hooked processes and the listener that makes twins say to each other."""
+
+from __future__ import annotations
+
+from neutrino.abi.structures import Member, Struct
+
+REQUEST_MAGIC = b"NTASK\0\0\0"
+REPLY_MAGIC = b"NTREPLY\0"
+
+REQUEST = Struct(
+    "request",
+    (
+        Member("magic", "char", 8),
+        Member(
+            "kind", "u32", note="1: this process has begun a trace, its path follows; 2: make twins, the image does"
+        ),
+        Member("pid", "u32"),
+        Member("key", "u8", 32, note="cache key of the entry asked for"),
+        Member("arch", "char", 16, note="of the device, such as sm_90"),
+        Member("driver_version", "u32", note="as cuDriverGetVersion gives it"),
+        Member("reserved", "u32"),
+        Member("size", "u64", note="bytes that follow"),
+    ),
+    "What a hooked process sends to the listener.",
+)
+
+REPLY = Struct(
+    "reply",
+    (
+        Member("magic", "char", 8),
+        Member("status", "u32", note="0: the entry follows; 1: a message follows, why there is none"),
+        Member("reserved", "u32"),
+        Member("size", "u64", note="bytes that follow"),
+    ),
+    "What the listener answers to a request of kind 2.",
+)

@@ -1,0 +1,47 @@
+"""``result/<kernel>.bin``: a header, one descriptor per map, then one frame per launch."""
+
+from __future__ import annotations
+
+from neutrino.abi.structures import Member, Struct
+
+RESULT_MAGIC = b"NTRESULT"
+FRAME_MAGIC = b"NTFRAME\0"
+
+RESULT_HEADER = Struct(
+    "result_header",
+    (
+        Member("magic", "char", 8),
+        Member("version", "u32"),
+        Member("kernel", "u32"),
+        Member("maps", "u32"),
+        Member("map_size", "u32", note="bytes of one map descriptor"),
+        Member("reserved", "u64"),
+    ),
+    "Start of result/<kernel>.bin; the map descriptors follow, then frames.",
+)
+
+MAP_DESCRIPTOR = Struct(
+    "map",
+    (
+        Member("name", "char", 64),
+        Member("kind", "u32", note="0 array, 1 sum"),
+        Member("level", "u32", note="0 thread, 1 warp, 2 block"),
+        Member("record_size", "u32"),
+        Member("cap", "u32", note="records a slot; 0: dynamic, as the launch has it"),
+    ),
+    "What the hook needs to know of a map.",
+)
+
+FRAME = Struct(
+    "frame",
+    (
+        Member("magic", "char", 8),
+        Member("launch", "u64", note="index in launches.bin"),
+        Member("grid", "u32", 3),
+        Member("block", "u32", 3),
+        Member("size", "u64", note="bytes of the regions that follow"),
+        Member("dynamic_cap", "u32", note="records a slot of maps with a dynamic cap; 0: the kernel has none"),
+        Member("reserved", "u32", 3),
+    ),
+    "One launch in result/<kernel>.bin; its regions follow, back to back, then padding to 64 bytes.",
+)

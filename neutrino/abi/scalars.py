@@ -1,0 +1,31 @@
+"""Types of single numbers: of a record's fields and of the structures' members."""
+
+from __future__ import annotations
+
+import enum
+
+NUMPY_TYPES = {
+    "u8": "<u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "f32": "<f4",
+    "s8": "<i1", "s16": "<i2", "s32": "<i4", "s64": "<i8", "f64": "<f8",
+}  # fmt: skip
+"""What NumPy calls them."""
+
+
+class ScalarType(enum.Enum):
+    """Type of one field of a record, by the names of PTX and of the DSL."""
+
+    U8 = "u8"
+    S8 = "s8"
+    U16 = "u16"
+    S16 = "s16"
+    U32 = "u32"
+    S32 = "s32"
+    U64 = "u64"
+    S64 = "s64"
+    F32 = "f32"
+    F64 = "f64"
+
+    @property
+    def size(self) -> int:
+        """Bytes; also the alignment."""
+        return int(self.value[1:]) // 8

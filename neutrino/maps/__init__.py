@@ -1,0 +1,1 @@
+"""Map types: where what probes save is put, and how it is read."""
