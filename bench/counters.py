@@ -37,7 +37,7 @@ from bench.tree import tree_hash
 from bench.verdicts import table
 from neutrino.abi.reasons import Reason
 from neutrino.errors import TraceError
-from neutrino.maps.declaration import MapKind
+from neutrino.maps.registry import SUM
 from neutrino.ptx.text.module import parse
 from neutrino.tracing import Trace, find_traces
 from neutrino.tracing.views import MapView
@@ -268,7 +268,7 @@ def _launches(traces: Path, kernels: Sequence[str]) -> tuple[list[Json], list[Js
                     "grid": [int(part) for part in record["grid"]],
                     "block": [int(part) for part in record["block"]],
                     "registers": manifest.get("registers"),
-                    "maps": {name: view.total() for name, view in maps.items() if view.map.kind is MapKind.SUM},
+                    "maps": {name: view.total() for name, view in maps.items() if view.map.kind == SUM},
                     **_sites(maps.get("Sites"), len(manifest.get("sites", ()))),
                 }))  # fmt: skip
     return [row for _, row in sorted(rows, key=lambda entry: entry[0])], unprobed

@@ -28,7 +28,8 @@ from neutrino.device_kind import DeviceKind
 from neutrino.entry import KernelEntry, write_entry
 from neutrino.errors import Span
 from neutrino.fatbin import Compression, ImageKind, build_container, build_entry
-from neutrino.maps.declaration import Map, MapKind
+from neutrino.maps.declaration import Map
+from neutrino.maps.registry import ARRAY, SUM
 
 PTX = b"""\
 //
@@ -382,8 +383,8 @@ def twins(kernels: int) -> bytes:
     """A cache entry of that many kernels: the first has a twin, and one under a cap if it is not alone; the others say
     why they have none."""
     fields, span = (Field("start", ScalarType.U64, 0),), Span(1, 1)
-    maps = [Map("BlockSched", MapKind.ARRAY, Level.WARP, 8, 1, fields, span),
-            Map("Bytes", MapKind.SUM, Level.THREAD, 8, 1, fields, span)]  # fmt: skip
+    maps = [Map("BlockSched", ARRAY, Level.WARP, 8, 1, fields, span),
+            Map("Bytes", SUM, Level.THREAD, 8, 1, fields, span)]  # fmt: skip
     probed = KernelEntry("first", Reason.PROBED, twin="first__neutrino", parameters=((0, 8), (8, 24)),
                          variables=("table",), block_offset=32, block_size=block_size(len(maps), 1),
                          capped=min(kernels, 2) - 1,

@@ -37,7 +37,7 @@ from bench.tree import tree_hash
 from bench.verdicts import table
 from neutrino.errors import TraceError
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
-from neutrino.maps.declaration import MapKind
+from neutrino.maps.registry import SUM
 from neutrino.tracing import MapView, Trace, find_traces
 
 Json = Any
@@ -194,7 +194,7 @@ def pack(array: np.ndarray[Any, Any]) -> str:
 
 
 def _map(view: MapView) -> Json:
-    if view.map.kind is MapKind.SUM:
+    if view.map.kind == SUM:
         return view.total()
     return {
         "level": view.map.level.value,

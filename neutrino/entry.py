@@ -22,7 +22,8 @@ from neutrino.abi.results import MAP_DESCRIPTOR
 from neutrino.abi.structures import Struct, align_up
 from neutrino.abi.versions import TWINS_VERSION
 from neutrino.errors import FormatError, NeutrinoError
-from neutrino.maps.declaration import KINDS, Map, MapKind
+from neutrino.maps.declaration import Map, MapType
+from neutrino.maps.registry import MAP_TYPES, number_of
 
 _TABLE_ALIGN = 8
 _IMAGE_ALIGN = 64
@@ -70,7 +71,7 @@ class MapEntry:
     """What the hook knows of a map. record_size: bytes; cap: records a slot, or ``DYNAMIC_CAP``."""
 
     name: str
-    kind: MapKind
+    kind: type[MapType]
     level: Level
     record_size: int
     cap: int
@@ -126,7 +127,7 @@ def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry],
                 f"map {entry.name}: the name has {len(name)} bytes, the trace format holds {_LONGEST_NAME}"
             )
         map_rows.append({
-            "name": name, "kind": KINDS.index(entry.kind), "level": LEVELS.index(entry.level),
+            "name": name, "kind": number_of(entry.kind), "level": LEVELS.index(entry.level),
             "record_size": entry.size, "cap": entry.cap,
         })  # fmt: skip
     maps_offset = writer.table(MAP_DESCRIPTOR, map_rows)
@@ -240,17 +241,17 @@ def read_entry(data: bytes, name: str) -> Entry:
 
 def _map(name: str, at: int, row: np.void) -> MapEntry:
     kind, level, size, cap = (int(row[member]) for member in ("kind", "level", "record_size", "cap"))
-    if kind >= len(KINDS) or level >= len(LEVELS):
-        expected = f"at most {len(KINDS) - 1}, {len(LEVELS) - 1}"
+    if kind >= len(MAP_TYPES) or level >= len(LEVELS):
+        expected = f"at most {len(MAP_TYPES) - 1}, {len(LEVELS) - 1}"
         raise FormatError(name, at, "map kind, level", f"{kind}, {level}", expected)
     if not 0 < size <= MAX_RECORD:
         raise FormatError(name, at, "record size", str(size), f"1 to {MAX_RECORD}")
-    if KINDS[kind] is MapKind.SUM and cap != 1:
-        raise FormatError(name, at, "cap of a sum", str(cap), "1")
+    if not MAP_TYPES[kind].in_slots and cap != 1:
+        raise FormatError(name, at, f"cap of a {MAP_TYPES[kind].name}", str(cap), "1")
     text = bytes(row["name"]).partition(b"\0")[0]
     if len(text) > _LONGEST_NAME:
         raise FormatError(name, at, "map name", "not ended", "a NUL-terminated text")
-    return MapEntry(text.decode("utf-8", "surrogateescape"), KINDS[kind], LEVELS[level], size, cap)
+    return MapEntry(text.decode("utf-8", "surrogateescape"), MAP_TYPES[kind], LEVELS[level], size, cap)
 
 
 def _check_kernel(name: str, at: int, kernel: KernelEntry, maps: int, images: int) -> None:

@@ -22,11 +22,10 @@ RESULT_MAGIC = b"NTRESULT"
 FRAME_MAGIC = b"NTFRAME\0"
 LANES = 32
 REGION_ALIGN = 128
-SUM_COPIES_LEAST = 8
-SUM_COPIES_MOST = 128
-SUM_WARPS_PER_COPY = 32
-SUM_ALIGN = 128
-KINDS = ("array", "sum")
+COPIES_LEAST = 8
+COPIES_MOST = 128
+WARPS_PER_COPY = 32
+COPY_ALIGN = 128
 LEVELS = ("thread", "warp", "block")
 RESULT_HEADER = np.dtype(
     [
@@ -57,6 +56,20 @@ FRAME = np.dtype(
         ("dynamic_cap", "<u4"),
         ("reserved", "<u4", (3,)),
     ]
+)
+
+
+def _read_sum(copies, row):
+    """One row per launch: the sums."""
+    sums = np.zeros(copies.shape[:-1], copies.dtype)
+    for name in copies.dtype.names or ():
+        sums[name] = np.add.reduce(copies[name], axis=-1, dtype=copies[name].dtype)
+    return sums
+
+
+MAP_TYPES = (
+    ("array", 0, None),
+    ("sum", 0, _read_sum),
 )
 # End of the layout
 
@@ -100,22 +113,23 @@ def parse(path, launch=None):
     start = offset
     end = start + int(frame["size"])
     sections, records = [], {}
-    for row, (fields, dtype) in zip(maps, _fields(path, maps, manifest), strict=True):
+    for row, (fields, dtype, entry) in zip(maps, _fields(path, maps, manifest), strict=True):
         name, size, cap = row["name"].decode(), int(row["record_size"]), int(row["cap"])
         level, dynamic = LEVELS[row["level"]], cap == 0
         cap = int(frame["dynamic_cap"]) if dynamic else cap
         slots = (blocks,) if level == "block" else (blocks, warps)
         lanes = (LANES,) if level == "thread" else ()
         counts = None
-        if KINDS[row["kind"]] == "sum":
-            stride, number = _align(size, SUM_ALIGN), SUM_COPIES_LEAST
-            while number < SUM_COPIES_MOST and number * SUM_WARPS_PER_COPY < blocks * warps:
+        kind, copies_bytes, read = MAP_TYPES[row["kind"]]
+        if read is not None:
+            stride, number = _align(size, COPY_ALIGN), COPIES_LEAST
+            while number < COPIES_MOST and number * WARPS_PER_COPY < blocks * warps:
                 number *= 2
+            while copies_bytes and number > 1 and number * stride > copies_bytes:
+                number //= 2
             _check_room(path, offset + number * stride, end)
             copies = np.ndarray((number,), dtype, data, offset, (stride,))
-            records[name] = np.zeros((), dtype)
-            for field in dtype.names:
-                records[name][field] = np.add.reduce(copies[field], dtype=copies[field].dtype)
+            records[name] = read(copies, entry)
             offset += number * stride
         else:
             shape = (*slots, cap, *lanes)
@@ -130,13 +144,14 @@ def parse(path, launch=None):
         sections.append(
             {
                 "name": name,
-                "kind": KINDS[row["kind"]],
+                "kind": kind,
                 "level": level,
                 "record_size": size,
                 "cap": cap,
                 "dynamic": dynamic,
                 "fields": fields,
                 "counts": counts,
+                "in_slots": read is None,
             }
         )
     return header, sections, records
@@ -144,8 +159,8 @@ def parse(path, launch=None):
 
 def valid(header, section, records):
     """The records of one map that were saved, 1-D: no lanes that do not exist, no unused slots."""
-    if section["kind"] == "sum":
-        return records.reshape(1)
+    if not section["in_slots"]:
+        return records.reshape(-1)
     by_thread = section["level"] == "thread"
     saved = np.ones(records.shape, bool)
     if by_thread:
@@ -177,8 +192,12 @@ def _read_maps(path, data):
     if data.size < RESULT_HEADER.itemsize + int(head["maps"]) * MAP_DESCRIPTOR.itemsize:
         raise ValueError(f"{path}: has {data.size} bytes: it is cut off")
     maps = np.frombuffer(data, MAP_DESCRIPTOR, int(head["maps"]), RESULT_HEADER.itemsize)
-    if len(maps) and (maps["kind"].max() >= len(KINDS) or maps["level"].max() >= len(LEVELS)):
-        raise ValueError(f"{path}: a map's kind or level is not known")
+    for row in maps:
+        if row["kind"] >= len(MAP_TYPES):
+            name = row["name"].decode(errors="replace")
+            raise ValueError(f"{path}: map {name} has type {row['kind']}, unknown to this read.py: take a newer one")
+        if row["level"] >= len(LEVELS):
+            raise ValueError(f"{path}: a map's level is not known")
     return head, maps
 
 
@@ -207,28 +226,34 @@ def _manifest(path):
 
 
 def _fields(path, maps, manifest):
-    """Of each map its fields, name → type, and the type of its records; without a manifest one field of bytes each."""
+    """Of each map its fields, name → type, the type of its records, and its row in the manifest.
+
+    Without a manifest one field of bytes each.
+    """
     if len(maps) and not 0 < maps["record_size"].min() <= maps["record_size"].max() <= MOST_RECORD:
         raise ValueError(f"{path}: a map's record size is none")
     try:
-        known = {entry["name"]: entry["fields"] for entry in manifest.get("maps", [])}
+        known = {entry["name"]: entry for entry in manifest.get("maps", [])}
         return [_record(known.get(row["name"].decode()), int(row["record_size"])) for row in maps]
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ValueError(f"{path}: the kernel's manifest.json is damaged: {error!r}") from None
 
 
-def _record(fields, size):
-    if fields is None:
+def _record(entry, size):
+    if entry is None:
         fields = [{"name": f"byte{at}", "type": "u8", "offset": at} for at in range(size)]
+        entry = {"fields": fields}
+    # What memory holds of a record, where that is not the fields.
+    cells = entry.get("cells", entry["fields"])
     dtype = np.dtype(
         {
-            "names": [field["name"] for field in fields],
-            "formats": [TYPES[field["type"][0]] + str(int(field["type"][1:]) // 8) for field in fields],
-            "offsets": [field["offset"] for field in fields],
+            "names": [cell["name"] for cell in cells],
+            "formats": [TYPES[cell["type"][0]] + str(int(cell["type"][1:]) // 8) for cell in cells],
+            "offsets": [cell["offset"] for cell in cells],
             "itemsize": size,
         }
     )
-    return {field["name"]: field["type"] for field in fields}, dtype
+    return {field["name"]: field["type"] for field in entry["fields"]}, dtype, entry
 
 
 def _embedded(path):

@@ -88,7 +88,7 @@ def _unreadable(name: str, message: str) -> Diagnostic:
 
 
 def _described(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iterator[str]:
-    from neutrino.cli.probe_words import map_words, snippet_sizes
+    from neutrino.cli.probe_words import snippet_sizes
 
     sizes = snippet_sizes(probes)
     parts = [count(len(probes.probes), "probe"), count(len(probes.maps), "map")]
@@ -96,7 +96,7 @@ def _described(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iterat
     yield f"{visible(checked.file)}: sound{warnings}: {', '.join(parts)}"
     for entry in probes.maps:
         fields = ", ".join(f"{item.name} {item.type.value}" for item in entry.fields)
-        yield f"  map {entry.name}: {map_words(entry)}: {fields}"
+        yield f"  map {entry.name}: {entry.kind.words(entry)}: {fields}"
     for probe in probes.probes[:_LISTED]:
         sides = " and ".join(
             word for word, snippet in (("before", probe.before), ("after", probe.after)) if snippet is not None

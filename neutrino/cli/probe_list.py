@@ -54,15 +54,14 @@ def summary(source: str) -> str:
 
 
 def _records(probes: ProbeSet) -> str:
-    from neutrino.cli.probe_words import map_words
-    from neutrino.maps.declaration import MapKind
+    from neutrino.maps.registry import SUM
 
-    sums = [entry for entry in probes.maps if entry.kind is MapKind.SUM]
-    words = [map_words(entry) for entry in probes.maps if entry.kind is not MapKind.SUM]
+    sums = [entry for entry in probes.maps if entry.kind == SUM]
+    words = [entry.kind.words(entry) for entry in probes.maps if entry.kind != SUM]
     if len(sums) > 1:
         words.append(f"{len(sums)} sums of {sum(entry.size for entry in sums)} bytes a launch")
     else:
-        words += map(map_words, sums)
+        words += [entry.kind.words(entry) for entry in sums]
     return "; ".join(words) or "nothing"
 
 

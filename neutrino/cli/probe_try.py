@@ -305,14 +305,16 @@ def _print_records(console: Console, result: Attempt, rows: int) -> None:
 
 
 def _print_map(console: Console, view: MapView, rows: int) -> None:
+    from neutrino.maps.declaration import Report
+
     columns = _columns(view)
     count = len(next(iter(columns.values()), ()))
-    what = "a sum over all threads" if _is_sum(view) else f"{count:,} {'record' if count == 1 else 'records'}"
+    what = view.map.kind.whole or f"{count:,} {'record' if count == 1 else 'records'}"
     dropped = f", {view.dropped:,} dropped" if view.dropped else ""
     console.print(f"  {view.map.name}: {what}{dropped}")
     if not count:
         return
-    if _is_sum(view) and len(columns) > _BESIDE:
+    if view.map.kind.report is Report.TOTALS and len(columns) > _BESIDE:
         _print_sums(console, {name: column[0] for name, column in columns.items()})
         return
     table = _table()
@@ -345,7 +347,7 @@ def _print_sums(console: Console, sums: dict[str, Any]) -> None:
 def _columns(view: MapView) -> dict[str, list[Any]]:
     """The records of a map as columns: first where each belongs, then the fields."""
     records = view.valid()
-    places = {} if _is_sum(view) else view.places()
+    places = view.places() if view.map.kind.in_slots else {}
     fields = {field.name for field in view.map.fields}
     # With one record a slot, its number says nothing. A field may be called as an axis is.
     columns = {
@@ -353,13 +355,7 @@ def _columns(view: MapView) -> dict[str, list[Any]]:
         for name, numbers in places.items()
         if name != "k" or view.cap > 1
     }
-    return columns | {field.name: records[field.name].tolist() for field in view.map.fields}
-
-
-def _is_sum(view: MapView) -> bool:
-    from neutrino.maps.declaration import MapKind
-
-    return view.map.kind is MapKind.SUM
+    return columns | {name: records[name].tolist() for name in records.dtype.names or ()}
 
 
 def _table(*titles: str) -> Any:
@@ -416,7 +412,7 @@ def _document(result: Attempt) -> dict[str, Any]:
 def _map_document(view: MapView) -> dict[str, Any]:
     return {
         "name": view.map.name,
-        "kind": view.map.kind.value,
+        "kind": view.map.kind.name,
         "level": view.map.level.value,
         "cap": view.cap,
         "dropped": view.dropped,

@@ -7,22 +7,10 @@ from typing import Any
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.abi.levels import Level
 from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapKind
+from neutrino.maps.declaration import DYNAMIC_CAP, Map
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.probing.ir.statements import Save
 from neutrino.probing.written import WrittenProbe, WrittenProbes, WrittenSave
-
-_OWNERS = {Level.THREAD: "a thread", Level.WARP: "a warp", Level.BLOCK: "a block"}
-
-
-def map_words(entry: Map) -> str:
-    """``up to 4 records of 16 bytes a thread``."""
-    if entry.kind is MapKind.SUM:
-        return f"a sum of {entry.size} bytes a launch"
-    owner = _OWNERS[entry.level]
-    if entry.cap == 1:
-        return f"{entry.size} bytes {owner}"
-    count = "as many records as it needs" if entry.cap == DYNAMIC_CAP else f"up to {entry.cap:,} records"
-    return f"{count} of {entry.size} bytes {owner}"
 
 
 def snippet_sizes(probes: ProbeSet | WrittenProbes | DraftProbes) -> dict[str, int]:
@@ -54,9 +42,10 @@ def map_document(entry: Map) -> dict[str, Any]:
     """The map's object in JSON documents."""
     return {
         "name": entry.name,
-        "type": entry.kind.value,
+        "type": entry.kind.name,
         "level": entry.level.value,
         "size": entry.size,
         "cap": "dynamic" if entry.cap == DYNAMIC_CAP else entry.cap,
         "fields": [{"name": item.name, "type": item.type.value, "offset": item.offset} for item in entry.fields],
+        **entry.kind.options(),
     }

@@ -24,7 +24,7 @@ from neutrino.errors import NeutrinoError, TraceError
 from neutrino.fatbin.demangle import demangle
 from neutrino.loader.script_trust import why_not_trusted
 from neutrino.loader.scripts import Scripts, analyze
-from neutrino.maps.declaration import MapKind
+from neutrino.maps.declaration import Report
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import read_probe_file
 from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_traces, summarize
@@ -251,8 +251,8 @@ class _Report:
         self.console.print()
 
     def _map(self, entry: MapSummary) -> None:
-        what = f"{_count(entry.records, 'launch', 'launches')} of a sum over all threads"
-        if entry.kind is MapKind.ARRAY:
+        what = f"{_count(entry.records, 'launch', 'launches')} of {entry.kind.whole}"
+        if entry.kind.in_slots:
             share = f"up to {_caps(entry)}" if entry.is_dynamic or entry.cap > 1 else "one"
             what = f"{_count(entry.records, 'record', 'records')}, {share} a {entry.level.value}"
         if entry.dropped:
@@ -264,7 +264,7 @@ class _Report:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column("    field", overflow="fold")
         titles = ["min", "median", "max"]
-        if entry.kind is MapKind.SUM:
+        if entry.kind.report is Report.TOTALS:
             titles.append("total")
         for title in titles:
             table.add_column(title, justify="right", overflow="fold")
@@ -412,7 +412,7 @@ def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
 def _map_document(entry: MapSummary) -> dict[str, Any]:
     return {
         "name": entry.name,
-        "kind": entry.kind.value,
+        "kind": entry.kind.name,
         "level": entry.level.value,
         "cap": "dynamic" if entry.is_dynamic else entry.cap,
         "caps": list(entry.caps[:2]),

@@ -28,18 +28,19 @@ from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEAD
 from neutrino.abi.sections import RESTORE_EDIT, RESTORE_HEADER, SECTION_HEADER, SECTION_MAGIC, SECTION_TWINS
 from neutrino.abi.vendor_libraries import VENDOR_LIBRARIES
 from neutrino.abi.versions import FORMAT_VERSION, TWINS_VERSION
-from neutrino.maps.declaration import DYNAMIC_CAP, KINDS
+from neutrino.maps.declaration import DYNAMIC_CAP
 from neutrino.maps.regions import (
+    COPIES_LEAST,
+    COPIES_MOST,
+    COPY_ALIGN,
     DYNAMIC_FIRST,
     DYNAMIC_MOST,
     DYNAMIC_STEP,
     LANES,
     REGION_ALIGN,
-    SUM_ALIGN,
-    SUM_COPIES_LEAST,
-    SUM_COPIES_MOST,
-    SUM_WARPS_PER_COPY,
+    WARPS_PER_COPY,
 )
+from neutrino.maps.registry import type_names
 
 _C = {
     "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t",
@@ -67,8 +68,8 @@ def c_header() -> str:
     constants = {
         "LANES": LANES, "BLOCK_HEADER": BLOCK_HEADER, "BLOCK_PER_MAP": BLOCK_PER_MAP,
         "BLOCK_PER_VARIABLE": BLOCK_PER_VARIABLE, "REGION_ALIGN": REGION_ALIGN,
-        "SUM_COPIES_LEAST": SUM_COPIES_LEAST, "SUM_COPIES_MOST": SUM_COPIES_MOST,
-        "SUM_WARPS_PER_COPY": SUM_WARPS_PER_COPY, "SUM_ALIGN": SUM_ALIGN,
+        "SUM_COPIES_LEAST": COPIES_LEAST, "SUM_COPIES_MOST": COPIES_MOST,
+        "SUM_WARPS_PER_COPY": WARPS_PER_COPY, "SUM_ALIGN": COPY_ALIGN,
         "DYNAMIC_CAP": DYNAMIC_CAP, "DYNAMIC_FIRST": DYNAMIC_FIRST, "DYNAMIC_STEP": DYNAMIC_STEP,
         "DYNAMIC_MOST": DYNAMIC_MOST,
         "MAX_MAPS": MAX_MAPS, "MAX_RECORD": MAX_RECORD,
@@ -85,7 +86,7 @@ def c_header() -> str:
     lines += ["", "enum neutrino_reason {"]
     lines += [f"    NEUTRINO_REASON_{reason.name} = {reason.value}," for reason in Reason]
     lines += ["};", "", "enum neutrino_map_kind {"]
-    lines += [f"    NEUTRINO_KIND_{kind.name} = {number}," for number, kind in enumerate(KINDS)]
+    lines += [f"    NEUTRINO_KIND_{name.upper()} = {number}," for number, name in enumerate(type_names())]
     lines += ["};", "", "enum neutrino_level {"]
     lines += [f"    NEUTRINO_LEVEL_{level.name} = {number}," for number, level in enumerate(LEVELS)]
     lines += ["};", "", "#define NEUTRINO_REASON_WORDS \\"]

@@ -1,15 +1,16 @@
-"""Regions: the device memory of a launch's maps.
+"""Regions: the device memory of a launch's maps, a pure function of the maps and the launch's shape.
 
 Region of map m of a launch with W = blocks · warps_per_block warps (``region_layout``)::
 
-    array, thread level   records [W][cap][32],   counts u32 [W][32]   unless cap = 1
-    array, warp level     records [W][cap],       counts u32 [W]       unless cap = 1
-    array, block level    records [blocks][cap],  counts u32 [blocks]  unless cap = 1
-    sum                   records [sum_copies(W)], each ``sum_stride`` bytes; the reader adds the copies
+    in slots, thread level   records [W][cap][32],   counts u32 [W][32]   unless cap = 1
+    in slots, warp level     records [W][cap],       counts u32 [W]       unless cap = 1
+    in slots, block level    records [blocks][cap],  counts u32 [blocks]  unless cap = 1
+    in copies                records [copies_of(m, W)], each ``copy_stride`` bytes; the reader combines the copies
 
 The warp index is block · warps_per_block + warp, block the linear index of the block in the grid (x fastest),
 warp and lane those of the linear thread index in the block (x fastest). Slots of a warp belong to its lane 0, those of
 a block to its thread 0. A dynamic cap is one number for all such maps of a launch; these have counts whatever it is.
+C has the same formulas in ``regions.c``, ``read.py`` in ``parse``; what differs between types comes from their classes.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
 from neutrino.abi.structures import align_up
-from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapKind
+from neutrino.maps.declaration import DYNAMIC_CAP, NO_LIMIT, Map, MapType
 
 LANES = 32
 REGION_ALIGN = 128
 """Every records and counts section of a region starts at a multiple of this."""
-SUM_COPIES_LEAST, SUM_COPIES_MOST = 8, 128
-"""Copies of a sum's record in a launch, powers of two; see ``sum_copies``."""
-SUM_WARPS_PER_COPY = 32
-SUM_ALIGN = 128
+COPIES_LEAST, COPIES_MOST = 8, 128
+"""Copies of a record in a launch, powers of two; see ``copies_in``."""
+WARPS_PER_COPY = 32
+COPY_ALIGN = 128
 """Each copy has lines of the cache to itself: atomics on one line wait for each other."""
 DYNAMIC_FIRST = 64
 """Dynamic cap of a kernel's first launches."""
@@ -36,21 +37,34 @@ DYNAMIC_STEP = 8
 DYNAMIC_MOST = 1 << 20
 
 
-def sum_copies(warps: int) -> int:
-    """Copies of a sum's record in a launch of so many warps (``sum_copies`` in C).
+def copies_in(warps: int) -> int:
+    """Copies of a record in a launch of so many warps (``nt_copies_in`` in C), unless its type has a limit.
 
     Multiprocessors share a copy, so that small launches leave little to read. On an H200 a kernel that moves memory as
     fast as it can took 1.56 times as long with 32 copies 64 bytes apart, 1.00 with 128 copies 128 bytes apart.
     """
-    copies = SUM_COPIES_LEAST
-    while copies < SUM_COPIES_MOST and copies * SUM_WARPS_PER_COPY < warps:
+    copies = COPIES_LEAST
+    while copies < COPIES_MOST and copies * WARPS_PER_COPY < warps:
         copies *= 2
     return copies
 
 
-def sum_stride(record_size: int) -> int:
-    """Bytes from one copy of a sum map's record to the next."""
-    return align_up(record_size, SUM_ALIGN)
+def copy_stride(record_size: int) -> int:
+    """Bytes from one copy of a record to the next."""
+    return align_up(record_size, COPY_ALIGN)
+
+
+def most_copies(kind: MapType, record_size: int) -> int:
+    """Copies that records of that size have at most, a power of two."""
+    copies = COPIES_MOST
+    while kind.copies_bytes != NO_LIMIT and copies > 1 and copies * copy_stride(record_size) > kind.copies_bytes:
+        copies //= 2
+    return copies
+
+
+def copies_of(entry: Map, warps: int) -> int:
+    """Copies of a map's record in a launch of so many warps."""
+    return min(copies_in(warps), most_copies(entry.kind, entry.size))
 
 
 @dataclass(frozen=True)
@@ -65,7 +79,7 @@ class Region:
 
 def has_counts(entry: Map) -> bool:
     """Whether the slots of a map count their saves."""
-    return entry.kind is MapKind.ARRAY and entry.cap != 1
+    return entry.kind.in_slots and entry.cap != 1
 
 
 def cap_of(entry: Map, dynamic_cap: int) -> int:
@@ -83,12 +97,12 @@ def region_layout(
         slots = blocks
         if entry.level is not Level.BLOCK:
             slots *= warps_per_block * (LANES if entry.level is Level.THREAD else 1)
-        if entry.kind is MapKind.SUM:
-            records_size = sum_copies(blocks * warps_per_block) * sum_stride(entry.size)
-            counts_size = 0
-        else:
+        if entry.kind.in_slots:
             records_size = slots * cap_of(entry, dynamic_cap) * entry.size
             counts_size = slots * 4 if has_counts(entry) else 0
+        else:
+            records_size = copies_of(entry, blocks * warps_per_block) * copy_stride(entry.size)
+            counts_size = 0
         records = offset
         offset = align_up(offset + records_size, REGION_ALIGN)
         counts = offset if counts_size else None

@@ -10,7 +10,8 @@ from neutrino.abi.levels import Level
 from neutrino.abi.probe_block import MAX_MAPS
 from neutrino.abi.records import MAX_RECORD, Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
-from neutrino.maps.declaration import DYNAMIC_CAP, SUM_TYPES, Map, MapKind
+from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapType
+from neutrino.maps.registry import ARRAY, type_named, type_names
 from neutrino.probing.document import Document, KeyPath, shown, shown_key
 
 MAX_MAP_NAME = 63
@@ -40,21 +41,26 @@ def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | N
     A map with other faults serves to judge what is saved to it; one without a level is a thread's.
     """
     path = ("map", name)
+    kinds = type_names()
+    word = document.choice((*path, "type"), table.get("type", "array"), kinds, "type of a map", "map-type")
+    kind = type_named(word) if word else None
+    known = (*MAP_KEYS, *(kind.keys if kind else ()))
     for key in table:
-        if key not in MAP_KEYS:
-            document.unknown_key((*path, key), MAP_KEYS)
+        if key not in known:
+            document.unknown_key((*path, key), known)
     check_map_name(document, path, name)
-    kinds = [kind.value for kind in MapKind]
-    kind = document.choice((*path, "type"), table.get("type", "array"), kinds, "type of a map", "map-type")
     level = read_level(document, path, table)
     cap = _cap(document, path, table, kind)
     fields = _fields(document, path, table, kind)
-    size = _size(document, path, table, fields) if fields else 0
     if not fields:
         return None
+    declared = kind.declared(_Table(document, path, table), fields) if kind else ARRAY
+    if declared is None:
+        return None
+    size = _size(document, path, table, declared, fields)
     span = document.span(document.key(*path))
     cap = 1 if cap is None else cap
-    return Map(name, MapKind(kind or MapKind.ARRAY), level or Level.THREAD, size, cap, fields, span)
+    return Map(name, declared, level or Level.THREAD, size, cap, fields, span)
 
 
 def check_map_name(document: Document, path: KeyPath, name: str) -> None:
@@ -74,30 +80,32 @@ def read_level(document: Document, path: KeyPath, table: Mapping[str, Any]) -> L
     return Level(word) if word else None
 
 
-def check_cap(document: Document, offset: int, cap: object, kind: str | None) -> int | None:
+def check_cap(document: Document, offset: int, cap: object, kind: type[MapType] | None) -> int | None:
     """Records a slot as a number; None when it is none, which is noted at the offset."""
     if not isinstance(cap, int) or isinstance(cap, bool) or not 0 < cap <= MAX_CAP:
         hint = f'write an integer from 1 to {MAX_CAP}, or "dynamic"'
         document.report(offset, "cap", f"cap is {shown(cap)}", hint)
-    elif kind == "sum" and cap != 1:
-        document.report(offset, "cap", f"cap is {cap}, but a sum has one record", "leave cap out")
+    elif kind and not kind.in_slots and cap != 1:
+        document.report(offset, "cap", f"cap is {cap}, but a {kind.name} has one record", "leave cap out")
     else:
         return cap
     return None
 
 
-def _cap(document: Document, path: KeyPath, table: Mapping[str, Any], kind: str | None) -> int | None:
+def _cap(document: Document, path: KeyPath, table: Mapping[str, Any], kind: type[MapType] | None) -> int | None:
     cap = table.get("cap", 1)
     place = document.value(*path, "cap")
     if cap != "dynamic":
         return check_cap(document, place, cap, kind)
-    if kind == "sum":
-        document.report(place, "cap", 'cap is "dynamic", but a sum has one record', "leave cap out")
+    if kind and not kind.in_slots:
+        document.report(place, "cap", f'cap is "dynamic", but a {kind.name} has one record', "leave cap out")
         return None
     return DYNAMIC_CAP
 
 
-def _fields(document: Document, path: KeyPath, table: Mapping[str, Any], kind: str | None) -> tuple[Field, ...]:
+def _fields(
+    document: Document, path: KeyPath, table: Mapping[str, Any], kind: type[MapType] | None
+) -> tuple[Field, ...]:
     data = table.get("data")
     path = (*path, "data")
     if not isinstance(data, dict) or not data:
@@ -120,17 +128,20 @@ def _fields(document: Document, path: KeyPath, table: Mapping[str, Any], kind: s
         if chosen is None:
             continue
         scalar = ScalarType(chosen)
-        if kind == "sum":
-            check_sum(document, document.value(*path, name), name, scalar)
+        if kind:
+            check_field(document, document.value(*path, name), kind, name, scalar)
         fields.append((name, scalar))
+    if kind and kind.most_fields and len(data) > kind.most_fields:
+        document.report(document.value(*path), "fields", f"data names {len(data)} fields", kind.field_hint)
+        return ()
     return lay_out_fields(fields)[0] if len(fields) == len(data) else ()
 
 
-def check_sum(document: Document, offset: int, name: str, scalar: ScalarType) -> None:
-    """Note it when a field cannot be added up."""
-    if scalar not in SUM_TYPES:
-        message = f"field '{name}' of a sum is {scalar.value}"
-        document.report(offset, "field-type", message, "a sum adds u32, s32, u64 or s64")
+def check_field(document: Document, offset: int, kind: type[MapType], name: str, scalar: ScalarType) -> None:
+    """Note it when a map of that type cannot have such a field."""
+    if scalar not in kind.field_types:
+        message = f"field '{name}' of a {kind.name} is {scalar.value}"
+        document.report(offset, "field-type", message, kind.field_hint)
 
 
 def check_padding(document: Document, offset: int, fields: tuple[Field, ...]) -> int:
@@ -145,8 +156,31 @@ def check_padding(document: Document, offset: int, fields: tuple[Field, ...]) ->
     return size
 
 
-def _size(document: Document, path: KeyPath, table: Mapping[str, Any], fields: tuple[Field, ...]) -> int:
-    size = check_padding(document, document.value(*path, "data"), fields)
+class _Table:
+    """What a type of maps reads its own keys from."""
+
+    def __init__(self, document: Document, path: KeyPath, table: Mapping[str, Any]) -> None:
+        self._document = document
+        self._path = path
+        self._table = table
+
+    def get(self, key: str) -> Any:
+        """As of ``MapTable``."""
+        return self._table.get(key)
+
+    def missing(self, key: str, hint: str) -> None:
+        """As of ``MapTable``."""
+        self._document.missing(self._path, key, hint)
+
+    def fault(self, key: str, message: str, hint: str) -> None:
+        """As of ``MapTable``."""
+        self._document.report(self._document.value(*self._path, key), "map-option", message, hint)
+
+
+def _size(
+    document: Document, path: KeyPath, table: Mapping[str, Any], kind: MapType, fields: tuple[Field, ...]
+) -> int:
+    size = check_padding(document, document.value(*path, "data"), kind.cells(fields))
     written = table.get("size", size)
     place = document.value(*path, "size")
     if isinstance(written, str) and written.isascii() and written.isdigit() and len(written) < 10:

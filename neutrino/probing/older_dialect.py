@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 from neutrino.abi.levels import Level
 from neutrino.abi.records import Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
-from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapKind
+from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapType
+from neutrino.maps.registry import ARRAY, MAP_TYPES
 from neutrino.probing.document import Document, KeyPath, shown
-from neutrino.probing.maps import MAX_MAP_NAME, check_cap, check_map_name, check_padding, check_sum
+from neutrino.probing.maps import MAX_MAP_NAME, check_cap, check_field, check_map_name, check_padding
 from neutrino.probing.snippets import Side
 from neutrino.probing.statements import Fault, TypedSave
 
@@ -32,7 +33,7 @@ class Datamodel(NamedTuple):
     """``datamodel``: whose slots there are, of what, bytes of a record and records a slot."""
 
     level: Level
-    kind: MapKind
+    kind: MapType
     size: int
     cap: int
 
@@ -45,23 +46,23 @@ def read_datamodel(document: Document, path: KeyPath, table: Mapping[str, Any]) 
     text = table["datamodel"]
     place = document.value(*path)
     words = text.split(":") if isinstance(text, str) else []
-    kinds = [kind.value for kind in MapKind]
-    kind = words.pop(1) if len(words) > 2 and words[1] in kinds else MapKind.ARRAY.value
+    kinds = {kind.name: kind() for kind in MAP_TYPES if kind.in_older_dialect}
+    kind = kinds[words.pop(1)] if len(words) > 2 and words[1] in kinds else ARRAY
     if len(words) not in (2, 3) or not re.fullmatch(r"[1-9]\d{0,8}", words[1], re.ASCII):
         document.report(place, "datamodel", f"datamodel is {shown(text)}", _FORMS)
         return None
     levels = [level.value for level in Level]
     level = document.choice(path, words[0], levels, "level in datamodel", "datamodel")
-    if len(words) == 3 and words[2] == "count" and kind == "array":
+    if len(words) == 3 and words[2] == "count" and kind.in_slots:
         cap: int | None = DYNAMIC_CAP
     elif len(words) == 3 and not re.fullmatch(r"\d{1,9}", words[2], re.ASCII):
         document.report(place, "datamodel", f'cap in datamodel is "{shown(words[2])[1:-1]}"', "write a number or count")
         return None
     else:
-        cap = check_cap(document, place, int(words[2]) if len(words) == 3 else 1, kind)
+        cap = check_cap(document, place, int(words[2]) if len(words) == 3 else 1, type(kind))
     if level is None or cap is None:
         return None
-    return Datamodel(Level(level), MapKind(kind), int(words[1]), cap)
+    return Datamodel(Level(level), kind, int(words[1]), cap)
 
 
 def make_map(document: Document, name: str, datamodel: Datamodel, sides: Sequence[Side]) -> Map | None:
@@ -81,7 +82,7 @@ def make_map(document: Document, name: str, datamodel: Datamodel, sides: Sequenc
     if types[0] != types[-1]:
         message = f"after saves {_listed(types[-1])}, before saves {_listed(types[0])}"
         document.report(place, "records-differ", message, "both sides save records of one form")
-    elif len(records) > 1 and datamodel.kind is MapKind.ARRAY and datamodel.cap == 1:
+    elif len(records) > 1 and datamodel.kind.in_slots and datamodel.cap == 1:
         hint = f'keep both: datamodel = "{datamodel.level.value}:{datamodel.size}:2"'
         document.warn(place, "one-record", "both sides save, but a slot keeps one record: the later one", hint)
     _check_record(document, name, datamodel, fields)
@@ -95,9 +96,8 @@ def _check_record(document: Document, name: str, datamodel: Datamodel, fields: t
     if size != datamodel.size:
         message = f"datamodel has records of {datamodel.size} bytes, but what is saved takes {size}"
         document.report(place, "record-size", message, f"write {size} for the {datamodel.size}")
-    if datamodel.kind is MapKind.SUM:
-        for field in fields:
-            check_sum(document, place, field.name, field.type)
+    for field in fields:
+        check_field(document, place, type(datamodel.kind), field.name, field.type)
 
 
 def _fields(document: Document, side: Side) -> tuple[Field, ...]:

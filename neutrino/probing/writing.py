@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import PurePath
 
-from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapKind
+from neutrino.maps.declaration import DYNAMIC_CAP, Map
 from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.statements import Assembly, registers_of
@@ -60,11 +60,13 @@ def _scripts(key: str, paths: Sequence[str]) -> Iterator[str]:
 
 def _map(entry: Map) -> Iterator[str]:
     yield f"[map.{_key(entry.name)}]"
-    yield f"type = {_text(entry.kind.value)}"
+    yield f"type = {_text(entry.kind.name)}"
     yield f"level = {_text(entry.level.value)}"
     yield f"size = {entry.size}"
-    if entry.kind is MapKind.ARRAY:
+    if entry.kind.in_slots:
         yield f"cap = {_text('dynamic') if entry.cap == DYNAMIC_CAP else entry.cap}"
+    for key, value in entry.kind.options().items():
+        yield f"{key} = {_text(value) if isinstance(value, str) else value}"
     fields = ", ".join(f"{_key(field.name)} = {_text(field.type.value)}" for field in entry.fields)
     yield f"data = {{ {fields} }}"
 

@@ -11,7 +11,8 @@ from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span, TraceError
-from neutrino.maps.declaration import Map, MapKind
+from neutrino.maps.declaration import Map, MapType
+from neutrino.maps.registry import type_named, type_names
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,20 @@ class _Reader:
         row = self.table(table["retargeted"], "retargeted")
         return Retargeted(self.text(row, "target"), row.get("same_code") is True, row.get("own_text") is True)
 
+    def map_type(self, name: str, entry: dict[str, Any], fields: list[Field]) -> MapType:
+        word = self.text(entry, "kind")
+        kind = type_named(word)
+        if kind is None:
+            known = ", ".join(type_names())
+            raise TraceError(
+                f"{self.path}: map {name!r} is of type {word!r:.80}, which this version does not know ({known}); "
+                "read it with the Neutrino that wrote it"
+            )
+        declared = kind.declared(_Options(self, name, entry), fields)
+        if declared is None:
+            raise self._fail(f"map {name!r}", entry, f"the keys of a {word}")
+        return declared
+
     def map(self, value: Any) -> Map:
         entry = self.table(value, "a map")
         size = self.number(entry, "size")
@@ -170,9 +185,30 @@ class _Reader:
         if len({field.name for field in fields}) != len(fields):
             raise self._fail("fields", [field.name for field in fields], "different names")
         try:
-            kind = MapKind(entry.get("kind"))
             level = Level(entry.get("level"))
         except ValueError as error:
-            raise self._fail("a map", entry, "kind array or sum, level thread, warp or block") from error
+            raise self._fail("a map's level", entry.get("level"), "thread, warp or block") from error
         name = self.text(entry, "name")
+        kind = self.map_type(name, entry, fields)
         return Map(name, kind, level, size, self.number(entry, "cap"), tuple(fields), Span(0, 0))
+
+
+class _Options:
+    """What a type of maps reads its own keys from."""
+
+    def __init__(self, reader: _Reader, name: str, entry: dict[str, Any]) -> None:
+        self._reader = reader
+        self._name = name
+        self._entry = entry
+
+    def get(self, key: str) -> Any:
+        """As of ``MapTable``."""
+        return self._entry.get(key)
+
+    def missing(self, key: str, hint: str) -> None:
+        """As of ``MapTable``."""
+        raise TraceError(f"{self._reader.path}: map {self._name!r} has no {key}")
+
+    def fault(self, key: str, message: str, hint: str) -> None:
+        """As of ``MapTable``."""
+        raise TraceError(f"{self._reader.path}: map {self._name!r}: {message}")

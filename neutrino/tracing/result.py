@@ -15,8 +15,9 @@ from neutrino.abi.levels import LEVELS
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
 from neutrino.abi.versions import FORMAT_VERSION
 from neutrino.errors import TraceError
-from neutrino.maps.declaration import KINDS, Map
+from neutrino.maps.declaration import Map
 from neutrino.maps.regions import Region, region_layout
+from neutrino.maps.registry import number_of
 from neutrino.tracing.launches import map_file
 from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
 
@@ -60,7 +61,7 @@ class Result:
             found = (row["name"], row["kind"], row["level"], row["record_size"], row["cap"])
             wanted = (
                 entry.name.encode("utf-8", "surrogatepass"),
-                KINDS.index(entry.kind),
+                number_of(entry.kind),
                 LEVELS.index(entry.level),
                 entry.size,
                 entry.cap,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from neutrino.abi.launches import LaunchState
 from neutrino.abi.levels import Level
 from neutrino.abi.reasons import REASON_TEXT, Reason
-from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapKind
+from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapType, Report
 from neutrino.tracing.trace import Trace, TraceKernel
 
 Array = npt.NDArray[Any]
@@ -60,7 +60,7 @@ class MapSummary:
     """
 
     name: str
-    kind: MapKind
+    kind: MapType
     level: Level
     cap: int
     caps: tuple[int, int, int]
@@ -197,11 +197,11 @@ def _summarize_map(
         records = len(values)
         if not records:
             continue
-        if field.name == "site" and entry.kind is MapKind.ARRAY and values.dtype.kind in "ui":
+        if field.name == "site" and entry.kind.report is Report.RECORDS and values.dtype.kind in "ui":
             by_site = _summarize_sites(values, sites)
             continue
         middle = np.partition(values, (records - 1) // 2)[(records - 1) // 2]
-        total = _exact_sum(values) if entry.kind is MapKind.SUM else None
+        total = _exact_sum(values) if entry.kind.report is Report.TOTALS else None
         fields.append(
             FieldSummary(
                 field.name, field.type.value, values.min().item(), middle.item(), values.max().item(), total

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from neutrino.abi.levels import Level
-from neutrino.abi.records import record_dtype
-from neutrino.maps.declaration import Map, MapKind
-from neutrino.maps.regions import LANES, Region, cap_of, sum_copies, sum_stride
+from neutrino.maps.declaration import Map, Report
+from neutrino.maps.regions import LANES, Region, cap_of, copies_of, copy_stride
 
 Array = npt.NDArray[Any]
 _AXES = {
@@ -41,8 +40,8 @@ class MapView:
     """One map of one launch, or of several launches of one geometry, which then are the first axis.
 
     records: structured array. Array maps: ``[block][k]`` at block level, ``[block][warp][k]`` at warp level,
-    ``[block][warp][k][lane]`` at thread level; k counts to ``cap``. Sum maps: ``[copy]``, of which ``total`` makes one
-    record. counts: saves of each slot, the same axes without k; None where the map has none (cap 1, sums).
+    ``[block][warp][k][lane]`` at thread level; k counts to ``cap``. Maps without slots: ``[copy]``, of which ``valid``
+    makes rows. counts: saves of each slot, the same axes without k; None where the map has none (cap 1, no slots).
     """
 
     map: Map
@@ -69,10 +68,11 @@ class MapView:
         """The records that were saved, as a 1-D structured array in the order of the axes.
 
         With a cap of 1 there is no count: every slot of a thread (or warp) that exists is taken as saved,
-        and a record of zeros means that nothing was. Of a sum map: the one record of totals.
+        and a record of zeros means that nothing was. Of a map without slots: what its type makes of the copies
+        (``MapType.read``), of a sum the one record of totals.
         """
-        if self.map.kind is MapKind.SUM:
-            return self._sums().reshape(-1)
+        if not self.map.kind.in_slots:
+            return self.map.kind.read(self.records, self.map.document()).reshape(-1)
         if self.counts is None and self.exists.all():
             return self.records.reshape(-1)
         return self.records[self._saved()]
@@ -84,7 +84,7 @@ class MapView:
         maps.
         """
         axes = _AXES[self.map.level]
-        if self.map.kind is MapKind.SUM or self.records.ndim != len(axes):
+        if not self.map.kind.in_slots or self.records.ndim != len(axes):
             raise ValueError(f"map {self.map.name!r}: places() is for an array map of a single launch")
         return dict(zip(axes, np.nonzero(self._saved()), strict=True))
 
@@ -113,19 +113,12 @@ class MapView:
 
     def total(self) -> dict[str, int]:
         """Of a sum map of one launch: field → sum over all threads, in the field's own modular arithmetic."""
-        record = self._sums().reshape(-1)
+        if self.map.kind.report is not Report.TOTALS:
+            raise ValueError(f"map {self.map.name!r} is no sum map")
+        record = self.valid()
         if record.size != 1:
             raise ValueError(f"map {self.map.name!r}: total() is for a sum map of a single launch")
         return {field.name: int(record[field.name][0]) for field in self.map.fields}
-
-    def _sums(self) -> Array:
-        if self.map.kind is not MapKind.SUM:
-            raise ValueError(f"map {self.map.name!r} is no sum map")
-        sums = np.zeros(self.records.shape[:-1], self.records.dtype)
-        for field in self.map.fields:
-            copies = self.records[field.name]
-            sums[field.name] = np.add.reduce(copies, axis=-1, dtype=copies.dtype)
-        return sums
 
     def of(self, index: int) -> MapView:
         """One launch out of several."""
@@ -152,18 +145,18 @@ def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -
     offset = frames.offset
     views = {}
     for entry, region in maps:
-        dtype = record_dtype(entry.fields, entry.size)
+        dtype = entry.dtype
         slots: tuple[int, ...] = (geometry.blocks,)
         if entry.level is not Level.BLOCK:
             slots += (geometry.warps,)
         lanes = (LANES,) if entry.level is Level.THREAD else ()
         start = offset + region.records
-        if entry.kind is MapKind.SUM:
-            shape: tuple[int, ...] = (sum_copies(geometry.blocks * geometry.warps),)
-            inner: tuple[int, ...] = (sum_stride(entry.size),)
-        else:
-            shape = (*slots, cap_of(entry, geometry.dynamic_cap), *lanes)
+        if entry.kind.in_slots:
+            shape: tuple[int, ...] = (*slots, cap_of(entry, geometry.dynamic_cap), *lanes)
             inner = _strides(shape, entry.size)
+        else:
+            shape = (copies_of(entry, geometry.blocks * geometry.warps),)
+            inner = (copy_stride(entry.size),)
         records = np.ndarray((frames.launches, *shape), dtype, data, start, (frames.stride, *inner))
         counts = None
         if region.counts is not None:

@@ -9,7 +9,6 @@ from typing import Any
 from neutrino.abi.reasons import Reason
 from neutrino.entry import KernelEntry
 from neutrino.fatbin import demangle
-from neutrino.maps.declaration import Map
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.twins.built import Built, Original, spills
@@ -26,7 +25,7 @@ def unassembled_manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Em
         "arch": arch,
         "parameters": [{"offset": item.offset, "size": item.size} for item in twin.parameters],
         "block": {"offset": twin.block_offset, "size": twin.block_size},
-        "maps": [_map(entry) for entry in probes.maps],
+        "maps": [entry.document() for entry in probes.maps],
         "variables": list(twin.variables),
         "registers": None,
         "spills": None,
@@ -101,14 +100,3 @@ def site_rows(twin: TwinKernel) -> list[dict[str, Any]]:
         }
         for site in twin.sites
     ]
-
-
-def _map(entry: Map) -> dict[str, Any]:
-    return {
-        "name": entry.name,
-        "kind": entry.kind.value,
-        "level": entry.level.value,
-        "size": entry.size,
-        "cap": entry.cap,
-        "fields": [{"name": item.name, "type": item.type.value, "offset": item.offset} for item in entry.fields],
-    }

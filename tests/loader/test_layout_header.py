@@ -22,14 +22,15 @@ from neutrino.probing.layout import KINDS, LEVELS, MAP_DESCRIPTOR, TWINS_HEADER,
 from neutrino.probing.model import Level, Map, MapKind, Span
 from neutrino.errors import Span
 from neutrino.maps.c_header import c_header
-from neutrino.maps.declaration import KINDS, Map, MapKind
+from neutrino.maps.declaration import Map, MapType
 from neutrino.maps.regions import region_layout
+from neutrino.maps.registry import ARRAY, SUM, number_of
 
 from .conftest import CSRC, IMAGE, Bench, compile_c, entry_of
 
 maps = st.lists(
     st.tuples(
-        st.sampled_from(list(MapKind)), st.sampled_from(list(Level)), st.integers(1, 64), st.integers(0, 1000)
+        st.sampled_from([ARRAY, SUM]), st.sampled_from(list(Level)), st.integers(1, 64), st.integers(0, 1000)
     ),
     max_size=8,
 )
@@ -61,18 +62,18 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> tuple[FFI, object]:
 @settings(deadline=None)
 @given(maps, st.integers(0, 1 << 24), st.integers(1, 64), st.integers(1, 5000))
 def test_regions_in_c_and_in_python(
-    core: tuple[FFI, object], rows: list[tuple[MapKind, Level, int, int]], blocks: int, warps: int, dynamic_cap: int
+    core: tuple[FFI, object], rows: list[tuple[MapType, Level, int, int]], blocks: int, warps: int, dynamic_cap: int
 ) -> None:
     ffi, library = core
     entries = [
-        Map(f"m{i}", kind, level, size, 1 if kind is MapKind.SUM else cap, (), Span(1, 1))
+        Map(f"m{i}", kind, level, size, 1 if kind == SUM else cap, (), Span(1, 1))
         for i, (kind, level, size, cap) in enumerate(rows)
     ]
     expected, total = region_layout(entries, blocks, warps, dynamic_cap)
     extent = ffi.new("struct nt_extent *", (blocks, blocks * warps, warps * 32, warps, 32, dynamic_cap))
     table = ffi.new("struct neutrino_map[]", max(len(rows), 1))
     for row, entry in zip(table, entries, strict=False):
-        row.kind = KINDS.index(entry.kind)
+        row.kind = number_of(entry.kind)
         row.level = LEVELS.index(entry.level)
         row.record_size = entry.size
         row.cap = entry.cap

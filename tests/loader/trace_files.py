@@ -14,7 +14,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.abi.records import record_dtype
 from neutrino.abi.results import FRAME
 from neutrino.maps.declaration import Map
-from neutrino.maps.regions import region_layout, sum_copies, sum_stride
+from neutrino.maps.regions import copies_in, copy_stride, region_layout
 
 _COUNTING = ("count_p2", "count_p6")
 """Kernels of kernels.ptx whose warps take tickets of a counter of the program's."""
@@ -90,8 +90,8 @@ class Files:
             (first, total), size = region_layout(maps, blocks, warps_per_block)
             data = self.frame(launch)
             assert len(data) == size
-            ran = np.frombuffer(data, np.uint8, sum_copies(warps) * sum_stride(entered.size), total.records)
-            copies = np.ascontiguousarray(ran.reshape(sum_copies(warps), -1)[:, :8]).view("<u8")
+            ran = np.frombuffer(data, np.uint8, copies_in(warps) * copy_stride(entered.size), total.records)
+            copies = np.ascontiguousarray(ran.reshape(copies_in(warps), -1)[:, :8]).view("<u8")
             assert int(copies.sum()) == blocks * threads
             if int(launch["kernel"]) not in counting:
                 continue

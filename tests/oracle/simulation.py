@@ -288,7 +288,7 @@ def compare(view: MapView, simulation: Simulation, *, ignore: Iterable[str] = ()
     name = view.map.name
     threads, records = simulation.columns(name, view.records.dtype)
     fields = [field for field in view.records.dtype.names or () if field not in set(ignore)]
-    if view.map.kind.value == "sum":
+    if view.map.kind.name == "sum":
         return _compare_sums(view, records, fields)
     if view.map.level.value != "thread":
         inside = simulation.in_block(threads)

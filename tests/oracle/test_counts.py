@@ -150,7 +150,7 @@ def _check(kernel: Kernel, counters: list[Counter]) -> None:
         views, results = bench.run(probe, twin, twins.render(), seed)
         assert results == bench.results(seed)
         found = {
-            name: int(view.total()["n"]) if view.map.kind.value == "sum" else int(view.counts.sum())
+            name: int(view.total()["n"]) if view.map.kind.name == "sum" else int(view.counts.sum())
             for name, view in views.items()
         }
         assert found == expected, f"{text}\n{plain.text}"

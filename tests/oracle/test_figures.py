@@ -98,7 +98,7 @@ CASES = (
 
 
 def _total(view: MapView) -> int:
-    return int(view.total()["n"]) if view.map.kind.value == "sum" else int(view.counts.sum())
+    return int(view.total()["n"]) if view.map.kind.name == "sum" else int(view.counts.sum())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

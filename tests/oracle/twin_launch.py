@@ -16,7 +16,7 @@ import numpy as np
 
 from neutrino.emulator.device import Device, LoadedModule, Observer
 from neutrino.maps.declaration import Map
-from neutrino.maps.regions import region_layout, sum_copies
+from neutrino.maps.regions import copies_in, region_layout
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
 
@@ -68,7 +68,7 @@ class Regions:
             words.append(self._sections[region.records][0])
             words.append(0 if region.counts is None else self._sections[region.counts][0])
         words += variables
-        header = (self._geometry.warps, self._warps, self._geometry.dynamic_cap, sum_copies(self._warps) - 1)
+        header = (self._geometry.warps, self._warps, self._geometry.dynamic_cap, copies_in(self._warps) - 1)
         return struct.pack(f"<4I{len(words)}Q", *header, *words)
 
     def read(self) -> dict[str, MapView]:

@@ -20,7 +20,8 @@ from neutrino.entry import DIGESTED_FROM, Entry, KernelEntry, MapEntry, read_ent
 from neutrino.errors import FormatError, NeutrinoError, Span
 from neutrino.loader import build
 from neutrino.maps.c_header import c_header
-from neutrino.maps.declaration import Map, MapKind
+from neutrino.maps.declaration import Map
+from neutrino.maps.registry import ARRAY, SUM
 
 CSRC = Path(build.__file__).parent / "csrc"
 KEY = int(TWINS_HEADER.dtype.fields["key"][1])
@@ -46,10 +47,10 @@ def kernels(draw: st.DrawFn, maps: int, images: int) -> KernelEntry:
         draw(st.integers(0, images - 1)), draw(FILES),
     )  # fmt: skip
 MAPS = st.builds(
-    Map, NAMES, st.just(MapKind.ARRAY), st.sampled_from(Level), st.integers(1, 65536), st.integers(0, 99),
+    Map, NAMES, st.just(ARRAY), st.sampled_from(Level), st.integers(1, 65536), st.integers(0, 99),
     st.just(()), st.just(Span(1, 1)),
 ) | st.builds(
-    Map, NAMES, st.just(MapKind.SUM), st.sampled_from(Level), st.integers(1, 999), st.just(1), st.just(()),
+    Map, NAMES, st.just(SUM), st.sampled_from(Level), st.integers(1, 999), st.just(1), st.just(()),
     st.just(Span(1, 1)),
 )  # fmt: skip
 
@@ -68,7 +69,7 @@ ENTRIES = entries()
 def test_round_trip(parts):
     key, maps, kernels, images = parts
     entry = read_entry(write_entry(key, maps, kernels, images), "test")
-    described = tuple(MapEntry(item.name, item.kind, item.level, item.size, item.cap) for item in maps)
+    described = tuple(MapEntry(item.name, type(item.kind), item.level, item.size, item.cap) for item in maps)
     assert entry == Entry(key, described, tuple(kernels), tuple(images))
 
 
@@ -126,8 +127,8 @@ def hook(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 def test_the_hook_takes_what_python_takes(hook: ctypes.CDLL, data: st.DataObject) -> None:
     """Words of an entry are changed and its digest is right: images out of range, tables and parameters anywhere."""
     maps = [
-        Map("m", MapKind.ARRAY, Level.WARP, 16, 0, (), Span(1, 1)),
-        Map("s", MapKind.SUM, Level.THREAD, 8, 1, (), Span(1, 1)),
+        Map("m", ARRAY, Level.WARP, 16, 0, (), Span(1, 1)),
+        Map("s", SUM, Level.THREAD, 8, 1, (), Span(1, 1)),
     ]
     kernels = [
         KernelEntry("a", Reason.PROBED, "", "a__neutrino", ((0, 8), (8, 4)), ("v",), 16, 56, 1, 2, {"f": b"text"}),
@@ -162,7 +163,7 @@ def test_images_are_aligned_for_the_driver():
 
 
 def test_a_long_map_name_is_an_error():
-    entry = Map("m" * 64, MapKind.SUM, Level.THREAD, 8, 1, (), Span(1, 1))
+    entry = Map("m" * 64, SUM, Level.THREAD, 8, 1, (), Span(1, 1))
     with pytest.raises(NeutrinoError, match="64 bytes"):
         write_entry(bytes(32), [entry], [], [])
 

@@ -15,7 +15,8 @@ import pytest
 from neutrino.abi.levels import Level
 from neutrino.abi.scalars import ScalarType
 from neutrino.emulator.state import State
-from neutrino.maps.declaration import DYNAMIC_CAP, MapKind
+from neutrino.maps.declaration import DYNAMIC_CAP
+from neutrino.maps.registry import ARRAY, SUM
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.toml import read_probe_text
 from neutrino.tracing.views import MapView
@@ -44,7 +45,7 @@ def records(bench: Bench, probes: ProbeSet) -> list[tuple[int, bytes, bytes | No
 
 def _content(view: MapView) -> tuple[int, bytes, bytes | None]:
     # Of a sum the padding is nobody's.
-    summed = view.map.kind is MapKind.SUM
+    summed = view.map.kind == SUM
     parts = [view.records[field.name] for field in view.map.fields] if summed else [view.records]
     data = b"".join(part.tobytes() for part in parts)
     return view.map.size, data, None if view.counts is None else view.counts.tobytes()
@@ -114,7 +115,7 @@ def test_every_datamodel_is_a_map(  # type: ignore[no-untyped-def]
     text = NEWER.format(type=kind, level=level, size=size, cap=room, fields=words, position=position)
     new = read_probes("new.toml", text + f'after = """{newer}"""')
     (entry,) = old.maps
-    assert (entry.level, entry.kind, entry.size) == (Level(level), MapKind(kind), size)
+    assert (entry.level, entry.kind, entry.size) == (Level(level), ARRAY if kind == "array" else SUM, size)
     assert entry.cap == (DYNAMIC_CAP if cap == "dynamic" else cap)
     assert [field.type for field in entry.fields] == [ScalarType(word) for word in fields.split()]
     bench = Bench(MEMORY, ())

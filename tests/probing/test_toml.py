@@ -14,7 +14,7 @@ from neutrino.abi.levels import Level
 from neutrino.abi.records import lay_out_fields, record_dtype
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import ProbeError, Span
-from neutrino.maps.declaration import MapKind
+from neutrino.maps.registry import ARRAY
 from neutrino.probing.ir.operands import SiteOperand
 from neutrino.probing.ir.statements import Assembly, Save
 from neutrino.probing.model import Pattern, Subject
@@ -63,7 +63,7 @@ def test_the_documented_example_loads_with_its_slips_named(tmp_path: Path) -> No
     probes = load(tmp_path, DOCUMENTED)
     (probe,) = probes.probes
     (entry,) = probes.maps
-    assert (entry.size, entry.level, entry.kind, entry.cap) == (16, Level.WARP, MapKind.ARRAY, 1)
+    assert (entry.size, entry.level, entry.kind, entry.cap) == (16, Level.WARP, ARRAY, 1)
     assert [register.name for register in probes.registers] == ["%PD0", "%PD1", "%PD2", "%P0", "%P1", "%P2"]
     assert probe.tracepoint.is_kernel
     assert probe.before is not None

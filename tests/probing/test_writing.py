@@ -15,7 +15,8 @@ from neutrino.abi.levels import Level
 from neutrino.abi.records import lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
-from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapKind
+from neutrino.maps.declaration import DYNAMIC_CAP, Map
+from neutrino.maps.registry import ARRAY, SUM
 from neutrino.probing.ir.operands import Immediate, Register
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet, verified
 from neutrino.probing.ir.statements import Assembly, Save
@@ -109,11 +110,11 @@ POSITIONS = st.sampled_from(
 
 @st.composite
 def maps(draw: st.DrawFn, name: str) -> Map:
-    kind = draw(st.sampled_from(MapKind))
-    types = list(ScalarType) if kind is MapKind.ARRAY else [ScalarType.U32, ScalarType.S64]
+    kind = draw(st.sampled_from([ARRAY, SUM]))
+    types = list(ScalarType) if kind == ARRAY else [ScalarType.U32, ScalarType.S64]
     names = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
     fields, size, _ = lay_out_fields([(field, draw(st.sampled_from(types))) for field in names])
-    cap = draw(st.sampled_from([1, 2, 1 << 20, DYNAMIC_CAP])) if kind is MapKind.ARRAY else 1
+    cap = draw(st.sampled_from([1, 2, 1 << 20, DYNAMIC_CAP])) if kind == ARRAY else 1
     return Map(name, kind, draw(st.sampled_from(Level)), size, cap, fields, HERE)
 
 

@@ -12,7 +12,8 @@ from neutrino.abi.levels import Level
 from neutrino.abi.records import lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
-from neutrino.maps.declaration import Map, MapKind
+from neutrino.maps.declaration import Map
+from neutrino.maps.registry import ARRAY
 from neutrino.probing.ir.operands import Immediate, Register
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet, verified
 from neutrino.probing.ir.statements import Assembly, Save
@@ -44,7 +45,7 @@ def probe(types: tuple[ScalarType, ...], level: Level, cap: int) -> ProbeSet:
         Register(f"%r{i}", Type(scalar.value) if scalar.size > 1 else Type.U16, 0, HERE)
         for i, scalar in enumerate(types)
     )
-    target = Map("M", MapKind.ARRAY, level, size, cap, tuple(fields), HERE)
+    target = Map("M", ARRAY, level, size, cap, tuple(fields), HERE)
     moves = [
         Assembly("ptx", f"mov.{register.type}", (register, Immediate(ZERO.get(register.type, "0"))), HERE,
                  writes=(register,))

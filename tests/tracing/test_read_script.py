@@ -19,7 +19,7 @@ from neutrino.abi.results import FRAME, MAP_DESCRIPTOR, RESULT_HEADER
 from neutrino.errors import TraceError
 from neutrino.maps.declaration import DYNAMIC_CAP
 from neutrino.maps.read_script import BEGIN, END, python_layout, replace_layout
-from neutrino.maps.regions import sum_copies
+from neutrino.maps.regions import copies_in
 from neutrino.resources import tool_path
 from neutrino.tracing import Trace, summarize
 from neutrino.tracing.result import Result
@@ -56,7 +56,7 @@ def trace(tmp_path: Path) -> Path:
             (grows, blocks * warps * cap),
             (ends, blocks),
             (threads_of, blocks * warps * cap * 32),
-            (GMEM_BYTES, sum_copies(blocks * warps)),
+            (GMEM_BYTES, copies_in(blocks * warps)),
         ):
             raw = random.integers(0, 120, (slots, entry.size), np.uint8)
             values[entry.name] = raw.view(record_dtype(entry.fields, entry.size))

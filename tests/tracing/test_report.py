@@ -15,7 +15,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.cli.kernel_names import shorten
 from neutrino.cli.report import main
 from neutrino.maps.declaration import DYNAMIC_CAP
-from neutrino.maps.regions import sum_copies
+from neutrino.maps.regions import copies_in
 from neutrino.resources import tool_path
 
 LONG = (
@@ -32,7 +32,7 @@ def trace(tmp_path: Path) -> Path:
     writer.kernel(3, "idle", Reason.NO_PTX)
     values = {
         "BlockSched": [(10**18 + 1, 900, 0), (10**18 + 4, 800, 1), (10**18 + 9, 700, 131)],
-        "GmemBytes": [(4096, 2048, 0, 0, 0)] * sum_copies(3),
+        "GmemBytes": [(4096, 2048, 0, 0, 0)] * copies_in(3),
     }
     for _ in range(2):
         regions = fill_regions([BLOCK_SCHED, GMEM_BYTES], 3, values)
@@ -127,7 +127,7 @@ def test_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sched["fields"][0] == {
         "name": "start", "type": "u64", "min": 10**18 + 1, "median": 10**18 + 4, "max": 10**18 + 9, "total": None,
     }  # fmt: skip
-    assert gmem["fields"][1]["total"] == 2 * sum_copies(3) * 2048
+    assert gmem["fields"][1]["total"] == 2 * copies_in(3) * 2048
     assert [(row["reason"], row["launches"]) for row in document["not_probed"]] == [
         ("vendor", 1234),
         ("graph", 5),

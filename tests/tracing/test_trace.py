@@ -27,8 +27,9 @@ from neutrino.abi.reasons import Reason
 from neutrino.abi.records import record_dtype
 from neutrino.abi.results import FRAME
 from neutrino.errors import TraceError
-from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapKind
-from neutrino.maps.regions import sum_copies
+from neutrino.maps.declaration import DYNAMIC_CAP, Map
+from neutrino.maps.regions import copies_in
+from neutrino.maps.registry import SUM
 from neutrino.tracing import Trace, find_traces, summarize
 
 
@@ -288,7 +289,7 @@ def random_values(entries: list[Map], blocks: int, warps: int, cap: int, seed: i
         slots = slots_of(entry, blocks, warps)
         by_thread = entry.level is Level.THREAD
         shape = (*slots[:-1], entry.cap or cap, 32) if by_thread else (*slots, entry.cap or cap)
-        shape = (sum_copies(blocks * warps),) if entry.kind is MapKind.SUM else shape
+        shape = (copies_in(blocks * warps),) if entry.kind == SUM else shape
         raw = generator.integers(0, 100, (*shape, entry.size), np.uint8)
         values[entry.name] = raw.reshape(-1, entry.size).view(record_dtype(entry.fields, entry.size)).reshape(shape)
         if entry.cap != 1:
@@ -385,7 +386,7 @@ def test_twenty_thousand_launches_are_summarised_quickly(tmp_path: Path) -> None
     regions = fill_regions(
         [BLOCK_SCHED, GMEM_BYTES],
         8,
-        {"BlockSched": [(warp + 1, 9, 0) for warp in range(8)], "GmemBytes": [(4, 0, 0, 0, 0)] * sum_copies(8)},
+        {"BlockSched": [(warp + 1, 9, 0) for warp in range(8)], "GmemBytes": [(4, 0, 0, 0, 0)] * copies_in(8)},
     )
     for _ in range(20_000):
         writer.launch(1, (4, 1, 1), (64, 1, 1), regions)
@@ -395,7 +396,7 @@ def test_twenty_thousand_launches_are_summarised_quickly(tmp_path: Path) -> None
     elapsed = time.perf_counter() - begin
     assert kernel.written == 20_000
     assert kernel.maps[0].records == 160_000
-    assert kernel.maps[1].fields[0].total == 20_000 * 4 * sum_copies(8)
+    assert kernel.maps[1].fields[0].total == 20_000 * 4 * copies_in(8)
     # Reading frame by frame takes several seconds; the bound leaves room for a busy machine.
     assert elapsed < 1.5
 

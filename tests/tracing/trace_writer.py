@@ -27,15 +27,16 @@ from neutrino.abi.scalars import ScalarType
 from neutrino.abi.structures import align_up
 from neutrino.abi.versions import FORMAT_VERSION
 from neutrino.errors import Span
-from neutrino.maps.declaration import KINDS, Map, MapKind
-from neutrino.maps.regions import region_layout, sum_copies, sum_stride
+from neutrino.maps.declaration import Map
+from neutrino.maps.regions import copies_in, copy_stride, region_layout
+from neutrino.maps.registry import ARRAY, SUM, number_of
 
 RECORDS_OFFSET = LAUNCHES_HEADER_SIZE + MAX_KERNELS * REASON_SLOTS * 8
 
 
 def make_map(name: str, kind: str, level: str, fields: Mapping[str, str], cap: int = 1) -> Map:
     placed, size, _ = lay_out_fields([(key, ScalarType(word)) for key, word in fields.items()])
-    return Map(name, MapKind(kind), Level(level), size, cap, placed, Span(1, 1))
+    return Map(name, {"array": ARRAY, "sum": SUM}[kind], Level(level), size, cap, placed, Span(1, 1))
 
 
 BLOCK_SCHED = make_map("BlockSched", "array", "warp", {"start": "u64", "elapsed": "u32", "cuid": "u32"})
@@ -58,10 +59,10 @@ def fill_regions(
     data = bytearray(size)
     for entry, region in zip(maps, regions, strict=True):
         records = np.asarray(values[entry.name], record_dtype(entry.fields, entry.size)).reshape(-1)
-        if entry.kind is MapKind.SUM:
-            assert len(records) <= sum_copies(blocks * warps)
+        if entry.kind == SUM:
+            assert len(records) <= copies_in(blocks * warps)
             for copy, record in enumerate(records):
-                start = region.records + copy * sum_stride(entry.size)
+                start = region.records + copy * copy_stride(entry.size)
                 data[start : start + entry.size] = record.tobytes()
             continue
         assert records.nbytes == region.records_size
@@ -122,15 +123,7 @@ class TraceWriter:
             "parameters": [{"offset": 0, "size": 8}],
             "block": {"offset": 8, "size": 24},
             "maps": [
-                {
-                    "name": entry.name, "kind": entry.kind.value, "level": entry.level.value,
-                    "size": entry.size, "cap": entry.cap,
-                    "fields": [
-                        {"name": item.name, "type": item.type.value, "offset": item.offset}
-                        for item in entry.fields
-                    ],
-                }
-                for entry in maps
+                entry.document() for entry in maps
             ],
             "variables": [],
             "registers": {"original": 18, "twin": 20, "capped": None},
@@ -153,7 +146,7 @@ class TraceWriter:
         rows = np.zeros(len(maps), MAP_DESCRIPTOR.dtype)
         for row, entry in zip(rows, maps, strict=True):
             row["name"], row["record_size"], row["cap"] = entry.name.encode(), entry.size, entry.cap
-            row["kind"], row["level"] = KINDS.index(entry.kind), LEVELS.index(entry.level)
+            row["kind"], row["level"] = number_of(entry.kind), LEVELS.index(entry.level)
         data = bytearray(header.tobytes() + rows.tobytes())
         data.extend(bytes(-len(data) % 64))
         self.frames[identity] = data

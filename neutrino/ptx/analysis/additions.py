@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from neutrino.maps.declaration import MapKind
 from neutrino.probing.ir.operands import Immediate, Register
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Assembly, Save, registers_of
@@ -98,7 +97,7 @@ class Additions:
     def _adds(self, statement: Assembly | Save) -> bool:
         if isinstance(statement, Save):
             amounts = (_AMOUNT.fullmatch(operand.text) for operand in statement.operands)
-            return statement.map.kind is MapKind.SUM and statement.guard is None and all(amounts)
+            return statement.map.kind.adds_constants and statement.guard is None and all(amounts)
         added = _added_to(statement)
         return (
             added is not None

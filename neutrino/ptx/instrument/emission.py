@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from neutrino.abi.levels import Level
-from neutrino.maps.declaration import MapKind
 from neutrino.probing.ir.operands import (
     AssemblyOperand,
     Inverted,
@@ -24,6 +23,7 @@ from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.probing.ir.statements import Assembly, Save
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.instrument.guards import Guard, both, guarded
+from neutrino.ptx.instrument.map_code import MapCode, SaveCode
 from neutrino.ptx.instrument.private_registers import Kept, Scratch
 from neutrino.ptx.instrument.probe_block import ProbeBlock
 from neutrino.ptx.instrument.probe_registers import ProbeRegisters
@@ -63,12 +63,14 @@ class Emission:
         self.block = ProbeBlock(block, "param" if kernel is None else "local", len(probes.maps))
         self.registers: ProbeRegisters = ProbeRegisters(probes, prefix, kernel.registers if kernel else None)
         take, changed = self.scratch.take, self.registers.changed
-        self._records: Records = Records(
-            probes.maps, prefix, self.block, take, changed, kernel._records if kernel else None
-        )
+        records = Records(probes.maps, prefix, self.block, take, changed, kernel._maps.records if kernel else None)
         self.sums: Sums = Sums(
             probes.maps, prefix, self.registers, self.block, take, architecture, kernel.sums if kernel else None
         )
+        self._maps: MapCode = MapCode(
+            probes.maps, prefix, self.block, take, changed, records, self.sums, architecture,
+            kernel._maps if kernel else None,
+        )  # fmt: skip
         self.arithmetic: dict[str, int] = {}
         self.version = (0, 0)
 
@@ -81,7 +83,10 @@ class Emission:
         """
         self.registers.note(snippet, level)
         for statement in snippet.straight:
-            if isinstance(statement, Save) or (needed := need(statement.opcode)) is None:
+            if isinstance(statement, Save):
+                self.version = max(self.version, self._maps.version(statement.map))
+                continue
+            if (needed := need(statement.opcode)) is None:
                 continue
             version, architecture = needed
             if self._architecture < architecture:
@@ -136,14 +141,11 @@ class Emission:
                 self._instruction(statement, resolve, guard, code.lines)
                 continue
             under = self._under(statement, guard, code.lines)
-            if statement.map.kind is MapKind.SUM:
-                self.sums.add(
-                    self.numbers[statement.map.name], statement, lambda operand: self._operand(operand, resolve),
-                    code.lines, slots, under, ending=ending and statement.guard is None and self.sums.are_tallied,
-                )  # fmt: skip
-            else:
-                values = [self._operand(operand, resolve) for operand in statement.operands]
-                self._records.store(self.numbers[statement.map.name], values, code, slots, under, waits=waits)
+            save = SaveCode(
+                self._maps, self.numbers[statement.map.name], statement,
+                lambda operand: self._operand(operand, resolve), code, slots, under, waits=waits, ending=ending,
+            )  # fmt: skip
+            statement.map.kind.save(statement.map, save)
         return code
 
     def _under(self, save: Save, guard: Guard | None, lines: list[str]) -> Guard | None:
@@ -178,18 +180,17 @@ class Emission:
     @property
     def kept(self) -> list[Kept]:
         """Registers that the code names and that live from the kernel's entry to its exit."""
-        return self.registers.kept + self.sums.kept + self._records.kept + self.sums.kept_tallies
+        return self.registers.kept + self._maps.kept
 
     @property
     def has_end(self) -> bool:
-        """Sums or counts have to be stored when a thread ends."""
-        return self.sums.has_end or self._records.has_counts
+        """Something of maps has to be stored when a thread ends."""
+        return self._maps.has_end
 
     def end(self) -> list[str]:
-        """Counts and sums, to be stored where a thread ends: those of the kernel and its functions so far."""
+        """What of maps is stored where a thread ends: that of the kernel and its functions so far."""
         lines: list[str] = []
-        self._records.end(Slots(self.block, self.scratch.take), lines)
-        self.sums.end(lines)
+        self._maps.end(lines)
         return lines
 
     def _declarations(self) -> list[str]:

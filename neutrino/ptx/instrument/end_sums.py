@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
-from neutrino.abi.probe_block import BLOCK_COPY_MASK, BLOCK_HEADER, BLOCK_PER_MAP
 from neutrino.maps.declaration import Map
-from neutrino.maps.regions import LANES, sum_stride
+from neutrino.maps.regions import LANES
 from neutrino.ptx.analysis.tallies import Form, Part
+from neutrino.ptx.instrument.copies import copy_address
+from neutrino.ptx.instrument.probe_block import ProbeBlock
 
 Key = tuple[int, int]
 """A field of a map, both by their number."""
@@ -42,15 +43,14 @@ class Word:
 class EndSums:
     """Collects the sums of one kernel, then writes the code.
 
-    take: as of ``Take``. read: gives the load of a word of the probe block, by type, register and offset.
+    take: as of ``Take``.
     """
 
-    def __init__(
-        self, maps: Sequence[Map], take: Take, read: Callable[[str, str, int], str], architecture: int
-    ) -> None:
+    def __init__(self, maps: Sequence[Map], take: Take, block: ProbeBlock, architecture: int) -> None:
         self._maps = maps
+        self._cells = [entry.kind.cells(entry.fields) for entry in maps]
         self._take = take
-        self._read = read
+        self._block = block
         self._adds_over_lanes = architecture >= _ADDS_OVER_LANES
         self._words: list[Word] = []
         self._forms: dict[Key, Form] = {}
@@ -150,32 +150,15 @@ class EndSums:
         prefix = f"@{member} " if member else ""
         adds = [f"@!{ending} exit;"] if ending else []
         for (index, number), form in wanted.items():
-            field = self._maps[index].fields[number]
+            field = self._cells[index][number]
             if index not in bases:
-                bases[index] = self._base(index, lower)
+                bases[index] = copy_address(self._maps[index], index, self._block, self._take, self._lines, lower)
             width = field.type.size * 8
             value = value_of(form, width, words, times, self._take, self._lines)
             where = f"[{bases[index]}+{field.offset}]" if field.offset else f"[{bases[index]}]"
             adds.append(f"{prefix}red.global.add.u{width} {where}, {value};")
         # Side by side, so that what jumps around one of them jumps around all.
         self._lines += adds
-
-    def _base(self, index: int, lower: str | None) -> str:
-        """The address of the copy of a sum that this multiprocessor adds to. lower: as of ``_add_all``."""
-        copy, mask, base = self._take("b32"), self._take("b32"), self._take("b64")
-        self._lines += [
-            f"mov.u32 {copy}, %smid;",
-            self._read("u32", mask, BLOCK_COPY_MASK),
-            f"and.b32 {copy}, {copy}, {mask};",
-        ]
-        if lower is not None:
-            # What is the same in all lanes ptxas computes apart from the others, which takes more instructions.
-            self._lines.append(f"or.b32 {copy}, {copy}, {lower};")
-        self._lines += [
-            self._read("u64", base, BLOCK_HEADER + BLOCK_PER_MAP * index),
-            f"mad.wide.u32 {base}, {copy}, {sum_stride(self._maps[index].size)}, {base};",
-        ]
-        return base
 
     def _leader(self) -> tuple[str, str, str]:
         """The threads that end together here, those of them below this one, and a predicate for the lowest."""

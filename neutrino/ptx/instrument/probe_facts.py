@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from neutrino.maps.declaration import MapKind
 from neutrino.maps.regions import has_counts
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Assembly, Save, site_operands_of
@@ -22,7 +21,7 @@ class ProbeFacts:
         self._reading = {id(probe) for probe in probes if _names_operands(probe)}
         self._collective = {id(snippet) for probe in probes for snippet in _snippets(probe) if _has_collective(snippet)}
         self._storing = {
-            id(probe) for probe in probes if any(save.map.kind is MapKind.ARRAY for save in _saves(probe))
+            id(probe) for probe in probes if any(save.map.kind.stores_at_sites for save in _saves(probe))
         }
         self.has_end_work = any(
             (probe.tracepoint.is_kernel and probe.after is not None) or any(map(_ends_with_store, _saves(probe)))
@@ -57,7 +56,7 @@ def _saves(probe: Probe) -> Iterator[Save]:
 
 
 def _ends_with_store(save: Save) -> bool:
-    return save.map.kind is MapKind.SUM or has_counts(save.map)
+    return save.map.kind.settles or has_counts(save.map)
 
 
 def _names_operands(probe: Probe) -> bool:

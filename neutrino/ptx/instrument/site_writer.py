@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from neutrino.abi.levels import Level
 from neutrino.errors import PtxError
-from neutrino.maps.declaration import MapKind
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Save
 from neutrino.probing.model import Lanes
@@ -280,7 +279,7 @@ class SiteWriter:
         """Append one snippet's code; True when its stores wait further down for a product to be consumed."""
         spot = at
         saves = [statement for statement in snippet.straight if isinstance(statement, Save)]
-        if any(save.map.kind is MapKind.ARRAY for save in saves):
+        if any(save.map.kind.stores_at_sites for save in saves):
             spot = self._products.clear_of(at)
         if self._facts.is_collective(snippet) and self._products.clear_of(at) != at:
             raise UnsupportedError("an instruction between lanes would stand between a product and its sum")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
-from neutrino.maps.declaration import Map, MapKind
+from neutrino.maps.declaration import Map
 from neutrino.probing.ir.operands import SavedOperand
 from neutrino.probing.ir.probe_set import Snippet
 from neutrino.probing.ir.statements import Save, registers_of
@@ -41,6 +41,7 @@ class Sums:
         architecture: int, kernel: Sums | None,
     ) -> None:  # fmt: skip
         self._maps = maps
+        self._cells = [entry.kind.cells(entry.fields) for entry in maps]
         self._prefix = prefix
         self._registers = registers
         self._block = block
@@ -60,7 +61,7 @@ class Sums:
         """The registers of sums that the body's code names."""
         found = []
         for (index, number), name in self._sums.items():
-            kind = _unsigned(self._maps[index].fields[number])
+            kind = _unsigned(self._cells[index][number])
             found.append(Kept(name, kind, "0", kind))
         return found
 
@@ -138,6 +139,13 @@ class Sums:
             kind = _unsigned(field)
             lines.append(f"{prefix}add.{kind} {name}, {name}, {text};")
 
+    def count(self, index: int, number: int, prefix: str, lines: list[str]) -> None:
+        """Add one to a cell of the index-th map. prefix: the predicate of the threads that do."""
+        name = self._all_sums.setdefault((index, number), f"{self._prefix}s{index}_{number}")
+        self._sums[index, number] = name
+        self._registers.changed.add(name)
+        lines.append(f"{prefix}add.{_unsigned(self._cells[index][number])} {name}, {name}, 1;")
+
     def settle(self, snippets: Iterable[Snippet]) -> list[str]:
         """Give the registers that snippets at the ends look at what was added to them; others' sums stay numbers."""
         if self._tallies is None:
@@ -152,7 +160,7 @@ class Sums:
                 looked_at.add(statement.guard.name)
             for field, operand in zip(statement.map.fields, statement.operands, strict=True):
                 name = operand.text
-                if statement.map.kind is not MapKind.SUM or not self._fits(name, field):
+                if not statement.map.kind.adds_constants or not self._fits(name, field):
                     looked_at.add(name)
         lines: list[str] = []
         for name in sorted(looked_at.intersection(key for key in self._tallies.forms if isinstance(key, str))):
@@ -167,7 +175,7 @@ class Sums:
     def end(self, lines: list[str]) -> None:
         """Store the sums where a thread ends: those of the kernel and its functions so far."""
         self._sums = dict(self._all_sums)
-        sums = EndSums(self._maps, self._take, self._block.load, self._architecture)
+        sums = EndSums(self._maps, self._take, self._block, self._architecture)
         tallies = self._tallies or Tallies((), (), {})
         for index, kept in enumerate(tallies.counters):
             sums.keep(Word(self._tally_name(index), kept.bits))
@@ -178,7 +186,7 @@ class Sums:
             if isinstance(told, tuple):
                 sums.add(told, form)
         for key, name in self._sums.items():
-            kind = self._maps[key[0]].fields[key[1]].type
+            kind = self._cells[key[0]][key[1]].type
             number = sums.keep(Word(name, kind.size * 8, kind is ScalarType.S64))
             sums.add(key, Form(0, (Part(number, 0, 0, 1, None),)))
         lines += sums.write()

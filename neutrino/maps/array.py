@@ -1,0 +1,37 @@
+"""``array``: each thread, warp or block keeps records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neutrino.abi.levels import Level
+from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapType
+from neutrino.maps.target import SaveWriter
+
+_OWNERS = {Level.THREAD: "a thread", Level.WARP: "a warp", Level.BLOCK: "a block"}
+
+
+@dataclass(frozen=True)
+class Array(MapType):
+    """Up to ``cap`` records a slot, in the order in which they were saved.
+
+    Slots with a cap of 1 hold the last record; others count their saves, so that what did not fit is known.
+    """
+
+    name = "array"
+    in_slots = True
+    stores_at_sites = True
+    settles = False
+    in_older_dialect = True
+
+    def words(self, entry: Map) -> str:
+        """``up to 4 records of 16 bytes a thread``."""
+        owner = _OWNERS[entry.level]
+        if entry.cap == 1:
+            return f"{entry.size} bytes {owner}"
+        count = "as many records as it needs" if entry.cap == DYNAMIC_CAP else f"up to {entry.cap:,} records"
+        return f"{count} of {entry.size} bytes {owner}"
+
+    def save(self, entry: Map, writer: SaveWriter) -> None:
+        """A store into this thread's slot."""
+        writer.append_record()

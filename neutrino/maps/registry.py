@@ -1,0 +1,33 @@
+"""The types of maps there are. A new one is its class and its row here."""
+
+from __future__ import annotations
+
+from neutrino.maps.array import Array
+from neutrino.maps.declaration import MapType
+from neutrino.maps.sum import Sum
+
+MAP_TYPES: tuple[type[MapType], ...] = (
+    Array,
+    Sum,
+)
+"""By their numbers in files: the order is part of the formats."""
+
+ARRAY, SUM = Array(), Sum()
+
+_NUMBERS = {kind.name: number for number, kind in enumerate(MAP_TYPES)}
+
+
+def number_of(kind: MapType) -> int:
+    """Of a type in files."""
+    return _NUMBERS[kind.name]
+
+
+def type_names() -> list[str]:
+    """In the order of their numbers."""
+    return list(_NUMBERS)
+
+
+def type_named(name: str) -> type[MapType] | None:
+    """The type of that name; None where this version has none."""
+    number = _NUMBERS.get(name)
+    return None if number is None else MAP_TYPES[number]

@@ -1,0 +1,45 @@
+"""``sum``: fields that are added up over all threads of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from neutrino.abi.scalars import ScalarType
+from neutrino.maps.declaration import Map, MapType, Report
+from neutrino.maps.target import SaveWriter
+
+if TYPE_CHECKING:
+    from neutrino.maps.declaration import Rows
+
+
+@dataclass(frozen=True)
+class Sum(MapType):
+    """One record a launch: its fields are added up in their own modular arithmetic."""
+
+    name = "sum"
+    field_types = frozenset({ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64})
+    field_hint = "a sum adds u32, s32, u64 or s64"
+    adds_constants = True
+    in_older_dialect = True
+    whole = "a sum over all threads"
+    report = Report.TOTALS
+
+    def words(self, entry: Map) -> str:
+        """``a sum of 8 bytes a launch``."""
+        return f"a sum of {entry.size} bytes a launch"
+
+    def save(self, entry: Map, writer: SaveWriter) -> None:
+        """Additions in registers, which the target puts together where it can."""
+        writer.add_fields()
+
+    @staticmethod
+    def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
+        """One row per launch: the sums."""
+        import numpy as np
+
+        sums = np.zeros(copies.shape[:-1], copies.dtype)
+        for name in copies.dtype.names or ():
+            sums[name] = np.add.reduce(copies[name], axis=-1, dtype=copies[name].dtype)
+        return sums

@@ -1,0 +1,345 @@
+"""The operations of ``neutrino.maps.target`` as PTX: what saves turn into, and what is left for a thread's end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from neutrino.abi.levels import Level
+from neutrino.maps.declaration import Map
+from neutrino.maps.target import Operand
+from neutrino.probing.ir.operands import SavedOperand
+from neutrino.probing.ir.statements import Save
+from neutrino.ptx.instrument.conversions import as_bits, converted
+from neutrino.ptx.instrument.copies import copy_address
+from neutrino.ptx.instrument.guards import Guard, guarded, positive
+from neutrino.ptx.instrument.private_registers import Kept, Take
+from neutrino.ptx.instrument.probe_block import ProbeBlock
+from neutrino.ptx.instrument.records import Code, Records
+from neutrino.ptx.instrument.slots import Slots
+from neutrino.ptx.instrument.sums import Sums
+from neutrino.ptx.instrument.values import Value
+
+_INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[1-9]\d{0,19}|0)", re.ASCII)
+
+# PTX ISA, "match.sync" and "activemask": sm_70 and sm_30, .version 6.0 and 6.2; "redux.sync": sm_80.
+_MATCHES = 70
+_REDUCES = 80
+VERSION = (6, 2)
+"""The ``.version`` that code between lanes needs, on architectures that have it."""
+
+
+class MapCode:
+    """Writes one body's code of maps. maps: of the probes. prefix: starts every private register.
+
+    changed: gets the names of registers that the code writes. kernel: as for ``ProbeRegisters``.
+    """
+
+    def __init__(
+        self, maps: Sequence[Map], prefix: str, block: ProbeBlock, take: Take, changed: set[str], records: Records,
+        sums: Sums, architecture: int, kernel: MapCode | None,
+    ) -> None:  # fmt: skip
+        self.maps = maps
+        self.block = block
+        self.take = take
+        self.records = records
+        self.sums = sums
+        self.architecture = architecture
+        self._prefix = prefix
+        self._changed = changed
+        self._kept: dict[tuple[int, int], Kept] = {}
+        # Of the kernel and all its functions.
+        self._all_kept: dict[tuple[int, int], Kept] = kernel._all_kept if kernel else {}
+
+    @property
+    def kept(self) -> list[Kept]:
+        """Registers of maps that live to the thread's end and that the body's code names."""
+        return self.sums.kept + self.records.kept + self.sums.kept_tallies + list(self._kept.values())
+
+    @property
+    def has_end(self) -> bool:
+        """Something has to be stored when a thread ends."""
+        return self.sums.has_end or self.records.has_counts or bool(self._all_kept)
+
+    def version(self, entry: Map) -> tuple[int, int]:
+        """The ``.version`` that saves to a map need."""
+        return VERSION if entry.kind.combines_lanes and self.architecture >= _MATCHES else (0, 0)
+
+    def keep(self, index: int, number: int, bits: int) -> str:
+        """The register that the index-th map keeps under a number; it is named and changed."""
+        name = f"{self._prefix}e{index}_{number}"
+        kept = self._all_kept.setdefault((index, number), Kept(name, f"u{bits}", "0", f"u{bits}"))
+        self._kept[index, number] = kept
+        self._changed.add(name)
+        return name
+
+    def kept_by(self, index: int, number: int) -> str:
+        """That register, where a thread ends."""
+        return self._kept[index, number].name
+
+    def end(self, lines: list[str]) -> None:
+        """Store what is kept where a thread ends: that of the kernel and its functions so far."""
+        self.records.end(Slots(self.block, self.take), lines)
+        self._kept = dict(self._all_kept)
+        group = _Group(self.take, lines, self.architecture)
+        for index in sorted({index for index, _ in self._kept}):
+            self.maps[index].kind.settle(self.maps[index], EndCode(self, index, lines, group))
+        # Last: where one thread adds for others, those end before it does.
+        self.sums.end(lines)
+
+
+class _Operations:
+    """Arithmetic, each a new register."""
+
+    def __init__(self, take: Take, lines: list[str]) -> None:
+        self._take = take
+        self._lines = lines
+
+    def binary(self, operation: str, kind: str, a: Operand, b: Operand) -> str:
+        """As of ``Operations``."""
+        name = self._take(f"b{kind[1:]}")
+        self._lines.append(f"{operation}.{kind} {name}, {a}, {b};")
+        return name
+
+    def compare(self, relation: str, kind: str, a: Operand, b: Operand) -> str:
+        """As of ``Operations``."""
+        name = self._take("pred")
+        self._lines.append(f"setp.{relation}.{kind} {name}, {a}, {b};")
+        return name
+
+    def both(self, a: str, b: str) -> str:
+        """As of ``Operations``."""
+        name = self._take("pred")
+        self._lines.append(f"and.pred {name}, {a}, {b};")
+        return name
+
+    def select(self, bits: int, when: str, a: Operand, b: Operand) -> str:
+        """As of ``Operations``."""
+        name = self._take(f"b{bits}")
+        self._lines.append(f"selp.b{bits} {name}, {a}, {b}, {when};")
+        return name
+
+    def convert(self, to: str, kind: str, a: str) -> str:
+        """As of ``Operations``."""
+        name = self._take(f"b{to[1:]}")
+        self._lines.append(f"cvt.{to}.{kind} {name}, {a};")
+        return name
+
+    def highest_bit(self, kind: str, a: str) -> str:
+        """As of ``Operations``."""
+        name = self._take("b32")
+        self._lines.append(f"bfind.{kind} {name}, {a};")
+        return name
+
+
+class SaveCode(_Operations):
+    """One ``SAVE``. operand_value: what an operand is there. The rest as of ``Emission.snippet``."""
+
+    def __init__(
+        self, maps: MapCode, index: int, save: Save, operand_value: Callable[[SavedOperand], Value], code: Code,
+        slots: Slots, guard: Guard | None, *, waits: bool, ending: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(maps.take, code.lines)
+        self._maps = maps
+        self._index = index
+        self._save = save
+        self._operand_value = operand_value
+        self._code = code
+        self._slots = slots
+        self._guard = guard
+        self._waits = waits
+        self._ending = ending
+        self._counting: str | None = None
+
+    def append_record(self) -> None:
+        """As of ``SaveWriter``."""
+        values = [self._operand_value(operand) for operand in self._save.operands]
+        self._maps.records.store(self._index, values, self._code, self._slots, self._guard, waits=self._waits)
+
+    def add_fields(self) -> None:
+        """As of ``SaveWriter``."""
+        sums = self._maps.sums
+        ending = self._ending and self._save.guard is None and sums.are_tallied
+        sums.add(
+            self._index, self._save, self._operand_value, self._lines, self._slots, self._guard, ending=ending
+        )
+
+    def constant(self, number: int) -> int | None:
+        """As of ``SaveWriter``."""
+        value = self._operand_value(self._save.operands[number])
+        return int(value.text, 0) if value.type is None and _INTEGER.fullmatch(value.text) else None
+
+    def value(self, number: int) -> str:
+        """As of ``SaveWriter``."""
+        field = self._save.map.fields[number]
+        value = self._operand_value(self._save.operands[number])
+        name = as_bits(converted(value, field, self._take, self._lines), self._take, self._lines)
+        if field.type.size >= 4:
+            return name
+        return self.convert(f"{field.type.value[0]}32", field.type.value, name)
+
+    def add_to(self, cell: int) -> None:
+        """As of ``SaveWriter``."""
+        when = self._when()
+        self._maps.sums.count(self._index, cell, f"@{when} " if when else "", self._lines)
+
+    def add_at(self, cell: str) -> None:
+        """As of ``SaveWriter``."""
+        take, when, lines = self._take, self._when(), self._code.stores
+        # A number that no cell has stands for the threads that add nothing: what says so may change before the stores.
+        key = self.select(32, when, cell, -1) if when else cell
+        amount, adds = "1", take("pred")
+        if self._save.map.level is Level.THREAD and self._maps.architecture >= _MATCHES:
+            here, same, lower, amount = take("b32"), take("b32"), take("b32"), take("b64")
+            lines += [
+                f"activemask.b32 {here};",
+                f"match.any.sync.b32 {same}, {key}, {here};",
+                f"mov.u32 {lower}, %lanemask_lt;",
+                f"and.b32 {lower}, {lower}, {same};",
+                f"popc.b32 {same}, {same};",
+                f"cvt.u64.u32 {amount}, {same};",
+                f"setp.eq.u32 {adds}, {lower}, 0;",
+            ]
+            if when:
+                lines.append(f"setp.ne.and.s32 {adds}, {key}, -1, {adds};")
+        else:
+            lines.append(f"setp.ne.s32 {adds}, {key}, -1;")
+        base = copy_address(self._save.map, self._index, self._maps.block, take, lines)
+        lines += [f"mad.wide.u32 {base}, {key}, 8, {base};", f"@{adds} red.global.add.u64 [{base}], {amount};"]
+
+    def raise_kept(self, number: int, bits: int, value: Operand, when: str | None = None) -> None:
+        """As of ``SaveWriter``."""
+        name = self._maps.keep(self._index, number, bits)
+        counting = self._when()
+        if when and counting:
+            when = self.both(when, counting)
+        prefix = f"@{when or counting} " if when or counting else ""
+        self._lines.append(f"{prefix}max.u{bits} {name}, {name}, {value};")
+
+    def _when(self) -> str | None:
+        """A predicate for the threads that the save counts for; None for all."""
+        if self._counting is None:
+            level = self._save.map.level
+            if level is not Level.THREAD:
+                slot = self._slots.at(level, self._lines)
+                self._counting = guarded(slot.inside, self._guard, self._take, self._lines)
+            elif self._guard is not None:
+                self._counting = positive(self._guard, self._take, self._lines)
+        return self._counting
+
+
+class _Group:
+    """Those threads of a warp that end together, found out where they are first asked for."""
+
+    def __init__(self, take: Take, lines: list[str], architecture: int) -> None:
+        self._take = take
+        self._lines = lines
+        self._combines = architecture >= _MATCHES
+        self._reduces = architecture >= _REDUCES
+        self._here = ""
+        self._all = ""
+        self._writes: str | None = None
+
+    def greatest(self, kept: str, bits: int) -> str:
+        """The greatest of them, where they can be combined; else each thread's own."""
+        self._find()
+        if not self._combines:
+            return kept
+        if bits == 32:
+            return self._reduced(kept) if self._reduces else self._shuffled(kept, bits)
+        if not self._reduces:
+            return self._shuffled(kept, bits)
+        low, high, same, whole = self._take("b32"), self._take("b32"), self._take("pred"), self._take("b64")
+        self._lines.append(f"mov.b64 {{{low}, {high}}}, {kept};")
+        upper = self._reduced(high)
+        self._lines += [f"setp.eq.u32 {same}, {high}, {upper};", f"selp.b32 {low}, {low}, 0, {same};"]
+        lower = self._reduced(low)
+        self._lines.append(f"mov.b64 {whole}, {{{lower}, {upper}}};")
+        return whole
+
+    @property
+    def writes(self) -> str | None:
+        """A predicate for the threads that write; None for all."""
+        self._find()
+        return self._writes
+
+    def _find(self) -> None:
+        if not self._combines or self._here:
+            return
+        self._here, lower, self._writes = self._take("b32"), self._take("b32"), self._take("pred")
+        self._lines += [
+            f"activemask.b32 {self._here};",
+            f"mov.u32 {lower}, %lanemask_lt;",
+            f"and.b32 {lower}, {lower}, {self._here};",
+            f"setp.eq.u32 {self._writes}, {lower}, 0;",
+        ]
+        if not self._reduces:
+            # Where lanes are missing each thread writes for itself: what a shuffle reads of a missing one is nothing.
+            self._all = self._take("pred")
+            self._lines += [
+                f"setp.eq.s32 {self._all}, {self._here}, -1;",
+                f"setp.ne.or.s32 {self._writes}, {self._here}, -1, {self._writes};",
+            ]
+
+    def _reduced(self, name: str) -> str:
+        total = self._take("b32")
+        self._lines.append(f"redux.sync.max.u32 {total}, {name}, {self._here};")
+        return total
+
+    def _shuffled(self, kept: str, bits: int) -> str:
+        best, other = self._take(f"b{bits}"), self._take(f"b{bits}")
+        words = [self._take("b32") for _ in range(bits // 32)]
+        self._lines.append(f"mov.b{bits} {best}, {kept};")
+        for distance in (16, 8, 4, 2, 1):
+            if bits == 64:
+                self._lines.append(f"mov.b64 {{{words[0]}, {words[1]}}}, {best};")
+            for word in words:
+                source = word if bits == 64 else best
+                self._lines.append(f"shfl.sync.bfly.b32 {word}, {source}, {distance}, 31, {self._here};")
+            if bits == 64:
+                self._lines.append(f"mov.b64 {other}, {{{words[0]}, {words[1]}}};")
+            self._lines.append(f"max.u{bits} {best}, {best}, {other if bits == 64 else words[0]};")
+        self._lines.append(f"selp.b{bits} {best}, {best}, {kept}, {self._all};")
+        return best
+
+
+class EndCode(_Operations):
+    """What a map leaves to a thread's end."""
+
+    def __init__(self, maps: MapCode, index: int, lines: list[str], group: _Group) -> None:
+        super().__init__(maps.take, lines)
+        self._maps = maps
+        self._index = index
+        self._group = group
+        self._base = ""
+
+    def greatest(self, number: int, bits: int) -> str:
+        """As of ``EndWriter``."""
+        return self._group.greatest(self._maps.kept_by(self._index, number), bits)
+
+    def write_greatest(self, cell: int, value: str, when: str) -> None:
+        """As of ``EndWriter``."""
+        entry = self._maps.maps[self._index]
+        offset = entry.kind.cells(entry.fields)[cell].offset
+        base = self._address()
+        where = f"[{base}+{offset}]" if offset else f"[{base}]"
+        self._lines.append(f"@{self._writing(when)} red.global.max.u64 {where}, {value};")
+
+    def write_greatest_or_mark(self, cell: int, mark: int, value: str, when: str) -> None:
+        """As of ``EndWriter``."""
+        entry = self._maps.maps[self._index]
+        cells = entry.kind.cells(entry.fields)
+        zero = self.compare("eq", "u64", value, 0)
+        offset = self.select(64, zero, cells[mark].offset, cells[cell].offset)
+        address = self.binary("add", "u64", self._address(), offset)
+        put = self.select(64, zero, 1, value)
+        self._lines.append(f"@{self._writing(when)} red.global.max.u64 [{address}], {put};")
+
+    def _address(self) -> str:
+        if not self._base:
+            entry = self._maps.maps[self._index]
+            self._base = copy_address(entry, self._index, self._maps.block, self._take, self._lines)
+        return self._base
+
+    def _writing(self, when: str) -> str:
+        return self.both(when, self._group.writes) if self._group.writes else when
