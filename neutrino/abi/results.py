@@ -24,7 +24,7 @@ MAP_DESCRIPTOR = Struct(
     "map",
     (
         Member("name", "char", 64),
-        Member("kind", "u32", note="0 array, 1 sum"),
+        Member("kind", "u32", note="number of its type: NEUTRINO_MAP_TYPES"),
         Member("level", "u32", note="0 thread, 1 warp, 2 block"),
         Member("record_size", "u32"),
         Member("cap", "u32", note="records a slot; 0: dynamic, as the launch has it"),

@@ -40,7 +40,7 @@ from neutrino.maps.regions import (
     REGION_ALIGN,
     WARPS_PER_COPY,
 )
-from neutrino.maps.registry import type_names
+from neutrino.maps.registry import MAP_TYPES
 
 _C = {
     "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t",
@@ -68,8 +68,8 @@ def c_header() -> str:
     constants = {
         "LANES": LANES, "BLOCK_HEADER": BLOCK_HEADER, "BLOCK_PER_MAP": BLOCK_PER_MAP,
         "BLOCK_PER_VARIABLE": BLOCK_PER_VARIABLE, "REGION_ALIGN": REGION_ALIGN,
-        "SUM_COPIES_LEAST": COPIES_LEAST, "SUM_COPIES_MOST": COPIES_MOST,
-        "SUM_WARPS_PER_COPY": WARPS_PER_COPY, "SUM_ALIGN": COPY_ALIGN,
+        "COPIES_LEAST": COPIES_LEAST, "COPIES_MOST": COPIES_MOST,
+        "WARPS_PER_COPY": WARPS_PER_COPY, "COPY_ALIGN": COPY_ALIGN,
         "DYNAMIC_CAP": DYNAMIC_CAP, "DYNAMIC_FIRST": DYNAMIC_FIRST, "DYNAMIC_STEP": DYNAMIC_STEP,
         "DYNAMIC_MOST": DYNAMIC_MOST,
         "MAX_MAPS": MAX_MAPS, "MAX_RECORD": MAX_RECORD,
@@ -85,9 +85,11 @@ def c_header() -> str:
         lines.append(f'#define NEUTRINO_{name}_MAGIC "{text}"')
     lines += ["", "enum neutrino_reason {"]
     lines += [f"    NEUTRINO_REASON_{reason.name} = {reason.value}," for reason in Reason]
-    lines += ["};", "", "enum neutrino_map_kind {"]
-    lines += [f"    NEUTRINO_KIND_{name.upper()} = {number}," for number, name in enumerate(type_names())]
-    lines += ["};", "", "enum neutrino_level {"]
+    lines += ["};", "", "/* By their numbers in files. */", "#define NEUTRINO_MAP_TYPES \\"]
+    for kind in MAP_TYPES:
+        row = ".in_slots = true" if kind.in_slots else f".copies_bytes = {kind.copies_bytes}"
+        lines.append(f"    {{{row}}}, /* {kind.name} */ \\")
+    lines += ["", "enum neutrino_level {"]
     lines += [f"    NEUTRINO_LEVEL_{level.name} = {number}," for number, level in enumerate(LEVELS)]
     lines += ["};", "", "#define NEUTRINO_REASON_WORDS \\"]
     lines += [f'    [{reason.value}] = "{reason.word}", \\' for reason in Reason]

@@ -10,10 +10,10 @@
 #define NEUTRINO_BLOCK_PER_MAP 16
 #define NEUTRINO_BLOCK_PER_VARIABLE 8
 #define NEUTRINO_REGION_ALIGN 128
-#define NEUTRINO_SUM_COPIES_LEAST 8
-#define NEUTRINO_SUM_COPIES_MOST 128
-#define NEUTRINO_SUM_WARPS_PER_COPY 32
-#define NEUTRINO_SUM_ALIGN 128
+#define NEUTRINO_COPIES_LEAST 8
+#define NEUTRINO_COPIES_MOST 128
+#define NEUTRINO_WARPS_PER_COPY 32
+#define NEUTRINO_COPY_ALIGN 128
 #define NEUTRINO_DYNAMIC_CAP 0
 #define NEUTRINO_DYNAMIC_FIRST 64
 #define NEUTRINO_DYNAMIC_STEP 8
@@ -58,10 +58,10 @@ enum neutrino_reason {
     NEUTRINO_REASON_NOT_PATCHED = 21,
 };
 
-enum neutrino_map_kind {
-    NEUTRINO_KIND_ARRAY = 0,
-    NEUTRINO_KIND_SUM = 1,
-};
+/* By their numbers in files. */
+#define NEUTRINO_MAP_TYPES \
+    {.in_slots = true}, /* array */ \
+    {.copies_bytes = 0}, /* sum */ \
 
 enum neutrino_level {
     NEUTRINO_LEVEL_THREAD = 0,
@@ -221,7 +221,7 @@ static_assert(offsetof(struct neutrino_result_header, reserved) == 24, "reserved
 /* What the hook needs to know of a map. */
 struct neutrino_map {
     char name[64];
-    uint32_t kind; /* 0 array, 1 sum */
+    uint32_t kind; /* number of its type: NEUTRINO_MAP_TYPES */
     uint32_t level; /* 0 thread, 1 warp, 2 block */
     uint32_t record_size;
     uint32_t cap; /* records a slot; 0: dynamic, as the launch has it */

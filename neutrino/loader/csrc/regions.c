@@ -3,22 +3,15 @@
 #include <string.h>
 
 /*
- * A row for each map type. A map's records lie by slot, as many slots as its level has in the launch, each with room for
- * cap records and, unless that is 1, a count of them; or in copies, a record of the whole launch in each.
+ * A map's records lie in slots, as many as its level has in the launch, each with room for cap records and, unless that
+ * is 1, a count of them; or in copies, a record of the whole launch in each.
  */
 struct map_type {
-	uint32_t record_align; /* a power of 2 that a record's bytes are rounded up to */
-	uint32_t count_size;   /* bytes of a slot's count */
-	/* Copies of a launch: a power of 2 between these, one for so many warps. 0: by slot. */
-	uint32_t copies_least, copies_most, warps_per_copy;
-	bool has_cap; /* the map says how many records a slot has; else 1 */
+	bool in_slots;
+	uint64_t copies_bytes; /* what the copies may take together; 0: no limit */
 };
 
-static const struct map_type map_types[] = {
-	[NEUTRINO_KIND_ARRAY] = {.record_align = 1, .count_size = 4, .has_cap = true},
-	[NEUTRINO_KIND_SUM] = {.record_align = NEUTRINO_SUM_ALIGN, .copies_least = NEUTRINO_SUM_COPIES_LEAST,
-			       .copies_most = NEUTRINO_SUM_COPIES_MOST, .warps_per_copy = NEUTRINO_SUM_WARPS_PER_COPY},
-};
+static const struct map_type map_types[] = {NEUTRINO_MAP_TYPES};
 
 #define MAP_TYPES (sizeof(map_types) / sizeof(map_types[0]))
 
@@ -49,12 +42,12 @@ bool nt_map_is_valid(const struct neutrino_map *map)
 {
 	return memchr(map->name, 0, sizeof(map->name)) && map->kind < MAP_TYPES && map->level <= NEUTRINO_LEVEL_BLOCK &&
 	       map->record_size && map->record_size <= NEUTRINO_MAX_RECORD &&
-	       (map_types[map->kind].has_cap || map->cap == 1);
+	       (map_types[map->kind].in_slots || map->cap == 1);
 }
 
 static bool is_dynamic(const struct neutrino_map *map)
 {
-	return map_types[map->kind].has_cap && map->cap == NEUTRINO_DYNAMIC_CAP;
+	return map_types[map->kind].in_slots && map->cap == NEUTRINO_DYNAMIC_CAP;
 }
 
 bool nt_has_dynamic_cap(const struct neutrino_map *maps, unsigned count)
@@ -72,34 +65,46 @@ static bool slots_of(const struct neutrino_map *map, const struct nt_extent *ext
 	return map->level != NEUTRINO_LEVEL_THREAD || !__builtin_mul_overflow(*ret, (uint64_t)extent->lanes, ret);
 }
 
-static uint32_t copies_of(const struct map_type *type, uint64_t warps)
+/* Copies of a record in a launch: a power of 2. */
+static uint32_t copies_in(uint64_t warps)
 {
-	uint32_t copies = type->copies_least;
+	uint32_t copies = NEUTRINO_COPIES_LEAST;
 
-	while (copies < type->copies_most && (uint64_t)copies * type->warps_per_copy < warps)
+	while (copies < NEUTRINO_COPIES_MOST && (uint64_t)copies * NEUTRINO_WARPS_PER_COPY < warps)
 		copies *= 2;
 	return copies;
+}
+
+static uint64_t copies_size(const struct map_type *type, uint32_t record_size, uint64_t warps)
+{
+	uint64_t stride = align_up(record_size, NEUTRINO_COPY_ALIGN);
+	uint32_t copies = copies_in(warps);
+
+	while (type->copies_bytes && copies > 1 && copies * stride > type->copies_bytes)
+		copies /= 2;
+	return copies * stride;
 }
 
 uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t offset,
 		      struct nt_region *ret)
 {
 	const struct map_type *type = &map_types[map->kind];
-	uint64_t records_size, counts_size = 0, record_size = align_up(map->record_size, type->record_align);
+	uint64_t records_size, counts_size = 0;
 
 	if (offset > REGION_LIMIT)
 		return UINT64_MAX;
-	if (type->copies_least) {
-		records_size = copies_of(type, extent->warps) * record_size;
+	if (!type->in_slots) {
+		records_size = copies_size(type, map->record_size, extent->warps);
 	} else {
 		uint64_t slots, records;
 		uint64_t cap = is_dynamic(map) ? extent->dynamic_cap : map->cap;
 		if (!slots_of(map, extent, &slots) || slots > REGION_LIMIT ||
 		    __builtin_mul_overflow(slots, cap, &records) ||
-		    __builtin_mul_overflow(records, record_size, &records_size) || records_size > REGION_LIMIT)
+		    __builtin_mul_overflow(records, (uint64_t)map->record_size, &records_size) ||
+		    records_size > REGION_LIMIT)
 			return UINT64_MAX;
 		if (map->cap != 1)
-			counts_size = slots * type->count_size;
+			counts_size = slots * 4;
 	}
 	ret->records = offset;
 	ret->records_size = records_size;
@@ -125,7 +130,7 @@ uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, co
 	uint64_t offset = 0;
 	uint32_t header[NEUTRINO_BLOCK_HEADER / 4] = {
 		extent->warps_per_block, (uint32_t)extent->warps, extent->dynamic_cap,
-		copies_of(&map_types[NEUTRINO_KIND_SUM], extent->warps) - 1,
+		copies_in(extent->warps) - 1,
 	};
 
 	memcpy(block, header, sizeof(header));
