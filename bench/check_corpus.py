@@ -33,7 +33,7 @@ from bench.tree import tree_hash
 from neutrino.ahead.vendor import vendor_library
 from neutrino.errors import FormatError
 from neutrino.fatbin import Container, ImageKind, kernel_names, read_file, write_container
-from neutrino.fatbin.resource_usage import resource_usage
+from neutrino.sass.resource_usage import resource_usage
 
 Json = Any
 

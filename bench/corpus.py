@@ -24,12 +24,13 @@ from bench.unknown_opcodes import count_images
 from neutrino.abi.reasons import Reason
 from neutrino.entry import read_entry
 from neutrino.errors import NeutrinoError
-from neutrino.fatbin import ImageKind, read_container, read_cubin
-from neutrino.numerics import NumericsProof, compare, compare_kinds
+from neutrino.fatbin import ImageKind, read_container
 from neutrino.patch import patch_image
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
+from neutrino.sass.arithmetic import NumericsProof, compare, compare_kinds
+from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain import find_assembler
 from neutrino.verification import load_probes
 

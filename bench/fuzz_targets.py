@@ -25,15 +25,15 @@ from neutrino.ahead.section import read_section
 from neutrino.elf.cursor import Cursor
 from neutrino.entry import DIGESTED_FROM, read_entry
 from neutrino.errors import FormatError, PatchError
-from neutrino.fatbin import Container, ImageKind, build_container, kernel_names, read_container, read_cubin, read_file
+from neutrino.fatbin import Container, ImageKind, build_container, kernel_names, read_container, read_file
 from neutrino.fatbin import write_container as write
 from neutrino.fatbin.code_object import code_object_kernel_names, code_object_target, read_code_object
 from neutrino.fatbin.compression import MAX_DECODED
-from neutrino.fatbin.cubin import cubin_arch, cubin_compatibility, cubin_kernel_names
 from neutrino.fatbin.offload_binary import read_offload_binaries
 from neutrino.fatbin.ptxscan import is_ptx, ptx_entries, ptx_target
-from neutrino.fatbin.resource_usage import resource_usage
 from neutrino.fatbin.wheel import MAX_MEMBER, decode, first_bytes, read_members
+from neutrino.sass.cubin import cubin_arch, cubin_compatibility, cubin_kernel_names, read_cubin
+from neutrino.sass.resource_usage import resource_usage
 
 NAME = "input"
 _THIN = b"!<thin>\n"

@@ -1,4 +1,4 @@
-"""Learn where the arithmetic opcodes lie, and check ``neutrino/numerics.py`` against ``nvdisasm``.
+"""Learn where the arithmetic opcodes lie, and check ``neutrino/sass/arithmetic.py`` against ``nvdisasm``.
 
 ``python bench/learn_opcodes.py`` has ptxas assemble every form of the arithmetic instructions for eight
 architectures and prints, per mnemonic, the operation bits (0..8) and the operand forms (bits 9..11) that
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from elftools.elf.elffile import ELFFile
 
-from neutrino.numerics import count_arithmetic
+from neutrino.sass.arithmetic import count_arithmetic
 from neutrino.toolchain import find_assembler, find_tool, run_tool
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a")
@@ -149,7 +149,7 @@ def disassemble(cubin: Path) -> Listing:
 
 
 def counted_as(mnemonic: str, operands: list[str]) -> str | None:
-    """What an instruction counts as by the rules of ``neutrino/numerics.py``, read from nvdisasm's text."""
+    """What an instruction counts as by the rules of ``neutrino/sass/arithmetic.py``, read from nvdisasm's text."""
     name, *modifiers = mnemonic.split(".")
     base = _COUNTED.get(name.removesuffix("_32I").removesuffix("32I"))
     sources = operands[1:]

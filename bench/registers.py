@@ -28,11 +28,11 @@ from bench.tree import tree_hash
 from bench.verdicts import Verdict, say
 from neutrino.abi.reasons import Reason
 from neutrino.entry import read_entry
-from neutrino.fatbin.cubin import read_cubin
 from neutrino.patch import patch_image
 from neutrino.probing.selection import Selection
 from neutrino.ptx.text.module import parse
 from neutrino.resources import shipped_probes
+from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain import Assembler, find_assembler
 from neutrino.verification import load_probes
 

@@ -18,9 +18,8 @@ from neutrino.errors import FormatError
 
 _FOLDER_MODE = 0o700
 _PATCHER = (
-    "abi/*.py", "maps/*.py", "ptx/**/*.py", "elf/*.py", "fatbin/*.py", "probing/*.py", "twins/*.py",
-    "ahead/relocatable.py", "device_kind.py", "entry.py", "errors.py", "numerics.py", "parts.py", "patch.py",
-    "pinning.py", "same_code.py", "source.py", "toolchain.py", "variant.py",
+    "ptx/**/*.py", "elf/*.py", "fatbin/*.py", "probing/*.py", "sass/*.py", "twins/*.py", "ahead/relocatable.py",
+    "device_kind.py", "entry.py", "errors.py", "parts.py", "patch.py", "pinning.py", "source.py", "toolchain.py",
 )  # fmt: skip
 
 

@@ -25,11 +25,11 @@ from neutrino.entry import KernelEntry, write_entry
 from neutrino.errors import PtxError, ToolMissingError
 from neutrino.fatbin import demangle, read_container
 from neutrino.fatbin.ptxscan import ptx_entries
-from neutrino.numerics import FIRST_ARCHITECTURE
 from neutrino.parts import Judged, join, split
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.source import DEBUG_SECTION, Device, Source, find_source
 from neutrino.toolchain import ASSEMBLER_HINT, LATEST_PTX, Assembler
 from neutrino.twins.dump import Dump

@@ -16,9 +16,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from neutrino.errors import PtxError
-from neutrino.fatbin import read_cubin
-from neutrino.fatbin.sass_lines import sass_lines
-from neutrino.numerics import FUSED, PRODUCTS, SUMS, arithmetic_at
 from neutrino.ptx.analysis.contraction import FLOAT_TYPES, has_hidden_product, has_product, sums_reached
 from neutrino.ptx.instrument.pinning import (
     Definitions,
@@ -32,7 +29,10 @@ from neutrino.ptx.instrument.pinning import (
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import Module, parse
-from neutrino.same_code import SameCode
+from neutrino.sass.arithmetic import FUSED, PRODUCTS, SUMS, arithmetic_at
+from neutrino.sass.cubin import read_cubin
+from neutrino.sass.lines import sass_lines
+from neutrino.sass.same_code import SameCode
 from neutrino.toolchain import Assembled, AssemblyError
 
 _FLOAT = re.compile(rf"\.{FLOAT_TYPES}(?![\w])")

@@ -3,7 +3,7 @@
 import os
 import sys
 
-_WATCHED = ("neutrino.patch", "neutrino.ptx", "neutrino.fatbin", "neutrino.numerics")
+_WATCHED = ("neutrino.patch", "neutrino.ptx", "neutrino.fatbin", "neutrino.sass.arithmetic")
 
 
 class _Watch:

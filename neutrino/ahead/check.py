@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from neutrino.ahead.restore import SectionPlace, find_section, is_unchanged, read_original, restore
 from neutrino import __version__
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.restore import SectionPlace, find_section, is_unchanged, read_original
+from neutrino.ahead.restore import SectionPlace, find_section, is_unchanged, read_original, restore
 from neutrino.ahead.section import Section, read_section
 from neutrino.ahead.sources import image_identity
 from neutrino.ahead.validation import complaints, has_lief, lief_version, new_complaints
@@ -24,8 +23,10 @@ from neutrino.elf.reader import Elf
 from neutrino.entry import Entry, KernelEntry, read_entry
 from neutrino.errors import FormatError, PatchError, PtxError
 from neutrino.fatbin import Container, CubinKernel, ImageKind, read_container, read_cubin, read_file
+from neutrino.probing.layout import Reason
 from neutrino.ptx.text.module import parse
 from neutrino.resources import tool_path
+from neutrino.sass.cubin import CubinKernel, read_cubin
 from neutrino.source import picked_image
 from neutrino.version import __version__
 

@@ -24,10 +24,10 @@ from neutrino.device_kind import DeviceKind
 from neutrino.errors import PatchError
 from neutrino.fatbin import Container, read_file
 from neutrino.loader.driver import machine_archs
-from neutrino.numerics import FIRST_ARCHITECTURE
 from neutrino.probing.writing import trace_text
 from neutrino.ptx.instrument.lowering import lower
 from neutrino.resources import tool_path
+from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.source import Device
 from neutrino.version import __version__
 

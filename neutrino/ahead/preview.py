@@ -17,7 +17,6 @@ from neutrino.entry import KernelEntry
 from neutrino.errors import PtxError
 from neutrino.fatbin import Container, ImageKind, demangle, kernel_names
 from neutrino.fatbin.ptxscan import ptx_entries
-from neutrino.numerics import FIRST_ARCHITECTURE
 from neutrino.patch import make_twins
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
@@ -25,6 +24,7 @@ from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.instrument.program import probe_program
 from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
 from neutrino.ptx.text.module import Module, parse
+from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.source import Device, Source, find_source, picked_image
 from neutrino.toolchain import LATEST_PTX, find_assembler_for, release_of_ptx
 from neutrino.twins.emit import Emit

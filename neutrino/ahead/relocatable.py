@@ -18,15 +18,15 @@ from neutrino.abi.reasons import Reason
 from neutrino.elf.constants import ET_EXEC, STT_OBJECT
 from neutrino.elf.reader import Elf
 from neutrino.entry import KernelEntry
-from neutrino.fatbin import Container, Cubin, Image, ImageKind, demangle, read_cubin
-from neutrino.fatbin.cubin import cubin_kernel_names
-from neutrino.numerics import FIRST_ARCHITECTURE, INSTRUCTION_SIZE
+from neutrino.fatbin import Container, Image, ImageKind, demangle
 from neutrino.patch import Twins
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.analysis.linkage import Linkage
 from neutrino.ptx.instrument.program import Program, TwinProgram, probe_program, shapes
 from neutrino.ptx.text.module import Module, parse
+from neutrino.sass.arithmetic import FIRST_ARCHITECTURE, INSTRUCTION_SIZE
+from neutrino.sass.cubin import Cubin, cubin_kernel_names, read_cubin
 from neutrino.source import Device, runs_on, stored_options
 from neutrino.toolchain import Assembled, Assembler, AssemblyError, Linker
 from neutrino.twins.assembly import AssembledTwins

@@ -13,6 +13,8 @@ from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.fatbin.container import FILE
 from neutrino.numerics import FIRST_ARCHITECTURE
+from neutrino.probing.layout import Reason
+from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.source import Device, compiles_for, picked_image, runs_on
 from neutrino.twins.emit import Emit
 

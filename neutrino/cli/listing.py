@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from neutrino.fatbin.contents import Contents
     from neutrino.fatbin.image import Image
     from neutrino.fatbin.inputs import Input
-    from neutrino.fatbin.resource_usage import FunctionUsage
+    from neutrino.sass.resource_usage import FunctionUsage
 
 _REASON_DETAILS = 20
 """Kernels named one by one under --coverage, for each reason; --json has all."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from neutrino.cli.listing import Row, Shown
     from neutrino.fatbin.code_object import CodeObjectKernel
     from neutrino.fatbin.container import Container
-    from neutrino.fatbin.resource_usage import FunctionUsage
+    from neutrino.sass.resource_usage import FunctionUsage
 
 
 class JsonListing:

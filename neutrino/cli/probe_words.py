@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from neutrino.probing.ir.draft import DraftProbes
-from neutrino.abi.levels import Level
-from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapKind
 from neutrino.maps.declaration import DYNAMIC_CAP, Map
+from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.probing.ir.statements import Save
 from neutrino.probing.written import WrittenProbe, WrittenProbes, WrittenSave

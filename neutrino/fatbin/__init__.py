@@ -1,4 +1,4 @@
-"""Containers of device code: read them out of files and memory, look into cubins, write containers back.
+"""Containers of device code: read them out of files and memory, write containers back.
 
 ``read_file`` and ``read_container`` give ``Container``s of ``Image``s; ``write_container`` gives back the
 same bytes. A name's module is imported when the name is first used: a listing needs few of them, and starts sooner.
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from neutrino.fatbin.code_object import CodeObject, CodeObjectKernel, read_code_object
     from neutrino.fatbin.compression import Compression
     from neutrino.fatbin.container import Container, build_container, read_container, write_container
-    from neutrino.fatbin.cubin import Cubin, CubinKernel, read_cubin
     from neutrino.fatbin.entry import build_entry
     from neutrino.fatbin.host import read_file
     from neutrino.fatbin.image import Image, ImageKind
@@ -28,8 +27,6 @@ _HOMES = {
     "CodeObjectKernel": "code_object",
     "Compression": "compression",
     "Container": "container",
-    "Cubin": "cubin",
-    "CubinKernel": "cubin",
     "Image": "image",
     "ImageKind": "image",
     "build_bundle": "bundle",
@@ -38,7 +35,6 @@ _HOMES = {
     "kernel_names": "kernels",
     "read_code_object": "code_object",
     "read_container": "container",
-    "read_cubin": "cubin",
     "read_file": "host",
     "write_container": "container",
 }
@@ -48,8 +44,6 @@ __all__ = [
     "CodeObjectKernel",
     "Compression",
     "Container",
-    "Cubin",
-    "CubinKernel",
     "Image",
     "ImageKind",
     "build_bundle",
@@ -59,7 +53,6 @@ __all__ = [
     "kernel_names",
     "read_code_object",
     "read_container",
-    "read_cubin",
     "read_file",
     "write_container",
 ]

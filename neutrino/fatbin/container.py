@@ -96,7 +96,7 @@ def read_bare(data: memoryview, name: str, section: str = "", base: int = 0) -> 
         machine = Elf(data, name, base).machine
         if machine == EM_CUDA:
             # Imports stand here and below, because a listing of a library needs none of them and is to start soon.
-            from neutrino.fatbin.cubin import cubin_arch
+            from neutrino.sass.cubin import cubin_arch
 
             return _bare(data, name, ImageKind.CUBIN, cubin_arch(data, name), section, base)
         if machine == EM_AMDGPU:

@@ -10,7 +10,7 @@ from neutrino.fatbin.kernels import kernel_names
 
 if TYPE_CHECKING:
     from neutrino.fatbin.code_object import CodeObjectKernel
-    from neutrino.fatbin.resource_usage import FunctionUsage
+    from neutrino.sass.resource_usage import FunctionUsage
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def read_contents(image: Image, *, resources: bool = False) -> Contents:
         return Contents(data, names)
     name = f"{image.file}, image {image.index}"
     if image.kind is ImageKind.CUBIN:
-        from neutrino.fatbin.resource_usage import resource_usage
+        from neutrino.sass.resource_usage import resource_usage
 
         return Contents(data, names, functions=resource_usage(data, name).functions)
     if image.kind is ImageKind.CODE_OBJECT:

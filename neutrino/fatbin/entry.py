@@ -130,7 +130,7 @@ def build_entry(
     compatibility = b""
     if kind is ImageKind.CUBIN:
         # Here, because reading needs nothing of it.
-        from neutrino.fatbin.cubin import cubin_compatibility
+        from neutrino.sass.cubin import cubin_compatibility
 
         if payload[:4] == ELF_MAGIC:
             version = (1, payload[_EI_ABIVERSION])

@@ -17,7 +17,7 @@ def kernel_names(image: Image, data: bytes | None = None) -> tuple[str, ...]:
         return ptx_entries(image.data if data is None else data)
     name = f"{image.file}, image {image.index}"
     if image.kind is ImageKind.CUBIN:
-        from neutrino.fatbin.cubin import cubin_kernel_names
+        from neutrino.sass.cubin import cubin_kernel_names
 
         return cubin_kernel_names(image.data if data is None else data, name)
     if image.kind is ImageKind.CODE_OBJECT:

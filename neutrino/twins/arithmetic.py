@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from neutrino.fatbin import CubinKernel
-from neutrino.numerics import NumericsProof, compare, compare_kinds, count_arithmetic
 from neutrino.pinning import Pinned
 from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.sass.arithmetic import NumericsProof, compare, compare_kinds, count_arithmetic
+from neutrino.sass.cubin import CubinKernel
 from neutrino.twins.assembly import Assembly
 from neutrino.twins.built import Built, Original
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from neutrino.fatbin import Cubin
+from neutrino.sass.cubin import Cubin
 from neutrino.toolchain import Assembled
 from neutrino.twins.emit import Emit
 

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from neutrino.fatbin import Cubin, CubinKernel, read_cubin
 from neutrino.ptx.instrument.twin import TwinKernel
-from neutrino.same_code import SameCode
+from neutrino.sass.cubin import Cubin, CubinKernel, read_cubin
+from neutrino.sass.same_code import SameCode
 from neutrino.toolchain import AssemblyError, Resources
 from neutrino.twins.assembly import Assembly
 from neutrino.twins.emit import Emit

@@ -11,7 +11,7 @@ from neutrino.parts import Judged, join
 from neutrino.pinning import Pinned, pin_twins
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.twin import TwinKernel
-from neutrino.same_code import SameCode
+from neutrino.sass.same_code import SameCode
 from neutrino.toolchain import Assembled, AssemblyError
 from neutrino.twins.judging import judge_twins
 from neutrino.twins.one_module import CutError, OneModule

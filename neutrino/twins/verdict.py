@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from neutrino import variant
 from neutrino.abi.reasons import Reason
+from neutrino.probing.layout import Reason
 from neutrino.ptx.instrument.functions import FunctionCopy
 from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.sass import variant
 from neutrino.toolchain import Resources
 from neutrino.twins.arithmetic import Arithmetic
 from neutrino.twins.assembly import Assembly

@@ -24,9 +24,10 @@ from neutrino.ahead.workers import share
 from neutrino.elf.reader import Elf
 from neutrino.entry import read_entry
 from neutrino.errors import Diagnostic, FormatError, NeutrinoError, PatchError, ProbeError, ToolError, ToolMissingError
-from neutrino.fatbin import read_container, read_cubin
+from neutrino.fatbin import read_container
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.probing.selection import Selection
+from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain import Assembler, find_assembler
 from neutrino.twins.emit import Emit
 from neutrino.verification import load_probes

@@ -23,19 +23,11 @@ from neutrino.ahead.section import read_section
 from neutrino.elf.reader import Elf
 from neutrino.entry import KernelEntry
 from neutrino.errors import FormatError, ToolMissingError
-from neutrino.fatbin import (
-    Container,
-    ImageKind,
-    build_container,
-    build_entry,
-    demangle,
-    read_container,
-    read_cubin,
-    read_file,
-)
-from neutrino.numerics import count_arithmetic
+from neutrino.fatbin import Container, ImageKind, build_container, build_entry, demangle, read_container, read_file
 from neutrino.patch import Twins
 from neutrino.probing.selection import Selection
+from neutrino.sass.arithmetic import count_arithmetic
+from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain import Assembler, Linker, find_assembler, find_linker
 from neutrino.twins.dump import Dump
 from neutrino.verification import load_probes

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
+from neutrino.probing.layout import FORMAT_VERSION, SECTION_HEADER, SECTION_MAGIC
 
 from neutrino.ahead.attach import attach
 from neutrino.ahead.check import check_file
@@ -15,7 +16,6 @@ from neutrino.ahead.making import Settings
 from neutrino.ahead.validation import complaints, new_complaints
 from neutrino.elf.constants import PT_LOAD, SHT_GNU_HASH
 from neutrino.elf.reader import Elf
-from neutrino.probing.layout import FORMAT_VERSION, SECTION_HEADER, SECTION_MAGIC
 from neutrino.toolchain import Assembler
 from neutrino.verification import load_probes
 from tests.ahead.hosts import HOSTS, Workshop

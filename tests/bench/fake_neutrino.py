@@ -35,7 +35,7 @@ def main() -> int:
     if "block_sched" in probes:
         # As the first run of a probe would: the assembler starts and the patcher is imported.
         subprocess.run([os.environ["NEUTRINO_PTXAS"], "--version"], stdout=subprocess.DEVNULL, check=True)
-        importlib.import_module("neutrino.numerics")
+        importlib.import_module("neutrino.sass.arithmetic")
     maps = [entry for entry, name in ((BLOCK_SCHED, "block_sched"), (GMEM_BYTES, "gmem_bytes")) if name in probes]
     writer = TraceWriter(traces / "Nov21_100000_1")
     writer.event("image", id=1, kind="fatbin", size=10, source="", cached=0, ready_ms=100.5)

@@ -75,7 +75,7 @@ def test_the_watches_see_the_assembler_and_the_patcher(drive: Road) -> None:
     assert (plain["ptxas_started"], plain["imported"]) == (0, [])
     probed = drive.run("probed", FAKE, Mode.BLOCK_SCHED)
     assert probed["ptxas_started"] == 1
-    assert "neutrino.numerics" in probed["imported"]
+    assert "neutrino.sass.arithmetic" in probed["imported"]
     counted = drive.run("counted", FAKE, Mode.GMEM_BYTES)
     assert (counted["ptxas_started"], counted["imported"]) == (0, [])
 

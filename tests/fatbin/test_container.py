@@ -20,10 +20,10 @@ from neutrino.fatbin import (
     build_entry,
     kernel_names,
     read_container,
-    read_cubin,
     read_file,
     write_container,
 )
+from neutrino.sass.cubin import read_cubin
 
 TEXT = PTX.format(arch="sm_90").encode()
 COMPRESSIONS = st.sampled_from([Compression.NONE, Compression.LZ4, Compression.ZSTD])

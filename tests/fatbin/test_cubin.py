@@ -10,7 +10,8 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from fatbin_inputs import run
 
-from neutrino.fatbin import Cubin, ImageKind, read_cubin, read_file
+from neutrino.fatbin import ImageKind, read_file
+from neutrino.sass.cubin import Cubin, read_cubin
 
 
 def machine_code(path) -> list[tuple[str, bytes]]:

@@ -28,10 +28,10 @@ from neutrino.fatbin import (
     build_container,
     build_entry,
     kernel_names,
-    read_cubin,
     read_file,
     write_container,
 )
+from neutrino.sass.cubin import read_cubin
 
 SOURCES = {
     "one": """

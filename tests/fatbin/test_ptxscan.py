@@ -10,8 +10,9 @@ from fatbin_inputs import PTX
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neutrino.fatbin import ImageKind, read_cubin, read_file
+from neutrino.fatbin import ImageKind, read_file
 from neutrino.fatbin.ptxscan import is_ptx, ptx_entries, ptx_target, ptx_version, with_ptx_version
+from neutrino.sass.cubin import read_cubin
 
 DECOYS = [
     "// .entry commented( .version 1.0",

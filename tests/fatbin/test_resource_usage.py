@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from neutrino.errors import FormatError
 from neutrino.fatbin import ImageKind, read_file
-from neutrino.fatbin.resource_usage import FunctionUsage, resource_usage
+from neutrino.sass.resource_usage import FunctionUsage, resource_usage
 
 Figures = list[tuple[str, int]]
 

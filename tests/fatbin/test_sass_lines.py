@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neutrino.errors import FormatError, ToolMissingError
-from neutrino.fatbin.sass_lines import SECTION, sass_lines
+from neutrino.sass.lines import SECTION, sass_lines
 from neutrino.toolchain import find_assembler, find_tool
 
 TEXT = """.version 8.0
@@ -75,7 +75,7 @@ def test_nothing_without_line_information(cubin):
 @settings(max_examples=200, deadline=None)
 def test_damaged_programs_are_refused_or_read(cubin, data):
     """The section's bytes are changed, so that nothing else of the cubin is."""
-    from neutrino.fatbin.cubin import open_cubin
+    from neutrino.sass.cubin import open_cubin
 
     section = open_cubin(cubin, "x").section(SECTION)
     changed = bytearray(cubin)

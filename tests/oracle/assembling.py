@@ -11,9 +11,9 @@ from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 
-from neutrino.numerics import count_arithmetic
 from neutrino.ptx.instrument.twin import TwinKernel, TwinModule
 from neutrino.ptx.text.source import without_locations
+from neutrino.sass.arithmetic import count_arithmetic
 from neutrino.toolchain import find_tool
 
 

@@ -12,10 +12,11 @@ from neutrino.abi.reasons import Reason
 from neutrino.device_kind import DeviceKind
 from neutrino.emulator.container import ImageError, find_ptx
 from neutrino.entry import Entry, KernelEntry, read_entry
-from neutrino.fatbin import ImageKind, build_container, build_entry, read_container, read_cubin
+from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
 from neutrino.fatbin.compression import Compression
 from neutrino.patch import patch_image
 from neutrino.ptx.instrument.twin import TwinModule
+from neutrino.sass.cubin import read_cubin
 from neutrino.source import find_source
 from neutrino.toolchain import Assembler
 from neutrino.verification import load_probes

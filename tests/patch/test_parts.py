@@ -16,7 +16,7 @@ from neutrino import parts
 from neutrino.abi.reasons import Reason
 from neutrino.entry import Entry, KernelEntry, read_entry
 from neutrino.errors import ToolError
-from neutrino.fatbin import build_container, build_entry, read_cubin
+from neutrino.fatbin import build_container, build_entry
 from neutrino.fatbin.image import ImageKind
 from neutrino.parts import Judged, join, split
 from neutrino.patch import patch_image
@@ -24,6 +24,7 @@ from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.ptx.text.module import parse
+from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain import Assembled, Assembler
 from neutrino.verification import load_probes
 

@@ -13,11 +13,12 @@ from neutrino.abi.probe_block import block_size
 from neutrino.abi.reasons import Reason
 from neutrino.entry import Entry, read_entry
 from neutrino.errors import FormatError, ToolError, ToolMissingError
-from neutrino.fatbin import ImageKind, build_container, build_entry, read_container, read_cubin
-from neutrino.numerics import compare
+from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
 from neutrino.patch import make_twins, patch_image
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.twin import TwinModule
+from neutrino.sass.arithmetic import compare
+from neutrino.sass.cubin import read_cubin
 from neutrino.source import find_source
 from neutrino.toolchain import Assembled, Assembler, AssemblyError
 from neutrino.twins import judging

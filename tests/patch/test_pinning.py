@@ -13,8 +13,6 @@ from neutrino import pinning
 from neutrino.abi.reasons import Reason
 from neutrino.entry import read_entry
 from neutrino.errors import FormatError, ToolMissingError
-from neutrino.fatbin import read_cubin
-from neutrino.numerics import compare, count_arithmetic
 from neutrino.patch import patch_image
 from neutrino.pinning import Pinned, pin_twins
 from neutrino.probing.selection import Selection
@@ -22,6 +20,8 @@ from neutrino.ptx.analysis.contraction import loose_sums
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import parse
+from neutrino.sass.arithmetic import compare, count_arithmetic
+from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain import find_tool
 from neutrino.twins import second_chance
 from neutrino.verification import load_probe_file, load_probes

@@ -15,16 +15,16 @@ from neutrino.abi.reasons import Reason
 from neutrino.cache import Cache
 from neutrino.device_kind import DeviceKind
 from neutrino.entry import Entry, read_entry
-from neutrino.fatbin import CubinKernel, ImageKind, build_container, build_entry, read_container, read_cubin
+from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
 from neutrino.fatbin.ptxscan import with_ptx_target, with_ptx_version
 from neutrino.loader.listener import Settings, make_entry
 from neutrino.patch import make_twins, patch_image
 from neutrino.probing.selection import Selection
+from neutrino.sass.variant import difference
 from neutrino.source import find_source
 from neutrino.toolchain import Assembler
 from neutrino.tracing.manifest import Retargeted, read_manifest
 from neutrino.twins.retargeting import NOT_SHOWN
-from neutrino.variant import difference
 from neutrino.verification import load_probes
 
 KEY = bytes(32)

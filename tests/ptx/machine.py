@@ -8,7 +8,7 @@ from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 
-from neutrino.numerics import count_arithmetic
+from neutrino.sass.arithmetic import count_arithmetic
 from neutrino.toolchain import find_tool
 
 _FUNCTION = re.compile(r"\s*\.section\s+\.text\.([\w$]+)")

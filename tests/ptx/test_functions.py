@@ -8,9 +8,9 @@ import pytest
 from machine import arithmetic, assemble
 from ptx_text import HEAD, array, kernel, only, probe
 
-from neutrino.numerics import compare
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
+from neutrino.sass.arithmetic import compare
 
 LOADS = '[map.M]\ntype = "sum"\nlevel = "thread"\nsize = 8\ndata = { loads = "u64" }\n' + (
     '[probe.load]\nposition = "ld.global"\nlevel = "thread"\nbefore = ".reg .u64 %n; add.u64 %n, %n, 1;"\n'

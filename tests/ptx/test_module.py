@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from machine import assemble
 
 from neutrino.errors import PtxError
-from neutrino.fatbin.cubin import read_cubin
 from neutrino.ptx.text.module import Kind, parse
+from neutrino.sass.cubin import read_cubin
 
 SAMPLE = """//
 // a header; with { braces } and "quotes"

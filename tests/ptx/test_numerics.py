@@ -3,9 +3,9 @@
 import pytest
 from machine import arithmetic
 
-from neutrino.numerics import compare
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
+from neutrino.sass.arithmetic import compare
 
 # type, register type, width in bytes, architecture, version
 KINDS = [

@@ -12,7 +12,7 @@ import pytest
 
 from neutrino import toolchain
 from neutrino.errors import ToolError, ToolMissingError
-from neutrino.fatbin import read_cubin
+from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain import AssemblyError, find_assembler, find_assembler_for, find_linker, find_linking_tools
 
 HEAD = ".version 7.5\n.target sm_75\n.address_size 64\n"

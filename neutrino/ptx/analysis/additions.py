@@ -17,10 +17,7 @@ from typing import NamedTuple
 from neutrino.probing.ir.operands import Immediate, Register
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Assembly, Save, registers_of
-from neutrino.probing.model import MapKind
 from neutrino.ptx.analysis.flow_graph import FlowGraph
-from neutrino.ptx.analysis.matching import instructions_named
-from neutrino.ptx.analysis.passes import Passes
 from neutrino.ptx.analysis.tallies import Fork, Row
 from neutrino.ptx.isa.instruction import Instruction, Mnemonic, guard_register
 from neutrino.ptx.isa.measures import constant_bytes, constant_operations

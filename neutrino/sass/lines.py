@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from neutrino.elf.cursor import Cursor
 from neutrino.elf.reader import Elf
-from neutrino.fatbin.cubin import open_cubin
+from neutrino.sass.cubin import open_cubin
 
 SECTION = ".nv_debug_line_sass"
 

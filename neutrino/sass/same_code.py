@@ -12,7 +12,7 @@ import functools
 from neutrino.elf.constants import STT_FUNC
 from neutrino.elf.reader import Elf
 from neutrino.elf.rows import Section, Symbol
-from neutrino.fatbin.cubin import open_cubin
+from neutrino.sass.cubin import open_cubin
 
 _BANKS = range(1, 18)
 """Constant banks (EIATTR and c[0x11] at most) but for 0, the parameters. Kernels have some of their own, as for

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from neutrino.fatbin import CubinKernel
-from neutrino.numerics import INSTRUCTION_SIZE, compare, count_arithmetic
+from neutrino.sass.arithmetic import INSTRUCTION_SIZE, compare, count_arithmetic
+from neutrino.sass.cubin import CubinKernel
 
 # Bits 0 to 11 of an instruction, since sm_70: learned from what ptxas 13.0 makes of empty and of trapping kernels for
 # sm_75 to sm_120.

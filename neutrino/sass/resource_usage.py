@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from neutrino.elf.reader import Elf
 from neutrino.elf.rows import Section
-from neutrino.fatbin.cubin import MIN_STACK_SIZE, REGCOUNT, STO_CUDA_ENTRY, attributes, function_symbols, open_cubin
+from neutrino.sass.cubin import MIN_STACK_SIZE, REGCOUNT, STO_CUDA_ENTRY, attributes, function_symbols, open_cubin
 
 _TEXT = ".text."
 _CONSTANT = re.compile(r"\.nv\.constant(\d{1,2})(?:\.(.+))?")
