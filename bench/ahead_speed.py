@@ -29,7 +29,7 @@ from typing import Any
 
 from bench.judged import judge_files, say_verdicts
 from bench.tree import tree_hash
-from neutrino.toolchain import find_assembler
+from neutrino.toolchain.choice import find_assembler
 
 Json = Any
 _ROOT = Path(__file__).resolve().parent.parent

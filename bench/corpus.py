@@ -31,7 +31,7 @@ from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.sass.arithmetic import NumericsProof, compare, compare_kinds
 from neutrino.sass.cubin import read_cubin
-from neutrino.toolchain import find_assembler
+from neutrino.toolchain.choice import find_assembler
 from neutrino.verification import load_probes
 
 ROOT = Path(__file__).resolve().parent.parent

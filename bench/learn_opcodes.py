@@ -23,7 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from elftools.elf.elffile import ELFFile
 
 from neutrino.sass.arithmetic import count_arithmetic
-from neutrino.toolchain import find_assembler, find_tool, run_tool
+from neutrino.toolchain.choice import find_assembler
+from neutrino.toolchain.location import find_tool
+from neutrino.toolchain.process import run_tool
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a")
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from bench.judged import judge_files, say_verdicts, timed_run
 from bench.tree import tree_hash
-from neutrino.toolchain import find_tool
+from neutrino.toolchain.location import find_tool
 
 Json = Any
 _ROOT = Path(__file__).resolve().parent.parent

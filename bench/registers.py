@@ -33,7 +33,8 @@ from neutrino.probing.selection import Selection
 from neutrino.ptx.text.module import parse
 from neutrino.resources import shipped_probes
 from neutrino.sass.cubin import read_cubin
-from neutrino.toolchain import Assembler, find_assembler
+from neutrino.toolchain.choice import find_assembler
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.verification import load_probes
 
 Json = Any

@@ -31,7 +31,9 @@ from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.source import DEBUG_SECTION, Device, Source, find_source
-from neutrino.toolchain import ASSEMBLER_HINT, LATEST_PTX, Assembler
+from neutrino.toolchain.choice import ASSEMBLER_HINT
+from neutrino.toolchain.ptxas import Assembler
+from neutrino.toolchain.releases import LATEST_PTX
 from neutrino.twins.dump import Dump
 from neutrino.twins.emit import Emit, driver_image
 from neutrino.twins.manifest import probed_entry, unassembled_manifest

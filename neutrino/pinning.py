@@ -33,7 +33,8 @@ from neutrino.sass.arithmetic import FUSED, PRODUCTS, SUMS, arithmetic_at
 from neutrino.sass.cubin import read_cubin
 from neutrino.sass.lines import sass_lines
 from neutrino.sass.same_code import SameCode
-from neutrino.toolchain import Assembled, AssemblyError
+from neutrino.toolchain.ptxas import Assembled
+from neutrino.toolchain.refusal import AssemblyError
 
 _FLOAT = re.compile(rf"\.{FLOAT_TYPES}(?![\w])")
 Assemble = Callable[[str, Sequence[str]], Assembled]

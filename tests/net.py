@@ -24,7 +24,8 @@ from neutrino.entry import read_entry
 from neutrino.errors import NeutrinoError
 from neutrino.patch import patch_image
 from neutrino.probing.selection import Selection
-from neutrino.toolchain import Assembler, find_assembler
+from neutrino.toolchain.choice import find_assembler
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.verification import load_probes
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from neutrino.errors import ToolMissingError
-from neutrino.toolchain import Assembler, find_assembler
+from neutrino.toolchain.choice import find_assembler
+from neutrino.toolchain.ptxas import Assembler
 from tests.net import (
     Case,
     assembled_cases,

@@ -23,7 +23,10 @@ from neutrino.patch import Twins, make_twins
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.source import DEBUG_SECTION, find_source, picked_image
-from neutrino.toolchain import Assembler, Linker, find_assembler_for, find_linking_tools, release_of_ptx
+from neutrino.toolchain.choice import find_assembler_for, find_linking_tools
+from neutrino.toolchain.nvlink import Linker
+from neutrino.toolchain.ptxas import Assembler
+from neutrino.toolchain.releases import release_of_ptx
 from neutrino.twins.dump import Dump
 from neutrino.twins.emit import Emit
 from neutrino.version import __version__

@@ -26,7 +26,8 @@ from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
 from neutrino.ptx.text.module import Module, parse
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.source import Device, Source, find_source, picked_image
-from neutrino.toolchain import LATEST_PTX, find_assembler_for, release_of_ptx
+from neutrino.toolchain.choice import find_assembler_for
+from neutrino.toolchain.releases import LATEST_PTX, release_of_ptx
 from neutrino.twins.emit import Emit
 
 

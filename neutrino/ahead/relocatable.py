@@ -28,7 +28,9 @@ from neutrino.ptx.text.module import Module, parse
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE, INSTRUCTION_SIZE
 from neutrino.sass.cubin import Cubin, cubin_kernel_names, read_cubin
 from neutrino.source import Device, runs_on, stored_options
-from neutrino.toolchain import Assembled, Assembler, AssemblyError, Linker
+from neutrino.toolchain.nvlink import Linker
+from neutrino.toolchain.ptxas import Assembled, Assembler
+from neutrino.toolchain.refusal import AssemblyError
 from neutrino.twins.assembly import AssembledTwins
 from neutrino.twins.dump import Dump
 from neutrino.twins.judging import judge_twins

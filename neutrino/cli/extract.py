@@ -348,7 +348,7 @@ class _Extraction:
 
         extension = None
         if options.sass:
-            from neutrino.ahead.sass import disassemble
+            from neutrino.toolchain.nvdisasm import disassemble
 
             if row.image.kind.value != "cubin":
                 return

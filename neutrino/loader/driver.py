@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from neutrino.cache import private_folder, read_private, write_private
+from neutrino.private_files import private_folder, read_private, write_private
 
 NAME = "libcuda.so.1"
 _USUAL = (

@@ -7,9 +7,9 @@ import hashlib
 import re
 from pathlib import Path
 
-from neutrino.cache import private_folder, read_private, write_private
 from neutrino.errors import NeutrinoError
 from neutrino.loader.build import PLACEHOLDER
+from neutrino.private_files import private_folder, read_private, write_private
 
 _BUILT = Path(__file__).resolve().parent / "lib"
 LIBRARIES = ("libneutrino_driver.so", "libcuda.so.1", "libcuda.so")

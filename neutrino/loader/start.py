@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+from neutrino import __version__
 from neutrino.cache import Cache, patcher_identity, private_folder, read_private, run_key, write_private
 from neutrino.device_kind import DeviceKind
 from neutrino.errors import NeutrinoError, ToolError
@@ -23,12 +24,14 @@ from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.loader.install import install_hook, preload
 from neutrino.loader.listener import Settings, start_listener
 from neutrino.loader.scripts import NO_SCRIPTS, Scripts
+from neutrino.private_files import cache_root, private_folder, read_private, write_private
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.probing.writing import trace_text
 from neutrino.ptx.instrument.lowering import lower
 from neutrino.resources import tool_path
 from neutrino.toolchain import assembler_identity, cache_root
+from neutrino.toolchain.choice import assembler_identity
 from neutrino.version import __version__
 
 _WITHOUT_ASSEMBLER = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from neutrino.sass.cubin import Cubin
-from neutrino.toolchain import Assembled
+from neutrino.toolchain.ptxas import Assembled
 from neutrino.twins.emit import Emit
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass.cubin import Cubin, CubinKernel, read_cubin
 from neutrino.sass.same_code import SameCode
-from neutrino.toolchain import AssemblyError, Resources
+from neutrino.toolchain.ptxas import Resources
+from neutrino.toolchain.refusal import AssemblyError
 from neutrino.twins.assembly import Assembly
 from neutrino.twins.emit import Emit
 from neutrino.twins.performance import performance_warnings

@@ -13,7 +13,7 @@ from neutrino.parts import Judged
 from neutrino.pinning import Pinned
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.twin import TwinKernel
-from neutrino.toolchain import AssemblyError
+from neutrino.toolchain.refusal import AssemblyError
 from neutrino.twins.arithmetic import Arithmetic
 from neutrino.twins.assembly import Assembly
 from neutrino.twins.built import Built, Original, build_originals, build_twins, spills

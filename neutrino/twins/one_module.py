@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.ptx.text.module import Module
-from neutrino.toolchain import Assembled, Assembler, AssemblyError
+from neutrino.toolchain.ptxas import Assembled, Assembler
+from neutrino.toolchain.refusal import AssemblyError
 from neutrino.twins.assembly import AssembledTwins
 from neutrino.twins.dump import Dump
 from neutrino.twins.emit import Emit, driver_image

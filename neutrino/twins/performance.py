@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from neutrino.ptx.instrument.private_names import SUFFIX
 from neutrino.ptx.instrument.twin import TwinKernel
-from neutrino.toolchain import Assembled
+from neutrino.toolchain.ptxas import Assembled
 from neutrino.twins.assembly import Assembly
 
 _PERFORMANCE = re.compile(r"\(C75\d\d\)")

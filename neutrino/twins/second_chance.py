@@ -12,7 +12,8 @@ from neutrino.pinning import Pinned, pin_twins
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass.same_code import SameCode
-from neutrino.toolchain import Assembled, AssemblyError
+from neutrino.toolchain.ptxas import Assembled
+from neutrino.toolchain.refusal import AssemblyError
 from neutrino.twins.judging import judge_twins
 from neutrino.twins.one_module import CutError, OneModule
 from neutrino.twins.retargeting import Retargeting

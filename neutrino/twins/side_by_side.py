@@ -11,7 +11,7 @@ from types import TracebackType
 from neutrino.entry import KernelEntry
 from neutrino.parts import Judged, join
 from neutrino.ptx.instrument.twin import TwinKernel
-from neutrino.toolchain import Assembler
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.twins.dump import Dump
 from neutrino.twins.emit import Emit
 from neutrino.twins.one_module import OneModule

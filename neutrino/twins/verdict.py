@@ -10,7 +10,7 @@ from neutrino.probing.layout import Reason
 from neutrino.ptx.instrument.functions import FunctionCopy
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass import variant
-from neutrino.toolchain import Resources
+from neutrino.toolchain.ptxas import Resources
 from neutrino.twins.arithmetic import Arithmetic
 from neutrino.twins.assembly import Assembly
 from neutrino.twins.built import Built, Original

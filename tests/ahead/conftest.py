@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from neutrino.errors import ToolMissingError
-from neutrino.toolchain import Assembler, find_assembler
+from neutrino.toolchain.choice import find_assembler
+from neutrino.toolchain.ptxas import Assembler
 from tests.ahead.hosts import Workshop
 
 

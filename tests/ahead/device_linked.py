@@ -15,7 +15,9 @@ from neutrino.ahead.relocatable import RELOCATABLE_SECTION
 from neutrino.errors import ToolMissingError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container, read_file
 from neutrino.ptx.text.source import without_locations
-from neutrino.toolchain import Assembler, Linker, find_tool
+from neutrino.toolchain.location import find_tool
+from neutrino.toolchain.nvlink import Linker
+from neutrino.toolchain.ptxas import Assembler
 
 FOLDER = Path(__file__).parent / "rdc"
 SOURCES = ("first", "second")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from neutrino.fatbin import ImageKind, build_container, build_entry
-from neutrino.toolchain import Assembler
+from neutrino.toolchain.ptxas import Assembler
 
 SCALE = """\
 .version 8.0

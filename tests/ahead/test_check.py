@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from neutrino.probing.layout import FORMAT_VERSION
 
 from neutrino.abi.versions import FORMAT_VERSION
 from neutrino.ahead import library as patching
@@ -19,6 +20,7 @@ from neutrino.ahead.section import TwinsRow, read_section
 from neutrino.elf.reader import Elf
 from neutrino.entry import DIGESTED_FROM, Entry, read_entry, write_entry
 from neutrino.toolchain import Assembler
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.verification import load_probes
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
 

@@ -28,7 +28,8 @@ from neutrino.fatbin import read_container
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.probing.selection import Selection
 from neutrino.sass.cubin import read_cubin
-from neutrino.toolchain import Assembler, find_assembler
+from neutrino.toolchain.choice import find_assembler
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.twins.emit import Emit
 from neutrino.verification import load_probes
 from tests.ahead.libraries import SCALE, STORE, fatbin, link

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from neutrino.cli import extract, patch
-from neutrino.toolchain import Assembler
+from neutrino.toolchain.ptxas import Assembler
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
 
 

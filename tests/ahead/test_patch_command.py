@@ -21,7 +21,7 @@ from neutrino.cli.patch import main
 from neutrino.fatbin import ImageKind, build_container, build_entry
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.resources import shipped_probes
-from neutrino.toolchain import Assembler
+from neutrino.toolchain.ptxas import Assembler
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -28,7 +28,9 @@ from neutrino.patch import Twins
 from neutrino.probing.selection import Selection
 from neutrino.sass.arithmetic import count_arithmetic
 from neutrino.sass.cubin import read_cubin
-from neutrino.toolchain import Assembler, Linker, find_assembler, find_linker
+from neutrino.toolchain.choice import find_assembler, find_linker
+from neutrino.toolchain.nvlink import Linker
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.twins.dump import Dump
 from neutrino.verification import load_probes
 

@@ -30,7 +30,7 @@ from bench.counted_lines import (
 )
 from neutrino.errors import ToolMissingError
 from neutrino.ptx.text.module import parse
-from neutrino.toolchain import find_tool
+from neutrino.toolchain.location import find_tool
 from neutrino.verification import read_probes
 from tests.oracle.bench import Bench, Kernel, skip_of
 from tests.oracle.kernels import BRANCHES, MEMORY, PRODUCTS

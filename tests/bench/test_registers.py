@@ -10,7 +10,7 @@ import pytest
 from bench import registers
 from neutrino.errors import ToolMissingError
 from neutrino.resources import shipped_probes
-from neutrino.toolchain import find_assembler
+from neutrino.toolchain.choice import find_assembler
 
 _RESULT = json.loads(registers.RESULTS.read_text())
 

@@ -24,7 +24,7 @@ from neutrino.entry import read_entry
 from neutrino.errors import ToolMissingError
 from neutrino.patch import patch_image
 from neutrino.probing.selection import Selection
-from neutrino.toolchain import find_assembler
+from neutrino.toolchain.choice import find_assembler
 from neutrino.verification import load_probe_file
 
 Json = Any

@@ -26,7 +26,8 @@ from neutrino.ahead.preview import preview
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.fatbin import read_container
 from neutrino.probing.selection import Selection
-from neutrino.toolchain import Assembler, find_assembler
+from neutrino.toolchain.choice import find_assembler
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.verification import load_probes
 
 from .conftest import EXAMPLE, ROOT, Probe

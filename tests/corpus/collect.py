@@ -15,7 +15,8 @@ from pathlib import Path
 
 from neutrino.errors import ToolError, ToolMissingError
 from neutrino.fatbin import read_file, write_container
-from neutrino.toolchain import find_tool, run_tool
+from neutrino.toolchain.location import find_tool
+from neutrino.toolchain.process import run_tool
 
 from . import clang_kernels
 

@@ -12,7 +12,7 @@ import pytest
 
 from neutrino.emulator import build
 from neutrino.errors import ToolMissingError
-from neutrino.toolchain import find_tool
+from neutrino.toolchain.location import find_tool
 
 from .conftest import HERE, ROOT, Bench
 

@@ -214,7 +214,7 @@ def test_coverage_says_of_an_image_what_patching_does(library, tmp_path, capsys,
     from neutrino.patch import make_twins
     from neutrino.probing.selection import Selection
     from neutrino.source import find_source
-    from neutrino.toolchain import find_assembler
+    from neutrino.toolchain.choice import find_assembler
     from neutrino.verification import load_probes
 
     found = documents(capsys, library, "--coverage", "--arch", "sm_90")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from neutrino.errors import ToolMissingError
-from neutrino.toolchain import find_tool
+from neutrino.toolchain.location import find_tool
 from tests.kernels.cases import cases
 from tests.kernels.model import FIXTURES
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from neutrino.errors import ToolMissingError
-from neutrino.toolchain import find_tool
+from neutrino.toolchain.location import find_tool
 
 from .conftest import IMAGE, TICKETS, Bench
 from .trace_files import Files

@@ -14,7 +14,7 @@ from elftools.elf.elffile import ELFFile
 from neutrino.ptx.instrument.twin import TwinKernel, TwinModule
 from neutrino.ptx.text.source import without_locations
 from neutrino.sass.arithmetic import count_arithmetic
-from neutrino.toolchain import find_tool
+from neutrino.toolchain.location import find_tool
 
 
 def assemble(text: str, *, quick: bool = True) -> tuple[bytes, str]:

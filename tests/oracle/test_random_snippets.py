@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from neutrino.abi.reasons import Reason
 from neutrino.errors import DeviceFaultError, ToolMissingError
 from neutrino.ptx.instrument.twin import TwinModule
-from neutrino.toolchain import find_tool
+from neutrino.toolchain.location import find_tool
 from tests.oracle.assembling import assemble
 from tests.oracle.bench import Bench, Kernel, make_twins, skip_of
 from tests.oracle.probes import Probe, probe_set

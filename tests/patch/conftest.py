@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from neutrino.errors import ToolMissingError
-from neutrino.toolchain import Assembler, find_assembler
+from neutrino.toolchain.choice import find_assembler
+from neutrino.toolchain.ptxas import Assembler
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

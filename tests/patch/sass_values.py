@@ -10,7 +10,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from neutrino.toolchain import find_tool
+from neutrino.toolchain.location import find_tool
 
 Value = tuple[object, ...]
 

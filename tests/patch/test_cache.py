@@ -12,11 +12,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from neutrino.probing.layout import Reason
 
 from neutrino import cache
 from neutrino.abi.reasons import Reason
 from neutrino.cache import Cache, image_key, private_folder, run_key
 from neutrino.entry import KernelEntry, write_entry
+from neutrino.private_files import private_folder
 
 KEY = bytes(range(32))
 

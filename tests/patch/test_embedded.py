@@ -18,7 +18,7 @@ from neutrino.patch import patch_image
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.sass.cubin import read_cubin
 from neutrino.source import find_source
-from neutrino.toolchain import Assembler
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.verification import load_probes
 
 from .test_patch import ALL, KEY, VADD, fatbin, reasons, wide

@@ -12,7 +12,7 @@ from neutrino.entry import KernelEntry, read_entry
 from neutrino.patch import patch_image
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.toolchain import Assembler
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.verification import load_probe_file, load_probes
 
 MODULE = """.version 8.0

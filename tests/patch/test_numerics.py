@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bench.learn_opcodes import ARCHITECTURES, counted_as, disagreements, disassemble, forms
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.sass.arithmetic import compare, count_arithmetic
-from neutrino.toolchain import find_tool
+from neutrino.toolchain.location import find_tool
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,8 @@ from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.sass.arithmetic import compare
 from neutrino.sass.cubin import read_cubin
 from neutrino.source import find_source
-from neutrino.toolchain import Assembled, Assembler, AssemblyError
+from neutrino.toolchain.ptxas import Assembled, Assembler
+from neutrino.toolchain.refusal import AssemblyError
 from neutrino.twins import judging
 from neutrino.twins.emit import Emit
 from neutrino.verification import load_probe_file, load_probes

@@ -22,7 +22,7 @@ from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import parse
 from neutrino.sass.arithmetic import compare, count_arithmetic
 from neutrino.sass.cubin import read_cubin
-from neutrino.toolchain import find_tool
+from neutrino.toolchain.location import find_tool
 from neutrino.twins import second_chance
 from neutrino.verification import load_probe_file, load_probes
 from tests.patch.sass_values import expressions

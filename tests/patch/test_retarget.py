@@ -20,9 +20,10 @@ from neutrino.fatbin.ptxscan import with_ptx_target, with_ptx_version
 from neutrino.loader.listener import Settings, make_entry
 from neutrino.patch import make_twins, patch_image
 from neutrino.probing.selection import Selection
+from neutrino.sass.cubin import CubinKernel, read_cubin
 from neutrino.sass.variant import difference
 from neutrino.source import find_source
-from neutrino.toolchain import Assembler
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.tracing.manifest import Retargeted, read_manifest
 from neutrino.twins.retargeting import NOT_SHOWN
 from neutrino.verification import load_probes

@@ -9,7 +9,7 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 
 from neutrino.sass.arithmetic import count_arithmetic
-from neutrino.toolchain import find_tool
+from neutrino.toolchain.location import find_tool
 
 _FUNCTION = re.compile(r"\s*\.section\s+\.text\.([\w$]+)")
 _CODE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(.*?);")

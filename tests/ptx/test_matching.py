@@ -26,7 +26,7 @@ from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.isa.opcodes import find
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import Function, Module, parse
-from neutrino.toolchain import find_tool
+from neutrino.toolchain.location import find_tool
 
 FIXTURES = sorted((Path(__file__).parent.parent / "fixtures" / "kernels").rglob("*.ptx"))
 COUNT = ".reg .u64 %n; add.u64 %n, %n, 1;"

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from neutrino import toolchain
 from neutrino.errors import ToolError, ToolMissingError
 from neutrino.sass.cubin import read_cubin
-from neutrino.toolchain import AssemblyError, find_assembler, find_assembler_for, find_linker, find_linking_tools
+from neutrino.toolchain import location, versions
+from neutrino.toolchain.choice import find_assembler, find_assembler_for, find_linker, find_linking_tools
+from neutrino.toolchain.refusal import AssemblyError
 
 HEAD = ".version 7.5\n.target sm_75\n.address_size 64\n"
 CALLS = HEAD + """
@@ -45,9 +46,9 @@ def _fresh(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("NEUTRINO_PTXAS", raising=False)
     monkeypatch.delenv("NEUTRINO_NVLINK", raising=False)
-    toolchain._release_at.cache_clear()
+    versions.release_at.cache_clear()
     yield
-    toolchain._release_at.cache_clear()
+    versions.release_at.cache_clear()
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def folder(tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", os.pathsep.join(folders))
         for name in ("CUDA_HOME", "CUDA_PATH"):
             monkeypatch.delenv(name, raising=False)
-        monkeypatch.setattr(toolchain, "_TOOLKIT", tmp_path / "no-toolkit")
+        monkeypatch.setattr(location, "_TOOLKIT", tmp_path / "no-toolkit")
         monkeypatch.setattr(sysconfig, "get_path", lambda scheme: str(tmp_path / "site"))
         return tmp_path
 
@@ -136,7 +137,7 @@ def test_the_variable_names_the_linker(folder, monkeypatch):
     monkeypatch.setenv("NEUTRINO_NVLINK", str(made / "13.1.80" / "nvlink"))
     assert find_linker(find_assembler()).version == (13, 1, 80)
     (made / "13.1.80" / "nvlink").write_text("#!/bin/sh\nexit 1\n")
-    toolchain._release_at.cache_clear()
+    versions.release_at.cache_clear()
     with pytest.raises(ToolMissingError, match="does not say its version"):
         find_linker(find_assembler())
 

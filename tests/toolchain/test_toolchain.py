@@ -14,18 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from neutrino import toolchain
 from neutrino.errors import ToolError, ToolMissingError
-from neutrino.toolchain import (
-    AssemblyError,
-    Resources,
-    assembler_identity,
-    find_assembler,
-    find_assembler_for,
-    find_tool,
-    release_of_ptx,
-    run_tool,
-)
+from neutrino.toolchain import location, versions
+from neutrino.toolchain.choice import assembler_identity, find_assembler, find_assembler_for
+from neutrino.toolchain.location import find_tool
+from neutrino.toolchain.process import run_tool
+from neutrino.toolchain.ptxas import Resources
+from neutrino.toolchain.refusal import AssemblyError
+from neutrino.toolchain.releases import release_of_ptx
 
 KERNEL = """.version 7.5
 .target sm_75
@@ -45,9 +41,9 @@ ret;
 def _fresh(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("NEUTRINO_PTXAS", raising=False)
-    toolchain._release_at.cache_clear()
+    versions.release_at.cache_clear()
     yield
-    toolchain._release_at.cache_clear()
+    versions.release_at.cache_clear()
 
 
 @pytest.fixture
@@ -80,7 +76,7 @@ def only(tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", os.pathsep.join(map(str, folders)))
         for name in ("CUDA_HOME", "CUDA_PATH"):
             monkeypatch.delenv(name, raising=False)
-        monkeypatch.setattr(toolchain, "_TOOLKIT", tmp_path / "no-toolkit")
+        monkeypatch.setattr(location, "_TOOLKIT", tmp_path / "no-toolkit")
         monkeypatch.setattr(sysconfig, "get_path", lambda scheme: str(tmp_path / "site"))
 
     return restrict
@@ -204,19 +200,19 @@ def test_the_version_is_asked_once_per_file(tmp_path, only):
     starts = tmp_path / "a" / "starts"
     first = assembler_identity(13000)
     assert first == "ptxas 13.0.88 cuda_13.0.r/compiler.1_0"
-    toolchain._release_at.cache_clear()
+    versions.release_at.cache_clear()
     assert assembler_identity(13000) == first
     assert starts.read_text() == "started\n"
     known = next((tmp_path / "xdg").rglob("assemblers.json"))
     assert stat.S_IMODE(known.stat().st_mode) == 0o600
-    toolchain._release_at.cache_clear()
+    versions.release_at.cache_clear()
     os.utime(path, ns=(1, 1))
     assembler_identity(13000)
     assert starts.read_text() == "started\nstarted\n"
     # A damaged file of known versions costs a start, nothing else.
     for damage in ("{", "[]", '{"a": 1}', known.read_text().replace("13.0.88", "13.0")):
         known.write_text(damage)
-        toolchain._release_at.cache_clear()
+        versions.release_at.cache_clear()
         assert assembler_identity(13000) == first
 
 
@@ -229,8 +225,8 @@ def test_without_a_cache_folder_the_answer_is_the_same(tmp_path, only, monkeypat
 
 
 def test_identity_imports_no_patcher():
-    code = "import sys; import neutrino.toolchain; print(*sys.modules)"
-    root = Path(toolchain.__file__).resolve().parents[1]
+    code = "import sys; import neutrino.toolchain.choice; print(*sys.modules)"
+    root = Path(versions.__file__).resolve().parents[2]
     printed = subprocess.run(
         [sys.executable, "-c", code],
         check=True,
@@ -238,7 +234,7 @@ def test_identity_imports_no_patcher():
         text=True,
         env={"PYTHONPATH": str(root)},
     ).stdout.split()
-    assert {"neutrino.toolchain", "neutrino.cache"} <= set(printed)
+    assert {"neutrino.toolchain.choice", "neutrino.private_files"} <= set(printed)
     assert not {"numpy", "neutrino.patch", "neutrino.ptx", "neutrino.fatbin", "neutrino.entry"} & set(printed)
 
 

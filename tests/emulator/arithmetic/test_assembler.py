@@ -14,7 +14,7 @@ import pytest
 
 from neutrino.emulator.arithmetic import find_operation
 from neutrino.errors import ToolMissingError
-from neutrino.toolchain import find_tool
+from neutrino.toolchain.location import find_tool
 from tests.emulator.arithmetic import reference
 from tests.emulator.arithmetic.reference import run
 

@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
-from neutrino.toolchain import find_tool, run_tool
+from neutrino.toolchain.location import find_tool
+from neutrino.toolchain.process import run_tool
 
 _TIMEOUT_S = 600.0
 """For one cubin: 100 MB of machine code take about two minutes."""

@@ -1,0 +1,49 @@
+"""``nvlink``: relocatable cubins to one that the driver loads."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from neutrino.errors import ToolError
+from neutrino.toolchain.process import run_tool
+from neutrino.toolchain.refusal import check_whole, classified
+
+LINK_TIMEOUT = 120.0
+"""Seconds that one ``nvlink`` may take; 201 kernels take less than one."""
+
+
+@dataclass(frozen=True)
+class Linker:
+    """An ``nvlink``. version: (13, 0, 88). identity: what tells two builds of it apart, for the cache key."""
+
+    path: Path
+    version: tuple[int, int, int]
+    identity: str = field(compare=False)
+
+    @property
+    def name(self) -> str:
+        """``nvlink 13.0.88``."""
+        return "nvlink " + ".".join(map(str, self.version))
+
+    def link(self, cubins: Sequence[bytes], arch: str, *, timeout: float = LINK_TIMEOUT) -> bytes:
+        """Link relocatable cubins (``ptxas -c``) for arch (``sm_90a``) into one that the driver loads.
+
+        timeout: seconds. Raises AssemblyError when they do not go together, as for a function that none of them
+        defines; ToolError or OSError when the machine is at fault. nvlink 13.0 takes a truncated cubin without a
+        word, so these must be whole.
+        """
+        with tempfile.TemporaryDirectory(prefix="neutrino-") as folder:
+            inputs = [Path(folder) / f"unit{number}.cubin" for number in range(len(cubins))]
+            for path, cubin in zip(inputs, cubins, strict=True):
+                path.write_bytes(cubin)
+            result = Path(folder) / "linked.cubin"
+            try:
+                run_tool([self.path, f"-arch={arch}", "-m64", *inputs, "-o", result], timeout=timeout)
+            except ToolError as error:
+                raise classified(error) from error
+            linked = result.read_bytes()
+        check_whole("nvlink", linked, folder)
+        return linked
