@@ -22,10 +22,10 @@ from typing import Any
 
 from bench.unknown_opcodes import count_images
 from neutrino.abi.reasons import Reason
-from neutrino.entry import read_entry
+from neutrino.cache.entry import read_entry
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import ImageKind, read_container
-from neutrino.patch import patch_image
+from neutrino.patch.image import patch_image
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse

@@ -22,8 +22,8 @@ from neutrino.ahead.attach import LARGEST_GAP, attach
 from neutrino.ahead.check import check_file
 from neutrino.ahead.restore import restore
 from neutrino.ahead.section import read_section
+from neutrino.cache.entry import DIGESTED_FROM, read_entry
 from neutrino.elf.cursor import Cursor
-from neutrino.entry import DIGESTED_FROM, read_entry
 from neutrino.errors import FormatError, PatchError
 from neutrino.fatbin import Container, ImageKind, build_container, kernel_names, read_container, read_file
 from neutrino.fatbin import write_container as write
@@ -304,7 +304,7 @@ TARGETS = {
 }
 """By name. What is read from files that others made comes first."""
 
-INSTRUMENTED = ("neutrino/fatbin/", "neutrino/ahead/", "neutrino/entry.py")
+INSTRUMENTED = ("neutrino/fatbin/", "neutrino/ahead/", "neutrino/cache/entry.py")
 """Sources whose branches guide the fuzzing, as they end or are contained in a path."""
 
 

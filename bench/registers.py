@@ -27,8 +27,8 @@ from bench.programs import find_cuda_tool
 from bench.tree import tree_hash
 from bench.verdicts import Verdict, say
 from neutrino.abi.reasons import Reason
-from neutrino.entry import read_entry
-from neutrino.patch import patch_image
+from neutrino.cache.entry import read_entry
+from neutrino.patch.image import patch_image
 from neutrino.probing.selection import Selection
 from neutrino.ptx.text.module import parse
 from neutrino.resources import shipped_probes

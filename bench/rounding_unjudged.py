@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
+from neutrino.assemble.numerics.comparison import Arithmetic
 from neutrino.cli.run import main
-from neutrino.twins.arithmetic import Arithmetic
 
 
 def _no_difference(*_: object) -> None:

@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from neutrino.device_kind import DeviceKind
-from neutrino.entry import read_entry
+from neutrino.cache.entry import read_entry
+from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
-from neutrino.patch import patch_image
+from neutrino.patch.image import patch_image
 from neutrino.probing.selection import Selection
 from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler

@@ -3,7 +3,7 @@
 import os
 import sys
 
-_WATCHED = ("neutrino.patch", "neutrino.ptx", "neutrino.fatbin", "neutrino.sass.arithmetic")
+_WATCHED = ("neutrino.patch", "neutrino.ptx", "neutrino.fatbin", "neutrino.sass")
 
 
 class _Watch:

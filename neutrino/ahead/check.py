@@ -17,18 +17,16 @@ from neutrino.ahead.restore import SectionPlace, find_section, is_unchanged, rea
 from neutrino.ahead.section import Section, read_section
 from neutrino.ahead.sources import image_identity
 from neutrino.ahead.validation import complaints, has_lief, lief_version, new_complaints
-from neutrino.device_kind import DeviceKind
+from neutrino.cache.entry import Entry, KernelEntry, read_entry
+from neutrino.device.kind import DeviceKind
+from neutrino.device.source import picked_image
 from neutrino.elf.constants import DT_AUXILIARY, DT_STRTAB, MAGIC, PF_X, PT_INTERP, PT_LOAD
 from neutrino.elf.reader import Elf
-from neutrino.entry import Entry, KernelEntry, read_entry
 from neutrino.errors import FormatError, PatchError, PtxError
-from neutrino.fatbin import Container, CubinKernel, ImageKind, read_container, read_cubin, read_file
-from neutrino.probing.layout import Reason
+from neutrino.fatbin import Container, ImageKind, read_container, read_file
 from neutrino.ptx.text.module import parse
 from neutrino.resources import tool_path
 from neutrino.sass.cubin import CubinKernel, read_cubin
-from neutrino.source import picked_image
-from neutrino.version import __version__
 
 _PAGE = 4096
 _LONGEST_PATH = 4096

@@ -13,11 +13,11 @@ from neutrino.abi.reasons import Reason
 from neutrino.ahead.preview import preview_plan
 from neutrino.ahead.report import KernelReport, group_skipped
 from neutrino.ahead.sources import make_plan
-from neutrino.device_kind import DeviceKind
+from neutrino.assemble.emit import Emit
+from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import Container
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.twins.emit import Emit
 
 USUAL_PROBE = "block_sched"
 """A probe at every kernel's entry and ends: what it can go into, most others can that find their instruction."""

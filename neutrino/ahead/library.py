@@ -20,7 +20,8 @@ from neutrino.ahead.section import TwinsRow, write_section
 from neutrino.ahead.sources import EMBEDDED_DEVICE, Listed, Plan, Target, make_plan
 from neutrino.ahead.vendor import vendor_library
 from neutrino.ahead.workers import Slots, share
-from neutrino.device_kind import DeviceKind
+from neutrino.device.kind import DeviceKind
+from neutrino.device.source import Device
 from neutrino.errors import PatchError
 from neutrino.fatbin import Container, read_file
 from neutrino.loader.driver import machine_archs
@@ -28,7 +29,6 @@ from neutrino.probing.writing import trace_text
 from neutrino.ptx.instrument.lowering import lower
 from neutrino.resources import tool_path
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
-from neutrino.source import Device
 from neutrino.version import __version__
 
 STUB = Path(__file__).resolve().parent.parent / "loader" / "lib" / "libneutrino_stub.so"

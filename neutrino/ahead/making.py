@@ -14,22 +14,21 @@ from neutrino.ahead.relocatable import RELOCATABLE_SECTION, find_linked_source, 
 from neutrino.ahead.report import KernelReport
 from neutrino.ahead.sources import Listed, Target, image_parts
 from neutrino.ahead.workers import Slots
-from neutrino.cache import image_key, patcher_identity, run_key
-from neutrino.device_kind import DeviceKind
-from neutrino.entry import KernelEntry, write_entry
+from neutrino.assemble.dump import Dump
+from neutrino.assemble.emit import Emit
+from neutrino.cache.entry import KernelEntry, write_entry
+from neutrino.cache.store import image_key, patcher_identity, run_key
+from neutrino.device.kind import DeviceKind
+from neutrino.device.source import DEBUG_SECTION, find_source, picked_image
 from neutrino.errors import ToolMissingError
 from neutrino.fatbin import Container, kernel_names, read_file
-from neutrino.patch import Twins, make_twins
+from neutrino.patch.image import Twins, make_twins
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.source import DEBUG_SECTION, find_source, picked_image
 from neutrino.toolchain.choice import find_assembler_for, find_linking_tools
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.releases import release_of_ptx
-from neutrino.twins.dump import Dump
-from neutrino.twins.emit import Emit
-from neutrino.version import __version__
 
 NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of the twins were checked"
 

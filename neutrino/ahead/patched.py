@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neutrino.device_kind import DeviceKind
+from neutrino.device.kind import DeviceKind
 from neutrino.elf.constants import MAGIC, PT_LOAD
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from neutrino.abi.reasons import Reason
 from neutrino.ahead.relocatable import RELOCATABLE_SECTION, find_linked_source, is_linked, program
 from neutrino.ahead.sources import EMBEDDED_DEVICE, Listed, Plan, Target, make_plan
-from neutrino.device_kind import DeviceKind
-from neutrino.entry import KernelEntry
+from neutrino.assemble.emit import Emit
+from neutrino.cache.entry import KernelEntry
+from neutrino.device.kind import DeviceKind
+from neutrino.device.source import Device, Source, find_source, picked_image
 from neutrino.errors import PtxError
 from neutrino.fatbin import Container, ImageKind, demangle, kernel_names
 from neutrino.fatbin.ptxscan import ptx_entries
-from neutrino.patch import make_twins
+from neutrino.patch.image import make_twins
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.module_twins import probe_module
@@ -25,10 +27,8 @@ from neutrino.ptx.instrument.program import probe_program
 from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
 from neutrino.ptx.text.module import Module, parse
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
-from neutrino.source import Device, Source, find_source, picked_image
 from neutrino.toolchain.choice import find_assembler_for
 from neutrino.toolchain.releases import LATEST_PTX, release_of_ptx
-from neutrino.twins.emit import Emit
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from neutrino.abi.reasons import Reason
+from neutrino.assemble.assembly import AssembledTwins
+from neutrino.assemble.dump import Dump
+from neutrino.assemble.one_module import only_kernels
+from neutrino.assemble.verification import judge_twins
+from neutrino.cache.entry import KernelEntry
+from neutrino.device.source import Device, runs_on, stored_options
 from neutrino.elf.constants import ET_EXEC, STT_OBJECT
 from neutrino.elf.reader import Elf
-from neutrino.entry import KernelEntry
 from neutrino.fatbin import Container, Image, ImageKind, demangle
-from neutrino.patch import Twins
+from neutrino.patch.image import Twins
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.analysis.linkage import Linkage
@@ -27,14 +32,9 @@ from neutrino.ptx.instrument.program import Program, TwinProgram, probe_program,
 from neutrino.ptx.text.module import Module, parse
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE, INSTRUCTION_SIZE
 from neutrino.sass.cubin import Cubin, cubin_kernel_names, read_cubin
-from neutrino.source import Device, runs_on, stored_options
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembled, Assembler
 from neutrino.toolchain.refusal import AssemblyError
-from neutrino.twins.assembly import AssembledTwins
-from neutrino.twins.dump import Dump
-from neutrino.twins.judging import judge_twins
-from neutrino.twins.one_module import only_kernels
 
 RELOCATABLE_SECTION = "__nv_relfatbin"
 """Where nvcc puts the containers that the device linker reads."""

@@ -15,7 +15,7 @@ from neutrino.abi.entries import TWINS_HEADER
 from neutrino.abi.sections import SECTION_HEADER, SECTION_MAGIC, SECTION_TWINS
 from neutrino.abi.structures import Struct, align_up
 from neutrino.abi.versions import FORMAT_VERSION
-from neutrino.device_kind import DeviceKind
+from neutrino.device.kind import DeviceKind
 from neutrino.elf.cursor import Cursor
 from neutrino.errors import NeutrinoError
 
@@ -64,7 +64,7 @@ class TwinsRow:
 
 @dataclass(frozen=True)
 class Section:
-    """A section as read back. entries: in the format of ``neutrino.entry``, neither read nor copied.
+    """A section as read back. entries: in the format of ``neutrino.cache.entry``, neither read nor copied.
 
     names: of the probes, with spaces between. maker: the version of Neutrino that wrote it. probes, reader: the files
     ``probe.toml`` and ``read.py``. report: what ``neutrino-patch --json`` printed. restore: (offset, size) of what
@@ -131,8 +131,8 @@ def write_section(
 def read_section(data: bytes | memoryview, name: str, base: int = 0) -> Section:
     """Read a section back; it begins at data's first byte and may be followed by others' bytes.
 
-    name, base: the file, and where in it data begin, for messages. Entries are not read: ``neutrino.entry.read_entry``
-    does. Raises FormatError.
+    name, base: the file, and where in it data begin, for messages. Entries are not read:
+    ``neutrino.cache.entry.read_entry`` does. Raises FormatError.
     """
     return _Reader(memoryview(data), name, base).read()
 

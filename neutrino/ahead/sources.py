@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 
 from neutrino.abi.reasons import Reason
 from neutrino.ahead.relocatable import RELOCATABLE_SECTION, is_linked
-from neutrino.device_kind import DeviceKind
+from neutrino.assemble.emit import Emit
+from neutrino.device.kind import DeviceKind
+from neutrino.device.source import Device, compiles_for, picked_image, runs_on
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.fatbin.container import FILE
-from neutrino.numerics import FIRST_ARCHITECTURE
-from neutrino.probing.layout import Reason
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
-from neutrino.source import Device, compiles_for, picked_image, runs_on
-from neutrino.twins.emit import Emit
 
 DEVICES = tuple(
     f"sm_{number}" for number in (75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)

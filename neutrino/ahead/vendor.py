@@ -6,7 +6,6 @@ import contextlib
 from pathlib import Path
 
 from neutrino.abi.vendor_libraries import VENDOR_LIBRARIES
-from neutrino.ahead.tables import DT_STRTAB
 from neutrino.elf.constants import DT_SONAME, DT_STRTAB, MAGIC
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError

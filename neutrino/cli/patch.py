@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.streams import print_anything, visible
-from neutrino.device_kind import DeviceKind
+from neutrino.device.kind import DeviceKind
 from neutrino.errors import FormatError, NeutrinoError, PatchError, ProbeError
 from neutrino.resources import shipped_probes
 from neutrino.version import __version__
@@ -234,10 +234,10 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from neutrino.ahead.making import Settings
     from neutrino.ahead.report import Report
     from neutrino.ahead.sources import EMBEDDED_DEVICE, device_arch
+    from neutrino.assemble.emit import Emit
     from neutrino.cli.loading import load
     from neutrino.loader.embedded import EmbeddedDevice
     from neutrino.probing.selection import Selection
-    from neutrino.twins.emit import Emit
 
     probes = load(options.probe)
     if options.device is not None:

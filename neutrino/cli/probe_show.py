@@ -18,7 +18,7 @@ from neutrino.errors import NeutrinoError, ToolError
 
 if TYPE_CHECKING:
     from neutrino.ahead.preview import Preview
-    from neutrino.entry import KernelEntry
+    from neutrino.cache.entry import KernelEntry
     from neutrino.probing.ir.probe_set import ProbeSet
     from neutrino.ptx.instrument.twin import TwinKernel
 

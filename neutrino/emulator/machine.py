@@ -17,10 +17,11 @@ from neutrino.emulator.asynchronous import Asynchronous
 from neutrino.emulator.barriers import Barriers
 from neutrino.emulator.blocks import Block, Ending, constant_mask, is_for_all
 from neutrino.emulator.calls import Calls, RegisterFile
+from neutrino.emulator.geometry import WARP
 from neutrino.emulator.lanes import Lanes, of_indices, of_mask
 from neutrino.emulator.matrices import Matrices
 from neutrino.emulator.source import Unit
-from neutrino.emulator.state import WARP, Indices
+from neutrino.emulator.state import Indices
 from neutrino.errors import FaultKind
 
 Key = tuple[int, int, int]

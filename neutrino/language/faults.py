@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from neutrino.errors import Diagnostic
+from neutrino.errors import Diagnostic, Span
 from neutrino.probing.document import printable
-from neutrino.probing.model import Span
 
 FAULTS: dict[str, str] = {
     "not-python": "text that is not Python",

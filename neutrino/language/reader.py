@@ -26,15 +26,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
 from neutrino.language.faults import Faults, LanguageError
 from neutrino.language.snippets import SnippetReader
+from neutrino.maps.declaration import Map
 from neutrino.probing.document import MAX_SIZE, Document
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.maps import MAP_KEYS, read_map
-from neutrino.probing.model import Level, Map
 from neutrino.probing.reading import read_text_file
 from neutrino.probing.tracepoints import parse_tracepoint
 

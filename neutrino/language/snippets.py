@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from neutrino.errors import Span
 from neutrino.language.faults import Faults, LanguageError
+from neutrino.maps.declaration import Map
 from neutrino.probing.ir.operands import Constant, Register, SavedOperand, SiteOperand, Special, Value
 from neutrino.probing.ir.probe_set import Snippet
 from neutrino.probing.ir.statements import (
@@ -26,7 +28,6 @@ from neutrino.probing.ir.statements import (
     Statement,
 )
 from neutrino.probing.ir.types import Type
-from neutrino.probing.model import Map, Span
 
 HELPERS: Mapping[str, Special] = {
     "clock": Special.CLOCK, "time": Special.TIME, "cuid": Special.CUID, "smid": Special.CUID,

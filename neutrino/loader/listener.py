@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from neutrino.cache import Cache, image_key
-from neutrino.device_kind import DeviceKind
+from neutrino.cache.store import Cache, image_key
+from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.loader.scripts import LONGEST_PATH, NO_SCRIPTS, Scripts, attend
 from neutrino.private_files import private_folder
@@ -233,7 +233,7 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
         if entry is not None:
             return entry
         # Imported by workers alone: a run whose twins are cached starts none.
-        from neutrino.patch import patch_image
+        from neutrino.patch.image import patch_image
         from neutrino.toolchain.choice import find_assembler
 
         entry = patch_image(

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from neutrino import __version__
-from neutrino.cache import Cache, patcher_identity, private_folder, read_private, run_key, write_private
-from neutrino.device_kind import DeviceKind
+from neutrino.cache.store import Cache, patcher_identity, run_key
+from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError, ToolError
 from neutrino.loader.driver import driver_version, find_driver, is_library
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
@@ -30,9 +30,7 @@ from neutrino.probing.selection import Selection
 from neutrino.probing.writing import trace_text
 from neutrino.ptx.instrument.lowering import lower
 from neutrino.resources import tool_path
-from neutrino.toolchain import assembler_identity, cache_root
 from neutrino.toolchain.choice import assembler_identity
-from neutrino.version import __version__
 
 _WITHOUT_ASSEMBLER = {
     DeviceKind.GPU: "kernels that are not in the cache run without probes",

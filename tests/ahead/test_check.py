@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from neutrino.probing.layout import FORMAT_VERSION
 
 from neutrino.abi.versions import FORMAT_VERSION
 from neutrino.ahead import library as patching
@@ -17,9 +16,8 @@ from neutrino.ahead.library import patch_file
 from neutrino.ahead.making import Settings
 from neutrino.ahead.restore import find_section
 from neutrino.ahead.section import TwinsRow, read_section
+from neutrino.cache.entry import DIGESTED_FROM, Entry, read_entry, write_entry
 from neutrino.elf.reader import Elf
-from neutrino.entry import DIGESTED_FROM, Entry, read_entry, write_entry
-from neutrino.toolchain import Assembler
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.verification import load_probes
 from tests.ahead.libraries import SCALE, STORE, fatbin, link

@@ -21,8 +21,9 @@ from neutrino.ahead.restore import find_section
 from neutrino.ahead.section import Section, read_section
 from neutrino.ahead.vendor import vendor_library
 from neutrino.ahead.workers import share
+from neutrino.assemble.emit import Emit
+from neutrino.cache.entry import read_entry
 from neutrino.elf.reader import Elf
-from neutrino.entry import read_entry
 from neutrino.errors import Diagnostic, FormatError, NeutrinoError, PatchError, ProbeError, ToolError, ToolMissingError
 from neutrino.fatbin import read_container
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
@@ -30,7 +31,6 @@ from neutrino.probing.selection import Selection
 from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler
-from neutrino.twins.emit import Emit
 from neutrino.verification import load_probes
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
 

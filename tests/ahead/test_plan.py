@@ -10,11 +10,11 @@ import pytest
 
 from neutrino.abi.reasons import Reason
 from neutrino.ahead.sources import DEVICES, Target, device_arch, image_identity, make_plan
-from neutrino.device_kind import DeviceKind
+from neutrino.assemble.emit import Emit
+from neutrino.device.kind import DeviceKind
+from neutrino.device.source import picked_image, runs_on
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container
-from neutrino.source import picked_image, runs_on
-from neutrino.twins.emit import Emit
 
 IMAGES = {
     image.kind: image

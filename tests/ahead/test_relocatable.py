@@ -20,18 +20,18 @@ from neutrino.ahead.making import Settings
 from neutrino.ahead.relocatable import LinkedSource, find_linked_source, is_linked, make_linked_twins
 from neutrino.ahead.restore import find_section
 from neutrino.ahead.section import read_section
+from neutrino.assemble.dump import Dump
+from neutrino.cache.entry import KernelEntry
 from neutrino.elf.reader import Elf
-from neutrino.entry import KernelEntry
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, demangle, read_container, read_file
-from neutrino.patch import Twins
+from neutrino.patch.image import Twins
 from neutrino.probing.selection import Selection
 from neutrino.sass.arithmetic import count_arithmetic
 from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain.choice import find_assembler, find_linker
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
-from neutrino.twins.dump import Dump
 from neutrino.verification import load_probes
 
 from .device_linked import SOURCES, Parts, build, link, need, parts, run, texts

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from neutrino.abi.reasons import Reason
 from neutrino.abi.sections import SECTION_HEADER, SECTION_TWINS
 from neutrino.ahead.section import TwinsRow, read_section, write_section
-from neutrino.device_kind import DeviceKind
-from neutrino.entry import KernelEntry, read_entry, write_entry
+from neutrino.cache.entry import KernelEntry, read_entry, write_entry
+from neutrino.device.kind import DeviceKind
 from neutrino.errors import FormatError, NeutrinoError
 
 ENTRIES = [

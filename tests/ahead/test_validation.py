@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from neutrino.probing.layout import FORMAT_VERSION, SECTION_HEADER, SECTION_MAGIC
 
+from neutrino.abi.sections import SECTION_HEADER, SECTION_MAGIC
+from neutrino.abi.versions import FORMAT_VERSION
 from neutrino.ahead.attach import attach
 from neutrino.ahead.check import check_file
 from neutrino.ahead.library import patch_file
@@ -16,7 +17,7 @@ from neutrino.ahead.making import Settings
 from neutrino.ahead.validation import complaints, new_complaints
 from neutrino.elf.constants import PT_LOAD, SHT_GNU_HASH
 from neutrino.elf.reader import Elf
-from neutrino.toolchain import Assembler
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.verification import load_probes
 from tests.ahead.hosts import HOSTS, Workshop
 from tests.ahead.libraries import SCALE, fatbin, link

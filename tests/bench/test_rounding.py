@@ -20,9 +20,9 @@ from bench import rounding_verdicts
 from bench.rounding_kernels import FAMILIES, NOTHING_TO_FUSE, PRELUDE, kernels
 from bench.rounding_verdicts import BUILDS, CONTROL, LETTERS, PLAIN, PROBED, PROBES, TRITON, UNJUDGED, probes_of
 from neutrino.abi.reasons import Reason
-from neutrino.entry import read_entry
+from neutrino.cache.entry import read_entry
 from neutrino.errors import ToolMissingError
-from neutrino.patch import patch_image
+from neutrino.patch.image import patch_image
 from neutrino.probing.selection import Selection
 from neutrino.toolchain.choice import find_assembler
 from neutrino.verification import load_probe_file

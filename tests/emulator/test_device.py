@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neutrino.emulator.device import Device, OutOfMemoryError
-from neutrino.emulator.memory import POISON, Window
+from neutrino.emulator.device import Device
+from neutrino.emulator.memory import POISON, OutOfMemoryError, Window
 from neutrino.errors import DeviceFaultError, FaultKind, PtxRefusedError
 from tests.emulator.kernels_by_hand import HEAD, Kernel, words
 

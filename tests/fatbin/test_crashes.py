@@ -11,7 +11,7 @@ from bench import fuzz_seeds
 from bench.fuzz_fields import places
 from neutrino.ahead.attach import LARGEST_GAP, attach
 from neutrino.ahead.restore import restore
-from neutrino.entry import DIGESTED_FROM, read_entry
+from neutrino.cache.entry import DIGESTED_FROM, read_entry
 from neutrino.errors import FormatError, PatchError
 from neutrino.fatbin import read_file
 from neutrino.fatbin.host import read_data

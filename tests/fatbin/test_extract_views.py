@@ -210,10 +210,10 @@ def test_coverage_of_vendors(library, tmp_path, capsys):
 
 def test_coverage_says_of_an_image_what_patching_does(library, tmp_path, capsys, ptxas):
     """What cannot be probed by coverage has no twin, and what has a twin can be probed."""
+    from neutrino.device.source import find_source
     from neutrino.fatbin import read_file
-    from neutrino.patch import make_twins
+    from neutrino.patch.image import make_twins
     from neutrino.probing.selection import Selection
-    from neutrino.source import find_source
     from neutrino.toolchain.choice import find_assembler
     from neutrino.verification import load_probes
 

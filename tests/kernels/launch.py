@@ -6,7 +6,9 @@ from functools import cache
 
 import numpy as np
 
-from neutrino.emulator.device import Device, Observer, Statistics
+from neutrino.emulator.device import Device
+from neutrino.emulator.launch import Statistics
+from neutrino.emulator.state import Observer
 from tests.kernels.cases import cases
 from tests.kernels.model import Array, Case
 

@@ -15,14 +15,14 @@ from unittest import mock
 
 import pytest
 
-from neutrino import parts
 from neutrino.abi.reasons import Reason
-from neutrino.cache import Cache, image_key, run_key
-from neutrino.device_kind import DeviceKind
-from neutrino.entry import KernelEntry, read_entry, write_entry
+from neutrino.assemble import parts
+from neutrino.cache.entry import KernelEntry, read_entry, write_entry
+from neutrino.cache.store import Cache, image_key, run_key
+from neutrino.device.kind import DeviceKind
 from neutrino.loader import build, install
 from neutrino.maps.declaration import Map
-from neutrino.patch import patch_image
+from neutrino.patch.image import patch_image
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.verification import load_probe_file

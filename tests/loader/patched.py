@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neutrino.ahead.section import TwinsRow, write_section
-from neutrino.device_kind import DeviceKind
-from neutrino.entry import read_entry
+from neutrino.cache.entry import read_entry
+from neutrino.device.kind import DeviceKind
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.resources import tool_path
 from neutrino.verification import load_probe_file

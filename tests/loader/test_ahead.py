@@ -16,7 +16,7 @@ from neutrino.abi.sections import SECTION_HEADER, SECTION_TWINS
 from neutrino.abi.structures import Struct
 from neutrino.abi.versions import FORMAT_VERSION
 from neutrino.cli.report import main as report
-from neutrino.device_kind import DeviceKind
+from neutrino.device.kind import DeviceKind
 from neutrino.tracing import Trace
 
 from .conftest import IMAGE, RUN_KEY, TICKETS, Bench, in_parts, second

@@ -13,8 +13,8 @@ import pytest
 from neutrino.abi.launches import LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.abi.results import FRAME, FRAME_MAGIC
-from neutrino.cache import Cache
-from neutrino.entry import read_entry, write_entry
+from neutrino.cache.entry import read_entry, write_entry
+from neutrino.cache.store import Cache
 
 from .conftest import (
     IMAGE,

@@ -11,12 +11,11 @@ import pytest
 from cffi import FFI
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from neutrino.probing.layout import LEVELS, MAP_DESCRIPTOR, TWINS_HEADER, c_header, region_layout
 
 from neutrino.abi.entries import TWINS_HEADER
 from neutrino.abi.levels import LEVELS, Level
 from neutrino.abi.results import MAP_DESCRIPTOR
-from neutrino.entry import DIGESTED_FROM, read_entry
+from neutrino.cache.entry import DIGESTED_FROM, read_entry
 from neutrino.errors import Span
 from neutrino.loader import interface
 from neutrino.loader.interface import declarations
@@ -24,7 +23,6 @@ from neutrino.maps.c_header import c_header
 from neutrino.maps.declaration import Map, MapType
 from neutrino.maps.regions import region_layout
 from neutrino.maps.registry import ARRAY, SUM, number_of
-from neutrino.probing.model import Level, Map, Span
 
 from .conftest import CSRC, IMAGE, Bench, compile_c, entry_of
 

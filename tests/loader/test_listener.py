@@ -9,7 +9,7 @@ from pathlib import Path
 PROGRAM = """
 import os, resource, socket, struct, sys, time
 from pathlib import Path
-from neutrino.cache import Cache
+from neutrino.cache.store import Cache
 from neutrino.loader.listener import Settings, start_listener
 from neutrino.verification import load_probes
 from neutrino.probing.selection import Selection

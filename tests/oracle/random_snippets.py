@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from neutrino.abi.levels import Level
 from neutrino.errors import Span
-from neutrino.probing.model import CLASSES, Probe
+from neutrino.probing.ir.probe_set import Probe
+from neutrino.probing.model import CLASSES
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.statements import REGISTER_TYPES
 from neutrino.probing.tracepoints import parse_tracepoint

@@ -8,11 +8,9 @@ from math import prod
 from zlib import crc32
 
 import pytest
-from neutrino.probing.layout import Reason
 
 from neutrino.abi.reasons import Reason
 from neutrino.errors import ToolMissingError
-from neutrino.toolchain import find_tool
 from neutrino.toolchain.location import find_tool
 from tests.kernels.cases import Case, cases
 from tests.oracle.assembling import assemble, together

@@ -14,7 +14,9 @@ from math import prod
 
 import numpy as np
 
-from neutrino.emulator.device import Device, LoadedModule, Observer
+from neutrino.emulator.device import Device
+from neutrino.emulator.module import LoadedModule
+from neutrino.emulator.state import Observer
 from neutrino.maps.declaration import Map
 from neutrino.maps.regions import copies_in, region_layout
 from neutrino.ptx.instrument.twin import TwinKernel

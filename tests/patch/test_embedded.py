@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neutrino.abi.reasons import Reason
-from neutrino.device_kind import DeviceKind
+from neutrino.cache.entry import Entry, KernelEntry, read_entry
+from neutrino.device.kind import DeviceKind
+from neutrino.device.source import find_source
 from neutrino.emulator.container import ImageError, find_ptx
-from neutrino.entry import Entry, KernelEntry, read_entry
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
 from neutrino.fatbin.compression import Compression
-from neutrino.patch import patch_image
+from neutrino.patch.image import patch_image
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.sass.cubin import read_cubin
-from neutrino.source import find_source
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.verification import load_probes
 

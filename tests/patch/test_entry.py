@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from neutrino.abi.entries import TWIN_KERNEL, TWINS_HEADER
 from neutrino.abi.levels import Level
 from neutrino.abi.reasons import Reason
-from neutrino.entry import DIGESTED_FROM, Entry, KernelEntry, MapEntry, read_entry, write_entry
+from neutrino.cache.entry import DIGESTED_FROM, Entry, KernelEntry, MapEntry, read_entry, write_entry
 from neutrino.errors import FormatError, NeutrinoError, Span
 from neutrino.loader import build
 from neutrino.maps.c_header import c_header

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from neutrino.abi.reasons import Reason
-from neutrino.device_kind import DeviceKind
-from neutrino.entry import KernelEntry, read_entry
-from neutrino.patch import patch_image
+from neutrino.cache.entry import KernelEntry, read_entry
+from neutrino.device.kind import DeviceKind
+from neutrino.patch.image import patch_image
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.toolchain.ptxas import Assembler

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neutrino import parts
 from neutrino.abi.reasons import Reason
-from neutrino.entry import Entry, KernelEntry, read_entry
+from neutrino.assemble import parts
+from neutrino.assemble.parts import Judged, join, split
+from neutrino.cache.entry import Entry, KernelEntry, read_entry
 from neutrino.errors import ToolError
 from neutrino.fatbin import build_container, build_entry
 from neutrino.fatbin.image import ImageKind
-from neutrino.parts import Judged, join, split
-from neutrino.patch import patch_image
+from neutrino.patch.image import patch_image
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.instrument.twin import TwinModule

@@ -11,19 +11,19 @@ import pytest
 
 from neutrino.abi.probe_block import block_size
 from neutrino.abi.reasons import Reason
-from neutrino.entry import Entry, read_entry
+from neutrino.assemble import verification as judging
+from neutrino.assemble.emit import Emit
+from neutrino.cache.entry import Entry, read_entry
+from neutrino.device.source import find_source
 from neutrino.errors import FormatError, ToolError, ToolMissingError
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
-from neutrino.patch import make_twins, patch_image
+from neutrino.patch.image import make_twins, patch_image
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.sass.arithmetic import compare
 from neutrino.sass.cubin import read_cubin
-from neutrino.source import find_source
 from neutrino.toolchain.ptxas import Assembled, Assembler
 from neutrino.toolchain.refusal import AssemblyError
-from neutrino.twins import judging
-from neutrino.twins.emit import Emit
 from neutrino.verification import load_probe_file, load_probes
 
 KEY = bytes(range(32))

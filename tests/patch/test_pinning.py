@@ -9,12 +9,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from neutrino import pinning
 from neutrino.abi.reasons import Reason
-from neutrino.entry import read_entry
+from neutrino.assemble import attempts as second_chance
+from neutrino.assemble.numerics import explicit_fma as pinning
+from neutrino.assemble.numerics.explicit_fma import Pinned, pin_twins
+from neutrino.cache.entry import read_entry
 from neutrino.errors import FormatError, ToolMissingError
-from neutrino.patch import patch_image
-from neutrino.pinning import Pinned, pin_twins
+from neutrino.patch.image import patch_image
 from neutrino.probing.selection import Selection
 from neutrino.ptx.analysis.contraction import loose_sums
 from neutrino.ptx.instrument.module_twins import probe_module
@@ -23,7 +24,6 @@ from neutrino.ptx.text.module import parse
 from neutrino.sass.arithmetic import compare, count_arithmetic
 from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain.location import find_tool
-from neutrino.twins import second_chance
 from neutrino.verification import load_probe_file, load_probes
 from tests.patch.sass_values import expressions
 

@@ -12,20 +12,20 @@ from dataclasses import replace
 import pytest
 
 from neutrino.abi.reasons import Reason
-from neutrino.cache import Cache
-from neutrino.device_kind import DeviceKind
-from neutrino.entry import Entry, read_entry
+from neutrino.assemble.retargeting import NOT_SHOWN
+from neutrino.cache.entry import Entry, read_entry
+from neutrino.cache.store import Cache
+from neutrino.device.kind import DeviceKind
+from neutrino.device.source import find_source
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
 from neutrino.fatbin.ptxscan import with_ptx_target, with_ptx_version
 from neutrino.loader.listener import Settings, make_entry
-from neutrino.patch import make_twins, patch_image
+from neutrino.patch.image import make_twins, patch_image
 from neutrino.probing.selection import Selection
 from neutrino.sass.cubin import CubinKernel, read_cubin
 from neutrino.sass.variant import difference
-from neutrino.source import find_source
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.tracing.manifest import Retargeted, read_manifest
-from neutrino.twins.retargeting import NOT_SHOWN
 from neutrino.verification import load_probes
 
 KEY = bytes(32)

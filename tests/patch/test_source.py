@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from neutrino.abi.reasons import Reason
+from neutrino.device.source import compiles_for, find_source, runs_on, stored_options
 from neutrino.errors import FormatError
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
-from neutrino.source import compiles_for, find_source, runs_on, stored_options
 
 KERNEL = """.version 8.8
 .target {arch}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.cache import run_key
-from neutrino.device_kind import DeviceKind
+from neutrino.cache.store import run_key
+from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.loader import embedded
 from neutrino.loader.embedded import VARIABLE, EmbeddedDevice

@@ -12,7 +12,6 @@ from ptx_text import array
 from neutrino.errors import ToolMissingError
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.analysis.flow_graph import FlowGraph
-from neutrino.toolchain import find_tool
 from neutrino.toolchain.location import find_tool
 from neutrino.verification import load_probe_file, load_probes
 

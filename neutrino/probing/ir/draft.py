@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neutrino.errors import Diagnostic
+from neutrino.maps.declaration import Map
 from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.probe_set import Probe
-from neutrino.probing.model import Map
 
 
 @dataclass(frozen=True)

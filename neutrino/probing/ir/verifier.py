@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from neutrino.errors import Diagnostic
+from neutrino.abi.records import Field
+from neutrino.errors import Diagnostic, Span
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.operands import Constant, Immediate, Register, SavedOperand, SiteOperand, Value
 from neutrino.probing.ir.probe_set import Probe
@@ -27,7 +28,6 @@ from neutrino.probing.ir.statements import (
     Statement,
 )
 from neutrino.probing.ir.types import Type
-from neutrino.probing.model import Field, Span
 
 BUDGET = 256
 """Statements of one snippet, with its loops unrolled."""

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from neutrino.errors import Span
 from neutrino.probing.ir.operands import (
     AssemblyOperand,
     Constant,
@@ -39,7 +40,6 @@ from neutrino.probing.ir.statements import (
     registers_of,
 )
 from neutrino.probing.ir.types import Type
-from neutrino.probing.model import Span
 
 TARGET = "ptx"
 """What ``Assembly`` calls this target."""

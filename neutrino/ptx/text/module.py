@@ -14,7 +14,6 @@ from functools import cached_property
 
 from neutrino.abi.structures import align_up
 from neutrino.errors import PtxError
-from neutrino.probing.layout import align_up
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 from neutrino.ptx.text.source import blank
 

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from neutrino.abi.reasons import Reason
-from neutrino.entry import KernelEntry
+from neutrino.assemble.built import Built, Original, spills
+from neutrino.assemble.emit import Emit
+from neutrino.assemble.retargeting import Retargeting
+from neutrino.cache.entry import KernelEntry
 from neutrino.fatbin import demangle
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.twin import TwinKernel
-from neutrino.twins.built import Built, Original, spills
-from neutrino.twins.emit import Emit
-from neutrino.twins.retargeting import Retargeting
 
 
 def unassembled_manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Emit) -> dict[str, Any]:

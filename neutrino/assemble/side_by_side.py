@@ -8,16 +8,16 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
 
-from neutrino.entry import KernelEntry
-from neutrino.parts import Judged, join
+from neutrino.assemble.attempts import judge_with_pins
+from neutrino.assemble.dump import Dump
+from neutrino.assemble.emit import Emit
+from neutrino.assemble.one_module import OneModule
+from neutrino.assemble.parts import Judged, join
+from neutrino.assemble.retargeting import Retargeting
+from neutrino.assemble.rewritten import Rewritten
+from neutrino.cache.entry import KernelEntry
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain.ptxas import Assembler
-from neutrino.twins.dump import Dump
-from neutrino.twins.emit import Emit
-from neutrino.twins.one_module import OneModule
-from neutrino.twins.retargeting import Retargeting
-from neutrino.twins.rewritten import Rewritten
-from neutrino.twins.second_chance import judge_with_pins
 
 _PARTS_AT_ONCE = 32
 """Parts under way, each with a text or two in memory; how many of them are being assembled the assembler tells."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from neutrino.abi.reasons import Reason
-from neutrino.entry import KernelEntry
+from neutrino.cache.entry import KernelEntry
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.ptx.text.module import Kind, Module
 

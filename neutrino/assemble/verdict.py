@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from neutrino import variant
 from neutrino.abi.reasons import Reason
-from neutrino.probing.layout import Reason
+from neutrino.assemble.assembly import Assembly
+from neutrino.assemble.built import Built, Original
+from neutrino.assemble.numerics.comparison import Arithmetic
+from neutrino.assemble.retargeting import NOT_SHOWN, Retargeting
 from neutrino.ptx.instrument.functions import FunctionCopy
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass import variant
 from neutrino.toolchain.ptxas import Resources
-from neutrino.twins.arithmetic import Arithmetic
-from neutrino.twins.assembly import Assembly
-from neutrino.twins.built import Built, Original
-from neutrino.twins.retargeting import NOT_SHOWN, Retargeting
 
 _STACK_UNKNOWN = 0xFFFFFFFF
 """The stack that a cubin states for a kernel with recursion: it gets what the program has set as limit."""

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from neutrino.pinning import Pinned
+from neutrino.assemble.assembly import Assembly
+from neutrino.assemble.built import Built, Original
+from neutrino.assemble.numerics.explicit_fma import Pinned
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass.arithmetic import NumericsProof, compare, compare_kinds, count_arithmetic
 from neutrino.sass.cubin import CubinKernel
-from neutrino.twins.assembly import Assembly
-from neutrino.twins.built import Built, Original
 
 
 class Arithmetic:

@@ -20,27 +20,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from neutrino.abi.reasons import Reason
-from neutrino.device_kind import DeviceKind
-from neutrino.entry import KernelEntry, write_entry
+from neutrino.assemble.dump import Dump
+from neutrino.assemble.emit import Emit, driver_image
+from neutrino.assemble.manifest import probed_entry, unassembled_manifest
+from neutrino.assemble.one_module import CutError
+from neutrino.assemble.parts import Judged, join, split
+from neutrino.assemble.retargeting import Retargeting
+from neutrino.assemble.rewritten import Rewritten, rewrite
+from neutrino.assemble.side_by_side import judge_parts
+from neutrino.cache.entry import KernelEntry, write_entry
+from neutrino.device.kind import DeviceKind
+from neutrino.device.source import DEBUG_SECTION, Device, Source, find_source
 from neutrino.errors import PtxError, ToolMissingError
 from neutrino.fatbin import demangle, read_container
 from neutrino.fatbin.ptxscan import ptx_entries
-from neutrino.parts import Judged, join, split
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
-from neutrino.source import DEBUG_SECTION, Device, Source, find_source
 from neutrino.toolchain.choice import ASSEMBLER_HINT
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.releases import LATEST_PTX
-from neutrino.twins.dump import Dump
-from neutrino.twins.emit import Emit, driver_image
-from neutrino.twins.manifest import probed_entry, unassembled_manifest
-from neutrino.twins.one_module import CutError
-from neutrino.twins.retargeting import Retargeting
-from neutrino.twins.rewritten import Rewritten, rewrite
-from neutrino.twins.side_by_side import judge_parts
 
 
 def patch_image(

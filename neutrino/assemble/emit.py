@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from enum import Enum
 
+from neutrino.device.source import Source
 from neutrino.fatbin import ImageKind, build_container, build_entry
 from neutrino.fatbin.ptxscan import ptx_version
 from neutrino.ptx.text.module import Kind, Module
-from neutrino.source import Source
 
 
 class Emit(Enum):

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from neutrino.entry import KernelEntry
+from neutrino.assemble.manifest import site_rows
+from neutrino.cache.entry import KernelEntry
 from neutrino.ptx.instrument.twin import TwinKernel
-from neutrino.twins.manifest import site_rows
 
 
 class Dump:

@@ -10,14 +10,13 @@ import contextlib
 import hashlib
 from pathlib import Path
 
-from neutrino.device_kind import DeviceKind
+from neutrino.device.kind import DeviceKind
 from neutrino.errors import FormatError
 from neutrino.private_files import private_folder, read_private, write_private
 
 _PATCHER = (
-    "ptx/**/*.py", "elf/*.py", "fatbin/*.py", "probing/*.py", "sass/*.py", "twins/*.py", "ahead/relocatable.py",
-    "device_kind.py", "entry.py", "errors.py", "parts.py", "patch.py", "pinning.py", "private_files.py", "source.py",
-    "toolchain/*.py",
+    "ptx/**/*.py", "elf/*.py", "fatbin/*.py", "probing/*.py", "sass/*.py", "assemble/**/*.py", "patch/*.py",
+    "device/*.py", "toolchain/*.py", "ahead/relocatable.py", "cache/entry.py", "errors.py", "private_files.py",
 )  # fmt: skip
 
 
@@ -34,7 +33,7 @@ def patcher_identity() -> str:
 
     A checkout changes more often than its version: twins of the code of yesterday are not those of today.
     """
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     paths = [path for part in _PATCHER for path in package.glob(part)]
     digest = hashlib.sha256()
     for path in sorted(paths):
@@ -75,7 +74,7 @@ class Cache:
 
         Raises OSError when the folder cannot be read or is not this user's.
         """
-        from neutrino.entry import read_entry
+        from neutrino.cache.entry import read_entry
 
         path = self.entry_path(key)
         data = read_private(path)

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.reasons import Reason
-from neutrino.entry import KernelEntry
+from neutrino.cache.entry import KernelEntry
+from neutrino.device.source import Source
 from neutrino.fatbin import demangle
 from neutrino.fatbin.ptxscan import ptx_version, with_ptx_version
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.ptx.text.module import Module, parse
-from neutrino.source import Source
 
 
 @dataclass(frozen=True)

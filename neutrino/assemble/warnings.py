@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Collection
 
+from neutrino.assemble.assembly import Assembly
 from neutrino.ptx.instrument.private_names import SUFFIX
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain.ptxas import Assembled
-from neutrino.twins.assembly import Assembly
 
 _PERFORMANCE = re.compile(r"\(C75\d\d\)")
 _FUNCTION = re.compile(r"in (?:the )?function '([^']+)'")

@@ -8,14 +8,14 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
+from neutrino.assemble.assembly import Assembly
+from neutrino.assemble.emit import Emit
+from neutrino.assemble.warnings import performance_warnings
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass.cubin import Cubin, CubinKernel, read_cubin
 from neutrino.sass.same_code import SameCode
 from neutrino.toolchain.ptxas import Resources
 from neutrino.toolchain.refusal import AssemblyError
-from neutrino.twins.assembly import Assembly
-from neutrino.twins.emit import Emit
-from neutrino.twins.performance import performance_warnings
 
 
 @dataclass(frozen=True)

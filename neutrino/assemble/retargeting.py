@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neutrino.source import Source
+from neutrino.device.source import Source
 
 NOT_SHOWN = "not shown to be the program that runs"
 """How the detail of a retargeted kernel begins that nothing speaks against, and nothing for."""

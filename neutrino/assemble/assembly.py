@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from neutrino.assemble.emit import Emit
 from neutrino.sass.cubin import Cubin
 from neutrino.toolchain.ptxas import Assembled
-from neutrino.twins.emit import Emit
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from neutrino.assemble.assembly import AssembledTwins
+from neutrino.assemble.dump import Dump
+from neutrino.assemble.emit import Emit, driver_image
+from neutrino.assemble.rewritten import Rewritten
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.ptx.text.module import Module
 from neutrino.toolchain.ptxas import Assembled, Assembler
 from neutrino.toolchain.refusal import AssemblyError
-from neutrino.twins.assembly import AssembledTwins
-from neutrino.twins.dump import Dump
-from neutrino.twins.emit import Emit, driver_image
-from neutrino.twins.rewritten import Rewritten
 
 
 class CutError(Exception):

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from neutrino.abi.reasons import Reason
+from neutrino.assemble.numerics.explicit_fma import Pinned, pin_twins
+from neutrino.assemble.one_module import CutError, OneModule
+from neutrino.assemble.parts import Judged, join
+from neutrino.assemble.retargeting import Retargeting
+from neutrino.assemble.verification import judge_twins
 from neutrino.errors import FormatError, PtxError
-from neutrino.parts import Judged, join
-from neutrino.pinning import Pinned, pin_twins
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass.same_code import SameCode
 from neutrino.toolchain.ptxas import Assembled
 from neutrino.toolchain.refusal import AssemblyError
-from neutrino.twins.judging import judge_twins
-from neutrino.twins.one_module import CutError, OneModule
-from neutrino.twins.retargeting import Retargeting
 
 
 def judge_with_pins(

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from neutrino.abi.reasons import Reason
-from neutrino.device_kind import DeviceKind
+from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.fatbin.ptxscan import with_ptx_target
-from neutrino.probing.layout import Reason
 from neutrino.sass.cubin import Cubin, read_cubin
 
 DEBUG_SECTION = ".nv_debug_ptx_txt"

@@ -8,19 +8,19 @@ from dataclasses import replace
 
 from neutrino.abi.reasons import Reason
 from neutrino.abi.structures import align_up
-from neutrino.entry import KernelEntry
-from neutrino.parts import Judged
-from neutrino.pinning import Pinned
+from neutrino.assemble.assembly import Assembly
+from neutrino.assemble.built import Built, Original, build_originals, build_twins, spills
+from neutrino.assemble.manifest import assembled_members, probed_entry, unassembled_manifest
+from neutrino.assemble.numerics.comparison import Arithmetic
+from neutrino.assemble.numerics.explicit_fma import Pinned
+from neutrino.assemble.parts import Judged
+from neutrino.assemble.retargeting import Retargeting
+from neutrino.assemble.verdict import Judge, Verdict
+from neutrino.assemble.warnings import newly_warned
+from neutrino.cache.entry import KernelEntry
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain.refusal import AssemblyError
-from neutrino.twins.arithmetic import Arithmetic
-from neutrino.twins.assembly import Assembly
-from neutrino.twins.built import Built, Original, build_originals, build_twins, spills
-from neutrino.twins.manifest import assembled_members, probed_entry, unassembled_manifest
-from neutrino.twins.performance import newly_warned
-from neutrino.twins.retargeting import Retargeting
-from neutrino.twins.verdict import Judge, Verdict
 
 _REGISTER_UNIT = 8
 """Registers are handed out to threads in units of this many (CUDA occupancy calculator, all of sm_75 to sm_120)."""

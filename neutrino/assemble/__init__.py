@@ -1,0 +1,1 @@
+"""Text to machine code that was held against the original's."""

@@ -1,0 +1,1 @@
+"""Whether a twin rounds where its original does, and how that is shown; ``docs/numerics.md``."""

@@ -1,1 +1,0 @@
-"""From twins' text to images that were held against the originals, with what manifests say of them."""
