@@ -20,7 +20,8 @@ from pathlib import Path
 from unittest import mock
 
 from neutrino.abi.reasons import Reason
-from neutrino.cache.store import Cache, image_key
+from neutrino.cache.key import image_key
+from neutrino.cache.store import Cache
 from neutrino.loader import build, install
 from neutrino.tracing import Trace, find_traces
 from tests.loader.conftest import IMAGE, RUN_KEY, entry_of, write_reasons

@@ -17,7 +17,7 @@ from neutrino.ahead.workers import Slots
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit
 from neutrino.cache.entry import KernelEntry, write_entry
-from neutrino.cache.store import image_key, patcher_identity, run_key
+from neutrino.cache.key import image_key, patcher_identity, run_key
 from neutrino.device.kind import DeviceKind
 from neutrino.device.source import DEBUG_SECTION, find_source, picked_image
 from neutrino.errors import ToolMissingError

@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from neutrino.cache.store import Cache, image_key
+from neutrino.cache.key import image_key
+from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.loader.scripts import LONGEST_PATH, NO_SCRIPTS, Scripts, attend

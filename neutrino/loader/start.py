@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from neutrino import __version__
-from neutrino.cache.store import Cache, patcher_identity, run_key
+from neutrino.cache.key import patcher_identity, run_key
+from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError, ToolError
 from neutrino.loader.driver import driver_version, find_driver, is_library

@@ -18,7 +18,8 @@ import pytest
 from neutrino.abi.reasons import Reason
 from neutrino.assemble import parts
 from neutrino.cache.entry import KernelEntry, read_entry, write_entry
-from neutrino.cache.store import Cache, image_key, run_key
+from neutrino.cache.key import image_key, run_key
+from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
 from neutrino.loader import build, install
 from neutrino.maps.declaration import Map

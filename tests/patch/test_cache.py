@@ -6,17 +6,14 @@ import errno
 import hashlib
 import multiprocessing
 import os
-import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from neutrino import cache
 from neutrino.abi.reasons import Reason
 from neutrino.cache.entry import KernelEntry, write_entry
-from neutrino.cache.store import Cache, image_key, run_key
+from neutrino.cache.key import image_key, run_key
+from neutrino.cache.store import Cache
 from neutrino.private_files import private_folder
 
 KEY = bytes(range(32))
@@ -146,27 +143,3 @@ def test_several_writers_never_show_half_an_entry(tmp_path):
         assert writer.exitcode == 0
     assert seen > 0
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
-
-
-def test_other_sources_of_the_patcher_have_another_identity(tmp_path, monkeypatch):
-    package = tmp_path / "neutrino"
-    shutil.copytree(Path(cache.__file__).parents[1], package, ignore=shutil.ignore_patterns("__pycache__", "lib"))
-    monkeypatch.setattr(cache, "__file__", str(package / "cache" / "store.py"))
-    before = cache.patcher_identity()
-    assert cache.patcher_identity() == before
-    # The probes that resources finds are in the run's key by themselves; cache stores what is made.
-    loaded = subprocess.run(
-        [sys.executable, "-c", "import sys, neutrino.patch.image, neutrino.ahead.relocatable; print(*sys.modules)"],
-        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    ).stdout.split()  # fmt: skip
-    modules = {name.replace(".", "/").removeprefix("neutrino/") + ".py" for name in loaded if "neutrino." in name}
-    deciding = sorted(name for name in modules - {"resources.py", "cache/store.py"} if (package / name).is_file())
-    assert {"patch/image.py", "assemble/verdict.py", "ahead/relocatable.py"} <= {*deciding}
-    for changed in deciding:
-        with (package / changed).open("a") as file:
-            file.write("\n")
-        after = cache.patcher_identity()
-        assert after != before, changed
-        before = after
-    (package / "cli" / "run.py").write_text("")
-    assert cache.patcher_identity() == before

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.cache.store import run_key
+from neutrino.cache.key import run_key
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.loader import embedded
