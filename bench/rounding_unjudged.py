@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from neutrino.assemble.numerics.comparison import Arithmetic
+from neutrino.assemble.numerics.comparison import ArithmeticComparison
 from neutrino.cli.run import main
 
 
@@ -19,5 +19,5 @@ def _no_difference(*_: object) -> None:
 
 if __name__ == "__main__":
     # The processes that make twins are forked from this one.
-    Arithmetic.refusal = _no_difference  # type: ignore[method-assign]
+    ArithmeticComparison.refusal = _no_difference  # type: ignore[method-assign]
     sys.exit(main())

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from neutrino import __version__
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.relocatable import RELOCATABLE_SECTION, find_linked_source, make_linked_twins
 from neutrino.ahead.report import KernelReport
 from neutrino.ahead.sources import Listed, Target, image_parts
 from neutrino.ahead.workers import Slots
@@ -19,10 +18,11 @@ from neutrino.assemble.emit import Emit
 from neutrino.cache.entry import KernelEntry, write_entry
 from neutrino.cache.key import image_key, patcher_identity, run_key
 from neutrino.device.kind import DeviceKind
+from neutrino.device.linked_source import RELOCATABLE_SECTION, find_linked_source
 from neutrino.device.source import DEBUG_SECTION, find_source, picked_image
 from neutrino.errors import ToolMissingError
 from neutrino.fatbin import Container, kernel_names, read_file
-from neutrino.patch.image import Twins, make_twins
+from neutrino.patch.image import Twins, make_linked_twins, make_twins
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.toolchain.choice import find_assembler_for, find_linking_tools

@@ -10,23 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.relocatable import RELOCATABLE_SECTION, find_linked_source, is_linked, program
 from neutrino.ahead.sources import EMBEDDED_DEVICE, Listed, Plan, Target, make_plan
 from neutrino.assemble.emit import Emit
+from neutrino.backend.linked_twin import LinkedPlan, LinkedTwins
+from neutrino.backend.ptx_twin import PtxPlan, PtxTwins
 from neutrino.cache.entry import KernelEntry
 from neutrino.device.kind import DeviceKind
-from neutrino.device.source import Device, Source, find_source, picked_image
-from neutrino.errors import PtxError
+from neutrino.device.linked_source import RELOCATABLE_SECTION, find_linked_source, is_linked
+from neutrino.device.source import Source, find_source, picked_image
 from neutrino.fatbin import Container, ImageKind, demangle, kernel_names
-from neutrino.fatbin.ptxscan import ptx_entries
 from neutrino.patch.image import make_twins
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.ptx.instrument.module_twins import probe_module
-from neutrino.ptx.instrument.program import probe_program
-from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
-from neutrino.ptx.text.module import Module, parse
-from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
+from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.ptx.text.module import Module
 from neutrino.toolchain.choice import find_assembler_for
 from neutrino.toolchain.releases import LATEST_PTX, release_of_ptx
 
@@ -125,53 +122,18 @@ def _selects(selection: Selection, name: str) -> bool:
 
 def _of_plain(container: Container, target: Target, probes: ProbeSet, selection: Selection) -> Iterator[Preview]:
     source = find_source(container, target.arch)
-    if source.machine is not None:
-        names = list(source.machine.kernels)
-    else:
-        names = list(ptx_entries(source.text.encode("latin-1"))) if source.text is not None else []
-    names = [name for name in names if _selects(selection, name)]
+    backend = PtxTwins(source, probes, LATEST_PTX)
+    names = [name for name in backend.kernels if _selects(selection, name)]
     image = source.image or 0
-    refused = _refused(source)
-    if refused is not None:
-        for name in names:
-            yield Preview(name, target.container, image, source.arch, None, *refused)
-        return
-    module = parse(source.text or "")
-    found = _twins(module, names, probes)
+    plan = PtxPlan(None, dict.fromkeys(names, backend.refusal)) if backend.refusal else backend.plan(names)
+    twins = {twin.name: twin for twin in plan.twins}
+    refused = plan.refused
     for name in names:
-        made = found.get(name)
-        if isinstance(made, TwinKernel):
-            lines = _lines_of(made, module)
-            yield Preview(name, target.container, image, source.arch, made, lines=lines, source=source)
-        elif made is not None:
-            yield Preview(name, target.container, image, source.arch, None, made.reason, made.detail)
-
-
-def _refused(source: Source) -> tuple[Reason, str] | None:
-    """Why none of a source's kernels can have a twin."""
-    device = Device.parse(source.arch)
-    if device is None or device.number < FIRST_ARCHITECTURE:
-        return Reason.UNSUPPORTED, f"{source.arch}: machine code is understood from sm_{FIRST_ARCHITECTURE} on"
-    if source.text is None or source.reason is not Reason.PROBED:
-        return source.reason, source.detail
-    return None
-
-
-def _twins(module: Module, names: Sequence[str], probes: ProbeSet) -> dict[str, TwinKernel | SkippedKernel]:
-    here = {entry.name for entry in module.entries}
-    found: dict[str, TwinKernel | SkippedKernel] = {
-        name: SkippedKernel(name, Reason.NO_PTX, "the PTX lacks this kernel") for name in names if name not in here
-    }
-    try:
-        wanted = [name for name in names if name in here]
-        twins = probe_module(module, probes, names=wanted, version=LATEST_PTX, demangle=demangle)
-    except PtxError as error:
-        return found | {name: SkippedKernel(name, Reason.UNSUPPORTED, str(error)) for name in names if name in here}
-    return found | _by_name(twins)
-
-
-def _by_name(twins: TwinModule) -> dict[str, TwinKernel | SkippedKernel]:
-    return {twin.name: twin for twin in twins.kernels} | {skip.name: skip for skip in twins.skipped}
+        if plan.module is not None and name in twins:
+            lines = _lines_of(twins[name], plan.module.module)
+            yield Preview(name, target.container, image, source.arch, twins[name], lines=lines, source=source)
+        elif name in refused:
+            yield Preview(name, target.container, image, source.arch, None, *refused[name])
 
 
 def _lines_of(twin: TwinKernel, module: Module, others: Sequence[Module] = ()) -> dict[str, int]:
@@ -192,32 +154,19 @@ def _of_linked(
     """Of device-linked code, whose kernels are in PTX of several units."""
     container = containers[target.container]
     source = find_linked_source(container, units, target.arch)
-    if source.machine is None:
-        return
     picked = picked_image(container, target.arch)
     image = picked.index if picked else 0
-    names = [name for name in source.machine.kernels if _selects(selection, name)]
-    found: dict[str, TwinKernel | SkippedKernel] = {
-        name: SkippedKernel(name, *reason) for name, reason in (source.refused or {}).items()
-    }
-    lines: dict[str, dict[str, int]] = {}
-    device = Device.parse(source.arch)
-    chosen = {name: unit for name, unit in (source.kernels or {}).items() if name in names}
-    if device is None or device.number < FIRST_ARCHITECTURE:
-        detail = f"{source.arch}: machine code is understood from sm_{FIRST_ARCHITECTURE} on"
-        found |= {name: SkippedKernel(name, Reason.UNSUPPORTED, detail) for name in names}
-    elif chosen:
-        try:
-            linked = probe_program(program(source), probes, kernels=chosen, version=LATEST_PTX, demangle=demangle)
-            modules = [twins.module for twins in linked.modules]
-            for twins in linked.modules:
-                lines |= {twin.name: _lines_of(twin, twins.module, modules) for twin in twins.kernels}
-            found |= {twin.name: twin for twin in linked.kernels} | {skip.name: skip for skip in linked.skipped}
-        except PtxError as error:
-            found |= {name: SkippedKernel(name, Reason.UNSUPPORTED, str(error)) for name in chosen}
+    backend = LinkedTwins(source, probes, LATEST_PTX)
+    names = [name for name in backend.kernels if _selects(selection, name)]
+    plan = LinkedPlan(None, dict.fromkeys(names, backend.refusal)) if backend.refusal else backend.plan(names)
+    homes = plan.program.modules if plan.program is not None else ()
+    modules = [home.module for home in homes]
+    twins = {twin.name: (twin, home.module) for home in homes for twin in home.kernels}
+    refused = plan.refused
     for name in names:
-        made = found.get(name)
-        if isinstance(made, TwinKernel):
-            yield Preview(name, target.container, image, source.arch, made, lines=lines[name])
-        elif made is not None:
-            yield Preview(name, target.container, image, source.arch, None, made.reason, made.detail)
+        if name in twins:
+            twin, module = twins[name]
+            lines = _lines_of(twin, module, modules)
+            yield Preview(name, target.container, image, source.arch, twin, lines=lines)
+        elif name in refused:
+            yield Preview(name, target.container, image, source.arch, None, *refused[name])

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.relocatable import RELOCATABLE_SECTION, is_linked
 from neutrino.assemble.emit import Emit
 from neutrino.device.kind import DeviceKind
+from neutrino.device.linked_source import RELOCATABLE_SECTION, is_linked
 from neutrino.device.source import Device, compiles_for, picked_image, runs_on
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, Image, ImageKind

@@ -11,6 +11,10 @@ from neutrino.sass.cubin import Cubin
 from neutrino.toolchain.ptxas import Assembled
 
 
+class CutError(Exception):
+    """The originals of a part are refused without the module's other kernels."""
+
+
 @dataclass(frozen=True)
 class AssembledTwins:
     """Twins assembled together. image: what the driver is given, in the form emit."""
@@ -41,7 +45,8 @@ class Assembly(Protocol):
     def bounded_stack(self) -> bool: ...
 
     def originals(self, names: Collection[str]) -> Assembled:
-        """The named kernels' own text assembled, possibly with others."""
+        """The named kernels' own text assembled, possibly with others. Raises CutError in place of AssemblyError where
+        this is a part of a module, and only the whole of it can be assembled."""
 
     def twins(
         self, names: Collection[str], registers: Mapping[str, int] | None = None, *, stage: str = ""

@@ -1,68 +1,273 @@
-"""Twins of one module judged; those refused for their arithmetic once more, pinned."""
+"""The attempts to make machine code of twins, in the order in which they are made. Nobody else tries again.
+
+Each attempt takes the twins that it is for, by what became of them so far, and gives new outcomes:
+
+    twins ─► as written, the parts of a big module side by side
+          ─► as written, in one                        a part cannot be assembled without the module's other kernels
+          ─► explicit FMA                              the counts of fused and unfused arithmetic differ
+          ─► both again without fusing (--fmad=false)  all counts differ, and nothing says how the original was made
+          ─► a register cap                            a twin takes more of the register file than its original
+          ─► outcomes
+
+What it costs at most, in runs of ``ptxas``. Of a kernel alone in its module a text is assembled once, whoever asks:
+
+    as written      2   the original's text and the twin's
+    explicit FMA    3   the original's text by lines, the same with its fusions written down, the twin so
+                   +1   the twin by lines, where a product within a division may be fused with a sum
+    without fusing      the same again, for cubins that keep their PTX and do not say how it was assembled
+    register cap    1
+
+So 2 where all is well, at most 7, and 13 of such a cubin. Of several kernels, per part and not per kernel, with at most
+one run more where the originals cannot be assembled without the others. Beside that per kernel only: one run each, and
+one for all, where ptxas refuses some twins (or some originals whose text is for another architecture); two where it
+warns of a kernel that it does not name; two where a division as above is to be compared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
 
 from neutrino.abi.reasons import Reason
-from neutrino.assemble.numerics.explicit_fma import Pinned, pin_twins
-from neutrino.assemble.one_module import CutError, OneModule
-from neutrino.assemble.parts import Judged, join
+from neutrino.assemble.assembly import Assembly, CutError
+from neutrino.assemble.built import OriginalsRefusedError, build_originals, build_twins
+from neutrino.assemble.emit import Emit
+from neutrino.assemble.numerics.explicit_fma import ExplicitTwins, unlike_originals, write_explicit
+from neutrino.assemble.one_module import OneModule
+from neutrino.assemble.outcome import Outcome, Result, Run
 from neutrino.assemble.retargeting import Retargeting
-from neutrino.assemble.verification import judge_twins
+from neutrino.assemble.side_by_side import StoppableSlots, side_by_side
+from neutrino.assemble.verdict import Verdict, Verifier
 from neutrino.errors import FormatError, PtxError
-from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.twin import TwinKernel
-from neutrino.sass.same_code import SameCode
-from neutrino.toolchain.ptxas import Assembled
 from neutrino.toolchain.refusal import AssemblyError
 
+Outcomes = Mapping[str, Outcome]
+"""By the kernel's name."""
 
-def judge_with_pins(
-    twins: Sequence[TwinKernel], assembly: OneModule, probes: ProbeSet, retargeting: Retargeting | None
-) -> Judged:
-    """As judge_twins; twins refused for their numbers of fused instructions are pinned, where that can be."""
-    made = judge_twins(twins, assembly, probes, retargeting=retargeting)
-    refused = [twin for twin in twins if made[0][twin.name].reason is Reason.NUMERICS]
-    if not refused or not assembly.can_pin:
-        return made
-    names = {twin.name for twin in refused}
+
+class Way(Enum):
+    """In which form twins are assembled."""
+
+    AS_WRITTEN = "as written"
+    EXPLICIT_FMA = "explicit FMA"
+    CAPPED = "register cap"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One way to make machine code of twins. in_parts: of a big module side by side. options: more for the assembler.
+
+    mark: in the names of what ``--save-temps`` keeps.
+    """
+
+    way: Way
+    mark: str = ""
+    in_parts: bool = False
+    options: tuple[str, ...] = ()
+
+
+_UNFUSED = ("--fmad=false",)
+ATTEMPTS = (
+    Attempt(Way.AS_WRITTEN, in_parts=True),
+    Attempt(Way.AS_WRITTEN),
+    Attempt(Way.EXPLICIT_FMA, "-explicit"),
+    Attempt(Way.AS_WRITTEN, "-unfused", options=_UNFUSED),
+    Attempt(Way.EXPLICIT_FMA, "-unfused-explicit", options=_UNFUSED),
+    Attempt(Way.CAPPED),
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Twins to assemble. parts: all of them, in parts that may be assembled side by side; one of a small module.
+
+    assembly: what makes machine code of them; of what is not a ``OneModule`` there is no other text. retargeting: where
+    their text is for another architecture than their originals' code. unfused_after: the reasons of refusals that
+    may be due to originals that were assembled without fusing; none where it is known how they were. slots: those that
+    the assembler takes.
+    """
+
+    parts: Sequence[tuple[TwinKernel, ...]]
+    assembly: Assembly
+    slots: StoppableSlots
+    retargeting: Retargeting | None = None
+    unfused_after: frozenset[Reason] = frozenset()
+
+    @property
+    def twins(self) -> tuple[TwinKernel, ...]:
+        """All."""
+        return tuple(twin for part in self.parts for twin in part)
+
+
+def assemble(job: Job) -> Outcomes:
+    """What becomes of each twin. Raises as ``Assembler.assemble`` where the machine is at fault, and FormatError."""
+    outcomes: dict[str, Outcome] = {}
+    for attempt in ATTEMPTS:
+        groups = _groups(attempt, job, outcomes)
+        for made in side_by_side([partial(group, attempt, job) for group in groups], job.slots):
+            outcomes |= {outcome.twin.name: _after(outcomes.get(outcome.twin.name), outcome) for outcome in made}
+    if all(outcome.refusal is not None for outcome in outcomes.values()):
+        # What the last attempt met says less of why there is no twin than what the first one did.
+        outcomes = {name: replace(outcome, refusal=outcome.first) for name, outcome in outcomes.items()}
+    return outcomes
+
+
+_Group = Callable[[Attempt, Job], list[Outcome]]
+"""Twins that an attempt is for and that are assembled together; gives those of their outcomes that are new."""
+
+
+def _groups(attempt: Attempt, job: Job, outcomes: Outcomes) -> list[_Group]:
+    """What an attempt is for, by what became of the twins so far."""
+    if attempt.way is Way.AS_WRITTEN:
+        if attempt.in_parts:
+            return [partial(_as_written, part, number) for number, part in enumerate(job.parts)]
+        is_cut = any(outcome.run is None for outcome in outcomes.values())
+        refusals = {outcome.refusal.reason if outcome.refusal else Reason.PROBED for outcome in outcomes.values()}
+        is_needed = refusals <= job.unfused_after if attempt.options else is_cut
+        return [partial(_as_written, job.twins, None)] if is_needed else []
+    is_capped = attempt.way is Way.CAPPED
+    by_run: dict[int, list[Outcome]] = {}
+    for outcome in outcomes.values():
+        if (is_capped and outcome.limit is not None) or (not is_capped and _may_be_explicit(outcome, attempt)):
+            by_run.setdefault(id(outcome.run), []).append(outcome)
+    return [partial(_capped if is_capped else _explicit, together) for together in by_run.values()]
+
+
+def _may_be_explicit(outcome: Outcome, attempt: Attempt) -> bool:
+    # What else makes code of the twins' text, or runs it, may not fuse at all: only machine code is written so.
+    return (
+        outcome.refusal is not None
+        and outcome.refusal.reason is Reason.NUMERICS
+        and outcome.options == attempt.options
+        and outcome.run is not None
+        and isinstance(outcome.run.assembly, OneModule)
+        and outcome.run.assembly.emit is Emit.SASS
+    )
+
+
+def _after(before: Outcome | None, outcome: Outcome) -> Outcome:
+    """An outcome, with what stood against the twin as its original was first assembled."""
+    if outcome.options and before is not None:
+        return replace(outcome, first=before.first)
+    return replace(outcome, first=outcome.refusal)
+
+
+def _as_written(twins: Sequence[TwinKernel], number: int | None, attempt: Attempt, job: Job) -> list[Outcome]:
+    """number: of the part that they are; None: the whole."""
+    is_part = number is not None and len(job.parts) > 1
+    mark = f"-{number}{attempt.mark}" if is_part else attempt.mark
+    assembly = job.assembly
+    if isinstance(assembly, OneModule):
+        assembly = assembly.of(twins, mark, is_part=is_part, options=attempt.options)
     try:
-        original = assembly.originals(names)
-        others = _others(refused, assembly, original)
-        pins = pin_twins(
-            [twin for twin in refused if twin.name not in others], assembly.originals_text(names), original,
-            assembly.assemble, lambda twin: assembly.pinned((twin,)).text([twin.name]), assembly.arch,
-        )  # fmt: skip
-        pins = replace(pins, refused={**pins.refused, **others})
+        return _verified(twins, assembly, job, attempt.options)
+    except CutError:
+        return [Outcome(twin, None, Verdict(Reason.ASSEMBLER, "")) for twin in twins]
+
+
+def _explicit(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) -> list[Outcome]:
+    """outcomes: refused for their numerics, all of one run."""
+    run, twins = outcomes[0].run, [outcome.twin for outcome in outcomes]
+    if run is None or not isinstance(run.assembly, OneModule):
+        return []
+    module = run.assembly
+    try:
+        explicit = _written_explicitly(twins, module)
+        again: list[Outcome] = []
+        if explicit.twins:
+            written = tuple(explicit.twins.values())
+            mark = f"{module.mark.removesuffix('-unfused')}{attempt.mark}"
+            assembly = module.of(written, mark, is_part=module.is_part, options=())
+            again = _verified(written, assembly, job, attempt.options, explicit)
     except (AssemblyError, CutError):
-        return made
+        return []
+    refused = [
+        replace(outcome, refusal=Verdict(Reason.NUMERICS, f"{outcome.refusal.detail}; {explicit.refused[name]}"))
+        for outcome in outcomes
+        if (name := outcome.twin.name) in explicit.refused and outcome.refusal is not None
+    ]
+    return [*refused, *again]
+
+
+def _written_explicitly(twins: Sequence[TwinKernel], module: OneModule) -> ExplicitTwins:
+    names = [twin.name for twin in twins]
+    original = module.originals(names)
+    try:
+        unlike = unlike_originals(twins, module.machine, original, module.name)
+        explicit = write_explicit(
+            [twin for twin in twins if twin.name not in unlike], module.originals_text(names), original,
+            module.assemble, module.rendered, module.arch,
+        )  # fmt: skip
     except (FormatError, PtxError) as error:
         # An assembler may come to write line information, or a twin's text, in a form that is not known here.
-        pins = Pinned({}, {twin.name: str(error) for twin in refused})
-    entries = {
-        name: replace(entry, detail=f"{entry.detail}; {pins.refused[name]}") if name in pins.refused else entry
-        for name, entry in made[0].items()
-    }
-    if not pins.twins:
-        return entries, made[1]
-    pinned = tuple(pins.twins.values())
-    again = judge_twins(pinned, assembly.pinned(pinned), probes, retargeting=retargeting, pins=pins)
-    return join([({name: entry for name, entry in entries.items() if name not in pins.twins}, made[1]), again])
+        return ExplicitTwins({}, dict.fromkeys(names, str(error)))
+    return replace(explicit, refused={**explicit.refused, **unlike})
 
 
-def _others(twins: Sequence[TwinKernel], assembly: OneModule, original: Assembled) -> dict[str, str]:
-    """Twins with loose sums whose originals' code is not what the assembler makes of their text, and what differs.
+def _capped(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) -> list[Outcome]:
+    """outcomes: good ones that take more registers than their originals, all of one run."""
+    run = outcomes[0].run
+    if run is None or run.original is None:
+        return []
+    limits = {outcome.twin.name: limit for outcome in outcomes if (limit := outcome.limit) is not None}
+    try:
+        built = build_twins(run.assembly, list(limits), "capped", limits)
+        there = [outcome for outcome in outcomes if outcome.twin.twin_name in built.kernels]
+        refusals = run.verifier.verdicts([outcome.twin for outcome in there], run.original, built)
+    except CutError:
+        return []
+    made = replace(run, built=built)
+    return [
+        outcome.with_cap(_result(outcome.twin, made))
+        for outcome in there
+        if refusals[outcome.twin.name] is None
+        and built.kernels[outcome.twin.twin_name].registers <= limits[outcome.twin.name]
+    ]
 
-    What is fused with what in their text then says nothing of the code that runs.
-    """
-    loose = [twin for twin in twins if twin.loose is not None]
-    if not loose or assembly.machine is None:
-        return {}
-    comparison = SameCode(assembly.machine.data, original.cubin)
-    found = {twin.name: comparison.difference(twin.name, self_contained=twin.self_contained) for twin in loose}
-    return {
-        name: f"{difference} of the code that runs are not those that {assembly.name} makes of its text"
-        for name, difference in found.items() if difference is not None
-    }  # fmt: skip
+
+def _verified(
+    twins: Sequence[TwinKernel],
+    assembly: Assembly,
+    job: Job,
+    options: tuple[str, ...],
+    explicit: ExplicitTwins | None = None,
+) -> list[Outcome]:
+    """Originals and twins assembled, and each twin held against its original."""
+    names = [twin.name for twin in twins]
+    verifier = Verifier(assembly, job.retargeting, explicit)
+    with ThreadPoolExecutor(2) as pool:
+        # The original's spills are only known by assembling its text; ptxas has a process of its own meanwhile.
+        originals = pool.submit(build_originals, assembly, names, is_variant=job.retargeting is not None)
+        built = build_twins(assembly, names, "probed")
+        try:
+            original = originals.result()
+        except OriginalsRefusedError as error:
+            refused = Run(assembly, verifier)
+            return [
+                Outcome(twin, refused, verifier.of_refused_original(error.reasons[twin.name]), options=options)
+                for twin in twins
+            ]
+    run = Run(assembly, verifier, original, built)
+    refusals = verifier.verdicts(twins, original, built)
+    return [
+        Outcome(
+            twin,
+            run,
+            refusals[twin.name],
+            _result(twin, run) if refusals[twin.name] is None else None,
+            options=options,
+        )
+        for twin in twins
+    ]
+
+
+def _result(twin: TwinKernel, run: Run) -> Result:
+    if run.original is None:
+        raise LookupError(f"{twin.name}: no original to hold it against")
+    name = twin.twin_name
+    numerics = run.verifier.numerics(twin, run.original, run.built)
+    return Result(run.built, run.built.kernels[name], run.built.resources[name], numerics)

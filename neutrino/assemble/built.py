@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -38,7 +38,7 @@ class Built:
 @dataclass(frozen=True)
 class Original:
     """The originals: their machine code as it runs, what their text is assembled to where that was looked at, and what
-    ptxas says of it.
+    ptxas says of it. failed: kernel → why its text is refused, where others' is not.
     """
 
     machine: Cubin
@@ -46,6 +46,7 @@ class Original:
     resources: Mapping[str, Resources]
     warnings: Counter[str]
     cubin: bytes
+    failed: Mapping[str, str] = field(default_factory=dict)
 
     @functools.cached_property
     def rebuilt(self) -> Cubin:
@@ -63,17 +64,39 @@ class Original:
         return SameCode(self.machine.data, self.assembled.data) if self.assembled else None
 
 
-def build_originals(assembly: Assembly, names: Collection[str], *, is_variant: bool) -> Original:
+class OriginalsRefusedError(Exception):
+    """The assembler takes the text of none of the originals. reasons: by the kernel's name."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__(next(iter(reasons.values())))
+        self.reasons = reasons
+
+
+def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: bool) -> Original:
     """The named kernels' originals. is_variant: their text is for another architecture than what runs, so that both are
-    looked at. Raises as ``Assembler.assemble``.
+    looked at; then only the bad ones of several are lost when it is refused.
+
+    Raises OriginalsRefusedError, and else as ``Assembly.originals``.
     """
-    assembled = assembly.originals(names)
+    failed: dict[str, str] = {}
+    try:
+        assembled = assembly.originals(names)
+    except AssemblyError as error:
+        if not is_variant or len(names) == 1:
+            raise OriginalsRefusedError(dict.fromkeys(names, error.reason)) from error
+        failed = _refused(names, lambda name: assembly.originals([name]))
+        left = [name for name in names if name not in failed]
+        if not failed:
+            raise OriginalsRefusedError(dict.fromkeys(names, "only together with other kernels")) from error
+        if not left:
+            raise OriginalsRefusedError(failed) from error
+        assembled = assembly.originals(left)
     shipped = assembly.machine
     warnings = performance_warnings(assembled)
     if shipped is not None and not is_variant:
         return Original(shipped, None, assembled.resources, warnings, assembled.cubin)
     cubin = read_cubin(assembled.cubin, "assembled original")
-    return Original(shipped or cubin, cubin, assembled.resources, warnings, assembled.cubin)
+    return Original(shipped or cubin, cubin, assembled.resources, warnings, assembled.cubin, failed)
 
 
 def build_twins(
@@ -86,7 +109,9 @@ def build_twins(
     try:
         return _built(assembly, names, stage, registers)
     except AssemblyError as error:
-        failed = {names[0]: error.reason} if len(names) == 1 else _refused(assembly, names, registers)
+        failed = {names[0]: error.reason}
+        if len(names) > 1:
+            failed = _refused(names, lambda name: assembly.twins([name], registers))
     left = [name for name in names if name not in failed]
     if not left:
         return Built(failed=failed)
@@ -97,16 +122,18 @@ def build_twins(
     return replace(built, failed=failed)
 
 
-def _refused(assembly: Assembly, names: Sequence[str], registers: Mapping[str, int] | None) -> dict[str, str]:
-    def attempt(name: str) -> str | None:
+def _refused(names: Sequence[str], attempt: Callable[[str], object]) -> dict[str, str]:
+    """Those that are refused alone, and why."""
+
+    def reason(name: str) -> str | None:
         try:
-            assembly.twins([name], registers)
+            attempt(name)
         except AssemblyError as error:
             return error.reason
         return None
 
     with ThreadPoolExecutor(2) as pool:
-        return {name: reason for name, reason in zip(names, pool.map(attempt, names), strict=True) if reason}
+        return {name: found for name, found in zip(names, pool.map(reason, names), strict=True) if found}
 
 
 def _built(assembly: Assembly, names: Sequence[str], stage: str, registers: Mapping[str, int] | None) -> Built:

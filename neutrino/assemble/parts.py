@@ -6,11 +6,8 @@ each that needs it. Small modules have one part.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
-from neutrino.abi.reasons import Reason
-from neutrino.cache.entry import KernelEntry
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.ptx.text.module import Kind, Module
 
@@ -18,9 +15,6 @@ PART_SIZE = 1 << 19
 """Characters of twins' text from which on a part is worth an image of its own: ptxas takes half a second for it."""
 _TIMES_COMMON = 8
 """How many times as much as it shares with all other parts a part must hold of its own."""
-
-Judged = tuple[Mapping[str, KernelEntry], tuple[bytes, ...]]
-"""Entries of kernels, and the images that their twins are in: none, one, or that and the one under a register cap."""
 
 
 def split(module: Module, kernels: Sequence[TwinKernel]) -> list[tuple[TwinKernel, ...]]:
@@ -44,23 +38,3 @@ def split(module: Module, kernels: Sequence[TwinKernel]) -> list[tuple[TwinKerne
         parts[min(middle * count // total, count - 1)].append(kernel)
         position += size
     return [tuple(part) for part in parts if part]
-
-
-def join(parts: Sequence[Judged]) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
-    """The parts' entries and images as those of one whole: first the images of all twins, then those under a cap."""
-    entries: dict[str, KernelEntry] = {}
-    images: list[bytes] = [own[0] for _, own in parts if own]
-    image = 0
-    for made, own in parts:
-        for name, entry in made.items():
-            if entry.reason is Reason.PROBED:
-                # A part that was itself joined has several images behind its first.
-                entry = replace(
-                    entry,
-                    image=len(images) + entry.image - 1 if entry.image else image,
-                    capped=len(images) + entry.capped - 1 if entry.capped else 0,
-                )
-            entries[name] = entry
-        image += bool(own)
-        images += own[1:]
-    return entries, tuple(images)

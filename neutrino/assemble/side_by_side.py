@@ -1,61 +1,38 @@
-"""The parts of a module's twins, judged at the same time."""
+"""Work on the parts of a module at the same time, until one of them fails."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from types import TracebackType
+from typing import TypeVar
 
-from neutrino.assemble.attempts import judge_with_pins
-from neutrino.assemble.dump import Dump
-from neutrino.assemble.emit import Emit
-from neutrino.assemble.one_module import OneModule
-from neutrino.assemble.parts import Judged, join
-from neutrino.assemble.retargeting import Retargeting
-from neutrino.assemble.rewritten import Rewritten
-from neutrino.cache.entry import KernelEntry
-from neutrino.ptx.instrument.twin import TwinKernel
-from neutrino.toolchain.ptxas import Assembler
-
+_Made = TypeVar("_Made")
 _PARTS_AT_ONCE = 32
-"""Parts under way, each with a text or two in memory; how many of them are being assembled the assembler tells."""
+"""Parts under way, each with a text or two in memory; the assembler's slots bound how many run."""
 
 
-def judge_parts(
-    parts: Sequence[tuple[TwinKernel, ...]],
-    rewritten: Rewritten,
-    assembler: Assembler,
-    emit: Emit,
-    retargeting: Retargeting | None,
-    dump: Dump,
-) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
-    """As judge_with_pins, of each part by itself. Raises CutError when a part of several cannot be."""
+def side_by_side(jobs: Sequence[Callable[[], _Made]], slots: StoppableSlots) -> list[_Made]:
+    """What each of the jobs gives, in their order. Raises what the first one that fails raises; no other begins then.
 
-    slots = _Slots(assembler.slots)
-    stoppable = replace(assembler, slots=slots)
-
-    def judged(number: int) -> Judged:
-        is_part = len(parts) > 1
-        assembly = OneModule(rewritten, stoppable, emit, dump, f"-{number}" if is_part else "", is_part)
-        return judge_with_pins(parts[number], assembly, rewritten.probes, retargeting)
-
-    with ThreadPoolExecutor(min(len(parts), _PARTS_AT_ONCE)) as pool:
+    slots: those that the jobs' assembler takes.
+    """
+    if len(jobs) < 2:
+        # It needs no thread, and an interrupt reaches it in this one.
+        return [job() for job in jobs]
+    with ThreadPoolExecutor(min(len(jobs), _PARTS_AT_ONCE)) as pool:
         try:
-            if len(parts) == 1:
-                # It needs no thread, and an interrupt reaches it in this one.
-                return join([judged(0)])
-            jobs = [pool.submit(judged, number) for number in range(len(parts))]
-            ended = wait(jobs, return_when=FIRST_EXCEPTION).done
-            return join([job.result() for job in jobs if job in ended])
+            started = [pool.submit(job) for job in jobs]
+            ended = wait(started, return_when=FIRST_EXCEPTION).done
+            return [job.result() for job in started if job in ended]
         except BaseException:
             slots.stop()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-class _Slots:
+class StoppableSlots:
     """The slots of an assembler until stop: from then on those that wait for one begin nothing."""
 
     def __init__(self, slots: AbstractContextManager[object]) -> None:
@@ -63,6 +40,7 @@ class _Slots:
         self._is_stopped = False
 
     def stop(self) -> None:
+        """Begin nothing any more."""
         self._is_stopped = True
 
     def __enter__(self) -> None:

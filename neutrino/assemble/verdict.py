@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.assembly import Assembly
 from neutrino.assemble.built import Built, Original
-from neutrino.assemble.numerics.comparison import Arithmetic
+from neutrino.assemble.numerics.comparison import ArithmeticComparison
+from neutrino.assemble.numerics.explicit_fma import ExplicitTwins
 from neutrino.assemble.retargeting import NOT_SHOWN, Retargeting
+from neutrino.assemble.warnings import newly_warned
 from neutrino.ptx.instrument.functions import FunctionCopy
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass import variant
@@ -17,46 +21,81 @@ from neutrino.toolchain.ptxas import Resources
 _STACK_UNKNOWN = 0xFFFFFFFF
 """The stack that a cubin states for a kernel with recursion: it gets what the program has set as limit."""
 
-Verdict = tuple[Reason, str]
-"""Why a kernel has no twin, and what exactly stood in the way."""
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why a kernel has no twin, and what exactly stood in the way."""
+
+    reason: Reason
+    detail: str
 
 
-class Judge:
-    """Holds twins as they were assembled against their originals. retargeting: None where the text is theirs."""
+class Verifier:
+    """Holds twins as they were assembled against their originals.
 
-    def __init__(self, assembly: Assembly, arithmetic: Arithmetic, retargeting: Retargeting | None) -> None:
+    retargeting: None where the text is theirs. explicit: twins whose text says what is fused; None when none does.
+    """
+
+    def __init__(
+        self, assembly: Assembly, retargeting: Retargeting | None, explicit: ExplicitTwins | None = None
+    ) -> None:
         self._assembly = assembly
-        self._arithmetic = arithmetic
-        self._retargeting = retargeting
+        self._arithmetic = ArithmeticComparison(assembly.name, assembly.arch, explicit)
+        self.retargeting = retargeting
 
-    def verdict(
+    def verdicts(
+        self, twins: Sequence[TwinKernel], original: Original, built: Built
+    ) -> dict[str, Verdict | None]:
+        """What stands against each of these twins, by the kernel's name; None when nothing does.
+
+        Raises as ``Assembler.assemble``: where a warning does not name its kernel, each is assembled alone.
+        """
+        assembled = [twin for twin in twins if twin.twin_name in built.kernels]
+        warned = newly_warned(assembled, self._assembly, original.warnings, built.warnings)
+        return {twin.name: self._verdict(twin, original, built, warned) for twin in twins}
+
+    def numerics(self, twin: TwinKernel, original: Original, built: Built) -> dict[str, Any]:
+        """What the manifest holds under ``numerics`` of a twin that was not refused."""
+        return self._arithmetic.manifest(twin, original, built)
+
+    def of_refused_original(self, reason: str) -> Verdict:
+        """The verdict on a twin whose original's own text is refused."""
+        detail = f"{self._assembly.name} refuses the original: {reason}"
+        if self.retargeting is None:
+            return Verdict(Reason.ASSEMBLER, detail)
+        return self._variant(self.retargeting, detail)
+
+    def _verdict(
         self, twin: TwinKernel, original: Original, built: Built, warned: Mapping[str, str]
     ) -> Verdict | None:
-        """What stands against using a twin, None when nothing does. warned: new warnings, by the kernel's name."""
+        """warned: new warnings, by the kernel's name."""
+        if twin.name in original.failed:
+            return self.of_refused_original(original.failed[twin.name])
         if twin.name in built.failed:
-            return Reason.ASSEMBLER, f"{self._assembly.name}: {built.failed[twin.name]}"
+            return Verdict(Reason.ASSEMBLER, f"{self._assembly.name}: {built.failed[twin.name]}")
         if twin.name in warned:
-            return Reason.ASSEMBLER, f"{self._assembly.name} warns: {warned[twin.name]}"
-        other = self._other_program(twin, original)
-        if other is not None:
-            return Reason.VARIANT, self.of_variant(other)
+            return Verdict(Reason.ASSEMBLER, f"{self._assembly.name} warns: {warned[twin.name]}")
+        if self.retargeting is not None:
+            other = self._other_program(twin, original, self.retargeting)
+            if other is not None:
+                return self._variant(self.retargeting, other)
         unsupported = _other_parameters(twin, original, built) or self._more_stack(twin, original, built)
         if unsupported is not None:
-            return Reason.UNSUPPORTED, unsupported
+            return Verdict(Reason.UNSUPPORTED, unsupported)
         difference = self._arithmetic.refusal(twin, original, built)
-        return None if difference is None else (Reason.NUMERICS, difference)
+        return None if difference is None else Verdict(Reason.NUMERICS, difference)
 
-    def of_variant(self, detail: str) -> str:
-        """The detail of a verdict, with what was retargeted to what where that was."""
-        return f"retargeted {self._retargeting.target}: {detail}" if self._retargeting else detail
+    @staticmethod
+    def _variant(retargeting: Retargeting, detail: str) -> Verdict:
+        return Verdict(Reason.VARIANT, f"retargeted {retargeting.target}: {detail}")
 
-    def _other_program(self, twin: TwinKernel, original: Original) -> str | None:
+    def _other_program(self, twin: TwinKernel, original: Original, retargeting: Retargeting) -> str | None:
         """What keeps retargeted text from being taken for the program that runs; None when nothing."""
-        if self._retargeting is None or original.assembled is None:
+        if original.assembled is None:
             return None
         before = original.machine.kernels[twin.name]
         other = variant.difference(before, original.assembled.kernels[twin.name], self._assembly.arch)
-        if other is not None or self._retargeting.own or self._retargeting.unproven:
+        if other is not None or retargeting.own or retargeting.unproven:
             return other
         unlike = original.unlike_in_code(twin)
         return f"{NOT_SHOWN}: {self._assembly.name} makes other code of the PTX ({unlike})" if unlike else None
@@ -92,5 +131,5 @@ def _deeper(copy: FunctionCopy, before: Resources, after: Resources) -> str | No
     frame, own_frame = before.functions.get(copy.name), after.functions.get(copy.copy_name)
     if frame is not None and own_frame is not None and own_frame <= frame:
         return None
-    told = " to ".join("an unknown number of" if size is None else str(size) for size in (frame, own_frame))
-    return f"{copy.name} calls itself, how deep is not known, and its stack frame grows from {told} bytes"
+    shown = " to ".join("an unknown number of" if size is None else str(size) for size in (frame, own_frame))
+    return f"{copy.name} calls itself, how deep is not known, and its stack frame grows from {shown} bytes"

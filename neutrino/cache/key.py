@@ -11,7 +11,7 @@ from pathlib import Path
 from neutrino.device.kind import DeviceKind
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-PATCHER = ("neutrino.patch.image", "neutrino.ahead.relocatable")
+PATCHER = "neutrino.patch.image"
 """What processes import that make twins: all that decides what a twin is, is imported from there on."""
 
 # Begun by letters, not by the line's start: three times as fast, and every start of a run waits for it.
@@ -61,7 +61,7 @@ def patcher_sources(package: Path = _PACKAGE) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     imports: dict[str, list[Import]] = {}
     asked: dict[str, set[str]] = {}
-    waiting: list[tuple[str, tuple[str, ...]]] = [(module, ()) for module in PATCHER]
+    waiting: list[tuple[str, tuple[str, ...]]] = [(PATCHER, ())]
     while waiting:
         module, names = waiting.pop()
         is_new = module not in asked

@@ -1,10 +1,10 @@
 """From an image that a program loads to the cache entry with its twins: one linear driver over the other packages.
 
-    image ─ read_container ─► the machine code that runs, and its PTX ─ probe_module ─► twins' text
-          ─ ptxas ─► cubins ─ warnings, parameters, numerics ─► entry
+    image ─ read_container ─► Container ─ find_source ─► Source ─ backend.plan ─► sites, and why kernels have none
+          ─ backend.write ─► twins' text ─ backend.assemble ─► verified outcomes ─ backend.entries ─► entry
 
-For the embedded device the entry holds the twins' text in place of the cubins. They are judged by the same
-machine code where there is an assembler; without one they are used unjudged, and the manifests say so.
+Each arrow gives a value that nobody changes, and ``--save-temps`` keeps each. Who tries again after a refusal is one
+loop, in ``assemble/attempts.py``.
 
 What depends on the image alone (a kernel that cannot be probed, text that the assembler refuses) becomes a
 reason in the entry. What depends on the machine (no assembler, a full disk, a process killed) is raised, so
@@ -13,34 +13,45 @@ that nothing that could be different tomorrow is ever stored.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.dump import Dump
-from neutrino.assemble.emit import Emit, driver_image
-from neutrino.assemble.manifest import probed_entry, unassembled_manifest
-from neutrino.assemble.one_module import CutError
-from neutrino.assemble.parts import Judged, join, split
-from neutrino.assemble.retargeting import Retargeting
-from neutrino.assemble.rewritten import Rewritten, rewrite
-from neutrino.assemble.side_by_side import judge_parts
+from neutrino.assemble.emit import Emit
+from neutrino.backend.linked_twin import LinkedTwins
+from neutrino.backend.manifest import site_rows
+from neutrino.backend.protocol import Backend, Plan
+from neutrino.backend.ptx_twin import PtxTwins
 from neutrino.cache.entry import KernelEntry, write_entry
 from neutrino.device.kind import DeviceKind
-from neutrino.device.source import DEBUG_SECTION, Device, Source, find_source
-from neutrino.errors import PtxError, ToolMissingError
+from neutrino.device.linked_source import LinkedSource
+from neutrino.device.source import Source, find_source
+from neutrino.errors import NeutrinoError, ToolMissingError
 from neutrino.fatbin import demangle, read_container
-from neutrino.fatbin.ptxscan import ptx_entries
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.ptx.instrument.twin import TwinKernel
-from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.toolchain.choice import ASSEMBLER_HINT
+from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.releases import LATEST_PTX
+
+
+@dataclass(frozen=True)
+class Twins:
+    """What is made of one image for one device. kernels: all of the image's, with their reasons.
+
+    images: those that twins are launched from, then those under a register cap that are a second choice: what the
+    driver is given, as in an entry. A twin that would take more of the register file than its original is there under a
+    cap alone where that spills no more than the original, else both ways.
+    """
+
+    kernels: tuple[KernelEntry, ...]
+    images: tuple[bytes, ...]
 
 
 def patch_image(
@@ -75,19 +86,6 @@ def patch_image(
     return write_entry(key, probes.maps, twins.kernels, twins.images)
 
 
-@dataclass(frozen=True)
-class Twins:
-    """What is made of one image for one device. kernels: all of the image's, with their reasons.
-
-    images: those of the twins, then those of twins under a register cap: what the driver is given, as in an entry.
-    A twin that would take more of the register file than its original is there under a cap alone where that spills no
-    more than the original, else both ways.
-    """
-
-    kernels: tuple[KernelEntry, ...]
-    images: tuple[bytes, ...]
-
-
 def make_twins(
     source: Source,
     probes: ProbeSet,
@@ -105,79 +103,60 @@ def make_twins(
     it takes text. unproven: of a retargeted source also kernels that are not shown to be what runs. Raises as
     patch_image.
     """
-    if assembler is None and source.text is not None and device is DeviceKind.GPU:
+    is_embedded = device is DeviceKind.EMBEDDED
+    if assembler is None and source.text is not None and not is_embedded:
         raise ToolMissingError("ptxas", ASSEMBLER_HINT)
-    dump = dump or Dump(None)
-    names = _kernel_names(source)
-    kernels = {name: KernelEntry(name, Reason.NOT_SELECTED) for name in names}
-    selected = [name for name in names if selection.selects(name, demangle(name))]
+    dump = dump or Dump()
+    backend = PtxTwins(
+        source, probes, LATEST_PTX if assembler is None else assembler.ptx_version, assembler,
+        Emit.PTX if is_embedded else emit, bounded_stack=not is_embedded, unproven=unproven, dump=dump,
+    )  # fmt: skip
+    return _probed(backend, probes, selection, dump)
+
+
+def make_linked_twins(
+    source: LinkedSource,
+    probes: ProbeSet,
+    *,
+    selection: Selection,
+    assembler: Assembler,
+    linker: Linker,
+    dump: Dump | None = None,
+) -> Twins:
+    """The same of linked code, whose units' PTX source has. The images are cubins."""
+    dump = dump or Dump()
+    backend = LinkedTwins(source, probes, assembler.ptx_version, (assembler, linker), dump)
+    return _probed(backend, probes, selection, dump)
+
+
+_Plan = TypeVar("_Plan", bound=Plan)
+_Code = TypeVar("_Code")
+_Outcomes = TypeVar("_Outcomes")
+
+
+def _probed(
+    backend: Backend[_Plan, _Code, _Outcomes], probes: ProbeSet, selection: Selection, dump: Dump
+) -> Twins:
+    """What a way of probing makes of the selected kernels: its steps, one after the other."""
+    if probes.target not in ("", backend.target):
+        raise NeutrinoError(f"{probes.file}: its assembly is {probes.target}, and these kernels take {backend.target}")
+    kernels = {name: KernelEntry(name, Reason.NOT_SELECTED) for name in backend.kernels}
+    selected = [name for name in kernels if selection.selects(name, demangle(name))]
     images: tuple[bytes, ...] = ()
-    architecture = Device.parse(source.arch)
-    if architecture is None or architecture.number < FIRST_ARCHITECTURE:
-        detail = f"{source.arch}: machine code is understood from sm_{FIRST_ARCHITECTURE} on"
-        source = replace(source, text=None, reason=Reason.UNSUPPORTED, detail=detail)
-    if source.text is None or source.reason is not Reason.PROBED:
-        kernels |= {name: KernelEntry(name, source.reason, source.detail) for name in selected}
+    if backend.refusal is not None:
+        kernels |= {name: KernelEntry(name, *backend.refusal) for name in selected}
     elif selected:
-        version = LATEST_PTX if assembler is None else assembler.ptx_version
-        try:
-            bounded = device is not DeviceKind.EMBEDDED
-            rewritten = rewrite(source, source.text, probes, selected, version, bounded_stack=bounded)
-            form = Emit.PTX if device is DeviceKind.EMBEDDED else emit
-            made, images = _make_twins(rewritten, assembler, form, Retargeting.of(source, unproven=unproven), dump)
-        except PtxError as error:
-            made = {name: KernelEntry(name, Reason.UNSUPPORTED, str(error)) for name in selected}
-        kernels |= made
-    dump.kernels(kernels.values())
+        plan = backend.plan(selected)
+        kernels |= {name: KernelEntry(name, *refusal) for name, refusal in plan.refused.items()}
+        dump.write("sites.json", json.dumps({name: site_rows(sites) for name, sites in plan.sites.items()}, indent=1))
+        if plan.sites:
+            code = backend.write(plan)
+            outcomes = backend.assemble(code)
+            made = backend.entries(code, outcomes)
+            kernels |= made.entries
+            images = made.images
+    dump.write("kernels.txt", "".join(
+        f"{entry.name}: {entry.reason.word}{': ' if entry.detail else ''}{entry.detail}\n"
+        for entry in kernels.values()
+    ))  # fmt: skip
     return Twins(tuple(kernels.values()), images)
-
-
-def _kernel_names(source: Source) -> list[str]:
-    if source.machine is not None:
-        return list(source.machine.kernels)
-    if source.text is None:
-        return []
-    return list(ptx_entries(source.text.encode("latin-1")))
-
-
-def _make_twins(
-    rewritten: Rewritten, assembler: Assembler | None, emit: Emit, retargeting: Retargeting | None, dump: Dump
-) -> tuple[dict[str, KernelEntry], tuple[bytes, ...]]:
-    """Entries of the selected kernels, and the images that their twins are in."""
-    source, twins = rewritten.source, rewritten.twins
-    dump.write("original.ptx", rewritten.module.text.encode("latin-1"))
-    dump.sites(twins.kernels)
-    entries = dict(rewritten.entries)
-    if not twins.kernels:
-        return entries, ()
-    if source.retargeted or source.found == DEBUG_SECTION:
-        # The whole is held against the whole, here and where it is assembled in another way.
-        parts = [twins.kernels]
-    else:
-        parts = split(rewritten.module, twins.kernels)
-    if assembler is None:
-        dump.write("probed.ptx", twins.render().encode("latin-1"))
-        made, images = join([_unassembled(part, rewritten, emit) for part in parts])
-        return entries | made, images
-    try:
-        made, images = judge_parts(parts, rewritten, assembler, emit, retargeting, dump)
-    except CutError:
-        made, images = judge_parts([twins.kernels], rewritten, assembler, emit, retargeting, dump)
-    # A cubin does not say how it was assembled. Triton's enable_fp_fusion=False passes --fmad=false.
-    unlike = {Reason.NUMERICS, Reason.VARIANT} if source.retargeted else {Reason.NUMERICS}
-    if source.found == DEBUG_SECTION and {entry.reason for entry in (entries | made).values()} <= unlike:
-        unfused = replace(rewritten, source=replace(source, options=("--fmad=false",)))
-        again, images_again = judge_parts([twins.kernels], unfused, assembler, emit, retargeting, dump)
-        if any(entry.reason is Reason.PROBED for entry in again.values()):
-            made, images = again, images_again
-    return entries | made, images
-
-
-def _unassembled(part: Sequence[TwinKernel], rewritten: Rewritten, emit: Emit) -> Judged:
-    source = rewritten.source
-    text = rewritten.twins.render({twin.name for twin in part})
-    made = {
-        twin.name: probed_entry(twin, unassembled_manifest(twin, source.arch, rewritten.probes, emit), capped=False)
-        for twin in part
-    }
-    return made, (driver_image(source, rewritten.module, text, None, emit),)

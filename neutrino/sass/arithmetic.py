@@ -21,26 +21,11 @@ form of the instructions for eight architectures from sm_75 to sm_120a and sets 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 
 from neutrino.errors import FormatError
-
-
-class NumericsProof(Enum):
-    """What shows that a twin rounds as its original does."""
-
-    COUNTS = "counts"
-    """The machine codes hold as many fused and unfused instructions of each kind."""
-    NO_PAIR = "no-pair"
-    """The text holds no product that could be fused with a sum, however often the assembler repeats its code."""
-    PINNED = "pinned"
-    """The twin's text says itself what is fused, as the original's does when it gives the same machine code."""
-    LINES = "lines"
-    """The same, but for products within divisions: sums that they may be fused with became the same instructions."""
-
 
 INSTRUCTION_SIZE = 16
 FIRST_ARCHITECTURE = 75

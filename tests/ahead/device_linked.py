@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.ahead.relocatable import RELOCATABLE_SECTION
+from neutrino.device.linked_source import RELOCATABLE_SECTION
 from neutrino.errors import ToolMissingError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container, read_file
 from neutrino.ptx.text.source import without_locations

@@ -17,15 +17,15 @@ from neutrino.abi.reasons import Reason
 from neutrino.ahead.check import check_file
 from neutrino.ahead.library import patch_file
 from neutrino.ahead.making import Settings
-from neutrino.ahead.relocatable import LinkedSource, find_linked_source, is_linked, make_linked_twins
 from neutrino.ahead.restore import find_section
 from neutrino.ahead.section import read_section
 from neutrino.assemble.dump import Dump
 from neutrino.cache.entry import KernelEntry
+from neutrino.device.linked_source import LinkedSource, find_linked_source, is_linked
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, demangle, read_container, read_file
-from neutrino.patch.image import Twins
+from neutrino.patch.image import Twins, make_linked_twins
 from neutrino.probing.selection import Selection
 from neutrino.sass.arithmetic import count_arithmetic
 from neutrino.sass.cubin import read_cubin

@@ -19,13 +19,12 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in 
 PATCHES = """
 import sys
 from pathlib import Path
-from neutrino.ahead import relocatable
 from neutrino.patch.image import patch_image
 at_once = {*sys.modules}
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import ToolMissingError
 from neutrino.probing.selection import Selection
-from neutrino.probing.toml import load_probes
+from neutrino.verification import load_probes
 from neutrino.toolchain.choice import find_assembler
 probes = load_probes(sys.argv[2:])
 before = {*sys.modules}

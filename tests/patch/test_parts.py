@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from neutrino.abi.reasons import Reason
 from neutrino.assemble import parts
-from neutrino.assemble.parts import Judged, join, split
-from neutrino.cache.entry import Entry, KernelEntry, read_entry
+from neutrino.assemble.parts import split
+from neutrino.cache.entry import Entry, read_entry
 from neutrino.errors import ToolError
 from neutrino.fatbin import build_container, build_entry
 from neutrino.fatbin.image import ImageKind
@@ -123,56 +123,6 @@ def test_what_parts_share_bounds_their_number() -> None:
         found = split(module.module, module.kernels)
     common = len(MODULE) - sum(len(module.module.source(twin.statement)) for twin in module.kernels)
     assert 1 < len(found) <= sum(len(twin.probed_text) for twin in module.kernels) // (2 * common)
-
-
-def entries(*names: str, capped: Sequence[str] = ()) -> dict[str, KernelEntry]:
-    return {
-        name: KernelEntry(name, Reason.PROBED, twin=f"{name}__neutrino", capped=int(name in capped)) for name in names
-    }
-
-
-def test_images_of_parts_as_those_of_one_whole() -> None:
-    refused = {"d": KernelEntry("d", Reason.NUMERICS)}
-    made: list[Judged] = [
-        (entries("a", "b", capped=["b"]), (b"ab", b"b capped")),
-        (refused, ()),
-        (entries("c") | {"e": KernelEntry("e", Reason.ASSEMBLER)}, (b"c",)),
-        (entries("f", capped=["f"]), (b"f", b"f capped")),
-    ]
-    joined, images = join(made)
-    assert images == (b"ab", b"c", b"f", b"b capped", b"f capped")
-    assert {name: (entry.image, entry.capped) for name, entry in joined.items()} == {
-        "a": (0, 0), "b": (0, 3), "c": (1, 0), "d": (0, 0), "e": (0, 0), "f": (2, 4),
-    }  # fmt: skip
-
-
-def test_twins_that_are_under_a_cap_alone() -> None:
-    one = entries("a", "b")
-    one["b"] = replace(one["b"], image=1)
-    joined, images = join([(one, (b"a", b"b capped")), (entries("c"), (b"c capped",)), (entries("d"), (b"d",))])
-    assert images == (b"a", b"c capped", b"d", b"b capped")
-    assert {name: (entry.image, entry.capped) for name, entry in joined.items()} == {
-        "a": (0, 0), "b": (3, 0), "c": (1, 0), "d": (2, 0),
-    }  # fmt: skip
-
-
-def test_parts_that_were_joined_before() -> None:
-    """As twins and their pinned kind are: each of them may have an image under a cap."""
-    one, other = entries("a", "b", "c", capped=["b"]), entries("d", "e", "f", capped=["e"])
-    one["c"] = replace(one["c"], image=1)
-    other["f"] = replace(other["f"], image=1)
-    before = join([(one, (b"ab", b"bc capped")), (other, (b"de", b"ef capped"))])
-    assert join([before]) == before
-    joined, images = join([before, (entries("g", capped=["g"]), (b"g", b"g capped"))])
-    assert {name: (images[entry.image], entry.capped and images[entry.capped]) for name, entry in joined.items()} == {
-        "a": (b"ab", 0), "b": (b"ab", b"bc capped"), "c": (b"bc capped", 0), "d": (b"de", 0),
-        "e": (b"de", b"ef capped"), "f": (b"ef capped", 0), "g": (b"g", b"g capped"),
-    }  # fmt: skip
-
-
-def test_one_part_is_as_it_was() -> None:
-    made: Judged = (entries("a", "b", capped=["b"]), (b"ab", b"b capped"))
-    assert join([made]) == made
 
 
 def test_twins_are_the_same_in_parts(assembler: Assembler, tmp_path: Path) -> None:

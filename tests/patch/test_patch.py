@@ -11,7 +11,6 @@ import pytest
 
 from neutrino.abi.probe_block import block_size
 from neutrino.abi.reasons import Reason
-from neutrino.assemble import verification as judging
 from neutrino.assemble.emit import Emit
 from neutrino.cache.entry import Entry, read_entry
 from neutrino.device.source import find_source
@@ -325,10 +324,21 @@ def test_more_registers_get_a_second_image_under_the_originals_cap_where_that_sp
     assert seen == {True, False}
 
 
-def test_a_cap_that_spills_nothing_is_the_twins_own(assembler, monkeypatch):
-    """As if nothing above had spilled: one image, the one under the cap, and its figures."""
-    monkeypatch.setattr(judging, "_spills_no_more", lambda capped, twin, _: twin.twin_name in capped.kernels)
-    entry = patched(fatbin(assembler, wide(34)), assembler, "block_sched")
+class Spilling(Assembler):
+    """Says of originals that they spill more than any twin."""
+
+    def assemble(self, text, arch, options=(), **more) -> Assembled:
+        made = super().assemble(text, arch, options, **more)
+        if "__neutrino" in text:
+            return made
+        many = {name: replace(own, spill_stores=1 << 20, spill_loads=1 << 20) for name, own in made.resources.items()}
+        return replace(made, resources=many)
+
+
+def test_a_cap_that_spills_no_more_than_the_original_is_the_twins_own(assembler):
+    """One image, the one under the cap, and its figures."""
+    spilling = Spilling(assembler.path, assembler.version, assembler.identity)
+    entry = patched(fatbin(assembler, wide(34)), spilling, "block_sched")
     (kernel,) = entry.kernels
     registers = json.loads(kernel.files["manifest.json"])["registers"]
     assert (len(entry.images), kernel.image, kernel.capped, registers["capped"]) == (1, 0, 0, None)

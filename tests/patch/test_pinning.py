@@ -10,11 +10,18 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from neutrino.abi.reasons import Reason
-from neutrino.assemble import attempts as second_chance
-from neutrino.assemble.numerics import explicit_fma as pinning
-from neutrino.assemble.numerics.explicit_fma import Pinned, pin_twins
+from neutrino.assemble.numerics.explicit_fma import (
+    ArithmeticText,
+    ExplicitTwins,
+    Fusions,
+    Seen,
+    guess,
+    prove,
+    unlike_originals,
+    write_explicit,
+)
 from neutrino.cache.entry import read_entry
-from neutrino.errors import FormatError, ToolMissingError
+from neutrino.errors import ToolMissingError
 from neutrino.patch.image import patch_image
 from neutrino.probing.selection import Selection
 from neutrino.ptx.analysis.contraction import loose_sums
@@ -22,8 +29,10 @@ from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import parse
 from neutrino.sass.arithmetic import compare, count_arithmetic
-from neutrino.sass.cubin import read_cubin
+from neutrino.sass.cubin import open_cubin, read_cubin
+from neutrino.sass.lines import SECTION
 from neutrino.toolchain.location import find_tool
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.verification import load_probe_file, load_probes
 from tests.patch.sass_values import expressions
 
@@ -84,20 +93,37 @@ ret;
 """
 
 
-def pin(text: str, probes, assembler) -> tuple[Pinned, dict[str, bytes]]:
-    """The pinned twins of a module, and the machine code of the originals and of the twins."""
-    twins = probe_module(parse(text), probes)
-    original = assembler.assemble(text, "sm_90a")
+class Module:
+    """A text with its twins, and what the assembler makes of them."""
 
-    def render(twin) -> str:
-        return replace(twins, kernels=(twin,)).render()
+    def __init__(self, text: str, probes, assembler) -> None:
+        self.text, self.assembler = text, assembler
+        self.twins = probe_module(parse(text), probes)
+        self.original = self.assemble(text, ())
 
-    def assemble(text, options):
-        return assembler.assemble(text, "sm_90a", options)
+    def render(self, twin) -> str:
+        return replace(self.twins, kernels=(twin,)).render()
 
-    made = pin_twins(twins.kernels, text, original, assemble, render, "sm_90a")
-    codes = {"": original.cubin}
-    codes |= {name: assembler.assemble(render(twin), "sm_90a").cubin for name, twin in made.twins.items()}
+    def assemble(self, text, options):
+        return self.assembler.assemble(text, "sm_90a", options)
+
+    def proved(self, change) -> ExplicitTwins:
+        """With what is guessed, and seen, changed by a function of both."""
+        found = ArithmeticText.read(self.text)
+        lines = self.assemble(found.apart(), ("-lineinfo",))
+        seen, fusions = change(found, Seen.read(found, lines.cubin, "sm_90a"))
+        twins, originals = self.twins.kernels, (self.original, lines)
+        return prove(twins, found, seen, fusions, originals, self.assemble, self.render, "sm_90a")
+
+
+def pin(text: str, probes, assembler) -> tuple[ExplicitTwins, dict[str, bytes]]:
+    """The twins of a module with explicit FMA, and the machine code of the originals and of the twins."""
+    module = Module(text, probes, assembler)
+    made = write_explicit(
+        module.twins.kernels, text, module.original, module.assemble, module.render, "sm_90a"
+    )
+    codes = {"": module.original.cubin}
+    codes |= {name: module.assemble(module.render(twin), ()).cubin for name, twin in made.twins.items()}
     return made, codes
 
 
@@ -232,32 +258,28 @@ def test_divisions_are_compared_by_lines(reads, assembler, tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in LOOPS if name != "apart"])
-def test_a_wrong_guess_is_refused(name, reads, assembler, monkeypatch):
+def test_a_wrong_guess_is_refused(name, reads, assembler):
     """Each sum that is fused is taken for one that is not."""
-    decisions = pinning._decisions
 
     def wrong(found, seen):
-        fused, mixed = decisions(found, seen)
-        assert any(fused.values())
-        return {function: {} for function in fused}, mixed
+        fusions = guess(found, seen)
+        assert any(fusions.fused.values())
+        return seen, Fusions({function: {} for function in fusions.fused}, fusions.mixed)
 
-    monkeypatch.setattr(pinning, "_decisions", wrong)
     product, total = LOOPS[name]
-    made, _ = pin(HEAD + kernel(UNROLLED.format(product=product, sum=total)), reads, assembler)
+    made = Module(HEAD + kernel(UNROLLED.format(product=product, sum=total)), reads, assembler).proved(wrong)
     assert made.twins == {}
     assert "are not those of its text" in made.refused["k"]
 
 
-def test_what_is_fused_in_some_copies_only_is_refused(reads, assembler, monkeypatch):
-    seen_by_lines = pinning._Seen.read
-
-    def mixed(found, cubin, arch):
-        seen = seen_by_lines(found, cubin, arch)
+def test_what_is_fused_in_some_copies_only_is_refused(reads, assembler):
+    def mixed(found, seen):
         more = {key: names | {"FADD"} if "FFMA" in names else names for key, names in seen.mnemonics.items()}
-        return replace(seen, mnemonics=more)
+        seen = replace(seen, mnemonics=more)
+        return seen, guess(found, seen)
 
-    monkeypatch.setattr(pinning._Seen, "read", mixed)
-    made, _ = pin(HEAD + kernel(UNROLLED.format(product=LOOPS["add"][0], sum=LOOPS["add"][1])), reads, assembler)
+    text = HEAD + kernel(UNROLLED.format(product=LOOPS["add"][0], sum=LOOPS["add"][1]))
+    made = Module(text, reads, assembler).proved(mixed)
     assert re.search(r"line \d+: add\.f32 is fused in some of its copies only", made.refused["k"])
 
 
@@ -339,24 +361,30 @@ def test_code_of_another_assembler_does_not_say_which_product_is_fused(assembler
     assert twin.loose == "add.f32 %f5, %f3, %f4"
     shipped = assembler.assemble(text.replace("[%a+8]", "[%a+16]"), "sm_90a")
 
-    class Module:
-        machine = read_cubin(shipped.cubin, "shipped")
-        name = "ptxas"
-
+    machine = read_cubin(shipped.cubin, "shipped")
     original = assembler.assemble(text, "sm_90a")
-    assert "the instructions of the code that runs" in second_chance._others([twin], Module(), original)["k"]
-    Module.machine = read_cubin(original.cubin, "shipped")
-    assert second_chance._others([twin], Module(), original) == {}
+    assert "the instructions of the code that runs" in unlike_originals([twin], machine, original, "ptxas")["k"]
+    machine = read_cubin(original.cubin, "shipped")
+    assert unlike_originals([twin], machine, original, "ptxas") == {}
+    assert unlike_originals([twin], None, original, "ptxas") == {}
 
 
-def test_line_information_of_another_form_leaves_the_original(reads, assembler, monkeypatch):
-    def unknown(cubin, file):
-        raise FormatError(file, 0, "version", "5", "2 or 3")
+class OtherLines(Assembler):
+    """Writes line information with another version of its form."""
 
-    monkeypatch.setattr(pinning, "sass_lines", unknown)
+    def assemble(self, text, arch, options=(), **more):
+        made = super().assemble(text, arch, options, **more)
+        if "-lineinfo" not in options:
+            return made
+        section = open_cubin(made.cubin, "lines").section(SECTION)
+        version = section.offset + 4  # unit_length comes first
+        return replace(made, cubin=made.cubin[:version] + b"\5\0" + made.cubin[version + 2 :])
+
+
+def test_line_information_of_another_form_leaves_the_original(reads, assembler):
     text = HEAD + kernel(UNROLLED.format(product=LOOPS["add"][0], sum=LOOPS["add"][1]))
-    selection = Selection((), ())
-    data = patch_image(text.encode() + b"\0", reads, "sm_90a", selection=selection, assembler=assembler, key=bytes(32))
+    other = OtherLines(assembler.path, assembler.version, assembler.identity)
+    data = patch_image(text.encode() + b"\0", reads, "sm_90a", selection=Selection(), assembler=other, key=bytes(32))
     (made,) = read_entry(data, "entry").kernels
     assert made.reason is Reason.NUMERICS
     assert re.search(r"FFMA \d+ → \d+.*; .*version", made.detail)

@@ -6,38 +6,39 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from neutrino.assemble.assembly import Assembly
 from neutrino.assemble.built import Built, Original
-from neutrino.assemble.numerics.explicit_fma import Pinned
+from neutrino.assemble.numerics.explicit_fma import ExplicitTwins
+from neutrino.assemble.numerics.proof import NumericsProof
 from neutrino.ptx.instrument.twin import TwinKernel
-from neutrino.sass.arithmetic import NumericsProof, compare, compare_kinds, count_arithmetic
+from neutrino.sass.arithmetic import compare, compare_kinds, count_arithmetic
 from neutrino.sass.cubin import CubinKernel
 
 
-class Arithmetic:
+class ArithmeticComparison:
     """Holds the arithmetic of twins' machine code against that of their originals'.
 
-    pins: of twins whose text says what is fused; None when none does.
+    assembler: its name. arch: of the code. explicit: twins whose text says what is fused; None when none does.
     """
 
-    def __init__(self, assembly: Assembly, pins: Pinned | None) -> None:
-        self._assembly = assembly
-        self._pins = pins
+    def __init__(self, assembler: str, arch: str, explicit: ExplicitTwins | None = None) -> None:
+        self._assembler = assembler
+        self._arch = arch
+        self._explicit = explicit
         self._counts: dict[bytes, dict[str, int]] = {}
 
     def refusal(self, twin: TwinKernel, original: Original, built: Built) -> str | None:
         """Why a twin is not shown to compute as its original; None when it is."""
         difference = self._difference(twin, original, built)
-        seen = self._pins.codes.get(twin.name) if self._pins is not None else None
+        seen = self._explicit.codes.get(twin.name) if self._explicit is not None else None
         if seen is not None:
             after = built.kernels[twin.twin_name]
-            as_seen = count_arithmetic(seen, self._assembly.arch) == self._count(after)
+            as_seen = count_arithmetic(seen, self._arch) == self._count(after)
             return self._unlike(twin, original) if as_seen else difference or "not the code that was compared"
         if difference is not None and not twin.contractible:
             # Where nothing can be fused, code may be there more or less often, if the assembler is known to make of the
             # original's text what runs.
             return self._unlike(twin, original) or self._other_kinds(twin, original, built)
-        if difference is None and self._pins is None and twin.loose is not None:
+        if difference is None and self._explicit is None and twin.loose is not None:
             return f"equal numbers do not show with which product {twin.loose!r} is fused"
         return difference
 
@@ -55,9 +56,9 @@ class Arithmetic:
             return None
         rebuilt = original.rebuilt.kernels.get(twin.name)
         if rebuilt is None:
-            return f"{self._assembly.name} leaves the original out"
+            return f"{self._assembler} leaves the original out"
         differing = compare(self._count(original.machine.kernels[twin.name]), self._count(rebuilt), {})
-        return differing and f"in the original's text as {self._assembly.name} assembles it: {differing}"
+        return differing and f"in the original's text as {self._assembler} assembles it: {differing}"
 
     def _difference(self, twin: TwinKernel, original: Original, built: Built) -> str | None:
         """Where original and twin hold other numbers of fused and unfused instructions; None when nowhere."""
@@ -77,8 +78,8 @@ class Arithmetic:
             if name not in original.machine.functions or built_name not in built.functions:
                 continue
             difference = compare(
-                count_arithmetic(original.machine.functions[name], self._assembly.arch),
-                count_arithmetic(built.functions[built_name], self._assembly.arch),
+                count_arithmetic(original.machine.functions[name], self._arch),
+                count_arithmetic(built.functions[built_name], self._arch),
                 own_in_it,
             )
             if difference is not None:
@@ -93,13 +94,13 @@ class Arithmetic:
         return compare_kinds(self._count(before), self._count(after), twin.own_arithmetic)
 
     def _proof(self, twin: TwinKernel, original: Original, built: Built) -> NumericsProof:
-        """What shows that a twin that was judged good computes as its original."""
-        if self._pins is not None:
-            return NumericsProof.LINES if twin.name in self._pins.codes else NumericsProof.PINNED
+        """What shows that a twin that was not refused computes as its original."""
+        if self._explicit is not None:
+            return NumericsProof.LINES if twin.name in self._explicit.codes else NumericsProof.PINNED
         return NumericsProof.COUNTS if self._difference(twin, original, built) is None else NumericsProof.NO_PAIR
 
     def _count(self, kernel: CubinKernel) -> dict[str, int]:
-        # Asked for by each judgement of an original's twins, and by the manifest.
+        # Asked for by each attempt at an original's twin, and by the manifest.
         if kernel.code not in self._counts:
-            self._counts[kernel.code] = count_arithmetic(kernel.code, self._assembly.arch)
+            self._counts[kernel.code] = count_arithmetic(kernel.code, self._arch)
         return self._counts[kernel.code]

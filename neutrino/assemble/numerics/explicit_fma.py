@@ -1,11 +1,13 @@
-"""A second chance for twins whose machine code holds other numbers of fused instructions than their originals'.
+"""Explicit FMA: twins whose text says itself what is fused, for those whose counts differ from their originals'.
 
-ptxas unrolls and repeats code as it sees fit, so the numbers may differ although nothing is fused otherwise. Then the
-twin's text is pinned: it says itself what is fused (``ptx/instrument/pinning.py``), and ptxas has no choice left.
-What to write is read from the original: which machine instructions a sum of its text became, by the lines that
-``-lineinfo`` notes. That is a guess, and what proves it is that ptxas makes the same code of the original's text when
-that is pinned alike: byte for byte, with the same literals and references. So the code that ptxas makes of the
-original computes what the pinned text says, and the twin is that text with probes in it.
+ptxas unrolls and repeats code as it sees fit, so the counts may differ although nothing is fused otherwise. Then the
+twin's text is written with explicit FMA (``ptx/instrument/pinning.py``), and ptxas has no choice left. What to write is
+read from the original: which machine instructions a sum of its text became, by the lines that ``-lineinfo`` notes. That
+is a guess, and what proves it is that ptxas makes the same code of the original's text when that is written alike: byte
+for byte, with the same literals and references. So the code that ptxas makes of the original computes what the explicit
+text says, and the twin is that text with probes in it.
+
+    text ─ apart, -lineinfo ─► Seen ─ guess ─► Fusions ─ prove ─► ExplicitTwins
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import Module, parse
 from neutrino.sass.arithmetic import FUSED, PRODUCTS, SUMS, arithmetic_at
-from neutrino.sass.cubin import read_cubin
+from neutrino.sass.cubin import Cubin, read_cubin
 from neutrino.sass.lines import sass_lines
 from neutrino.sass.same_code import SameCode
 from neutrino.toolchain.ptxas import Assembled
@@ -44,8 +46,8 @@ Render = Callable[[TwinKernel], str]
 
 
 @dataclass(frozen=True)
-class Pinned:
-    """Twins with pinned text, and why others have none; both by the kernel's name.
+class ExplicitTwins:
+    """Twins with explicit FMA, and why others have none; both by the kernel's name.
 
     codes: of twins whose text leaves ptxas a choice, the machine code in which it chose as in the original.
     """
@@ -56,7 +58,7 @@ class Pinned:
 
 
 @dataclass(frozen=True)
-class _Text:
+class ArithmeticText:
     """A text's functions with bodies, by name, and their operations."""
 
     module: Module
@@ -64,7 +66,8 @@ class _Text:
     operations: Mapping[str, Sequence[Operation]]
 
     @classmethod
-    def read(cls, text: str) -> _Text:
+    def read(cls, text: str) -> ArithmeticText:
+        """Of a module's text. Raises PtxError."""
         module = parse(text)
         bodies = {
             function.name: Body(module.code, *function.body)
@@ -73,54 +76,109 @@ class _Text:
         }
         return cls(module, bodies, {name: operations(body) for name, body in bodies.items()})
 
+    def apart(self) -> str:
+        """The text with each operation in lines of its own."""
+        return apart(self.module.text, [operation for _, _, operation in self.in_order()])
 
-def pin_twins(
+    def in_order(self) -> list[tuple[str, int, Operation]]:
+        """The operations of all functions in text order, with function and number."""
+        found = ((name, number, operation) for name, own in self.operations.items()
+                 for number, operation in enumerate(own))  # fmt: skip
+        return sorted(found, key=lambda entry: entry[2].start)
+
+    def shown(self, operation: Operation) -> str:
+        """An operation, for messages."""
+        return f"line {self.module.line(operation.start)}: {operation.kind}.{operation.type}"
+
+
+def write_explicit(
     twins: Collection[TwinKernel], text: str, original: Assembled, assemble: Assemble, render: Render, arch: str
-) -> Pinned:
-    """Pin what can be pinned of the twins of a module's kernels.
+) -> ExplicitTwins:
+    """Write what can be written of the twins of a module's kernels with explicit FMA.
 
-    text: the originals', which original was made of. arch: for which, as ``sm_90a``. Raises as ``Assembler.assemble``
-    where the machine is at fault, and FormatError for a cubin that cannot be read.
+    text: the originals', which original was made of. arch: for which, as ``sm_90a``. At most two runs of the assembler,
+    and for each twin in which a product within a division may be fused with a sum two more. Raises as
+    ``Assembler.assemble`` where the machine is at fault, and FormatError for a cubin that cannot be read.
     """
-    found = _Text.read(text)
+    found = ArithmeticText.read(text)
     refused = {twin.name: reason for twin in twins if (reason := _obstacle(twin)) is not None}
     left = [twin for twin in twins if twin.name not in refused]
     if not left:
-        return Pinned({}, refused)
+        return ExplicitTwins({}, refused)
     try:
-        lines = assemble(_apart(found), ("-lineinfo",))
-        seen = _Seen.read(found, lines.cubin, arch)
-        fused, mixed = _decisions(found, seen)
-        prefix = _prefix(text, left)
-        again = assemble(_pinned_text(found, fused, prefix), ())
+        lines = assemble(found.apart(), ("-lineinfo",))
+        seen = Seen.read(found, lines.cubin, arch)
+        made = prove(left, found, seen, guess(found, seen), (original, lines), assemble, render, arch)
     except (AssemblyError, UnpinnableError) as error:
         reason = error.reason if isinstance(error, AssemblyError) else str(error)
-        return Pinned({}, refused | {twin.name: reason for twin in left})
-    with_lines, with_pins = SameCode(original.cubin, lines.cubin), SameCode(original.cubin, again.cubin)
+        return ExplicitTwins({}, refused | {twin.name: reason for twin in left})
+    return replace(made, refused={**refused, **made.refused})
+
+
+def prove(
+    twins: Collection[TwinKernel],
+    found: ArithmeticText,
+    seen: Seen,
+    fusions: Fusions,
+    originals: tuple[Assembled, Assembled],
+    assemble: Assemble,
+    render: Render,
+    arch: str,
+) -> ExplicitTwins:
+    """The twins with these fusions written down, where the original's text with them gives the original's code.
+
+    originals: what the text gives, and what it gives with line information. Raises AssemblyError, UnpinnableError.
+    """
+    original, lines = originals
+    prefix = _prefix(found.module.text, twins)
+    again = assemble(_explicit_text(found, fusions.fused, prefix), ())
+    with_lines, with_fusions = SameCode(original.cubin, lines.cubin), SameCode(original.cubin, again.cubin)
+    refused: dict[str, str] = {}
     made: dict[str, TwinKernel] = {}
     codes: dict[str, bytes] = {}
-    for twin in left:
+    for twin in twins:
         names = {twin.name, *twin.calls}
-        lineless, other = with_lines.difference(twin.name), with_pins.difference(twin.name)
+        lineless, other = with_lines.difference(twin.name), with_fusions.difference(twin.name)
         if lineless is not None:
             refused[twin.name] = f"line information changes {lineless}"
-        elif found_mixed := [reason for name in sorted(names) for reason in mixed.get(name, ())]:
+        elif found_mixed := [reason for name in sorted(names) for reason in fusions.mixed.get(name, ())]:
             refused[twin.name] = found_mixed[0]
         elif other is not None:
             refused[twin.name] = f"{other} of the original are not those of its text with each fusion written down"
         else:
             try:
-                explicit = _pinned_twin(twin, found, fused, prefix)
+                explicit = _explicit_twin(twin, found, fusions.fused, prefix)
                 if explicit.contractible:
-                    codes[twin.name] = _seen_alike(explicit, found, seen, fused[twin.name], assemble, render, arch)
+                    codes[twin.name] = _seen_alike(
+                        explicit, found, seen, fusions.fused[twin.name], assemble, render, arch
+                    )
                 made[twin.name] = explicit
             except (AssemblyError, UnpinnableError) as error:
                 refused[twin.name] = error.reason if isinstance(error, AssemblyError) else str(error)
-    return Pinned(made, refused, codes)
+    return ExplicitTwins(made, refused, codes)
+
+
+def unlike_originals(
+    twins: Collection[TwinKernel], machine: Cubin | None, original: Assembled, assembler: str
+) -> dict[str, str]:
+    """Twins with loose sums whose originals' code is not what the assembler makes of their text, and what differs.
+
+    What is fused with what in their text then says nothing of the code that runs. machine: that code, None where it is
+    what the assembler makes.
+    """
+    loose = [twin for twin in twins if twin.loose is not None]
+    if not loose or machine is None:
+        return {}
+    comparison = SameCode(machine.data, original.cubin)
+    found = {twin.name: comparison.difference(twin.name, self_contained=twin.self_contained) for twin in loose}
+    return {
+        name: f"{difference} of the code that runs are not those that {assembler} makes of its text"
+        for name, difference in found.items() if difference is not None
+    }  # fmt: skip
 
 
 def _obstacle(twin: TwinKernel) -> str | None:
-    """What of a kernel's text cannot be pinned, whatever ptxas makes of it."""
+    """What of a kernel's text cannot be written so, whatever ptxas makes of it."""
     copied = {copy.name for copy in twin.copies}
     if twin.copies_elsewhere or twin.elsewhere:
         return "it calls functions of other modules"
@@ -133,20 +191,8 @@ def _obstacle(twin: TwinKernel) -> str | None:
     return None
 
 
-def _all(found: _Text) -> list[tuple[str, int, Operation]]:
-    """The operations of all functions in text order, with function and number."""
-    return sorted(
-        ((name, number, operation) for name, own in found.operations.items() for number, operation in enumerate(own)),
-        key=lambda entry: entry[2].start,
-    )
-
-
-def _apart(found: _Text) -> str:
-    return apart(found.module.text, [operation for _, _, operation in _all(found)])
-
-
 @dataclass(frozen=True)
-class _Seen:
+class Seen:
     """What arithmetic instructions became of the operations of a text, by function and number.
 
     stray: by function, of an instruction that is from no line with floating-point arithmetic.
@@ -156,11 +202,11 @@ class _Seen:
     stray: Mapping[str, str]
 
     @classmethod
-    def read(cls, found: _Text, cubin: bytes, arch: str) -> _Seen:
-        """cubin: of the text as ``_apart`` gives it, with line information."""
+    def read(cls, found: ArithmeticText, cubin: bytes, arch: str) -> Seen:
+        """cubin: of the text as ``apart`` gives it, with line information. Raises FormatError."""
         built = read_cubin(cubin, "code with line information")
         codes = {name: kernel.code for name, kernel in built.kernels.items()} | dict(built.functions)
-        text = _apart(found).split("\n")
+        text = found.apart().split("\n")
         at_line: dict[int, set[str]] = {}
         stray: dict[str, str] = {}
         rows = sass_lines(cubin, "code with line information")
@@ -175,7 +221,7 @@ class _Seen:
                     stray[name] = f"{mnemonic} at {offset:#x} is from no line with arithmetic"
         mnemonics = {}
         line, position = 1, 0
-        for name, number, operation in _all(found):
+        for name, number, operation in found.in_order():
             line += found.module.text.count("\n", position, operation.start) + 1
             last = line + found.module.text.count("\n", operation.start, operation.end)
             mnemonics[name, number] = frozenset().union(*(at_line.get(at, ()) for at in range(line, last + 1)))
@@ -183,8 +229,20 @@ class _Seen:
         return cls(mnemonics, stray)
 
 
-def _decisions(found: _Text, seen: _Seen) -> tuple[dict[str, dict[int, int]], dict[str, list[str]]]:
-    """By function, which sums are fused by which operand; and what is fused in some places only, in words."""
+@dataclass(frozen=True)
+class Fusions:
+    """Which sums of a text are fused with the product that one of their operands is.
+
+    fused: by function, the operand's place by the sum's number. mixed: by function, what is fused in some places only,
+    in words.
+    """
+
+    fused: Mapping[str, Mapping[int, int]]
+    mixed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def guess(found: ArithmeticText, seen: Seen) -> Fusions:
+    """What seen says that was fused. Whether it is right only ``prove`` says."""
     fused: dict[str, dict[int, int]] = {name: {} for name in found.operations}
     mixed: dict[str, list[str]] = {}
     for name, own in found.operations.items():
@@ -195,7 +253,7 @@ def _decisions(found: _Text, seen: _Seen) -> tuple[dict[str, dict[int, int]], di
             became = seen.mnemonics[name, number]
             if operation.is_product or not became & FUSED:
                 continue
-            shown = _shown(found, operation)
+            shown = found.shown(operation)
             if became & SUMS:
                 mixed.setdefault(name, []).append(f"{shown} is fused in some of its copies only")
                 continue
@@ -216,33 +274,29 @@ def _decisions(found: _Text, seen: _Seen) -> tuple[dict[str, dict[int, int]], di
                 mixed.setdefault(name, []).append(f"{shown} is fused with a product that it does not name")
             else:
                 fused[name][number] = (vanished or fitting)[0]
-    return fused, mixed
-
-
-def _shown(found: _Text, operation: Operation) -> str:
-    return f"line {found.module.line(operation.start)}: {operation.kind}.{operation.type}"
+    return Fusions(fused, mixed)
 
 
 def _seen_alike(
     twin: TwinKernel,
-    found: _Text,
-    seen: _Seen,
+    found: ArithmeticText,
+    seen: Seen,
     fused: Mapping[int, int],
     assemble: Assemble,
     render: Render,
     arch: str,
 ) -> bytes:
-    """The machine code of a pinned twin whose sums are fused with products within divisions where the original's are.
+    """The machine code of a twin whose sums are fused with products within divisions where the original's are.
 
     All that ptxas may still fuse is such a product with a sum that reads it. What it did says the sum's line, of all
     machine instructions there, in all copies. Raises UnpinnableError where it is not the same in both.
     """  # fmt: skip
-    again = _Text.read(render(twin))
-    plain, lines = assemble(again.module.text, ()), assemble(_apart(again), ("-lineinfo",))
+    again = ArithmeticText.read(render(twin))
+    plain, lines = assemble(again.module.text, ()), assemble(again.apart(), ("-lineinfo",))
     changed = SameCode(plain.cubin, lines.cubin).difference(twin.twin_name)
     if changed is not None:
         raise UnpinnableError(f"line information changes {changed} of the twin")
-    seen_again = _Seen.read(again, lines.cubin, arch)
+    seen_again = Seen.read(again, lines.cubin, arch)
     for side, name in ((seen, twin.name), (seen_again, twin.twin_name)):
         if name in side.stray:
             raise UnpinnableError(side.stray[name])
@@ -263,10 +317,10 @@ def _seen_alike(
         after = seen_again.mnemonics[twin.twin_name, place]
         if before != after or len(before) > 1:
             words = [" and ".join(sorted(names)) or "nothing" for names in (before, after)]
-            raise UnpinnableError(f"{_shown(found, operation)} is {words[0]} in the original, {words[1]} in the twin")
+            raise UnpinnableError(f"{found.shown(operation)} is {words[0]} in the original, {words[1]} in the twin")
         if before & FUSED and reached[operation.start] > 1:
-            raise UnpinnableError(f"{_shown(found, operation)} may be fused with either of two divisions")
-    return read_cubin(plain.cubin, "pinned twin").kernels[twin.twin_name].code
+            raise UnpinnableError(f"{found.shown(operation)} may be fused with either of two divisions")
+    return read_cubin(plain.cubin, "twin with explicit FMA").kernels[twin.twin_name].code
 
 
 def _prefix(text: str, twins: Collection[TwinKernel]) -> str:
@@ -287,7 +341,7 @@ def _edited(text: str, edits: Sequence[tuple[int, int, str]]) -> str:
     return "".join([*pieces, text[at:]])
 
 
-def _pinned_text(found: _Text, fused: Mapping[str, Mapping[int, int]], prefix: str) -> str:
+def _explicit_text(found: ArithmeticText, fused: Mapping[str, Mapping[int, int]], prefix: str) -> str:
     return _edited(
         found.module.text,
         [
@@ -298,18 +352,20 @@ def _pinned_text(found: _Text, fused: Mapping[str, Mapping[int, int]], prefix: s
     )
 
 
-def _pinned_twin(twin: TwinKernel, found: _Text, fused: Mapping[str, Mapping[int, int]], prefix: str) -> TwinKernel:
-    """A twin with pinned text, whose bodies are those of that text. Raises UnpinnableError."""
+def _explicit_twin(
+    twin: TwinKernel, found: ArithmeticText, fused: Mapping[str, Mapping[int, int]], prefix: str
+) -> TwinKernel:
+    """A twin with explicit FMA, whose bodies are those of that text. Raises UnpinnableError."""
     bodies: dict[str, Body] = {}
 
     def again(text: str, name: str) -> str:
-        own = _Text.read(text)
+        own = ArithmeticText.read(text)
         ((built_name, body),) = own.bodies.items()
         here = own.operations[built_name]
         if [operation.words for operation in here] != [operation.words for operation in found.operations[name]]:
             raise UnpinnableError(f"the twin of {name} holds other arithmetic than the original")
         edited = _edited(text, pinned(body, here, fused[name], prefix))
-        bodies[name] = _Text.read(edited).bodies[built_name]
+        bodies[name] = ArithmeticText.read(edited).bodies[built_name]
         return edited
 
     try:

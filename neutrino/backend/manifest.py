@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from neutrino.abi.reasons import Reason
-from neutrino.assemble.built import Built, Original, spills
+from neutrino.assemble.built import Original, spills
 from neutrino.assemble.emit import Emit
+from neutrino.assemble.outcome import Result
 from neutrino.assemble.retargeting import Retargeting
 from neutrino.cache.entry import KernelEntry
 from neutrino.fatbin import demangle
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.ptx.instrument.twin import Site, TwinKernel
 
 
 def unassembled_manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Emit) -> dict[str, Any]:
@@ -30,7 +32,7 @@ def unassembled_manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Em
         "registers": None,
         "spills": None,
         "frame": None,
-        "sites": site_rows(twin),
+        "sites": site_rows(twin.sites),
         "sites_left_out": [asdict(left) for left in twin.left_out],
         "numerics": None,
         "assembler": None,
@@ -41,11 +43,10 @@ def unassembled_manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Em
 
 
 def assembled_members(
-    twin: TwinKernel, original: Original, built: Built, capped: Built, retargeting: Retargeting | None
+    twin: TwinKernel, original: Original, result: Result, under_cap: Result | None, retargeting: Retargeting | None
 ) -> dict[str, Any]:
-    """What assembling settles of a manifest, but for the arithmetic. capped: the same under a cap, if that is there."""
-    before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
-    under_cap = capped.kernels.get(twin.twin_name)
+    """What assembling settles of a manifest, but for the arithmetic. under_cap: as a second choice."""
+    before, after = original.machine.kernels[twin.name], result.code
     return {
         "retargeted": {
             "target": retargeting.target,
@@ -55,20 +56,20 @@ def assembled_members(
         "registers": {
             "original": before.registers,
             "twin": after.registers,
-            "capped": under_cap.registers if under_cap else None,
+            "capped": under_cap.code.registers if under_cap else None,
         },
         "spills": {
             "original": spills(original.resources[twin.name]),
-            "twin": spills(built.resources[twin.twin_name]),
-            "capped": spills(capped.resources[twin.twin_name]) if under_cap else None,
+            "twin": spills(result.resources),
+            "capped": spills(under_cap.resources) if under_cap else None,
         },
         "frame": {"original": before.frame, "twin": after.frame},
-        "maxnreg": built.caps.get(twin.name),
+        "maxnreg": result.built.caps.get(twin.name),
     }  # fmt: skip
 
 
-def probed_entry(twin: TwinKernel, manifest: dict[str, Any], *, capped: bool) -> KernelEntry:
-    """The entry of a kernel with a twin. capped: it is there under a register cap as well."""
+def probed_entry(twin: TwinKernel, manifest: dict[str, Any], *, image: int, capped: int = 0) -> KernelEntry:
+    """The entry of a kernel with a twin. image: the place of its image; capped: of that under a register cap, or 0."""
     return KernelEntry(
         twin.name,
         Reason.PROBED,
@@ -77,7 +78,8 @@ def probed_entry(twin: TwinKernel, manifest: dict[str, Any], *, capped: bool) ->
         variables=twin.variables,
         block_offset=twin.block_offset,
         block_size=twin.block_size,
-        capped=int(capped),
+        image=image,
+        capped=capped,
         files={
             "manifest.json": json.dumps(manifest, indent=1).encode(),
             "original.ptx": twin.original_text.encode("latin-1"),
@@ -86,8 +88,8 @@ def probed_entry(twin: TwinKernel, manifest: dict[str, Any], *, capped: bool) ->
     )
 
 
-def site_rows(twin: TwinKernel) -> list[dict[str, Any]]:
-    """Where the probes went, as manifests say it."""
+def site_rows(sites: Iterable[Site]) -> list[dict[str, Any]]:
+    """Where the probes go, as manifests say it."""
     return [
         {
             "probe": site.probe,
@@ -98,5 +100,5 @@ def site_rows(twin: TwinKernel) -> list[dict[str, Any]]:
             "source": site.source or None,
             "instruction": site.instruction,
         }
-        for site in twin.sites
+        for site in sites
     ]

@@ -1,4 +1,4 @@
-"""Twins of device-linked code: from the PTX of its translation units, assembled one by one and linked.
+"""Device-linked code: which machine code a device runs, and the PTX of the translation units that it was linked from.
 
 ``nvcc -rdc=true`` leaves relocatable cubins and PTX of each translation unit in ``__nv_relfatbin``. What the driver
 runs is another container, in ``.nv_fatbin``: cubins that the device linker made of them, without PTX. Nothing in the
@@ -9,32 +9,20 @@ unit's own cubin for the same architecture has the kernel's code, up to what the
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from neutrino.abi.reasons import Reason
-from neutrino.assemble.assembly import AssembledTwins
-from neutrino.assemble.dump import Dump
-from neutrino.assemble.one_module import only_kernels
-from neutrino.assemble.verification import judge_twins
-from neutrino.cache.entry import KernelEntry
-from neutrino.device.source import Device, runs_on, stored_options
+from neutrino.device.source import runs_on, stored_options
 from neutrino.elf.constants import ET_EXEC, STT_OBJECT
 from neutrino.elf.reader import Elf
-from neutrino.fatbin import Container, Image, ImageKind, demangle
-from neutrino.patch.image import Twins
-from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.selection import Selection
+from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.ptx.analysis.linkage import Linkage
-from neutrino.ptx.instrument.program import Program, TwinProgram, probe_program, shapes
+from neutrino.ptx.instrument.program import Program, shapes
 from neutrino.ptx.text.module import Module, parse
-from neutrino.sass.arithmetic import FIRST_ARCHITECTURE, INSTRUCTION_SIZE
+from neutrino.sass.arithmetic import INSTRUCTION_SIZE
 from neutrino.sass.cubin import Cubin, cubin_kernel_names, read_cubin
-from neutrino.toolchain.nvlink import Linker
-from neutrino.toolchain.ptxas import Assembled, Assembler
-from neutrino.toolchain.refusal import AssemblyError
 
 RELOCATABLE_SECTION = "__nv_relfatbin"
 """Where nvcc puts the containers that the device linker reads."""
@@ -271,106 +259,3 @@ def program(source: LinkedSource) -> Program:
         variables=source.variables,
         missing=source.missing,
     )
-
-
-def make_linked_twins(
-    source: LinkedSource,
-    probes: ProbeSet,
-    *,
-    selection: Selection,
-    assembler: Assembler,
-    linker: Linker,
-    dump: Dump | None = None,
-) -> Twins:
-    """Twins of the kernels of linked code that can have one, and why the others cannot. The images are cubins.
-
-    Raises ProbeError when a probe asks for what an instruction has not, ToolError or OSError when the machine is at
-    fault.
-    """
-    dump = dump or Dump(None)
-    machine = source.machine
-    if machine is None:
-        return Twins((), ())
-    kernels = {name: KernelEntry(name, Reason.NOT_SELECTED) for name in machine.kernels}
-    selected = [name for name in kernels if selection.selects(name, demangle(name))]
-    images: tuple[bytes, ...] = ()
-    device = Device.parse(source.arch)
-    if device is None or device.number < FIRST_ARCHITECTURE:
-        detail = f"{source.arch}: machine code is understood from sm_{FIRST_ARCHITECTURE} on"
-        kernels |= {name: KernelEntry(name, Reason.UNSUPPORTED, detail) for name in selected}
-    else:
-        units = source.kernels or {}
-        refused = source.refused or {}
-        kernels |= {name: KernelEntry(name, *refused[name]) for name in selected if name in refused}
-        wanted = {name: units[name] for name in selected if name in units}
-        if wanted:
-            version = assembler.ptx_version
-            twins = probe_program(program(source), probes, kernels=wanted, version=version, demangle=demangle)
-            kernels |= {skip.name: KernelEntry(skip.name, skip.reason, skip.detail) for skip in twins.skipped}
-            dump.sites(twins.kernels)
-            if twins.kernels:
-                assembly = _Linked(source, machine, twins, assembler, linker, dump)
-                made, images = judge_twins(twins.kernels, assembly, probes)
-                kernels |= made
-    dump.kernels(kernels.values())
-    return Twins(tuple(kernels.values()), images)
-
-
-class _Linked:
-    """The originals of linked code and their twins, assembled unit by unit; an ``Assembly``."""
-
-    def __init__(
-        self, source: LinkedSource, machine: Cubin, twins: TwinProgram, assembler: Assembler, linker: Linker, dump: Dump
-    ) -> None:
-        self._source = source
-        self._twins = twins
-        self._assembler = assembler
-        self._linker = linker
-        self._dump = dump
-        self.name = f"{assembler.name} with {linker.name}"
-        self.arch = source.arch
-        self.machine = machine
-        self.bounded_stack = True
-
-    def originals(self, names: Collection[str]) -> Assembled:
-        modules = {}
-        for number, twins in enumerate(self._twins.modules):
-            chosen = {kernel.name for kernel in twins.kernels} & {*names}
-            if chosen:
-                modules[number] = (twins.module, chosen)
-        parts = []
-        for number, (module, chosen) in modules.items():
-            text = only_kernels(module, chosen)
-            self._dump.write(f"original.{number}.ptx", text.encode("latin-1"))
-            try:
-                part = self._assemble(number, text)
-            except AssemblyError:
-                if text is module.text:
-                    raise
-                # A kernel that was cut out may be named by what is left.
-                part = self._assemble(number, module.text)
-            parts.append(part)
-        return _together(b"", parts)
-
-    def twins(
-        self, names: Collection[str], registers: Mapping[str, int] | None = None, *, stage: str = ""
-    ) -> AssembledTwins:
-        texts = self._twins.render(names, registers)
-        if stage:
-            for number, text in texts.items():
-                self._dump.write(f"{stage}.{number}.ptx", text.encode("latin-1"))
-        with ThreadPoolExecutor(2) as pool:
-            parts = list(pool.map(self._assemble, texts.keys(), texts.values()))
-        linked = _together(self._linker.link([part.cubin for part in parts], self.arch), parts)
-        if stage:
-            self._dump.write(f"{stage}.cubin", linked.cubin)
-            self._dump.write(f"{stage}.warnings.txt", "\n".join(linked.warnings))
-        return AssembledTwins(linked.cubin, linked)
-
-    def _assemble(self, number: int, text: str) -> Assembled:
-        return self._assembler.assemble(text, self.arch, ("-c", *self._source.units[number].options))
-
-
-def _together(cubin: bytes, parts: Sequence[Assembled]) -> Assembled:
-    resources = {name: found for part in parts for name, found in part.resources.items()}
-    return Assembled(cubin, resources, tuple(warning for part in parts for warning in part.warnings))

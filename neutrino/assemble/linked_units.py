@@ -1,0 +1,76 @@
+"""The originals of device-linked code and their twins, assembled unit by unit and linked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from neutrino.assemble.assembly import AssembledTwins
+from neutrino.assemble.dump import Dump
+from neutrino.assemble.one_module import only_kernels
+from neutrino.device.linked_source import LinkedSource
+from neutrino.ptx.instrument.program import TwinProgram
+from neutrino.sass.cubin import Cubin
+from neutrino.toolchain.nvlink import Linker
+from neutrino.toolchain.ptxas import Assembled, Assembler
+from neutrino.toolchain.refusal import AssemblyError
+
+
+class LinkedUnits:
+    """The originals of linked code and their twins, assembled unit by unit; an ``Assembly``."""
+
+    def __init__(
+        self, source: LinkedSource, machine: Cubin, twins: TwinProgram, assembler: Assembler, linker: Linker, dump: Dump
+    ) -> None:
+        self._source = source
+        self._twins = twins
+        self._assembler = assembler
+        self._linker = linker
+        self._dump = dump
+        self.name = f"{assembler.name} with {linker.name}"
+        self.arch = source.arch
+        self.machine = machine
+        self.bounded_stack = True
+
+    def originals(self, names: Collection[str]) -> Assembled:
+        modules = {}
+        for number, twins in enumerate(self._twins.modules):
+            chosen = {kernel.name for kernel in twins.kernels} & {*names}
+            if chosen:
+                modules[number] = (twins.module, chosen)
+        parts = []
+        for number, (module, chosen) in modules.items():
+            text = only_kernels(module, chosen)
+            self._dump.write(f"original.{number}.ptx", text.encode("latin-1"))
+            try:
+                part = self._assemble(number, text)
+            except AssemblyError:
+                if text is module.text:
+                    raise
+                # A kernel that was cut out may be named by what is left.
+                part = self._assemble(number, module.text)
+            parts.append(part)
+        return _together(b"", parts)
+
+    def twins(
+        self, names: Collection[str], registers: Mapping[str, int] | None = None, *, stage: str = ""
+    ) -> AssembledTwins:
+        texts = self._twins.render(names, registers)
+        if stage:
+            for number, text in texts.items():
+                self._dump.write(f"{stage}.{number}.ptx", text.encode("latin-1"))
+        with ThreadPoolExecutor(2) as pool:
+            parts = list(pool.map(self._assemble, texts.keys(), texts.values()))
+        linked = _together(self._linker.link([part.cubin for part in parts], self.arch), parts)
+        if stage:
+            self._dump.write(f"{stage}.cubin", linked.cubin)
+            self._dump.write(f"{stage}.warnings.txt", "\n".join(linked.warnings))
+        return AssembledTwins(linked.cubin, linked)
+
+    def _assemble(self, number: int, text: str) -> Assembled:
+        return self._assembler.assemble(text, self.arch, ("-c", *self._source.units[number].options))
+
+
+def _together(cubin: bytes, parts: Sequence[Assembled]) -> Assembled:
+    resources = {name: found for part in parts for name, found in part.resources.items()}
+    return Assembled(cubin, resources, tuple(warning for part in parts for warning in part.warnings))

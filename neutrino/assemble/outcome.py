@@ -1,0 +1,77 @@
+"""What became of a twin: a value that each attempt replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from neutrino.abi.structures import align_up
+from neutrino.assemble.assembly import Assembly
+from neutrino.assemble.built import Built, Original, spills
+from neutrino.assemble.verdict import Verdict, Verifier
+from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.sass.cubin import CubinKernel
+from neutrino.toolchain.ptxas import Resources
+
+_REGISTER_UNIT = 8
+"""Registers are handed out to threads in units of this many (CUDA occupancy calculator, all of sm_75 to sm_120)."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Twins assembled together, and what each is held against. original: None where its text is refused."""
+
+    assembly: Assembly
+    verifier: Verifier
+    original: Original | None = None
+    built: Built = field(default_factory=Built)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A twin's machine code that was verified, in the image of built. numerics: as manifests have it."""
+
+    built: Built
+    code: CubinKernel
+    resources: Resources
+    numerics: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a twin so far.
+
+    twin: with the text that was assembled. run: its last attempt, None where its module cannot be cut. refusal: what
+    stands against it, None when nothing does; then result has its code. under_cap: the same under a register cap, for
+    launches that need it. options: of the assembler, those that its attempt added. first: what stood against it without
+    any.
+    """
+
+    twin: TwinKernel
+    run: Run | None
+    refusal: Verdict | None = None
+    result: Result | None = None
+    under_cap: Result | None = None
+    options: tuple[str, ...] = ()
+    first: Verdict | None = None
+
+    @property
+    def limit(self) -> int | None:
+        """The registers that it may have to take no more of the register file than its original, if it takes more."""
+        if self.result is None or self.run is None or self.run.original is None:
+            return None
+        limit = align_up(self.run.original.machine.kernels[self.twin.name].registers, _REGISTER_UNIT)
+        return limit if align_up(self.result.code.registers, _REGISTER_UNIT) > limit else None
+
+    def with_cap(self, capped: Result) -> Outcome:
+        """The same with its code under a register cap: alone where that spills no more than the original, since then
+        the other way has nothing to say for it, else as a second choice.
+        """
+        original = self.run.original if self.run is not None else None
+        if original is None:
+            return self
+        own, others = spills(capped.resources), spills(original.resources[self.twin.name])
+        if all(own[kind] <= others[kind] for kind in others):
+            return replace(self, result=capped)
+        return replace(self, under_cap=capped)

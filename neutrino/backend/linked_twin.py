@@ -1,0 +1,105 @@
+"""Twins of device-linked code: from the PTX of its translation units, assembled one by one and linked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from neutrino.abi.reasons import Reason
+from neutrino.assemble.attempts import Job, Outcomes, assemble
+from neutrino.assemble.dump import Dump
+from neutrino.assemble.linked_units import LinkedUnits
+from neutrino.assemble.side_by_side import StoppableSlots
+from neutrino.backend.entries import entries_of
+from neutrino.backend.protocol import Made
+from neutrino.backend.ptx_twin import unknown_encoding
+from neutrino.device.linked_source import LinkedSource, program
+from neutrino.errors import PtxError, ToolMissingError
+from neutrino.fatbin import demangle
+from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.ptx.instrument.program import TwinProgram, probe_program
+from neutrino.ptx.instrument.twin import Site, TwinKernel
+from neutrino.toolchain.nvlink import Linker
+from neutrino.toolchain.ptxas import Assembler
+
+
+@dataclass(frozen=True)
+class LinkedPlan:
+    """The units' twins and the sites in them. others: kernels whose text is not there or not to be used, and why."""
+
+    program: TwinProgram | None
+    others: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
+
+    @property
+    def twins(self) -> tuple[TwinKernel, ...]:
+        """Of the kernels that can be probed."""
+        return self.program.kernels if self.program is not None else ()
+
+    @property
+    def sites(self) -> dict[str, Sequence[Site]]:
+        """As of ``Plan``."""
+        return {twin.name: twin.sites for twin in self.twins}
+
+    @property
+    def refused(self) -> dict[str, tuple[Reason, str]]:
+        """As of ``Plan``."""
+        skipped = self.program.skipped if self.program is not None else ()
+        return {**self.others, **{skip.name: (skip.reason, skip.detail) for skip in skipped}}
+
+
+@dataclass(frozen=True)
+class LinkedTwins:
+    """A ``Backend``. version: the highest ``.version`` that twins may have. tools: None where nothing is assembled."""
+
+    source: LinkedSource
+    probes: ProbeSet
+    version: tuple[int, int]
+    tools: tuple[Assembler, Linker] | None = None
+    dump: Dump = field(default_factory=Dump)
+    target: str = "ptx"
+
+    @cached_property
+    def kernels(self) -> Sequence[str]:
+        """Those of the linked machine code."""
+        return list(self.source.machine.kernels) if self.source.machine is not None else []
+
+    @property
+    def refusal(self) -> tuple[Reason, str] | None:
+        """As of ``Backend``."""
+        return unknown_encoding(self.source.arch)
+
+    def plan(self, kernels: Sequence[str]) -> LinkedPlan:
+        """As of ``Backend``."""
+        units, refused = self.source.kernels or {}, self.source.refused or {}
+        others = {name: refused[name] for name in kernels if name in refused}
+        chosen = {name: units[name] for name in kernels if name in units}
+        if not chosen:
+            return LinkedPlan(None, others)
+        try:
+            twins = probe_program(
+                program(self.source), self.probes, kernels=chosen, version=self.version, demangle=demangle
+            )
+        except PtxError as error:
+            return LinkedPlan(None, others | dict.fromkeys(chosen, (Reason.UNSUPPORTED, str(error))))
+        return LinkedPlan(twins, others)
+
+    def write(self, plan: LinkedPlan) -> TwinProgram:
+        """As of ``Backend``: the units that have twins."""
+        if plan.program is None:
+            raise LookupError("no kernel is planned")
+        return plan.program
+
+    def assemble(self, code: TwinProgram) -> Outcomes:
+        """As of ``Backend``. Raises ToolMissingError without tools."""
+        if self.tools is None or self.source.machine is None:
+            raise ToolMissingError("nvlink", "device-linked code is not taken without assembling it")
+        assembler, linker = self.tools
+        slots = StoppableSlots(assembler.slots)
+        assembler = replace(assembler, slots=slots)
+        units = LinkedUnits(self.source, self.source.machine, code, assembler, linker, self.dump)
+        return assemble(Job([code.kernels], units, slots))
+
+    def entries(self, code: TwinProgram, outcomes: Outcomes) -> Made:
+        """As of ``Backend``."""
+        return entries_of(outcomes, self.probes)

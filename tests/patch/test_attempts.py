@@ -1,0 +1,208 @@
+"""Which attempts are made for a kernel, and what they cost: runs of ptxas, counted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from unittest import mock
+
+from neutrino.abi.reasons import Reason
+from neutrino.assemble import parts
+from neutrino.assemble.attempts import ATTEMPTS, Way
+from neutrino.cache.entry import Entry, read_entry
+from neutrino.fatbin import ImageKind, build_container, build_entry
+from neutrino.patch.image import patch_image
+from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.probing.selection import Selection
+from neutrino.toolchain.ptxas import Assembled, Assembler
+from neutrino.toolchain.refusal import AssemblyError
+from neutrino.verification import load_probes
+from tests.patch.test_patch import wide
+from tests.patch.test_pinning import DIVIDED
+from tests.patch.test_pinning import HEAD as DIVISION_HEAD
+from tests.patch.test_pinning import kernel as division_kernel
+
+HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
+PROBE = "gmem_bytes"
+LAYER_NORM = Path(__file__).parents[1] / "fixtures" / "kernels" / "triton" / "layernorm_bf16.ptx"
+
+
+def kernel(code: str, name: str = "k") -> str:
+    return (
+        f".visible .entry {name}(.param .u64 p)\n{{\n.reg .f32 %f<9>; .reg .u64 %a; .reg .b32 %r<4>;\n"
+        f"ld.param.u64 %a, [p]; ld.global.f32 %f1, [%a]; ld.global.f32 %f2, [%a+4]; ld.global.f32 %f3, [%a+8];\n"
+        f"{code}\nst.global.f32 [%a+12], %f4;\nret;\n}}\n"
+    )
+
+
+PLAIN = "add.f32 %f4, %f1, %f2;"
+TWO_PRODUCTS = "mul.f32 %f5, %f1, %f2; mul.f32 %f6, %f2, %f3; add.f32 %f4, %f5, %f6;"
+"""Equal counts do not show which of the products is fused, so it is always written explicitly."""
+
+
+@dataclass(frozen=True)
+class Counting(Assembler):
+    """A ptxas that counts its runs: texts and options. change: of what it gives, by the text."""
+
+    runs: list[tuple[str, tuple[str, ...]]] = field(default_factory=list, compare=False)
+    change: Callable[[str, Assembled], Assembled] = field(default=lambda text, made: made, compare=False)
+
+    @property
+    def capped(self) -> int:
+        """Runs under a register cap."""
+        return sum(".maxnreg" in text for text, _ in self.runs)
+
+    @property
+    def uncapped(self) -> int:
+        """The others."""
+        return len(self.runs) - self.capped
+
+    def assemble(
+        self, text: str | bytes, arch: str, options: Sequence[str] | str = (), **more: float
+    ) -> Assembled:
+        assert isinstance(text, str)
+        self.runs.append((text, tuple(options)))
+        return self.change(text, super().assemble(text, arch, options, **more))
+
+
+def counting(
+    assembler: Assembler, change: Callable[[str, Assembled], Assembled] = lambda text, made: made
+) -> Counting:
+    return Counting(assembler.path, assembler.version, assembler.identity, change=change)
+
+
+def patched(image: bytes, assembler: Assembler, probes: ProbeSet | None = None) -> Entry:
+    chosen = probes or load_probes([PROBE])
+    return read_entry(
+        patch_image(image, chosen, "sm_90", selection=Selection(), assembler=assembler, key=bytes(32)), "entry"
+    )
+
+
+def shipped(text: str, assembler: Assembler, arch: str = "sm_90") -> bytes:
+    """Machine code with the text that it was made of."""
+    cubin = assembler.assemble(text, arch).cubin
+    return build_container([
+        build_entry(ImageKind.CUBIN, cubin, arch), build_entry(ImageKind.PTX, text.encode(), arch),
+    ])  # fmt: skip
+
+
+def proofs(entry: Entry) -> set[str]:
+    return {json.loads(kernel.files["manifest.json"])["numerics"]["proof"] for kernel in entry.kernels if kernel.files}
+
+
+def test_a_kernel_that_is_well_costs_two(assembler: Assembler) -> None:
+    ptxas = counting(assembler)
+    entry = patched(shipped(HEAD + kernel(PLAIN), assembler), ptxas)
+    assert (proofs(entry), ptxas.uncapped) == ({"counts"}, 2)
+
+
+def test_explicit_fma_costs_three_more(assembler: Assembler) -> None:
+    ptxas = counting(assembler)
+    entry = patched(shipped(HEAD + kernel(TWO_PRODUCTS), assembler), ptxas)
+    assert (proofs(entry), ptxas.uncapped) == ({"pinned"}, 5)
+    assert len(set(ptxas.runs)) == len(ptxas.runs)
+
+
+def test_a_division_costs_four_more(assembler: Assembler) -> None:
+    """A layer norm by Triton, whose variance a product within a division is added to."""
+    ptxas = counting(assembler)
+    entry = patched(LAYER_NORM.read_bytes() + b"\0", ptxas, load_probes(["smem_bank_conflict"]))
+    assert (proofs(entry), ptxas.uncapped) == ({"lines"}, 6)
+    assert len(set(ptxas.runs)) == len(ptxas.runs)
+
+
+def test_a_register_cap_costs_one(assembler: Assembler) -> None:
+    ptxas = counting(assembler)
+    entry = patched(shipped(wide(34), assembler), ptxas, load_probes(["block_sched"]))
+    assert [kernel.reason for kernel in entry.kernels] == [Reason.PROBED]
+    assert (ptxas.uncapped, ptxas.capped) == (2, 1)
+
+
+def test_an_unknown_assembly_is_tried_without_fusing(assembler: Assembler) -> None:
+    """A cubin that keeps its PTX, of a kernel assembled without fusing: nothing says so."""
+    text = HEAD + kernel("mul.f32 %f5, %f1, %f2; add.f32 %f4, %f5, %f3;")
+    cubin = assembler.assemble(text, "sm_90", ("-lineinfo", "--fmad=false")).cubin
+    ptxas = counting(assembler)
+    entry = patched(cubin, ptxas)
+    assert [kernel.reason for kernel in entry.kernels] == [Reason.PROBED]
+    unfused = [text for text, options in ptxas.runs if "--fmad=false" in options and ".maxnreg" not in text]
+    assert len(unfused) == 2
+    assert ptxas.uncapped <= 2 + 4 + 2
+
+
+def test_the_most_that_a_kernel_costs(assembler: Assembler) -> None:
+    """A probe that reads a quotient which is fused is refused by each attempt."""
+    text = DIVISION_HEAD + division_kernel(DIVIDED)
+    cubin = assembler.assemble(text, "sm_90a", ("-lineinfo",)).cubin
+    ptxas = counting(assembler)
+    entry = patched(cubin, ptxas, load_probes(["value_watch"]))
+    assert [kernel.reason for kernel in entry.kernels] == [Reason.NUMERICS]
+    made = {tuple(option for option in options if option in {"-lineinfo", "--fmad=false"}) for _, options in ptxas.runs}
+    assert made >= {(), ("-lineinfo",), ("--fmad=false",)}
+    assert 2 + 4 + 2 <= len(ptxas.runs) <= 13
+    assert len(set(ptxas.runs)) == len(ptxas.runs)
+    # What is said is what stood against it as its text was first assembled.
+    assert "in the original" in entry.kernels[0].detail
+
+
+def refused(pattern: str) -> Callable[[str, Assembled], Assembled]:
+    def change(text: str, made: Assembled) -> Assembled:
+        if re.search(pattern, text):
+            raise AssemblyError(["ptxas"], 255, "ptxas fatal   : refused")
+        return made
+
+    return change
+
+
+def test_one_refused_twin_costs_a_run_for_each_and_one(assembler: Assembler) -> None:
+    count = 5
+    text = HEAD + "".join(kernel(PLAIN, f"k{number}") for number in range(count))
+    ptxas = counting(assembler, refused("k3__neutrino"))
+    entry = patched(shipped(text, assembler), ptxas)
+    assert [kernel.name for kernel in entry.kernels if kernel.reason is not Reason.PROBED] == ["k3"]
+    assert ptxas.uncapped == 2 + count + 1
+
+
+def test_several_kernels_of_a_module_cost_no_more_than_one(assembler: Assembler) -> None:
+    text = HEAD + "".join(kernel(TWO_PRODUCTS, f"k{number}") for number in range(6))
+    ptxas = counting(assembler)
+    entry = patched(shipped(text, assembler), ptxas)
+    assert (proofs(entry), ptxas.uncapped) == ({"pinned"}, 5)
+
+
+def test_parts_cost_as_much_each(assembler: Assembler) -> None:
+    count = 4
+    text = HEAD + "".join(kernel(PLAIN, f"k{number}") for number in range(count))
+    ptxas = counting(assembler)
+    with mock.patch.object(parts, "PART_SIZE", 1), mock.patch.object(parts, "_TIMES_COMMON", 0):
+        entry = patched(shipped(text, assembler), ptxas)
+    assert len(entry.images) > 1
+    assert ptxas.uncapped == 2 * count
+
+
+def test_a_part_that_cannot_be_cut_out_is_assembled_with_all(assembler: Assembler) -> None:
+    count = 4
+    text = HEAD + "".join(kernel(PLAIN, f"k{number}") for number in range(count))
+    text += ".visible .global .align 8 .u64 table[1] = {k2};\n"
+    ptxas = counting(assembler)
+    with mock.patch.object(parts, "PART_SIZE", 1), mock.patch.object(parts, "_TIMES_COMMON", 0):
+        entry = patched(shipped(text, assembler), ptxas)
+    assert {kernel.reason for kernel in entry.kernels} == {Reason.PROBED}
+    assert len(entry.images) == 1
+
+
+def test_the_attempts_are_these_in_this_order() -> None:
+    assert [(attempt.way, attempt.in_parts, attempt.options) for attempt in ATTEMPTS] == [
+        (Way.AS_WRITTEN, True, ()), (Way.AS_WRITTEN, False, ()), (Way.EXPLICIT_FMA, False, ()),
+        (Way.AS_WRITTEN, False, ("--fmad=false",)), (Way.EXPLICIT_FMA, False, ("--fmad=false",)),
+        (Way.CAPPED, False, ()),
+    ]  # fmt: skip
+
+
+def test_outcomes_are_values(assembler: Assembler) -> None:
+    """The same image twice gives the same entry, whatever was tried before."""
+    image = shipped(HEAD + kernel(TWO_PRODUCTS), assembler)
+    assert patched(image, assembler) == patched(image, replace(assembler))
