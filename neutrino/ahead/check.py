@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from neutrino import __version__
 from neutrino.abi.reasons import Reason
 from neutrino.ahead.restore import SectionPlace, find_section, is_unchanged, read_original, restore
 from neutrino.ahead.section import Section, read_section
@@ -27,6 +26,7 @@ from neutrino.fatbin import Container, ImageKind, read_container, read_file
 from neutrino.ptx.text.module import parse
 from neutrino.resources import tool_path
 from neutrino.sass.cubin import CubinKernel, read_cubin
+from neutrino.version import __version__
 
 _PAGE = 4096
 _LONGEST_PATH = 4096

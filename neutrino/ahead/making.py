@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from neutrino import __version__
 from neutrino.abi.reasons import Reason
 from neutrino.ahead.report import KernelReport
 from neutrino.ahead.sources import Listed, Target, image_parts
@@ -29,6 +28,7 @@ from neutrino.toolchain.choice import find_assembler_for, find_linking_tools
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.releases import release_of_ptx
+from neutrino.version import __version__
 
 NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of the twins were checked"
 

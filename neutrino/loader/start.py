@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from neutrino import __version__
 from neutrino.cache.key import patcher_identity, run_key
 from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
@@ -32,6 +31,7 @@ from neutrino.probing.writing import trace_text
 from neutrino.ptx.instrument.lowering import lower
 from neutrino.resources import tool_path
 from neutrino.toolchain.choice import assembler_identity
+from neutrino.version import __version__
 
 _WITHOUT_ASSEMBLER = {
     DeviceKind.GPU: "kernels that are not in the cache run without probes",
