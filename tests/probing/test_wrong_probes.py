@@ -398,7 +398,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_names_of_probes() -> None:
     with pytest.raises(NeutrinoError, match=r"^block_shed: no such shipped probe; did you mean block_sched\?"):
         load_probes(["block_shed"])
-    with pytest.raises(NeutrinoError, match="probes in Python are not supported yet"):
+    with pytest.raises(NeutrinoError, match="cannot read the probe file: No such file"):
         load_probes(["mine.py"])
     with pytest.raises(NeutrinoError, match="no probe is named"):
         load_probes([])

@@ -144,6 +144,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return [[_plain(key), _plain(item)] for key, item in value.items()]
     if hasattr(value, "__dataclass_fields__"):
-        members = (member.name for member in fields(value) if member.compare)
+        members = (member.name for member in fields(value) if member.compare and member.name != "span")
         return {"": type(value).__name__, **{name: _plain(getattr(value, name)) for name in members}}
     return value
