@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.judged import judge_files, say_verdicts, timed_run
+from bench.recorded import judge_files, say_verdicts, timed_run
 from bench.tree import tree_hash
 
 Json = Any

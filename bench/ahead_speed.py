@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.judged import judge_files, say_verdicts
+from bench.recorded import judge_files, say_verdicts
 from bench.tree import tree_hash
 from neutrino.toolchain.choice import find_assembler
 

@@ -27,8 +27,8 @@ from bench.ahead_cases import (
     SUBMIT_PROCESSES,
     Way,
 )
-from bench.judged import file_parser, judge_files
 from bench.measure import GMEM_COLUMNS, LAUNCH_COLUMNS, SCHED_COLUMNS
+from bench.recorded import file_parser, judge_files
 from bench.verdicts import (
     BrokenError,
     Table,

@@ -101,6 +101,26 @@ def record(out: Path) -> int:
     return 0
 
 
+def faults(results: dict[str, Any]) -> list[str]:
+    """What the recorded runs fall short in, a line each: every program was run, printed the same with the hook as
+    without, and its launches were probed or left alone for a reason that is expected."""
+    found = []
+    if [(row["seed"], row["threads"], row["calls"]) for row in results["runs"]] != RUNS:
+        found.append("not every program was run")
+    if "NVIDIA" not in results["device"]:
+        found.append(f"run on {results['device']}")
+    for row in results["runs"]:
+        plain, hooked = row["sha256"]
+        launches = row["launches"]
+        if plain != hooked or row["status"] != [0, 0]:
+            found.append(f"seed {row['seed']}: exit status {row['status']}, {row['differing']}")
+        if row["lines"] <= 100 or launches["probed"] <= 100:
+            found.append(f"seed {row['seed']}: {row['lines']} lines, {launches['probed']} launches probed")
+        if not launches.keys() <= {"probed", "graph", "refused"}:
+            found.append(f"seed {row['seed']}: {launches}")
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=["record"])

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.judged import ResultsError, read_results
+from bench.recorded import ResultsError, read_results
 from bench.tree import tree_hash
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any
 
 from bench.corpus import texts
-from bench.judged import judge_files, say_verdicts
+from bench.recorded import judge_files, say_verdicts
 from bench.tree import tree_hash
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.analysis.matching import Matcher

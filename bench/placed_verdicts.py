@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench.judged import file_parser, judge_files
 from bench.placed_lanes import judge_collectives, judge_lines
 from bench.placed_model import CHILD, CONTEXTS, Case, Launch, Thread, cases, inputs, lines, output
 from bench.placed_records import (
@@ -30,6 +29,7 @@ from bench.placed_records import (
     same_records,
     same_sums,
 )
+from bench.recorded import file_parser, judge_files
 from bench.verdicts import BrokenError, Verdict, need, say
 
 RESULTS = Path(__file__).parent / "results" / "placed_h200.json"

@@ -22,8 +22,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from bench.judged import judge_files
 from bench.programs import find_cuda_tool
+from bench.recorded import judge_files
 from bench.tree import tree_hash
 from bench.verdicts import Verdict, say
 from neutrino.abi.reasons import Reason

@@ -112,7 +112,7 @@ class Bench(placed.Bench):
             built = self.build_suites()
             # The longest first.
             commands = {
-                TRITON: [sys.executable, str(ROOT / "bench" / "workloads" / "counted_triton.py")],
+                TRITON: [sys.executable, str(ROOT / "bench" / "workloads" / "triton_once.py")],
                 **{build: [*program, *map(str, images)] for build, images in built.items()},
                 **commands,
             }

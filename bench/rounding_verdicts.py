@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.judged import file_parser, judge_files
+from bench.recorded import file_parser, judge_files
 from bench.rounding_kernels import NOTHING_TO_FUSE, kernels
 from bench.verdicts import PROOFS, Verdict, need, run_checks, say
 

@@ -26,8 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.judged import judge_files
 from bench.programs import SOURCES, build_command, run_program
+from bench.recorded import judge_files
 from bench.road import COMMAND, ROOT, query_gpu
 from bench.tree import tree_hash
 from bench.verdicts import Verdict, need, run_checks, say

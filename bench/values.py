@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.judged import judge_files
 from bench.programs import find_cuda_tool
+from bench.recorded import judge_files
 from bench.tree import tree_hash
 
 Json = Any

@@ -28,8 +28,8 @@ from bench.cases import (
     Mode,
     Workload,
 )
-from bench.judged import file_parser, judge_files
 from bench.measure import GMEM_CLASSES, GMEM_COLUMNS, LAUNCH_COLUMNS, SCHED_COLUMNS
+from bench.recorded import file_parser, judge_files
 
 Json = Any
 

@@ -90,33 +90,6 @@ def test_a_run_that_hangs_is_ended_and_told(drive: Road, monkeypatch: pytest.Mon
     assert "timed out: True" in drive.diagnostics[0]
 
 
-def test_a_run_that_crashes_is_told(drive: Road) -> None:
-    run = drive.run("crash", with_fault("crash"), Mode.GMEM_BYTES)
-    assert run["exit"] != 0
-    assert "outputs" not in run
-    assert "crash: exit" in drive.diagnostics[0]
-
-
-def test_other_bits_do_not_pass(drive: Road) -> None:
-    plain, probed = (drive.run(mode.value, with_fault("bits"), mode) for mode in (Mode.PLAIN, Mode.GMEM_BYTES))
-    assert plain["exit"] == probed["exit"] == 0
-    assert plain["outputs"] != probed["outputs"]
-
-
-def test_a_trace_that_cannot_be_read_costs_one_run(drive: Road) -> None:
-    drive.neutrino = ["env", "true"]
-    report = drive.folder / "broken.json"
-    report.write_text(json.dumps({"launches": [], "checks": "ok", "outputs": [], "extra": {}}))
-    run = drive.run("broken", FAKE, Mode.BLOCK_SCHED)
-    assert "TraceError" in run["trace"]["trace_error"]
-
-
-def test_nothing_starts_after_the_budget(drive: Road) -> None:
-    spent = Road(drive.neutrino, drive.folder, 0)
-    assert "not_run" in spent.run("late", FAKE, Mode.PLAIN)
-    assert spent.submit() == {"plain": [], "not_probed": [], "block_sched": [], "gmem_bytes": []}
-
-
 def test_results_are_written_whatever_happens(
     drive: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,19 +104,6 @@ def test_results_are_written_whatever_happens(
     assert set(result["runs"]["fake"]) == {mode.value for mode in ALL}
     assert "FAIL provenance" in capsys.readouterr().out
     assert not all(verdict.good for verdict in judge(result))
-
-
-def test_what_a_program_leaves_behind_does_not_hold_the_bench(tmp_path: Path) -> None:
-    start = time.monotonic()
-    finished = run_program(["sh", "-c", "echo said; sleep 5 &"], os.environ, tmp_path, "left", 30)
-    assert time.monotonic() - start < 4
-    assert (finished.status, finished.stdout) == (0, "said\n")
-
-
-def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
-    finished = run_program([str(tmp_path / "none")], os.environ, tmp_path, "none", 5)
-    assert finished.status is None
-    assert "No such file" in finished.stderr
 
 
 def test_the_tree_hash_follows_sources_alone(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Triton's kernels of the other workloads, each launched once: python3 counted_triton.py --out FILE.json.
+"""Triton's kernels of the other workloads, each launched once: python3 triton_once.py --out FILE.json.
 
 Writes {"outputs": {kernel: SHA-256 of what it wrote}}.
 """

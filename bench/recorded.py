@@ -1,4 +1,4 @@
-"""What benches share: one run of a command, measured, and command lines that judge a file of results."""
+"""One run of a command, measured; files of recorded results, and the command line of their verdicts."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ import os
 import subprocess
 import sys
 import time
-import traceback
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 Json = Any
-DAMAGE = (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError, zlib.error)
-"""What judging runs into where a file lacks something, or has something else in its place."""
 
 
 class ResultsError(Exception):
-    """A file of results that cannot be judged; the message says what is the matter with it."""
+    """A file of results that is missing, or is not such a file; the message says which."""
 
 
 def timed_run(
@@ -49,31 +45,19 @@ def timed_run(
 
 
 def judge_files(paths: Sequence[Path], made_by: str, keys: Sequence[str], say: Callable[..., int]) -> int:
-    """Read files of results and have them judged. Returns the exit status: that of ``say``, or 2 where they cannot be.
+    """Read files of results and print their verdicts. Returns the exit status: that of ``say``, or 2 without a file.
 
-    keys: what each file has. say: takes the results in the order of the paths, prints, returns the status. Files that
-    are missing or damaged are one line on stderr: which, what, where, and the command that makes them.
+    keys: what each file has. say: takes the results in the order of the paths, prints, returns the status. made_by: the
+    command that records them, which the message for a missing file names.
     """
-    path, status = paths[0], 2
-    try:
-        results = []
-        for path in paths:
+    results = []
+    for path in paths:
+        try:
             results.append(read_results(path, keys))
-        status = say(*results)
-    except ResultsError as error:
-        print(f"{path}: {error}; `{made_by}` makes it", file=sys.stderr)
-    except DAMAGE as error:
-        here = [frame for frame in traceback.extract_tb(error.__traceback__) if "bench" in Path(frame.filename).parts]
-        place = f"{Path(here[-1].filename).name}:{here[-1].lineno} reads {here[-1].line}"
-        files = " with ".join(map(str, paths))
-        print(f"{files}: damaged: {_said(error)} where {place}; `{made_by}` makes it", file=sys.stderr)
-    return status
-
-
-def _said(error: BaseException) -> str:
-    if isinstance(error, KeyError):
-        return f"no {error.args[0]!r}"
-    return " ".join(f"{type(error).__name__}: {error}".split())
+        except ResultsError as error:
+            print(f"{path}: {error}; record it with `{made_by}`", file=sys.stderr)
+            return 2
+    return say(*results)
 
 
 def read_results(path: Path, keys: Sequence[str]) -> dict[str, Json]:
@@ -93,10 +77,10 @@ def read_results(path: Path, keys: Sequence[str]) -> dict[str, Json]:
 
 
 def file_parser(prog: str, document: str | None, default: Path) -> argparse.ArgumentParser:
-    """The command line of judges: ``[FILE]``. document: the module's, whose first line is shown."""
+    """A command line that prints verdicts: ``[FILE]``. document: the module's, whose first line is shown."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {prog}", description=(document or "").partition("\n")[0],
-        epilog="Exit status: 0 all is good, 1 a verdict is not, 2 the file cannot be judged.",
+        epilog="Exit status: 0 all is good, 1 a verdict is not, 2 there is no such file of results.",
     )  # fmt: skip
     parser.add_argument("file", nargs="?", type=Path, default=default, help="results (default: the committed ones)")
     return parser

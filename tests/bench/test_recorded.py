@@ -1,0 +1,103 @@
+"""The verdicts on the committed results are computed again, and each of them depends on what the results say."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import (
+    ahead_size,
+    ahead_speed,
+    ahead_verdicts,
+    calls,
+    check_corpus,
+    listing,
+    parsing,
+    placed_verdicts,
+    registers,
+    rounding_verdicts,
+    slowdown,
+    values,
+    verdicts,
+)
+from bench.recorded import judge_files
+from neutrino.resources import shipped_probes
+
+Json = Any
+
+
+def _unmet(judge: Callable[[Json], Any]) -> Callable[[Json], list[str]]:
+    """The cases of a list of verdicts that are not good."""
+    return lambda results: [verdict.case for verdict in judge(results) if not verdict.good]
+
+
+_BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ...], Json]] = {
+    "road": (verdicts.RESULTS, _unmet(verdicts.judge), ("runs", "vecadd", "gmem_bytes", "outputs", 7), "0" * 32),
+    "ahead": (ahead_verdicts.RESULTS, _unmet(ahead_verdicts.judge), ("patched", "half_both", "check"), 2),
+    "placed": (
+        placed_verdicts.RESULTS, _unmet(placed_verdicts.judge),
+        ("runs", "counts", "program", "launches", 0, "sha256"), "0" * 64,
+    ),
+    "rounding": (rounding_verdicts.RESULTS, _unmet(rounding_verdicts.judge), ("runs", 3, "exit"), 1),
+    "slowdown": (slowdown.RESULTS, _unmet(slowdown.judge), ("runs", "plain", 2, "kernels", "vecadd", "output"), "0"),
+    "registers": (registers.RESULTS, _unmet(registers.judge), ("probes", "gmem_bytes", 0, 7), 100_000),
+    "values": (values.RESULTS, values.verdicts, ("targets", "sm_90", "launches", 0, "recorded", "value"), None),
+    "calls": (calls.RESULTS, calls.faults, ("runs", 0, "sha256", 0), "0" * 64),
+    "parsing": (parsing.RESULTS, parsing.judge, ("sources", 0, "bytes"), 1),
+    "listing": (listing.RESULTS, listing.judge, ("huge", "run", "peak_bytes"), listing.MOST_BYTES + 1),
+    "ahead_speed": (ahead_speed.RESULTS, ahead_speed.judge, ("cases", 1, "cores"), 2),
+    "ahead_size": (
+        ahead_size.RESULTS, ahead_size.judge, ("big", "check", 1, "peak_bytes"), ahead_size.MOST_BYTES + 1,
+    ),
+    "check_corpus": (check_corpus.RESULTS, check_corpus.judge, ("rows", 0, "patched", "exit"), 2),
+}  # fmt: skip
+"""By name: the committed file, what is not met in it, and a place and a value there that must not be accepted."""
+
+
+@pytest.mark.parametrize("name", _BENCHES)
+def test_committed_results_meet_every_bound(name: str) -> None:
+    path, unmet, place, wrong = _BENCHES[name]
+    results = json.loads(path.read_text())
+    assert unmet(results) == []
+    changed = copy.deepcopy(results)
+    at = changed
+    for step in place[:-1]:
+        at = at[step]
+    at[place[-1]] = wrong
+    assert unmet(changed)
+
+
+def test_nothing_passes_by_being_absent() -> None:
+    for judge in (verdicts.judge, ahead_verdicts.judge):
+        empty = judge({})
+        assert len(empty) > 20
+        assert not any(verdict.good for verdict in empty)
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "none.json"
+    assert judge_files([path], "python -m bench.none", ("runs",), lambda _: 0) == 2
+    said = f"{path}: cannot be read: No such file or directory; record it with `python -m bench.none`\n"
+    assert capsys.readouterr().err == said
+
+
+def test_the_page_holds_the_table_of_slowdowns_and_the_bounds() -> None:
+    recorded = json.loads(slowdown.RESULTS.read_text())
+    page = (slowdown.ROOT / "bench" / "README.md").read_text()
+    assert f"```text\n{slowdown.table(recorded)}\n```" in page
+    (bounds,) = (line for line in page.splitlines() if line.startswith("| `PROBE: times`"))
+    for probe, most in slowdown.MOST_TIMES.items():
+        assert f"`{probe}`" in bounds
+        assert f" {most:g}" in bounds.replace("1.10", "1.1")
+
+
+def test_the_page_holds_the_tables_of_registers() -> None:
+    recorded = json.loads(registers.RESULTS.read_text())
+    assert registers.page(recorded) in (registers.ROOT / "bench" / "README.md").read_text()
+    assert set(recorded["probes"]) == set(shipped_probes())
+    assert len({(kernel, probe) for kernel, probe, *_ in recorded["hand"]}) == len(list(registers.HAND.glob("*.ptx")))
