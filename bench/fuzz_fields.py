@@ -1,7 +1,7 @@
-"""Where the fields of every format lie: what hostile input changes, and what the property tests go through.
+"""Where the fields of every format lie, and what they are set to: by the property tests, and by fuzzing.
 
 Offsets and widths in bytes, by the ELF gABI, clang's offload bundle, ``ar(5)``, and for NVIDIA's formats by what
-``fatbinary`` writes. Nothing here is shared with the parsers, which these tables judge; only the sections that this
+``fatbinary`` writes. Nothing here is shared with the parsers, which these tables test; only the sections that this
 project defines itself come from their one definition.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -124,6 +124,10 @@ ZIP_LOCAL = _packed(
 MEMBER = (Field("name", 0, 16, True), Field("mtime", 16, 12, True), Field("mode", 40, 8, True),
           Field("size", 48, 10, True), Field("end", 58, 2))  # fmt: skip
 
+VALUES = (0, 1, 2, 7, 8, 16, 0xFF, 0x7FFF, 0xFFFF, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 62,
+          (1 << 63) - 1, 1 << 63, (1 << 64) - 8, (1 << 64) - 1)  # fmt: skip
+"""Values at which sizes, counts and offsets change their meaning."""
+
 _OWN = {
     sections.SECTION_MAGIC: sections.SECTION_HEADER,
     entries.TWINS_MAGIC: entries.TWINS_HEADER,
@@ -151,6 +155,15 @@ def places(data: bytes | bytearray) -> list[Place]:
     for match in _MAGICS.finditer(data):
         found += _STRUCTURES[match[0]](data, match.start())
     return found
+
+
+def field_values(place: Place, found: Sequence[Place], data: bytes) -> tuple[int, ...]:
+    """What a field is set to: the values of VALUES, the file's size, what would lead past its end, onto other fields,
+    or to what other fields hold."""
+    size = len(data)
+    near = (size, size - 1, size + 1, size - place.offset, place.offset, place.value(data) + 1, place.value(data) - 1)
+    overlapping = (value for entry in found[:: max(1, len(found) // 8)] for value in (entry.offset, entry.value(data)))
+    return (*VALUES, *near, *overlapping)
 
 
 def _structure(name: str, fields: tuple[Field, ...], data: bytes, offset: int) -> Iterator[Place]:

@@ -1,4 +1,4 @@
-"""Small sound files of every format, made here byte by byte: what fuzzing and property tests start from.
+"""Small valid files of every format, made here byte by byte: what fuzzing and property tests start from.
 
 They are a hundredth of what compilers write, so that a change hits a header more often than a payload.
 """
