@@ -37,7 +37,7 @@ RESULTS = ROOT / "bench" / "results" / "device_h200.json"
 PATIENCE = 20.0
 """Seconds that a case may take, the start of a process included, unless ``--patience`` says otherwise."""
 BUDGET = 55.0
-"""Seconds for all cases."""
+"""Seconds for all cases, unless ``--budget`` says otherwise."""
 SMALL = 1536
 """Compressed bytes up to which an output is kept as a whole."""
 SAMPLES = 1536
@@ -236,7 +236,7 @@ def read_device() -> tuple[str, str]:
     return name.strip(), driver.strip()
 
 
-def record(out: Path, patience: float = PATIENCE) -> int:
+def record(out: Path, patience: float = PATIENCE, budget: float = BUDGET) -> int:
     """Run every case and write the results. 0 when at least one case gave a result, else 1."""
     device, driver = read_device()
     names = [case.name for case in cases()]
@@ -244,10 +244,10 @@ def record(out: Path, patience: float = PATIENCE) -> int:
     kept: dict[str, Json] = {}
     first = 0
     with tempfile.TemporaryDirectory() as scratch:
-        while first < len(names) and time.monotonic() - began < BUDGET:
+        while first < len(names) and time.monotonic() - began < budget:
             file = Path(scratch) / f"{first}.jsonl"
             command = [sys.executable, "-m", "bench.device", "run", str(first), str(file)]
-            why = _follow(command, file, patience, began + BUDGET)
+            why = _follow(command, file, patience, began + budget)
             rows = _rows(file)
             kept |= {row.pop("name"): row for row in rows}
             first += len(rows)
@@ -255,7 +255,7 @@ def record(out: Path, patience: float = PATIENCE) -> int:
                 kept[names[first]] = {"error": why}
                 first += 1
     for name in names[first:]:
-        kept[name] = {"error": f"not run: {BUDGET:.0f} s were over"}
+        kept[name] = {"error": f"not run: {budget:.0f} s were over"}
     result = {"tree": tree_hash(ROOT), "device": device, "driver": driver, "numpy": np.__version__, "cases": kept}
     out.mkdir(parents=True, exist_ok=True)
     (out / RESULTS.name).write_text(json.dumps(result, indent=0) + "\n")
@@ -274,12 +274,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recording = actions.add_parser("record")
     recording.add_argument("--out", type=Path, default=RESULTS.parent)
     recording.add_argument("--patience", type=float, default=PATIENCE, help="seconds that a case may take")
+    recording.add_argument("--budget", type=float, default=BUDGET, help="seconds for all cases")
     running = actions.add_parser("run")
     running.add_argument("first", type=int)
     running.add_argument("file", type=Path)
     options = parser.parse_args(arguments)
     if options.action == "record":
-        return record(options.out, options.patience)
+        return record(options.out, options.patience, options.budget)
     return run(options.first, options.file)
 
 

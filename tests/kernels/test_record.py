@@ -33,8 +33,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Json:
     environment = {
         **os.environ, "LD_LIBRARY_PATH": str(folder), "PATH": os.pathsep.join([str(folder), os.environ["PATH"]]),
     }  # fmt: skip
-    command = [sys.executable, "-m", "bench.device", "record", "--out", str(folder), "--patience", "6"]
-    subprocess.run(command, check=True, cwd=HERE.parents[1], env=environment, timeout=90, stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "bench.device", "record", "--out", str(folder), "--budget", "250"]
+    subprocess.run(command, check=True, cwd=HERE.parents[1], env=environment, stdout=subprocess.DEVNULL)
     return json.loads((folder / "device_h200.json").read_text())
 
 
@@ -51,7 +51,6 @@ def test_every_case_has_its_row(recorded: Json) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("stencil", "no result after 6 s"),
         ("gcd", "exit status 9"),
         ("triton_gelu_sm_90", "CUDA_ERROR_INVALID_PTX: a word of the compiler's"),
     ],
