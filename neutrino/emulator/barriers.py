@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from neutrino.emulator.blocks import Block
+from neutrino.emulator.blocks import Block, Key
+from neutrino.emulator.calls import RegisterFile
 from neutrino.emulator.geometry import WARP
 from neutrino.emulator.lanes import Lanes, of_indices, of_mask
 from neutrino.emulator.program import Register
+from neutrino.emulator.source import Unit
 from neutrino.emulator.state import Indices, State
 from neutrino.errors import FaultKind
-
-if TYPE_CHECKING:
-    from neutrino.emulator.calls import RegisterFile
-    from neutrino.emulator.machine import Key
-    from neutrino.emulator.source import Unit
 
 _CLUSTER = -1
 _NUMBERS = 16

@@ -24,6 +24,9 @@ from neutrino.emulator.program import (
 )
 from neutrino.emulator.text import Statement
 
+Key = tuple[int, int, int]
+"""Where threads are: (- call depth, function, block). Of those that can run, the lowest goes first."""
+
 
 class Ending(Enum):
     """How a block is left."""

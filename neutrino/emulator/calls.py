@@ -7,22 +7,20 @@ recursion needs nothing saved. Frames lie in local memory, the caller's below th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from neutrino.emulator.access import Accesses
-from neutrino.emulator.blocks import Block
+from neutrino.emulator.blocks import Block, Key
 from neutrino.emulator.datatypes import PREDICATE, TYPES, poison, word
 from neutrino.emulator.device_functions import DEVICE_FUNCTIONS
 from neutrino.emulator.lanes import Lanes, of_indices
 from neutrino.emulator.memory import Space
 from neutrino.emulator.program import Instruction, Operand, Register, Sink, Symbol, Variable, Vector
+from neutrino.emulator.provided import PROVIDED
+from neutrino.emulator.source import Unit
 from neutrino.errors import FaultKind
-
-if TYPE_CHECKING:
-    from neutrino.emulator.machine import Key
-    from neutrino.emulator.source import Unit
 
 _DEEPEST = 1024
 _POISON = {name: poison(dtype) for name, dtype in TYPES.items()}
@@ -291,9 +289,8 @@ class Calls(Accesses, ABC):
         operands = instruction.operands
         actual = operands[2].elements if isinstance(operands[2], Vector) else ()
         returned = operands[0].elements if isinstance(operands[0], Vector) else ()
-        count, function = DEVICE_FUNCTIONS[name]
-        if len(actual) != count:
-            raise instruction.refused(f"{name} takes {count} arguments")
+        if len(actual) != PROVIDED[name]:
+            raise instruction.refused(f"{name} takes {PROVIDED[name]} arguments")
         arguments = []
         for number, source in enumerate(actual):
             if isinstance(source, Symbol) and source.variable is not None:
@@ -303,7 +300,7 @@ class Calls(Accesses, ABC):
                 arguments.append(value)
             else:
                 arguments.append(values[number])
-        result = function(self, instruction.number, arguments, lanes.indices())
+        result = DEVICE_FUNCTIONS[name](self, instruction.number, arguments, lanes.indices())
         for target in returned if result is not None else ():
             if isinstance(target, Register):
                 cast = _as(result, target.dtype, instruction)

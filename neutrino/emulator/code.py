@@ -1,10 +1,9 @@
-"""A PTX text made ready to run on any device: its functions resolved, its kernels generated. Kept from load to load."""
+"""A PTX text made ready to run on any device: its functions resolved. Kept from load to load."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from neutrino.emulator.kernel import Kernel
 from neutrino.emulator.memory import FUNCTION_BASE, FUNCTION_STRIDE
 from neutrino.emulator.program import Program, Variable, resolve, variable_size
 from neutrino.emulator.text import Declaration, FunctionText, Statement, read_module
@@ -26,7 +25,6 @@ class ModuleCode:
         self.variables: dict[str, Variable] = {}
         self.texts: dict[str, FunctionText] = {}
         self._programs: dict[str, Program] = {}
-        self._kernels: dict[str, Kernel] = {}
         for function in self.text.functions:
             known = self.texts.get(function.name)
             if known is not None and known.items is not None:
@@ -77,13 +75,6 @@ class ModuleCode:
     def functions_with_bodies(self) -> list[str]:
         """All that an indirect call may reach."""
         return [name for name, text in self.texts.items() if text.items is not None and not text.entry]
-
-    def kernel(self, name: str) -> Kernel:
-        """A kernel; made when first asked for. PtxRefusedError: it needs what the device lacks."""
-        found = self._kernels.get(name)
-        if found is None:
-            found = self._kernels[name] = Kernel(self, name)
-        return found
 
     def program(self, name: str) -> Program:
         """A function with its names resolved. PtxRefusedError: it has no body, or names what is not there."""

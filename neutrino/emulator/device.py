@@ -112,7 +112,9 @@ class Device:
 
         PtxRefusedError: the kernel has a statement that the device does not know. ValueError: no such launch.
         """
-        return Run(self, function, grid, block, parameters, shared, observer)
+        return Run(
+            self.memory, self.state, self.random, self.step_limit, function, grid, block, parameters, shared, observer
+        )
 
     def launch(
         self,

@@ -1,4 +1,4 @@
-"""Functions that PTX calls and no module defines (CUDA C++ Programming Guide: formatted output, assertion, heap)."""
+"""What the functions that the device provides do: formatted output, assertion, heap."""
 
 from __future__ import annotations
 
@@ -131,10 +131,10 @@ def _free(batch: Accesses, number: int, arguments: list[Any], threads: Indices) 
     return None
 
 
-# Name → how many arguments, and what it does.
-DEVICE_FUNCTIONS: dict[str, tuple[int, DeviceFunction]] = {
-    "vprintf": (2, _print),
-    "__assertfail": (5, _fail),
-    "malloc": (1, _allocate),
-    "free": (1, _free),
+# By the names of PROVIDED.
+DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
+    "vprintf": _print,
+    "__assertfail": _fail,
+    "malloc": _allocate,
+    "free": _free,
 }

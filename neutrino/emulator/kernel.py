@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
 
 from neutrino.emulator.blocks import Graph, build_graph
-from neutrino.emulator.device_functions import DEVICE_FUNCTIONS
+from neutrino.emulator.code import ModuleCode
 from neutrino.emulator.program import Program
+from neutrino.emulator.provided import PROVIDED
 from neutrino.emulator.source import Unit, generate
 from neutrino.errors import PtxRefusedError
-
-if TYPE_CHECKING:
-    from neutrino.emulator.code import ModuleCode
 
 _LARGEST_SHARED = 227 << 10  # CUDA C++ Programming Guide, technical specifications, compute capability 9.0
 
@@ -42,7 +40,7 @@ class Kernel:
         waiting = [name]
         while waiting:
             name = self.module.resolved_name(waiting.pop(0))
-            if name in self.numbers or name in DEVICE_FUNCTIONS:
+            if name in self.numbers or name in PROVIDED:
                 continue
             program = self.module.program(name)
             self.numbers[name] = len(self.functions)
@@ -80,3 +78,9 @@ class Kernel:
                 self._graphs = [build_graph(program) for program in self.programs]
             found = self._units[observed] = [generate(graph, observed=observed) for graph in self._graphs]
         return found
+
+
+@lru_cache(maxsize=1024)
+def kernel_of(module: ModuleCode, name: str) -> Kernel:
+    """A kernel of a module; made when first asked for. PtxRefusedError: it needs what the device lacks."""
+    return Kernel(module, name)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from neutrino.emulator.geometry import MULTIPROCESSORS, WARP, Dimensions
 from neutrino.emulator.machine import Batch
+from neutrino.emulator.memory import Memory
+from neutrino.emulator.module import Function
+from neutrino.emulator.state import DeviceState, Observer
 from neutrino.errors import FaultKind
-
-if TYPE_CHECKING:
-    from neutrino.emulator.device import Device
-    from neutrino.emulator.module import Function
-    from neutrino.emulator.state import Observer
 
 _BATCH_THREADS = 1 << 14
 _SLICE = 4096
@@ -39,11 +36,14 @@ class Statistics:
 
 
 class Run:
-    """A launch under way."""
+    """A launch under way. step_limit: basic blocks that a batch may run. random: None for the fixed schedule."""
 
     def __init__(
         self,
-        device: Device,
+        memory: Memory,
+        state: DeviceState,
+        random: np.random.Generator | None,
+        step_limit: int,
         function: Function,
         grid: Dimensions,
         block: Dimensions,
@@ -55,7 +55,10 @@ class Run:
         kernel.units(observed=observer is not None)
         _check(function, grid, block, parameters, shared)
         self.statistics = Statistics()
-        self._device = device
+        self._memory = memory
+        self._state = state
+        self._random = random
+        self._step_limit = step_limit
         self._kernel = kernel
         self._addresses = function.module.addresses
         self._grid = grid
@@ -93,7 +96,7 @@ class Run:
             self.statistics.thread_instructions += batch.instructions - before[1]
             if finished:
                 self._active.pop(self._turn)
-            elif batch.steps > self._device.step_limit:
+            elif batch.steps > self._step_limit:
                 self._give_up(batch)
             elif batch.waited or batch.steps > _LONG:
                 # It may wait for blocks that have not begun, also with plain loads.
@@ -111,16 +114,16 @@ class Run:
             Batch(
                 self._kernel,
                 self._addresses,
-                self._device.memory,
+                self._memory,
                 self._grid,
                 self._block,
                 self._next,
                 count,
                 self._parameters,
                 self._shared,
-                self._device.state,
+                self._state,
                 self._observer,
-                self._device.random,
+                self._random,
             )
         )
         self._next += count

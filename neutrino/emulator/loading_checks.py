@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neutrino.emulator.code import ModuleCode
-from neutrino.emulator.device_functions import DEVICE_FUNCTIONS
+from neutrino.emulator.provided import PROVIDED
 from neutrino.errors import PtxRefusedError
 
 # PTX ISA 9.0, section 9.7 (instructions), without what follows the first dot.
@@ -32,5 +32,5 @@ def check_names(code: ModuleCode) -> None:
             continue
         for callee in sorted(code.program(name).callees):
             text = code.texts.get(code.resolved_name(callee))
-            if callee not in DEVICE_FUNCTIONS and (text is None or text.items is None):
+            if callee not in PROVIDED and (text is None or text.items is None):
                 raise PtxRefusedError(function.line, function.text, f"{name} calls {callee}, which has no body")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from neutrino.emulator.asynchronous import Asynchronous
 from neutrino.emulator.barriers import Barriers
-from neutrino.emulator.blocks import Block, Ending, constant_mask, is_for_all
+from neutrino.emulator.blocks import Block, Ending, Key, constant_mask, is_for_all
 from neutrino.emulator.calls import Calls, RegisterFile
 from neutrino.emulator.geometry import WARP
 from neutrino.emulator.lanes import Lanes, of_indices, of_mask
@@ -23,9 +23,6 @@ from neutrino.emulator.matrices import Matrices
 from neutrino.emulator.source import Unit
 from neutrino.emulator.state import Indices
 from neutrino.errors import FaultKind
-
-Key = tuple[int, int, int]
-"""(- call depth, function, block): the lowest goes first."""
 
 # Steps until the others get a turn; a block of instructions that threads wait with takes many at once.
 _PATIENCE = 1 << 13

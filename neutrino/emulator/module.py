@@ -13,7 +13,7 @@ import numpy as np
 from neutrino.emulator.code import module_code
 from neutrino.emulator.constants import evaluate_integer, float_bits
 from neutrino.emulator.datatypes import TYPES
-from neutrino.emulator.kernel import Kernel
+from neutrino.emulator.kernel import Kernel, kernel_of
 from neutrino.emulator.memory import OutOfMemoryError, Window
 from neutrino.emulator.text import Declaration, FunctionText, split_operands
 from neutrino.errors import PtxRefusedError
@@ -56,7 +56,7 @@ class Function:
     @property
     def kernel(self) -> Kernel:
         """What runs it. PtxRefusedError: it needs what the device lacks."""
-        return self.module.code.kernel(self.name)
+        return kernel_of(self.module.code, self.name)
 
     def refused(self, message: str) -> PtxRefusedError:
         """The error for a kernel that cannot be launched so."""

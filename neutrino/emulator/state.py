@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neutrino.emulator.geometry import WARP, Dimensions, Shape, block_registers, shape
+from neutrino.emulator.kernel import Kernel
 from neutrino.emulator.memory import POISON, Memory, Space, Window
 from neutrino.emulator.text import Statement
 from neutrino.errors import DeviceFaultError, FaultKind
-
-if TYPE_CHECKING:
-    from neutrino.emulator.kernel import Kernel
 
 Indices = NDArray[np.int64]
 CLOCK_START = 1 << 20
