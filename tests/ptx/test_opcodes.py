@@ -222,4 +222,4 @@ def test_the_most_exact_row_counts(opcode, row):
 
 def test_the_documentation_is_the_table():
     path = Path(__file__).parents[2] / "docs" / "opcodes.md"
-    assert path.read_text() == page(), "python -m neutrino.ptx.isa.opcodes > docs/opcodes.md"
+    assert path.read_text() == page(), "python -m neutrino.ptx.isa.opcodes_page > docs/opcodes.md"

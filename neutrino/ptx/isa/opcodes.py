@@ -456,9 +456,3 @@ def find(parts: tuple[str, ...]) -> Opcode | None:
 def in_class(group: str) -> Iterator[Opcode]:
     """The instructions of a class."""
     return (opcode for opcode in OPCODES if group in opcode.classes)
-
-
-if __name__ == "__main__":
-    from neutrino.ptx.isa.opcodes_page import page
-
-    print(page(), end="")
