@@ -58,9 +58,10 @@ demo: setup
 	               "neutrino-report patched/trace -k sum"; do \
 	  printf '\n$$ %s\n' "$$command"; env $$command; done
 
-# The whole corpus: minutes, and packages from PyPI. `make check` runs a part of it.
+# The whole corpus: minutes, and packages from PyPI; and all that the oracle can try. `make check` runs a part of both.
 corpus: setup
 	$(BIN)/python -m bench.corpus
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --thorough tests/oracle
 
 # Real libraries, whole: read, patched and loaded. Minutes, and 220 MB of wheels from PyPI, kept in .corpus.
 check-corpus: setup

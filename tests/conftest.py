@@ -9,6 +9,10 @@ import pytest
 from tests.oracle.tally import TALLY, Tally
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--thorough", action="store_true", help="all schedules, mutants and seeds: what make corpus runs")
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """One of several processes: what it did goes to the one that reports."""
     if hasattr(session.config, "workeroutput"):
