@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,19 +40,32 @@ template __global__ void scratch<double>(double *, int);
 """
 FLAGS = ("-x", "hip", "-O1", "-fPIC", "-nogpuinc", "-nogpulib")
 TARGETS = ("gfx90a", "gfx942:sramecc+:xnack-", "gfx942:sramecc+:xnack+", "gfx1100")
+OLDEST_LLVM = 19
 DEVICE_ONLY = ("--cuda-device-only", "--no-gpu-bundle-output")
 
 
+@cache
 def find_llvm(tool: str) -> str | None:
     """The newest LLVM's tool of that name that this machine has, of the releases that know what the tests need."""
-    return next((path for suffix in ("-21", "-20", "-19", "") if (path := find(tool + suffix))), None)
+    for suffix in ("-21", "-20", "-19", ""):
+        path = find(tool + suffix)
+        if path is not None and (suffix or _release(path) >= OLDEST_LLVM):
+            return path
+    return None
+
+
+def _release(path: str) -> int:
+    """The release that a tool says it is of, 0 where it says none."""
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"(?:version|LLD) (\d+)\.", said)
+    return int(found[1]) if found else 0
 
 
 def need_llvm(tool: str) -> str:
     """The tool's path, or the test is skipped with the reason."""
     path = find_llvm(tool)
     if path is None:
-        pytest.skip(f"no {tool} of LLVM 19 or later on PATH")
+        pytest.skip(f"no {tool} of LLVM {OLDEST_LLVM} or later on PATH")
     return path
 
 
