@@ -6,9 +6,9 @@ it.
 
 Since sm_70 every instruction is 128 bits: bits 0..8 the operation, 9..11 which operand slots are registers,
 immediates or constants, 16..23 the destination, 24..31 register A, 32..63 register or immediate B, 64..71
-register C. The figures below were learned by ``bench/learn_opcodes.py``: it has ``ptxas`` 13.0 assemble every
-form of the instructions for eight architectures from sm_75 to sm_120a and sets the words against what
-``nvdisasm`` 13.5 prints. Where an operation stands for another, it counts as what it computes, because
+register C. The figures below are what ``ptxas`` 13.0 makes of every form of the instructions for eight architectures
+from sm_75 to sm_120a, and ``nvdisasm`` 13.5 prints: ``tests/patch/test_numerics.py`` holds them against both. Where an
+operation stands for another, it counts as what it computes, because
 ``ptxas`` picks either form to balance the pipes, differently in twin and original:
 
     HFMA2 a, b, -RZ        a product, exactly:  HMUL2

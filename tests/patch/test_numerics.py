@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.learn_opcodes import ARCHITECTURES, counted_as, disagreements, disassemble, forms
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.sass.arithmetic import compare, count_arithmetic
 from neutrino.toolchain.location import find_tool
+from tests.patch.nvdisasm_counts import ARCHITECTURES, counted_as, disagreements, disassemble, forms
 
 
 @pytest.fixture(scope="module")

@@ -1,29 +1,21 @@
-"""Learn where the arithmetic opcodes lie, and check ``neutrino/sass/arithmetic.py`` against ``nvdisasm``.
+"""Every form of the arithmetic instructions, and what nvdisasm says that they became: counts to hold ours against.
 
-``python bench/learn_opcodes.py`` has ptxas assemble every form of the arithmetic instructions for eight
-architectures and prints, per mnemonic, the operation bits (0..8) and the operand forms (bits 9..11) that
-nvdisasm shows, then the number of kernels and of disagreements. ``python bench/learn_opcodes.py FILE.cubin
-…`` checks other machine code.
+``neutrino/sass/arithmetic.py`` reads the words of machine code alone.
 """
 
 from __future__ import annotations
 
 import io
 import re
-import sys
-import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from elftools.elf.elffile import ELFFile
 
 from neutrino.sass.arithmetic import count_arithmetic
-from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.location import find_tool
 from neutrino.toolchain.process import run_tool
 
@@ -168,15 +160,6 @@ def counted_as(mnemonic: str, operands: list[str]) -> str | None:
     return base
 
 
-def architecture_of(cubin: Path) -> str:
-    """``sm_90a``, as nvdisasm prints it."""
-    text = run_tool([find_tool("nvdisasm"), "-c", cubin], timeout=300).stdout.decode()
-    found = re.search(r"\.target\s+(sm_\w+)|EF_CUDA_SM(\d+)", text)
-    if found is None:
-        raise SystemExit(f"{cubin}: nvdisasm names no architecture")
-    return found[1] or f"sm_{found[2]}"
-
-
 def disagreements(cubin: Path, arch: str, listing: Listing) -> list[str]:
     """A line for each function of a cubin whose counts differ from those of nvdisasm's listing."""
     lines = []
@@ -187,37 +170,3 @@ def disagreements(cubin: Path, arch: str, listing: Listing) -> list[str]:
             if got != dict(want):
                 lines.append(f"{cubin.name}: {name}: counted {got}, nvdisasm {dict(want)}")
     return lines
-
-
-def main(arguments: list[str]) -> int:
-    """Print the table and the disagreements; 1 when there are any."""
-    with tempfile.TemporaryDirectory() as folder:
-        cubins = [(Path(argument), architecture_of(Path(argument))) for argument in arguments]
-        if not arguments:
-            for arch in ARCHITECTURES:
-                path = Path(folder) / f"forms.{arch}.cubin"
-                path.write_bytes(find_assembler().assemble(forms(arch), arch).cubin)
-                cubins.append((path, arch))
-        table: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
-        functions, lines = 0, []
-        for path, arch in cubins:
-            listing = disassemble(path)
-            for instructions in listing.values():
-                for mnemonic, _, word in instructions:
-                    name = mnemonic.split(".")[0]
-                    if name in _COUNTED:
-                        table[name][word & 0x1FF].add(word >> 9 & 7)
-            functions += len(listing)
-            lines += disagreements(path, arch, listing)
-    for name, operations in sorted(table.items()):
-        print(
-            name.ljust(6),
-            "; ".join(f"{code:#05x} forms {sorted(found)}" for code, found in operations.items()),
-        )
-    print(*lines, sep="\n", end="\n" if lines else "")
-    print(f"{functions} functions, {len(lines)} disagreements")
-    return 1 if lines else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
