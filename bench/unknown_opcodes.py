@@ -1,12 +1,7 @@
-"""Instructions of PTX texts that the table of opcodes does not know, found without the patcher's own patterns.
-
-``python -m bench.unknown_opcodes`` counts those of the corpus that is here, in place of the ones that ``make corpus``
-counted last.
-"""
+"""Instructions of PTX texts that the table of opcodes does not know, found without the patcher's own patterns."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -57,17 +52,3 @@ def count_images(paths: Iterable[Path], source: str) -> dict[str, Any]:
             count, known = count + 1, known + found
             unknown += lacking
     return {"source": source, "texts": count, "known": known, "unknown": dict(unknown)}
-
-
-def _main() -> None:
-    from bench.corpus import RESULTS, ROOT, SOURCES, write
-    from tests.corpus.collect import collect
-
-    results = json.loads(RESULTS.read_text())
-    results["opcodes"] = [count_images(collect(ROOT / ".corpus", source), source) for source in SOURCES]
-    write(results)
-    print(*results["opcodes"], sep="\n")
-
-
-if __name__ == "__main__":
-    _main()
