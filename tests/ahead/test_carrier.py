@@ -125,7 +125,7 @@ def treat(data: bytes, folder: Path) -> str:
     path, target = folder / "so", folder / "target"
     path.write_bytes(data)
     target.unlink(missing_ok=True)
-    begun = time.monotonic()
+    begun = time.process_time()
     ended = []
     for act in (restore, lambda source, into: attach(source, into, SECTION, "other.so")):
         try:
@@ -136,7 +136,7 @@ def treat(data: bytes, folder: Path) -> str:
         else:
             target.unlink()
     assert list(folder.iterdir()) == [path]
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
     return " ".join(ended)
 
 

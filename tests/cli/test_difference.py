@@ -59,10 +59,10 @@ def test_patch_takes_the_hunks(tmp_path: Path, context: int) -> None:
 def test_long_kernels_take_no_time() -> None:
     original = [("add;", "ld;", "mov;")[number % 3] for number in range(20000)]
     probed = [text for line in original for text in ("    count;", line)]
-    began = time.monotonic()
+    began = time.process_time()
     assert len(compare(original, probed)) == 40000
-    # A tenth of a second alone.
-    assert time.monotonic() - began < 5
+    # A tenth of a second.
+    assert time.process_time() - began < 5
 
 
 def test_pieces_begin_behind_lines_that_stayed() -> None:

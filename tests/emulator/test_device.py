@@ -15,7 +15,7 @@ from tests.emulator.kernels_by_hand import HEAD, Kernel, words
 _BASE = 1 << 44
 
 
-@settings(max_examples=60, deadline=1000)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 3000)), max_size=60))
 def test_allocations_never_touch(steps: list[tuple[bool, int]]) -> None:
     window = Window(_BASE, np.zeros(1 << 16, np.uint8))
