@@ -63,10 +63,10 @@ def configure(commands: Commands) -> None:
     """Add the command and its options."""
     attempt = commands.add_parser(
         "try",
-        help="run a probe on one kernel, with inputs made up for it",
+        help="run a probe on one kernel, with generated inputs",
         description="Run the kernel in KERNEL.ptx on the embedded device, with and without the probe, and print what "
-        "the probe recorded. Inputs are made up: pointers get buffers, integers the number of threads, fractions 1.5. "
-        "Time is a step clock, no duration.",
+        "the probe recorded. Inputs are generated: pointers get buffers, integers the number of threads, fractions "
+        "1.5. Time is a step clock, no duration.",
         epilog="--arg takes a number, for a pointer TYPE:COUNT (random data), TYPE:COUNT=NUMBER or @FILE (raw bytes or "
         ".npy). Exit status: 0 done, 1 the outputs differ with the probe, 2 bad input or a fault of the kernel, "
         "3 the kernel could not be probed.",
@@ -83,7 +83,7 @@ def configure(commands: Commands) -> None:
         "--arg", type=_argument, action="append", default=[], metavar="NAME=VALUE",
         help="an argument, by its name or position from 0; repeatable",
     )  # fmt: skip
-    attempt.add_argument("--seed", type=_natural, default=0, metavar="N", help="of the made-up data (default: 0)")
+    attempt.add_argument("--seed", type=_natural, default=0, metavar="N", help="of the generated data (default: 0)")
     attempt.add_argument(
         "--schedule", type=_natural, metavar="N", help="let warps take turns at random, alike for each N"
     )
@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
     from neutrino.cli.loading import load
     from neutrino.fatbin.inputs import Input
     from neutrino.loader.embedded import EmbeddedDevice
-    from neutrino.playground.attempt import Question, attempt
+    from neutrino.playground.attempt import AttemptRequest, attempt
     from neutrino.playground.inputs import Choices
 
     probes = load([options.probe])
@@ -117,12 +117,12 @@ def run(options: argparse.Namespace) -> int:
     choices = Choices(options.grid, options.block, options.shared, dict(options.arg), options.seed)
     kept = options.tracedir
     with nullcontext(str(kept)) if kept else tempfile.TemporaryDirectory(prefix="neutrino-try-") as tracedir:
-        question = Question(
+        request = AttemptRequest(
             text, options.kernel, probes, (options.probe,), choices, Path(tracedir).absolute(),
             EmbeddedDevice(seed=options.schedule), options.timeout,
         )  # fmt: skip
         with _telling_who_waits(options.timeout):
-            result = attempt(question)
+            result = attempt(request)
         kernel = result.probed
         if options.json:
             print(json.dumps(_document(result), indent=1))

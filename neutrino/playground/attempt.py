@@ -1,4 +1,4 @@
-"""One attempt: the kernel on the embedded device as it is and with the probe, by the same road as any program."""
+"""One attempt: the kernel on the embedded device as it is and with the probe, launched as by any program."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from neutrino.tracing import Trace, TraceKernel
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PROGRAM = "neutrino.playground.program"
-_SAID = re.compile(r"^neutrino: embedded device: (.*)$", re.MULTILINE)
+_DEVICE_MESSAGE = re.compile(r"^neutrino: embedded device: (.*)$", re.MULTILINE)
 _ADDRESS = re.compile(r"\bat (0x[0-9a-f]+)\b")
 _PLACE = re.compile(r"PTX line \d+: .*$")
 _NEAR = 4 << 20
 """Bytes between an access and a buffer up to which the buffer is taken for the one that was meant."""
 _LONGEST = 600
 """Characters of what the device says that are shown: it quotes statements, and those may be of any length."""
-_LOOK_STEPS = 20_000
-_LOOK_SECONDS = 10.0
+_SECOND_LOOK_STEPS = 20_000
+_SECOND_LOOK_SECONDS = 10.0
 """How far a kernel that did not end is run again, to see where it is: basic blocks, and seconds at most."""
 
 
@@ -94,7 +94,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Question:
+class AttemptRequest:
     """What to try. text: a PTX module, latin-1. kernel: its name, None where there is only one.
 
     tracedir: parent of the trace. timeout: seconds that each of the two runs may take.
@@ -110,38 +110,38 @@ class Question:
     timeout: float = 60.0
 
 
-def attempt(question: Question) -> Attempt:
+def attempt(request: AttemptRequest) -> Attempt:
     """Run the kernel with and without the probe.
 
     Raises NeutrinoError: for a kernel or choices that are wrong, for one that the device refuses, for a launch that
     ends by a fault, with the argument that an access missed; and OSError.
     """
-    check_text(question.text)
-    module = parse(question.text)
-    kernel = read_kernel(module, choose_kernel(module, question.kernel))
-    inputs = make_inputs(kernel, question.choices)
+    check_text(request.text)
+    module = parse(request.text)
+    kernel = read_kernel(module, choose_kernel(module, request.kernel))
+    inputs = make_inputs(kernel, request.choices)
     variables = _variables(module)
     with tempfile.TemporaryDirectory(prefix="neutrino-try-") as scratch:
         folders = [Path(scratch) / name for name in ("plain", "probed")]
         for folder in folders:
-            _lay_out(folder, question.text, kernel, inputs, [name for name, _ in variables])
-        runs = [_start(folders[0], _plain_environment(question.device))]
+            _write_inputs(folder, request.text, kernel, inputs, [name for name, _ in variables])
+        runs = [_start(folders[0], _plain_environment(request.device))]
         printed = []
         try:
-            runs.append(_start(folders[1], _probed_environment(question, kernel)))
+            runs.append(_start(folders[1], _probed_environment(request, kernel)))
             for run, folder in zip(runs, folders, strict=True):
                 try:
-                    written, said = run.communicate(timeout=question.timeout)
+                    written, said = run.communicate(timeout=request.timeout)
                 except subprocess.TimeoutExpired:
-                    raise NeutrinoError(_endless(question, kernel, inputs, folder)) from None
-                _check(folder, said, kernel, inputs)
+                    raise NeutrinoError(_timeout_message(request, kernel, inputs, folder)) from None
+                _check_finished(folder, said, kernel, inputs)
                 printed.append(written)
         finally:
             for run in runs:
                 _stop(run)
         outputs = (*_buffers_after(inputs, folders), *_variables_after(variables, folders))
     return Attempt(
-        kernel, inputs, outputs, (printed[0], printed[1]), *_trace_of(question.tracedir, runs[1].pid, kernel.name)
+        kernel, inputs, outputs, (printed[0], printed[1]), *_trace_of(request.tracedir, runs[1].pid, kernel.name)
     )
 
 
@@ -171,7 +171,7 @@ def _variables_after(variables: Sequence[tuple[str, ElementType]], folders: Sequ
         yield Output(name, kind, before, plain, probed)
 
 
-def _lay_out(folder: Path, text: str, kernel: Kernel, inputs: Inputs, variables: Sequence[str]) -> None:
+def _write_inputs(folder: Path, text: str, kernel: Kernel, inputs: Inputs, variables: Sequence[str]) -> None:
     """Write what the program reads."""
     folder.mkdir()
     parameters: list[str] = []
@@ -198,14 +198,14 @@ def _plain_environment(device: EmbeddedDevice) -> dict[str, str]:
     return {**os.environ, **device.environment(os.environ), "LD_LIBRARY_PATH": found}
 
 
-def _probed_environment(question: Question, kernel: Kernel) -> dict[str, str]:
+def _probed_environment(request: AttemptRequest, kernel: Kernel) -> dict[str, str]:
     # A literal part of a name selects; what else it selects is not launched.
     selection = Selection((f"/^{re.escape(kernel.name)}$/",))
-    request = Request(
-        [sys.executable], question.probes, question.probe_names, selection,
-        tracedir=question.tracedir, device=question.device, quiet=True, scripts=False,
+    run = Request(
+        [sys.executable], request.probes, request.probe_names, selection,
+        tracedir=request.tracedir, device=request.device, quiet=True, scripts=False,
     )  # fmt: skip
-    return prepare(request)
+    return prepare(run)
 
 
 def _start(folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]:
@@ -223,13 +223,13 @@ def _stop(run: subprocess.Popen[str]) -> None:
         run.wait()
 
 
-def _endless(question: Question, kernel: Kernel, inputs: Inputs, folder: Path) -> str:
+def _timeout_message(request: AttemptRequest, kernel: Kernel, inputs: Inputs, folder: Path) -> str:
     """What there is to say of a kernel that did not end in time: where it is, and what makes it shorter."""
     where = "with the probe: " if folder.name == "probed" else ""
-    said = f"{where}{kernel.name} has not ended within {question.timeout:g} s"
-    place = _place_in(folder.parent / "plain", question.device)
+    said = f"{where}{kernel.name} has not ended within {request.timeout:g} s"
+    place = _place_in(folder.parent / "plain", request.device)
     if place:
-        said += f"; after {_LOOK_STEPS:,} basic blocks a thread was at {place}"
+        said += f"; after {_SECOND_LOOK_STEPS:,} basic blocks a thread was at {place}"
     numbers = [item for _, items in inputs.arguments for item in items if isinstance(item, Number)]
     integer = next((item.value.name for item in numbers if item.value.role is Role.INTEGER), None)
     smaller = f"a smaller --arg {integer}=NUMBER, " if integer else ""
@@ -240,15 +240,15 @@ def _endless(question: Question, kernel: Kernel, inputs: Inputs, folder: Path) -
 def _place_in(folder: Path, device: EmbeddedDevice) -> str:
     """The PTX line that the kernel has come to after some steps, or nothing when it is not found out in time."""
     environment = dict(_plain_environment(device))
-    environment[VARIABLE] += f";steps={_LOOK_STEPS}"
+    environment[VARIABLE] += f";steps={_SECOND_LOOK_STEPS}"
     run = _start(folder, environment)
     try:
-        said = run.communicate(timeout=_LOOK_SECONDS)[1]
+        said = run.communicate(timeout=_SECOND_LOOK_SECONDS)[1]
     except subprocess.TimeoutExpired:
         return ""
     finally:
         _stop(run)
-    found = next((_PLACE.search(line) for line in _SAID.findall(said) if "step limit" in line), None)
+    found = next((_PLACE.search(line) for line in _DEVICE_MESSAGE.findall(said) if "step limit" in line), None)
     return _shortened(found[0]) if found else ""
 
 
@@ -257,7 +257,7 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:half]} … {text[-half:]}"
 
 
-def _check(folder: Path, said: str, kernel: Kernel, inputs: Inputs) -> None:
+def _check_finished(folder: Path, said: str, kernel: Kernel, inputs: Inputs) -> None:
     """Raise NeutrinoError with the reason when the program did not come to its end."""
     done = folder / "done.json"
     if not done.is_file():
@@ -267,7 +267,7 @@ def _check(folder: Path, said: str, kernel: Kernel, inputs: Inputs) -> None:
     failure = result["failure"]
     if failure is None:
         return
-    words = [_shortened(line) for line in _SAID.findall(said)]
+    words = [_shortened(line) for line in _DEVICE_MESSAGE.findall(said)]
     where = "with the probe: " if folder.name == "probed" else ""
     if failure["call"] == "cuModuleLoadDataEx":
         reason = failure["log"].splitlines()[0] if failure["log"] else words[-1] if words else failure["name"]
@@ -281,16 +281,16 @@ def _check(folder: Path, said: str, kernel: Kernel, inputs: Inputs) -> None:
         grid, block = (",".join(map(str, extents)) for extents in (inputs.grid, inputs.block))
         size = sum(len(buffer.data) for buffer in inputs.buffers)
         raise NeutrinoError(
-            f"{kernel.name}: {where}no memory for its buffers of {size:,} bytes, made up for --grid {grid} and --block "
-            f"{block}: launch fewer threads, or give smaller ones, --arg NAME=TYPE:COUNT"
+            f"{kernel.name}: {where}no memory for its buffers of {size:,} bytes, generated for --grid {grid} and "
+            f"--block {block}: launch fewer threads, or give smaller ones, --arg NAME=TYPE:COUNT"
         )
     fault = next((line for line in words if "PTX line" in line), None)
     if fault is None:
         raise NeutrinoError(f"{kernel.name}: {where}{failure['call']}: {words[-1] if words else failure['name']}")
-    raise NeutrinoError(f"{where}{fault}{_missed(fault, result['addresses'], inputs)}")
+    raise NeutrinoError(f"{where}{fault}{_nearest_argument(fault, result['addresses'], inputs)}")
 
 
-def _missed(fault: str, addresses: list[list[int]], inputs: Inputs) -> str:
+def _nearest_argument(fault: str, addresses: list[list[int]], inputs: Inputs) -> str:
     """Which argument an access outside of all buffers was probably meant for, and what may help."""
     found = _ADDRESS.search(fault)
     if found and "shared memory" in fault:
@@ -310,7 +310,7 @@ def _missed(fault: str, addresses: list[list[int]], inputs: Inputs) -> str:
         return "\nno argument is near: an index that leads far away, a variable of the module, a pointer in a buffer?"
     buffer, (start, size) = inputs.buffers[nearest], addresses[nearest]
     name, kind = buffer.value.name, buffer.type.name
-    side = "before" if address < start else "behind the end of"
+    side = "before" if address < start else "after the end of"
     distance = f"{distances[nearest]:,} bytes" if distances[nearest] else "right"
     return (
         f"\nthat is {distance} {side} {name} ({kind} × {buffer.elements:,}, {size:,} bytes); "

@@ -1,4 +1,4 @@
-"""Elements of a buffer: made up, read from a file, compared and shown, by their PTX type."""
+"""Elements of a buffer: generated, read from a file, compared and shown, by their PTX type."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class ElementType:
         return values.astype(self.dtype)
 
     def decode(self, data: bytes) -> Array:
-        """Elements as numbers that can be printed; bytes behind the last whole element are left out."""
+        """Elements as numbers that can be printed; bytes after the last whole element are left out."""
         size = self.dtype.itemsize
         stored = np.frombuffer(data, self.dtype, len(data) // size)
         return (stored.astype("<u4") << 16).view("<f4") if self.name == "bf16" else stored
 
     def random(self, count: int, below: int, generator: np.random.Generator) -> Array:
-        """Made-up elements: fractions from -1 to 1, integers from 0 to less than below."""
+        """Generated elements: fractions from -1 to 1, integers from 0 to less than below."""
         if self.is_float:
             return self.encode(generator.uniform(-1, 1, count))
         most = min(below, int(np.iinfo(self.dtype).max))

@@ -1,4 +1,4 @@
-"""What a kernel is launched with: made up from its parameters, or as the user says."""
+"""What a kernel is launched with: generated from its parameters, or as the user says."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FLOAT_FORMATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
 
 @dataclass(frozen=True)
 class Buffer:
-    """Device memory behind a pointer. data: what it holds before the launch. origin: where that is from, in words."""
+    """Device memory for a pointer argument. data: what it holds before the launch. origin: where that is from."""
 
     value: Value
     type: ElementType
@@ -97,11 +97,11 @@ def make_inputs(kernel: Kernel, choices: Choices) -> Inputs:
     grid = choices.grid or (BLOCKS, 1, 1)
     shared = choices.shared if choices.shared is not None else _SHARED_BYTES if kernel.dynamic_shared else 0
     _check_launch(grid, block, shared)
-    maker = _Maker(math.prod(grid) * math.prod(block), choices)
+    generator = _ArgumentGenerator(math.prod(grid) * math.prod(block), choices)
     values = [value for _, values in kernel.parameters for value in values]
     texts = _texts(values, choices.arguments or {})
     arguments = tuple(
-        (parameter.size, tuple(maker.make(value, texts.get(value.name)) for value in values))
+        (parameter.size, tuple(generator.argument(value, texts.get(value.name)) for value in values))
         for parameter, values in kernel.parameters
     )
     return Inputs(grid, block, shared, arguments)
@@ -135,14 +135,14 @@ def _texts(values: Sequence[Value], arguments: Mapping[str, str]) -> dict[str, s
     return texts
 
 
-class _Maker:
-    """Makes arguments, with one generator so that no two buffers are alike."""
+class _ArgumentGenerator:
+    """Generates arguments, from one source of random numbers so that no two buffers are alike."""
 
     def __init__(self, threads: int, choices: Choices) -> None:
         self._threads = threads
-        self._generator = np.random.default_rng(choices.seed)
+        self._random_numbers = np.random.default_rng(choices.seed)
 
-    def make(self, value: Value, text: str | None) -> Buffer | Number:
+    def argument(self, value: Value, text: str | None) -> Buffer | Number:
         """One argument. text: what the user says of it."""
         if value.role is Role.POINTER:
             if text is None and not (value.loads or value.stores or value.updates):
@@ -160,7 +160,7 @@ class _Maker:
 
     def _random(self, kind: ElementType, count: int) -> bytes:
         # Integers that are read may be indices, so they stay below what every buffer holds.
-        return kind.random(count, self._threads, self._generator).tobytes()
+        return kind.random(count, self._threads, self._random_numbers).tobytes()
 
     def _given_buffer(self, value: Value, text: str) -> Buffer:
         kind = element_type(value.type)

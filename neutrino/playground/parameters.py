@@ -1,6 +1,6 @@
 """What a kernel does with its parameters: which are pointers, to what, and which are plain numbers.
 
-Read off the text by following each ``ld.param`` through what may move an address. An estimate, good enough to make up
+Read off the text by following each ``ld.param`` through what may move an address. An estimate, good enough to generate
 inputs: a pointer that went through memory or a call's results is not followed.
 """
 
@@ -24,7 +24,7 @@ _POINTER = re.compile(r"\.param\b[^,()]*\.ptr\b[^,()]*?(?P<name>[A-Za-z_$%][\w$]
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*", re.ASCII)
 _OPEN_SHARED = re.compile(r"\.extern\s+\.shared\b[^;]*\[\s*\]\s*;", re.ASCII)
 # How files begin that are taken for PTX by mistake.
-_OTHERS = {
+_OTHER_FORMATS = {
     "\x7fELF": "an ELF file: a program, a library or machine code", "\x50\xed\x55\xba": "a fatbin",
     "BC\xc0\xde": "LLVM bitcode", "!<arch>": "an archive",
 }  # fmt: skip
@@ -79,7 +79,7 @@ class Kernel:
 
 def check_text(text: str) -> None:
     """Raise NeutrinoError for a file that is no PTX. text: as read, latin-1."""
-    what = next((what for magic, what in _OTHERS.items() if text.startswith(magic)), None)
+    what = next((what for magic, what in _OTHER_FORMATS.items() if text.startswith(magic)), None)
     if what is None and "\0" in text.rstrip("\0"):
         what = "data, with zero bytes in it"
     if what:
@@ -114,8 +114,8 @@ def _why_none(module: Module) -> str:
 
 
 def read_kernel(module: Module, entry: Function) -> Kernel:
-    """What a kernel's text tells of its parameters and its launch. Raises PtxError for parameters of unknown form."""
-    flow = _Flow(module, entry)
+    """What a kernel's text says about its parameters and its launch. Raises PtxError for parameters of unknown form."""
+    flow = _DataFlow(module, entry)
     parameters, _ = module.parameter_layout(entry)
     declared = module.code[slice(*entry.parameters)] if entry.parameters else ""
     pointers = {match["name"] for match in _POINTER.finditer(declared)}
@@ -155,7 +155,7 @@ def _uses_dynamic_shared(module: Module, entry: Function) -> bool:
     return False
 
 
-class _Flow:
+class _DataFlow:
     """One pass over a kernel's instructions collects edges; what is asked of them follows the edges."""
 
     def __init__(self, module: Module, entry: Function) -> None:

@@ -1,4 +1,4 @@
-"""What kernels are launched with: made up, or as the user says."""
+"""What kernels are launched with: generated, or as the user says."""
 
 from __future__ import annotations
 

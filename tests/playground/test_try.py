@@ -141,7 +141,7 @@ def test_records_hold_what_the_kernel_read(run: Run, tmp_path: Path) -> None:
     assert columns["[lane]"] == list(range(32)) * 4
 
 
-def test_made_up_indices_stay_inside(run: Run, tmp_path: Path) -> None:
+def test_generated_indices_stay_inside(run: Run, tmp_path: Path) -> None:
     (tmp_path / "histogram.ptx").write_text(HISTOGRAM)
     shown = tried(run, "gmem_bytes", "histogram.ptx")
     assert [(item["name"], item["type"]) for item in shown["arguments"]] == [("index", "u32"), ("counts", "u32")]
@@ -248,8 +248,8 @@ def test_ptx_made_by_nvcc_is_refused_with_the_reason(run: Run, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("buffer", "said"),
     [
-        ("x=f32:100", "right behind the end of x (f32 × 100, 400 bytes)"),
-        ("y=f32:7", "behind the end of y (f32 × 7, 28 bytes)"),
+        ("x=f32:100", "right after the end of x (f32 × 100, 400 bytes)"),
+        ("y=f32:7", "after the end of y (f32 × 7, 28 bytes)"),
     ],
 )
 def test_an_access_out_of_bounds_names_argument_and_size(run: Run, buffer: str, said: str) -> None:
@@ -493,4 +493,4 @@ def test_negative_numbers_are_the_bits_of_their_fields(run: Run, tmp_path: Path)
 
 def test_a_launch_without_memory_is_said_to_be_too_large(run: Run) -> None:
     said = failed(run("probe", "try", "block_sched", EXAMPLE, "-k", "saxpy", "--grid", "100000,100,10"))
-    assert "saxpy: no memory for its buffers of 268,435,456 bytes, made up for --grid 100000,100,10 and --block" in said
+    assert "saxpy: no memory for its buffers of 268,435,456 bytes, generated for --grid 100000,100,10 and" in said
