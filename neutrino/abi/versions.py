@@ -1,7 +1,9 @@
-"""Versions of the file formats."""
+"""Versions of the file formats: one for each, so that a change of one leaves files in the others readable."""
 
 from __future__ import annotations
 
-FORMAT_VERSION = 3
+LAUNCHES_VERSION = 3
+RESULT_VERSION = 3
+SECTION_VERSION = 3
 TWINS_VERSION = 4
 """Of cache entries, in the cache and in sections."""

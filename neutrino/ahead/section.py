@@ -14,7 +14,7 @@ from typing import Any
 from neutrino.abi.entries import TWINS_HEADER
 from neutrino.abi.sections import SECTION_HEADER, SECTION_MAGIC, SECTION_TWINS
 from neutrino.abi.structures import Struct, align_up
-from neutrino.abi.versions import FORMAT_VERSION
+from neutrino.abi.versions import SECTION_VERSION
 from neutrino.device.kind import DeviceKind
 from neutrino.elf.cursor import Cursor
 from neutrino.errors import NeutrinoError
@@ -121,7 +121,7 @@ def write_section(
         }  # fmt: skip
         _ROW.pack_into(front, rows_offset + index * _ROW.size, *(values[name] for name in _ROW_FIELDS))
     header = {
-        "magic": SECTION_MAGIC, "version": FORMAT_VERSION, "rows": len(rows), "size": position,
+        "magic": SECTION_MAGIC, "version": SECTION_VERSION, "rows": len(rows), "size": position,
         "restore_offset": 0, "restore_size": 0, **places,
     }  # fmt: skip
     _HEADER.pack_into(front, 0, *(header[name] for name in _HEADER_FIELDS))
@@ -157,8 +157,9 @@ class _Reader:
         fields = self._unpack(_HEADER, _HEADER_FIELDS, "section header")
         if fields["magic"] != SECTION_MAGIC:
             raise self._cursor.error("section magic", repr(fields["magic"]), repr(SECTION_MAGIC), at=0)
-        if fields["version"] != FORMAT_VERSION:
-            raise self._cursor.error("section version", str(fields["version"]), str(FORMAT_VERSION), at=8)
+        if fields["version"] != SECTION_VERSION:
+            expected = f"{SECTION_VERSION}: another version of Neutrino patched the file, patch it again"
+            raise self._cursor.error("section version", str(fields["version"]), expected, at=8)
         if not _HEADER.size <= fields["size"] <= len(data):
             found, expected = f"{fields['size']} bytes", f"{_HEADER.size} to {len(data)} bytes"
             raise self._cursor.error("section size", found, expected, at=16)

@@ -214,7 +214,8 @@ def read_entry(data: bytes, name: str) -> Entry:
     if bytes(header["magic"]).ljust(8, b"\0") != TWINS_MAGIC:
         raise FormatError(name, 0, "magic", repr(bytes(header["magic"])), repr(TWINS_MAGIC))
     if int(header["version"]) != TWINS_VERSION:
-        raise FormatError(name, 8, "version", str(int(header["version"])), str(TWINS_VERSION))
+        expected = f"{TWINS_VERSION}: another version of Neutrino made it, make it again"
+        raise FormatError(name, 8, "version", str(int(header["version"])), expected)
     if int(header["reserved"]):
         raise FormatError(name, 12, "reserved", str(int(header["reserved"])), "0")
     if int(header["size"]) != len(data):

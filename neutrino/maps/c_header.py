@@ -27,7 +27,7 @@ from neutrino.abi.requests import REPLY, REPLY_MAGIC, REQUEST, REQUEST_MAGIC
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
 from neutrino.abi.sections import RESTORE_EDIT, RESTORE_HEADER, SECTION_HEADER, SECTION_MAGIC, SECTION_TWINS
 from neutrino.abi.vendor_libraries import VENDOR_LIBRARIES
-from neutrino.abi.versions import FORMAT_VERSION, TWINS_VERSION
+from neutrino.abi.versions import LAUNCHES_VERSION, RESULT_VERSION, SECTION_VERSION, TWINS_VERSION
 from neutrino.maps.declaration import DYNAMIC_CAP
 from neutrino.maps.regions import (
     COPIES_LEAST,
@@ -74,8 +74,8 @@ def c_header() -> str:
         "DYNAMIC_MOST": DYNAMIC_MOST,
         "MAX_MAPS": MAX_MAPS, "MAX_RECORD": MAX_RECORD,
         "MAX_KERNELS": MAX_KERNELS, "REASON_SLOTS": REASON_SLOTS,
-        "LAUNCHES_HEADER_SIZE": LAUNCHES_HEADER_SIZE, "FORMAT_VERSION": FORMAT_VERSION,
-        "TWINS_VERSION": TWINS_VERSION,
+        "LAUNCHES_HEADER_SIZE": LAUNCHES_HEADER_SIZE, "LAUNCHES_VERSION": LAUNCHES_VERSION,
+        "RESULT_VERSION": RESULT_VERSION, "SECTION_VERSION": SECTION_VERSION, "TWINS_VERSION": TWINS_VERSION,
     }  # fmt: skip
     lines += [f"#define NEUTRINO_{name} {value}" for name, value in constants.items()]
     magics = {"LAUNCHES": LAUNCHES_MAGIC, "RESULT": RESULT_MAGIC, "FRAME": FRAME_MAGIC, "TWINS": TWINS_MAGIC,

@@ -14,7 +14,7 @@ from pathlib import Path
 from neutrino.abi.levels import LEVELS
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
 from neutrino.abi.structures import Struct
-from neutrino.abi.versions import FORMAT_VERSION
+from neutrino.abi.versions import RESULT_VERSION
 from neutrino.errors import NeutrinoError
 from neutrino.maps.declaration import MapType
 from neutrino.maps.regions import COPIES_LEAST, COPIES_MOST, COPY_ALIGN, LANES, REGION_ALIGN, WARPS_PER_COPY
@@ -27,7 +27,7 @@ END = "# End of the layout\n"
 def python_layout() -> str:
     """The generated part of ``read.py``: constants, and the structures as NumPy types."""
     constants: dict[str, int | bytes] = {
-        "FORMAT_VERSION": FORMAT_VERSION,
+        "RESULT_VERSION": RESULT_VERSION,
         "RESULT_MAGIC": RESULT_MAGIC,
         "FRAME_MAGIC": FRAME_MAGIC,
         "LANES": LANES,

@@ -18,7 +18,7 @@ from neutrino.abi.launches import (
     MAX_KERNELS,
     REASON_SLOTS,
 )
-from neutrino.abi.versions import FORMAT_VERSION
+from neutrino.abi.versions import LAUNCHES_VERSION
 from neutrino.errors import TraceError
 
 Array = npt.NDArray[Any]
@@ -56,7 +56,7 @@ def read_launches(path: Path) -> Launches:
     header = np.frombuffer(data, LAUNCHES_HEADER.dtype, 1)[0]
     if bytes(data[:8]) != LAUNCHES_MAGIC:
         raise TraceError(f"{path}: at 0x0: magic is {bytes(data[:8])!r}, expected {LAUNCHES_MAGIC!r}")
-    for name, expected in (("version", FORMAT_VERSION), ("record_size", LAUNCH.size)):
+    for name, expected in (("version", LAUNCHES_VERSION), ("record_size", LAUNCH.size)):
         if header[name] != expected:
             hint = "; read it with the Neutrino that wrote it" if name == "version" else ""
             raise TraceError(f"{path}: {name} is {header[name]}, expected {expected}{hint}")

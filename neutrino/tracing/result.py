@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from neutrino.abi.levels import LEVELS
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
-from neutrino.abi.versions import FORMAT_VERSION
+from neutrino.abi.versions import RESULT_VERSION
 from neutrino.errors import TraceError
 from neutrino.maps.declaration import Map
 from neutrino.maps.regions import Region, region_layout
@@ -48,7 +48,7 @@ class Result:
             raise TraceError(f"{self.path}: at 0x0: magic is {bytes(data[:8])!r}, expected {RESULT_MAGIC!r}")
         header = np.frombuffer(data, RESULT_HEADER.dtype, 1)[0]
         expected = {
-            "version": FORMAT_VERSION,
+            "version": RESULT_VERSION,
             "kernel": self.kernel,
             "maps": len(self.maps),
             "map_size": MAP_DESCRIPTOR.size,

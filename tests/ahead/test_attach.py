@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neutrino.abi.sections import SECTION_HEADER, SECTION_MAGIC
-from neutrino.abi.versions import FORMAT_VERSION
+from neutrino.abi.versions import SECTION_VERSION
 from neutrino.ahead.attach import Attachment, attach
 from neutrino.ahead.restore import find_section, restore
 from neutrino.elf.reader import Elf
@@ -30,7 +30,7 @@ NOWHERE = "/nowhere/libneutrino-stub.so"
 
 
 def section(payload: bytes = b"twins" * 5000) -> list[bytes | memoryview]:
-    head = SECTION_MAGIC + FORMAT_VERSION.to_bytes(4, "little")
+    head = SECTION_MAGIC + SECTION_VERSION.to_bytes(4, "little")
     return [head, bytes(SECTION_HEADER.size - len(head)), memoryview(payload)]
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neutrino.abi.sections import SECTION_HEADER, SECTION_MAGIC
-from neutrino.abi.versions import FORMAT_VERSION
+from neutrino.abi.versions import SECTION_VERSION
 from neutrino.ahead.attach import attach
 from neutrino.ahead.carrier import why_not_file
 from neutrino.ahead.restore import find_section, read_original, restore
@@ -20,7 +20,7 @@ from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, NeutrinoError, PatchError
 from tests.ahead.hosts import HOSTS, Workshop, must, need
 
-SECTION = [SECTION_MAGIC + FORMAT_VERSION.to_bytes(4, "little") + bytes(SECTION_HEADER.size - 12), b"twins" * 100]
+SECTION = [SECTION_MAGIC + SECTION_VERSION.to_bytes(4, "little") + bytes(SECTION_HEADER.size - 12), b"twins" * 100]
 
 
 def refused(path: Path, reason: str) -> None:

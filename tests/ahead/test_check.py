@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.abi.versions import FORMAT_VERSION
+from neutrino.abi.versions import SECTION_VERSION
 from neutrino.ahead import library as patching
 from neutrino.ahead.check import check_file
 from neutrino.ahead.library import patch_file
@@ -118,7 +118,7 @@ def _spoil_version(data: bytearray, section: int) -> None:
         (_spoil_report, "the report is not what neutrino-patch writes"),
         (_spoil_names, "the probes are called '_sched' in the header and 'block_sched' in the report"),
         (_spoil_probes, "probe.toml is no text: "),
-        (_spoil_version, f"section version is 9, expected {FORMAT_VERSION}"),
+        (_spoil_version, f"section version is 9, expected {SECTION_VERSION}"),
     ],
 )
 def test_what_is_spoilt_in_the_section(

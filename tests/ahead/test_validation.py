@@ -9,7 +9,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from neutrino.abi.sections import SECTION_HEADER, SECTION_MAGIC
-from neutrino.abi.versions import FORMAT_VERSION
+from neutrino.abi.versions import SECTION_VERSION
 from neutrino.ahead.attach import attach
 from neutrino.ahead.check import check_file
 from neutrino.ahead.library import patch_file
@@ -24,7 +24,7 @@ from tests.ahead.libraries import SCALE, fatbin, link
 
 
 def section() -> list[bytes | memoryview]:
-    head = SECTION_MAGIC + FORMAT_VERSION.to_bytes(4, "little")
+    head = SECTION_MAGIC + SECTION_VERSION.to_bytes(4, "little")
     return [head, bytes(SECTION_HEADER.size - len(head)), memoryview(b"twins" * 5000)]
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from neutrino.abi.entries import TWINS_HEADER
 from neutrino.abi.sections import SECTION_HEADER, SECTION_TWINS
 from neutrino.abi.structures import Struct
-from neutrino.abi.versions import FORMAT_VERSION
+from neutrino.abi.versions import SECTION_VERSION, TWINS_VERSION
 from neutrino.cli.report import main as report
 from neutrino.device.kind import DeviceKind
 from neutrino.tracing import Trace
@@ -149,7 +150,7 @@ DAMAGED: dict[str, Callable[[bytes], bytes]] = {
     **{
         f"{member} {value:#x}": lambda data, member=member, value=value: put(data, SECTION_HEADER, 0, member, value)
         for member, values in {
-            "version": [0, FORMAT_VERSION + 1], "size": [0, 8, HUGE, 1 << 32], "rows": [2**32 - 1],
+            "version": [0, SECTION_VERSION + 1], "size": [0, 8, HUGE, 1 << 32], "rows": [2**32 - 1],
             "rows_offset": [4, HUGE, 1 << 40], "names_offset": [0, HUGE, 1 << 40], "maker_offset": [HUGE],
             "probes_offset": [HUGE], "probes_size": [HUGE, 1 << 40], "reader_size": [HUGE],
         }.items()
@@ -183,6 +184,31 @@ def test_a_damaged_section_is_not_used(any_bench: Bench, tmp_path: Path) -> None
     files = Files(tmp_path / "trace")
     assert files.counted("count_p2")["probed"] == 20
     assert files.counted("count_p2")["not-patched"] == 20 * len(DAMAGED)
+
+
+def entry_at(section: bytes) -> int:
+    fields = SECTION_TWINS.dtype.fields
+    assert fields is not None
+    return int(struct.unpack_from("<Q", section, rows_at(section) + fields["entry_offset"][1])[0])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda data: put(data, SECTION_HEADER, 0, "version", SECTION_VERSION - 1),
+        lambda data: put(data, TWINS_HEADER, entry_at(data), "version", TWINS_VERSION - 1),
+    ],
+    ids=["section", "entry"],
+)
+def test_what_another_version_patched_is_to_be_patched_again(
+    programs: Programs, tmp_path: Path, other: Callable[[bytes], bytes]
+) -> None:
+    library = programs.library("other", other(section_of()))
+    result = programs.run(tmp_path, programs.user, f"+{library}", hook=True)
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    files = Files(tmp_path / "trace")
+    assert files.counted("count_p2") == {"not-patched": 20}
+    assert details(files) == [f"{library} was patched by another version of Neutrino; patch it again"]
 
 
 def test_libraries_with_different_probes_and_one_that_comes_and_goes(programs: Programs, tmp_path: Path) -> None:

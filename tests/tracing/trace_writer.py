@@ -25,7 +25,7 @@ from neutrino.abi.records import lay_out_fields, record_dtype
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
 from neutrino.abi.scalars import ScalarType
 from neutrino.abi.structures import align_up
-from neutrino.abi.versions import FORMAT_VERSION
+from neutrino.abi.versions import LAUNCHES_VERSION, RESULT_VERSION
 from neutrino.errors import Span
 from neutrino.maps.declaration import Map
 from neutrino.maps.regions import copies_in, copy_stride, region_layout
@@ -141,7 +141,7 @@ class TraceWriter:
         folder.mkdir()
         (folder / "manifest.json").write_text(json.dumps(manifest))
         header = np.zeros((), RESULT_HEADER.dtype)
-        header["magic"], header["version"] = RESULT_MAGIC, FORMAT_VERSION
+        header["magic"], header["version"] = RESULT_MAGIC, RESULT_VERSION
         header["kernel"], header["maps"], header["map_size"] = identity, len(maps), MAP_DESCRIPTOR.size
         rows = np.zeros(len(maps), MAP_DESCRIPTOR.dtype)
         for row, entry in zip(rows, maps, strict=True):
@@ -189,7 +189,7 @@ class TraceWriter:
         header = np.zeros((), LAUNCHES_HEADER.dtype)
         header["magic"], header["version"], header["record_size"] = (
             LAUNCHES_MAGIC,
-            FORMAT_VERSION,
+            LAUNCHES_VERSION,
             LAUNCH.size,
         )
         header["records_offset"], header["records_capacity"] = RECORDS_OFFSET, len(self.records) + 3

@@ -12,7 +12,7 @@ static uint64_t launches_lost;
 static uint64_t result_header(struct nt_kernel *kernel, uint8_t *ret)
 {
 	struct neutrino_result_header header = {
-		.version = NEUTRINO_FORMAT_VERSION,
+		.version = NEUTRINO_RESULT_VERSION,
 		.kernel = kernel->id,
 		.maps = kernel->map_count,
 		.map_size = sizeof(struct neutrino_map),

@@ -127,7 +127,12 @@ static void judge_by_section(const struct nt_image_bytes *bytes, bool is_file, c
 	case NT_SECTION_UNSOUND:
 		ret->reason = NEUTRINO_REASON_NOT_PATCHED;
 		snprintf(ret->detail, sizeof(ret->detail),
-			 "the twins in %s are damaged, or of another version of Neutrino", twins->library);
+			 "the twins in %s are damaged; patch it again", twins->library);
+		break;
+	case NT_SECTION_OTHER_VERSION:
+		ret->reason = NEUTRINO_REASON_NOT_PATCHED;
+		snprintf(ret->detail, sizeof(ret->detail),
+			 "%s was patched by another version of Neutrino; patch it again", twins->library);
 		break;
 	case NT_SECTION_NONE:
 		break;
@@ -252,7 +257,7 @@ static void open_copy(struct nt_image *image)
 	memset(image->key, 0, sizeof(image->key));
 	pthread_mutex_unlock(&mutex);
 	image->reason = NEUTRINO_REASON_NOT_PATCHED;
-	image->detail = strdup(image->copy ? "the twins in its file are damaged, or of another version of Neutrino" : "no memory for its twins");
+	image->detail = strdup(image->copy ? "the twins in its file are damaged; patch it again" : "no memory for its twins");
 }
 
 /* The entry of the run's probes. Returns whether it was in the cache. */

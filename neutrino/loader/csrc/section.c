@@ -50,7 +50,7 @@ static bool is_sound(const struct neutrino_section_header *header, size_t segmen
 	const uint8_t *data = (const uint8_t *)header;
 	uint64_t size = header->size;
 
-	return header->version == NEUTRINO_FORMAT_VERSION && size >= sizeof(*header) && size <= segment_size &&
+	return header->version == NEUTRINO_SECTION_VERSION && size >= sizeof(*header) && size <= segment_size &&
 	       header->rows_offset % 8 == 0 && header->rows_offset <= size &&
 	       header->rows <= (size - header->rows_offset) / sizeof(struct neutrino_section_twins) &&
 	       string_fits(data, size, header->names_offset) && string_fits(data, size, header->maker_offset) &&
@@ -59,12 +59,11 @@ static bool is_sound(const struct neutrino_section_header *header, size_t segmen
 }
 
 /*
- * The section is at the start of a segment that can be read. *is_damaged: something else begins as one does, or it
- * cannot be used.
+ * The section is at the start of a segment that can be read. *why: NONE, or why what begins as one does cannot be used.
  */
-static const struct neutrino_section_header *section_of(const struct dl_phdr_info *object, bool *is_damaged)
+static const struct neutrino_section_header *section_of(const struct dl_phdr_info *object, enum nt_section_answer *why)
 {
-	*is_damaged = false;
+	*why = NT_SECTION_NONE;
 	for (unsigned i = 0; i < object->dlpi_phnum; i++) {
 		const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
 		const struct neutrino_section_header *header =
@@ -75,7 +74,7 @@ static const struct neutrino_section_header *section_of(const struct dl_phdr_inf
 			continue;
 		if (is_sound(header, segment->p_filesz))
 			return header;
-		*is_damaged = true;
+		*why = header->version == NEUTRINO_SECTION_VERSION ? NT_SECTION_UNSOUND : NT_SECTION_OTHER_VERSION;
 	}
 	return NULL;
 }
@@ -88,7 +87,7 @@ static const char *text_at(const struct neutrino_section_header *section, uint64
 struct search {
 	const void *address;
 	const struct neutrino_section_header *section;
-	bool is_damaged;
+	enum nt_section_answer why;
 	char *library;
 	size_t library_size;
 };
@@ -100,8 +99,8 @@ static int search_object(struct dl_phdr_info *object, size_t size, void *argumen
 	(void)size;
 	if (!holds(object, search->address))
 		return 0;
-	search->section = section_of(object, &search->is_damaged);
-	if (search->section || search->is_damaged)
+	search->section = section_of(object, &search->why);
+	if (search->section || search->why != NT_SECTION_NONE)
 		name_of(object, search->library, search->library_size);
 	return 1;
 }
@@ -118,7 +117,7 @@ enum nt_section_answer nt_section_find(const struct nt_image_bytes *image, const
 	dl_iterate_phdr(search_object, &search);
 	const struct neutrino_section_header *section = search.section;
 	if (!section)
-		return search.is_damaged ? NT_SECTION_UNSOUND : NT_SECTION_NONE;
+		return search.why;
 	const uint8_t *data = (const uint8_t *)section;
 	const struct neutrino_section_twins *rows = (const void *)(data + section->rows_offset);
 	for (uint32_t i = 0; i < section->rows; i++) {
@@ -137,6 +136,11 @@ enum nt_section_answer nt_section_find(const struct nt_image_bytes *image, const
 			continue;
 		if (!span_fits(section->size, row->entry_offset, row->entry_size) || !row->entry_size)
 			return NT_SECTION_UNSOUND;
+		const struct neutrino_twins_header *entry = (const void *)(data + row->entry_offset);
+		if (row->entry_size >= sizeof(*entry) && row->entry_offset % 8 == 0 &&
+		    memcmp(entry->magic, NEUTRINO_TWINS_MAGIC, sizeof(entry->magic)) == 0 &&
+		    entry->version != NEUTRINO_TWINS_VERSION)
+			return NT_SECTION_OTHER_VERSION;
 		ret->section = section;
 		memcpy(ret->key, row->key, sizeof(ret->key));
 		ret->entry = data + row->entry_offset;
@@ -256,8 +260,8 @@ static void add_words(char *text, size_t size, const char *words)
 static int collect_names(struct dl_phdr_info *object, size_t object_size, void *argument)
 {
 	struct names *names = argument;
-	bool is_damaged;
-	const struct neutrino_section_header *section = section_of(object, &is_damaged);
+	enum nt_section_answer why;
+	const struct neutrino_section_header *section = section_of(object, &why);
 
 	(void)object_size;
 	if (!section)
@@ -295,10 +299,10 @@ struct unused {
 static int collect_unused(struct dl_phdr_info *object, size_t object_size, void *argument)
 {
 	struct unused *unused = argument;
-	bool is_damaged;
+	enum nt_section_answer why;
 
 	(void)object_size;
-	if (unused->count == MOST_UNUSED || !section_of(object, &is_damaged))
+	if (unused->count == MOST_UNUSED || !section_of(object, &why))
 		return 0;
 	char *path = unused->paths[unused->count];
 	name_of(object, path, sizeof(unused->paths[0]));

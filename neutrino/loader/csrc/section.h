@@ -19,6 +19,7 @@
 enum nt_section_answer {
 	NT_SECTION_NONE,    /* the image lies in no patched file */
 	NT_SECTION_UNSOUND, /* its file has a section that cannot be used */
+	NT_SECTION_OTHER_VERSION, /* ... because another version of Neutrino wrote it */
 	NT_SECTION_OTHER,   /* its file is patched, but has no twins of this image for this device */
 	NT_SECTION_FOUND,
 };

@@ -422,7 +422,7 @@ static bool make_launches(const char *path)
 
 	struct neutrino_launches_header *header = base;
 	*header = (struct neutrino_launches_header){
-		.version = NEUTRINO_FORMAT_VERSION,
+		.version = NEUTRINO_LAUNCHES_VERSION,
 		.record_size = sizeof(struct neutrino_launch),
 		.records_offset = RECORDS_OFFSET,
 		.records_capacity = FIRST_RECORDS,
