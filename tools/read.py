@@ -67,9 +67,22 @@ def _read_sum(copies, row):
     return sums
 
 
+def _read_histogram(copies, row):
+    """A row per bucket of each launch: low and high, both inside it, and count."""
+    counts = [np.add.reduce(copies[name], axis=-1, dtype="<u8") for name in copies.dtype.names or ()]
+    buckets = row["buckets"]
+    edge = "<i8" if buckets[0][0] < 0 else "<u8"
+    rows = np.zeros((*copies.shape[:-1], len(counts)), [("low", edge), ("high", edge), ("count", "<u8")])
+    for number, name in enumerate(("low", "high")):
+        rows[name] = np.array([bucket[number] for bucket in buckets], edge)
+    rows["count"] = np.stack(counts, axis=-1)
+    return rows
+
+
 MAP_TYPES = (
-    ("array", 0, None),
-    ("sum", 0, _read_sum),
+    ("array", "records", 0, None),
+    ("sum", "totals", 0, _read_sum),
+    ("histogram", "buckets", 131072, _read_histogram),
 )
 # End of the layout
 
@@ -85,7 +98,8 @@ def parse(path, launch=None):
     header: dict with kernel, name, launch, launches (the numbers in the file), grid, block.
     sections: for each map a dict with name, kind, level, record_size, cap (of this launch where it is dynamic),
     dynamic, fields, and counts (saves of each slot, None for cap 1). records: map name → structured array
-    [block][warp][k], at thread level [block][warp][k][lane], at block level [block][k]; a sum map gives one record.
+    [block][warp][k], at thread level [block][warp][k][lane], at block level [block][k]; a sum map gives one record,
+    a histogram rows with low, high (both in the bucket) and count.
     Raises ValueError for a file that is damaged, LookupError for a launch that is not in it.
     """
     path = Path(path)
@@ -120,7 +134,7 @@ def parse(path, launch=None):
         slots = (blocks,) if level == "block" else (blocks, warps)
         lanes = (LANES,) if level == "thread" else ()
         counts = None
-        kind, copies_bytes, read = MAP_TYPES[row["kind"]]
+        kind, report, copies_bytes, read = MAP_TYPES[row["kind"]]
         if read is not None:
             stride, number = _align(size, COPY_ALIGN), COPIES_LEAST
             while number < COPIES_MOST and number * WARPS_PER_COPY < blocks * warps:
@@ -129,7 +143,8 @@ def parse(path, launch=None):
                 number //= 2
             _check_room(path, offset + number * stride, end)
             copies = np.ndarray((number,), dtype, data, offset, (stride,))
-            records[name] = read(copies, entry)
+            # Without a manifest nobody knows what the bytes are.
+            records[name] = read(copies, entry) if "name" in entry else copies
             offset += number * stride
         else:
             shape = (*slots, cap, *lanes)
@@ -152,6 +167,7 @@ def parse(path, launch=None):
                 "fields": fields,
                 "counts": counts,
                 "in_slots": read is None,
+                "report": report,
             }
         )
     return header, sections, records
@@ -275,6 +291,11 @@ def _summary(path, launch):
     print(f"  launch {header['launch']}: grid {header['grid']}, block {header['block']}")
     for section in sections:
         rows = valid(header, section, records[section["name"]])
+        if section["report"] == "buckets" and "count" in rows.dtype.names:
+            print(f"  {section['name']} ({section['kind']}, {section['level']}): {rows['count'].sum()} values")
+            for low, high, values in rows[rows["count"] > 0].tolist():
+                print(f"    {low} to {high}: {values}")
+            continue
         print(f"  {section['name']} ({section['kind']}, {section['level']}): {len(rows)} records")
         for field in section["fields"] if len(rows) else ():
             column = np.sort(rows[field])

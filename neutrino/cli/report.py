@@ -34,6 +34,10 @@ from neutrino.tracing.summary import KernelSummary, MapSummary
 from neutrino.version import __version__
 
 DONE, BAD_INPUT, NOTHING = 0, 2, 3
+_BUCKETS = 32
+"""Rows of a histogram that are shown without ``--all``."""
+_BAR = 40
+"""Characters of the longest bar."""
 _SITES = 10
 """Sites of a map that are shown without --all."""
 _NO_INSTRUCTION = {0xFFFFFFFF: "the kernel's entry", 0xFFFFFFFE: "the kernel's end"}
@@ -258,6 +262,8 @@ class _Report:
         if entry.dropped:
             what += f", {entry.dropped:,} dropped"
         self.console.print(f"  {entry.name}: {what}")
+        if entry.buckets:
+            self._buckets(entry)
         if not entry.fields:
             self._sites(entry)
             return
@@ -275,6 +281,27 @@ class _Report:
             table.add_row(f"    {field.name}", *(_number(value) for value in values))
         self.console.print(table)
         self._sites(entry)
+
+    def _buckets(self, entry: MapSummary) -> None:
+        """From the first bucket that is not empty to the last, with bars."""
+        filled = [number for number, bucket in enumerate(entry.buckets) if bucket.count]
+        if not filled:
+            return
+        shown = entry.buckets[filled[0] : filled[-1] + 1]
+        if len(shown) > _BUCKETS and not self.every:
+            shown = tuple(bucket for bucket in shown if bucket.count)
+        kept = shown if self.every else shown[:_BUCKETS]
+        most = max(bucket.count for bucket in shown)
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for title in ("    from", "to", "count"):
+            table.add_column(title, justify="right", overflow="fold")
+        table.add_column("", no_wrap=True)
+        for bucket in kept:
+            bar = "#" * -(-bucket.count * _BAR // most)
+            table.add_row(f"    {bucket.low:,}", f"{bucket.high:,}", f"{bucket.count:,}", bar)
+        self.console.print(table)
+        if len(kept) < len(shown):
+            self.console.print(f"    and {_count(len(shown) - len(kept), 'bucket', 'buckets')} more (--all)")
 
     def _sites(self, entry: MapSummary) -> None:
         shown = entry.sites if self.every else entry.sites[:_SITES]
@@ -431,6 +458,7 @@ def _map_document(entry: MapSummary) -> dict[str, Any]:
             for field in entry.fields
         ],
         "sites": [asdict(site) for site in entry.sites],
+        **({"buckets": [asdict(bucket) for bucket in entry.buckets]} if entry.buckets else {}),
     }
 
 

@@ -112,7 +112,8 @@ class MapType:
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
         """The rows that the copies of launches' records mean.
 
-        copies: structured array by ``cells``, ``[launch][copy]``. row: the map's object in the manifest.
+        copies: structured array by ``cells``, ``[copy]`` of one launch or ``[launch][copy]``. row: the map's object in
+        the manifest.
         A function of NumPy alone: ``read.py`` has its source.
         """
         raise NotImplementedError

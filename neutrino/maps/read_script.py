@@ -46,13 +46,16 @@ def python_layout() -> str:
         ("FRAME", FRAME),
     ):
         lines += _structure(name, struct)
+    # Types that share the function share its copy.
+    readings: dict[object, str] = {}
     for kind in MAP_TYPES:
-        if not kind.in_slots:
+        if not kind.in_slots and kind.read not in readings:
+            readings[kind.read] = f"_read_{kind.name}"
             lines += ["", "", *_reading(kind)]
     lines += ["", "", "MAP_TYPES = ("]
     for kind in MAP_TYPES:
-        read = "None" if kind.in_slots else f"_read_{kind.name}"
-        lines.append(f'    ("{kind.name}", {kind.copies_bytes}, {read}),')
+        read = "None" if kind.in_slots else readings[kind.read]
+        lines.append(f'    ("{kind.name}", "{kind.report.value}", {kind.copies_bytes}, {read}),')
     lines.append(")")
     return "\n".join(lines) + "\n"
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from neutrino.maps.array import Array
 from neutrino.maps.declaration import MapType
+from neutrino.maps.histogram import Histogram
 from neutrino.maps.sum import Sum
 
 MAP_TYPES: tuple[type[MapType], ...] = (
     Array,
     Sum,
+    Histogram,
 )
 """By their numbers in files: the order is part of the formats."""
 

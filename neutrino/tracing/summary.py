@@ -51,12 +51,22 @@ class SiteSummary:
 
 
 @dataclass(frozen=True)
+class BucketSummary:
+    """Values from low to high, both inside, over all launches."""
+
+    low: int
+    high: int
+    count: int
+
+
+@dataclass(frozen=True)
 class MapSummary:
     """One map over all launches whose data are there. records: valid ones; dropped: saves beyond the cap.
 
     cap: records a slot, or ``DYNAMIC_CAP``. caps: the least and the most of the launches, and the last launch's; all 0
     without launches. wanted: saves of the fullest slot, 0 for a map without counts. fields: empty when there is no
-    record; of a field ``site`` in an array map there is none, but sites, those with most records first.
+    record; of a field ``site`` in an array map there is none, but sites, those with most records first. buckets: of a
+    histogram, which has no fields; its records are its launches.
     """
 
     name: str
@@ -69,6 +79,7 @@ class MapSummary:
     dropped: int
     fields: tuple[FieldSummary, ...]
     sites: tuple[SiteSummary, ...] = ()
+    buckets: tuple[BucketSummary, ...] = ()
 
     @property
     def is_dynamic(self) -> bool:
@@ -163,17 +174,28 @@ def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
     columns: dict[str, dict[str, list[Array]]] = {
         entry.name: {field.name: [] for field in entry.fields} for entry in maps
     }
-    slots = {name: _Slots([], 0, 0) for name in columns}
+    slots = {name: _Slots([], 0, 0, 0) for name in columns}
+    buckets: dict[str, dict[tuple[int, int], int]] = {name: {} for name in columns}
     for stack in kernel.stacks():
         for name, view in stack.items():
             valid = view.valid()
             slots[name].caps.append(view.cap)
             slots[name].wanted = max(slots[name].wanted, view.wanted)
             slots[name].dropped += view.dropped
+            slots[name].launches += len(view.records)
+            if view.map.kind.report is Report.BUCKETS:
+                for low, high, count in valid.tolist():
+                    buckets[name][low, high] = buckets[name].get((low, high), 0) + count
+                continue
             for field in view.map.fields:
                 columns[name][field.name].append(valid[field.name])
     sites = kernel.manifest.sites if kernel.manifest else ()
-    return tuple(_summarize_map(entry, columns[entry.name], slots[entry.name], sites) for entry in maps)
+    return tuple(
+        _summarize_buckets(entry, buckets[entry.name], slots[entry.name])
+        if entry.kind.report is Report.BUCKETS
+        else _summarize_map(entry, columns[entry.name], slots[entry.name], sites)
+        for entry in maps
+    )
 
 
 @dataclass
@@ -183,6 +205,13 @@ class _Slots:
     caps: list[int]
     wanted: int
     dropped: int
+    launches: int
+
+
+def _summarize_buckets(entry: Map, counts: dict[tuple[int, int], int], slots: _Slots) -> MapSummary:
+    found = tuple(BucketSummary(low, high, count) for (low, high), count in sorted(counts.items()))
+    caps = (entry.cap,) * 3 if slots.launches else (0, 0, 0)
+    return MapSummary(entry.name, entry.kind, entry.level, entry.cap, caps, 0, slots.launches, 0, (), (), found)
 
 
 def _summarize_map(

@@ -22,13 +22,14 @@ from neutrino.loader.interface import declarations
 from neutrino.maps.c_header import c_header
 from neutrino.maps.declaration import Map, MapType
 from neutrino.maps.regions import region_layout
-from neutrino.maps.registry import ARRAY, SUM, number_of
+from neutrino.maps.registry import MAP_TYPES, number_of
 
 from .conftest import CSRC, IMAGE, Bench, compile_c, entry_of
 
 maps = st.lists(
     st.tuples(
-        st.sampled_from([ARRAY, SUM]), st.sampled_from(list(Level)), st.integers(1, 64), st.integers(0, 1000)
+        st.sampled_from([kind() for kind in MAP_TYPES]), st.sampled_from(list(Level)), st.integers(1, 65536),
+        st.integers(0, 1000),
     ),
     max_size=8,
 )
@@ -64,7 +65,7 @@ def test_regions_in_c_and_in_python(
 ) -> None:
     ffi, library = core
     entries = [
-        Map(f"m{i}", kind, level, size, 1 if kind == SUM else cap, (), Span(1, 1))
+        Map(f"m{i}", kind, level, size, cap if kind.in_slots else 1, (), Span(1, 1))
         for i, (kind, level, size, cap) in enumerate(rows)
     ]
     expected, total = region_layout(entries, blocks, warps, dynamic_cap)
@@ -152,7 +153,7 @@ def opens(core: tuple[FFI, object], map_index: int, member: str, value: int) -> 
     ("member", "value", "sound"),
     [
         ("level", 0, True), ("level", 2, True), ("level", 3, False),
-        ("kind", 1, True), ("kind", 2, False),
+        ("kind", 1, True), ("kind", len(MAP_TYPES), False),
         ("cap", 0, True), ("cap", 2**32 - 1, True),
         ("record_size", 0, False), ("record_size", 65536, True), ("record_size", 65537, False),
     ],

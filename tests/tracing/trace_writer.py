@@ -21,14 +21,14 @@ from neutrino.abi.launches import (
 )
 from neutrino.abi.levels import LEVELS, Level
 from neutrino.abi.reasons import Reason
-from neutrino.abi.records import lay_out_fields, record_dtype
+from neutrino.abi.records import lay_out_fields
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
 from neutrino.abi.scalars import ScalarType
 from neutrino.abi.structures import align_up
 from neutrino.abi.versions import LAUNCHES_VERSION, RESULT_VERSION
 from neutrino.errors import Span
 from neutrino.maps.declaration import Map
-from neutrino.maps.regions import copies_in, copy_stride, region_layout
+from neutrino.maps.regions import copies_of, copy_stride, region_layout
 from neutrino.maps.registry import ARRAY, SUM, number_of
 
 RECORDS_OFFSET = LAUNCHES_HEADER_SIZE + MAX_KERNELS * REASON_SLOTS * 8
@@ -58,9 +58,9 @@ def fill_regions(
     regions, size = region_layout(maps, blocks, warps, dynamic_cap)
     data = bytearray(size)
     for entry, region in zip(maps, regions, strict=True):
-        records = np.asarray(values[entry.name], record_dtype(entry.fields, entry.size)).reshape(-1)
-        if entry.kind == SUM:
-            assert len(records) <= copies_in(blocks * warps)
+        records = np.asarray(values[entry.name], entry.dtype).reshape(-1)
+        if not entry.kind.in_slots:
+            assert len(records) <= copies_of(entry, blocks * warps)
             for copy, record in enumerate(records):
                 start = region.records + copy * copy_stride(entry.size)
                 data[start : start + entry.size] = record.tobytes()

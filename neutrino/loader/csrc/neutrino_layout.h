@@ -64,6 +64,7 @@ enum neutrino_reason {
 #define NEUTRINO_MAP_TYPES \
     {.in_slots = true}, /* array */ \
     {.copies_bytes = 0}, /* sum */ \
+    {.copies_bytes = 131072}, /* histogram */ \
 
 enum neutrino_level {
     NEUTRINO_LEVEL_THREAD = 0,

@@ -1,0 +1,98 @@
+"""A trace with maps that have one record a launch: the package, ``read.py`` and the report read it alike."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from neutrino.abi.levels import Level
+from neutrino.abi.records import lay_out_fields
+from neutrino.abi.scalars import ScalarType
+from neutrino.cli.report import main as report
+from neutrino.errors import Span, TraceError
+from neutrino.maps.declaration import Map, MapType
+from neutrino.maps.histogram import Histogram
+from neutrino.maps.regions import copies_of
+from neutrino.resources import tool_path
+from neutrino.tracing import Trace
+from tests.tracing.trace_writer import TraceWriter, fill_regions
+
+WARPS = 40
+
+
+@pytest.fixture(scope="module")
+def reader() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("read", tool_path("read.py"))
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def one_field(name: str, kind: MapType, scalar: ScalarType) -> Map:
+    fields, _, _ = lay_out_fields([("value", scalar)])
+    return Map(name, kind, Level.THREAD, kind.size(fields), 1, fields, Span(1, 1))
+
+
+def write(folder: Path, maps: tuple[Map, ...], seed: int) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    writer = TraceWriter(folder)
+    writer.kernel(1, "k", maps=maps)
+    random = np.random.default_rng(seed)
+    values = {}
+    for entry in maps:
+        cells = random.integers(0, 1000, (copies_of(entry, WARPS), len(entry.dtype.names or ())), np.uint64)
+        values[entry.name] = cells.view(entry.dtype)[:, 0]
+    writer.launch(1, (1, 1, 1), (WARPS * 32, 1, 1), fill_regions(maps, WARPS, values))
+    writer.write()
+    return values
+
+
+def test_histograms(tmp_path: Path, reader: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    scales = (Histogram("log2"), Histogram("linear", -20, 100, 4), Histogram("edges", edges=(-5, 5)))
+    wide = Histogram("linear", 0, 4096, 1)
+    maps = (
+        *(one_field(f"S{number}", kind, ScalarType.S32) for number, kind in enumerate(scales)),
+        one_field("Log", Histogram(), ScalarType.U64), one_field("Wide", wide, ScalarType.U16),
+    )  # fmt: skip
+    values = write(tmp_path / "trace", maps, 5)
+    (kernel,) = Trace(tmp_path / "trace").kernels
+    (launch,) = kernel.launches()
+    _, sections, records = reader.parse(tmp_path / "trace" / "result" / "1.bin")
+    for entry, section in zip(maps, sections, strict=True):
+        rows = launch.maps[entry.name].valid()
+        cells = values[entry.name]
+        counts = [sum(cells[name].tolist()) for name in cells.dtype.names or ()]
+        assert isinstance(entry.kind, Histogram)
+        assert [(low, high) for low, high, _ in rows.tolist()] == entry.kind.buckets(entry.fields[0].type)
+        assert rows["count"].tolist() == counts
+        assert (section["kind"], records[entry.name].tolist()) == ("histogram", rows.tolist())
+    assert copies_of(maps[-1], 4096) == 2
+    assert report([str(tmp_path / "trace")]) == 0
+    assert "a histogram over all threads" in capsys.readouterr().out
+    assert report([str(tmp_path / "trace"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    (shown,) = (entry for entry in document["traces"][0]["kernels"][0]["maps"] if entry["name"] == "S2")
+    assert [(bucket["low"], bucket["high"]) for bucket in shown["buckets"]] == [
+        (-(1 << 31), -6), (-5, 4), (5, (1 << 31) - 1),
+    ]  # fmt: skip
+
+
+def test_a_type_of_a_newer_version_is_named(tmp_path: Path, reader: ModuleType) -> None:
+    write(tmp_path / "trace", (one_field("H", Histogram(), ScalarType.U32),), 1)
+    manifest = tmp_path / "trace" / "kernel" / "1" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"histogram"', '"sketch"'))
+    (kernel,) = Trace(tmp_path / "trace").kernels
+    with pytest.raises(TraceError, match=r"map 'H' is of type 'sketch', which this version does not know \(array, sum"):
+        _ = kernel.manifest
+    result = tmp_path / "trace" / "result" / "1.bin"
+    data = bytearray(result.read_bytes())
+    data[32 + 64] = 99
+    result.write_bytes(data)
+    with pytest.raises(ValueError, match="map H has type 99"):
+        reader.parse(result)
