@@ -79,10 +79,41 @@ def _read_histogram(copies, row):
     return rows
 
 
+def _read_min(copies, row):
+    """One row per launch that saved something. A floating-point field that got NaNs alone is one."""
+    letters = {"u": "<u", "s": "<i", "f": "<f"}
+    types = {field["name"]: field["type"] for field in row["fields"]}
+    formats = [(name, f"{letters[kind[0]]}{int(kind[1:]) // 8}") for name, kind in types.items()]
+    rows = np.zeros(copies.shape[:-1], formats)
+    any_found = np.zeros(rows.shape, bool)
+    for name, kind in types.items():
+        size = max(int(kind[1:]) // 8, 4)
+        top = 1 << (8 * size - 1)
+        key = copies[name].max(axis=-1)
+        found = key != 0
+        if kind[0] != "f" and size == 8:
+            found = found | (copies[f"{name} is 0"].max(axis=-1) != 0)
+        elif kind[0] != "f":
+            key = key - found
+        key = np.atleast_1d(key.astype(f"<u{size}"))
+        if row["kind"] == "min":
+            key = ~key
+        if kind[0] == "f":
+            key = np.where(key >= top, key ^ key.dtype.type(top), ~key)
+            value = np.where(found, key.view(f"<f{size}"), np.nan)
+        else:
+            value = (key ^ key.dtype.type(top)).view(f"<i{size}") if kind[0] == "s" else key
+        rows[name] = value.reshape(rows.shape)
+        any_found |= found
+    return rows[any_found]
+
+
 MAP_TYPES = (
     ("array", "records", 0, None),
     ("sum", "totals", 0, _read_sum),
     ("histogram", "buckets", 131072, _read_histogram),
+    ("min", "records", 0, _read_min),
+    ("max", "records", 0, _read_min),
 )
 # End of the layout
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from neutrino.maps.array import Array
 from neutrino.maps.declaration import MapType
+from neutrino.maps.extreme import Maximum, Minimum
 from neutrino.maps.histogram import Histogram
 from neutrino.maps.sum import Sum
 
@@ -11,6 +12,8 @@ MAP_TYPES: tuple[type[MapType], ...] = (
     Array,
     Sum,
     Histogram,
+    Minimum,
+    Maximum,
 )
 """By their numbers in files: the order is part of the formats."""
 

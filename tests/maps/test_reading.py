@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from neutrino.abi.levels import Level
-from neutrino.abi.records import lay_out_fields
+from neutrino.abi.records import lay_out_fields, record_dtype
 from neutrino.abi.scalars import ScalarType
 from neutrino.cli.report import main as report
 from neutrino.errors import Span, TraceError
 from neutrino.maps.declaration import Map, MapType
+from neutrino.maps.extreme import Maximum, Minimum
 from neutrino.maps.histogram import Histogram
 from neutrino.maps.regions import copies_of
 from neutrino.resources import tool_path
@@ -81,6 +82,25 @@ def test_histograms(tmp_path: Path, reader: ModuleType, capsys: pytest.CaptureFi
     assert [(bucket["low"], bucket["high"]) for bucket in shown["buckets"]] == [
         (-(1 << 31), -6), (-5, 4), (5, (1 << 31) - 1),
     ]  # fmt: skip
+
+
+def test_least_and_greatest(tmp_path: Path, reader: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    maps = tuple(
+        one_field(f"{kind.name}_{scalar.value}", kind, scalar)
+        for kind in (Minimum(), Maximum())
+        for scalar in ScalarType
+    )
+    write(tmp_path / "trace", maps, 6)
+    (kernel,) = Trace(tmp_path / "trace").kernels
+    (launch,) = kernel.launches()
+    _, _, records = reader.parse(tmp_path / "trace" / "result" / "1.bin")
+    for entry in maps:
+        rows = launch.maps[entry.name].valid()
+        assert rows.shape == (1,)
+        assert rows.dtype[0] == record_dtype(entry.fields, 8)[0]
+        assert records[entry.name].tobytes() == rows.tobytes()
+    assert report([str(tmp_path / "trace")]) == 0
+    assert "max_u64: 1 launch of the greatest over all threads" in capsys.readouterr().out
 
 
 def test_a_type_of_a_newer_version_is_named(tmp_path: Path, reader: ModuleType) -> None:

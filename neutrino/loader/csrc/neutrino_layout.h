@@ -65,6 +65,8 @@ enum neutrino_reason {
     {.in_slots = true}, /* array */ \
     {.copies_bytes = 0}, /* sum */ \
     {.copies_bytes = 131072}, /* histogram */ \
+    {.copies_bytes = 0}, /* min */ \
+    {.copies_bytes = 0}, /* max */ \
 
 enum neutrino_level {
     NEUTRINO_LEVEL_THREAD = 0,
