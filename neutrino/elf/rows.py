@@ -31,8 +31,7 @@ class Section:
     info: int
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """A row of the program header table; fields as in the gABI (``p_type`` …)."""
 
     type: int
@@ -82,8 +81,7 @@ class Relocation(NamedTuple):
     addend: int
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(NamedTuple):
     """A note. owner: with the NUL that ends it. offset: of its content in the file."""
 
     owner: bytes
