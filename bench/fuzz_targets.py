@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import fuzz_seeds
-from neutrino.ahead.attach import LARGEST_GAP, attach
+from neutrino.ahead.appended import LARGEST_GAP
+from neutrino.ahead.attach import attach
 from neutrino.ahead.check import check_file
 from neutrino.ahead.restore import restore
 from neutrino.ahead.section import read_section

@@ -1,15 +1,19 @@
-"""A big file copied beside its name, changed there, and given the name when it is complete."""
+"""Big files: read where they lie, copied beside a name, changed there, and given the name when complete."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import mmap
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from neutrino.ahead.unfinished import begin
+from neutrino.elf.constants import MAGIC
+from neutrino.errors import PatchError
 
 _BLOCK = 1 << 18
 """Bytes that stay in the cache between reading and hashing: half the time of blocks of 8 MiB."""
@@ -92,3 +96,13 @@ def digest(source: int, size: int, changes: Sequence[tuple[int, bytes]] = ()) ->
         result.update(buffer[:count])
         position += count
     return result.digest()
+
+
+@contextmanager
+def mapped(path: Path) -> Iterator[tuple[int, memoryview]]:
+    """A file's descriptor and bytes, not read before they are used. Raises PatchError for what is no ELF file."""
+    with path.open("rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode) or file.read(len(MAGIC)) != MAGIC:
+            raise PatchError(str(path), "is no ELF file")
+        # Not closed by hand: what was read of it may still hold views.
+        yield file.fileno(), memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -41,7 +41,7 @@ def read_patched(data: memoryview, name: str) -> Patched | None:
         return None
     import json
 
-    from neutrino.ahead.restore import find_section
+    from neutrino.ahead.place import find_section
     from neutrino.ahead.section import read_section
 
     place = find_section(elf)

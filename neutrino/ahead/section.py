@@ -40,9 +40,9 @@ def packing(layout: Struct) -> struct.Struct:
     )
 
 
-_HEADER = packing(SECTION_HEADER)
+HEADER = packing(SECTION_HEADER)
 _ROW = packing(SECTION_TWINS)
-_HEADER_FIELDS = [member.name for member in SECTION_HEADER.members]
+HEADER_FIELDS = [member.name for member in SECTION_HEADER.members]
 _ROW_FIELDS = [member.name for member in SECTION_TWINS.members]
 
 
@@ -124,8 +124,24 @@ def write_section(
         "magic": SECTION_MAGIC, "version": SECTION_VERSION, "rows": len(rows), "size": position,
         "restore_offset": 0, "restore_size": 0, **places,
     }  # fmt: skip
-    _HEADER.pack_into(front, 0, *(header[name] for name in _HEADER_FIELDS))
+    HEADER.pack_into(front, 0, *(header[name] for name in HEADER_FIELDS))
     return [bytes(front), *parts]
+
+
+def complete_header(section: Sequence[bytes | memoryview], size: int, restore_offset: int) -> bytes:
+    """The header of a section that was written without knowing what restores the original, which ends it.
+
+    section: its parts. Raises FormatError when they do not begin with a header.
+    """
+    head = b""
+    for part in section:
+        head += part[: HEADER.size - len(head)]
+    cursor = Cursor(memoryview(head), "section")
+    fields = dict(zip(HEADER_FIELDS, cursor.unpack(HEADER, "section header"), strict=True))
+    if fields["magic"] != SECTION_MAGIC:
+        raise cursor.error("section magic", repr(fields["magic"]), repr(SECTION_MAGIC), at=0)
+    fields |= {"size": size, "restore_offset": restore_offset, "restore_size": size - restore_offset}
+    return HEADER.pack(*(fields[name] for name in HEADER_FIELDS))
 
 
 def read_section(data: bytes | memoryview, name: str, base: int = 0) -> Section:
@@ -154,14 +170,14 @@ def _text(what: str, text: str) -> bytes:
 class _Reader:
     def __init__(self, data: memoryview, name: str, base: int) -> None:
         self._cursor = Cursor(data, name, base=base)
-        fields = self._unpack(_HEADER, _HEADER_FIELDS, "section header")
+        fields = self._unpack(HEADER, HEADER_FIELDS, "section header")
         if fields["magic"] != SECTION_MAGIC:
             raise self._cursor.error("section magic", repr(fields["magic"]), repr(SECTION_MAGIC), at=0)
         if fields["version"] != SECTION_VERSION:
             expected = f"{SECTION_VERSION}: another version of Neutrino patched the file, patch it again"
             raise self._cursor.error("section version", str(fields["version"]), expected, at=8)
-        if not _HEADER.size <= fields["size"] <= len(data):
-            found, expected = f"{fields['size']} bytes", f"{_HEADER.size} to {len(data)} bytes"
+        if not HEADER.size <= fields["size"] <= len(data):
+            found, expected = f"{fields['size']} bytes", f"{HEADER.size} to {len(data)} bytes"
             raise self._cursor.error("section size", found, expected, at=16)
         # Whatever the section says of itself must lie within its own size, not only within the file.
         self._cursor = Cursor(data, name, end=fields["size"], base=base)

@@ -20,8 +20,10 @@ from hypothesis import strategies as st
 
 from neutrino.abi.sections import SECTION_HEADER, SECTION_MAGIC
 from neutrino.abi.versions import SECTION_VERSION
-from neutrino.ahead.attach import Attachment, attach
-from neutrino.ahead.restore import find_section, restore
+from neutrino.ahead.appended import Attachment
+from neutrino.ahead.attach import attach
+from neutrino.ahead.place import find_section
+from neutrino.ahead.restore import restore
 from neutrino.elf.reader import Elf
 from neutrino.errors import PatchError
 from tests.ahead.hosts import HEADERLESS, HOSTS, Workshop, is_program, must, need, run

@@ -15,7 +15,9 @@ from neutrino.abi.sections import SECTION_HEADER, SECTION_MAGIC
 from neutrino.abi.versions import SECTION_VERSION
 from neutrino.ahead.attach import attach
 from neutrino.ahead.carrier import why_not_file
-from neutrino.ahead.restore import find_section, read_original, restore
+from neutrino.ahead.original import read_original
+from neutrino.ahead.place import find_section
+from neutrino.ahead.restore import restore
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, NeutrinoError, PatchError
 from tests.ahead.hosts import HOSTS, Workshop, must, need

@@ -14,7 +14,7 @@ from neutrino.ahead import library as patching
 from neutrino.ahead.check import check_file
 from neutrino.ahead.library import patch_file
 from neutrino.ahead.making import Settings
-from neutrino.ahead.restore import find_section
+from neutrino.ahead.place import find_section
 from neutrino.ahead.section import TwinsRow, read_section
 from neutrino.cache.entry import DIGESTED_FROM, Entry, read_entry, write_entry
 from neutrino.elf.reader import Elf

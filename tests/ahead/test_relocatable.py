@@ -17,7 +17,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.ahead.check import check_file
 from neutrino.ahead.library import patch_file
 from neutrino.ahead.making import Settings
-from neutrino.ahead.restore import find_section
+from neutrino.ahead.place import find_section
 from neutrino.ahead.section import read_section
 from neutrino.assemble.dump import Dump
 from neutrino.cache.entry import KernelEntry

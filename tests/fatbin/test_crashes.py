@@ -9,7 +9,8 @@ import pytest
 
 from bench import fuzz_seeds
 from bench.fuzz_fields import places
-from neutrino.ahead.attach import LARGEST_GAP, attach
+from neutrino.ahead.appended import LARGEST_GAP
+from neutrino.ahead.attach import attach
 from neutrino.ahead.restore import restore
 from neutrino.cache.entry import DIGESTED_FROM, read_entry
 from neutrino.errors import FormatError, PatchError

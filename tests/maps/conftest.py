@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neutrino.errors import ToolMissingError
-from neutrino.toolchain import find_tool
+from neutrino.toolchain.location import find_tool
 
 
 @pytest.fixture(scope="session")
