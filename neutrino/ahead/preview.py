@@ -15,10 +15,11 @@ from neutrino.assemble.emit import Emit
 from neutrino.backend.linked_twin import LinkedPlan, LinkedTwins
 from neutrino.backend.ptx_twin import PtxPlan, PtxTwins
 from neutrino.cache.entry import KernelEntry
+from neutrino.demangle import demangle
 from neutrino.device.kind import DeviceKind
 from neutrino.device.linked_source import RELOCATABLE_SECTION, find_linked_source, is_linked
 from neutrino.device.source import Source, find_source, picked_image
-from neutrino.fatbin import Container, ImageKind, demangle, kernel_names
+from neutrino.fatbin import Container, ImageKind, kernel_names
 from neutrino.patch.image import make_twins
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from neutrino.abi.reasons import REASON_TEXT, Reason
-from neutrino.fatbin import demangle
+from neutrino.demangle import demangle
 
 _MOST_DETAILS = 8
 """Different details of one reason that are told apart."""

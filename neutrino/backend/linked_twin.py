@@ -14,9 +14,9 @@ from neutrino.assemble.side_by_side import StoppableSlots
 from neutrino.backend.entries import entries_of
 from neutrino.backend.protocol import Made
 from neutrino.backend.ptx_twin import unknown_encoding
+from neutrino.demangle import demangle
 from neutrino.device.linked_source import LinkedSource, program
 from neutrino.errors import PtxError, ToolMissingError
-from neutrino.fatbin import demangle
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.program import TwinProgram, probe_program
 from neutrino.ptx.instrument.twin import Site, TwinKernel

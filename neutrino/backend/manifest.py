@@ -13,7 +13,7 @@ from neutrino.assemble.emit import Emit
 from neutrino.assemble.outcome import Result
 from neutrino.assemble.retargeting import Retargeting
 from neutrino.cache.entry import KernelEntry
-from neutrino.fatbin import demangle
+from neutrino.demangle import demangle
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.twin import Site, TwinKernel
 

@@ -16,9 +16,9 @@ from neutrino.assemble.side_by_side import StoppableSlots
 from neutrino.backend.entries import entries_of, unassembled_entries
 from neutrino.backend.manifest import unassembled_manifest
 from neutrino.backend.protocol import Made
+from neutrino.demangle import demangle
 from neutrino.device.source import DEBUG_SECTION, Device, Source
 from neutrino.errors import PtxError
-from neutrino.fatbin import demangle
 from neutrino.fatbin.ptxscan import ptx_entries, ptx_version, with_ptx_version
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.module_twins import probe_module

@@ -320,7 +320,7 @@ class _Extraction:
     def _selects(self, name: str) -> bool:
         if self._selection is None:
             return True
-        from neutrino.fatbin.demangle import demangle
+        from neutrino.demangle import demangle
 
         return self._selection.selects(name, demangle(name))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.streams import visible
 from neutrino.cli.table import count, table
-from neutrino.fatbin.demangle import demangle
+from neutrino.demangle import demangle
 
 if TYPE_CHECKING:
     from neutrino.ahead.coverage import Coverage

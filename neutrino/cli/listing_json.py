@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.json_writer import JsonWriter
-from neutrino.fatbin.demangle import demangle
+from neutrino.demangle import demangle
 
 if TYPE_CHECKING:
     from neutrino.ahead.coverage import Coverage

@@ -426,7 +426,7 @@ def _counted(report: Report) -> str:
 
 def _show_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
     from neutrino.cli.kernel_names import shorten
-    from neutrino.fatbin.demangle import demangle
+    from neutrino.demangle import demangle
 
     table = _table()
     table.add_column("probed kernel", overflow="fold")
@@ -481,7 +481,7 @@ def _is_unproven(kernel: KernelReport) -> bool:
 def _show_skipped(console: Console, report: Report) -> None:
     from neutrino.ahead.report import group_skipped
     from neutrino.cli.kernel_names import shorten
-    from neutrino.fatbin.demangle import demangle
+    from neutrino.demangle import demangle
 
     table = _table()
     table.add_column("kernels", justify="right")

@@ -100,7 +100,7 @@ def _the_one(found: Sequence[tuple[File, Preview]], asked: Sequence[str]) -> tup
     candidates = exact or found
     names = list(dict.fromkeys(kernel.name for _, kernel in candidates))
     if len(names) > 1:
-        from neutrino.fatbin.demangle import demangle
+        from neutrino.demangle import demangle
 
         listed = "".join(f"\n  {name}" + (f"  {demangle(name)}" if demangle(name) != name else "")
                          for name in names[:_NAMED])  # fmt: skip
@@ -156,7 +156,7 @@ def _told(entry: KernelEntry | None, manifest: dict[str, Any]) -> str:
 def _lines(shown: _Shown, probes: ProbeSet, words: str, *, diff: bool) -> Iterator[str]:
     from neutrino.cli.difference import compare, hunks
     from neutrino.cli.probe_comments import with_comments
-    from neutrino.fatbin.demangle import demangle
+    from neutrino.demangle import demangle
 
     file, kernel, twin = shown.file, shown.kernel, shown.twin
     instructions = len({(site.number, site.function, site.line, site.instruction) for site in twin.sites})
@@ -225,7 +225,7 @@ def _print(lines: Iterator[str]) -> None:
 
 
 def _document(shown: _Shown, entry: KernelEntry | None, manifest: dict[str, Any]) -> dict[str, Any]:
-    from neutrino.fatbin.demangle import demangle
+    from neutrino.demangle import demangle
 
     kernel, twin = shown.kernel, shown.twin
     return {

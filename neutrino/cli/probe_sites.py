@@ -134,7 +134,7 @@ def _instructions(twin: TwinKernel) -> Iterator[_Instruction]:
 
 
 def _lines(found: _Found, *, everything: bool, width: int) -> Iterator[str]:
-    from neutrino.fatbin.demangle import demangle
+    from neutrino.demangle import demangle
 
     total = sum(len(kernel.sites) for kernel in found.probed)
     kernels = len(found.probed) + len(found.skipped)
@@ -234,7 +234,7 @@ def _skipped(skipped: Sequence[Preview]) -> Iterator[str]:
 def _short(names: Sequence[str], width: int = _NAME) -> dict[str, str]:
     """Demangled names short enough for a table; several may look the same."""
     from neutrino.cli.kernel_names import shorten
-    from neutrino.fatbin.demangle import demangle
+    from neutrino.demangle import demangle
 
     return {name: shorten(demangle(name), width) for name in names}
 
@@ -296,7 +296,7 @@ def _document(found: _Found) -> dict[str, Any]:
 
 
 def _kernel(kernel: _Probed | Preview) -> dict[str, Any]:
-    from neutrino.fatbin.demangle import demangle
+    from neutrino.demangle import demangle
 
     return {
         "name": kernel.name,

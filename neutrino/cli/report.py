@@ -20,8 +20,8 @@ from rich.table import Table
 
 from neutrino.cli.kernel_names import shorten
 from neutrino.cli.streams import print_anything, visible
+from neutrino.demangle import demangle
 from neutrino.errors import NeutrinoError, TraceError
-from neutrino.fatbin.demangle import demangle
 from neutrino.loader.script_trust import why_not_trusted
 from neutrino.loader.scripts import Scripts, analyze
 from neutrino.maps.declaration import Report

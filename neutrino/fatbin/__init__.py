@@ -9,9 +9,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# Here, because the module is called as the function: importing it later would put it in the function's place.
-from neutrino.fatbin.demangle import demangle
-
 if TYPE_CHECKING:
     from neutrino.fatbin.bundle import build_bundle
     from neutrino.fatbin.code_object import CodeObject, CodeObjectKernel, read_code_object
@@ -49,7 +46,6 @@ __all__ = [
     "build_bundle",
     "build_container",
     "build_entry",
-    "demangle",
     "kernel_names",
     "read_code_object",
     "read_container",

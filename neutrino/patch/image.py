@@ -28,11 +28,12 @@ from neutrino.backend.manifest import site_rows
 from neutrino.backend.protocol import Backend, Plan
 from neutrino.backend.ptx_twin import PtxTwins
 from neutrino.cache.entry import KernelEntry, write_entry
+from neutrino.demangle import demangle
 from neutrino.device.kind import DeviceKind
 from neutrino.device.linked_source import LinkedSource
 from neutrino.device.source import Source, find_source
 from neutrino.errors import NeutrinoError, ToolMissingError
-from neutrino.fatbin import demangle, read_container
+from neutrino.fatbin import read_container
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.toolchain.choice import ASSEMBLER_HINT

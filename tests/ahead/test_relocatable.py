@@ -21,10 +21,11 @@ from neutrino.ahead.place import find_section
 from neutrino.ahead.section import read_section
 from neutrino.assemble.dump import Dump
 from neutrino.cache.entry import KernelEntry
+from neutrino.demangle import demangle
 from neutrino.device.linked_source import LinkedSource, find_linked_source, is_linked
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, ToolMissingError
-from neutrino.fatbin import Container, ImageKind, build_container, build_entry, demangle, read_container, read_file
+from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container, read_file
 from neutrino.patch.image import Twins, make_linked_twins
 from neutrino.probing.selection import Selection
 from neutrino.sass.arithmetic import count_arithmetic

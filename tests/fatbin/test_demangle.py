@@ -9,7 +9,8 @@ from fatbin_inputs import need
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neutrino.fatbin import demangle, kernel_names, read_file
+from neutrino.demangle import demangle
+from neutrino.fatbin import kernel_names, read_file
 
 NAMES = [
     "_Z6smoothIfEvPT_S0_l",
@@ -48,7 +49,7 @@ def test_any_text_has_a_name(name):
 
 
 def test_without_the_library(monkeypatch):
-    from neutrino.fatbin.demangle import _names
+    from neutrino.demangle import _names
 
     def missing(name):
         raise OSError(f"{name}: cannot open shared object file")

@@ -15,9 +15,9 @@ from ptx_text import FIRST_LINE, array, kernel, lines, only, probe, skipped
 
 from neutrino.abi.levels import Level
 from neutrino.abi.reasons import Reason
+from neutrino.demangle import demangle
 from neutrino.emulator.text import Label, Statement, read_module
 from neutrino.errors import Span, ToolMissingError
-from neutrino.fatbin import demangle
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.tracepoints import parse_tracepoint
 from neutrino.ptx.analysis.locations import Locations
