@@ -61,7 +61,7 @@ demo: setup
 # The whole corpus: minutes, and packages from PyPI; and all that the oracle can try. `make check` runs a part of both.
 corpus: setup
 	$(BIN)/python -m bench.corpus
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --thorough tests/oracle
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --thorough --random-rewrites 1000 tests/oracle
 
 # Real libraries, whole: read, patched and loaded. Minutes, and 220 MB of wheels from PyPI, kept in .corpus.
 check-corpus: setup
