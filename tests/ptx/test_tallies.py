@@ -8,8 +8,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neutrino.ptx.analysis.counter_placement import Fork, Form, Row, Tallies, plan_tallies
 from neutrino.ptx.analysis.flow_graph import FlowGraph
-from neutrino.ptx.analysis.tallies import Fork, Form, Row, Tallies, plan_tallies
 from neutrino.ptx.text.body import Body
 
 _LANES = 32

@@ -1,11 +1,11 @@
 """Explicit FMA: twins whose text says itself what is fused, for those whose counts differ from their originals'.
 
 ptxas unrolls and repeats code as it sees fit, so the counts may differ although nothing is fused otherwise. Then the
-twin's text is written with explicit FMA (``ptx/instrument/pinning.py``), and ptxas has no choice left. What to write is
-read from the original: which machine instructions a sum of its text became, by the lines that ``-lineinfo`` notes. That
-is a guess, and what proves it is that ptxas makes the same code of the original's text when that is written alike: byte
-for byte, with the same literals and references. So the code that ptxas makes of the original computes what the explicit
-text says, and the twin is that text with probes in it.
+twin's text is written with explicit FMA (``ptx/instrument/explicit_fma.py``), and ptxas has no choice left. What to
+write is read from the original: which machine instructions a sum of its text became, by the lines that ``-lineinfo``
+notes. That is a guess, and what proves it is that ptxas makes the same code of the original's text when that is
+written alike: byte for byte, with the same literals and references. So the code that ptxas makes of the original
+computes what the explicit text says, and the twin is that text with probes in it.
 
     text ─ apart, -lineinfo ─► Seen ─ guess ─► Fusions ─ prove ─► ExplicitTwins
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from neutrino.errors import PtxError
 from neutrino.ptx.analysis.contraction import FLOAT_TYPES, has_hidden_product, has_product, sums_reached
-from neutrino.ptx.instrument.pinning import (
+from neutrino.ptx.instrument.explicit_fma import (
     Definitions,
     Operation,
     UnpinnableError,

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from neutrino.probing.ir.operands import Immediate, Register
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Assembly, Save, registers_of
+from neutrino.ptx.analysis.counter_placement import Fork, Row
 from neutrino.ptx.analysis.flow_graph import FlowGraph
-from neutrino.ptx.analysis.tallies import Fork, Row
 from neutrino.ptx.isa.instruction import Instruction, Mnemonic, guard_register
 from neutrino.ptx.isa.measures import constant_bytes, constant_operations
 from neutrino.ptx.text.body import Body, Statement

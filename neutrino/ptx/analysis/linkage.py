@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.module import Function, Kind, Module, Statement, Variable
+from neutrino.ptx.text.module import Function, Kind, Module, ModuleStatement, Variable
 
 _WORD = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 _PARAMETER_NAME = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:\[[^\[\]]*\]\s*)*(?=,|\Z)", re.ASCII)
@@ -77,11 +77,11 @@ class Needs:
     """
 
     kernel: Callee
-    statements: set[Statement] = field(default_factory=set)
+    statements: set[ModuleStatement] = field(default_factory=set)
     by_address: list[Variable] = field(default_factory=list)
     functions: list[Callee] = field(default_factory=list)
     taken: frozenset[str] = frozenset()
-    elsewhere: dict[int, set[Statement]] = field(default_factory=dict)
+    elsewhere: dict[int, set[ModuleStatement]] = field(default_factory=dict)
 
 
 class Surroundings(Protocol):
@@ -117,7 +117,7 @@ class Linkage:
             if statement.kind is Kind.ALIAS
             and (alias := _ALIAS.fullmatch(module.code, statement.start, statement.end)) is not None
         }
-        self._bodies: dict[Statement, Body] = {}
+        self._bodies: dict[ModuleStatement, Body] = {}
         self._taken_addresses: set[str] | None = None
 
     def body(self, function: Function) -> Body:
@@ -176,7 +176,7 @@ class Linkage:
         needs.taken = frozenset(taken)
         return needs
 
-    def declarations(self, name: str) -> set[Statement]:
+    def declarations(self, name: str) -> set[ModuleStatement]:
         """All that declares or defines a function of that name, and what it is an alias of."""
         found = {entry.statement for entry in self.module.functions if entry.name == name}
         if name in self.aliases:
@@ -248,7 +248,7 @@ class Linkage:
         statements |= self.declarations(function.name)
         return callee
 
-    def need_variable(self, needs: Needs, statements: set[Statement], variable: Variable, user: Callee) -> None:
+    def need_variable(self, needs: Needs, statements: set[ModuleStatement], variable: Variable, user: Callee) -> None:
         """Note a variable of this module that user names, a kernel or what it calls. Raises ObstacleError."""
         if variable.space in {"shared", "local", "reg", "param"}:
             statements.add(variable.statement)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import fnmatch
 import functools
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from neutrino.probing.ir.probe_set import Probe
@@ -19,8 +19,31 @@ from neutrino.probing.model import Pattern, SourceLines, Subject
 from neutrino.ptx.analysis.locations import Locations, SourcePlace
 from neutrino.ptx.isa.instruction import Mnemonic
 from neutrino.ptx.isa.opcodes import Flow
+from neutrino.ptx.isa.snippet_forms import TYPE
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.module import Function, Module
+
+_MOST = 3
+"""Opcodes that are named."""
+
+
+def near_misses(body: Body, patterns: Iterable[Pattern]) -> tuple[str, ...]:
+    """Opcodes in a body that some pattern would find if it did not name a type; the first ones, each once."""
+    loose: dict[str, list[Pattern]] = {}
+    for pattern in patterns:
+        untyped = tuple(part for part in pattern.opcode if not TYPE.fullmatch(part))
+        if pattern.subject is Subject.OPCODE and untyped != pattern.opcode:
+            loose.setdefault(pattern.opcode[0], []).append(replace(pattern, opcode=untyped))
+    if not loose:
+        return ()
+    near = {
+        opcode
+        for opcode in body.opcodes
+        if any(pattern.matches(opcode.parts) for pattern in loose.get(opcode.word, ()))
+    }
+    found = dict.fromkeys(body.statement(index).opcode for index in body.where(near))
+    return tuple(found)[:_MOST]
+
 
 _GLOB = frozenset("*?[")
 

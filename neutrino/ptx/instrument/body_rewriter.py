@@ -1,22 +1,84 @@
-"""What a kernel and the functions that it calls have in common while they are written: one body and its edits."""
+"""What a kernel and the functions that it calls have in common while they are written, one body and its edits; and the
+copy of a function that a kernel calls, with probes in it (``functions.py`` says what copies are).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.ptx.analysis.linkage import Call, Callee
 from neutrino.ptx.analysis.matching import Found
-from neutrino.ptx.instrument.constant_space import read_through_global_memory
 from neutrino.ptx.instrument.emission import Emission
-from neutrino.ptx.instrument.ends import End, close
-from neutrino.ptx.instrument.functions import State, around_call, pass_address
+from neutrino.ptx.instrument.functions import FunctionCopy, State, around_call, copy_header, copy_name, pass_address
+from neutrino.ptx.instrument.module_variables import pass_by_address, read_through_global_memory
 from neutrino.ptx.instrument.private_registers import Kept
 from neutrino.ptx.instrument.rewriting import Rewriting
-from neutrino.ptx.instrument.site_list import Shown, SiteList
 from neutrino.ptx.instrument.site_writer import SiteWriter
-from neutrino.ptx.instrument.variables import pass_by_address
+from neutrino.ptx.instrument.twin import Shown, SiteList
+from neutrino.ptx.instrument.values import UnsupportedError
+from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.edits import Edits, behind
+
+_DECLARATIONS = re.compile(r"(?:\s*\.(?:reg|shared|local|param|pragma)\b[^;{}]*;)*", re.ASCII)
+
+
+class End(NamedTuple):
+    """Where threads leave a body. at: the position before which code goes. guard: ``@!%p`` as written, None without.
+
+    shown: the instruction in one line, ``}`` where threads fall off the body.
+    """
+
+    at: int
+    guard: str | None
+    shown: str
+
+    @property
+    def is_exit(self) -> bool:
+        """The thread ends here, in a called function too."""
+        return self.shown.split()[-1].startswith("exit")
+
+
+def find_ends(body: Body, leaving: Sequence[Statement]) -> list[End]:
+    """Every end of a body, falling off it included. leaving: its ``ret`` and ``exit``, as in ``Found.ends``."""
+    found = [End(statement.start, statement.guard, " ".join(statement.text.split())) for statement in leaving]
+    if _is_fallen_off(body):
+        found.append(End(body.end - 1, None, "}"))
+    return found
+
+
+def _is_fallen_off(body: Body) -> bool:
+    """Control may come to the closing brace."""
+    rest = len(body) - 1
+    if rest == 0 or body.mnemonics[rest] is not None or any(label.before == rest for label in body.labels):
+        return True
+    last = body.statement(rest - 1)
+    return last.guard is not None or last.mnemonic is None or not last.mnemonic.ends_block
+
+
+def close(edits: Edits, code: str, end: End, closing: Sequence[str], label: str) -> None:
+    """Put instructions before an end; around them a branch for the threads that do not end there.
+
+    code: the module's blanked text. label: for that branch, used nowhere else.
+    """
+    lines = closing
+    if end.guard:
+        predicate = end.guard.strip()[1:].strip()
+        other = predicate[1:].strip() if predicate.startswith("!") else f"!{predicate}"
+        lines = [f"@{other} bra {label};", *closing]
+        edits.insert(code.find(";", end.at) + 1, f"\n{label}:")
+    edits.ahead_of(end.at, lines)
+
+
+def insert_at_entry(edits: Edits, body: Body, lines: Sequence[str]) -> None:
+    """Put instructions before all others of a body, behind its declarations."""
+    if lines:
+        match = _DECLARATIONS.match(body.code, body.start + 1, body.end)
+        edits.insert_first(match.end() if match else body.start + 1, behind(lines))
+
 
 _Key = tuple[int, str]
 
@@ -152,3 +214,118 @@ class BodyRewriter:
     def kept_from_entry(self) -> list[Kept]:
         """What lives in registers of the body from its entry on."""
         return [entry for entry in self.emission.kept if entry.name not in self.loaded_late]
+
+
+class FunctionRewriter(BodyRewriter):
+    """Writes the copy of one function for one kernel. found: what it holds, numbered behind the kernel's sites."""
+
+    def __init__(self, rewriting: Rewriting, kernel: BodyRewriter, callee: Callee, found: Found) -> None:
+        self._kernel = kernel
+        self._address = rewriting.names.state_address
+        emission = Emission(
+            rewriting.probes, rewriting.names.prefix, self._address, rewriting.architecture, kernel.emission
+        )
+        around = rewriting.matcher.function_probes(callee.function.name)
+        super().__init__(rewriting, callee, found, emission, around)
+        self.is_tracepoint = bool(around)
+
+    @property
+    def is_concerned(self) -> bool:
+        """It needs a copy whatever it calls."""
+        return self.concern is not None
+
+    @property
+    def concern(self) -> str | None:
+        """What of it asks for a copy; None when nothing does."""
+        first = self.found.hits[0].statement if self.found.hits else None
+        if first is None and self.rewriting.facts.has_end_work:
+            first = next((statement for statement in self.found.ends if statement.word == "exit"), None)
+        if first is not None:
+            return f"line {self.callee.module.line(first.position)}: {first.opcode}"
+        if self.callee.variables:
+            return f"the variable {self.callee.variables[0].name}"
+        return "a tracepoint" if self.is_tracepoint else None
+
+    @cached_property
+    def copy_name(self) -> str:
+        """The copy's name. Raises UnsupportedError when a module has it already."""
+        return copy_name(self.callee, self._kernel.callee)
+
+    def write_around(self) -> None:
+        """The snippets at its entry and its returns. Raises UnsupportedError."""
+        prefix = self.rewriting.names.prefix
+        if prefix in self.callee.module.text:
+            raise UnsupportedError(f"the module of {self.callee.function.name} has names with {prefix}")
+        scratch = self.emission.scratch
+        mark = scratch.mark()
+        self.write_entry(".func")
+        counted = dict(self.emission.arithmetic)
+        closing = self.snippets(self.at_ends)
+        if self.at_ends:
+            self.close_all(self.returns, closing, [probe for probe, _ in self.at_ends], counted)
+        scratch.release(mark)
+
+    def write_exits(self, state: State) -> None:
+        """The code at ends of the thread, which are the kernel's. Raises UnsupportedError."""
+        exits = [end for end in self._ends if end.is_exit]
+        if not exits:
+            return
+        of_kernel = [(probe, snippet) for probe, snippet in self._kernel.at_ends if probe.tracepoint.is_kernel]
+        counted = dict(self.emission.arithmetic)
+        known = {kept.name for kept in self.emission.kept}
+        closing = self.snippets(of_kernel)
+        if self.emission.has_end:
+            closing += self.emission.end()
+        # What only the ends name is loaded there: most calls return.
+        only_here = [kept for kept in self.emission.kept if kept.name not in known]
+        self.loaded_late = {kept.name for kept in only_here}
+        closing = state.load(self._address, only_here, self.emission.scratch) + closing
+        self.close_all(exits, closing, [probe for probe, _ in of_kernel], counted)
+
+    def load_and_store(self, state: State) -> None:
+        """Load at the entry what it keeps, and store at the returns what may have changed."""
+        kept = self.kept_from_entry()
+        newer = self.newer_than_state()
+        scratch = self.emission.scratch
+        mark = scratch.mark()
+        loads = state.load(self._address, kept, scratch)
+        scratch.release(mark)
+        stores = state.store(self._address, [entry for entry in kept if entry.name in newer], scratch)
+        declarations, first = self.emission.function_entry()
+        for end in self.returns:
+            self.edits.ahead_of(end.at, stores)
+        insert_at_entry(self.edits, self.callee.body, declarations + first + loads + self.opening)
+
+    def copy(self, users: Iterable[Callee], *, is_recursive: bool) -> FunctionCopy:
+        """What it came to. users: the kernel and all functions that it calls. Raises UnsupportedError."""
+        callee, module = self.callee, self.callee.module
+        numbers = {
+            user.linkage.number for user in users if any(call.callee == callee.key for call in user.calls)
+        }
+        callers = frozenset(numbers - {callee.linkage.number})
+        header, prototype = copy_header(callee, self.copy_name, self._address, visible=bool(callers))
+        statement = callee.function.statement
+        return FunctionCopy(
+            callee.function.name,
+            self.copy_name,
+            module.source(statement),
+            header + self.edits.apply(module.text, callee.body.start, statement.end),
+            prototype,
+            statement,
+            callers,
+            dict(self.emission.arithmetic),
+            is_recursive,
+        )
+
+    def newer_than_state(self) -> set[str]:
+        """It has loaded all at its entry: what it may have changed since."""
+        return self.emission.registers.changed
+
+    @cached_property
+    def _ends(self) -> list[End]:
+        return find_ends(self.callee.body, self.found.ends)
+
+    @cached_property
+    def returns(self) -> list[End]:
+        """Where it goes back to what called it."""
+        return [end for end in self._ends if not end.is_exit]

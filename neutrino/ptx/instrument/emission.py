@@ -31,7 +31,7 @@ from neutrino.ptx.instrument.records import Code, Records
 from neutrino.ptx.instrument.slots import Slots
 from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.instrument.values import Resolver, UnsupportedError, Value, bits, no_helpers
-from neutrino.ptx.isa.machine_arithmetic import machine_arithmetic
+from neutrino.ptx.isa.measures import machine_arithmetic
 from neutrino.ptx.isa.snippet_forms import misfit, need, reads_special
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from neutrino.abi.levels import Level
 from neutrino.maps.declaration import Map
 from neutrino.maps.regions import LANES
-from neutrino.ptx.analysis.tallies import Form, Part
+from neutrino.ptx.analysis.counter_placement import Form, Part
 from neutrino.ptx.instrument.copies import copy_address
 from neutrino.ptx.instrument.probe_block import ProbeBlock
 

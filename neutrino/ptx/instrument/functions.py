@@ -21,12 +21,11 @@ from typing import TypeVar
 
 from neutrino.abi.structures import align_up
 from neutrino.ptx.analysis.linkage import Call, Callee
-from neutrino.ptx.instrument.private_names import SUFFIX
-from neutrino.ptx.instrument.private_registers import Kept, Scratch
+from neutrino.ptx.instrument.private_registers import SUFFIX, Kept, Scratch
 from neutrino.ptx.instrument.values import UnsupportedError, bits
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.module import Statement
+from neutrino.ptx.text.module import ModuleStatement
 
 _LINKAGE_WORD = re.compile(r"\.(?:visible|weak|extern|common)\b\s*", re.ASCII)
 _PRAGMA = re.compile(r"\.pragma\b[^;]*;", re.ASCII)
@@ -47,7 +46,7 @@ class FunctionCopy:
     original_text: str
     text: str
     prototype: str
-    statement: Statement
+    statement: ModuleStatement
     callers: frozenset[int] = frozenset()
     own_arithmetic: Mapping[str, int] = field(default_factory=dict)
     is_recursive: bool = False

@@ -24,6 +24,35 @@ from neutrino.ptx.isa.opcodes import Measure, Role
 from neutrino.ptx.isa.scalars import integer
 from neutrino.ptx.text.body import Body
 
+
+class LineOperands:
+    """Answers for the helpers at one place of a source line, as ``SiteOperands`` does at an instruction.
+
+    number: for SITE. here: lines to put where the snippet goes, whose registers come from scratch.
+    """
+
+    def __init__(self, number: int | None, scratch: Scratch) -> None:
+        self._number = number
+        self._scratch = scratch
+        self._lanes: Value | None = None
+        self.here: list[str] = []
+
+    def begin_snippet(self, guard: Guard | None) -> None:
+        """Another snippet begins, which stands without a guard."""
+        self._lanes = None
+
+    def __call__(self, helper: str, element: str | None) -> Value:
+        """The value of a helper. Raises UnsupportedError where it has none."""
+        if helper == "SITE" and self._number is not None:
+            return Value(str(self._number), None)
+        if helper != "LANES":
+            raise UnsupportedError(f"{helper} has no meaning at a source line")
+        if self._lanes is None:
+            self._lanes = Value(self._scratch.take("b32"), "b32")
+            self.here.append(f"activemask.b32 {self._lanes.text};")
+        return self._lanes
+
+
 _INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uU]?\Z", re.ASCII)
 _FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}\Z|0[dD][0-9a-fA-F]{16}\Z", re.ASCII)
 _FRACTION = re.compile(r"-?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)\Z", re.ASCII)

@@ -17,7 +17,7 @@ from neutrino.ptx.analysis.linkage import Linkage, ObstacleError
 from neutrino.ptx.instrument.functions import FunctionCopy
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
-from neutrino.ptx.text.module import Function, Module, Statement
+from neutrino.ptx.text.module import Function, Module, ModuleStatement
 
 
 class Program:
@@ -132,7 +132,7 @@ class TwinProgram:
         """
         chosen = [[kernel for kernel in module.kernels if names is None or kernel.name in names]
                   for module in self.modules]  # fmt: skip
-        needed: dict[int, set[Statement]] = {}
+        needed: dict[int, set[ModuleStatement]] = {}
         copies: dict[int, list[FunctionCopy]] = {}
         external: dict[int, list[FunctionCopy]] = {}
         for kernels in chosen:

@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from neutrino.abi.levels import Level
@@ -13,24 +14,148 @@ from neutrino.errors import PtxError
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Save
 from neutrino.probing.model import Lanes
-from neutrino.ptx.analysis.additions import Additions
+from neutrino.ptx.analysis.additions import Additions, Parted, Run, Runs, row, sums_added_to, with_amounts
+from neutrino.ptx.analysis.contraction import PRODUCT, Contractions
+from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.analysis.locations import Locations
 from neutrino.ptx.analysis.matching import Hit
-from neutrino.ptx.instrument.constant_space import check_load
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.guards import Guard
-from neutrino.ptx.instrument.line_operands import LineOperands
-from neutrino.ptx.instrument.operands import SiteOperands
-from neutrino.ptx.instrument.probe_facts import ProbeFacts
-from neutrino.ptx.instrument.products import Products
-from neutrino.ptx.instrument.run_writer import RunWriter
-from neutrino.ptx.instrument.site_list import Shown, SiteList
-from neutrino.ptx.instrument.values import UnsupportedError
+from neutrino.ptx.instrument.module_variables import check_load
+from neutrino.ptx.instrument.operands import LineOperands, SiteOperands
+from neutrino.ptx.instrument.rewriting import ProbeFacts
+from neutrino.ptx.instrument.twin import Shown, SiteList
+from neutrino.ptx.instrument.values import UnsupportedError, bits
 from neutrino.ptx.isa.instruction import Instruction, guard_register
 from neutrino.ptx.isa.opcodes import Flow
-from neutrino.ptx.text.body import Statement
+from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.edits import Edits, before, behind
+from neutrino.ptx.text.module import Module
+
+
+class RunWriter:
+    """Gathers the additions of one body's sites, and writes them when all sites are known."""
+
+    def __init__(
+        self, body: Body, facts: ProbeFacts, additions: Additions, emission: Emission, edits: Edits
+    ) -> None:
+        self._body = body
+        self._facts = facts
+        self._additions = additions
+        self._emission = emission
+        self._edits = edits
+        self._runs = Runs(body)
+
+    def take(self, hit: Hit, parted: Parted) -> tuple[Probe, ...]:
+        """Leave what only adds constants at a site to its run; the probes that are still to be written there."""
+        statement = hit.statement
+        added = self._additions.added(parted, statement)
+        if added is None:
+            return parted.all
+        if statement.guard is None:
+            self._runs.at(None, statement).add(added[0])
+            return parted.others
+        for one in added[1:]:
+            under = statement.guard if one.amounts[0][0].lanes is Lanes.EXECUTING else None
+            self._runs.at(under, statement).add(one)
+        return parted.others
+
+    def write(self, *, alone: bool) -> None:
+        """Insert what sites in a row add up to; behind all other code of sites, which it stands before.
+
+        alone: it is a kernel that calls no copies, so that its sums need not be known before a thread ends.
+        """
+        runs = self._runs.found
+        tallied: dict[int, tuple[str | tuple[int, int], ...]] = {}
+        if alone:
+            for probe in {id(probe): probe for run in runs for probe, _ in run.totals.values()}.values():
+                sums = sums_added_to(probe, self._emission.numbers)
+                if self._emission.registers.may_tally(sums, probe.level):
+                    tallied[id(probe)] = sums
+            graph = FlowGraph(self._body)
+            self._emission.sums.tally([row(run, tallied, graph) for run in runs], self._runs.forks())
+        known: dict[tuple[str | None, tuple[str, ...], tuple[tuple[int, tuple[int, ...]], ...]], str] = {}
+        for number, run in enumerate(runs):
+            guard = Guard(guard_register(run.guard), "!" in run.guard) if run.guard is not None else None
+            counted = tuple(self._emission.sums.add_row(number, guard))
+            others = {probe: tuple(totals) for probe, (_, totals) in run.totals.items() if probe not in tallied}
+            key = (run.guard, counted, tuple(others.items()))
+            if key not in known:
+                known[key] = before([*counted, *self._code(run, others, guard)])
+            self._edits.insert(run.first.start, known[key])
+
+    def _code(self, run: Run, totals: Mapping[int, tuple[int, ...]], guard: Guard | None) -> list[str]:
+        """Of the probes that add for themselves. totals: what they add, by their ids."""
+        lines: list[str] = []
+        mark = self._emission.scratch.mark()
+        for probe in self._facts.in_order(probe for probe, _ in run.totals.values() if id(probe) in totals):
+            snippet = with_amounts(probe, totals[id(probe)])
+            lines += self._emission.snippet(snippet, guard=guard, level=probe.level).all
+        self._emission.scratch.release(mark)
+        return lines
+
+
+class Products:
+    """The products of one body. edits, emission: what is written of it."""
+
+    def __init__(self, module: Module, body: Body, edits: Edits, emission: Emission) -> None:
+        self._module = module
+        self._body = body
+        self._edits = edits
+        self._emission = emission
+        self._copies: dict[int, str] = {}
+
+    @cached_property
+    def _contractions(self) -> Contractions:
+        return Contractions(self._body)
+
+    def clear_of(self, position: int) -> int:
+        """The first place from position on for predicated stores: within no product and sum, no call sequence."""
+        if not self._contractions:
+            return position
+        while True:
+            spot = self._contractions.clear_of(position)
+            sequence = self._body.call_sequence(spot)
+            if sequence is not None and spot > sequence[0]:
+                spot = sequence[1]
+            if spot == position:
+                return spot
+            position = spot
+
+    def copy_of(self, position: int, register: str, is_out: bool) -> str | None:
+        """A register with the product that one of the program's holds at an instruction, None when none may be fused.
+
+        is_out: as its result.
+        """
+        products = self._contractions
+        found = products.at(position) if is_out else products.open_product(register, position)
+        declared = self._body.declaration
+        if found and not is_out and declared(register, found.start) != declared(register, position):
+            found = None
+        return self._private(found.start) if found else None
+
+    def _private(self, position: int) -> str:
+        """A register with the rounded product of the ``mul`` at a position, for probes alone."""
+        if position in self._copies:
+            return self._copies[position]
+        statement = self._body.statement(self._body.index_at(position))
+        instruction = statement.instruction
+        kind = PRODUCT.match(instruction.opcode) if instruction else None
+        if instruction is None or kind is None:
+            raise PtxError(self._module.line(position), statement.text[:80], "not a multiplication")
+        name = self._emission.product_copy(kind["type"])
+        self._copies[position] = name
+        opcode = "mul.rn" + instruction.opcode[len("mul") :]
+        sources = ", ".join(instruction.operands[1:])
+        lines = [f"{opcode} {name}, {sources};"]
+        if instruction.predicate is not None:
+            guard = Guard(instruction.predicate, instruction.negated)
+            lines = [f"mov.b{bits(kind['type'])} {name}, {instruction.operands[0]};", guard.prefix + lines[0]]
+        self._edits.ahead_of(statement.start, lines)
+        self._emission.count_arithmetic(opcode)
+        return name
+
 
 _NEXT = re.compile(r"\n\s*(?:@|[a-z]\w*\.[a-z]|(?:ret|exit|trap)\s*\Z)", re.ASCII)
 """A line that begins as an instruction, within what goes on to the next semicolon. No operand looks so."""

@@ -17,7 +17,7 @@ from neutrino.maps.declaration import Map
 from neutrino.probing.ir.operands import SavedOperand
 from neutrino.probing.ir.probe_set import Snippet
 from neutrino.probing.ir.statements import Save, registers_of
-from neutrino.ptx.analysis.tallies import Fork, Form, Part, Row, Tallies, plan_tallies
+from neutrino.ptx.analysis.counter_placement import Fork, Form, Part, Row, Tallies, plan_tallies
 from neutrino.ptx.instrument.conversions import as_bits, converted
 from neutrino.ptx.instrument.end_sums import EndSums, Word, value_of
 from neutrino.ptx.instrument.guards import Guard, guarded

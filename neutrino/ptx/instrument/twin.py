@@ -11,14 +11,73 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple
 
 from neutrino.abi.reasons import Reason
+from neutrino.probing.ir.probe_set import Probe
 from neutrino.ptx.analysis.contraction import has_product, loose_sums, may_contract
+from neutrino.ptx.analysis.locations import Locations
 from neutrino.ptx.instrument.functions import FunctionCopy
-from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.module import Kind, Module, Parameter, Statement
+from neutrino.ptx.text.body import Body, Statement
+from neutrino.ptx.text.module import Kind, Module, ModuleStatement, Parameter
 from neutrino.ptx.text.source import without_locations
+
+
+class Shown(NamedTuple):
+    """An instruction as manifests show it. line, text, source: as ``line``, ``instruction``, ``source`` of a Site."""
+
+    line: int
+    text: str
+    source: str = ""
+
+    @classmethod
+    def of(cls, statement: Statement, module: Module, places: Locations) -> Shown:
+        """A statement of a body of a module. places: the lines of the source."""
+        source = places.place(statement.position) if places else None
+        return cls(module.line(statement.start), " ".join(statement.text.split()), str(source) if source else "")
+
+
+class SiteList:
+    """In the order in which they were added. Lines and texts are made when the list is first asked for.
+
+    function: the name of the one that they are in. module, places: its module and the lines of the source.
+    left_out: instructions that probes match and do not go to.
+    """
+
+    def __init__(self, function: str, module: Module, places: Locations) -> None:
+        self._function = function
+        self._module = module
+        self._places = places
+        self._added: list[tuple[Statement | Shown, Sequence[Probe], int | None]] = []
+        self.left_out: list[LeftOut] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._added)
+
+    def add(self, where: Statement | Shown, probes: Sequence[Probe], number: int | None = None) -> None:
+        """Probes that went to an instruction. number: what SITE is there."""
+        if probes:
+            self._added.append((where, probes, number))
+
+    def leave_out(self, shown: Shown, probes: Iterable[Probe], reason: str) -> None:
+        """Probes that match an instruction and do not go there."""
+        self.left_out += [
+            LeftOut(probe.name, probe.tracepoint.text, shown.line, shown.text, shown.source, reason, self._function)
+            for probe in probes
+        ]
+
+    @cached_property
+    def sites(self) -> list[Site]:
+        """All of them, by their lines."""
+        found = []
+        for where, probes, number in self._added:
+            shown = where if isinstance(where, Shown) else Shown.of(where, self._module, self._places)
+            found += [
+                Site(probe.name, probe.tracepoint.text, shown.line, shown.text, number, shown.source, self._function)
+                for probe in probes
+            ]
+        return sorted(found, key=lambda site: site.line)
+
 
 _MAXNREG = re.compile(r"\.maxnreg\s+\d+", re.ASCII)
 
@@ -53,14 +112,6 @@ class LeftOut:
     function: str = ""
 
 
-class Sites(Protocol):
-    """The sites of one function, made when they are asked for."""
-
-    @property
-    def sites(self) -> Sequence[Site]:
-        """By their lines."""
-
-
 @dataclass(frozen=True)
 class SkippedKernel:
     """A kernel without a twin. detail: what exactly stood in the way."""
@@ -91,17 +142,17 @@ class TwinKernel:
     block_offset: int
     block_size: int
     variables: tuple[str, ...]
-    site_lists: tuple[Sites, ...]
+    site_lists: tuple[SiteList, ...]
     own_arithmetic: dict[str, int]
     original_text: str
     probed_text: str
     version: tuple[int, int]
-    statements: frozenset[Statement]
-    statement: Statement
+    statements: frozenset[ModuleStatement]
+    statement: ModuleStatement
     header: int
     bodies: tuple[Body, ...]
     calls: tuple[str, ...] = ()
-    elsewhere: Mapping[int, frozenset[Statement]] = field(default_factory=dict)
+    elsewhere: Mapping[int, frozenset[ModuleStatement]] = field(default_factory=dict)
     self_contained: bool = False
     left_out: tuple[LeftOut, ...] = ()
     copies: tuple[FunctionCopy, ...] = ()
@@ -172,7 +223,7 @@ class TwinModule:
     def render_unit(
         self,
         chosen: Collection[TwinKernel],
-        statements: Iterable[Statement],
+        statements: Iterable[ModuleStatement],
         max_registers: Mapping[str, int] | None = None,
         *,
         copies: Iterable[FunctionCopy] = (),
@@ -191,7 +242,7 @@ class TwinModule:
             f".version {version[0]}.{version[1]}\n.target {_target(module)}\n"
             f".address_size {module.address_size}\n\n"
         ]
-        copied_functions: dict[Statement, list[FunctionCopy]] = {}
+        copied_functions: dict[ModuleStatement, list[FunctionCopy]] = {}
         for copy in (*(copy for kernel in chosen for copy in kernel.copies), *copies):
             copied_functions.setdefault(copy.statement, []).append(copy)
             pieces.append(copy.prototype + "\n")

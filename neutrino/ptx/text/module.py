@@ -79,7 +79,7 @@ class Kind(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Statement:
+class ModuleStatement:
     """One module-level statement: ``text[start:end]`` of the module, the white space before it left to a
     BLANK."""
 
@@ -103,7 +103,7 @@ class Variable:
     size: int | None
     initializer: str | None
     linkage: frozenset[str]
-    statement: Statement
+    statement: ModuleStatement
 
     @property
     def initialised(self) -> bool:
@@ -136,7 +136,7 @@ class Function:
     parameters: tuple[int, int] | None
     body: tuple[int, int] | None
     linkage: frozenset[str]
-    statement: Statement
+    statement: ModuleStatement
 
 
 class _LineCounter:
@@ -166,7 +166,7 @@ class Module:
 
     text: str
     code: str
-    statements: tuple[Statement, ...]
+    statements: tuple[ModuleStatement, ...]
     version: tuple[int, int] | None
     target: str
     address_size: int
@@ -178,7 +178,7 @@ class Module:
         """The text, from its statements; equal to what was parsed."""
         return "".join(self.text[statement.start : statement.end] for statement in self.statements)
 
-    def source(self, statement: Statement) -> str:
+    def source(self, statement: ModuleStatement) -> str:
         """The exact text of one statement."""
         return self.text[statement.start : statement.end]
 
@@ -270,7 +270,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.code = blank(text)
-        self.statements: list[Statement] = []
+        self.statements: list[ModuleStatement] = []
         self.functions: list[Function] = []
         self.entries: list[Function] = []
         self.variables: list[Variable] = []
@@ -299,8 +299,8 @@ class _Reader:
             tuple(self.variables),
         )
 
-    def _add(self, kind: Kind, start: int, end: int) -> Statement:
-        statement = Statement(kind, start, end)
+    def _add(self, kind: Kind, start: int, end: int) -> ModuleStatement:
+        statement = ModuleStatement(kind, start, end)
         self.statements.append(statement)
         return statement
 
