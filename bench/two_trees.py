@@ -39,10 +39,10 @@ def _first(*names: str) -> Any:
 
 def work() -> None:
     """Answer requests of two words, a probe and a file, from standard input, each with a line of JSON."""
-    toml = importlib.import_module("neutrino.probing.toml")
+    probe_files = _first("neutrino.verification", "neutrino.probing.toml")
     twins = _first("neutrino.ptx.instrument.module_twins", "neutrino.ptx.module_twins")
     module = _first("neutrino.ptx.text.module", "neutrino.ptx.module")
-    sets = {probe: toml.load_probes([probe]) for probe in PROBES}
+    sets = {probe: probe_files.load_probes([probe]) for probe in PROBES}
     for line in sys.stdin:
         probe, path = line.rstrip("\n").split(" ", 1)
         text = Path(path).read_bytes().decode("latin-1").rstrip("\0")
