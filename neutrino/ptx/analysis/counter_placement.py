@@ -26,13 +26,14 @@ _MOST_WHOLE = 256
 """Counters stay small for long where what they count by is below that."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """What one run adds, by sum; no zeros. once: no thread comes by twice; always: and every one that ends does."""
-
+class _Row(NamedTuple):
     amounts: Mapping[Hashable, int]
     once: bool
     always: bool
+
+
+class Row(_Row):
+    """What one run adds, by sum; no zeros. once: no thread comes by twice; always: and every one that ends does."""
 
     @cached_property
     def common(self) -> int:
@@ -167,7 +168,7 @@ def _without_taken(rows: Sequence[Row], forks: Iterable[Fork], *, below_zero: bo
             staying[key] = staying.get(key, 0) - amount
     return [
         row if number not in changed
-        else replace(row, amounts={key: amount for key, amount in changed[number].items() if amount})
+        else Row({key: amount for key, amount in changed[number].items() if amount}, row.once, row.always)
         for number, row in enumerate(rows)
     ]  # fmt: skip
 
@@ -233,13 +234,16 @@ def _smallest(once: Mapping[int, Row]) -> list[_Small]:
 def _in_words(small: Sequence[_Small]) -> list[list[_Small]]:
     """The first word that has room takes it, the widest first."""
     words: list[list[_Small]] = []
-    for entry in sorted(small, key=lambda entry: -entry.width):
-        for word in words:
-            if sum(other.width for other in word) + entry.width <= _WORD:
-                word.append(entry)
+    taken: list[int] = []
+    for width, entry in sorted(((entry.width, entry) for entry in small), key=lambda known: -known[0]):
+        for number, used in enumerate(taken):
+            if used + width <= _WORD:
+                words[number].append(entry)
+                taken[number] += width
                 break
         else:
             words.append([entry])
+            taken.append(width)
     return words
 
 

@@ -265,9 +265,6 @@ class KernelRewriter(BodyRewriter):
         for number, copy in copies:
             if number != callee.linkage.number:
                 elsewhere.setdefault(number, []).append(copy)
-        private = {
-            variable.statement for variable in module.variables if variable.space not in {"global", "const"}
-        }
         return TwinKernel(
             name=kernel.name,
             twin_name=self._twin_name,
@@ -287,7 +284,10 @@ class KernelRewriter(BodyRewriter):
             calls=tuple(function.function.name for function in needs.functions),
             elsewhere={number: frozenset(statements) for number, statements in needs.elsewhere.items()},
             self_contained=not (
-                needs.by_address or needs.functions or needs.elsewhere or needs.statements - private
+                needs.by_address
+                or needs.functions
+                or needs.elsewhere
+                or needs.statements - self.rewriting.private_statements
             ),
             left_out=left_out,
             copies=tuple(copy for number, copy in copies if number == callee.linkage.number),

@@ -15,6 +15,7 @@ from neutrino.ptx.analysis.matching import Found, Matcher
 from neutrino.ptx.instrument.lowering import lower
 from neutrino.ptx.instrument.private_registers import PrivateNames
 from neutrino.ptx.isa.snippet_forms import is_collective
+from neutrino.ptx.text.module import ModuleStatement
 
 
 class ProbeFacts:
@@ -116,6 +117,13 @@ class Rewriting:
         # They may be an earlier module's, whose probes are equal and not the same.
         self.matcher, self.facts, self.additions = _known(probes.probes, demangle)
         self._found_in: dict[tuple[int, str], Found] = {}
+
+    @functools.cached_property
+    def private_statements(self) -> frozenset[ModuleStatement]:
+        """What declares variables that each of the module's images has for itself."""
+        return frozenset(
+            variable.statement for variable in self.module.variables if variable.space not in {"global", "const"}
+        )
 
     def find(self, callee: Callee, first: int = 0) -> Found:
         """What the body of a kernel or of what it calls holds. first: the number of its first site."""
