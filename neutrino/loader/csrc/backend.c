@@ -3,7 +3,7 @@
 #include "twin.h"
 
 const struct nt_backend nt_backends[NT_BACKENDS] = {
-	[NT_BACKEND_TWIN] = {"twin", nt_twin_prepare, nt_twin_room, nt_twin_submit},
+	[NT_BACKEND_TWIN] = {.prepare = nt_twin_prepare, .room = nt_twin_room, .submit = nt_twin_submit},
 };
 
 /* A dynamic map gets room beyond what was wanted so far while the launch takes no more of the pool than this part. */

@@ -26,7 +26,6 @@ struct nt_attempt {
 };
 
 struct nt_backend {
-	const char *name;
 	/*
 	 * When the program obtains the function, and again for each further context that it may be launched in, which is
 	 * current then: get ready what launches need, so that none of them loads, allocates or waits. context NULL: none

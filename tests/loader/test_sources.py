@@ -1,0 +1,35 @@
+"""The C of the hook and of the stand-in driver, as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from neutrino.emulator import build as emulator_build
+from neutrino.loader import build
+
+TABLES = {"neutrino_layout.h", "cuda_functions.h"}
+"""Generated, or rows alone."""
+OTHER_LIBRARIES = {"empty.c", "stub.c"}
+FOLDERS = {
+    Path(build.__file__).parent / "csrc": {*build.SOURCES, *build.LATE_SOURCES, *OTHER_LIBRARIES},
+    Path(emulator_build.__file__).parent / "csrc": set(emulator_build.SOURCES),
+}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.parent.name)
+def test_each_file_is_built_and_has_600_lines_at_most(folder: Path) -> None:
+    assert {path.name for path in folder.glob("*.c")} == FOLDERS[folder]
+    lengths = {path.name: len(path.read_text().splitlines()) for path in folder.glob("*.[ch]")}
+    assert [name for name, length in lengths.items() if length > 600 and name not in TABLES] == []
+
+
+def test_each_file_is_in_the_table() -> None:
+    text = (Path(build.__file__).parents[2] / "docs" / "hook.md").read_text()
+    table = text.split("| file | what |\n", 1)[1].split("\n\n", 1)[0]
+    listed = [cell for line in table.splitlines()[1:] for cell in line.split("|")[1].split("`")[1::2]]
+    folder = Path(build.__file__).parent / "csrc"
+    assert sorted(name for name in listed if name.endswith(".c")) == sorted(
+        path.name for path in folder.glob("*.c") if path.name != "empty.c"
+    )
