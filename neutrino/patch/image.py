@@ -83,8 +83,20 @@ def patch_image(
     if assembler is not None:
         assembler = replace(assembler, slots=threading.BoundedSemaphore(len(os.sched_getaffinity(0))))
     source = find_source(read_container(image, "image"), arch, device, retarget=retarget)
+    dump.write("source.json", json.dumps(_described(source), indent=1))
     twins = make_twins(source, probes, selection=selection, assembler=assembler, device=device, dump=dump)
-    return write_entry(key, probes.maps, twins.kernels, twins.images)
+    entry = write_entry(key, probes.maps, twins.kernels, twins.images)
+    dump.write("entry.twins", entry)
+    return entry
+
+
+def _described(source: Source) -> dict[str, object]:
+    """What was picked of the container, for people; its PTX is in a file of its own."""
+    return {
+        "image": source.image, "arch": source.arch, "options": source.options, "found": source.found,
+        "retargeted": source.retargeted or None, "has_machine_code": source.machine is not None,
+        "reason": source.reason.word, "detail": source.detail,
+    }  # fmt: skip
 
 
 def make_twins(

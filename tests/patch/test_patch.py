@@ -482,8 +482,11 @@ def test_each_stage_is_kept_for_those_who_ask(assembler, tmp_path):
     folder = tmp_path / "temps" / KEY.hex()[:16]
     assert (folder / "image.bin").read_bytes() == image
     assert (folder / "original.ptx").read_text() == VADD.format(arch="sm_90")
-    stages = {"original.ptx", "original.cubin", "sites.json", "probed.ptx", "probed.cubin"}
+    stages = {"source.json", "original.ptx", "original.cubin", "sites.json", "probed.ptx", "probed.cubin"}
     assert {path.name for path in folder.iterdir()} >= stages
+    source = json.loads((folder / "source.json").read_text())
+    assert (source["arch"], source["found"], source["reason"]) == ("sm_90", "PTX image", "probed")
+    assert read_entry((folder / "entry.twins").read_bytes(), "entry").key == KEY
     assert (folder / "kernels.txt").read_text() == "half2_pair: probed\nvadd: probed\n"
 
 
