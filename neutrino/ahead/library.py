@@ -26,7 +26,7 @@ from neutrino.errors import PatchError
 from neutrino.fatbin import Container, read_file
 from neutrino.loader.driver import machine_archs
 from neutrino.probing.writing import trace_text
-from neutrino.ptx.instrument.lowering import lower
+from neutrino.ptx.snippets.lowering import lower
 from neutrino.resources import tool_path
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.version import __version__

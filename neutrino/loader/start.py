@@ -28,7 +28,7 @@ from neutrino.private_files import cache_root, private_folder, read_private, wri
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.probing.writing import trace_text
-from neutrino.ptx.instrument.lowering import lower
+from neutrino.ptx.snippets.lowering import lower
 from neutrino.resources import tool_path
 from neutrino.toolchain.choice import assembler_identity
 from neutrino.version import __version__

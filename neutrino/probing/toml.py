@@ -1,7 +1,7 @@
 """Probe files in TOML, of both dialects, taken apart into ``WrittenProbes``.
 
 This package knows the file, its keys, maps and registers; what the assembly in a snippet means is verified in
-``neutrino.ptx.instrument.verifier``. All faults of a file are reported at once, each at its line and column.
+``neutrino.ptx.snippets.verifier``. All faults of a file are reported at once, each at its line and column.
 """
 
 from __future__ import annotations

@@ -17,9 +17,7 @@ from neutrino.probing.model import CLASSES
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.statements import REGISTER_TYPES
 from neutrino.probing.tracepoints import parse_tracepoint
-from neutrino.ptx.instrument.snippet_helpers import HELPER_TYPES, Side, misplaced
-from neutrino.ptx.isa.opcodes import NO_AFTER
-from neutrino.ptx.isa.snippet_forms import (
+from neutrino.ptx.isa.forms import (
     NO_IMMEDIATES,
     TYPE,
     Form,
@@ -29,6 +27,8 @@ from neutrino.ptx.isa.snippet_forms import (
     is_collective,
     operand_type,
 )
+from neutrino.ptx.isa.opcodes import NO_AFTER
+from neutrino.ptx.snippets.site_operands import HELPER_TYPES, Side, misplaced
 
 REGISTERS = {kind: (f"%{kind}_0", f"%{kind}_1") for kind in REGISTER_TYPES}
 _DECLARED = "".join(f".reg .{kind} {', '.join(names)};\n" for kind, names in REGISTERS.items())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from neutrino.errors import Diagnostic, ProbeError
 from neutrino.probing.faults import FAULTS, WARNINGS
 from neutrino.probing.writing import write
-from neutrino.ptx.instrument.snippet_faults import FAULTS as SNIPPET_FAULTS
+from neutrino.ptx.isa.form_table import FAULTS as SNIPPET_FAULTS
 from neutrino.resources import shipped_probes
 from neutrino.verification import load_probe_file, read_probes
 

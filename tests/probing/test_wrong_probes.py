@@ -11,7 +11,7 @@ import pytest
 
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
 from neutrino.probing.faults import FAULTS, WARNINGS
-from neutrino.ptx.instrument.snippet_faults import FAULTS as SNIPPET_FAULTS
+from neutrino.ptx.isa.form_table import FAULTS as SNIPPET_FAULTS
 from neutrino.verification import load_probe_file, load_probes
 from tests.probing.wrong import MAP, at_load, fault_at_mark, named_fault
 

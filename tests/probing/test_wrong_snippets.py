@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from neutrino.errors import ProbeError
-from neutrino.ptx.instrument.snippet_faults import FAULTS
+from neutrino.ptx.isa.form_table import FAULTS
 from neutrino.ptx.isa.modifiers import behind_type, is_modifier
 from neutrino.ptx.isa.opcodes import FIRST_PARTS
 from neutrino.verification import check_probes, load_probe_file

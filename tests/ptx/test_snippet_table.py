@@ -13,11 +13,11 @@ from machine import arithmetic, refused_lines
 from neutrino.errors import ProbeError
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.statements import REGISTER_TYPES
+from neutrino.ptx.isa.form_table import FORBIDDEN, NEWER_FORMS, REASONS, SINCE_ALL, Need
+from neutrino.ptx.isa.forms import TYPE, is_collective
+from neutrino.ptx.isa.forms import forms as known_forms
 from neutrino.ptx.isa.measures import machine_arithmetic
 from neutrino.ptx.isa.opcodes import FIRST_PARTS
-from neutrino.ptx.isa.snippet_forms import TYPE, is_collective
-from neutrino.ptx.isa.snippet_forms import forms as known_forms
-from neutrino.ptx.isa.snippet_table import FORBIDDEN, NEWER_FORMS, REASONS, SINCE_ALL, Need
 from neutrino.verification import load_probe_file
 
 pytestmark = pytest.mark.usefixtures("tools")

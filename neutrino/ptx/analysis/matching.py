@@ -17,9 +17,9 @@ from typing import NamedTuple
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import Pattern, SourceLines, Subject
 from neutrino.ptx.analysis.locations import Locations, SourcePlace
+from neutrino.ptx.isa.forms import TYPE
 from neutrino.ptx.isa.instruction import Mnemonic
 from neutrino.ptx.isa.opcodes import Flow
-from neutrino.ptx.isa.snippet_forms import TYPE
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.module import Function, Module
 

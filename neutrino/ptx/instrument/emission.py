@@ -31,8 +31,8 @@ from neutrino.ptx.instrument.records import Code, Records
 from neutrino.ptx.instrument.slots import Slots
 from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.instrument.values import Resolver, UnsupportedError, Value, bits, no_helpers
+from neutrino.ptx.isa.forms import misfit, need, reads_special
 from neutrino.ptx.isa.measures import machine_arithmetic
-from neutrino.ptx.isa.snippet_forms import misfit, need, reads_special
 
 
 class Emission:

@@ -12,9 +12,9 @@ from neutrino.probing.ir.statements import Assembly, Save, site_operands_of
 from neutrino.ptx.analysis.additions import Additions
 from neutrino.ptx.analysis.linkage import Callee, Linkage
 from neutrino.ptx.analysis.matching import Found, Matcher
-from neutrino.ptx.instrument.lowering import lower
 from neutrino.ptx.instrument.private_registers import PrivateNames
-from neutrino.ptx.isa.snippet_forms import is_collective
+from neutrino.ptx.isa.forms import is_collective
+from neutrino.ptx.snippets.lowering import lower
 from neutrino.ptx.text.module import ModuleStatement
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from neutrino.ptx.isa.forms import hidden_arithmetic
 from neutrino.ptx.isa.instruction import Instruction, vector_elements
 from neutrino.ptx.isa.opcodes import Measure
 from neutrino.ptx.isa.scalars import TYPE_BYTES
-from neutrino.ptx.isa.snippet_forms import hidden_arithmetic
 
 # By opcode and type.
 _MACHINE_VERB = {"add": "ADD", "sub": "ADD", "mul": "MUL", "fma": "FMA", "mad": "FMA"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from neutrino.ptx.isa.forms import TYPE, forms
 from neutrino.ptx.isa.opcodes import OPCODES
-from neutrino.ptx.isa.snippet_forms import TYPE, forms
 
 # Chapter 9, by what they say. Those of the tables of opcodes and of snippets' forms go without saying.
 _WORDS = """

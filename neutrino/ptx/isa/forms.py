@@ -6,7 +6,7 @@ import functools
 import re
 from dataclasses import dataclass
 
-from neutrino.ptx.isa.snippet_table import ARITHMETIC, FORMS, NEWER_FORMS, Need
+from neutrino.ptx.isa.form_table import ARITHMETIC, FORMS, NEWER_FORMS, Need
 
 TYPE = re.compile(r"pred|[busf](?:8|16|32|64)|b?f16(?:x2)?|[us]16x2|tf32", re.ASCII)
 """A modifier that is a type."""

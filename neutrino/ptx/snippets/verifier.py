@@ -34,13 +34,8 @@ from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.statements import holds
 from neutrino.probing.tracepoints import OTHER_NAMES
 from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenProbes, WrittenSave, WrittenSnippet
-from neutrino.ptx.instrument.lowering import TARGET
-from neutrino.ptx.instrument.snippet_faults import FAULTS
-from neutrino.ptx.instrument.snippet_helpers import HELPER, HELPER_TYPES, HELPERS, Side, misplaced
-from neutrino.ptx.isa.modifiers import MODIFIERS, behind_type, is_modifier, types_last
-from neutrino.ptx.isa.opcodes import FIRST_PARTS, NO_AFTER
-from neutrino.ptx.isa.scalars import integer
-from neutrino.ptx.isa.snippet_forms import (
+from neutrino.ptx.isa.form_table import FAULTS, FORBIDDEN, REASONS
+from neutrino.ptx.isa.forms import (
     NO_IMMEDIATES,
     REGISTER_TYPES,
     Form,
@@ -51,7 +46,11 @@ from neutrino.ptx.isa.snippet_forms import (
     is_collective,
     operand_type,
 )
-from neutrino.ptx.isa.snippet_table import FORBIDDEN, REASONS
+from neutrino.ptx.isa.modifiers import MODIFIERS, behind_type, is_modifier, types_last
+from neutrino.ptx.isa.opcodes import FIRST_PARTS, NO_AFTER
+from neutrino.ptx.isa.scalars import integer
+from neutrino.ptx.snippets.lowering import TARGET
+from neutrino.ptx.snippets.site_operands import HELPER, HELPER_TYPES, HELPERS, Side, misplaced
 
 _INSTRUCTION = re.compile(
     r"(?:@ ?(?P<negated>!)? ?(?P<guard>[^\s!@]+) )?(?P<opcode>[A-Za-z_][\w.:]*)(?: (?P<operands>.*))?", re.ASCII
