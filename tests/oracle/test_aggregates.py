@@ -1,0 +1,157 @@
+"""Histograms, least and greatest values in kernels whose warps part: an array in the same twin says what is right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from neutrino.maps.histogram import Histogram
+from neutrino.tracing.views import MapView
+from tests.oracle.assembling import arithmetic, assemble
+from tests.oracle.bench import Bench, skip_of
+from tests.oracle.probes import Probe
+from tests.oracle.test_matrix import ALL
+
+KERNELS = (
+    "branches", "choices", "exits", "gcd", "maximum_by_swap", "shuffles", "switch_table", "votes",
+)  # fmt: skip
+"""Small ones in which warps part in many ways: loops, guards, ends, jump tables, waiting for others."""
+_MAPS = """
+[map.All]
+level = "LEVEL"
+cap = 1024
+data = { value = "u32" }
+[map.Log]
+type = "histogram"
+scale = "log2"
+level = "LEVEL"
+data = { value = "u32" }
+[map.Steps]
+type = "histogram"
+scale = "linear"
+low = 5
+high = 131
+step = 7
+level = "LEVEL"
+data = { value = "s32" }
+[map.Least]
+type = "min"
+level = "LEVEL"
+data = { value = "u32", wide = "u64" }
+[map.Most]
+type = "max"
+level = "LEVEL"
+data = { value = "u32", wide = "s64" }
+[map.Known]
+type = "histogram"
+edges = [1, 4, 9]
+level = "LEVEL"
+data = { value = "u8" }
+"""
+_SAVES = """
+.reg .u32 %v, %lane;
+.reg .u64 %w;
+mov.u32 %v, %clock;
+mov.u32 %lane, %laneid;
+xor.b32 %v, %v, %lane;
+and.b32 %v, %v, 255;
+cvt.u64.u32 %w, %v;
+SAVE [ All ] { %v };
+SAVE [ Log ] { %v };
+SAVE [ Steps ] { %v };
+SAVE [ Least ] { %v, %w };
+SAVE [ Most ] { %v, %w };
+SAVE [ Known ] { 4 };
+"""
+
+
+def probe(level: str, position: str) -> Probe:
+    sides = f'before = """{_SAVES}"""'
+    text = f'{_MAPS}[probe.p]\nposition = "{position}"\nlevel = "LEVEL"\n{sides}\n'.replace("LEVEL", level)
+    return Probe(f"aggregates_{level}", (), text=text)
+
+
+def check(views: dict[str, MapView], name: str) -> int:
+    """Compare all maps with the array; how many values there were."""
+    assert views["All"].dropped == 0, name
+    values = views["All"].valid()["value"].astype(np.int64)
+    for histogram in ("Log", "Steps"):
+        kind = views[histogram].map.kind
+        assert isinstance(kind, Histogram)
+        starts = [low for low, _ in kind.buckets(views[histogram].map.fields[0].type)]
+        numbers = np.searchsorted(starts, values, "right") - 1
+        counts = np.bincount(numbers, minlength=len(starts)).tolist()
+        assert views[histogram].valid()["count"].tolist() == counts, (name, histogram)
+    assert views["Known"].valid()["count"].tolist() == [0, 0, len(values), 0], name
+    for extreme, best in (("Least", np.min), ("Most", np.max)):
+        rows = views[extreme].valid()
+        wanted = [(int(best(values)),) * 2] if len(values) else []
+        assert rows.tolist() == wanted, (name, extreme)
+    return len(values)
+
+
+@pytest.mark.parametrize(
+    ("level", "position", "seed"),
+    [
+        ("thread", "ld | st | setp | add | red | atom", None),
+        ("thread", "ld | st | setp | add | red | atom", 1),
+        ("warp", "setp | add", 2),
+        ("block", "setp | add", 1),
+    ],
+)
+def test_they_agree_with_the_records(level: str, position: str, seed: int | None) -> None:
+    values = 0
+    for name in KERNELS:
+        own = probe(level, position)
+        bench = Bench(ALL[name], (), (seed,))
+        twins = bench.twins(own)
+        assert skip_of(twins) is None, name
+        bench.place(seed).device.step_limit = 1 << 22
+        views, results = bench.run(own, twins.kernels[0], twins.render(), seed)
+        values += check(views, name)
+        for one, other in zip(results, bench.results(None), strict=True):
+            assert bench.comparable(one) == bench.comparable(other), name
+    assert values > 100
+
+
+FUSED = """
+[map.Products]
+type = "histogram"
+scale = "log2"
+level = "thread"
+data = { value = "u32" }
+[map.Extremes]
+type = "max"
+level = "thread"
+data = { value = "f32" }
+[probe.p]
+position = "mul.f32"
+level = "thread"
+after = "SAVE [ Products ] { OUT }; SAVE [ Extremes ] { OUT };"
+"""
+
+
+@pytest.mark.usefixtures("ptxas")
+def test_products_are_fused_as_before() -> None:
+    """What they add to memory waits until the sum of a product has been taken."""
+    fused = Probe("fused", (), text=FUSED)
+    bench = Bench(ALL["products"], ())
+    twins = bench.twins(fused)
+    assert skip_of(twins) is None
+    twin = twins.kernels[0]
+    original = arithmetic(ALL["products"].text, ALL["products"].entry)
+    assert original["FFMA"]
+    # A product that is saved is there besides its sum.
+    assert arithmetic(twins.render(), twin.twin_name) == original | twin.own_arithmetic
+    views, results = bench.run(fused, twin, twins.render(), None)
+    assert views["Products"].valid()["count"].sum() > 0
+    for one, other in zip(results, bench.results(None), strict=True):
+        assert bench.comparable(one) == bench.comparable(other)
+
+
+@pytest.mark.usefixtures("ptxas")
+def test_they_assemble() -> None:
+    for name in KERNELS:
+        twins = Bench(ALL[name], ()).twins(probe("thread", "ld | st | setp | add"))
+        cubin, said = assemble(twins.render(), quick=False)
+        assert cubin, said
