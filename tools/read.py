@@ -54,7 +54,8 @@ FRAME = np.dtype(
         ("block", "<u4", (3,)),
         ("size", "<u8"),
         ("dynamic_cap", "<u4"),
-        ("reserved", "<u4", (3,)),
+        ("lanes", "<u4"),
+        ("reserved", "<u4", (2,)),
     ]
 )
 
@@ -126,7 +127,7 @@ def parse(path, launch=None):
     """Read one launch of a kernel: (header, sections, records).
 
     path: a result/<kernel>.bin. launch: its number in launches.bin; None is the first one in the file.
-    header: dict with kernel, name, launch, launches (the numbers in the file), grid, block.
+    header: dict with kernel, name, launch, launches (the numbers in the file), grid, block, lanes (of a warp).
     sections: for each map a dict with name, kind, level, record_size, cap (of this launch where it is dynamic),
     dynamic, fields, and counts (saves of each slot, None for cap 1). records: map name → structured array
     [block][warp][k], at thread level [block][warp][k][lane], at block level [block][k]; a sum map gives one record,
@@ -153,7 +154,8 @@ def parse(path, launch=None):
     blocks, threads = math.prod(header["grid"]), math.prod(header["block"])
     if not blocks or not 0 < threads <= MOST_THREADS:
         raise ValueError(f"{path}: launch {number} has {blocks} blocks of {threads} threads")
-    warps = -(-threads // LANES)
+    header["lanes"] = int(frame["lanes"]) or LANES
+    warps = -(-threads // header["lanes"])
     offset = frames[number] + FRAME.itemsize
     start = offset
     end = start + int(frame["size"])
@@ -163,7 +165,7 @@ def parse(path, launch=None):
         level, dynamic = LEVELS[row["level"]], cap == 0
         cap = int(frame["dynamic_cap"]) if dynamic else cap
         slots = (blocks,) if level == "block" else (blocks, warps)
-        lanes = (LANES,) if level == "thread" else ()
+        lanes = (header["lanes"],) if level == "thread" else ()
         counts = None
         kind, report, copies_bytes, read = MAP_TYPES[row["kind"]]
         if read is not None:
@@ -212,7 +214,8 @@ def valid(header, section, records):
     saved = np.ones(records.shape, bool)
     if by_thread:
         warps, threads = records.shape[1], math.prod(header["block"])
-        saved &= (np.arange(warps * LANES) < threads).reshape(warps, 1, LANES)
+        lanes = header["lanes"]
+        saved &= (np.arange(warps * lanes) < threads).reshape(warps, 1, lanes)
     if section["counts"] is not None:
         # The axis of records within a slot: the last one, or the one before the lanes.
         axis = -2 if by_thread else -1

@@ -57,7 +57,8 @@ LAUNCH = Struct(
         Member("thread", "u32", note="host thread id"),
         Member("variant", "u32", note="1: the twin under a register cap"),
         Member("dynamic_cap", "u32", note="records a slot of maps with a dynamic cap; 0: the kernel has none"),
-        Member("reserved", "u32", 9),
+        Member("lanes", "u32", note="of a warp; 0, in earlier files: 32"),
+        Member("reserved", "u32", 8),
     ),
     "One record of launches.bin.",
 )

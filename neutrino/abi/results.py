@@ -41,7 +41,8 @@ FRAME = Struct(
         Member("block", "u32", 3),
         Member("size", "u64", note="bytes of the regions that follow"),
         Member("dynamic_cap", "u32", note="records a slot of maps with a dynamic cap; 0: the kernel has none"),
-        Member("reserved", "u32", 3),
+        Member("lanes", "u32", note="of a warp; 0, in earlier files: 32"),
+        Member("reserved", "u32", 2),
     ),
     "One launch in result/<kernel>.bin; its regions follow, back to back, then padding to 64 bytes.",
 )

@@ -2,9 +2,9 @@
 
 Region of map m of a launch with W = blocks · warps_per_block warps (``region_layout``)::
 
-    in slots, thread level   records [W][cap][32],   counts u32 [W][32]   unless cap = 1
-    in slots, warp level     records [W][cap],       counts u32 [W]       unless cap = 1
-    in slots, block level    records [blocks][cap],  counts u32 [blocks]  unless cap = 1
+    in slots, thread level   records [W][cap][lanes], counts u32 [W][lanes] unless cap = 1
+    in slots, warp level     records [W][cap],        counts u32 [W]        unless cap = 1
+    in slots, block level    records [blocks][cap],   counts u32 [blocks]   unless cap = 1
     in copies                records [copies_of(m, W)], each ``copy_stride`` bytes; the reader combines the copies
 
 The warp index is block · warps_per_block + warp, block the linear index of the block in the grid (x fastest),
@@ -23,6 +23,7 @@ from neutrino.abi.structures import align_up
 from neutrino.maps.declaration import DYNAMIC_CAP, NO_LIMIT, Map, MapType
 
 LANES = 32
+"""Of a warp, on NVIDIA's GPUs; launches of other ones say how many."""
 REGION_ALIGN = 128
 """Every records and counts section of a region starts at a multiple of this."""
 COPIES_LEAST, COPIES_MOST = 8, 128
@@ -88,15 +89,18 @@ def cap_of(entry: Map, dynamic_cap: int) -> int:
 
 
 def region_layout(
-    maps: Sequence[Map], blocks: int, warps_per_block: int, dynamic_cap: int = 0
+    maps: Sequence[Map], blocks: int, warps_per_block: int, dynamic_cap: int = 0, lanes: int = LANES
 ) -> tuple[tuple[Region, ...], int]:
-    """Regions of a launch, and the bytes of all (``nt_region_of`` in C). dynamic_cap: 0 where no map has one."""
+    """Regions of a launch, and the bytes of all (``nt_region_of`` in C).
+
+    dynamic_cap: 0 where no map has one. lanes: of a warp.
+    """
     offset = 0
     regions = []
     for entry in maps:
         slots = blocks
         if entry.level is not Level.BLOCK:
-            slots *= warps_per_block * (LANES if entry.level is Level.THREAD else 1)
+            slots *= warps_per_block * (lanes if entry.level is Level.THREAD else 1)
         if entry.kind.in_slots:
             records_size = slots * cap_of(entry, dynamic_cap) * entry.size
             counts_size = slots * 4 if has_counts(entry) else 0

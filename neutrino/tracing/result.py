@@ -16,7 +16,7 @@ from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEAD
 from neutrino.abi.versions import RESULT_VERSION
 from neutrino.errors import TraceError
 from neutrino.maps.declaration import Map
-from neutrino.maps.regions import Region, region_layout
+from neutrino.maps.regions import LANES, Region, region_layout
 from neutrino.maps.registry import number_of
 from neutrino.tracing.launches import map_file
 from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
@@ -87,7 +87,8 @@ class Result:
         threads = launches["block"].astype(np.int64).prod(axis=1)
         steps = np.diff(offsets)
         caps = launches["dynamic_cap"].astype(np.int64)
-        same = (np.diff(blocks) == 0) & (np.diff(threads) == 0) & (np.diff(caps) == 0) & (steps > 0)
+        shapes = (blocks, threads, caps, launches["lanes"].astype(np.int64))
+        same = np.logical_and.reduce([np.diff(shape) == 0 for shape in shapes]) & (steps > 0)
         start = 0
         while start < len(launches):
             end = start + 1
@@ -123,6 +124,7 @@ class Result:
             ("grid", grid == run.geometry.blocks),
             ("block", block == run.geometry.threads),
             ("dynamic cap", frames["dynamic_cap"] == run.geometry.dynamic_cap),
+            ("lanes", np.where(frames["lanes"], frames["lanes"], LANES) == run.geometry.lanes),
             ("size", frames["size"] >= size),
         )
         for name, good in checks:
@@ -136,7 +138,9 @@ class Result:
         return view_maps(data, placed, zip(self.maps, regions, strict=True))
 
     def _regions(self, geometry: Geometry) -> tuple[Sequence[Region], int]:
-        return region_layout(self.maps, geometry.blocks, geometry.warps, geometry.dynamic_cap)
+        return region_layout(
+            self.maps, geometry.blocks, geometry.warps, geometry.dynamic_cap, geometry.lanes
+        )
 
 
 @dataclass(frozen=True)
@@ -158,4 +162,4 @@ def _geometry(launch: Array) -> Geometry:
     for axis in range(3):
         blocks *= int(launch["grid"][axis])
         threads *= int(launch["block"][axis])
-    return Geometry(blocks, threads, int(launch["dynamic_cap"]))
+    return Geometry(blocks, threads, int(launch["dynamic_cap"]), int(launch["lanes"]) or LANES)

@@ -23,16 +23,20 @@ _AXES = {
 
 @dataclass(frozen=True)
 class Geometry:
-    """Shape of a launch. blocks in the grid, threads in a block; dynamic_cap: records a slot of dynamic maps."""
+    """Shape of a launch. blocks in the grid, threads in a block; dynamic_cap: records a slot of dynamic maps.
+
+    lanes: of a warp.
+    """
 
     blocks: int
     threads: int
     dynamic_cap: int = 0
+    lanes: int = LANES
 
     @property
     def warps(self) -> int:
         """Warps of one block, a partial one counted."""
-        return -(-self.threads // LANES)
+        return -(-self.threads // self.lanes)
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ class MapView:
             return np.ones((), bool)
         if self.map.level is Level.WARP:
             return np.ones(warps, bool)
-        return (np.arange(warps * LANES) < self.geometry.threads).reshape(warps, LANES)
+        lanes = self.geometry.lanes
+        return (np.arange(warps * lanes) < self.geometry.threads).reshape(warps, lanes)
 
     def valid(self) -> Array:
         """The records that were saved, as a 1-D structured array in the order of the axes.
@@ -149,7 +154,7 @@ def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -
         slots: tuple[int, ...] = (geometry.blocks,)
         if entry.level is not Level.BLOCK:
             slots += (geometry.warps,)
-        lanes = (LANES,) if entry.level is Level.THREAD else ()
+        lanes = (geometry.lanes,) if entry.level is Level.THREAD else ()
         start = offset + region.records
         if entry.kind.in_slots:
             shape: tuple[int, ...] = (*slots, cap_of(entry, geometry.dynamic_cap), *lanes)

@@ -26,6 +26,7 @@ def check(launch: TraceLaunch, tickets: int) -> None:
     """The records of one launch of loop_p2: as many tickets of each warp as there was room for, each once."""
     maps = launch.maps
     cap = int(launch.record["dynamic_cap"])
+    assert launch.record["lanes"] == 32
     blocks, threads = int(launch.record["grid"][0]), int(launch.record["block"][0])
     warps = -(-threads // 32)
     taken, firsts = maps["Tickets"], maps["Firsts"]

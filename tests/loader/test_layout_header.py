@@ -59,17 +59,18 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> tuple[FFI, object]:
 
 
 @settings(deadline=None)
-@given(maps, st.integers(0, 1 << 24), st.integers(1, 64), st.integers(1, 5000))
+@given(maps, st.integers(0, 1 << 24), st.integers(1, 64), st.integers(1, 5000), st.sampled_from([32, 64]))
 def test_regions_in_c_and_in_python(
-    core: tuple[FFI, object], rows: list[tuple[MapType, Level, int, int]], blocks: int, warps: int, dynamic_cap: int
+    core: tuple[FFI, object], rows: list[tuple[MapType, Level, int, int]], blocks: int, warps: int, dynamic_cap: int,
+    lanes: int,
 ) -> None:
     ffi, library = core
     entries = [
         Map(f"m{i}", kind, level, size, cap if kind.in_slots else 1, (), Span(1, 1))
         for i, (kind, level, size, cap) in enumerate(rows)
     ]
-    expected, total = region_layout(entries, blocks, warps, dynamic_cap)
-    extent = ffi.new("struct nt_extent *", (blocks, blocks * warps, warps * 32, warps, 32, dynamic_cap))
+    expected, total = region_layout(entries, blocks, warps, dynamic_cap, lanes)
+    extent = ffi.new("struct nt_extent *", (blocks, blocks * warps, warps * lanes, warps, lanes, dynamic_cap))
     table = ffi.new("struct neutrino_map[]", max(len(rows), 1))
     for row, entry in zip(table, entries, strict=False):
         row.kind = number_of(entry.kind)

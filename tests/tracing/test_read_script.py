@@ -46,26 +46,28 @@ def trace(tmp_path: Path) -> Path:
     writer = TraceWriter(tmp_path / "Nov20_131500_1")
     writer.kernel(3, "_Z1kv", maps=maps)
     random = np.random.default_rng(7)
-    for blocks, threads, cap in ((2, 48, 1), (1, 33, 4), (3, 32, 7)):
-        warps = -(-threads // 32)
+    # Earlier traces do not say how many lanes a warp has.
+    for blocks, threads, cap, said in ((2, 48, 1, 0), (1, 33, 4, 32), (3, 32, 7, 0), (2, 100, 3, 64)):
+        lanes = said or 32
+        warps = -(-threads // lanes)
         values = {}
         for entry, slots in (
             (BLOCK_SCHED, blocks * warps),
-            (sites, blocks * warps * 2 * 32),
+            (sites, blocks * warps * 2 * lanes),
             (blocks_of, blocks * 3),
             (grows, blocks * warps * cap),
             (ends, blocks),
-            (threads_of, blocks * warps * cap * 32),
+            (threads_of, blocks * warps * cap * lanes),
             (GMEM_BYTES, copies_in(blocks * warps)),
         ):
             raw = random.integers(0, 120, (slots, entry.size), np.uint8)
             values[entry.name] = raw.view(record_dtype(entry.fields, entry.size))
-        values["Sites.counts"] = random.integers(0, 4, blocks * warps * 32)
+        values["Sites.counts"] = random.integers(0, 4, blocks * warps * lanes)
         values["Blocks.counts"] = random.integers(0, 5, blocks)
         values["Grows.counts"] = random.integers(0, 9, blocks * warps)
-        values["Threads.counts"] = random.integers(0, 9, blocks * warps * 32)
-        regions = fill_regions(maps, warps, values, blocks=blocks, dynamic_cap=cap)
-        writer.launch(3, (blocks, 1, 1), (threads, 1, 1), regions, dynamic_cap=cap)
+        values["Threads.counts"] = random.integers(0, 9, blocks * warps * lanes)
+        regions = fill_regions(maps, warps, values, blocks=blocks, dynamic_cap=cap, lanes=lanes)
+        writer.launch(3, (blocks, 1, 1), (threads, 1, 1), regions, dynamic_cap=cap, lanes=said)
     return writer.write()
 
 
@@ -79,11 +81,11 @@ def test_the_layout_is_the_generated_one() -> None:
 def test_it_reads_what_the_package_reads(read: ModuleType, trace: Path) -> None:
     (kernel,) = Trace(trace).kernels
     launches = list(kernel.launches())
-    assert len(launches) == 3
+    assert len(launches) == 4
     for launch in launches:
         header, sections, records = read.parse(trace / "result" / "3.bin", launch.index)
         assert header["launch"] == launch.index
-        assert header["launches"] == [0, 1, 2]
+        assert header["launches"] == [0, 1, 2, 3]
         assert header["name"] == "_Z1kv(int*)"
         assert header["block"] == tuple(launch.record["block"])
         for section in sections:
@@ -113,7 +115,7 @@ def test_it_runs_inside_the_trace_without_the_package(trace: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-I", str(script)], capture_output=True, text=True, check=True, cwd=trace.parent
     )
-    assert "_Z1kv(int*), 3 launches with data" in done.stdout
+    assert "_Z1kv(int*), 4 launches with data" in done.stdout
     assert "BlockSched (array, warp): 4 records" in done.stdout
     assert done.stderr == ""
 
@@ -124,7 +126,7 @@ def test_files_that_were_cut_off_anywhere(read: ModuleType, trace: Path) -> None
     whole = path.read_bytes()
     launches = Trace(trace).launches
     ends = [int(record["data_offset"] + FRAME.size + record["data_size"]) for record in launches]
-    assert len(ends) == 3
+    assert len(ends) == 4
     (kernel,) = Trace(trace).kernels
     headers = int(launches[0]["data_offset"]) + FRAME.size
     around = (size for end in ends for size in range(end - 3, end + FRAME.size + 3))

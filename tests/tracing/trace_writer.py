@@ -28,7 +28,7 @@ from neutrino.abi.structures import align_up
 from neutrino.abi.versions import LAUNCHES_VERSION, RESULT_VERSION
 from neutrino.errors import Span
 from neutrino.maps.declaration import Map
-from neutrino.maps.regions import copies_of, copy_stride, region_layout
+from neutrino.maps.regions import LANES, copies_of, copy_stride, region_layout
 from neutrino.maps.registry import ARRAY, SUM, number_of
 
 RECORDS_OFFSET = LAUNCHES_HEADER_SIZE + MAX_KERNELS * REASON_SLOTS * 8
@@ -49,13 +49,14 @@ GMEM_BYTES = make_map(
 
 
 def fill_regions(
-    maps: Sequence[Map], warps: int, values: Mapping[str, Any], *, blocks: int = 1, dynamic_cap: int = 0
+    maps: Sequence[Map], warps: int, values: Mapping[str, Any], *, blocks: int = 1, dynamic_cap: int = 0,
+    lanes: int = LANES,
 ) -> bytes:
     """Regions of one launch. values: map → records in the order of the slots, ``NAME.counts`` → counts.
 
     warps: of each block; blocks matter to maps at block level alone.
     """
-    regions, size = region_layout(maps, blocks, warps, dynamic_cap)
+    regions, size = region_layout(maps, blocks, warps, dynamic_cap, lanes)
     data = bytearray(size)
     for entry, region in zip(maps, regions, strict=True):
         records = np.asarray(values[entry.name], entry.dtype).reshape(-1)
@@ -159,18 +160,20 @@ class TraceWriter:
         regions: bytes | None,
         state: LaunchState = LaunchState.WRITTEN,
         dynamic_cap: int = 0,
+        lanes: int = 0,
     ) -> int:
         """One launch of a probed kernel. regions: None where no data came back. Returns its number."""
         number = len(self.records)
         record = np.zeros((), LAUNCH.dtype)
         record["kernel"], record["state"] = kernel, state if regions is not None else min(state, 1)
         record["grid"], record["block"], record["submit_ns"] = grid, block, number
-        record["dynamic_cap"] = dynamic_cap
+        record["dynamic_cap"], record["lanes"] = dynamic_cap, lanes
         if regions is not None:
             data = self.frames[kernel]
             frame = np.zeros((), FRAME.dtype)
             frame["magic"], frame["launch"], frame["size"] = FRAME_MAGIC, number, len(regions)
             frame["grid"], frame["block"], frame["dynamic_cap"] = grid, block, dynamic_cap
+            frame["lanes"] = lanes
             record["data_offset"], record["data_size"] = len(data), len(regions)
             data.extend(frame.tobytes() + regions)
             data.extend(bytes(align_up(len(data), 64) - len(data)))

@@ -36,6 +36,7 @@ struct neutrino_frame nt_frame_of(const struct nt_slot *slot)
 	memcpy(frame.grid, launch->grid, sizeof(frame.grid));
 	memcpy(frame.block, launch->block, sizeof(frame.block));
 	frame.dynamic_cap = launch->dynamic_cap;
+	frame.lanes = launch->lanes;
 	return frame;
 }
 

@@ -191,6 +191,7 @@ static struct neutrino_launch *add_record(const struct nt_attempt *attempt, uint
 	record->thread = thread_id();
 	record->variant = attempt->variant;
 	record->dynamic_cap = attempt->extent.dynamic_cap;
+	record->lanes = attempt->extent.lanes;
 	__atomic_store_n(&record->state, NEUTRINO_LAUNCH_SUBMITTED, __ATOMIC_RELEASE);
 	return record;
 }

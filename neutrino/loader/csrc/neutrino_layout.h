@@ -187,7 +187,8 @@ struct neutrino_launch {
     uint32_t thread; /* host thread id */
     uint32_t variant; /* 1: the twin under a register cap */
     uint32_t dynamic_cap; /* records a slot of maps with a dynamic cap; 0: the kernel has none */
-    uint32_t reserved[9];
+    uint32_t lanes; /* of a warp; 0, in earlier files: 32 */
+    uint32_t reserved[8];
 };
 static_assert(sizeof(struct neutrino_launch) == 128, "launch");
 static_assert(offsetof(struct neutrino_launch, state) == 0, "state");
@@ -204,7 +205,8 @@ static_assert(offsetof(struct neutrino_launch, device) == 76, "device");
 static_assert(offsetof(struct neutrino_launch, thread) == 80, "thread");
 static_assert(offsetof(struct neutrino_launch, variant) == 84, "variant");
 static_assert(offsetof(struct neutrino_launch, dynamic_cap) == 88, "dynamic_cap");
-static_assert(offsetof(struct neutrino_launch, reserved) == 92, "reserved");
+static_assert(offsetof(struct neutrino_launch, lanes) == 92, "lanes");
+static_assert(offsetof(struct neutrino_launch, reserved) == 96, "reserved");
 
 /* Start of result/<kernel>.bin; the map descriptors follow, then frames. */
 struct neutrino_result_header {
@@ -246,7 +248,8 @@ struct neutrino_frame {
     uint32_t block[3];
     uint64_t size; /* bytes of the regions that follow */
     uint32_t dynamic_cap; /* records a slot of maps with a dynamic cap; 0: the kernel has none */
-    uint32_t reserved[3];
+    uint32_t lanes; /* of a warp; 0, in earlier files: 32 */
+    uint32_t reserved[2];
 };
 static_assert(sizeof(struct neutrino_frame) == 64, "frame");
 static_assert(offsetof(struct neutrino_frame, magic) == 0, "magic");
@@ -255,7 +258,8 @@ static_assert(offsetof(struct neutrino_frame, grid) == 16, "grid");
 static_assert(offsetof(struct neutrino_frame, block) == 28, "block");
 static_assert(offsetof(struct neutrino_frame, size) == 40, "size");
 static_assert(offsetof(struct neutrino_frame, dynamic_cap) == 48, "dynamic_cap");
-static_assert(offsetof(struct neutrino_frame, reserved) == 52, "reserved");
+static_assert(offsetof(struct neutrino_frame, lanes) == 52, "lanes");
+static_assert(offsetof(struct neutrino_frame, reserved) == 56, "reserved");
 
 /* Start of a cache entry: what one image's twins are. Offsets count from the start of the entry. */
 struct neutrino_twins_header {
