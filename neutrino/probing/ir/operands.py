@@ -48,24 +48,17 @@ class Special(enum.Enum):
     """Values that the hardware has for each thread, on every target.
 
     ``CLOCK`` counts cycles of the multiprocessor (u64), ``TIME`` nanoseconds of the GPU (u64). ``CUID`` is the
-    multiprocessor or compute unit (u32). The others are u32.
+    multiprocessor or compute unit (u32).
     """
 
     CLOCK = "clock"
     TIME = "time"
     CUID = "cuid"
-    LANE = "lane"
-    TID_X = "tid.x"
-    TID_Y = "tid.y"
-    TID_Z = "tid.z"
-    BLOCK_X = "ctaid.x"
-    BLOCK_Y = "ctaid.y"
-    BLOCK_Z = "ctaid.z"
 
     @property
     def type(self) -> Type:
         """The type of its value."""
-        return Type.U64 if self in {Special.CLOCK, Special.TIME} else Type.U32
+        return Type.U32 if self is Special.CUID else Type.U64
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,14 @@
-"""From typed statements to PTX instructions: straight code, without branches.
+"""From typed statements to PTX instructions: straight code, without branches. ``docs/ir.md`` has their meaning.
 
-Both sides of an ``If`` become instructions under predicates, loops are unrolled. What only a predicate's side needs is
-computed unconditionally, so that predicates guard nothing but assignments that outlive it, and records.
+Both sides of an ``If`` become instructions, loops are unrolled. Values are computed without predicates, so that these
+are on nothing but the moves that assign them, and on what maps do.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from neutrino.errors import Span
 from neutrino.probing.ir.operands import (
@@ -45,9 +45,7 @@ TARGET = "ptx"
 """What ``Assembly`` calls this target."""
 
 _SPECIAL: Mapping[Special, str] = {
-    Special.CLOCK: "%clock64", Special.TIME: "%globaltimer", Special.CUID: "%smid", Special.LANE: "%laneid",
-    Special.TID_X: "%tid.x", Special.TID_Y: "%tid.y", Special.TID_Z: "%tid.z",
-    Special.BLOCK_X: "%ctaid.x", Special.BLOCK_Y: "%ctaid.y", Special.BLOCK_Z: "%ctaid.z",
+    Special.CLOCK: "%clock64", Special.TIME: "%globaltimer", Special.CUID: "%smid",
 }  # fmt: skip
 
 _STORED: Mapping[Type, Type] = {
@@ -65,38 +63,48 @@ _BIT_OPERATIONS = {
 }  # fmt: skip
 
 
-class _Guard(NamedTuple):
-    """Under which predicate statements are done."""
-
-    register: Register
-    is_inverted: bool
-
-
 @functools.lru_cache(maxsize=8)
 def lower(probes: ProbeSet) -> ProbeSet:
-    """The same probes with straight snippets, whose assembly is PTX; a set that has such already as it is."""
-    if probes.target == TARGET:
+    """The same probes with straight snippets, whose assembly is PTX; a set that has such already as it is.
+
+    A set of several files may have both.
+    """
+    straight = all(_is_straight(snippet) for probe in probes.probes for snippet in _snippets(probe))
+    if straight and probes.target == TARGET and all(register.type not in _STORED for register in probes.registers):
         return probes
     registers = {register.name: _stored(register) for register in probes.registers}
+    own = frozenset(registers)
     lowered: list[Probe] = []
     for probe in probes.probes:
-        lowered.append(probe.with_snippets(lambda snippet: _Lowering(registers).snippet(snippet)))
-    snippets = (snippet for probe in lowered for snippet in (probe.before, probe.after) if snippet is not None)
+        lowered.append(probe.with_snippets(lambda snippet: _Lowering(registers, own).snippet(snippet)))
+    snippets = (snippet for probe in lowered for snippet in _snippets(probe))
     named = {entry.name for snippet in snippets for statement in snippet.straight for entry in registers_of(statement)}
     kept = tuple(register for register in registers.values() if not register.is_local or register.name in named)
     return probes.lowered(TARGET, kept, tuple(lowered))
 
 
+def _snippets(probe: Probe) -> Iterator[Snippet]:
+    return (snippet for snippet in (probe.before, probe.after) if snippet is not None)
+
+
+def _is_straight(snippet: Snippet) -> bool:
+    return all(isinstance(statement, (Assembly, Save)) for statement in snippet.statements)
+
+
 def _stored(register: Register) -> Register:
     kind = _STORED.get(register.type, register.type)
-    return Register(register.name, kind, register.initial, register.span, register.is_local)
+    initial = register.initial
+    if register.type is Type.S8 and initial >> 7:
+        initial |= 0xFF00
+    return Register(register.name, kind, initial, register.span, register.is_local)
 
 
 class _Lowering:
-    """One snippet. registers: of the set, as PTX has them; temporary ones join it."""
+    """One snippet. registers: of the set, as PTX has them; temporary ones join it. own: names of the set's own."""
 
-    def __init__(self, registers: dict[str, Register]) -> None:
+    def __init__(self, registers: dict[str, Register], own: frozenset[str]) -> None:
         self._registers = registers
+        self._own_names = own
         self._code: list[Straight] = []
         self._temporaries = 0
 
@@ -105,7 +113,8 @@ class _Lowering:
         self._block(snippet.statements, None)
         return Snippet(tuple(self._code))
 
-    def _block(self, statements: Sequence[Statement], guard: _Guard | None) -> None:
+    def _block(self, statements: Sequence[Statement], guard: Register | None) -> None:
+        """guard: the predicate under which the statements are done."""
         for statement in statements:
             if isinstance(statement, If):
                 self._if(statement, guard)
@@ -124,32 +133,36 @@ class _Lowering:
 
     # Control
 
-    def _if(self, statement: If, guard: _Guard | None) -> None:
+    def _if(self, statement: If, guard: Register | None) -> None:
         span = statement.span
         condition = self._own(statement.condition)
-        then, otherwise = self._temporary(Type.PRED, span), self._temporary(Type.PRED, span)
-        if guard is None:
-            self._emit("mov.pred", then, (condition,), span)
-            if statement.otherwise:
-                self._emit("not.pred", otherwise, (condition,), span)
-        else:
-            around: AssemblyOperand = Inverted(guard.register) if guard.is_inverted else guard.register
-            self._emit("and.pred", then, (around, condition), span)
-            if statement.otherwise:
-                self._emit("and.pred", otherwise, (around, Inverted(condition)), span)
-        self._block(statement.then, _Guard(then, False))
-        self._block(statement.otherwise, _Guard(otherwise, False))
+        sides = [(statement.then, False), (statement.otherwise, True)]
+        guards = []
+        # Both before either side, which may assign the condition.
+        for statements, is_inverted in sides:
+            side = self._temporary(Type.PRED, span)
+            guards.append(side)
+            if not statements:
+                continue
+            if guard is not None:
+                self._emit("and.pred", side, (guard, Inverted(condition) if is_inverted else condition), span)
+            else:
+                self._emit("not.pred" if is_inverted else "mov.pred", side, (condition,), span)
+        for (statements, _), side in zip(sides, guards, strict=True):
+            self._block(statements, side)
 
-    def _save(self, statement: Save, guard: _Guard | None) -> None:
+    def _save(self, statement: Save, guard: Register | None) -> None:
         operands = tuple(
             self._own(operand) if isinstance(operand, Register) else operand for operand in statement.operands
         )
-        under = guard.register if guard else None
-        self._code.append(Save(statement.map, operands, statement.span, under, bool(guard and guard.is_inverted)))
+        if guard is None:
+            self._code.append(replace(statement, operands=operands))
+        else:
+            self._code.append(Save(statement.map, operands, statement.span, guard))
 
     # Values
 
-    def _assign(self, statement: Operation | Convert | Compare | Select | Load, guard: _Guard | None) -> None:
+    def _assign(self, statement: Operation | Convert | Compare | Select | Load, guard: Register | None) -> None:
         """Compute into the destination; under a guard into a temporary register, which the guard then lets through."""
         span, kind = statement.span, statement.destination.type
         destination = self._own(statement.destination)
@@ -164,7 +177,10 @@ class _Lowering:
         elif isinstance(statement, Select):
             self._select(statement, target)
         else:
-            self._emit(_move(kind), target, (statement.operand,), span)
+            # As bits: a site's register may be of any class.
+            width = "pred" if kind is Type.PRED else f"b{max(kind.bits, 16)}"
+            self._emit(f"mov.{width}", target, (statement.operand,), span)
+            self._wrap(target, kind, span)
         if guard is not None:
             self._emit(_move(kind), destination, (target,), span, guard)
 
@@ -267,6 +283,12 @@ class _Lowering:
             self._emit(_move(kind), target, (source,), span)
         else:
             self._emit(f"cvt{_rounding(kind, have)}.{_spelled(kind)}.{_spelled(have)}", target, (source,), span)
+            if have.is_float and kind.is_integer and (have is Type.F64 or kind.bits == 64):
+                # PTX ISA, cvt: a NaN becomes 0 but here, where it becomes the highest bit alone.
+                is_number = self._temporary(Type.PRED, span)
+                self._emit(f"setp.num.{have}", is_number, (source, source), span)
+                width = max(kind.bits, 16)
+                self._emit(f"selp.b{width}", target, (target, Immediate("0"), is_number), span)
 
     # Operands
 
@@ -302,18 +324,18 @@ class _Lowering:
 
     def _temporary(self, kind: Type, span: Span) -> Register:
         kind = _STORED.get(kind, kind)
-        self._temporaries += 1
-        # No front end has names with a dollar sign.
-        name = f"%${kind}_{self._temporaries}"
+        name = ""
+        while not name or name in self._own_names:
+            self._temporaries += 1
+            name = f"%${kind}_{self._temporaries}"
         return self._registers.setdefault(name, Register(name, kind, 0, span, is_local=True))
 
     def _emit(
         self, opcode: str, destination: Register, sources: Sequence[AssemblyOperand], span: Span,
-        guard: _Guard | None = None,
+        guard: Register | None = None,
     ) -> None:  # fmt: skip
-        under, is_inverted = guard or (None, False)
         operands = (destination, *sources)
-        self._code.append(Assembly(TARGET, opcode, operands, span, under, is_inverted, (destination,)))
+        self._code.append(Assembly(TARGET, opcode, operands, span, guard, False, (destination,)))
 
 
 def _move(kind: Type, *, special: bool = False) -> str:

@@ -1,0 +1,228 @@
+"""What typed statements mean, in NumPy, one element a thread: written from docs/ir.md, not from the lowering.
+
+Values are arrays: integers and bits of their unsigned or signed NumPy type, ``bf16`` as float64 that it holds exactly,
+other floats of their own type, predicates as booleans.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neutrino.probing.ir.operands import Constant, Register, SiteOperand, Value
+from neutrino.probing.ir.statements import (
+    Compare,
+    Convert,
+    For,
+    If,
+    Load,
+    Operation,
+    Operator,
+    Relation,
+    Save,
+    Select,
+    Statement,
+)
+from neutrino.probing.ir.types import Type
+
+Lanes = npt.NDArray[Any]
+
+
+def dtype_of(kind: Type) -> np.dtype[Any]:
+    """How a type's values are held here."""
+    if kind is Type.PRED:
+        return np.dtype(np.bool_)
+    if kind is Type.BF16:
+        return np.dtype(np.float64)
+    if kind.is_float:
+        return np.dtype(f"f{kind.bits // 8}")
+    return np.dtype(f"{'i' if kind.is_signed else 'u'}{kind.bits // 8}")
+
+
+def from_bits(bits: Lanes, kind: Type) -> Lanes:
+    """Values from unsigned integers."""
+    if kind is Type.PRED:
+        return bits != 0
+    if kind is Type.BF16:
+        return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    return bits.astype(f"u{kind.bits // 8}").view(dtype_of(kind))
+
+
+def rounded_to_bf16(values: Lanes) -> Lanes:
+    """float64 to the nearest bf16, ties to even."""
+    _, exponent = np.frexp(values)
+    # 8 digits, but no place below that of the smallest subnormal number.
+    place = np.ldexp(1.0, np.maximum(exponent - 8, -133))
+    near = np.rint(values / place) * place
+    near = np.where(np.isfinite(values), near, values)
+    return np.where(np.abs(near) > float.fromhex("0x1.fep127"), np.copysign(np.inf, values), near)
+
+
+class Machine:
+    """All threads, one after the other statement by statement. site: the bits of a site's values by their names."""
+
+    def __init__(self, threads: int, site: Mapping[str, Lanes], shared: Sequence[Register]) -> None:
+        self._threads = threads
+        self._site = site
+        self._values: dict[str, Lanes] = {}
+        self.saved: list[tuple[str, tuple[Lanes, ...], Lanes]] = []
+        """Of each save: the map's name, the values, and in which threads."""
+        for register in shared:
+            self._values[register.name] = self._everywhere(register.type, register.initial)
+
+    def run(self, statements: Sequence[Statement]) -> None:
+        """All of them, in all threads."""
+        with np.errstate(all="ignore"):
+            self._run(statements, np.ones(self._threads, np.bool_))
+
+    def _run(self, statements: Sequence[Statement], threads: Lanes) -> None:
+        for statement in statements:
+            if isinstance(statement, If):
+                condition = self._values[statement.condition.name]
+                self._run(statement.then, threads & condition)
+                self._run(statement.otherwise, threads & ~condition)
+            elif isinstance(statement, For):
+                kind = statement.variable.type
+                for value in statement.values:
+                    self._assign(statement.variable, self._everywhere(kind, value % (1 << kind.bits)), threads)
+                    self._run(statement.body, threads)
+            elif isinstance(statement, Save):
+                values = tuple(self.value(operand) for operand in statement.operands)  # type: ignore[arg-type]
+                self.saved.append((statement.map.name, values, threads))
+            else:
+                self._assign(statement.destination, self._computed(statement), threads)  # type: ignore[union-attr]
+
+    def _assign(self, register: Register, values: Lanes, threads: Lanes) -> None:
+        assert values.dtype == dtype_of(register.type), (register, values.dtype)
+        old = self._values.get(register.name, np.zeros_like(values))
+        self._values[register.name] = np.where(threads, values, old)
+
+    def _everywhere(self, kind: Type, bits: int) -> Lanes:
+        return from_bits(np.full(self._threads, bits, np.uint64), kind)
+
+    def value(self, operand: Value) -> Lanes:
+        """What an operand is in each thread."""
+        if isinstance(operand, Constant):
+            return self._everywhere(operand.type, operand.bits)
+        assert isinstance(operand, Register), operand
+        return self._values[operand.name]
+
+    def _computed(self, statement: Statement) -> Lanes:
+        if isinstance(statement, Load):
+            assert isinstance(statement.operand, SiteOperand)
+            return from_bits(self._site[statement.operand.name], statement.destination.type)
+        if isinstance(statement, Compare):
+            return compared(statement.relation, self.value(statement.left), self.value(statement.right))
+        if isinstance(statement, Select):
+            condition = self._values[statement.condition.name]
+            return np.where(condition, self.value(statement.then), self.value(statement.otherwise))
+        if isinstance(statement, Convert):
+            have = statement.source.type  # type: ignore[union-attr]
+            return converted(self.value(statement.source), have, statement.destination.type)
+        assert isinstance(statement, Operation)
+        sources = [self.value(source) for source in statement.sources]
+        if statement.operator in {Operator.POPC, Operator.CLZ}:
+            return _counted(statement.operator, sources[0])
+        return computed(statement.operator, statement.destination.type, sources)
+
+
+def compared(relation: Relation, left: Lanes, right: Lanes) -> Lanes:
+    """A comparison, thread by thread."""
+    result: Lanes = {
+        Relation.EQ: np.equal, Relation.NE: np.not_equal, Relation.LT: np.less, Relation.LE: np.less_equal,
+        Relation.GT: np.greater, Relation.GE: np.greater_equal,
+    }[relation](left, right)  # fmt: skip
+    return result
+
+
+def converted(values: Lanes, have: Type, kind: Type) -> Lanes:
+    """Values of one type as those of another."""
+    if have is kind:
+        return values
+    if kind is Type.PRED:
+        return values != 0
+    if have is Type.PRED:
+        return values.astype(dtype_of(kind))
+    if Type.BF16 in {have, kind} and Type.F32 not in {have, kind}:
+        return converted(converted(values, have, Type.F32), Type.F32, kind)
+    if kind is Type.BF16:
+        return rounded_to_bf16(values.astype(np.float64))
+    if have.is_float and kind.is_integer:
+        return np.array([_whole(float(value), kind) for value in values], dtype_of(kind))
+    return values.astype(dtype_of(kind))
+
+
+def _whole(value: float, kind: Type) -> int:
+    lowest = -(1 << (kind.bits - 1)) if kind.is_signed else 0
+    highest = lowest + (1 << kind.bits) - 1
+    if math.isnan(value):
+        return 0
+    if math.isinf(value):
+        return highest if value > 0 else lowest
+    return min(max(int(value), lowest), highest)
+
+
+def _counted(operator: Operator, values: Lanes) -> Lanes:
+    bits = values.dtype.itemsize * 8
+    written = [f"{int(value):0{bits}b}" for value in values]
+    if operator is Operator.POPC:
+        return np.array([word.count("1") for word in written], np.uint32)
+    return np.array([len(word) - len(word.lstrip("0")) for word in written], np.uint32)
+
+
+def computed(operator: Operator, kind: Type, sources: Sequence[Lanes]) -> Lanes:
+    """An operation of one type."""
+    if operator is Operator.MOVE:
+        return sources[0]
+    if kind is Type.PRED:
+        return _of_bits(operator, sources)
+    if kind.is_float:
+        result = _of_floats(operator, sources)
+        return rounded_to_bf16(result) if kind is Type.BF16 else result.astype(dtype_of(kind))
+    values = [[int(value) for value in source] for source in sources]
+    results = [_of_integers(operator, kind, *numbers) % (1 << kind.bits) for numbers in zip(*values, strict=True)]
+    return np.array(results, f"u{kind.bits // 8}").view(dtype_of(kind))
+
+
+def _of_bits(operator: Operator, sources: Sequence[Lanes]) -> Lanes:
+    if operator is Operator.NOT:
+        return ~sources[0]
+    found = {Operator.AND: np.bitwise_and, Operator.OR: np.bitwise_or, Operator.XOR: np.bitwise_xor}
+    result: Lanes = found[operator](*sources)
+    return result
+
+
+def _of_floats(operator: Operator, sources: Sequence[Lanes]) -> Lanes:
+    first, last = sources[0], sources[-1]
+    if operator is Operator.NEG:
+        return -first
+    if operator is Operator.ABS:
+        return np.abs(first)
+    if operator in {Operator.MIN, Operator.MAX}:
+        # Of zeros the negative one is less.
+        less = (first < last) | ((first == last) & np.signbit(first))
+        chosen = np.where(less == (operator is Operator.MIN), first, last)
+        return np.where(np.isnan(first), last, np.where(np.isnan(last), first, chosen))
+    result: Lanes = {Operator.ADD: np.add, Operator.SUB: np.subtract, Operator.MUL: np.multiply}[operator](first, last)
+    return result
+
+
+def _of_integers(operator: Operator, kind: Type, first: int, second: int = 0) -> int:
+    if operator in {Operator.SHL, Operator.SHR}:
+        amount = min(second, kind.bits)
+        return first << amount if operator is Operator.SHL else first >> amount
+    if operator in {Operator.DIV, Operator.REM}:
+        if second == 0:
+            return 0
+        quotient = abs(first) // abs(second) * (1 if (first < 0) == (second < 0) else -1)
+        return quotient if operator is Operator.DIV else first - quotient * second
+    return {
+        Operator.ADD: first + second, Operator.SUB: first - second, Operator.MUL: first * second,
+        Operator.MIN: min(first, second), Operator.MAX: max(first, second), Operator.AND: first & second,
+        Operator.OR: first | second, Operator.XOR: first ^ second, Operator.NOT: ~first, Operator.NEG: -first,
+        Operator.ABS: abs(first),
+    }[operator]  # fmt: skip
