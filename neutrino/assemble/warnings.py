@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from neutrino.assemble.assembly import Assembly
-from neutrino.ptx.instrument.private_registers import SUFFIX
+from neutrino.ptx.instrument.registers import SUFFIX
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain.ptxas import Assembled
 

@@ -11,7 +11,7 @@ from typing import Any
 from neutrino.errors import Diagnostic, ProbeError, Span
 from neutrino.probing.nearest import nearest
 from neutrino.probing.places import Place, find_places
-from neutrino.probing.statements import Fault
+from neutrino.probing.syntax import Fault
 
 if sys.version_info >= (3, 11):
     import tomllib

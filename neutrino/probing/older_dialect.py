@@ -20,7 +20,7 @@ from neutrino.maps.registry import ARRAY, MAP_TYPES
 from neutrino.probing.document import Document, KeyPath, shown
 from neutrino.probing.maps import MAX_MAP_NAME, check_cap, check_field, check_map_name, check_padding
 from neutrino.probing.snippets import Side
-from neutrino.probing.statements import Fault, TypedSave
+from neutrino.probing.syntax import Fault, TypedSave
 
 KEYS = frozenset({"datamodel", "position", "pos", "before", "after"})
 """A table at the top level that has one of them is a probe."""

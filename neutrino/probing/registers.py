@@ -9,7 +9,7 @@ from neutrino.probing.document import Document, KeyPath
 from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.types import Type
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
-from neutrino.probing.statements import Declaration
+from neutrino.probing.syntax import Declaration
 
 REGISTER_WORD = re.compile(r"%[A-Za-z_$][\w$]*", re.ASCII)
 """A register in a statement, also the first part of a special one such as ``%tid.x``."""

@@ -15,7 +15,7 @@ from neutrino.probing.ir.types import Type
 from neutrino.probing.nearest import nearest
 from neutrino.probing.registers import REGISTER_WORD, Registers
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
-from neutrino.probing.statements import (
+from neutrino.probing.syntax import (
     Fault,
     SaveCall,
     Statement,

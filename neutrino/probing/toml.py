@@ -23,7 +23,7 @@ from neutrino.probing.model import Lanes, Pattern, Subject, Tracepoint
 from neutrino.probing.reading import read_text_file
 from neutrino.probing.registers import Registers
 from neutrino.probing.snippets import Side, SnippetReader, read_side
-from neutrino.probing.statements import REGISTER_TYPES
+from neutrino.probing.syntax import REGISTER_TYPES
 from neutrino.probing.tracepoints import parse_tracepoint
 from neutrino.probing.written import WrittenProbe, WrittenProbes, WrittenSnippet
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from neutrino.probing.model import CLASSES, Pattern, SourceLines, Subject, Tracepoint
 from neutrino.probing.nearest import nearest
-from neutrino.probing.statements import Fault
+from neutrino.probing.syntax import Fault
 
 MAX_ALTERNATIVES = 256
 """Patterns of one position."""

@@ -14,7 +14,7 @@ import pytest
 from neutrino.device.linked_source import RELOCATABLE_SECTION
 from neutrino.errors import ToolMissingError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container, read_file
-from neutrino.ptx.text.source import without_locations
+from neutrino.ptx.text.module import without_locations
 from neutrino.toolchain.location import find_tool
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler

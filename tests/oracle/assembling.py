@@ -12,7 +12,7 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 
 from neutrino.ptx.instrument.twin import TwinKernel, TwinModule
-from neutrino.ptx.text.source import without_locations
+from neutrino.ptx.text.module import without_locations
 from neutrino.sass.arithmetic import count_arithmetic
 from neutrino.toolchain.location import find_tool
 

@@ -15,7 +15,7 @@ from neutrino.errors import Span
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import CLASSES
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
-from neutrino.probing.statements import REGISTER_TYPES
+from neutrino.probing.syntax import REGISTER_TYPES
 from neutrino.probing.tracepoints import parse_tracepoint
 from neutrino.ptx.isa.forms import (
     NO_IMMEDIATES,

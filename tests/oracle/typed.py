@@ -10,17 +10,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neutrino.errors import ProbeError
+from neutrino.abi.levels import Level
+from neutrino.abi.records import lay_out_fields
+from neutrino.abi.scalars import ScalarType
+from neutrino.errors import ProbeError, Span
+from neutrino.maps.declaration import Map, MapType
+from neutrino.maps.registry import ARRAY
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.operands import Register, SiteOperand
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet, verified
 from neutrino.probing.ir.statements import Convert, Save, Statement, walk
 from neutrino.probing.ir.types import Type
 from neutrino.probing.ir.verifier import verify
-from neutrino.probing.layout import lay_out_fields
-from neutrino.probing.model import Level, Map, MapKind, ScalarType, Span
 from neutrino.probing.tracepoints import parse_tracepoint
-from neutrino.ptx.instrument.verifier import verify_draft
+from neutrino.ptx.snippets.verifier import verify_draft
 from tests.oracle.bench import Bench, Kernel, make_twins, skip_of
 from tests.oracle.twin_launch import LoadedTwin
 from tests.oracle.typed_model import Machine
@@ -70,7 +73,7 @@ def local(name: str, kind: Type) -> Register:
     return Register(f"%{name}", kind, 0, HERE, is_local=True)
 
 
-def a_map(name: str, kinds: Iterable[str], level: Level = Level.THREAD, kind: MapKind = MapKind.ARRAY) -> Map:
+def a_map(name: str, kinds: Iterable[str], level: Level = Level.THREAD, kind: MapType = ARRAY) -> Map:
     """A map with a field of each of these types, ``f0`` and on."""
     fields, size, _ = lay_out_fields([(f"f{index}", ScalarType(word)) for index, word in enumerate(kinds)])
     return Map(name, kind, level, size, 1, tuple(fields), HERE)

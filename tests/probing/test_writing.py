@@ -23,7 +23,7 @@ from neutrino.probing.ir.statements import Assembly, Save
 from neutrino.probing.ir.types import Type
 from neutrino.probing.merging import merge
 from neutrino.probing.model import Lanes
-from neutrino.probing.statements import REGISTER_TYPES
+from neutrino.probing.syntax import REGISTER_TYPES
 from neutrino.probing.tracepoints import parse_tracepoint
 from neutrino.probing.writing import trace_text, write
 from neutrino.resources import shipped_probes

@@ -9,7 +9,7 @@ import pytest
 
 from neutrino.errors import ProbeError
 from neutrino.ptx.isa.form_table import FAULTS
-from neutrino.ptx.isa.modifiers import behind_type, is_modifier
+from neutrino.ptx.isa.forms import behind_type, is_modifier
 from neutrino.ptx.isa.opcodes import FIRST_PARTS
 from neutrino.verification import check_probes, load_probe_file
 from tests.probing.wrong import at_load, check, named_fault

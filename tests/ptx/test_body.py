@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from neutrino.ptx.isa.instruction import read_instruction
 from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.module import parse
-from neutrino.ptx.text.source import LOCATION, NOT_CODE, blank
+from neutrino.ptx.text.module import LOCATION, NOT_CODE, blank, parse
 
 FIXTURES = sorted((Path(__file__).parents[1] / "fixtures" / "kernels").rglob("*.ptx"))
 

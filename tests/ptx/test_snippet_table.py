@@ -12,7 +12,7 @@ from machine import arithmetic, refused_lines
 
 from neutrino.errors import ProbeError
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
-from neutrino.probing.statements import REGISTER_TYPES
+from neutrino.probing.syntax import REGISTER_TYPES
 from neutrino.ptx.isa.form_table import FORBIDDEN, NEWER_FORMS, REASONS, SINCE_ALL, Need
 from neutrino.ptx.isa.forms import TYPE, is_collective
 from neutrino.ptx.isa.forms import forms as known_forms

@@ -15,11 +15,10 @@ from neutrino.ptx.analysis.matching import Found
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.functions import FunctionCopy, State, around_call, copy_header, copy_name, pass_address
 from neutrino.ptx.instrument.module_variables import pass_by_address, read_through_global_memory
-from neutrino.ptx.instrument.private_registers import Kept
+from neutrino.ptx.instrument.registers import Kept, UnsupportedError
 from neutrino.ptx.instrument.rewriting import Rewriting
 from neutrino.ptx.instrument.site_writer import SiteWriter
 from neutrino.ptx.instrument.twin import Shown, SiteList
-from neutrino.ptx.instrument.values import UnsupportedError
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.edits import Edits, behind
 

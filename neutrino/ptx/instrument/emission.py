@@ -22,15 +22,23 @@ from neutrino.probing.ir.operands import (
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.probing.ir.statements import Assembly, Save
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
-from neutrino.ptx.instrument.guards import Guard, both, guarded
 from neutrino.ptx.instrument.map_code import MapCode, SaveCode
-from neutrino.ptx.instrument.private_registers import Kept, Scratch
-from neutrino.ptx.instrument.probe_block import ProbeBlock
-from neutrino.ptx.instrument.probe_registers import ProbeRegisters
+from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import Code, Records
-from neutrino.ptx.instrument.slots import Slots
+from neutrino.ptx.instrument.registers import (
+    Guard,
+    Kept,
+    ProbeRegisters,
+    Resolver,
+    Scratch,
+    UnsupportedError,
+    Value,
+    bits,
+    both,
+    guarded,
+    no_helpers,
+)
 from neutrino.ptx.instrument.sums import Sums
-from neutrino.ptx.instrument.values import Resolver, UnsupportedError, Value, bits, no_helpers
 from neutrino.ptx.isa.forms import misfit, need, reads_special
 from neutrino.ptx.isa.measures import machine_arithmetic
 

@@ -21,8 +21,7 @@ from typing import TypeVar
 
 from neutrino.abi.structures import align_up
 from neutrino.ptx.analysis.linkage import Call, Callee
-from neutrino.ptx.instrument.private_registers import SUFFIX, Kept, Scratch
-from neutrino.ptx.instrument.values import UnsupportedError, bits
+from neutrino.ptx.instrument.registers import SUFFIX, Kept, Scratch, UnsupportedError, bits
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import ModuleStatement

@@ -13,11 +13,9 @@ from neutrino.ptx.instrument.body_rewriter import BodyRewriter, FunctionRewriter
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.functions import FunctionCopy, State, concerned, reach
 from neutrino.ptx.instrument.module_variables import check_given_addresses
-from neutrino.ptx.instrument.obstacles import SkipError, check_text
-from neutrino.ptx.instrument.private_registers import SUFFIX
-from neutrino.ptx.instrument.rewriting import Rewriting
+from neutrino.ptx.instrument.registers import SUFFIX, UnsupportedError
+from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, check_text
 from neutrino.ptx.instrument.twin import LeftOut, TwinKernel
-from neutrino.ptx.instrument.values import UnsupportedError
 from neutrino.ptx.text.edits import Edits
 from neutrino.ptx.text.module import Function, Module, Parameter
 

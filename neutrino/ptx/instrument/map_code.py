@@ -10,15 +10,10 @@ from neutrino.maps.declaration import Map
 from neutrino.maps.target import Operand
 from neutrino.probing.ir.operands import SavedOperand
 from neutrino.probing.ir.statements import Save
-from neutrino.ptx.instrument.conversions import as_bits, converted
-from neutrino.ptx.instrument.copies import copy_address
-from neutrino.ptx.instrument.guards import Guard, guarded, positive
-from neutrino.ptx.instrument.private_registers import Kept, Take
-from neutrino.ptx.instrument.probe_block import ProbeBlock
-from neutrino.ptx.instrument.records import Code, Records
-from neutrino.ptx.instrument.slots import Slots
+from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
+from neutrino.ptx.instrument.records import Code, Records, as_bits, converted
+from neutrino.ptx.instrument.registers import Guard, Kept, Take, Value, guarded, positive
 from neutrino.ptx.instrument.sums import Sums
-from neutrino.ptx.instrument.values import Value
 
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[1-9]\d{0,19}|0)", re.ASCII)
 

@@ -12,10 +12,9 @@ from neutrino.errors import PtxError
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.analysis.linkage import Linkage, ObstacleError
 from neutrino.ptx.instrument.kernel_rewriter import write_twin
-from neutrino.ptx.instrument.obstacles import SkipError, module_obstacle
-from neutrino.ptx.instrument.rewriting import Rewriting
+from neutrino.ptx.instrument.registers import UnsupportedError
+from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, module_obstacle
 from neutrino.ptx.instrument.twin import SkippedKernel, TwinModule
-from neutrino.ptx.instrument.values import UnsupportedError
 from neutrino.ptx.text.module import Module
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from neutrino.ptx.analysis.linkage import Callee
-from neutrino.ptx.instrument.values import UnsupportedError
+from neutrino.ptx.instrument.registers import UnsupportedError
 from neutrino.ptx.isa.instruction import REGISTER, Mnemonic
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.edits import Edits

@@ -8,9 +8,7 @@ import struct
 from collections.abc import Callable, Mapping
 
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
-from neutrino.ptx.instrument.guards import Guard
-from neutrino.ptx.instrument.private_registers import Scratch
-from neutrino.ptx.instrument.values import UnsupportedError, Value, bits
+from neutrino.ptx.instrument.registers import Guard, Scratch, UnsupportedError, Value, bits
 from neutrino.ptx.isa.instruction import (
     REGISTER,
     Address,

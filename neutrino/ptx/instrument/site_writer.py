@@ -18,15 +18,13 @@ from neutrino.ptx.analysis.additions import Additions, Parted, Run, Runs, row, s
 from neutrino.ptx.analysis.contraction import PRODUCT, Contractions
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.linkage import Callee
-from neutrino.ptx.analysis.locations import Locations
-from neutrino.ptx.analysis.matching import Hit
+from neutrino.ptx.analysis.matching import Hit, Locations
 from neutrino.ptx.instrument.emission import Emission
-from neutrino.ptx.instrument.guards import Guard
 from neutrino.ptx.instrument.module_variables import check_load
 from neutrino.ptx.instrument.operands import LineOperands, SiteOperands
+from neutrino.ptx.instrument.registers import Guard, UnsupportedError, bits
 from neutrino.ptx.instrument.rewriting import ProbeFacts
 from neutrino.ptx.instrument.twin import Shown, SiteList
-from neutrino.ptx.instrument.values import UnsupportedError, bits
 from neutrino.ptx.isa.instruction import Instruction, guard_register
 from neutrino.ptx.isa.opcodes import Flow
 from neutrino.ptx.text.body import Body, Statement

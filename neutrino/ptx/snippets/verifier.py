@@ -31,22 +31,25 @@ from neutrino.probing.ir.types import Type
 from neutrino.probing.model import CLASSES, Pattern
 from neutrino.probing.nearest import nearest
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
-from neutrino.probing.statements import holds
+from neutrino.probing.syntax import holds
 from neutrino.probing.tracepoints import OTHER_NAMES
 from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenProbes, WrittenSave, WrittenSnippet
 from neutrino.ptx.isa.form_table import FAULTS, FORBIDDEN, REASONS
 from neutrino.ptx.isa.forms import (
+    MODIFIERS,
     NO_IMMEDIATES,
     REGISTER_TYPES,
     Form,
+    behind_type,
     bits_of,
     find_form,
     fits,
     forms,
     is_collective,
+    is_modifier,
     operand_type,
+    types_last,
 )
-from neutrino.ptx.isa.modifiers import MODIFIERS, behind_type, is_modifier, types_last
 from neutrino.ptx.isa.opcodes import FIRST_PARTS, NO_AFTER
 from neutrino.ptx.isa.scalars import integer
 from neutrino.ptx.snippets.lowering import TARGET

@@ -8,7 +8,7 @@ from neutrino.ptx.isa.opcodes import FIRST_PARTS, OPCODES, Measure, Opcode, Role
 _PAGE = """\
 # Instructions of PTX, as probes see them
 
-Written by `python -m neutrino.ptx.isa.opcodes_page` from the table in `neutrino/ptx/isa/opcodes.py`, which tracepoints,
+Written by `python docs/opcodes_page.py` from the table in `neutrino/ptx/isa/opcodes.py`, which tracepoints,
 operands and the verifier of snippets read. [probes.md](probes.md) says what the helpers mean.
 
 {count} rows hold every instruction of chapter 9 of the PTX ISA 9.0 manual: the {keywords} keywords that its section

@@ -1,0 +1,277 @@
+"""Registers, operands and predicates of inserted code: the probes' own, and others that the program does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+
+from neutrino.abi.levels import Level
+from neutrino.probing.ir.probe_set import ProbeSet, Snippet
+from neutrino.probing.ir.statements import Assembly, registers_of
+from neutrino.ptx.isa.scalars import TYPE_BYTES
+
+FLOATING = frozenset({"f16", "bf16", "f16x2", "bf16x2", "f32", "f64", "f32x2"})
+"""Register types that integer instructions do not take."""
+
+
+def bits(register_type: str) -> int:
+    """Bits of a register type without its dot; 0 for ``pred`` and for what is no scalar."""
+    return TYPE_BYTES.get(register_type, 0) * 8
+
+
+class UnsupportedError(Exception):
+    """A twin cannot do what a probe asks for in this kernel; the message says what."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """An operand as PTX text. type: its register type, None for an immediate."""
+
+    text: str
+    type: str | None
+
+
+Resolver = Callable[[str, str | None], Value]
+"""(helper, element x/y/z/w or None) → its value at the site; raises UnsupportedError where it has none."""
+
+
+def no_helpers(helper: str, element: str | None) -> Value:
+    """The Resolver where no instruction is."""
+    raise UnsupportedError(f"{helper} has no meaning at the kernel's entry and ends")
+
+
+SUFFIX = "__neutrino"
+"""Behind a kernel's name that of its twin; behind a function's, with the kernel's, that of its copy."""
+
+
+@dataclass(frozen=True)
+class PrivateNames:
+    """Names that occur nowhere in a module's text.
+
+    prefix: begins every register of the probes. block: the parameter with the probe block. state: the kernel's state
+    in local memory; state_address: the register with its address. label: begins labels.
+    """
+
+    prefix: str
+    block: str
+    state: str
+
+    @property
+    def state_address(self) -> str:
+        """The register with the address of the state."""
+        return f"{self.prefix}state"
+
+    @property
+    def label(self) -> str:
+        """What labels begin with."""
+        return f"$L__{self.prefix[1:]}"
+
+    @classmethod
+    def for_text(cls, text: str) -> PrivateNames:
+        """Those for a module: longer ones where its text has the usual ones."""
+        prefix = "%neutrino_"
+        while prefix in text:
+            prefix = prefix[:-1] + "x_"
+        block = "__neutrino_block"
+        while block in text:
+            block += "_"
+        state = f"__{prefix[1:]}state"
+        while state in text:
+            state += "_"
+        return cls(prefix, block, state)
+
+
+_SCRATCH_LETTER = {"b16": "h", "b32": "w", "b64": "d", "pred": "q"}
+
+Take = Callable[[str], str]
+"""Type → a register of it that nothing else uses; ``Scratch.take``."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A register that lives through the kernel. type: without its dot; initial: its first value, as an operand.
+
+    move: the type that ``mov`` takes for it.
+    """
+
+    name: str
+    type: str
+    initial: str
+    move: str
+
+    @property
+    def declaration(self) -> str:
+        """Its ``.reg`` directive."""
+        return f".reg .{self.type} {self.name};"
+
+
+class Scratch:
+    """Names of private registers. What is taken is handed out again after ``release(mark)``."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._next = dict.fromkeys(_SCRATCH_LETTER, 0)
+        self._most = dict.fromkeys(_SCRATCH_LETTER, 0)
+
+    def take(self, kind: str) -> str:
+        """A register of type b16, b32, b64 or pred."""
+        if kind not in self._next:
+            raise UnsupportedError(f"a .{kind} register cannot be copied")
+        number = self._next[kind]
+        self._next[kind] = number + 1
+        self._most[kind] = max(self._most[kind], number + 1)
+        return f"{self._prefix}{_SCRATCH_LETTER[kind]}{number}"
+
+    def mark(self) -> dict[str, int]:
+        """What is taken now."""
+        return dict(self._next)
+
+    def release(self, mark: dict[str, int]) -> None:
+        """Hand out again what was taken since the mark."""
+        self._next = dict(mark)
+
+    def declarations(self) -> list[str]:
+        """``.reg`` directives for all that was ever taken."""
+        return [
+            f".reg .{kind} {self._prefix}{_SCRATCH_LETTER[kind]}<{most}>;"
+            for kind, most in self._most.items()
+            if most
+        ]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """The predicate register under which inserted code counts, and whether it is negated."""
+
+    register: str
+    negated: bool
+
+    @property
+    def prefix(self) -> str:
+        """``@%p `` or ``@!%p ``."""
+        return f"@{'!' if self.negated else ''}{self.register} "
+
+
+def both(register: str, negated: bool, guard: Guard, take: Take, lines: list[str]) -> str:
+    """The predicate that a register, or what it is not, and a guard hold."""
+    joined = take("pred")
+    other = positive(guard, take, lines)
+    if negated:
+        lines.append(f"not.pred {joined}, {register};")
+        register = joined
+    lines.append(f"and.pred {joined}, {register}, {other};")
+    return joined
+
+
+def positive(guard: Guard, take: Take, lines: list[str]) -> str:
+    """The predicate that a guard holds."""
+    if not guard.negated:
+        return guard.register
+    name = take("pred")
+    lines.append(f"not.pred {name}, {guard.register};")
+    return name
+
+
+def guarded(inside: str, guard: Guard | None, take: Take, lines: list[str]) -> str:
+    """The predicate that a predicate holds and, where there is one, a guard."""
+    if guard is None:
+        return inside
+    joined = take("pred")
+    lines.append(f"and.pred {joined}, {inside}, {positive(guard, take, lines)};")
+    return joined
+
+
+# Levels from few threads to all.
+_WIDER = {Level.BLOCK: (Level.WARP, Level.THREAD), Level.WARP: (Level.THREAD,), Level.THREAD: ()}
+
+
+class ProbeRegisters:
+    """The probes' registers in one body. prefix: starts every private register.
+
+    kernel: for the body of a function that a kernel calls, those of the kernel. changed: private names of kept
+    registers that the body's code writes.
+    """
+
+    def __init__(self, probes: ProbeSet, prefix: str, kernel: ProbeRegisters | None) -> None:
+        self._registers = probes.registers
+        self._prefix = prefix
+        self.types = {register.name: register.type for register in probes.registers}
+        self.changed: set[str] = set()
+        self._used: set[str] = set()
+        self._written: dict[Level, set[str]] = kernel._written if kernel else {level: set() for level in Level}
+        self._named: dict[Level, set[str]] = kernel._named if kernel else {level: set() for level in Level}
+
+    def note(self, snippet: Snippet, level: Level) -> None:
+        """Tell, before any code is written, that the kernel will hold this snippet."""
+        self._written[level] |= _written_by(snippet)
+        for statement in snippet.straight:
+            self._named[level].update(
+                register.name for register in registers_of(statement) if not register.is_local
+            )
+
+    def change(self, snippet: Snippet) -> None:
+        """Tell that the code of a snippet is written."""
+        self.changed |= {self.private(name) for name in _written_by(snippet) if name in self.types}
+
+    def needs_mask(self, snippet: Snippet, level: Level) -> bool:
+        """Whether a snippet at that level writes what other lanes look at at a wider one."""
+        written = _written_by(snippet) if level is not Level.THREAD else set()
+        return not all(self._named[wider].isdisjoint(written) for wider in _WIDER[level])
+
+    def may_tally(self, names: Iterable[Hashable], level: Level) -> bool:
+        """Whether what is added to these at a level may be tallied: not where others look at lanes that add nothing."""
+        wider = [self._named[other] for other in _WIDER[level]]
+        return not any(name in found for name in names for found in wider)
+
+    def private(self, name: str) -> str:
+        """The name that a register has in twins."""
+        return f"{self._prefix}r_{name[1:]}"
+
+    def use(self, name: str) -> str:
+        """The private name of a register, which is kept from now on."""
+        self._used.add(name)
+        return self.private(name)
+
+    def initial(self, name: str) -> int:
+        """What a register holds at first."""
+        return next(entry.initial for entry in self._registers if entry.name == name)
+
+    def is_zero(self, operand: str) -> bool:
+        """Whether an operand is 0 all the time: that, or a register that no snippet writes."""
+        if operand == "0":
+            return True
+        written = any(operand in names for names in self._written.values())
+        return operand in self.types and not written and self.initial(operand) == 0
+
+    @property
+    def kept(self) -> list[Kept]:
+        """Those that the code names."""
+        return [
+            Kept(self.private(entry.name), entry.type, _initial(entry.type, entry.initial), _move_type(entry.type))
+            for entry in self._registers
+            if entry.name in self._used
+        ]
+
+
+def _written_by(snippet: Snippet) -> set[str]:
+    """Names in the destinations of a snippet's instructions."""
+    written: set[str] = set()
+    for statement in snippet.straight:
+        if isinstance(statement, Assembly):
+            written.update(register.name for register in statement.writes if not register.is_local)
+    return written
+
+
+def _move_type(register_type: str) -> str:
+    """The type that ``mov`` takes for a register: it has none for 16-bit floats and packed pairs."""
+    if register_type in {"pred", "f32", "f64"}:
+        return register_type
+    return f"b{bits(register_type)}"
+
+
+def _initial(register_type: str, value: int) -> str:
+    if register_type == "f32":
+        return f"0f{value:08X}"
+    if register_type == "f64":
+        return f"0d{value:016X}"
+    return str(value)
