@@ -308,6 +308,9 @@ def _print_map(console: Console, view: MapView, rows: int) -> None:
     from neutrino.maps.declaration import Report
 
     columns = _columns(view)
+    if view.map.kind.report is Report.BUCKETS:
+        filled = [number for number, count in enumerate(columns["count"]) if count]
+        columns = {name: [column[number] for number in filled] for name, column in columns.items()}
     count = len(next(iter(columns.values()), ()))
     what = view.map.kind.whole or f"{count:,} {'record' if count == 1 else 'records'}"
     dropped = f", {view.dropped:,} dropped" if view.dropped else ""

@@ -141,6 +141,51 @@ def test_records_hold_what_the_kernel_read(run: Run, tmp_path: Path) -> None:
     assert columns["[lane]"] == list(range(32)) * 4
 
 
+AGGREGATES = """
+platform = "cuda"
+[map.Bytes]
+type = "histogram"
+scale = "log2"
+level = "thread"
+data = { bytes = "u64" }
+[map.Offsets]
+type = "histogram"
+scale = "linear"
+low = 0
+high = 128
+step = 64
+level = "thread"
+data = { offset = "u32" }
+[map.Highest]
+type = "max"
+level = "thread"
+data = { offset = "u32" }
+[probe.loads]
+position = "ld.global"
+level = "thread"
+before = '''
+.reg .u64 %address;
+.reg .u32 %offset;
+mov.u64 %address, ADDR;
+cvt.u32.u64 %offset, %address;
+and.b32 %offset, %offset, 127;
+SAVE [ Bytes ] { BYTES };
+SAVE [ Offsets ] { %offset };
+SAVE [ Highest ] { %offset };
+'''
+"""
+
+
+def test_histograms_and_extremes_come_through_the_hook(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "aggregates.toml").write_text(AGGREGATES)
+    shown = tried(run, "./aggregates.toml", EXAMPLE, "-k", "saxpy")
+    columns = {entry["name"]: entry["columns"] for entry in shown["maps"]}
+    counts = dict(zip(columns["Bytes"]["low"], columns["Bytes"]["count"], strict=True))
+    assert {low: count for low, count in counts.items() if count} == {4: 1024}
+    assert columns["Offsets"] == {"low": [0, 64, 128], "high": [63, 127, 2**32 - 1], "count": [512, 512, 0]}
+    assert columns["Highest"] == {"offset": [124]}
+
+
 def test_generated_indices_stay_inside(run: Run, tmp_path: Path) -> None:
     (tmp_path / "histogram.ptx").write_text(HISTOGRAM)
     shown = tried(run, "gmem_bytes", "histogram.ptx")
