@@ -295,6 +295,10 @@ WRONG = {
         + ", ".join(f'f{i} = "u64"' for i in range(8193)) + f" }}\n{at_load('')}",
         "a record of 65544 bytes", "up to 65536 bytes",
     ),
+    "a scale that there is not": (
+        '[map.N]\ntype = "histogram"\nscale = ¦"log10"\nlevel = "warp"\ndata = { a = "u32" }\n' + at_load(""),
+        "scale is 'log10'", 'scale = "log2"',
+    ),
     "older probe called probe": (
         older().replace("[old]", "[probe]").replace("posi", "¦posi"), "[probe] has no name", "write [probe.NAME]",
     ),
