@@ -54,10 +54,10 @@ def summary(source: str) -> str:
 
 
 def _records(probes: ProbeSet) -> str:
-    from neutrino.maps.registry import SUM
+    from neutrino.maps.declaration import Report
 
-    sums = [entry for entry in probes.maps if entry.kind == SUM]
-    words = [entry.kind.words(entry) for entry in probes.maps if entry.kind != SUM]
+    sums = [entry for entry in probes.maps if entry.kind.report is Report.TOTALS]
+    words = [entry.kind.words(entry) for entry in probes.maps if entry.kind.report is not Report.TOTALS]
     if len(sums) > 1:
         words.append(f"{len(sums)} sums of {sum(entry.size for entry in sums)} bytes a launch")
     else:

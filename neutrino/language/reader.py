@@ -31,6 +31,7 @@ from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
 from neutrino.language.faults import Faults, LanguageError
 from neutrino.language.snippets import SnippetReader
 from neutrino.maps.declaration import Map
+from neutrino.maps.registry import TYPE_KEYS
 from neutrino.probing.document import MAX_SIZE, Document
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.operands import Register
@@ -156,7 +157,7 @@ class _Reader:
         if len(node.decorator_list) != 1 or not self._is_named(node.decorator_list[0], "Map") or node.bases:
             hint = 'write @Map(level="warp", size=16) above it'
             raise self._faults.refuse(node, "python-decorator", f"class {node.name} is no map", hint)
-        table = self._arguments(node.decorator_list[0], MAP_KEYS)
+        table = self._arguments(node.decorator_list[0], (*MAP_KEYS, *TYPE_KEYS))
         reader = SnippetReader(self._faults, self._alias, {}, {})
         fields = {}
         for member in node.body:

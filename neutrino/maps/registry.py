@@ -19,6 +19,9 @@ MAP_TYPES: tuple[type[MapType], ...] = (
 
 ARRAY, SUM = Array(), Sum()
 
+TYPE_KEYS = tuple(dict.fromkeys(key for kind in MAP_TYPES for key in kind.keys))
+"""What tables of maps have for their types, whichever these are."""
+
 _NUMBERS = {kind.name: number for number, kind in enumerate(MAP_TYPES)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from neutrino.abi.records import lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import ProbeError
 from neutrino.maps.histogram import Histogram
+from neutrino.verification import load_probe_file
 from tests.maps.aggregates import Values, probes_of, random_values, read_by, run, twin_of
 from tests.oracle.assembling import assemble
 
@@ -162,3 +164,16 @@ def test_what_is_wrong_is_said(keys: str, kind: str, message: str) -> None:
     with pytest.raises(ProbeError) as caught:
         probes_of(table(keys), kind)
     assert message in str(caught.value)
+
+
+def test_maps_in_python_have_the_keys_of_their_types(tmp_path: Path) -> None:
+    path = tmp_path / "elapsed.py"
+    path.write_text(
+        "from neutrino import probe, Map\nimport neutrino.language as nl\n"
+        '@Map(level="warp", type="histogram", scale="linear", low=0, high=1000, step=100)\n'
+        "class Elapsed:\n    elapsed: nl.u64\n"
+        '@probe(pos="kernel", level="warp")\n'
+        "def thread_end():\n    Elapsed.save(nl.clock())\n"
+    )
+    (entry,) = load_probe_file(path).maps
+    assert entry.kind == Histogram("linear", 0, 1000, 100)
