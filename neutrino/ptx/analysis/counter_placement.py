@@ -17,7 +17,7 @@ from functools import cached_property
 from math import gcd
 from typing import NamedTuple
 
-from neutrino.maps.regions import LANES
+from neutrino.ptx.isa.scalars import WARP_LANES
 
 _WORD = 32
 _MOST_SMALL = 64
@@ -187,7 +187,7 @@ class _Small:
     @property
     def width(self) -> int:
         """Bits of its sum over a warp."""
-        return (self.most * LANES).bit_length()
+        return (self.most * WARP_LANES).bit_length()
 
 
 def _plan(

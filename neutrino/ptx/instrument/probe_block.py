@@ -15,8 +15,9 @@ from neutrino.abi.probe_block import (
     BLOCK_WARPS_PER_BLOCK,
 )
 from neutrino.maps.declaration import NO_LIMIT, Map
-from neutrino.maps.regions import LANES, copy_stride, most_copies
+from neutrino.maps.regions import copy_stride, most_copies
 from neutrino.ptx.instrument.registers import Take, bits
+from neutrino.ptx.isa.scalars import WARP_LANES
 
 
 class ProbeBlock:
@@ -90,7 +91,7 @@ class Slots:
             self._block.load("u32", b, BLOCK_WARPS_PER_BLOCK),
             f"shr.u32 {c}, {lane}, 5;",
             f"mad.lo.u32 {warp}, {a}, {b}, {c};",
-            f"and.b32 {lane}, {lane}, {LANES - 1};",
+            f"and.b32 {lane}, {lane}, {WARP_LANES - 1};",
             self._block.load("u32", b, BLOCK_WARP_CAPACITY),
             f"setp.lt.u32 {inside}, {warp}, {b};",
         ]

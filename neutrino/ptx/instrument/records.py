@@ -10,10 +10,11 @@ from neutrino.abi.probe_block import BLOCK_DYNAMIC_CAP, BLOCK_HEADER, BLOCK_PER_
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.maps.declaration import DYNAMIC_CAP, Map
-from neutrino.maps.regions import LANES, has_counts
+from neutrino.maps.regions import has_counts
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.registers import FLOATING, Guard, Kept, Take, UnsupportedError, Value, bits, guarded
+from neutrino.ptx.isa.scalars import WARP_LANES
 
 # PTX ISA, "Floating-Point Constants": how the exact ones begin. They are no operands of moves of bits.
 _EXACT_FLOAT = {"0f": "f32", "0d": "f64"}
@@ -114,7 +115,7 @@ class Records:
         lines = code.lines
         slot = slots.at(target.level, lines)
         takes_part = guarded(slot.inside, guard, self._take, lines)
-        lanes = LANES if target.level is Level.THREAD else 1
+        lanes = WARP_LANES if target.level is Level.THREAD else 1
         base = self._take("b64")
         lines.append(self._block.load("u64", base, BLOCK_HEADER + BLOCK_PER_MAP * index))
         cap = str(target.cap)
@@ -150,7 +151,7 @@ class Records:
             slot = slots.at(target.level, lines)
             base = self._take("b64")
             lines.append(self._block.load("u64", base, BLOCK_HEADER + BLOCK_PER_MAP * index + 8))
-            lanes = LANES if target.level is Level.THREAD else 1
+            lanes = WARP_LANES if target.level is Level.THREAD else 1
             self._scaled(base, slot.index, 4 * lanes, lines)
             if lanes > 1:
                 self._scaled(base, slot.lane, 4, lines)

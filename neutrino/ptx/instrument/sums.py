@@ -10,7 +10,6 @@ from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.maps.declaration import Map
-from neutrino.maps.regions import LANES
 from neutrino.probing.ir.operands import SavedOperand
 from neutrino.probing.ir.probe_set import Snippet
 from neutrino.probing.ir.statements import Save, registers_of
@@ -18,6 +17,7 @@ from neutrino.ptx.analysis.counter_placement import Fork, Form, Part, Row, Talli
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
 from neutrino.ptx.instrument.records import as_bits, converted
 from neutrino.ptx.instrument.registers import Guard, Kept, ProbeRegisters, Take, Value, bits, guarded
+from neutrino.ptx.isa.scalars import WARP_LANES
 
 Key = tuple[int, int]
 """A field of a map, both by their number."""
@@ -185,7 +185,7 @@ class EndSums:
                 f"mad.lo.u32 {y}, {z}, {size}, {y};",
                 f"mov.u32 {size}, %ntid.x;",
                 f"mad.lo.u32 {thread}, {y}, {size}, {thread};",
-                f"and.b32 {thread}, {thread}, {LANES - 1};",
+                f"and.b32 {thread}, {thread}, {WARP_LANES - 1};",
             ]
         self._lines.append(f"setp.eq.u32 {first}, {thread}, 0;")
         return first
@@ -220,7 +220,7 @@ def value_of(
 
     times: a register with the number of threads that it is added up over; None for one thread.
     """
-    threads = LANES if times else 1
+    threads = WARP_LANES if times else 1
     small = width == 32 or (form.most is not None and form.most * threads < 1 << 32)
     kind = 32 if small else 64
     terms = [(_number(part, words, kind, take, lines), part.factor) for part in form.parts]

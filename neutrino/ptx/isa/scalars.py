@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+WARP_LANES = 32
+"""Lanes per warp of every architecture that runs PTX."""
+
 # PTX ISA, "Fundamental Types" and "Packed Data Types": bytes of one element.
 TYPE_BYTES: Mapping[str, int] = {
     "b8": 1,
