@@ -1,4 +1,4 @@
-"""Values that probes record, compared with NumPy, on a GPU: bench/probes/values.toml on bench/workloads/values.cu.
+"""Values that probes record and aggregate, compared with NumPy, on a GPU: probes/values.toml on workloads/values.cu.
 
     python -m bench.values drive --out FOLDER    on a machine with a GPU: FOLDER/values_h200.json
     python -m bench.values verdicts [FILE]       recompute the verdicts from the file; exit 0 good, 1 not
@@ -80,7 +80,33 @@ def _expected(index: int, address: int) -> dict[str, Json]:
         "product": _digest((x * y).view(np.uint16)),
         "stores": 2 * count,
         "dropped": count,
+        **_aggregates(f, address),
     }
+
+
+def _aggregates(f: np.ndarray[Any, Any], address: int) -> dict[str, Json]:
+    """Of all loads of a launch: counts by bucket, and extremes of their addresses, values and bits."""
+    bits = f.view(np.uint32)
+    powers = [0, *(1 << power for power in range(32))]
+    last = int(address) + 4 * (f.size - 1)
+    return {
+        "mantissas": _buckets(bits & 0x7FFFFF, powers),
+        "low": _buckets(bits & 2047, range(0, 1025, 64)),
+        "signed": _buckets(f.view(np.int32), [-(1 << 31), -1090000000, 0, 1060000000]),
+        "least": [int(address), float(f.min()), int(f.view(np.int32).min())],
+        "greatest": [last, float(f.max()), int(f.view(np.int32).max())],
+    }
+
+
+def _buckets(values: np.ndarray[Any, Any], starts: Sequence[int]) -> list[int]:
+    """How many values lie from each start to the one before the next."""
+    places = np.searchsorted(np.array(starts, np.int64), values.astype(np.int64), side="right") - 1
+    return [int(count) for count in np.bincount(places, minlength=len(starts))]
+
+
+def _extremes(view: Any) -> list[Json]:
+    (row,) = view.records.reshape(-1)
+    return [int(row["address"]), float(row["value"]), int(row["bits"])]
 
 
 def _threads(array: np.ndarray[Any, Any], block: Sequence[int]) -> np.ndarray[Any, Any]:
@@ -106,6 +132,9 @@ def _recorded(launch: Any, index: int) -> dict[str, Json]:
         "product": _digest(_threads(product.records, block)[:count, 0]["bits"]),
         "stores": launch.maps["Stores"].total()["stores"],
         "dropped": loads.dropped,
+        **{name.lower(): [int(count) for count in launch.maps[name].records["count"].reshape(-1)]
+           for name in ("Mantissas", "Low", "Signed")},
+        **{name.lower(): _extremes(launch.maps[name]) for name in ("Least", "Greatest")},
     }  # fmt: skip
 
 
