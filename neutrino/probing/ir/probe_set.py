@@ -14,7 +14,7 @@ from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, Span
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.operands import Register
-from neutrino.probing.ir.statements import Assembly, Save, Statement, Straight
+from neutrino.probing.ir.statements import Assembly, Save, Statement, Straight, registers_of
 from neutrino.probing.model import Lanes, Tracepoint
 
 
@@ -31,6 +31,19 @@ class Snippet:
         if len(lowered) < len(self.statements):
             raise TypeError("a snippet with typed statements, which are lowered first")
         return lowered
+
+    @cached_property
+    def named(self) -> frozenset[str]:
+        """The probes' registers that the statements of a lowered snippet name."""
+        registers = (register for statement in self.straight for register in registers_of(statement))
+        return frozenset(register.name for register in registers if not register.is_local)
+
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """The probes' registers that the instructions of a lowered snippet write."""
+        instructions = (statement for statement in self.straight if isinstance(statement, Assembly))
+        written = (register for instruction in instructions for register in instruction.writes)
+        return frozenset(register.name for register in written if not register.is_local)
 
 
 @dataclass(frozen=True)
@@ -91,6 +104,10 @@ class ProbeSet:
     def __post_init__(self, seal: _Seal | None) -> None:
         if seal is not _SEAL:
             raise TypeError("a ProbeSet is made by neutrino.load_probes, which verifies what is in it")
+
+    def __hash__(self) -> int:
+        # Looked up for every module: the text that it was written as tells sets apart well enough.
+        return hash((self.file, self.source))
 
     @property
     def platform(self) -> str:

@@ -318,6 +318,12 @@ class Matcher:
     def __init__(self, probes: Sequence[Probe], demangle: Callable[[str], str] | None = None) -> None:
         self._demangle = demangle or str
         self.probes = tuple(probes)
+        self.kernel_probes = tuple(probe for probe in probes if probe.tracepoint.is_kernel)
+        """Those at the entry and the ends of kernels, in file order."""
+        self._at_functions = tuple(
+            (probe, patterns) for probe in probes
+            if (patterns := [entry for entry in probe.tracepoint.patterns if entry.subject is Subject.FUNCTION])
+        )  # fmt: skip
         self._names: dict[str, frozenset[str]] = {}
         self._plans: dict[tuple[str, ...], _Plan] = {}
         self._restrictions = tuple(sorted({
@@ -330,11 +336,8 @@ class Matcher:
         """The probes whose ``func:NAME`` is this function, given by its mangled name; in file order."""
         return tuple(
             probe
-            for probe in self.probes
-            if any(
-                pattern.subject is Subject.FUNCTION and self._is_called(name, pattern.function)
-                for pattern in probe.tracepoint.patterns
-            )
+            for probe, patterns in self._at_functions
+            if any(self._is_called(name, pattern.function) for pattern in patterns)
         )
 
     def find(self, module: Module, function: Function, body: Body, first: int = 0) -> Found:

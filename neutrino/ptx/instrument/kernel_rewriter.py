@@ -83,7 +83,7 @@ class KernelRewriter(BodyRewriter):
     def __init__(self, rewriting: Rewriting, needs: Needs, twin_name: str) -> None:
         matcher, names = rewriting.matcher, rewriting.names
         around = rewriting.facts.in_order((
-            *(probe for probe in matcher.probes if probe.tracepoint.is_kernel),
+            *matcher.kernel_probes,
             *matcher.function_probes(needs.kernel.function.name),
         ))  # fmt: skip
         emission = Emission(rewriting.probes, names.prefix, names.block, rewriting.architecture)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
-from neutrino.probing.ir.statements import Assembly, registers_of
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 
 FLOATING = frozenset({"f16", "bf16", "f16x2", "bf16x2", "f32", "f64", "f32x2"})
@@ -203,20 +202,16 @@ class ProbeRegisters:
 
     def note(self, snippet: Snippet, level: Level) -> None:
         """Tell, before any code is written, that the kernel will hold this snippet."""
-        self._written[level] |= _written_by(snippet)
-        for statement in snippet.straight:
-            self._named[level].update(
-                register.name for register in registers_of(statement) if not register.is_local
-            )
+        self._written[level] |= snippet.written
+        self._named[level] |= snippet.named
 
     def change(self, snippet: Snippet) -> None:
         """Tell that the code of a snippet is written."""
-        self.changed |= {self.private(name) for name in _written_by(snippet) if name in self.types}
+        self.changed |= {self.private(name) for name in snippet.written if name in self.types}
 
     def needs_mask(self, snippet: Snippet, level: Level) -> bool:
         """Whether a snippet at that level writes what other lanes look at at a wider one."""
-        written = _written_by(snippet) if level is not Level.THREAD else set()
-        return not all(self._named[wider].isdisjoint(written) for wider in _WIDER[level])
+        return not all(self._named[wider].isdisjoint(snippet.written) for wider in _WIDER[level])
 
     def may_tally(self, names: Iterable[Hashable], level: Level) -> bool:
         """Whether what is added to these at a level may be tallied: not where others look at lanes that add nothing."""
@@ -251,15 +246,6 @@ class ProbeRegisters:
             for entry in self._registers
             if entry.name in self._used
         ]
-
-
-def _written_by(snippet: Snippet) -> set[str]:
-    """Names in the destinations of a snippet's instructions."""
-    written: set[str] = set()
-    for statement in snippet.straight:
-        if isinstance(statement, Assembly):
-            written.update(register.name for register in statement.writes if not register.is_local)
-    return written
 
 
 def _move_type(register_type: str) -> str:

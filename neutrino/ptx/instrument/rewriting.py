@@ -127,11 +127,9 @@ def _has_collective(snippet: Snippet) -> bool:
 
 
 @functools.lru_cache(maxsize=8)
-def _known(
-    probes: tuple[Probe, ...], demangle: Callable[[str], str] | None
-) -> tuple[Matcher, ProbeFacts, Additions]:
+def _known(probes: ProbeSet, demangle: Callable[[str], str] | None) -> tuple[Matcher, ProbeFacts, Additions]:
     """What is known of probes whatever the module: for all texts that the same ones are looked for in."""
-    return Matcher(probes, demangle), ProbeFacts(probes), Additions(probes)
+    return Matcher(probes.probes, demangle), ProbeFacts(probes.probes), Additions(probes.probes)
 
 
 class Rewriting:
@@ -161,7 +159,7 @@ class Rewriting:
         self.architecture = module.architecture
         self.names = PrivateNames.for_text(module.text)
         # They may be an earlier module's, whose probes are equal and not the same.
-        self.matcher, self.facts, self.additions = _known(probes.probes, demangle)
+        self.matcher, self.facts, self.additions = _known(probes, demangle)
         self._found_in: dict[tuple[int, str], Found] = {}
 
     @functools.cached_property
