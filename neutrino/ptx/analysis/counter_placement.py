@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import gcd
 from typing import NamedTuple
 
@@ -26,29 +25,17 @@ _MOST_WHOLE = 256
 """Counters stay small for long where what they count by is below that."""
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
+    """What one run adds, by sum; no zeros. once: no thread comes by twice; always: and every one that ends does."""
+
     amounts: Mapping[Hashable, int]
     once: bool
     always: bool
 
-
-class Row(_Row):
-    """What one run adds, by sum; no zeros. once: no thread comes by twice; always: and every one that ends does."""
-
-    @cached_property
-    def common(self) -> int:
-        """The greatest common divisor of the amounts."""
-        return gcd(*self.amounts.values())
-
-    @cached_property
-    def proportion(self) -> frozenset[tuple[Hashable, int]]:
-        """The amounts, divided by what is common to them."""
-        return frozenset((key, amount // self.common) for key, amount in self.amounts.items())
-
-    @cached_property
+    @property
     def has_negative(self) -> bool:
         """Some amount is below zero."""
-        return any(amount < 0 for amount in self.amounts.values())
+        return min(self.amounts.values(), default=0) < 0
 
 
 class Fork(NamedTuple):
@@ -107,11 +94,6 @@ class Tallies:
     adds: tuple[tuple[tuple[int, int], ...], ...]
     forms: Mapping[Hashable, Form]
 
-    @property
-    def cost(self) -> tuple[int, int]:
-        """Registers of 32 bits, then additions."""
-        return sum(counter.bits // _WORD for counter in self.counters), sum(map(len, self.adds))
-
 
 def plan_tallies(rows: Sequence[Row], bits: Mapping[Hashable, int], forks: Sequence[Fork] = ()) -> Tallies:
     """The cheapest that is known. bits: 32 or 64 by sum."""
@@ -120,10 +102,19 @@ def plan_tallies(rows: Sequence[Row], bits: Mapping[Hashable, int], forks: Seque
         kinds = [_without_taken(rows, forks, below_zero=False)]
         below_zero = _without_taken(rows, forks, below_zero=True)
         kinds += [below_zero, rows] if below_zero != kinds[0] else []
-    return min((plan for kind in kinds for plan in _plans(kind, bits)), key=lambda plan: plan.cost)
+    plans = (plan for kind in kinds for plan in _plans(kind))
+    return _tallies(min(plans, key=lambda plan: _cost(plan, bits)), bits)
 
 
-def _plans(rows: Sequence[Row], bits: Mapping[Hashable, int]) -> Iterable[Tallies]:
+class _Plan(NamedTuple):
+    """Wide counters for the groups, shared words for what is small; constants for what every thread comes by."""
+
+    rows: Sequence[Row]
+    groups: Sequence[_Small]
+    small: Sequence[_Small]
+
+
+def _plans(rows: Sequence[Row]) -> Iterable[_Plan]:
     """What is worth a look for rows as they are."""
     once = {number: row for number, row in enumerate(rows) if row.once and not row.always and row.amounts}
     often = {number: row for number, row in enumerate(rows) if not row.once and row.amounts}
@@ -141,8 +132,23 @@ def _plans(rows: Sequence[Row], bits: Mapping[Hashable, int]) -> Iterable[Tallie
             firsts = [(group, *next(iter(group.factors.items()))) for group in absorbing]
             left = {number: row for number, row in once.items() if not _tell(firsts, number, row.amounts)}
             if len(left) < len(once):
-                yield _plan(rows, bits, absorbing, _smallest(left))
-        yield _plan(rows, bits, groups, small)
+                yield _Plan(rows, absorbing, _smallest(left))
+        yield _Plan(rows, groups, small)
+
+
+def _cost(plan: _Plan, bits: Mapping[Hashable, int]) -> tuple[int, int]:
+    """Registers of 32 bits, then additions."""
+    words = _in_words(plan.small)
+    registers = sum(_group_bits(group, bits) // _WORD for group in plan.groups) + len(words)
+    additions = sum(len(group.added) for group in plan.groups)
+    for word in words:
+        additions += len(word[0].added if len(word) == 1 else {row for entry in word for row in entry.added})
+    return registers, additions
+
+
+def _group_bits(group: _Small, bits: Mapping[Hashable, int]) -> int:
+    """Bits of the counter of a group."""
+    return max([bits[key] for key in group.factors])
 
 
 def _without_taken(rows: Sequence[Row], forks: Iterable[Fork], *, below_zero: bool) -> list[Row]:
@@ -190,10 +196,9 @@ class _Small:
         return (self.most * WARP_LANES).bit_length()
 
 
-def _plan(
-    rows: Sequence[Row], bits: Mapping[Hashable, int], groups: Sequence[_Small], small: Sequence[_Small]
-) -> Tallies:
-    """Wide counters for the groups, shared words for what is small; constants for what every thread comes by."""
+def _tallies(plan: _Plan, bits: Mapping[Hashable, int]) -> Tallies:
+    """What a plan comes to."""
+    rows, groups, small = plan
     counters: list[Counter] = []
     adds: list[dict[int, int]] = [{} for _ in rows]
     parts: dict[Hashable, list[Part]] = {}
@@ -207,7 +212,7 @@ def _plan(
             adds[number][len(counters)] = amount
         for key, factor in group.factors.items():
             parts.setdefault(key, []).append(Part(len(counters), 0, 0, factor, None))
-        counters.append(Counter(max(bits[key] for key in group.factors), False))
+        counters.append(Counter(_group_bits(group, bits), False))
     for word in _in_words(small):
         shift = 0
         for entry in word:
@@ -224,6 +229,8 @@ def _plan(
 
 def _smallest(once: Mapping[int, Row]) -> list[_Small]:
     """The way that needs the fewest words for what runs once at most."""
+    if not once:
+        return []
     by_rows = _by_rows(once)
     if any(row.has_negative for row in once.values()):
         return by_rows
@@ -261,11 +268,13 @@ def _by_rows(rows: Mapping[int, Row]) -> list[_Small]:
     """A number for each proportion that rows have."""
     found: dict[frozenset[tuple[Hashable, int]], _Small] = {}
     for number, row in rows.items():
-        group = found.get(row.proportion)
+        common = gcd(*row.amounts.values())
+        factors = row.amounts if common == 1 else {key: amount // common for key, amount in row.amounts.items()}
+        proportion = frozenset(factors.items())
+        group = found.get(proportion)
         if group is None:
-            factors = {key: amount // row.common for key, amount in row.amounts.items()}
-            group = found[row.proportion] = _Small(factors=factors)
-        group.added[number] = row.common
+            group = found[proportion] = _Small(factors=dict(factors))
+        group.added[number] = common
     return list(found.values())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import cached_property
 
+from neutrino.ptx.isa.instruction import split_operands
 from neutrino.ptx.isa.opcodes import Flow
 from neutrino.ptx.text.body import Body, Statement
 
@@ -32,13 +33,14 @@ class FlowGraph:
         ]
         behind = (statement.index + 1 for statement in ending)
         self.starts = sorted({0, *behind, *(label.before for label in body.labels)})
+        numbers = {index: block for block, index in enumerate(self.starts)}
         # Where a branch by a table goes is not looked up.
-        anywhere = sorted({self.block(label.before) for label in body.labels})
+        anywhere = sorted({numbers[label.before] for label in body.labels})
         count = len(self.starts)
         self.successors = [[block + 1] for block in range(count)]
         self.successors.append([])
         for statement in ending:
-            block = self.block(statement.index)
+            block = numbers[statement.index + 1] - 1
             after = self.successors[block] if statement.guard is not None else []
             flow = statement.mnemonic.flow if statement.mnemonic is not None else None
             if flow is Flow.LEAVE:
@@ -46,7 +48,7 @@ class FlowGraph:
             elif flow is Flow.JUMP:
                 target = _target(statement)
                 # A name may have several labels, each in its braces.
-                found = {self.block(index) for index in labels[target]} if target in labels else anywhere
+                found = {numbers[index] for index in labels[target]} if target in labels else anywhere
                 after = [*after, *found]
             self.successors[block] = sorted(set(after))
 
@@ -80,9 +82,10 @@ class FlowGraph:
 
 def _target(statement: Statement) -> str | None:
     """The label that a direct branch names."""
-    if statement.word != "bra" or statement.instruction is None or len(statement.instruction.operands) != 1:
+    if statement.word != "bra":
         return None
-    return statement.instruction.operands[0]
+    operands = split_operands(statement.operand_text)
+    return operands[0] if len(operands) == 1 else None
 
 
 def _postorder(graph: list[list[int]]) -> list[int]:
@@ -92,18 +95,21 @@ def _postorder(graph: list[list[int]]) -> list[int]:
     path = [(0, iter(graph[0]))]
     while path:
         node, rest = path[-1]
-        new = next((other for other in rest if other not in seen), None)
-        if new is None:
+        for other in rest:
+            if other not in seen:
+                seen.add(other)
+                path.append((other, iter(graph[other])))
+                break
+        else:
             order.append(node)
             path.pop()
-        else:
-            seen.add(new)
-            path.append((new, iter(graph[new])))
     return order
 
 
 def _acyclic(graph: list[list[int]], order: list[int]) -> set[int]:
     """The nodes of an order that lie on no cycle: Kosaraju's components of one node that does not follow itself."""
+    if all(after[0] > node for node, after in enumerate(graph) if after):
+        return set(order)  # no way leads back: successors are sorted
     before: dict[int, list[int]] = {node: [] for node in order}
     for node in order:
         for other in graph[node]:

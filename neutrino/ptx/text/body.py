@@ -130,10 +130,14 @@ class Statement:
             predicate, negated = None, False
             if self.guard is not None:
                 predicate, negated = guard_register(self.guard), "!" in self.guard
-            opcode = self.mnemonic.text
-            operands = self._code[self.position + len(opcode) : self.end - 1]
-            self._instruction = Instruction(predicate, negated, opcode, tuple(split_operands(operands)))
+            operands = split_operands(self.operand_text)
+            self._instruction = Instruction(predicate, negated, self.mnemonic.text, tuple(operands))
         return self._instruction
+
+    @property
+    def operand_text(self) -> str:
+        """The text of an instruction behind its opcode."""
+        return self._code[self.position + len(self.opcode) : self.end - 1]
 
 
 class Body:
