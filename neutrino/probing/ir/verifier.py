@@ -11,7 +11,15 @@ from collections.abc import Iterator, Sequence
 from neutrino.abi.records import Field
 from neutrino.errors import Diagnostic, Span
 from neutrino.probing.ir.draft import DraftProbes
-from neutrino.probing.ir.operands import Constant, Immediate, Register, SavedOperand, SiteOperand, Value
+from neutrino.probing.ir.operands import (
+    Constant,
+    Immediate,
+    Register,
+    SavedOperand,
+    SiteOperand,
+    SpecialRegister,
+    Value,
+)
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.ir.statements import (
     Assembly,
@@ -32,13 +40,16 @@ from neutrino.probing.ir.types import Type
 BUDGET = 256
 """Statements of one snippet, with its loops unrolled."""
 
+DEPTH = 32
+"""``If`` and ``For`` inside of each other."""
+
 FAULTS: dict[str, str] = {
     "ir-type": "a value of another type than the operation takes",
     "ir-operator": "an operator that a type does not have",
     "ir-register": "a register that the probes do not declare",
     "ir-unassigned": "a local register that is read before every path has assigned it",
-    "ir-loop": "a loop without an end, or one that assigns its own variable",
-    "ir-budget": f"more than {BUDGET} statements with all loops unrolled",
+    "ir-loop": "a loop without an end or of too many turns, or one that assigns its own variable",
+    "ir-budget": f"more than {BUDGET} statements with all loops unrolled, or nested more than {DEPTH} deep",
     "ir-save": "a record of another form than its map's, or of another level",
     "ir-assembly": "hand-written assembly where there is to be none",
 }
@@ -61,17 +72,40 @@ def verify(draft: DraftProbes) -> list[Diagnostic]:
     return sorted(checker.found, key=lambda item: (item.line, item.column))
 
 
-def unrolled_size(statements: Sequence[Statement]) -> int:
+def _unrolled_size(statements: Sequence[Statement]) -> int:
     """Statements that run when every loop is unrolled, both sides of every ``If`` counted."""
     size = 0
     for statement in statements:
         if isinstance(statement, If):
-            size += 1 + unrolled_size(statement.then) + unrolled_size(statement.otherwise)
+            size += 1 + _unrolled_size(statement.then) + _unrolled_size(statement.otherwise)
         elif isinstance(statement, For):
-            size += len(statement.values) * (1 + unrolled_size(statement.body))
+            turns = _turns(statement)
+            # Others are faults of their own.
+            if turns is not None and turns <= BUDGET:
+                size += turns * (1 + _unrolled_size(statement.body))
         else:
             size += 1
     return size
+
+
+def _turns(loop: For) -> int | None:
+    """How often a loop runs, however often that is; None if it has no end."""
+    if loop.step == 0:
+        return None
+    return max(0, -((loop.start - loop.stop) // loop.step))
+
+
+def _depth_beyond(statements: Sequence[Statement], depth: int) -> Statement | None:
+    """The first statement that is nested more than so deep."""
+    for statement in statements:
+        if isinstance(statement, (If, For)):
+            if depth == 0:
+                return statement
+            inner = statement.body if isinstance(statement, For) else (*statement.then, *statement.otherwise)
+            found = _depth_beyond(inner, depth - 1)
+            if found is not None:
+                return found
+    return None
 
 
 class _Checker:
@@ -81,12 +115,17 @@ class _Checker:
         self._file = draft.file
         self._lines = draft.source.split("\n")
         self._registers = {register.name: register for register in draft.registers}
+        self._maps = set(draft.maps)
         self.found: list[Diagnostic] = []
 
     def snippet(self, statements: tuple[Statement, ...], probe: Probe) -> None:
-        size = unrolled_size(statements)
+        deep = _depth_beyond(statements, DEPTH)
+        if deep is not None:
+            self._report(deep.span, "ir-budget", f"'if' and 'for' are nested more than {DEPTH} deep")
+            return
+        size = _unrolled_size(statements)
         if size > BUDGET:
-            message = f"probe '{probe.name}' has {size:,} statements with its loops unrolled, more than {BUDGET}"
+            message = f"probe '{probe.name}' has {_shown(size)} statements with its loops unrolled, more than {BUDGET}"
             self._report(probe.span, "ir-budget", message)
         self._block(statements, probe, set(), frozenset())
 
@@ -134,11 +173,19 @@ class _Checker:
         assigned.add(register.name)
 
     def _loop(self, loop: For, probe: Probe, assigned: set[str], loops: frozenset[str]) -> None:
-        if loop.step == 0 or len(loop.values) > BUDGET:
-            self._report(loop.span, "ir-loop", f"a loop runs 0 to {BUDGET} times")
+        turns, variable = _turns(loop), loop.variable
+        if turns is None:
+            self._report(loop.span, "ir-loop", "a loop whose step is 0 has no end")
             return
-        if not loop.variable.type.is_integer:
-            self._report(loop.span, "ir-type", f"the variable of a loop is {loop.variable.type}, not an integer")
+        if turns > BUDGET:
+            self._report(loop.span, "ir-loop", f"a loop of {_shown(turns)} turns, more than {BUDGET}")
+            return
+        if not variable.type.is_integer or not variable.is_local:
+            what = "a register that all probes share" if variable.type.is_integer else variable.type
+            self._report(loop.span, "ir-type", f"the variable of a loop is {what}, not a local integer")
+        elif loop.values and not all(_holds(variable.type, value) for value in (loop.values[0], loop.values[-1])):
+            message = f"{variable.type} does not hold {_shown(loop.values[0])} to {_shown(loop.values[-1])}"
+            self._report(loop.span, "ir-type", message)
         inside = set(assigned)
         self._assign(loop.variable, loop.span, inside, loops)
         self._block(loop.body, probe, inside, loops | {loop.variable.name})
@@ -200,6 +247,10 @@ class _Checker:
     # Records
 
     def _save(self, save: Save, probe: Probe) -> None:
+        if save.map not in self._maps:
+            self._report(save.span, "ir-save", f"'{save.map.name}' is not one of the probes' maps")
+        if save.guard is not None:
+            self._report(save.span, "ir-save", "a save under a predicate of its own, which an 'if' is to say")
         if save.map.level is not probe.level:
             message = f"a {probe.level.value} probe saves to '{save.map.name}', a {save.map.level.value} map"
             self._report(save.span, "ir-save", message)
@@ -211,7 +262,7 @@ class _Checker:
             if isinstance(operand, (Register, Constant)) and not _fits(operand.type, field):
                 message = f"a value of {operand.type} for field '{field.name}', which is {field.type.value}"
                 self._report(save.span, "ir-save", message)
-            elif isinstance(operand, Immediate):
+            elif isinstance(operand, (Immediate, SpecialRegister)):
                 self._report(save.span, "ir-assembly", f"'{operand.text}' among typed statements")
 
 
@@ -229,8 +280,17 @@ def _read(statement: Statement) -> Iterator[Value | SavedOperand]:
         yield statement.condition
     elif isinstance(statement, Save):
         yield from statement.operands
-        if statement.guard is not None:
-            yield statement.guard
+
+
+def _holds(kind: Type, value: int) -> bool:
+    """Whether an integer type has a value."""
+    lowest = -(1 << (kind.bits - 1)) if kind.is_signed else 0
+    return lowest <= value < lowest + (1 << kind.bits)
+
+
+def _shown(number: int) -> str:
+    """A number as messages show it: Python refuses to write thousands of digits."""
+    return f"{number:,}" if number.bit_length() < 128 else "very many"
 
 
 def _has(kind: Type, operator: Operator) -> bool:
