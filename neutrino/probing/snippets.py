@@ -28,6 +28,7 @@ from neutrino.probing.syntax import (
 from neutrino.probing.written import WrittenInstruction, WrittenSave, WrittenSnippet
 
 _SAVE_WORD = re.compile(r"SAVE\b")
+_GUARDED_SAVE = re.compile(r"@\s*!?\s*%[^\s@!]+\s+SAVE\s*\[")
 _Part = Statement | SaveCall | TypedSave
 
 
@@ -59,7 +60,7 @@ def read_side(document: Document, registers: Registers, path: KeyPath, text: str
             faults += more
             for declaration in declarations:
                 registers.declare(path, declaration)
-        elif _SAVE_WORD.match(statement.text):
+        elif _SAVE_WORD.match(statement.text) or (platform == "cuda" and _GUARDED_SAVE.match(statement.text)):
             call = parse_save(statement)
             if isinstance(call, Fault):
                 faults.append(call)
@@ -152,9 +153,10 @@ class SnippetReader:
             self._document.report(offset, "save-operands", message, f"its fields are {names}")
             # Not to be used; what it names is judged all the same.
             words = tuple(" ".join(word.split()) for _, word in call.operands)
-            return [WrittenSave(target, words, self._document.span(offset))]
+            return [WrittenSave(target, words, self._document.span(offset), call.guard, call.is_inverted)]
         moves, operands = self._operands(path, call.operands, target.fields, set())
-        return [*moves, WrittenSave(target, tuple(operands), self._document.span(offset))]
+        save = WrittenSave(target, tuple(operands), self._document.span(offset), call.guard, call.is_inverted)
+        return [*moves, save]
 
     def _map(self, name: str, offset: int) -> Map | None:
         if name in self._maps:

@@ -31,7 +31,7 @@ _INITIAL_HINTS = {
     **dict.fromkeys("bus", "write an integer that fits in it"),
 }  # fmt: skip
 _TYPED_SAVE = re.compile(r"SAVE\s*\.\s*([\w.]*)\s*\{(.*)\}", re.DOTALL)
-_SAVE = re.compile(r"SAVE\s*\[([^\]]*)\]\s*\{(.*)\}", re.DOTALL)
+_SAVE = re.compile(r"(?:@\s*(!?)\s*(%[^\s@!]+)\s+)?SAVE\s*\[([^\]]*)\]\s*\{(.*)\}", re.DOTALL)
 
 
 class Statement(NamedTuple):
@@ -55,12 +55,17 @@ class Declaration(NamedTuple):
 
 
 class SaveCall(NamedTuple):
-    """``SAVE [ map ] { operands }``. Starts are offsets in the snippet."""
+    """``SAVE [ map ] { operands }``. Starts are offsets in the snippet.
+
+    guard: the predicate of ``@%p SAVE``; is_inverted: as ``@!%p``.
+    """
 
     start: int
     map: str
     map_start: int
     operands: tuple[tuple[int, str], ...]
+    guard: str | None = None
+    is_inverted: bool = False
 
 
 class Fault(NamedTuple):
@@ -234,9 +239,10 @@ def parse_save(statement: Statement) -> SaveCall | TypedSave | Fault:
     """A ``SAVE`` statement taken apart."""
     match = _SAVE.fullmatch(statement.text)
     if match:
-        operands = tuple(_list_items(match.group(2), statement.start + match.start(2)))
-        name = match.group(1).strip()
-        return SaveCall(statement.start, name, statement.start + statement.text.index(name, match.start(1)), operands)
+        operands = tuple(_list_items(match.group(4), statement.start + match.start(4)))
+        name = match.group(3).strip()
+        place = statement.start + statement.text.index(name, match.start(3))
+        return SaveCall(statement.start, name, place, operands, match.group(2), match.group(1) == "!")
     match = _TYPED_SAVE.fullmatch(statement.text)
     if match:
         operands = tuple(_list_items(match.group(2), statement.start + match.start(2)))

@@ -94,7 +94,9 @@ def _statements(snippet: Snippet) -> Iterator[str]:
             yield statement.text
         else:
             operands = ", ".join(operand.text for operand in statement.operands)
-            yield f"SAVE [ {statement.map.name} ] {{ {operands} }}"
+            guard = statement.guard
+            prefix = "" if guard is None else f"@{'!' if statement.is_inverted else ''}{guard.text} "
+            yield f"{prefix}SAVE [ {statement.map.name} ] {{ {operands} }}"
 
 
 def _declarations(probe_set: ProbeSet) -> _Declared:

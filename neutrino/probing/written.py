@@ -21,11 +21,16 @@ class WrittenInstruction:
 
 @dataclass(frozen=True)
 class WrittenSave:
-    """``SAVE [ MAP ] { operands }``; with as many operands as the map has fields, unless that was reported."""
+    """``SAVE [ MAP ] { operands }``; with as many operands as the map has fields, unless that was reported.
+
+    guard, is_inverted: as of ``ir.statements.Save``.
+    """
 
     map: Map
     operands: tuple[str, ...]
     span: Span
+    guard: str | None = None
+    is_inverted: bool = False
 
 
 @dataclass(frozen=True)

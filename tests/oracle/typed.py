@@ -31,7 +31,7 @@ from tests.oracle.typed_model import Machine
 HERE = Span(1, 1)
 BLOCK = 64
 
-_KERNEL = """.version 8.0
+_KERNEL = """.version {version}
 .target sm_{arch}
 .address_size 64
 
@@ -62,7 +62,7 @@ _KERNEL = """.version 8.0
 def kernel(left: npt.NDArray[Any], right: npt.NDArray[Any], arch: int = 90) -> Kernel:
     """``xor`` of two arrays of unsigned integers, an element a thread, as many as a block's or a multiple."""
     size = left.itemsize
-    text = _KERNEL.format(bits=8 * size, size=size, arch=arch)
+    text = _KERNEL.format(bits=8 * size, size=size, arch=arch, version="8.6" if arch >= 100 else "8.0")
     return Kernel(
         f"site_{size}", text, "site", (left.size // BLOCK, 1, 1), (BLOCK, 1, 1), (left, right, np.zeros_like(left))
     )

@@ -7,6 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from neutrino.abi.levels import Level
+from neutrino.errors import Span
+from neutrino.maps.declaration import Map
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.operands import Constant, Immediate, Register, SiteOperand, Special, SpecialRegister
 from neutrino.probing.ir.statements import (
@@ -25,7 +28,6 @@ from neutrino.probing.ir.statements import (
 )
 from neutrino.probing.ir.types import Type
 from neutrino.probing.ir.verifier import BUDGET, DEPTH, FAULTS, verify
-from neutrino.probing.model import Level, Map, Span
 from tests.oracle.typed import HERE, a_map, draft, local
 
 THERE = Span(1, 3)

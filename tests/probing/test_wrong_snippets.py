@@ -328,7 +328,9 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     "vote without its mask": (at_load("¦vote.any.pred %p, %q;"), "unknown-form", "is not a form", "known: vote.sync"),
     "shuffle without sync": (at_load("¦shfl.idx.b32 %n, %n, 0, 31;"), "unknown-form", "is not a form", "shfl.sync"),
     # SAVE
-    "predicated save": (at_load("@%p ¦SAVE [ M ] { %a };"), "predicated-save", "SAVE under a predicate", "selp"),
+    "predicated save": (at_load("@PRED ¦SAVE [ M ] { %a };"), "predicated-save", "SAVE under a predicate", "@%p SAVE"),
+    "save under a number": (at_load("@¦%n SAVE [ M ] { %a };"), "not-a-predicate", "%n is a .u32", "declare it .pred"),
+    "save under nothing": (at_load("@!¦%none SAVE [ M ] { %a };"), "undeclared-register", "%none", "declare it"),
     "saved type": (
         at_load("SAVE [ M ] { ¦%n };"), "save-type", "%n is .u32, but field 'value' is u64", "convert with cvt first",
     ),

@@ -194,7 +194,7 @@ class ProbeRegisters:
     def __init__(self, probes: ProbeSet, prefix: str, kernel: ProbeRegisters | None) -> None:
         self._registers = probes.registers
         self._prefix = prefix
-        self.types = {register.name: register.type for register in probes.registers}
+        self.types = {register.name: register.type for register in probes.registers if not register.is_local}
         self.changed: set[str] = set()
         self._used: set[str] = set()
         self._written: dict[Level, set[str]] = kernel._written if kernel else {level: set() for level in Level}

@@ -325,7 +325,7 @@ FAULTS: dict[str, str] = {
     "collective-level": "an instruction between lanes at level `warp` or `block`",
     "collective-mask": "an instruction between lanes with another mask than `LANES`",
     "collective-guard": "an instruction between lanes under a predicate",
-    "predicated-save": "a `SAVE` under a predicate",
+    "predicated-save": "a `SAVE` under a predicate that is no register, or in the older form",
     "save-type": "a register, helper or number of another type than the field",
     "save-range": "a number that does not fit in its field",
 }

@@ -153,7 +153,8 @@ class _Lowering:
 
     def _save(self, statement: Save, guard: Register | None) -> None:
         operands = tuple(
-            self._own(operand) if isinstance(operand, Register) else operand for operand in statement.operands
+            self._operand(operand, statement.span) if isinstance(operand, (Register, Constant)) else operand
+            for operand in statement.operands
         )
         if guard is None:
             self._code.append(replace(statement, operands=operands))
@@ -303,7 +304,7 @@ class _Lowering:
             raise TypeError("a site's value is loaded first, which the verifier sees to")
         return value.type
 
-    def _operand(self, value: Value, span: Span) -> AssemblyOperand:
+    def _operand(self, value: Value, span: Span) -> Register | SiteOperand | Immediate:
         """A value as an operand that every instruction takes."""
         if isinstance(value, Register):
             return self._own(value)

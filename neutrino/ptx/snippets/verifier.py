@@ -132,9 +132,18 @@ class _Checker:
         for side, snippet in ((Side(probe, False), probe.before), (Side(probe, True), probe.after)):
             for statement in walk(snippet.statements) if snippet else ():
                 if isinstance(statement, Load):
-                    self._check_helper_place(statement.operand.text, statement.span, side)
+                    self._check_load(statement, side)
                 elif isinstance(statement, Save):
                     self._check_saved_sites(statement, side)
+
+    def _check_load(self, load: Load, side: Side) -> None:
+        """Where a value of a site has one width whatever the instruction, its register has that too."""
+        word, kind = load.operand.text, load.destination.type
+        own = HELPER_TYPES.get(word)
+        if self._check_helper_place(word, load.span, side) and own is not None:
+            wanted = bits_of(own)
+            if (own == "pred") != (kind is Type.PRED) or max(kind.bits, 16) != max(wanted, 16):
+                self._report(load.span, "helper-type", f"{word} is {own}, and goes into no register of type {kind}")
 
     def _check_saved_sites(self, save: Save, side: Side) -> None:
         for operand, field in zip(save.operands, save.map.fields, strict=False):
@@ -164,7 +173,8 @@ class _Checker:
             if isinstance(statement, WrittenSave):
                 self._check_save(statement, side)
                 operands = tuple(self._saved(word) for word in statement.operands)
-                statements.append(Save(statement.map, operands, statement.span))
+                guard = self.registers.get(statement.guard or "")
+                statements.append(Save(statement.map, operands, statement.span, guard, statement.is_inverted))
             else:
                 instruction = self._check_instruction(statement, side)
                 if instruction is not None:
@@ -363,8 +373,8 @@ class _Checker:
     def _check_opcode(self, opcode: str, span: Span, operands: str, side: Side) -> None:
         name, *modifiers = opcode.split(".")
         if name == "SAVE":
-            hint = "SAVE stands alone; select what it saves with selp"
-            self._report(span, "predicated-save", "SAVE under a predicate is not supported", hint)
+            hint = "write @%p SAVE [ MAP ] { %a }; with a predicate register of the probe's"
+            self._report(span, "predicated-save", "cannot read the SAVE under a predicate", hint)
             return
         fault = "carry-flag" if "cc" in modifiers else FORBIDDEN.get(name)
         if fault is not None:
@@ -557,6 +567,9 @@ class _Checker:
 
     def _check_save(self, save: WrittenSave, side: Side) -> None:
         place = save.span
+        if save.guard is not None:
+            place = self._locate(save.guard, place)
+            self._check_predicate(save.guard, place, side)
         if len(save.operands) != len(save.map.fields):
             # Said already; which field each is for is not known.
             for word in filter(HELPER.fullmatch, save.operands):
