@@ -21,23 +21,26 @@ The file is parsed, never run. All faults are reported at once, each at its line
 from __future__ import annotations
 
 import ast
-import json
+import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from neutrino.abi.levels import Level
-from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
-from neutrino.language.faults import Faults, LanguageError
-from neutrino.language.snippets import SnippetReader
+from neutrino.errors import Diagnostic, ProbeError
+from neutrino.language.faults import Faults, LanguageError, TooManyFaultsError
+from neutrino.language.snippets import SnippetReader, statement_words
 from neutrino.maps.declaration import Map
 from neutrino.maps.registry import TYPE_KEYS
-from neutrino.probing.document import MAX_SIZE, Document
+from neutrino.probing.document import MAX_SIZE, Document, printable, shown
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.maps import MAP_KEYS, read_map
-from neutrino.probing.reading import read_text_file
+from neutrino.probing.special_registers import SPECIAL_REGISTERS
+from neutrino.probing.syntax import MAX_REGISTER_NAME
+from neutrino.probing.toml import probe_file_text
 from neutrino.probing.tracepoints import parse_tracepoint
 
 _PROBE_KEYS = ("pos", "position", "level", "before", "after", "size")
@@ -45,38 +48,51 @@ _PROBE_KEYS = ("pos", "position", "level", "before", "after", "size")
 
 def read_python_file(path: str | Path) -> DraftProbes:
     """The probes of one file, not verified. Raises ProbeError with all its faults, NeutrinoError if unreadable."""
-    try:
-        data = read_text_file(path, 4 * MAX_SIZE + 4)
-        text = data.decode("utf-8")
-    except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise NeutrinoError(f"{path}: cannot read the probe file: {reason}") from error
-    return read_python_text(str(path), text)
+    return read_python_text(str(path), probe_file_text(path, "a probe file"))
 
 
 def read_python_text(file: str, text: str) -> DraftProbes:
     """The probes of a text. file: its path. Raises ProbeError."""
-    faults = Faults(file, text)
+    # As Python counts lines, and without the mark that editors put in front.
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if len(text) > MAX_SIZE:
-        message = f"the file has more than {MAX_SIZE} characters"
-        raise ProbeError([Diagnostic(file, 1, 1, "", message, code="too-large")])
+        message = f"the file has {len(text)} characters, more than {MAX_SIZE}"
+        raise ProbeError([Diagnostic(file, 1, 1, "", message, "is it a probe file?", code="too-large")])
+    faults = Faults(file, text)
+    module = _parsed(file, text)
     try:
-        module = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = getattr(error, "lineno", None) or 1
-        column = getattr(error, "offset", None) or 1
-        source = text.split("\n")[line - 1] if line <= text.count("\n") + 1 else ""
-        message = f"not Python: {getattr(error, 'msg', None) or error or 'nested too deeply'}"
-        raise ProbeError([Diagnostic(file, line, max(column, 1), source, message, code="not-python")]) from None
-    reader = _Reader(faults, file, text)
-    try:
-        draft = reader.read(module)
+        draft = _Reader(faults, file, text).read(module)
     except RecursionError:
-        message = "expressions are nested too deeply"
+        message = "expressions or statements are nested too deeply"
         raise ProbeError([Diagnostic(file, 1, 1, "", message, code="python-expression")]) from None
+    except TooManyFaultsError:
+        raise ProbeError(_in_file_order(faults.found)) from None
     if faults.found:
-        raise ProbeError(sorted(faults.found, key=lambda item: (item.line, item.column)))
+        raise ProbeError(_in_file_order(faults.found))
     return draft
+
+
+def _parsed(file: str, text: str) -> ast.Module:
+    """The text as Python's parser has it. Raises ProbeError."""
+    try:
+        with warnings.catch_warnings():
+            # About escapes in strings; a probe file is no program of the user's that Python is to judge.
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        lines = text.split("\n")
+        line = min(getattr(error, "lineno", None) or 1, len(lines))
+        column = max(getattr(error, "offset", None) or 1, 1)
+        said = getattr(error, "msg", None) or str(error) or "nested too deeply"
+        if "\0" in text:
+            line = text[: text.index("\0")].count("\n") + 1
+            column, said = lines[line - 1].index("\0") + 1, "a NUL byte"
+        message = printable(f"not Python: {said}")
+        raise ProbeError([Diagnostic(file, line, column, lines[line - 1], message, code="not-python")]) from None
+
+
+def _in_file_order(found: list[Diagnostic]) -> list[Diagnostic]:
+    return sorted(found, key=lambda item: (item.line, item.column))
 
 
 class _Reader:
@@ -89,6 +105,8 @@ class _Reader:
         self._alias = "nl"
         self._registers: dict[str, Register] = {}
         self._maps: dict[str, Map] = {}
+        self._names: set[str] = set()
+        self._warnings: list[Diagnostic] = []
 
     def read(self, module: ast.Module) -> DraftProbes:
         functions: list[ast.FunctionDef] = []
@@ -106,7 +124,7 @@ class _Reader:
         if not functions and not self._faults.found:
             self._faults.report(module, "python-statement", "no probe in the file", "decorate a function with @probe")
         maps, registers = tuple(self._maps.values()), tuple(self._registers.values())
-        return DraftProbes(self._file, self._source, maps, registers, tuple(probes))
+        return DraftProbes(self._file, self._source, maps, registers, tuple(probes), tuple(self._warnings))
 
     def _top(self, node: ast.stmt, functions: list[ast.FunctionDef]) -> None:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -119,8 +137,7 @@ class _Reader:
             self._register(node)
         elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             hint = "a probe file holds imports, maps, registers and probes"
-            word = type(node).__name__.lower()
-            raise self._faults.refuse(node, "python-statement", f"'{word}' at the top of the file", hint)
+            raise self._faults.refuse(node, "python-statement", f"{statement_words(node)} at the top of the file", hint)
 
     def _imports(self, node: ast.Import | ast.ImportFrom) -> None:
         if isinstance(node, ast.Import):
@@ -129,13 +146,19 @@ class _Reader:
                     hint = "write import neutrino.language as nl"
                     raise self._faults.refuse(node, "python-statement", f"'import {name.name}'", hint)
                 self._alias = name.asname
-        elif node.module == "neutrino" and all(name.name == "language" for name in node.names):
-            self._alias = node.names[0].asname or "language"
-        elif node.module not in {"neutrino", "__future__"} or any(
-            node.module == "neutrino" and (name.name not in {"probe", "Map"} or name.asname) for name in node.names
-        ):
-            hint = "a probe file is not run: it imports probe and Map from neutrino, and neutrino.language"
-            raise self._faults.refuse(node, "python-statement", f"'{ast.unparse(node)}'", hint)
+        elif node.module != "__future__":
+            for name in node.names:
+                if node.module == "neutrino" and node.level == 0 and name.name == "language":
+                    self._alias = name.asname or "language"
+                elif node.module != "neutrino" or node.level or name.name not in {"probe", "Map"} or name.asname:
+                    hint = "a probe file is not run: it imports probe and Map from neutrino, and neutrino.language"
+                    raise self._faults.refuse(node, "python-statement", f"'{self._faults.shown(node)}'", hint)
+
+    def _declare(self, name: str, node: ast.AST) -> None:
+        """Maps, probes and registers have one namespace, as in Python."""
+        if name in self._names or name in {self._alias, "probe", "Map"}:
+            raise self._faults.refuse(node, "python-name", f"{name} stands for something else already")
+        self._names.add(name)
 
     def _register(self, node: ast.AnnAssign) -> None:
         if not isinstance(node.target, ast.Name):
@@ -148,31 +171,42 @@ class _Reader:
             if not isinstance(number, (int, float)) or isinstance(number, bool):
                 raise self._faults.refuse(node.value, "python-type", "a register begins with a number")
             initial = reader.constant(kind, number, node.value).bits
+        self._declare(node.target.id, node)
         name = f"%{node.target.id}"
-        if name in self._registers:
-            raise self._faults.refuse(node, "python-name", f"{node.target.id} is declared already")
+        if not name.isascii() or len(name) > MAX_REGISTER_NAME or name in SPECIAL_REGISTERS or f"{name}.x" in (
+            SPECIAL_REGISTERS
+        ):
+            message = f"a register that all probes share cannot be called {node.target.id}"
+            hint = f"up to {MAX_REGISTER_NAME - 1} letters of ASCII, digits and underscores; no special register's name"
+            raise self._faults.refuse(node, "python-name", message, hint)
         self._registers[name] = Register(name, kind, initial, self._faults.span(node.target))
 
     def _map(self, node: ast.ClassDef) -> None:
         if len(node.decorator_list) != 1 or not self._is_named(node.decorator_list[0], "Map") or node.bases:
             hint = 'write @Map(level="warp", size=16) above it'
             raise self._faults.refuse(node, "python-decorator", f"class {node.name} is no map", hint)
-        table = self._arguments(node.decorator_list[0], (*MAP_KEYS, *TYPE_KEYS))
+        self._declare(node.name, node)
+        known = (*(key for key in MAP_KEYS if key != "data"), *TYPE_KEYS)
+        table = {key: value for key, (value, _) in self._arguments(node.decorator_list[0], known).items()}
         reader = SnippetReader(self._faults, self._alias, {}, {})
         fields = {}
         for member in node.body:
             if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name) and member.value is None:
+                if member.target.id in fields:
+                    raise self._faults.refuse(member, "python-map", f"a second field {member.target.id}")
                 fields[member.target.id] = reader.type_of(member.annotation).value
             elif not (isinstance(member, ast.Expr) and isinstance(member.value, ast.Constant)):
                 raise self._faults.refuse(member, "python-map", "a map has fields, as in 'start: nl.u64'")
         # The same rules as in TOML, by the same code.
-        written = json.dumps(table)[1:-1].replace('": ', '" = ').replace(", \"", '\n"')
-        data = ", ".join(f'{name} = "{kind}"' for name, kind in fields.items())
-        document = Document(self._file, f"[map.{node.name}]\n{written}\ndata = {{ {data} }}\n")
-        found = read_map(document, node.name, document.tables["map"][node.name])
+        document = Document(self._file, "")
+        found = read_map(document, node.name, {**table, "data": fields})
+        span = self._faults.span(node)
         for fault in document.diagnostics:
             if fault.severity == "error":
                 self._faults.report(node, "python-map", fault.message, fault.hint)
+            else:
+                line = self._source.split("\n")[span.line - 1]
+                self._warnings.append(replace(fault, line=span.line, column=span.column, source=line))
         if found is not None:
             self._maps[node.name] = replace(found, span=self._faults.span(node))
 
@@ -184,29 +218,44 @@ class _Reader:
         arguments = node.args
         if arguments.args or arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs:
             raise self._faults.refuse(node, "python-statement", f"probe {node.name} takes no arguments")
+        self._declare(node.name, node)
         table = self._arguments(decorator, _PROBE_KEYS)
-        position = table.get("pos", table.get("position"))
+        position, place = table.get("pos") or table.get("position") or (None, decorator)
         if not isinstance(position, str):
             hint = 'write pos="kernel" or an opcode such as pos="ld.global"'
-            raise self._faults.refuse(decorator, "python-decorator", f"probe {node.name} has no position", hint)
+            raise self._faults.refuse(place, "python-decorator", f"probe {node.name} has no position", hint)
         tracepoint, wrong = parse_tracepoint(position)
         for fault in wrong:
-            self._faults.report(decorator, fault.code, fault.message, fault.hint)
-        level = table.get("level")
-        if tracepoint is None or level not in {item.value for item in Level}:
-            if level not in {item.value for item in Level}:
-                hint = 'write level="thread", "warp" or "block"'
-                self._faults.report(decorator, "python-decorator", f"level of probe {node.name} is {level!r}", hint)
+            self._faults.report(place, fault.code, fault.message, fault.hint)
+        level, place = table.get("level", (None, decorator))
+        if level not in [item.value for item in Level]:
+            hint = 'write level="thread", "warp" or "block"'
+            what = f"the level of probe {node.name} is {shown(level)}"
+            if "level" not in table:
+                what = f"probe {node.name} has no level"
+            raise self._faults.refuse(place, "python-decorator", what, hint)
+        if tracepoint is None:
             raise LanguageError(node.name)
-        # Without a word nl.probe runs before, probe after.
-        is_after = bool(table.get("after", not table.get("before", False)))
-        if self._of_language(decorator):
-            is_after = bool(table.get("after", False))
+        is_after = self._is_after(decorator, table)
+        before_it = len(self._faults.found)
         snippet = SnippetReader(self._faults, self._alias, self._registers, self._maps).read(node)
-        if not snippet.statements and not self._faults.found:
+        if not snippet.statements and len(self._faults.found) == before_it:
             self._faults.report(node, "python-statement", f"probe {node.name} does nothing")
         before, after = (None, snippet) if is_after else (snippet, None)
-        return Probe(node.name, tracepoint, Level(level), before, after, self._faults.span(node))
+        return Probe(node.name, tracepoint, Level(level), before, after, self._faults.span(decorator))
+
+    def _is_after(self, decorator: ast.expr, table: Mapping[str, tuple[Any, ast.expr]]) -> bool:
+        """On which side a probe is. Without a word ``nl.probe`` runs before, ``probe`` after."""
+        sides = {key: table[key] for key in ("before", "after") if key in table}
+        for key, (value, place) in sides.items():
+            if not isinstance(value, bool):
+                message = f"'{key}' is {shown(value)}"
+                raise self._faults.refuse(place, "python-decorator", message, f"write {key}=True")
+        chosen = {value == (key == "after") for key, (value, _) in sides.items()}
+        if len(chosen) > 1:
+            hint = "write two, with before=True and with after=True"
+            raise self._faults.refuse(decorator, "python-decorator", "a probe runs before or after", hint)
+        return chosen.pop() if chosen else not self._of_language(decorator)
 
     # Decorators
 
@@ -224,13 +273,15 @@ class _Reader:
             and function.value.id == self._alias
         )
 
-    def _arguments(self, node: ast.expr, known: tuple[str, ...]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _arguments(self, node: ast.expr, known: tuple[str, ...]) -> dict[str, tuple[Any, ast.expr]]:
+        """The values of a decorator's arguments, and where they stand."""
+        found: dict[str, tuple[Any, ast.expr]] = {}
         for keyword in node.keywords if isinstance(node, ast.Call) else ():
-            if keyword.arg not in known:
+            if keyword.arg is None or keyword.arg not in known:
                 hint = "known here: " + ", ".join(known)
-                raise self._faults.refuse(keyword, "python-decorator", f"argument '{keyword.arg}'", hint)
-            found[keyword.arg or ""] = self._literal(keyword.value)
+                what = f"argument '{keyword.arg}'" if keyword.arg else "'**' among arguments"
+                raise self._faults.refuse(keyword, "python-decorator", what, hint)
+            found[keyword.arg] = self._literal(keyword.value), keyword.value
         if isinstance(node, ast.Call) and node.args:
             raise self._faults.refuse(node, "python-decorator", "arguments are given by name")
         return found
@@ -239,4 +290,5 @@ class _Reader:
         try:
             return ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            raise self._faults.refuse(node, "python-expression", f"'{ast.unparse(node)}' is no constant") from None
+            message = f"'{self._faults.shown(node)}' is no constant"
+            raise self._faults.refuse(node, "python-expression", message) from None

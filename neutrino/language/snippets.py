@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from neutrino.errors import Span
 from neutrino.language.faults import Faults, LanguageError
 from neutrino.maps.declaration import Map
+from neutrino.probing.document import shown
 from neutrino.probing.ir.operands import Constant, Register, SavedOperand, SiteOperand, Special, Value
 from neutrino.probing.ir.probe_set import Snippet
 from neutrino.probing.ir.statements import (
@@ -60,10 +62,22 @@ _FOLDED: Mapping[Operator, Callable[[Any, Any], Any]] = {
     Operator.SHL: operator.lshift, Operator.SHR: operator.rshift,
 }  # fmt: skip
 """Of two numbers in the text."""
+_TYPE_AT_SITE: Mapping[str, Type] = {"ADDR": Type.U64, "BYTES": Type.U64}
+"""Values of a site that have a type whatever the instruction."""
+_WORDS: Mapping[type[ast.stmt], str] = {
+    ast.FunctionDef: "'def'", ast.AsyncFunctionDef: "'async def'", ast.ClassDef: "'class'", ast.Delete: "'del'",
+    ast.ImportFrom: "'import'", ast.Expr: "an expression", ast.AnnAssign: "a declaration without a value",
+    ast.Assign: "an assignment", ast.AugAssign: "an assignment",
+}  # fmt: skip
 _Computing = (Operation, Convert, Compare, Select, Load)
 _Number = int | float
-_Result = Value | _Number
+_Result = Register | Constant | SiteOperand | _Number
 """What an expression comes to; a number takes the type of what it meets."""
+
+
+def statement_words(node: ast.stmt) -> str:
+    """What messages call a statement."""
+    return _WORDS.get(type(node)) or f"'{type(node).__name__.lower()}'"
 
 
 class SnippetReader:
@@ -77,6 +91,8 @@ class SnippetReader:
         self._locals: dict[str, Register] = {}
         self._temporaries = 0
         self._results: set[str] = set()
+        # Names whose assignment was refused, which is said once.
+        self._unclear: set[str] = set()
 
     def read(self, function: ast.FunctionDef) -> Snippet:
         """The function's statements; what is wrong with them is reported."""
@@ -113,12 +129,20 @@ class SnippetReader:
             self._save(node.value, code)
         else:
             hint = "a probe assigns, saves, and has if and for over a range"
-            word = type(node).__name__.lower()
-            raise self._faults.refuse(node, "python-statement", f"'{word}' in a probe", hint)
+            raise self._faults.refuse(node, "python-statement", f"{statement_words(node)} in a probe", hint)
 
     def _assign(self, target: ast.expr, value: ast.expr, kind: Type | None, code: list[Statement]) -> None:
+        try:
+            self._assigned(target, value, kind, code)
+        except LanguageError:
+            if isinstance(target, ast.Name):
+                self._unclear.add(target.id)
+            raise
+
+    def _assigned(self, target: ast.expr, value: ast.expr, kind: Type | None, code: list[Statement]) -> None:
         if not isinstance(target, ast.Name):
             raise self._faults.refuse(target, "python-statement", "a probe assigns to names alone")
+        self._check_name(target)
         known = self._registers.get(f"%{target.id}") or self._locals.get(target.id)
         if known is not None and kind not in {None, known.type}:
             message = f"{target.id} is {known.type}, and cannot become {kind}"
@@ -126,16 +150,13 @@ class SnippetReader:
         wanted = known.type if known is not None else kind
         result = self._expression(value, code, wanted)
         if known is None:
-            if wanted is None and isinstance(result, (int, float)):
-                hint = f"write {target.id}: {self._alias}.u32 = {result}"
+            own = wanted or _type_of(result)
+            if own is None:
+                hint = f"write {target.id}: {self._alias}.u32 = {self._faults.shown(value)}"
                 raise self._faults.refuse(value, "python-type", f"{target.id} has no type", hint)
-            if wanted is None and isinstance(result, SiteOperand):
-                hint = f"write {target.id}: {self._alias}.u32 = {self._alias}.{result.name.lower()}"
-                raise self._faults.refuse(value, "python-type", f"{result.name.lower()} has no type of its own", hint)
-            own = wanted or (result.type if not isinstance(result, (int, float, SiteOperand)) else Type.U32)
             known = self._local(target.id, own, self._faults.span(target))
         span = self._faults.span(target)
-        if isinstance(result, SiteOperand):
+        if isinstance(result, SiteOperand) and _type_of(result) in {None, known.type}:
             code.append(Load(known, result, span))
         else:
             fitting = self._converted(result, known.type, value, code)
@@ -154,6 +175,10 @@ class SnippetReader:
         bounds = [self._integer(argument) for argument in call.args]
         if not 1 <= len(bounds) <= 3 or call.keywords:
             raise self._faults.refuse(call, "python-call", "range takes one to three numbers")
+        self._check_name(node.target)
+        if f"%{node.target.id}" in self._registers:
+            message = f"{node.target.id} is a register that all probes share, and no variable of a loop"
+            raise self._faults.refuse(node.target, "python-name", message, "choose another name")
         start, stop = (0, bounds[0]) if len(bounds) == 1 else (bounds[0], bounds[1])
         step = bounds[2] if len(bounds) == 3 else 1
         kind = Type.U32 if start >= 0 and stop >= 0 and step > 0 else Type.S32
@@ -175,7 +200,7 @@ class SnippetReader:
                 hint = "declare a class with @Map, and call its save"
                 raise self._faults.refuse(call, "python-call", "a save without a map", hint)
             hint = "a probe calls the save of its maps"
-            raise self._faults.refuse(call, "python-call", f"'{ast.unparse(function)}' is called", hint)
+            raise self._faults.refuse(call, "python-call", f"'{self._faults.shown(function)}' is called", hint)
         target = self._maps[name]
         if len(call.args) != len(target.fields) or call.keywords:
             names = ", ".join(field.name for field in target.fields)
@@ -185,12 +210,10 @@ class SnippetReader:
         for argument, field in zip(call.args, target.fields, strict=True):
             kind = Type(field.type.value)
             result = self._expression(argument, code, kind)
-            if isinstance(result, SiteOperand):
+            if isinstance(result, SiteOperand) and _type_of(result) in {None, kind}:
                 operands.append(result)
-                continue
-            fitting = self._converted(result, kind, argument, code)
-            operands.append(fitting if isinstance(fitting, Constant) and not kind.is_float else
-                            self._register(fitting, kind, argument, code))  # fmt: skip
+            else:
+                operands.append(self._converted(result, kind, argument, code))
         code.append(Save(target, tuple(operands), self._faults.span(call)))
 
     # Expressions
@@ -200,6 +223,8 @@ class SnippetReader:
         if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
             return self.constant(Type.PRED, int(node.value), node) if isinstance(node.value, bool) else node.value
         if isinstance(node, ast.Name):
+            if node.id in self._unclear:
+                raise LanguageError(node.id)
             register = self._registers.get(f"%{node.id}") or self._locals.get(node.id)
             if register is None:
                 raise self._faults.refuse(node, "python-name", f"{node.id} has no value here")
@@ -216,53 +241,74 @@ class SnippetReader:
             return SiteOperand(node.attr.upper())
         if isinstance(node, ast.Call):
             return self._call(node, code)
-        raise self._faults.refuse(node, "python-expression", f"'{ast.unparse(node)}' in a probe")
+        raise self._faults.refuse(node, "python-expression", f"'{self._faults.shown(node)}' in a probe")
 
     def _call(self, node: ast.Call, code: list[Statement]) -> _Result:
         function = node.func
         if isinstance(function, ast.Attribute) and self._is_language(function) and not node.keywords:
             if function.attr in HELPERS and not node.args:
-                return self._into(HELPERS[function.attr], node, code)
+                special = HELPERS[function.attr]
+                return self._computed(Operator.MOVE, special.type, (special,), node, code)
             if function.attr in SITE_OPERANDS and not node.args:
                 return SiteOperand(function.attr.upper())
             if function.attr in TYPES and len(node.args) == 1:
                 kind = TYPES[function.attr]
                 result = self._expression(node.args[0], code, kind)
-                if isinstance(result, SiteOperand):
-                    register = self._temporary(kind, node)
-                    code.append(Load(register, result, self._faults.span(node)))
-                    return register
                 return self._converted(result, kind, node, code)
         hint = "the helpers are " + ", ".join(f"{self._alias}.{name}()" for name in HELPERS)
-        raise self._faults.refuse(node, "python-call", f"'{ast.unparse(function)}' is called", hint)
+        raise self._faults.refuse(node, "python-call", f"'{self._faults.shown(function)}' is called", hint)
 
     def _binary(self, node: ast.BinOp, code: list[Statement], wanted: Type | None) -> _Result:
         if isinstance(node.op, ast.Div):
-            hint = "// divides integers; of floats save both, and divide afterwards"
+            hint = "// divides integers; of fractions save both, and divide afterwards"
             raise self._faults.refuse(node, "python-expression", "'/' in a probe", hint)
         computed = _OPERATORS.get(type(node.op))
         if computed is None:
-            raise self._faults.refuse(node, "python-expression", f"'{ast.unparse(node)}' in a probe")
+            raise self._faults.refuse(node, "python-expression", f"'{self._faults.shown(node)}' in a probe")
         left, right = self._expression(node.left, code, wanted), self._expression(node.right, code, wanted)
         if isinstance(left, (int, float)) and isinstance(right, (int, float)):
             return self._folded(computed, left, right, node)
         if computed in _FOLDED_SHIFTS:
-            value = self._value(left, wanted or Type.U64, node.left, code)
+            value = self._converted(left, self._own_type(left, wanted, node.left), node.left, code)
             amount = self._converted(right, Type.U32, node.right, code)
             return self._computed(computed, value.type, (value, amount), node, code)
         kind = self._common(left, right, wanted, node)
-        first, second = self._value(left, kind, node.left, code), self._value(right, kind, node.right, code)
+        first, second = self._converted(left, kind, node.left, code), self._converted(right, kind, node.right, code)
+        if computed in {Operator.DIV, Operator.REM} and kind.is_signed:
+            return self._floored(computed, kind, first, second, node, code)
         return self._computed(computed, kind, (first, second), node, code)
+
+    def _floored(
+        self, computed: Operator, kind: Type, first: Value, second: Value, node: ast.expr, code: list[Statement]
+    ) -> Register:
+        """``//`` and ``%`` of signed integers: in Python the quotient is rounded down, in the IR towards zero."""
+        rest = self._computed(Operator.REM, kind, (first, second), node, code)
+        signs = self._computed(Operator.XOR, kind, (rest, second), node, code)
+        zero = Constant(kind, 0)
+        differs, is_left = self._temporary(Type.PRED, node), self._temporary(Type.PRED, node)
+        span = self._faults.span(node)
+        code.append(Compare(Relation.LT, differs, signs, zero, span))
+        code.append(Compare(Relation.NE, is_left, rest, zero, span))
+        is_below = self._computed(Operator.AND, Type.PRED, (differs, is_left), node, code)
+        if computed is Operator.REM:
+            plain = rest
+            other = self._computed(Operator.ADD, kind, (rest, second), node, code)
+        else:
+            plain = self._computed(Operator.DIV, kind, (first, second), node, code)
+            other = self._computed(Operator.SUB, kind, (plain, Constant(kind, 1)), node, code)
+        target = self._temporary(kind, node)
+        code.append(Select(target, is_below, other, plain, span))
+        return target
 
     def _folded(self, computed: Operator, left: _Number, right: _Number, node: ast.expr) -> _Number:
         if computed in _FOLDED_SHIFTS and not 0 <= right < 64:
-            raise self._faults.refuse(node, "python-expression", f"'{ast.unparse(node)}' shifts by {right}")
+            raise self._faults.refuse(node, "python-expression", f"'{self._faults.shown(node)}' shifts by {right}")
         try:
             result: _Number = _FOLDED[computed](left, right)
         except (ArithmeticError, TypeError, ValueError) as error:
-            raise self._faults.refuse(node, "python-expression", f"'{ast.unparse(node)}': {error}") from None
+            raise self._faults.refuse(node, "python-expression", f"'{self._faults.shown(node)}': {error}") from None
         if isinstance(result, int) and result.bit_length() > 128:
-            raise self._faults.refuse(node, "python-expression", f"'{ast.unparse(node)}' is beyond 128 bits")
+            raise self._faults.refuse(node, "python-expression", f"'{self._faults.shown(node)}' is beyond 128 bits")
         return result
 
     def _unary(self, node: ast.UnaryOp, code: list[Statement], wanted: Type | None) -> _Result:
@@ -279,7 +325,7 @@ class SnippetReader:
                 return ~result
             raise self._faults.refuse(node, "python-type", "'~' of a float")
         computed = Operator.NEG if isinstance(node.op, ast.USub) else Operator.NOT
-        value = self._value(result, wanted or Type.U64, node.operand, code)
+        value = self._converted(result, self._own_type(result, wanted, node.operand), node.operand, code)
         return self._computed(computed, value.type, (value,), node, code)
 
     def _condition(self, node: ast.expr, code: list[Statement]) -> Register:
@@ -291,7 +337,8 @@ class SnippetReader:
                 first = self._computed(joined, Type.PRED, (first, other), node, code)
             return first
         if isinstance(node, ast.Compare):
-            operands = [node.left, *node.comparators]
+            # Each is read once, also the middle one of a < b < c.
+            operands = [(side, self._expression(side, code, None)) for side in (node.left, *node.comparators)]
             found = [
                 self._compared(operation, left, right, node, code)
                 for operation, left, right in zip(node.ops, operands, operands[1:], strict=False)
@@ -303,19 +350,19 @@ class SnippetReader:
         result = self._expression(node, code, None)
         if isinstance(result, (int, float)):
             return self._register(self.constant(Type.PRED, int(bool(result)), node), Type.PRED, node, code)
-        value = self._value(result, Type.U64, node, code)
+        value = self._converted(result, self._own_type(result, None, node), node, code)
         return self._register(self._converted(value, Type.PRED, node, code), Type.PRED, node, code)
 
     def _compared(
-        self, operation: ast.cmpop, left: ast.expr, right: ast.expr, node: ast.expr, code: list[Statement]
-    ) -> Register:
+        self, operation: ast.cmpop, left: tuple[ast.expr, _Result], right: tuple[ast.expr, _Result], node: ast.expr,
+        code: list[Statement],
+    ) -> Register:  # fmt: skip
         relation = _RELATIONS.get(type(operation))
         if relation is None:
-            raise self._faults.refuse(node, "python-expression", f"'{ast.unparse(node)}' in a probe")
-        first, second = self._expression(left, code, None), self._expression(right, code, None)
-        kind = self._common(first, second, None, node)
+            raise self._faults.refuse(node, "python-expression", f"'{self._faults.shown(node)}' in a probe")
+        kind = self._common(left[1], right[1], None, node)
         target = self._temporary(Type.PRED, node)
-        values = self._value(first, kind, left, code), self._value(second, kind, right, code)
+        values = self._converted(left[1], kind, left[0], code), self._converted(right[1], kind, right[0], code)
         code.append(Compare(relation, target, *values, self._faults.span(node)))
         return target
 
@@ -324,7 +371,7 @@ class SnippetReader:
         then, otherwise = self._expression(node.body, code, wanted), self._expression(node.orelse, code, wanted)
         kind = self._common(then, otherwise, wanted, node)
         target = self._temporary(kind, node)
-        values = self._value(then, kind, node.body, code), self._value(otherwise, kind, node.orelse, code)
+        values = self._converted(then, kind, node.body, code), self._converted(otherwise, kind, node.orelse, code)
         code.append(Select(target, condition, *values, self._faults.span(node)))
         return target
 
@@ -332,36 +379,36 @@ class SnippetReader:
 
     def _common(self, left: _Result, right: _Result, wanted: Type | None, node: ast.expr) -> Type:
         """The type in which two values meet: the wider of two integers of one sign, or of two floats."""
-        kinds = [value.type for value in (left, right) if not isinstance(value, (int, float, SiteOperand))]
+        kinds = [kind for kind in map(_type_of, (left, right)) if kind is not None]
         if not kinds:
-            if wanted is not None:
-                return wanted
-            hint = f"say which: {self._alias}.u32(…)"
-            raise self._faults.refuse(node, "python-type", f"'{ast.unparse(node)}' has no type", hint)
+            return self._own_type(left, wanted, node)
         first, second = kinds[0], kinds[-1]
         if first is second:
             return first
         alike = first.is_float == second.is_float and first.is_signed == second.is_signed
         if not alike or Type.PRED in {first, second}:
             hint = f"convert one of them: {self._alias}.{first}(…)"
-            raise self._faults.refuse(node, "python-type", f"{first} and {second} in '{ast.unparse(node)}'", hint)
+            message = f"{first} and {second} in '{self._faults.shown(node)}'"
+            raise self._faults.refuse(node, "python-type", message, hint)
         return first if first.bits >= second.bits else second
 
-    def _value(self, result: _Result, kind: Type, node: ast.expr, code: list[Statement]) -> Register | Constant:
-        """A result as a value, of that type where it has none of its own."""
-        if isinstance(result, SiteOperand):
-            register = self._temporary(kind, node)
-            code.append(Load(register, result, self._faults.span(node)))
-            return register
-        return self._converted(result, kind, node, code)
+    def _own_type(self, result: _Result, wanted: Type | None, node: ast.expr) -> Type:
+        """The type that a value has, or the one that is wanted. Raises LanguageError where there is neither."""
+        kind = _type_of(result) or wanted
+        if kind is None:
+            message = f"'{self._faults.shown(node)}' has no type"
+            raise self._faults.refuse(node, "python-type", message, f"say which: {self._alias}.u32(…)")
+        return kind
 
     def _converted(self, result: _Result, kind: Type, node: ast.expr, code: list[Statement]) -> Register | Constant:
-        if isinstance(result, SiteOperand):
-            return self._register(result, kind, node, code)
+        """A result as a value of a type."""
         if isinstance(result, (int, float)):
             return self.constant(kind, result, node)
-        if isinstance(result, Special):
-            result = self._into(result, node, code)
+        if isinstance(result, SiteOperand):
+            # One without a type has the one that is asked for.
+            register = self._temporary(_type_of(result) or kind, node)
+            code.append(Load(register, result, self._faults.span(node)))
+            result = register
         if result.type is kind:
             return result
         target = self._temporary(kind, node)
@@ -369,21 +416,19 @@ class SnippetReader:
         return target
 
     def constant(self, kind: Type, number: _Number, node: ast.expr) -> Constant:
+        """A number of the text, to the nearest where the type is one of fractions. Raises LanguageError."""
         if kind.is_float:
-            form = {Type.F64: ("<d", "<Q"), Type.F32: ("<f", "<I"), Type.F16: ("<e", "<H")}.get(kind)
+            form = {Type.F64: ("<d", "<Q"), Type.F16: ("<e", "<H")}.get(kind, ("<f", "<I"))
             try:
-                if form is None:
-                    (bits,) = struct.unpack("<I", struct.pack("<f", float(number)))
-                    if bits & 0xFFFF:
-                        raise self._faults.refuse(node, "python-type", f"{number} is no bf16")
-                    return Constant(kind, bits >> 16)
-                (bits,) = struct.unpack(form[1], struct.pack(form[0], float(number)))
+                value = float(number) if kind is not Type.BF16 else _nearest_bf16(float(number))
+                (bits,) = struct.unpack(form[1], struct.pack(form[0], value))
+                bits >>= 16 if kind is Type.BF16 else 0
             except OverflowError:
-                raise self._faults.refuse(node, "python-type", f"{number} does not fit in {kind}") from None
+                raise self._faults.refuse(node, "python-type", f"{shown(number)} does not fit in {kind}") from None
             return Constant(kind, bits)
         least = -(1 << (kind.bits - 1)) if kind.is_signed else -1
         if not isinstance(number, int) or not least <= number < 1 << (kind.bits - kind.is_signed):
-            raise self._faults.refuse(node, "python-type", f"{number} does not fit in {kind}")
+            raise self._faults.refuse(node, "python-type", f"{shown(number)} does not fit in {kind}")
         return Constant(kind, number % (1 << kind.bits))
 
     # Registers
@@ -398,24 +443,21 @@ class SnippetReader:
         code.append(Operation(computed, target, sources, self._faults.span(node)))
         return target
 
-    def _into(self, special: Special, node: ast.expr, code: list[Statement]) -> Register:
-        """A value of the hardware, read where it stands."""
-        return self._computed(Operator.MOVE, special.type, (special,), node, code)
-
     def _register(
-        self, result: Value, kind: Type, node: ast.expr, code: list[Statement]
+        self, result: Register | Constant, kind: Type, node: ast.expr, code: list[Statement]
     ) -> Register:
         if isinstance(result, Register):
             return result
-        register = self._temporary(kind, node)
-        span = self._faults.span(node)
-        code.append(Load(register, result, span) if isinstance(result, SiteOperand) else
-                    Operation(Operator.MOVE, register, (result,), span))  # fmt: skip
-        return register
+        return self._computed(Operator.MOVE, kind, (result,), node, code)
+
+    def _check_name(self, node: ast.Name) -> None:
+        """Refuse to assign to what is no variable."""
+        if node.id == self._alias or node.id in self._maps:
+            raise self._faults.refuse(node, "python-name", f"{node.id} is no variable", "choose another name")
 
     def _temporary(self, kind: Type, node: ast.expr) -> Register:
         self._temporaries += 1
-        name = f"%$t{kind}{self._temporaries}"
+        name = f"%$t{self._temporaries}_{kind}"
         self._results.add(name)
         return self._declared(name, kind, self._faults.span(node))
 
@@ -432,4 +474,20 @@ class SnippetReader:
         if isinstance(node, ast.Attribute) and self._is_language(node) and node.attr in TYPES:
             return TYPES[node.attr]
         known = ", ".join(f"{self._alias}.{name}" for name in TYPES)
-        raise self._faults.refuse(node, "python-type", f"'{ast.unparse(node)}' is no type", f"the types are {known}")
+        message = f"'{self._faults.shown(node)}' is no type"
+        raise self._faults.refuse(node, "python-type", message, f"the types are {known}")
+
+
+def _type_of(result: _Result) -> Type | None:
+    """The type that a result has; None of numbers, and of values that have that of the site's instruction."""
+    if isinstance(result, SiteOperand):
+        return _TYPE_AT_SITE.get(result.name)
+    return None if isinstance(result, (int, float)) else result.type
+
+
+def _nearest_bf16(number: float) -> float:
+    """To 8 binary digits, ties to even."""
+    if not math.isfinite(number):
+        return number
+    place = math.ldexp(1.0, max(math.frexp(number)[1] - 8, -133))
+    return math.copysign(round(number / place) * place, number)

@@ -40,6 +40,11 @@ _LONGEST_NAME = 200
 
 def read_probe_file(path: str | Path) -> WrittenProbes:
     """The probes of one TOML file, not verified. Raises ProbeError with all its faults, NeutrinoError if unreadable."""
+    return read_probe_text(str(path), probe_file_text(path, "TOML"))
+
+
+def probe_file_text(path: str | Path, language: str) -> str:
+    """The text of a probe file. language: which it is in. Raises as ``read_probe_file``."""
     try:
         # At most four bytes a character: what is cut off makes it too large all the same.
         data = read_text_file(path, 4 * MAX_SIZE + 4)
@@ -50,17 +55,16 @@ def read_probe_file(path: str | Path) -> WrittenProbes:
         message = f"the file has more than {MAX_SIZE} characters"
         raise ProbeError([Diagnostic(str(path), 1, 1, "", message, "is it a probe file?", code="too-large")])
     try:
-        text = data.decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         before = data[: error.start]
         column = error.start - (before.rfind(b"\n") + 1) + 1
-        message = f"byte {data[error.start]:#04x} is not UTF-8, as TOML must be"
+        message = f"byte {data[error.start]:#04x} is not UTF-8, as {language} must be"
         line = before.count(b"\n") + 1
         hint = "save it as UTF-8"
         if data.startswith((b"\xff\xfe", b"\xfe\xff")):
             hint += ", not as UTF-16"
         raise ProbeError([Diagnostic(str(path), line, column, "", message, hint, code="not-utf-8")]) from error
-    return read_probe_text(str(path), text)
 
 
 def read_probe_text(file: str, text: str) -> WrittenProbes:

@@ -161,7 +161,7 @@ class _Checker:
             if self._registers.get(value.name) != value:
                 self._report(span, "ir-register", f"register {value.name} is not one of the probes'")
             elif value.is_local and value.name not in assigned:
-                self._report(span, "ir-unassigned", f"{value.name[1:]} may have no value here")
+                self._report(span, "ir-unassigned", f"{_word(value)} may have no value here")
         elif isinstance(value, Constant) and not 0 <= value.bits < 1 << value.type.bits:
             self._report(span, "ir-type", f"{value.bits} does not fit in {value.type}")
 
@@ -169,7 +169,7 @@ class _Checker:
         if self._registers.get(register.name) != register:
             self._report(span, "ir-register", f"register {register.name} is not one of the probes'")
         if register.name in loops:
-            self._report(span, "ir-loop", f"{register.name[1:]} is the variable of a loop around this")
+            self._report(span, "ir-loop", f"{_word(register)} is the variable of a loop around this")
         assigned.add(register.name)
 
     def _loop(self, loop: For, probe: Probe, assigned: set[str], loops: frozenset[str]) -> None:
@@ -286,6 +286,11 @@ def _holds(kind: Type, value: int) -> bool:
     """Whether an integer type has a value."""
     lowest = -(1 << (kind.bits - 1)) if kind.is_signed else 0
     return lowest <= value < lowest + (1 << kind.bits)
+
+
+def _word(register: Register) -> str:
+    """A register as its file calls it: behind a ``$`` is what a front end adds."""
+    return register.name[1:].partition("$")[0]
 
 
 def _shown(number: int) -> str:

@@ -1,0 +1,333 @@
+"""Probe files in Python: what is wrong is said where it is, and nothing in them is ever run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from neutrino.errors import Diagnostic, ProbeError
+from neutrino.language.faults import FAULTS, MOST
+from neutrino.language.reader import read_python_text
+from neutrino.probing.ir.operands import Constant, Special
+from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.probing.ir.statements import Operation, Save, walk
+from neutrino.verification import load_probe_file, load_probes
+from tests.oracle.typed import BLOCK, kernel, run
+
+HEAD = """from neutrino import probe, Map
+import neutrino.language as nl
+
+@Map(level="thread", type="array", size=8)
+class M:
+    value: nl.u64
+
+shared: nl.u64 = 0
+"""
+
+
+def at_load(body: str, position: str = "ld.global") -> str:
+    """A file with one probe, whose lines these are."""
+    lines = "\n".join(f"    {line}" for line in body.split("\n"))
+    return f'{HEAD}\n@probe(pos="{position}", level="thread")\ndef p():\n{lines}\n    M.save(1)\n'
+
+
+WRONG: dict[str, tuple[str, str, str]] = {
+    "a parenthesis": (at_load("x = ¦(1"), "not-python", "was never closed"),
+    "a NUL byte": (at_load("x = ¦\0"), "not-python", "a NUL byte"),
+    "while": (at_load("¦while 1: pass"), "python-statement", "'while' in a probe"),
+    "return": (at_load("¦return"), "python-statement", "'return' in a probe"),
+    "a function inside": (at_load("¦def f(): pass"), "python-statement", "'def' in a probe"),
+    "a declaration": (at_load("¦x: nl.u32"), "python-statement", "a declaration without a value in a probe"),
+    "two targets": (at_load("¦x = y = 1"), "python-statement", "an assignment in a probe"),
+    "a tuple": (at_load("¦x, y = 1, 2"), "python-statement", "assigns to names alone"),
+    "an element": (at_load("¦x[0] = 1"), "python-statement", "assigns to names alone"),
+    "a loop over a list": (at_load("¦for i in [1]: pass"), "python-statement", "over range(…)"),
+    "code at the top": (HEAD + "¦print(1)\n", "python-statement", "an expression at the top"),
+    "an assignment at the top": (HEAD + "¦x = 1\n", "python-statement", "an assignment at the top"),
+    "another import": ("¦import os\n", "python-statement", "'import os'"),
+    "a star": ("¦from neutrino import *\n", "python-statement", "'from neutrino import *'"),
+    "a relative import": ("¦from .neutrino import probe\n", "python-statement", "'from .neutrino import probe'"),
+    "no probe": ("¦import neutrino.language as nl\n", "python-statement", "no probe in the file"),
+    "an empty probe": (HEAD + '\n@probe(pos="ld", level="thread")\n¦def p(): pass\n', "python-statement", "nothing"),
+    "arguments": (HEAD + '\n@probe(pos="ld", level="thread")\n¦def p(x): pass\n', "python-statement", "no arguments"),
+    "a list": (at_load("x: nl.u32 = ¦[1]"), "python-expression", "'[1]' in a probe"),
+    "a text": (at_load("x: nl.u32 = ¦'a'"), "python-expression", "in a probe"),
+    "a power": (at_load("x: nl.u32 = ¦2 ** 3"), "python-expression", "'2 ** 3' in a probe"),
+    "a fraction": (at_load("x: nl.f32 = ¦1 / 2"), "python-expression", "'/' in a probe"),
+    "a shift of very many": (at_load("x: nl.u64 = ¦1 << 1000000000"), "python-expression", "shifts by 1000000000"),
+    "a shift by 64": (at_load("x: nl.u64 = ¦1 << 64"), "python-expression", "shifts by 64"),
+    "divided by 0": (at_load("x: nl.u64 = ¦1 // 0"), "python-expression", "division"),
+    "an unknown end": (at_load("for i in range(¦shared): pass"), "python-expression", "whole numbers"),
+    "a computed argument": (HEAD + "\n@probe(pos=¦f(), level='thread')\ndef p(): pass\n", "python-expression",
+                            "'f()' is no constant"),
+    "an unknown name": (at_load("x = ¦y + 1"), "python-name", "y has no value here"),
+    "a local of another probe": (at_load("if shared > 1: x = shared\n_ = ¦z"), "python-name", "z has no value"),
+    "two registers": (HEAD + "¦shared: nl.u32 = 1\n", "python-name", "shared stands for something else"),
+    "a map like a register": (HEAD + '@Map(level="warp")\n¦class shared:\n    a: nl.u32\n', "python-name",
+                              "shared stands for something else"),
+    "two probes": (at_load("x = shared") + '\n@probe(pos="ld", level="thread")\n¦def p(): M.save(2)\n', "python-name",
+                   "p stands for something else"),
+    "a special register's name": (HEAD + "¦clock: nl.u64 = 0\n", "python-name", "cannot be called clock"),
+    "letters beyond ASCII": (HEAD + "¦zähler: nl.u64 = 0\n", "python-name", "cannot be called zähler"),
+    "a loop over what is shared": (at_load("for ¦shared in range(2): pass"), "python-name", "all probes share"),
+    "the language assigned": (at_load("¦nl = shared"), "python-name", "nl is no variable"),
+    "a map assigned": (at_load("¦M = shared"), "python-name", "M is no variable"),
+    "a number without a type": (at_load("x = ¦5"), "python-type", "x has no type"),
+    "a site's value without a type": (at_load("x = ¦nl.out()"), "python-type", "x has no type"),
+    "a shift without a type": (at_load("x = (¦1 << shared) + shared"), "python-type", "has no type"),
+    "a condition without a type": (at_load("if ¦nl.out(): pass"), "python-type", "'nl.out()' has no type"),
+    "a number that does not fit": (at_load("x: nl.u8 = ¦256"), "python-type", "256 does not fit in u8"),
+    "a negative number": (at_load("x: nl.u8 = ¦-2"), "python-type", "-2 does not fit in u8"),
+    "a large number": (at_load(f"x: nl.u64 = ¦0x{'f' * 20000}"), "python-type", "a number of many digits does not fit"),
+    "a fraction as an integer": (at_load("x: nl.u32 = ¦1.5"), "python-type", "1.5 does not fit in u32"),
+    "a large fraction": (at_load("x: nl.f16 = ¦70000.0"), "python-type", "70000.0 does not fit in f16"),
+    "two signs": (at_load("x: nl.s64 = nl.s64(1)\ny = ¦x + shared"), "python-type", "s64 and u64"),
+    "no type": (at_load("x: ¦int = 1"), "python-type", "'int' is no type"),
+    "another type": (at_load("x: nl.u32 = 1\n¦x: nl.u64 = 2"), "python-type", "x is u32, and cannot become u64"),
+    "no decorator": (HEAD + "\n¦def p(): pass\n", "python-decorator", "function p is no probe"),
+    "two decorators": (HEAD + "\n@f\n@probe(pos='ld')\n¦def p(): pass\n", "python-decorator", "is no probe"),
+    "an unknown argument": (HEAD + "\n@probe(¦at='ld')\ndef p(): pass\n", "python-decorator", "argument 'at'"),
+    "arguments by a table": (HEAD + "\n@probe(¦**x)\ndef p(): pass\n", "python-decorator", "'**'"),
+    "no position": (HEAD + "\n@¦probe(level='warp')\ndef p(): pass\n", "python-decorator", "has no position"),
+    "a position that is none": (HEAD + "\n@probe(pos=¦'', level='warp')\ndef p(): pass\n", "position", "empty"),
+    "a level that is none": (HEAD + "\n@probe(pos='ld', level=¦['warp'])\ndef p(): pass\n", "python-decorator",
+                             "the level of probe p is"),
+    "no level": (HEAD + "\n@¦probe(pos='ld')\ndef p(): pass\n", "python-decorator", "has no level"),
+    "both sides": (HEAD + "\n@¦probe(pos='ld', level='warp', before=True, after=True)\ndef p(): pass\n",
+                   "python-decorator", "before or after"),
+    "a side that is none": (HEAD + "\n@probe(pos='ld', level='warp', after=¦'yes')\ndef p(): pass\n",
+                            "python-decorator", "'after' is"),
+    "a map without its decorator": (HEAD + "\n¦class N:\n    a: nl.u32\n", "python-decorator", "class N is no map"),
+    "a map of another size": (HEAD + "\n@Map(level='warp', size=3)\n¦class N:\n    a: nl.u32\n", "python-map",
+                              "size is 3"),
+    "a map of another level": (HEAD + "\n@Map(level={1, 2})\n¦class N:\n    a: nl.u32\n", "python-map", "level is"),
+    "a map of another type": (HEAD + "\n@Map(level='warp', type='a\": \"b, \"')\n¦class N:\n    a: nl.u32\n",
+                              "python-map", "type of a map"),
+    "a map without a level": (HEAD + "\n@Map()\n¦class N:\n    a: nl.u32\n", "python-map", "no level"),
+    "a map without fields": (HEAD + "\n@Map(level='warp')\nclass N:\n    ¦pass\n", "python-map", "a map has fields"),
+    "a field of halves": (HEAD + "\n@Map(level='warp')\n¦class N:\n    a: nl.f16\n", "python-map", "type of field 'a'"),
+    "a field twice": (HEAD + "\n@Map(level='warp')\nclass N:\n    a: nl.u32\n    ¦a: nl.u32\n", "python-map", "second"),
+    "a function called": (at_load("x: nl.u32 = ¦f(1)"), "python-call", "'f' is called"),
+    "an unknown helper": (at_load("x: nl.u32 = ¦nl.f()"), "python-call", "'nl.f' is called"),
+    "another map": (at_load("¦N.save(1)"), "python-call", "'N.save' is called"),
+    "too many values": (at_load("¦M.save(1, 2)"), "python-call", "2 values for the 1 fields"),
+    "range of nothing": (at_load("for i in ¦range(): pass"), "python-call", "range takes"),
+    # Of the IR and of PTX.
+    "unassigned": (at_load("if shared > 1: x = shared\ny = ¦x + 1"), "ir-unassigned", "x may have no value here"),
+    "for ever": (at_load("¦for i in range(0, 5, 0): shared = 1"), "ir-loop", "has no end"),
+    "very long": (at_load(f"¦for i in range({10**30}): shared = 1"), "ir-loop", "turns"),
+    "many fractions": (at_load("x: nl.f32 = 1.0\ny = ¦x // x"), "ir-operator", "values of f32 have no 'div'"),
+    "OUT before": (HEAD + "\n@probe(pos='ld', level='thread', before=True)\ndef p(): ¦M.save(nl.out())\n",
+                   "out-in-before", "OUT in 'before'"),
+    "no third input": (at_load("¦x: nl.u32 = nl.in3()"), "operand-absent", "no IN3"),
+    "an unknown instruction": (at_load("x = shared", "¦lod"), "unknown-opcode", "no instruction 'lod'"),
+}  # fmt: skip
+"""Name → the file with a mark at the fault, its code, words of its message."""
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_fault_is_said_where_it_is(name: str, tmp_path: Path) -> None:
+    marked, code, words = WRONG[name]
+    before, _, after = marked.partition("¦")
+    path = tmp_path / "p.py"
+    path.write_text(before + after, newline="")
+    with pytest.raises(ProbeError) as caught:
+        load_probe_file(path)
+    place = (before.count("\n") + 1, len(before) - before.rfind("\n"))
+    found = {(fault.line, fault.column): fault for fault in caught.value.diagnostics}
+    assert place in found, caught.value
+    fault = found[place]
+    assert fault.code == code
+    assert words in fault.message
+    assert fault.source == (before + after).split("\n")[place[0] - 1]
+    # What follows from a fault is not said.
+    assert len(caught.value.diagnostics) == 1, caught.value
+
+
+def test_every_fault_is_provoked() -> None:
+    assert {code for _, code, _ in WRONG.values()} >= set(FAULTS)
+
+
+# Hostile input
+
+
+def _faults(path: Path, data: bytes | str) -> tuple[Diagnostic, ...]:
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    with pytest.raises(ProbeError) as caught:
+        load_probe_file(path)
+    return tuple(caught.value.diagnostics)
+
+
+def test_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither at the top, nor in decorators, defaults, annotations, or what a map or a probe holds."""
+    mark = tmp_path / "mark"
+    write = f"open({str(mark)!r}, 'w').close()"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "evil.py").write_text(write)
+    for text in (
+        write, f"import evil\n{write}", f"from evil import *\n{at_load('x = shared')}",
+        f"@probe(pos={write}, level='warp')\ndef p(): pass", f"def p(x={write}): pass", f"x: {write} = 1",
+        f"@{write}\ndef p(): pass", f"class A({write}): pass", f"@Map(level={write})\nclass A:\n    a: {write}",
+        at_load(write), at_load(f"shared = {write}"), at_load(f"x: {write} = 1"), at_load(f"[{write} for i in [1]]"),
+        at_load(f"f'{{{write}}}'"), at_load(f"shared = (lambda: {write})()"), at_load(f"if {write}: pass"),
+        at_load(f"M.save({write})"), f"if 1:\n    {write}\n", f"__import__('evil')\n{HEAD}",
+    ):  # fmt: skip
+        _faults(tmp_path / "p.py", text)
+        assert not mark.exists(), text
+    assert "evil" not in sys.modules
+
+
+LONG = 400_000
+
+
+@pytest.mark.parametrize(
+    ("make", "codes"),
+    [
+        (lambda: "\n" * 600_000, {"too-large"}),
+        (lambda: b"\xff\xfe" + HEAD.encode("utf-16-le"), {"not-utf-8"}),
+        (lambda: HEAD.encode() + b"# \xe4\n", {"not-utf-8"}),
+        (lambda: "(" * LONG, {"not-python"}),
+        (lambda: at_load("x = " + "-" * 5000 + "shared"), {"not-python", "python-expression"}),
+        (lambda: at_load("x = " + "not " * 3000 + "shared"), {"not-python", "python-expression"}),
+        (lambda: at_load("shared = " + "shared + " * 20_000 + "1"), {"not-python", "python-expression"}),
+        (lambda: at_load("shared = " + "shared + " * 300 + "1"), {"ir-budget"}),
+        (lambda: at_load("if shared == 0: pass\n" + "elif shared == 1: shared = 2\n" * 60), {"ir-budget"}),
+        (lambda: at_load("if shared == 0: pass\n" + "elif shared == 1: shared = 2\n" * 2000),
+         {"ir-budget", "python-expression", "not-python"}),
+        (lambda: at_load("x = y\n" * 20_000), {"python-name"}),
+        (lambda: at_load("x = ä;" * 20_000 + "pass"), {"python-name"}),
+        (lambda: "x = 1\n" * 60_000, {"python-statement"}),
+        (lambda: at_load("shared = " + "9" * 10_000), {"not-python", "python-type"}),
+        (lambda: HEAD.replace("= 0", "= 0x" + "f" * 9000), {"python-type"}),
+        (lambda: HEAD + f"@Map(level='warp', cap=0x{'f' * 9000})\nclass N:\n    a: nl.u32\n", {"python-map"}),
+        (lambda: HEAD + f"@probe(pos='{'a.' * 9000}', level=0x{'f' * 9000})\ndef p(): pass\n", None),
+        (lambda: HEAD + "@probe(pos=(" + "'ld' " * 9000 + "), level='warp')\ndef p(): M.save(1)\n", None),
+    ],
+)  # fmt: skip
+def test_hostile_files_are_refused(make: Callable[[], str | bytes], codes: set[str] | None, tmp_path: Path) -> None:
+    found = _faults(tmp_path / "p.py", make())
+    assert 0 < len(found) <= MOST
+    if codes is not None:
+        assert {fault.code for fault in found} <= codes
+    for fault in found:
+        assert fault.message.isprintable()
+        assert len(fault.message) < 700
+
+
+def test_columns_count_characters(tmp_path: Path) -> None:
+    (fault,) = _faults(tmp_path / "p.py", at_load("ä = 'ääää'; y = zz").replace("ä = 'ääää'", "'ääää𝄞'"))
+    assert (fault.column, fault.message) == (5 + len("'ääää𝄞'; y = "), "zz has no value here")
+
+
+def test_line_ends_and_marks_of_editors() -> None:
+    text = at_load("x = shared\ny = x + z")
+    places = set()
+    for other in (text, text.replace("\n", "\r\n"), text.replace("\n", "\r"), "\ufeff" + text):
+        with pytest.raises(ProbeError) as caught:
+            read_python_text("p.py", other)
+        places.add(tuple((fault.line, fault.column, fault.source) for fault in caught.value.diagnostics))
+    assert places == {((13, 13, "    y = x + z"),)}
+
+
+def test_warnings_of_python_are_not_the_users(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(at_load("'\\d'\nx = shared"))
+    load_probe_file(path)
+    assert not recwarn.list
+
+
+# Meaning
+
+
+def _recorded(tmp_path: Path, body: str, left: list[int], kinds: str = "s32 s32") -> list[tuple[int, ...]]:
+    """What a probe saves at an ``xor`` of s32 operands."""
+    fields = "\n".join(f"    f{index}: nl.{kind}" for index, kind in enumerate(kinds.split()))
+    lines = "\n".join(f"    {line}" for line in body.split("\n"))
+    path = tmp_path / "p.py"
+    path.write_text(
+        "from neutrino import probe, Map\nimport neutrino.language as nl\n"
+        f'@Map(level="thread")\nclass R:\n{fields}\n@probe(pos="xor", level="thread", before=True)\ndef p():\n{lines}\n'
+    )
+    words = np.resize(np.array(left, np.int64).astype(np.uint32), BLOCK)
+    records = run(load_probe_file(path), kernel(words, words[::-1].copy()))["R"].records.reshape(-1)
+    return [tuple(record.item()) for record in records[: len(left)]]
+
+
+def test_divisions_are_pythons(tmp_path: Path) -> None:
+    for divisor in (3, -3, 7, -1):
+        body = f"x: nl.s32 = nl.in1()\nR.save(x // {divisor}, x % {divisor})"
+        numbers = [-7, -6, -1, 0, 1, 6, 7, 100, -100, 2**31 - 1, -(2**31) + 1]
+        found = _recorded(tmp_path, body, numbers)
+        assert found == [(number // divisor, number % divisor) for number in numbers], divisor
+
+
+def test_a_chain_reads_its_middle_once(tmp_path: Path) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(at_load("if 0 < nl.clock() < shared: shared = 1"))
+    (probe,) = load_probe_file(path).probes
+    assert probe.after is not None
+    operations = [item for item in walk(probe.after.statements) if isinstance(item, Operation)]
+    assert [item.sources for item in operations].count((Special.CLOCK,)) == 1
+
+
+def test_an_address_is_64_bits_and_is_converted(tmp_path: Path) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(at_load("low = nl.u32(nl.addr())\nwhole = nl.addr()\nM.save(whole + low)"))
+    assert load_probe_file(path).probes
+
+
+@pytest.mark.parametrize(
+    ("written", "bits"),
+    [("1.0", 0x3F80), ("0.1", 0x3DCD), ("1.00390625", 0x3F80), ("1.01171875", 0x3F82), ("1e-40", 0x0001),
+     ("3.3895e38", 0x7F7F), ("-0.0", 0x8000), ("1e-45", 0)],
+)  # fmt: skip
+def test_numbers_are_rounded_to_bf16(written: str, bits: int) -> None:
+    draft = read_python_text("p.py", HEAD + f"x: nl.bf16 = {written}\n" + at_load("y = x").removeprefix(HEAD))
+    (register,) = [item for item in draft.registers if item.name == "%x"]
+    assert register.initial == bits
+
+
+def test_both_sides_are_named_or_meant() -> None:
+    sides = {}
+    for decorator, words in (("probe", ""), ("nl.probe", ""), ("probe", ", before=True"), ("probe", ", after=False")):
+        text = HEAD + f'@{decorator}(pos="ld", level="thread"{words})\ndef p():\n    M.save(1)\n'
+        (probe,) = read_python_text("p.py", text).probes
+        sides[decorator + words] = "before" if probe.before else "after"
+    assert sides == {
+        "probe": "after", "nl.probe": "before", "probe, before=True": "before", "probe, after=False": "before",
+    }  # fmt: skip
+
+
+def test_maps_warn_as_in_toml() -> None:
+    text = HEAD + '@Map(level="warp")\nclass N:\n    a: nl.u8\n    b: nl.u64\n' + at_load("").removeprefix(HEAD)
+    (warning,) = read_python_text("p.py", text).warnings
+    assert (warning.code, warning.line, warning.severity) == ("padding", 10, "warning")
+
+
+def test_with_a_file_in_toml(tmp_path: Path) -> None:
+    """Both are lowered, and registers of one name stay apart."""
+    path, other = tmp_path / "p.py", tmp_path / "q.toml"
+    path.write_text(at_load("x: nl.u8 = 200\nshared = x + 100", "xor"))
+    other.write_text(
+        '[map.N]\nlevel = "thread"\ndata = { a = "u64" }\n[probe.q]\nposition = "xor"\nlevel = "thread"\n'
+        'before = """.reg .u64 %shared = 9, %$u8_1 = 7; .reg .b16 %$u16_1; add.u64 %shared, %shared, %$u8_1; '
+        'SAVE [ N ] { %shared };"""\n'
+    )
+    words = np.arange(BLOCK, dtype=np.uint32)
+    for names in ([path, other], [other, path]):
+        probes: ProbeSet = load_probes([str(name) for name in names])
+        views = run(probes, kernel(words, words))
+        assert set(views["N"].records["a"].reshape(-1).tolist()) == {16}
+        assert set(views["M"].records["value"].reshape(-1).tolist()) == {1}
+
+
+def test_a_number_saved_is_a_constant() -> None:
+    (probe,) = read_python_text("p.py", at_load("shared = 1")).probes
+    assert probe.after is not None
+    (save,) = [item for item in probe.after.statements if isinstance(item, Save)]
+    assert save.operands == (Constant(save.operands[0].type, 1),)  # type: ignore[union-attr]
