@@ -2,9 +2,9 @@
 
 python analyze_block_sched.py TRACE
 
-A sample of an analyze hook: it needs NumPy and the read.py that lies in every trace. A probe file names it by
-analyze_hook = "analyze_block_sched.py", and neutrino runs it when the program has ended; what it prints is in the
-trace's analyze.log.
+An example of an analyze hook. It needs NumPy and the read.py in the trace. If a probe file has
+analyze_hook = "analyze_block_sched.py", neutrino runs it when the program has ended; the trace's analyze.log has what
+it prints.
 """
 
 import sys
