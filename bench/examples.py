@@ -1,9 +1,9 @@
-"""The README's commands and those of the documents, run for real: their output is put in behind them.
+"""Run the commands in the README and the documents, and put their output into the pages.
 
     python -m bench.examples record --out FOLDER   on a machine with a GPU: FOLDER/examples.json
     python -m bench.examples fill [DOCUMENT ...]   the documents get what bench/results/examples.json holds
 
-A block fenced as ``console`` holds commands behind ``$ ``, each followed by its output. A block whose commands need no
+A block fenced as ``console`` holds commands after ``$ ``, each followed by its output. A block whose commands need no
 GPU (``Block.is_here``) is run by a test as it stands; the commands of all others must be in the recording.
 """
 
@@ -196,7 +196,7 @@ def figures() -> str:
          f"{len(road['runs'])} programs, {seeds} seeded inputs"),
         ("submitting a small launch: without Neutrino, not probed, `block_sched`, `gmem_bytes`",
          ", ".join(f"{submitted(mode):.2f}" for mode in ("plain", "not_probed", "block_sched", "gmem_bytes")) + " µs"),
-        ("registers a thread that the probes of these workloads add",
+        ("registers per thread that the probes of these workloads add",
          f"median {statistics.median(grown):.0f}, at most {max(grown)}, over {len(kernels)} kernels"),
         ("second run: a cached image is ready in", f"at most {ready:.2f} ms"),
         ("corpus (nvcc, clang, Triton, ctranslate2): kernels × devices × probes that get a twin",

@@ -227,7 +227,7 @@ def page(result: Json) -> str:
             f"{figure['most_registers']:+} | {figure['instructions']:+.1f} | {figure['most_instructions']:+} | "
             f"{figure['spill']} |"
         )
-    lines += ["", "| kernel | probe | as it is | by Neutrino | by hand |", "| --- | --- | ---: | ---: | ---: |"]
+    lines += ["", "| kernel | probe | original | by Neutrino | by hand |", "| --- | --- | ---: | ---: | ---: |"]
     for kernel, probe, *sides in result["hand"]:
         words = [f"{registers} registers, {count} instructions" for registers, _, count in sides]
         lines.append(f"| `{kernel}` | `{probe}` | {' | '.join(words)} |")
