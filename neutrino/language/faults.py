@@ -13,7 +13,7 @@ FAULTS: dict[str, str] = {
     "not-python": "text that is not Python",
     "python-statement": "a statement that probe files do not have",
     "python-expression": "an expression that probes do not compute",
-    "python-name": "a name that stands for nothing here",
+    "python-name": "a name that stands for nothing here, or for something else already",
     "python-type": "values of types that do not go together",
     "python-decorator": "a decorator, or an argument of one, that is not known",
     "python-map": "a map that cannot be laid out",

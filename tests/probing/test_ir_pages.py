@@ -1,0 +1,68 @@
+"""The examples of docs/ir.md and of the part of docs/probes.md about Python, and the codes that are listed there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from neutrino.language.faults import FAULTS as PYTHON_FAULTS
+from neutrino.probing.ir.statements import Operator, Relation
+from neutrino.probing.ir.types import Type
+from neutrino.probing.ir.verifier import BUDGET, DEPTH
+from neutrino.probing.ir.verifier import FAULTS as IR_FAULTS
+from neutrino.verification import load_probe_file
+from tests.oracle.bench import Kernel
+from tests.oracle.kernels import FLOATS, MEMORY
+from tests.oracle.typed import run
+
+DOCS = Path(__file__).parents[2] / "docs"
+IR = (DOCS / "ir.md").read_text()
+PROBES = (DOCS / "probes.md").read_text()
+ON_PYTHON = PROBES.partition("## Probes in Python\n")[2].partition("\n## ")[0]
+
+
+def _blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("block", [block for block in _blocks(IR, "python") if "ir.draft" in block])
+def test_the_draft_is_valid(block: str) -> None:
+    exec(compile(block, "ir.md", "exec"), {})
+
+
+def test_both_languages_count_the_same(tmp_path: Path) -> None:
+    totals = []
+    place: Kernel = MEMORY
+    for language, ending in (("toml", "toml"), ("python", "py")):
+        blocks = [block for block in _blocks(IR, language) if "ir.draft" not in block]
+        (tmp_path / f"p.{ending}").write_text(blocks[0])
+        assert len(blocks) == 1
+        totals.append(run(load_probe_file(tmp_path / f"p.{ending}"), place)["Loads"].total()["bytes"])
+    assert totals[0] == totals[1] > 0
+
+
+def test_the_example_in_python(tmp_path: Path) -> None:
+    (block,) = _blocks(ON_PYTHON, "python")
+    path = tmp_path / "p.py"
+    path.write_text(block)
+    probes = load_probe_file(path)
+    assert np.any(run(probes, FLOATS)["Loads"].counts)
+
+
+
+def test_the_tables_are_whole() -> None:
+    words = set(re.findall(r"`([^`]+)`", IR))
+    assert {operator.name for operator in Operator} <= words
+    assert {relation.name for relation in Relation} <= words
+    assert {kind.value for kind in Type} <= words
+    assert f"at most {BUDGET} statements" in IR
+    assert f"at most {DEPTH} deep" in IR
+
+
+def test_the_codes_are_listed() -> None:
+    section = PROBES.partition("## Diagnostics")[2].partition("### Python\n")[2].partition("\n#")[0]
+    listed = {**PYTHON_FAULTS, **IR_FAULTS}
+    assert section.split("\n") == [f"- `{code}`: {words}" for code, words in listed.items()] + [""]
