@@ -66,7 +66,7 @@ def read_probes(file: str, text: str) -> ProbeSet:
 def check_probes(names: Sequence[str]) -> Checked:
     """As ``load_probes``, with what is wrong as a value. Raises NeutrinoError for files that are not there."""
     if not names:
-        raise NeutrinoError("no probe is named; give -p a shipped probe or the path of a .toml file")
+        raise NeutrinoError("no probe is named; give -p a shipped probe or the path of a .toml or .py file")
     return _check([_reader(name) for name in dict.fromkeys(names)])
 
 
@@ -155,7 +155,7 @@ def _find(name: str) -> Path:
     if name in shipped:
         return shipped[name]
     if not name:
-        raise NeutrinoError("the name of a probe is empty; give a shipped probe or the path of a .toml file")
+        raise NeutrinoError("the name of a probe is empty; give a shipped probe or the path of a .toml or .py file")
     guess = nearest(name, shipped)
     meant = f"; did you mean {guess}?" if guess else ""
     raise NeutrinoError(

@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the library or program; never changed")
     parser.add_argument(
         "-p", "--probe", action="append", default=[], metavar="PROBE",
-        help="a shipped probe's name, or the path of a .toml file; repeatable",
+        help="a shipped probe's name, or the path of a .toml or .py file; repeatable",
     )  # fmt: skip
     parser.add_argument(
         "-o", "--output", metavar="OUTPUT",

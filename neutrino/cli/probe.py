@@ -18,7 +18,7 @@ from neutrino.version import __version__
 
 _DESCRIPTION = "Work with probes before a program is run with them. No GPU is needed."
 _EPILOG = """\
-PROBE is a file's path, with a / or ending in .toml, or the name of a probe that ships with Neutrino.
+PROBE is a file's path, with a / or ending in .toml or .py, or the name of a probe that ships with Neutrino.
 Each command explains itself: neutrino-probe COMMAND --help.
 
 exit status: 0 done; 1 the kernel's outputs differ with the probe (try); 2 bad input, a wrong probe or a fault;

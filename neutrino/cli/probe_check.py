@@ -89,8 +89,10 @@ def _unreadable(name: str, message: str) -> Diagnostic:
 
 def _described(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iterator[str]:
     from neutrino.cli.probe_words import snippet_sizes
+    from neutrino.probing.ir.draft import DraftProbes
 
     sizes = snippet_sizes(probes)
+    word = "statement" if isinstance(probes, DraftProbes) else "instruction"
     parts = [count(len(probes.probes), "probe"), count(len(probes.maps), "map")]
     warnings = f", with {count(len(checked.diagnostics), 'warning')}" if checked.diagnostics else ""
     yield f"{visible(checked.file)}: sound{warnings}: {', '.join(parts)}"
@@ -103,7 +105,7 @@ def _described(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iterat
         )
         yield (
             f"  probe {visible(probe.name)}: {sides} {visible(probe.tracepoint.text)}, level {probe.level.value}, "
-            + (count(sizes[probe.name], "instruction") if sizes[probe.name] else "SAVE alone")
+            + (count(sizes[probe.name], word) if sizes[probe.name] else "SAVE alone")
         )
     if len(probes.probes) > _LISTED:
         yield f"  … {count(len(probes.probes) - _LISTED, 'more probe')} (--json)"

@@ -71,7 +71,7 @@ def configure(commands: Commands) -> None:
         ".npy). Exit status: 0 done, 1 the outputs differ with the probe, 2 bad input or a fault of the kernel, "
         "3 the kernel could not be probed.",
     )
-    attempt.add_argument("probe", metavar="PROBE", help="a shipped probe's name, or the path of a .toml file")
+    attempt.add_argument("probe", metavar="PROBE", help="a shipped probe's name, or the path of a .toml or .py file")
     attempt.add_argument("file", type=Path, metavar="KERNEL.ptx", help="PTX made by clang, Triton or by hand")
     attempt.add_argument("-k", "--kernel", metavar="NAME", help="which kernel, where the file has several")
     attempt.add_argument("--grid", type=_extents, metavar="X[,Y,Z]", help="blocks (default: 4)")

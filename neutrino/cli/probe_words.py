@@ -6,19 +6,19 @@ from typing import Any
 
 from neutrino.maps.declaration import DYNAMIC_CAP, Map
 from neutrino.probing.ir.draft import DraftProbes
-from neutrino.probing.ir.probe_set import Probe, ProbeSet
-from neutrino.probing.ir.statements import Save
+from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
+from neutrino.probing.ir.statements import Save, walk
 from neutrino.probing.written import WrittenProbe, WrittenProbes, WrittenSave
 
 
 def snippet_sizes(probes: ProbeSet | WrittenProbes | DraftProbes) -> dict[str, int]:
-    """By probe, the instructions of its snippets as written: without what SAVE turns into."""
+    """By probe, the instructions of its snippets as written: without what SAVE turns into. Of typed ones statements."""
     return {
         probe.name: sum(
             not isinstance(statement, (Save, WrittenSave))
             for snippet in (probe.before, probe.after)
             if snippet is not None
-            for statement in snippet.statements
+            for statement in (walk(snippet.statements) if isinstance(snippet, Snippet) else snippet.statements)
         )
         for probe in probes.probes
     }

@@ -63,7 +63,7 @@ def _parser() -> _Parser:
         action="append",
         default=[],
         metavar="PROBE",
-        help="a shipped probe's name, or the path of a .toml file; repeatable",
+        help="a shipped probe's name, or the path of a .toml or .py file; repeatable",
     )
     parser.add_argument(
         "-k",
