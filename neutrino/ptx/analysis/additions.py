@@ -9,6 +9,7 @@ first of them. A thread that never gets to the last, because of a fault or a ``t
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -83,9 +84,10 @@ class Additions:
         None where the instruction's text does not say it.
         """
         key = (statement.mnemonic, id(parted))
-        if key not in self._added:
-            self._added[key] = _added(parted.adding, statement)
-        return self._added[key]
+        known = self._added.get(key)
+        if known is None and key not in self._added:
+            known = self._added[key] = _added(parted.adding, statement)
+        return known
 
     def _only_adds(self, probe: Probe) -> bool:
         statements = _statements(probe)
@@ -220,8 +222,12 @@ class Run:
                 if known is None:
                     found[id(probe)] = (probe, [count * amount for amount in amounts])
                 else:
-                    known[1][:] = [total + count * amount for total, amount in zip(known[1], amounts, strict=True)]
+                    for place, amount in enumerate(amounts):
+                        known[1][place] += count * amount
         return found
+
+
+_NO_BORDER = sys.maxsize
 
 
 class Runs:
@@ -235,14 +241,15 @@ class Runs:
         labels = (2 * label.before for label in body.labels)
         self._borders = sorted([*(2 * index + 1 for index in body.controls), *labels])
         self._block = 0
+        self._border = self._borders[0] if self._borders else _NO_BORDER
         self.found: list[Run] = []
 
     def at(self, guard: str | None, statement: Statement) -> Run:
         """The run that a site belongs to. guard: its predicate as written."""
-        block, place = self._block, 2 * statement.index + 1
-        while block < len(self._borders) and self._borders[block] < place:
-            block += 1
-        self._block = block
+        place = 2 * statement.index + 1
+        if self._border < place:
+            self._go_to(place)
+        block = self._block
         run = self._open.get(guard)
         if run is not None and run.block == block and (guard is None or self._holds(run, guard, statement.start)):
             run.last = statement
@@ -251,6 +258,14 @@ class Runs:
         run = self._open[guard] = Run(guard, statement, statement, block)
         self.found.append(run)
         return run
+
+    def _go_to(self, place: int) -> None:
+        """Pass the borders before a place."""
+        borders, block = self._borders, self._block
+        while block < len(borders) and borders[block] < place:
+            block += 1
+        self._block = block
+        self._border = borders[block] if block < len(borders) else _NO_BORDER
 
     def forks(self) -> list[Fork]:
         """Where a block ends in a branch that is a site: the runs of the threads before, on and behind it."""

@@ -26,12 +26,8 @@ class FlowGraph:
         labels: dict[str, list[int]] = {}
         for label in body.labels:
             labels.setdefault(label.name, []).append(label.before)
-        ending = [
-            statement
-            for statement in map(body.statement, body.controls)
-            if statement.mnemonic is not None and statement.mnemonic.ends_block
-        ]
-        behind = (statement.index + 1 for statement in ending)
+        ending = body.where({decoded for decoded in body.opcodes if decoded.ends_block})
+        behind = (index + 1 for index in ending)
         self.starts = sorted({0, *behind, *(label.before for label in body.labels)})
         numbers = {index: block for block, index in enumerate(self.starts)}
         # Where a branch by a table goes is not looked up.
@@ -39,16 +35,17 @@ class FlowGraph:
         count = len(self.starts)
         self.successors = [[block + 1] for block in range(count)]
         self.successors.append([])
-        for statement in ending:
-            block = numbers[statement.index + 1] - 1
-            after = self.successors[block] if statement.guard is not None else []
-            flow = statement.mnemonic.flow if statement.mnemonic is not None else None
+        for index in ending:
+            block = numbers[index + 1] - 1
+            after = self.successors[block] if body.is_guarded(index) else []
+            decoded = body.mnemonics[index]
+            flow = decoded.flow if decoded is not None else None
             if flow is Flow.LEAVE:
                 after = [*after, count]
             elif flow is Flow.JUMP:
-                target = _target(statement)
+                target = _target(body.statement(index))
                 # A name may have several labels, each in its braces.
-                found = {numbers[index] for index in labels[target]} if target in labels else anywhere
+                found = {numbers[place] for place in labels[target]} if target in labels else anywhere
                 after = [*after, *found]
             self.successors[block] = sorted(set(after))
 

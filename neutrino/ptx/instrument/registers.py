@@ -68,6 +68,8 @@ class PrivateNames:
     @classmethod
     def for_text(cls, text: str) -> PrivateNames:
         """Those for a module: longer ones where its text has the usual ones."""
+        if "neutrino_" not in text:
+            text = ""  # one search in place of three
         prefix = "%neutrino_"
         while prefix in text:
             prefix = prefix[:-1] + "x_"
@@ -194,7 +196,9 @@ class ProbeRegisters:
     def __init__(self, probes: ProbeSet, prefix: str, kernel: ProbeRegisters | None) -> None:
         self._registers = probes.registers
         self._prefix = prefix
-        self.types = {register.name: register.type for register in probes.registers if not register.is_local}
+        kept = [register for register in probes.registers if not register.is_local]
+        self.types = {register.name: register.type for register in kept}
+        self._initial = {register.name: register.initial for register in kept}
         self.changed: set[str] = set()
         self._used: set[str] = set()
         self._written: dict[Level, set[str]] = kernel._written if kernel else {level: set() for level in Level}
@@ -229,14 +233,15 @@ class ProbeRegisters:
 
     def initial(self, name: str) -> int:
         """What a register holds at first."""
-        return next(entry.initial for entry in self._registers if entry.name == name)
+        return self._initial[name]
 
     def is_zero(self, operand: str) -> bool:
         """Whether an operand is 0 all the time: that, or a register that no snippet writes."""
         if operand == "0":
             return True
-        written = any(operand in names for names in self._written.values())
-        return operand in self.types and not written and self.initial(operand) == 0
+        if self._initial.get(operand) != 0:
+            return False
+        return not any(operand in names for names in self._written.values())
 
     @property
     def kept(self) -> list[Kept]:

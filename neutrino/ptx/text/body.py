@@ -262,7 +262,7 @@ class Body:
     @cached_property
     def calls(self) -> list[int]:
         """The places of the calls."""
-        return [index for index in self.controls if self.statement(index).mnemonic.flow is Flow.CALL]  # type: ignore[union-attr]
+        return self.where({decoded for decoded in self.opcodes if decoded.flow is Flow.CALL})
 
     @property
     def labels(self) -> list[Label]:
