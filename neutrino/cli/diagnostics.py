@@ -1,4 +1,4 @@
-"""Faults in probe files, printed as compilers print theirs: place and words, the line, what in it is meant, a hint."""
+"""Faults in probe files, printed as compilers do: place and message, the line with the word marked, a hint."""
 
 from __future__ import annotations
 
@@ -17,18 +17,15 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"[%@!.+-]?[\w$][\w$.:]*|\"[^\"]*\"|'[^']*'")
 _TAB = "    "
 _WIDTH = 160
-"""Columns of a source line that are shown where there is no terminal to measure: hostile lines have no end."""
+"""Columns of a source line that are shown without a terminal, since lines may be of any length."""
 _MOST = 100
-"""Faults and warnings that are printed; who has more mends these first."""
+"""Faults and warnings that are printed at most."""
 _CONTEXT = 24
-"""Columns before the fault that stay in sight when a line is too long."""
+"""Columns before the fault that are shown of a line that is too long."""
 
 
 def print_diagnostics(diagnostics: Iterable[Diagnostic], stream: TextIO | None = None) -> None:
-    """Print faults and warnings, in colours on a terminal. stream: stderr by default; closed or full, nothing is said.
-
-    The one way in which every command refuses a probe.
-    """
+    """Print faults and warnings, in colours on a terminal. stream: stderr by default; errors of writing are ignored."""
     diagnostics = list(diagnostics)
     shown = _first(diagnostics)
     stream = sys.stderr if stream is None else stream
@@ -40,11 +37,11 @@ def print_diagnostics(diagnostics: Iterable[Diagnostic], stream: TextIO | None =
             print(line, file=stream)
         if len(shown) < len(diagnostics):
             more = len(diagnostics) - len(shown)
-            print(f"… {more:,} more (neutrino-probe check --json has all)", file=stream)
+            print(f"… {more:,} more (neutrino-probe check --json lists all)", file=stream)
 
 
 def _first(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
-    """Those that are printed of many, in their order: errors before warnings."""
+    """Those that are printed, in their order; if there are too many, warnings are dropped first."""
     if len(diagnostics) <= _MOST:
         return diagnostics
     ranked = sorted(range(len(diagnostics)), key=lambda index: diagnostics[index].severity != "error")

@@ -1,7 +1,7 @@
-"""What probing changed in a kernel's text: its lines beside the original's.
+"""What probing changed in a kernel's text: a line-by-line difference from the original.
 
-A twin is its original with lines put in and a few altered, so lines are paired in order, in a time that grows with the
-text; that is enough, and quick for kernels of ten thousand lines.
+A twin is its original with lines inserted and a few changed, so lines are paired in order. That takes time
+proportional to the text, and is fast for kernels of ten thousand lines.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 _INNER = (".reg", ".param", ".local", ".shared")
 """Directives that are indented as instructions are."""
 _AHEAD = 3
-"""Lines behind one that are asked whether it stayed what it was."""
+"""How many of the lines after one are looked up to decide whether it was changed."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of either text. mark: `` `` in both, ``+`` put in, ``-`` gone. original: its number in the original, from
-    0; of a line that was put in that of the next one."""
+    """A line of either text. mark: `` `` in both, ``+`` inserted, ``-`` removed. original: its number in the original,
+    from 0; of an inserted line, that of the next one."""
 
     mark: str
     text: str
@@ -27,10 +27,10 @@ class Line:
 
 
 def compare(original: Sequence[str], probed: Sequence[str]) -> list[Line]:
-    """The lines of both texts in the order of the probed one, lines that went away before what stands there now.
+    """The lines of both texts in the order of the probed one, removed lines before those that replace them.
 
-    Indentation says nothing: inserting code moves it. What was put in is indented alike, labels not at all, and blank
-    lines of it are left out.
+    Indentation is ignored, since inserted code may shift it. Inserted lines are indented alike, labels not at all;
+    blank inserted lines are left out.
     """
     places: dict[str, list[int]] = {}
     for at, text in enumerate(probed):
@@ -46,9 +46,9 @@ def compare(original: Sequence[str], probed: Sequence[str]) -> list[Line]:
     for number, text in enumerate(original):
         place: int | None = following(text, position)
         if place is not None and place != position:
-            # Where lines behind it come sooner, this one was altered, and the place found is another line like it.
-            behind = [later for later in original[number + 1 : number + 1 + _AHEAD] if later.strip()]
-            sooner = [following(later, position) for later in behind]
+            # If a later line is found earlier, this one was changed, and the place found is an equal line elsewhere.
+            later = [line for line in original[number + 1 : number + 1 + _AHEAD] if line.strip()]
+            sooner = [following(line, position) for line in later]
             if any(other is not None and other < place for other in sooner):
                 place = None
         if place is None:
@@ -62,7 +62,7 @@ def compare(original: Sequence[str], probed: Sequence[str]) -> list[Line]:
 
 
 def _added(lines: Sequence[Line], texts: Sequence[str], number: int) -> list[Line]:
-    """What was put in behind lines. The first of it are as far in as what went away there, which they replace."""
+    """The inserted texts as lines. The first of them are indented as the removed lines that they replace."""
     gone = len(lines)
     while gone and lines[gone - 1].mark == "-":
         gone -= 1
@@ -107,12 +107,12 @@ def _hunk(lines: Sequence[Line], start: int, end: int, first: int) -> Iterator[s
 
 
 def _range(start: int, count: int) -> str:
-    # As diff(1) has it: of nothing the line before.
+    # As in diff(1): an empty range names the line before.
     return str(start) if count == 1 else f"{start if count else start - 1},{count}"
 
 
 def runs(lines: Sequence[Line]) -> Iterator[int]:
-    """The places of lines that were put in behind one that was not."""
+    """The index of the first line of each run of inserted lines."""
     for index, line in enumerate(lines):
         if line.mark == "+" and (not index or lines[index - 1].mark != "+"):
             yield index

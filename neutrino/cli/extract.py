@@ -32,22 +32,22 @@ DONE = 0
 BAD = 2
 _NAME = "neutrino-extract"
 _MAX_WALKED = 32 << 20
-"""Bytes of images that are looked into before the pages of the mapped file are let go of."""
+"""Bytes of images that are read before the pages of the mapped file are released."""
 _NAMED_FILES = 20
-"""Files of -o that are named as they are written; of more, how many (--json names all)."""
+"""Files of -o that are listed as they are written; of any more only the number is printed (--json lists all)."""
 
 _DESCRIPTION = """\
 Show the GPU code in files: PTX, cubins, fatbins, AMD's bundles and code objects, ELF libraries, programs and objects,
-archives; in every such file of a folder, and of a wheel (or another ZIP file) without unpacking it. The listing alone
-decodes nothing. A file without device code is no error.
+archives. Folders are searched for such files, and so are wheels (and other ZIP files), without unpacking them. The
+plain listing decodes no image. A file without device code is not an error.
 
-A folder is walked in the order of names; links in it are not followed. Files in it that hold no device code are passed
-over, damaged ones are named and the rest is shown."""
+Files of a folder are read in name order; symbolic links are not followed. Files without device code are skipped;
+damaged ones are reported and the rest is shown."""
 
 _EPILOG = """\
 examples:
   neutrino-extract libkernels.so                       images: kind, architecture, sizes
-  neutrino-extract libkernels.so --kernels -k softmax  the kernels so called, and the images they are in
+  neutrino-extract libkernels.so --kernels -k softmax  kernels with that name, and the images that hold them
   neutrino-extract libkernels.so --resources           registers, stack, shared memory: as cuobjdump -res-usage
   neutrino-extract libkernels.so --coverage --arch sm_90
                                                        which kernels can be probed there, and why others cannot
@@ -55,10 +55,10 @@ examples:
   neutrino-extract libkernels.so --sass | less         machine code as text, by nvdisasm
 
 -o writes NAME.CONTAINER.IMAGE.ARCH.EXT, EXT one of ptx, cubin, ltoir, hsaco, bc, bin (sass with --sass). NAME is the
-input's, reduced to letters, digits and +-_. ; the second input of a name gets NAME-2. Files of these names are
-replaced, each at once when it is complete.
+input's, reduced to letters, digits and +-_. ; a second input of the same name gets NAME-2. Existing files are
+replaced, each only when the new one is complete.
 
-exit status: 0 done, also without device code; 2 an input that cannot be read, a damaged image, output that cannot be
+exit status: 0 done, even without device code; 2 an input that cannot be read, a damaged image, output that cannot be
 written, a missing tool."""
 
 
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        # The reader had enough (| head); without this, the interpreter would complain when it ends.
+        # The reader closed the pipe (| head); without this, the interpreter would print an error when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except ProbeError as error:
@@ -97,35 +97,35 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("input", nargs="+", metavar="FILE|FOLDER|WHEEL", help="what to look into")
+    parser.add_argument("input", nargs="+", metavar="FILE|FOLDER|WHEEL", help="what to read")
     what = parser.add_argument_group("what to show")
-    what.add_argument("--kernels", action="store_true", help="the kernels too, with readable names")
+    what.add_argument("--kernels", action="store_true", help="list the kernels too, with demangled names")
     what.add_argument(
         "--resources",
         action="store_true",
-        help="what each function uses: REG, STACK, SHARED … as cuobjdump -res-usage has them; of AMD's kernels "
-        "registers, LDS, scratch and kernel arguments in bytes, and the wave size",
+        help="resource usage of each function: REG, STACK, SHARED … as cuobjdump -res-usage prints it; for AMD's "
+        "kernels registers, LDS, scratch and kernel arguments in bytes, and the wavefront size",
     )
     what.add_argument(
         "--sass",
         action="store_true",
-        help="cubins as text, by nvdisasm; with -o into files. Not for vendor-licensed libraries, nor for AMD's code",
+        help="disassemble cubins with nvdisasm; with -o, into files. Not for vendor-licensed libraries or AMD's code",
     )
     what.add_argument(
         "--coverage",
         action="store_true",
-        help="which kernels can be probed, and why the others cannot. Nothing is assembled: ptxas and the check of "
-        "the arithmetic have the last word (neutrino-patch --dry-run asks them)",
+        help="which kernels can be probed, and why the others cannot. Nothing is assembled, so ptxas and the check of "
+        "the arithmetic may still refuse some (neutrino-patch --dry-run)",
     )
     what.add_argument("--json", action="store_true", help="JSON instead of tables, with the kernels")
-    which = parser.add_argument_group("of which images and kernels")
+    which = parser.add_argument_group("which images and kernels")
     which.add_argument(
         "--arch",
         action="append",
         default=[],
         metavar="ARCH",
-        help="images for this architecture (sm_90a, gfx942); with --coverage: devices of it (default: this "
-        "machine's GPUs, else those that the images are for); repeatable",
+        help="only images for this architecture (sm_90a, gfx942); with --coverage, the device's architecture "
+        "(default: this machine's GPUs, or without one all architectures of the images); repeatable",
     )
     which.add_argument(
         "-k",
@@ -133,11 +133,11 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help="kernels whose mangled or demangled name contains NAME, and images with such; with *?[ a glob over the "
-        "whole name, /re/ a regular expression, a:b a list; repeatable",
+        help="only kernels whose mangled or demangled name contains NAME, and images that hold one; with *?[ a glob "
+        "over the whole name, /re/ a regular expression, a:b a list; repeatable",
     )
     which.add_argument(
-        "--filter", action="append", default=[], metavar="NAME", help="not these kernels; wins over -k; repeatable"
+        "--filter", action="append", default=[], metavar="NAME", help="exclude these kernels, even if -k selects them"
     )
     which.add_argument(
         "-p",
@@ -145,9 +145,9 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="PROBE",
-        help="with --coverage: the probes to ask for, as for neutrino (default: block_sched); repeatable",
+        help="with --coverage, the probes to check, as for neutrino (default: block_sched); repeatable",
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="write the images out, decoded")
+    parser.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="write the decoded images into this folder")
     parser.add_argument("--version", action="version", version=f"{_NAME} {__version__}")
     return parser
 
@@ -164,7 +164,7 @@ def _words(error: Exception) -> str:
 
 
 class _Extraction:
-    """One run of the command. status: what it ends with, so far."""
+    """One run of the command. status: the exit status so far."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.status = DONE
@@ -181,7 +181,7 @@ class _Extraction:
             or options.output or self._selection
         )  # fmt: skip
         if options.coverage and options.sass:
-            raise NeutrinoError("--coverage and --sass are two questions; ask one at a time")
+            raise NeutrinoError("--coverage and --sass cannot be combined")
         if options.sass and options.json and options.output is None:
             raise NeutrinoError("--sass prints text; give -o FOLDER to have JSON beside it")
         if options.probe and not options.coverage:
@@ -370,7 +370,7 @@ class _Extraction:
     def _show_nothing(self, shown: Shown) -> None:
         if any(container.images for container in shown.containers):
             if not self._options.sass:
-                self._say(f"{shown.input.name}: no image or kernel of those asked for")
+                self._say(f"{shown.input.name}: no image or kernel matches")
         else:
             self._say(f"{shown.input.name}: no device code found")
 

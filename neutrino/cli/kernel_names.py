@@ -1,11 +1,11 @@
-"""Kernel names short enough for a table, still told apart by what matters in them."""
+"""Kernel names shortened for tables, so that their distinguishing parts stay."""
 
 from __future__ import annotations
 
 import re
 
 _PARTS = re.compile(r"\(anonymous namespace\)|<unnamed>|.", re.DOTALL)
-_HOUSEHOLD = {"(anonymous namespace)": "{anonymous}", "<unnamed>": "{unnamed}"}
+_WITHOUT_BRACKETS = {"(anonymous namespace)": "{anonymous}", "<unnamed>": "{unnamed}"}
 
 
 def shorten(name: str, width: int) -> str:
@@ -30,7 +30,7 @@ def shorten(name: str, width: int) -> str:
 def _without_parameters(name: str) -> str:
     """The function's qualified name with its template arguments."""
     text = name
-    for word, stand_in in _HOUSEHOLD.items():
+    for word, stand_in in _WITHOUT_BRACKETS.items():
         text = text.replace(word, stand_in)
     depth = 0
     end = len(text)
@@ -46,7 +46,7 @@ def _without_parameters(name: str) -> str:
         elif depth == 0 and character == " " and not text[:position].endswith("operator"):
             start = position + 1
     text = text[start:end] or text
-    for word, stand_in in _HOUSEHOLD.items():
+    for word, stand_in in _WITHOUT_BRACKETS.items():
         text = text.replace(stand_in, word)
     return text
 

@@ -138,8 +138,8 @@ class Tables:
             for coverage in shown.coverage:
                 yield from _covered(coverage)
             yield ""
-            yield f"  asked with {visible(', '.join(shown.probes))}; nothing was assembled: ptxas and the check of the"
-            yield "  arithmetic have the last word (neutrino-patch --dry-run)"
+            yield f"  with {visible(', '.join(shown.probes))}; nothing was assembled, so ptxas and the check of the"
+            yield "  arithmetic may still refuse some (neutrino-patch --dry-run)"
             return
         yield ""
         yield from _images(rows)
@@ -244,13 +244,13 @@ def _images(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _without_resources(rows: Sequence[Row]) -> Iterator[str]:
-    """A word on images whose kernels are in no table, unless their container's machine code has them."""
-    told = {row.container.index for row in rows if row.has_resources}
-    images = [row for row in rows if row.kernel_count and not row.has_resources and row.container.index not in told]
+    """A line about images whose kernels are in no table, unless their container's machine code has them."""
+    shown = {row.container.index for row in rows if row.has_resources}
+    images = [row for row in rows if row.kernel_count and not row.has_resources and row.container.index not in shown]
     if images:
         kinds = ", ".join(dict.fromkeys(row.image.kind.value for row in images))
         yield ""
-        yield f"  {count(len(images), 'image')} ({kinds}) without figures: they are known of machine code only"
+        yield f"  {count(len(images), 'image')} ({kinds}) without figures, which only machine code has"
 
 
 def _covered(coverage: Coverage) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The probes that a command line names: every command loads them, and prints what is wrong with them, in this way."""
+"""Load the probes that a command line names, and print what is wrong with them; all commands use it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neutrino.verification import check_probes
 
 
 def load(names: Sequence[str]) -> ProbeSet:
-    """The probes of these names, to go into CUDA kernels; their warnings are printed.
+    """The probes of these names, for CUDA kernels; their warnings are printed.
 
     Raises ProbeError with all faults, for ``print_diagnostics``; NeutrinoError for files that are not there.
     """

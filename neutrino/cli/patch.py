@@ -1,4 +1,4 @@
-"""``neutrino-patch``: a copy of a library with twins in it; and such a copy checked, or its original given back."""
+"""``neutrino-patch``: write a copy of a library with twins in it; check such a copy, or restore its original."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 DONE, BAD_INPUT, NOTHING = 0, 2, 3
 _STDOUT = "standard output"
 _WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
-"""What only writing fails with."""
+"""Errors that only writing can cause."""
 _INSTALL_LIEF = "pip install 'neutrino-gpu[check]'"
 _LISTED = 40
-"""Kernels that the table shows one by one; of more, how many for each reason."""
+"""Kernels that the table shows one by one; of more, only how many there are for each reason."""
 _NAMED = 3
 """Kernels that stand for all that share a reason."""
 
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError:
         return _fail("out of memory; fewer processes (-j) need less")
     except KeyboardInterrupt:
-        # Ended by the signal, as the shell expects; what was begun is gone by now.
+        # End by the signal, as the shell expects; unfinished files are removed by now.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
         raise
@@ -92,9 +92,9 @@ def _parser() -> argparse.ArgumentParser:
         usage="neutrino-patch FILE -p PROBE [options]\n"
         "       neutrino-patch --check FILE\n"
         "       neutrino-patch --restore FILE [-o OUTPUT]",
-        description="Write a copy of FILE, a shared library or a program, that carries probed twins of its GPU "
-        "kernels. The copy is used in FILE's place. It runs as FILE does, until somebody records: under "
-        "`neutrino COMMAND`, or with NEUTRINO_TRACEDIR set.",
+        description="Write a copy of FILE, a shared library or a program, with instrumented twins of its GPU kernels. "
+        "Use the copy in place of FILE. It behaves as FILE does until a run is recorded: under `neutrino COMMAND`, or "
+        "with NEUTRINO_TRACEDIR set.",
         epilog=f"Probes that ship with Neutrino: {', '.join(shipped_probes())}. Exit status: 0 done, 2 bad input, a "
         "tool that is missing or failed, or an output that cannot be written; 3 no kernel matched or none could be "
         "probed, and no file was written.",
@@ -107,23 +107,22 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "-o", "--output", metavar="OUTPUT",
-        help="the copy, or with a slash at the end the folder for it (default: NAME.neutrino.EXT beside FILE)",
+        help="the copy, or, if it ends with a slash, the folder for it (default: NAME.neutrino.EXT beside FILE)",
     )  # fmt: skip
     parser.add_argument(
         "-k", "--kernel", **names,
         help="probe only kernels whose mangled or demangled name contains NAME; with *?[ a glob over the whole name, "
         "/re/ a regular expression, a:b a list; repeatable",
     )  # fmt: skip
-    parser.add_argument("--filter", **names, help="leave these kernels alone; wins over -k; repeatable")
+    parser.add_argument("--filter", **names, help="do not probe these kernels, even if -k selects them; repeatable")
     parser.add_argument(
         "--arch", action="append", default=[], metavar="ARCH",
-        help="make twins for this GPU architecture, as sm_90; repeatable (default: this machine's GPUs, or without one "
-        "every architecture that FILE's images are for)",
+        help="make twins for this GPU architecture, such as sm_90; repeatable (default: this machine's GPUs, or "
+        "without one all architectures of FILE's images)",
     )  # fmt: skip
     parser.add_argument(
         "--emit", choices=("sass", "ptx", "both"), default="sass",
-        help="what a GPU's driver is given of the twins: machine code (the default), text that it compiles itself, or "
-        "both",
+        help="the form of the twins: machine code (sass, the default), PTX that the driver compiles, or both",
     )  # fmt: skip
     parser.add_argument(
         "--device", metavar="DEVICE",
@@ -131,30 +130,30 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--retarget", action="store_true",
-        help="also take PTX for another architecture than the machine code's, for kernels of which it is shown that it "
-        "is the program that runs; reports mark them",
+        help="also use PTX for another architecture than the machine code's, for kernels where it is proven to be the "
+        "same program; reports mark them",
     )  # fmt: skip
     parser.add_argument(
         "--retarget-unproven", action="store_true",
-        help="as --retarget, and also kernels that only nothing speaks against: with such twins the program may "
-        "compute other results while it is recorded",
+        help="as --retarget, and also for kernels where it is not proven, but nothing contradicts it: with such twins "
+        "the program may compute different results while it is recorded",
     )  # fmt: skip
     parser.add_argument(
-        "-j", "--jobs", type=_count, metavar="N", help="processes that make twins (default: the number of CPUs)"
+        "-j", "--jobs", type=_count, metavar="N", help="worker processes (default: the number of CPUs)"
     )
     parser.add_argument("-n", "--dry-run", action="store_true", help="make the twins and report, but write no file")
     parser.add_argument(
         "--stub", metavar="PATH",
-        help="the library that the copy names for recording without `neutrino` (default: the installed one; "
-        "$ORIGIN/… is relative to the copy; libneutrino_late.so goes beside it)",
+        help="the library that the copy loads to record without `neutrino` (default: the installed one; $ORIGIN/… is "
+        "relative to the copy; libneutrino_late.so goes beside it)",
     )  # fmt: skip
     parser.add_argument(
         "--save-temps", type=Path, metavar="DIR",
-        help="keep what each stage made: original, sites, probed text, images, tool output",
+        help="keep the output of each stage: original, sites, probed text, images, messages of tools",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--check", type=Path, metavar="FILE", help="check a patched file, and say what is wrong with it")
+    modes.add_argument("--check", type=Path, metavar="FILE", help="check a patched file and report all faults")
     modes.add_argument(
         "--restore", type=Path, metavar="FILE",
         help="write the original of a patched file, byte for byte (default: NAME.original.EXT beside FILE)",
@@ -164,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _refuse_idle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """No option is passed over silently that means nothing beside --check or --restore."""
+    """Refuse options that have no effect with --check or --restore."""
     if options.check is None and options.restore is None:
         return
     if options.file or options.probe:
@@ -173,18 +172,18 @@ def _refuse_idle(parser: argparse.ArgumentParser, options: argparse.Namespace) -
     mode = "--check" if options.check is not None else "--restore"
     for name, value in vars(options).items():
         if name not in meant and value != parser.get_default(name):
-            parser.error(f"--{name.replace('_', '-')} means nothing beside {mode}")
+            parser.error(f"--{name.replace('_', '-')} cannot be used with {mode}")
 
 
 def _need_regular(path: Path | None) -> None:
     # Looked at before it is opened, since opening a FIFO would wait for a writer.
     if path is not None and path.exists() and not path.is_file() and not path.is_dir():
-        raise PatchError(str(path), "is no regular file")
+        raise PatchError(str(path), "is not a regular file")
 
 
 @contextlib.contextmanager
 def _writing(place: Path | str) -> Iterator[None]:
-    """Errors that come of writing name what is written, not the file without a name that it begins as."""
+    """Let errors of writing name the file that is written, not the temporary file that it begins as."""
     try:
         yield
     except OSError as error:
@@ -216,7 +215,7 @@ def _fail(message: str) -> int:
 
 
 def _end_tidily() -> None:
-    """Let SIGTERM remove what was begun, as SIGINT does."""
+    """Let SIGTERM remove unfinished files, as SIGINT does."""
     if (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -284,7 +283,7 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 
 def _notes(report: Report, stub: str) -> Iterator[str]:
-    """What the user should know beside what the report says."""
+    """What the user should know in addition to the report."""
     from neutrino.ahead.check import stub_note
 
     for arch in report.archs:
@@ -299,14 +298,14 @@ def _notes(report: Report, stub: str) -> Iterator[str]:
 
 
 def _script_notes(report: Report, probes: ProbeSet) -> Iterator[str]:
-    """What becomes of scripts, of which the copy has no more than the paths."""
+    """A note about scripts: the copy holds only their paths."""
     names = ", ".join(dict.fromkeys((*probes.callbacks, *probes.analyze_hooks)))
     if names and report.output is not None:
-        yield f"neutrino-report TRACE --analyze runs {names}, where it is there then: no script goes into the copy"
+        yield f"scripts are not stored in the copy; neutrino-report TRACE --analyze runs {names} if it exists then"
 
 
 def _patched_before(file: Path) -> str:
-    """What to know of a file that was patched before, else "". Raises OSError."""
+    """A note if the file is a patched one, else "". Raises OSError."""
     from neutrino.ahead.patched import read_patched
 
     with file.open("rb") as opened:
@@ -314,30 +313,30 @@ def _patched_before(file: Path) -> str:
     try:
         found = read_patched(data, str(file))
     except FormatError:
-        # Twins that nobody can read are no loss.
+        # Nothing is lost by replacing twins that cannot be read.
         return ""
     if found is None:
         return ""
     twins = f"{_number(found.twins, 'twin')} with {', '.join(found.probes)}"
-    return f"the input was patched before ({twins}): that is replaced, not added to, and the originals are probed"
+    return f"the input is patched already ({twins}); its twins are replaced, and the original kernels are probed"
 
 
 def _name_unfinished(folder: Path, *, remove: bool) -> None:
-    """Say what runs that were killed have left in a folder, and remove it where that is sure to harm nobody."""
+    """Report the unfinished copies that killed runs left in a folder; remove those that no process can still use."""
     from neutrino.ahead.unfinished import find_unfinished
 
     found = find_unfinished(folder, remove=remove)
     for path in found.removed:
-        _say(f"removed {path}, which a run that was killed had left")
+        _say(f"removed {path}, left by a run that was killed")
     for path in found.left:
-        _say(f"{path} is an unfinished copy; remove it, unless a run on another machine still writes it")
+        _say(f"{path} is an unfinished copy; remove it unless a run on another machine is still writing it")
 
 
 def _stub(path: str) -> str:
-    """As DT_AUXILIARY is to name it: a path is relative to nothing but the file, and that by $ORIGIN. Raises
-    PatchError for no name."""
+    """The stub's name for DT_AUXILIARY: paths are absolute, or relative to the file by $ORIGIN. Raises PatchError for
+    an empty name."""
     if not path:
-        raise PatchError("--stub", "names no library")
+        raise PatchError("--stub", "needs the path of a library")
     return path if "/" not in path or path.startswith(("$ORIGIN/", "${ORIGIN}/")) else str(Path(path).absolute())
 
 
@@ -416,11 +415,11 @@ def _show(console: Console, report: Report) -> None:
 
 
 def _counted(report: Report) -> str:
-    """How many kernels there are and how many have a twin; what was made for each architecture counts apart."""
+    """How many kernels there are and how many twins, which are counted per architecture."""
     kernels = len({(kernel.container, kernel.name) for kernel in report.kernels})
     probed = f"{report.probed:,} of {len(report.kernels):,} probed"
     if len(report.kernels) > kernels:
-        probed += ", counting a kernel once for each architecture that there is code for"
+        probed += ", counted once per architecture that they have code for"
     return f"{_number(kernels, 'kernel')} for {', '.join(report.archs)}: {probed}"
 
 
@@ -456,13 +455,13 @@ def _show_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
     unproven = sum(map(_is_unproven, kernels))
     if unproven:
         console.print(
-            f"{_number(unproven, 'twin')} unproven: nothing shows that the PTX is the program that runs, so results "
-            "may differ while they are recorded",
+            f"{_number(unproven, 'twin')} unproven: the PTX is not proven to be the program that runs, so results may "
+            "differ while it is recorded",
             soft_wrap=True,
         )
     grown = [kernel.registers[1] - kernel.registers[0] for kernel in kernels if kernel.registers]
     if len(grown) > 1:
-        console.print(f"registers a thread: {sum(grown) / len(grown):+.1f} on average, {max(grown):+d} at most")
+        console.print(f"registers per thread: {sum(grown) / len(grown):+.1f} on average, {max(grown):+d} at most")
 
 
 def _retargeted(kernel: KernelReport) -> str:
@@ -525,15 +524,15 @@ def _print_check(check: Check, as_json: bool) -> None:
     for note in check.notes:
         print(visible(f"{check.file}: note: {note}"))
     if check.lief:
-        print(visible(f"{check.file}: LIEF {check.lief} has read it as well"))
+        print(visible(f"{check.file}: LIEF {check.lief} accepts it too"))
     elif not has_lief():
-        print(visible(f"{check.file}: not read by LIEF, a second reader, which is not installed: {_INSTALL_LIEF}"))
+        print(visible(f"{check.file}: not checked with LIEF, which is not installed: {_INSTALL_LIEF}"))
     if check.sound:
         twins = _number(check.counts["twins"], "twin")
         archs = ", ".join(check.archs)
         devices = f"the embedded device ({archs})" if check.embedded else archs
         made = f"{twins} by {check.names} for {devices}, made by Neutrino {check.maker}"
-        print(visible(f"{check.file}: sound: {made}"))
+        print(visible(f"{check.file}: valid: {made}"))
 
 
 def _restore(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``neutrino-probe``: what is there to do with probes before a program is run. One module a command."""
+"""``neutrino-probe``: check and try probes before they are used on a program. One module per command."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from neutrino.cli.streams import print_anything
 from neutrino.errors import NeutrinoError, ProbeError
 from neutrino.version import __version__
 
-_DESCRIPTION = "Work with probes before a program is run with them. No GPU is needed."
+_DESCRIPTION = "Check and try probes before they are used on a program. No GPU is needed."
 _EPILOG = """\
-PROBE is a file's path, with a / or ending in .toml or .py, or the name of a probe that ships with Neutrino.
-Each command explains itself: neutrino-probe COMMAND --help.
+PROBE is a path, with a / or ending in .toml or .py, or the name of a probe that ships with Neutrino.
+See neutrino-probe COMMAND --help for the options of a command.
 
-exit status: 0 done; 1 the kernel's outputs differ with the probe (try); 2 bad input, a wrong probe or a fault;
-3 nothing there that the probes go to"""
+exit status: 0 done; 1 the kernel's outputs differ with the probe (try); 2 bad input, an invalid probe or a fault;
+3 no kernel to probe"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # By the command's own parser, which shows how that is used.
         commands.choices[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     print_anything()
-    # Ended from outside it leaves nothing behind.
+    # No temporary files stay when the command is terminated.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         status = int(options.run(options))
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # The reader has seen enough. Python would complain once more when it closes stdout at exit.
+        # The reader closed the pipe. Python would print another error when it closes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except ProbeError as error:

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 _UNREAD = "unreadable-file"
 _LISTED = 12
-"""Probes of a sound file that are shown one by one."""
+"""Probes of a valid file that are shown one by one."""
 
 
 def configure(commands: Commands) -> None:
     """Add the command and its options."""
     parser = commands.add_parser(
         "check",
-        help="say everything that is wrong with probe files",
-        description="Check probe files: all of them, and all faults of each, with line, column and a hint. Of sound "
-        "ones say what they record and how many instructions their snippets have.",
-        epilog="Each file is checked by itself. Exit status: 0 all are sound, warnings or not; 2 one is not.",
+        help="report everything that is wrong with probe files",
+        description="Check probe files and report every fault, with line, column and a hint. Of valid files print "
+        "what they record and how many instructions their snippets have.",
+        epilog="Each file is checked on its own. Exit status: 0 all are valid, with or without warnings; 2 one is not.",
     )
     parser.add_argument("probe", nargs="+", metavar="PROBE", help="a probe file, or the name of a shipped probe")
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing of sound files but their warnings")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings of valid files")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.set_defaults(run=run)
 
@@ -95,7 +95,7 @@ def _described(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iterat
     word = "statement" if isinstance(probes, DraftProbes) else "instruction"
     parts = [count(len(probes.probes), "probe"), count(len(probes.maps), "map")]
     warnings = f", with {count(len(checked.diagnostics), 'warning')}" if checked.diagnostics else ""
-    yield f"{visible(checked.file)}: sound{warnings}: {', '.join(parts)}"
+    yield f"{visible(checked.file)}: valid{warnings}: {', '.join(parts)}"
     for entry in probes.maps:
         fields = ", ".join(f"{item.name} {item.type.value}" for item in entry.fields)
         yield f"  map {entry.name}: {entry.kind.words(entry)}: {fields}"
@@ -110,7 +110,7 @@ def _described(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iterat
     if len(probes.probes) > _LISTED:
         yield f"  … {count(len(probes.probes) - _LISTED, 'more probe')} (--json)"
     if probes.platform != "cuda":
-        yield "  its assembly is AMD's: not judged, and not yet put into kernels"
+        yield "  its assembly is for AMD's GPUs: not verified, and not yet inserted into kernels"
 
 
 def _document(checked: _Checked) -> dict[str, Any]:

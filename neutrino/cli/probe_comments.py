@@ -15,17 +15,17 @@ from neutrino.ptx.instrument.twin import Site
 
 _END = re.compile(r"\s*(?:@!?\s*[\w$%]+\s+)?(?:ret|exit)\b|\s*}")
 _OWN_REGISTER = re.compile(r"_r_([\w$]+)", re.ASCII)
-"""A register of the probe file in the twin's text: its name stands behind the prefix of the twin's own."""
+"""A register of the probe file in the twin's text: its name follows the prefix of the twin's own."""
 _COUNTER = re.compile(r"add\.u(?:32|64) %neutrino_(?:x_)*c\d+,", re.ASCII)
-"""What counts how often threads come by, for whichever probes add constants there."""
+"""A counter of executions, for any probes that add constants there."""
 _FAR = 32
-"""Pieces of code above a site that may hold what was put in for it."""
+"""Inserted pieces above a site that may hold its code."""
 
 
 def with_comments(
     lines: Sequence[Line], sites: Sequence[Site], probes: ProbeSet, *, first: int, is_kernel: bool
 ) -> list[Line]:
-    """The lines with comments above what was put in.
+    """The lines, with comments above inserted code.
 
     sites: those of this text. first: the line of the PTX that it begins in. is_kernel: it is the kernel's, not a
     called function's.
@@ -40,10 +40,10 @@ def with_comments(
         home = pieces.home(probe, at) if probe.before is not None and not of_kernel else None
         if home is not None:
             labels[home][f"{probe.name}: before {probe.tracepoint.text}"] += 1
-        # What runs after the kernel stands before what ends a thread.
-        behind = at if of_kernel else at + 1
-        if probe.after is not None and behind in labels:
-            labels[behind][f"{probe.name}: after {probe.tracepoint.text}"] = 1
+        # What runs after the kernel is inserted before each end of a thread.
+        place_after = at if of_kernel else at + 1
+        if probe.after is not None and place_after in labels:
+            labels[place_after][f"{probe.name}: after {probe.tracepoint.text}"] = 1
     begins = {site.probe for site in sites if site.instruction.startswith(".entry")}
     entry = [f"{probe.name}: before kernel" for probe in probes.probes if probe.name in begins and probe.before]
     found: list[Line] = []
@@ -54,8 +54,8 @@ def with_comments(
             words = [text if number == 1 else f"{text}, {number} sites" for text, number in labels[at].items()]
             if at == pieces.entry:
                 words = ["the probes' registers", *entry, *words]
-            elif not words and _END.match(pieces.behind(place)):
-                words = ["counts of the maps, where a thread ends" if is_kernel else "registers go back to the kernel"]
+            elif not words and _END.match(pieces.line_after(place)):
+                words = ["counts of the maps, where a thread ends" if is_kernel else "registers return to the kernel"]
             if words:
                 found.append(Line("+", f"    // {visible('; '.join(words))}", line.original))
         found.append(line)
@@ -63,7 +63,7 @@ def with_comments(
 
 
 class _Pieces:
-    """What was put in between two lines of the original, by the number of the second. places: where each begins.
+    """The code inserted between two lines of the original, by the number of the second. places: where each begins.
 
     entry: the piece that declares the registers, None without one.
     """
@@ -108,10 +108,10 @@ class _Pieces:
                 return piece
         if at in self.places or not only_adds:
             return at if at in self.places else None
-        # Every thread comes by there: it is known at the ends.
-        ends = (piece for piece in self._order if _END.match(self.behind(self.places[piece])))
+        # Every thread executes the site, so its sums are constants that are added at the ends.
+        ends = (piece for piece in self._order if _END.match(self.line_after(self.places[piece])))
         return next((piece for piece in ends if piece >= at), None)
 
-    def behind(self, place: int) -> str:
-        """The line of the original before which a piece stands, "" at the end of the text."""
+    def line_after(self, place: int) -> str:
+        """The original line that follows a piece, "" at the end of the text."""
         return next((line.text for line in self._lines[place:] if line.mark != "+"), "")

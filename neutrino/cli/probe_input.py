@@ -1,4 +1,4 @@
-"""What ``sites`` and ``show`` are asked of: the kernels of a file, as probes go into them."""
+"""The input of ``sites`` and ``show``: the selected kernels of a file, with the sites of the probes."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="only kernels whose mangled or demangled name contains NAME; with *?[ a glob over the whole name, /re/ a "
         "regular expression, a:b a list; repeatable",
     )  # fmt: skip
-    parser.add_argument("--filter", **names, help="not these kernels; wins over -k; repeatable")
+    parser.add_argument("--filter", **names, help="exclude these kernels, even if -k selects them; repeatable")
     parser.add_argument(
         "--arch", metavar="ARCH",
-        help="as a device of this architecture would run them, as sm_90 (default: this machine's GPU, else the highest "
-        "architecture that the file has PTX for)",
+        help="architecture of the device that is to run FILE, such as sm_90 (default: this machine's GPU, else the "
+        "highest architecture that FILE has PTX for)",
     )  # fmt: skip
 
 
@@ -71,9 +71,9 @@ class Kernels:
         self._progress: Progress = Progress("neutrino-probe")
 
     def files(self) -> Iterator[tuple[File, Iterator[Preview]]]:
-        """Each file with device code, and its kernels, which are to be taken before the next file is asked for.
+        """Each file with device code, and its kernels, which must be consumed before the next file is requested.
 
-        Damaged files and those of a vendor are named on stderr, and the others are gone on with.
+        Damaged files and vendor-licensed ones are reported on stderr, and the others follow.
         """
         from neutrino.fatbin.inputs import find_inputs
 
@@ -85,14 +85,14 @@ class Kernels:
             self._progress.clear()
 
     def ending(self, *, found: bool) -> int:
-        """The exit status, once all files were taken; of nothing it is said why. found: whether something is shown."""
+        """The exit status, once all files were read; prints why nothing was found. found: whether anything is shown."""
         if self.damaged:
             return BAD_INPUT
         if not self._files:
             say(f"{self._name}: no device code found")
             return DONE
         if not self._kernels and not self._vendors:
-            say(f"{self._name}: no kernel of those asked for")
+            say(f"{self._name}: no kernel matches")
         return DONE if found else NOTHING
 
     def _file(self, found: Input) -> Iterator[tuple[File, Iterator[Preview]]]:

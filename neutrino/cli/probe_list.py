@@ -18,8 +18,8 @@ def configure(commands: Commands) -> None:
     parser = commands.add_parser(
         "list",
         help="the probes that ship with Neutrino",
-        description="List the probes that ship with Neutrino: what each sees, how often it records, and how much it "
-        "adds to a kernel where it goes in (instructions of its snippets, before what saving takes).",
+        description="List the probes that ship with Neutrino: what each records, and how many instructions its "
+        "snippets add to a kernel, per site and per thread, without those that save.",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.set_defaults(run=run)
@@ -59,7 +59,7 @@ def _records(probes: ProbeSet) -> str:
     sums = [entry for entry in probes.maps if entry.kind.report is Report.TOTALS]
     words = [entry.kind.words(entry) for entry in probes.maps if entry.kind.report is not Report.TOTALS]
     if len(sums) > 1:
-        words.append(f"{len(sums)} sums of {sum(entry.size for entry in sums)} bytes a launch")
+        words.append(f"{len(sums)} sums of {sum(entry.size for entry in sums)} bytes per launch")
     else:
         words += [entry.kind.words(entry) for entry in sums]
     return "; ".join(words) or "nothing"
@@ -73,9 +73,9 @@ def _adds(probes: ProbeSet) -> str:
     at_sites = [sizes[probe.name] for probe in probes.probes if not probe.tracepoint.is_kernel]
     words = []
     if at_sites:
-        words.append(f"{_range(at_sites)} a site")
+        words.append(f"{_range(at_sites)} per site")
     if sum(at_kernel):
-        words.append(f"{_range([sum(at_kernel)])} a thread")
+        words.append(f"{_range([sum(at_kernel)])} per thread")
     return ", ".join(words)
 
 

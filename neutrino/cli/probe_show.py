@@ -34,16 +34,16 @@ def configure(commands: Commands) -> None:
     parser = commands.add_parser(
         "show",
         help="the probed text of a kernel, and what changed",
-        description="Print the PTX of a kernel of FILE with the probes in it. Comments name the probes where they went "
-        "in; they are in what is shown, not in what is assembled. Where there is a ptxas the twin is assembled, and "
-        "the registers before and after are told.",
-        epilog="Exit status: 0 done, also for a file without device code; 2 a wrong probe, an unreadable file, or "
+        description="Print the PTX of a kernel of FILE with the probes in it. Comments show where each probe was "
+        "inserted; they are not part of the text that is assembled. If ptxas is installed, the twin is assembled, and "
+        "the registers of the original and the twin are reported.",
+        epilog="Exit status: 0 done, even if FILE has no device code; 2 an invalid probe, an unreadable file, or "
         "several kernels of that name; 3 no such kernel, or nothing to probe in it.",
     )
     add_options(parser)
     parser.add_argument("--diff", action="store_true", help="only what changed, with the lines around it")
-    parser.add_argument("--text-only", action="store_true", help="do not assemble: large kernels take ptxas a while")
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout: both texts and the facts")
+    parser.add_argument("--text-only", action="store_true", help="do not assemble, which takes long for large kernels")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout, with both texts")
     parser.set_defaults(run=run)
 
 
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_document(shown, entry, manifest), indent=1))
     else:
-        _print(_lines(shown, probes, _told(entry, manifest) or words, diff=options.diff))
+        _print(_lines(shown, probes, _assembled(entry, manifest) or words, diff=options.diff))
     return DONE
 
 
@@ -117,7 +117,7 @@ def _why(kernel: Preview) -> str:
 
 
 def _assemble(kernel: Preview, probes: ProbeSet) -> tuple[KernelEntry | None, str]:
-    """The kernel's twin as patching would judge it, or in words why nothing is known."""
+    """The kernel's twin, verified as patching does, or in words why it was not assembled."""
     from neutrino.ahead.preview import assemble
 
     try:
@@ -132,21 +132,21 @@ def _manifest(entry: KernelEntry | None) -> dict[str, Any]:
     return found
 
 
-def _told(entry: KernelEntry | None, manifest: dict[str, Any]) -> str:
+def _assembled(entry: KernelEntry | None, manifest: dict[str, Any]) -> str:
     """What the assembler made of the twin, in words."""
     from neutrino.abi.reasons import Reason
 
     if entry is None:
         return ""
     if entry.reason is not Reason.PROBED:
-        return f"not used by a run: {entry.reason.word}: {entry.detail}"
+        return f"refused: {entry.reason.word}: {entry.detail}"
     registers, spills = manifest["registers"], manifest["spills"]
     words = f"registers {registers['original']} → {registers['twin']}"
     if registers["capped"]:
-        words += f", {registers['capped']} under a cap"
+        words += f", {registers['capped']} with a register cap"
     grown = spills["twin"]["stores"] - spills["original"]["stores"]
     if grown > 0:
-        words += f", {grown} bytes more spilled"
+        words += f", {grown} more bytes spilled"
     return f"{words}, by {manifest['assembler']}"
 
 
@@ -160,7 +160,7 @@ def _lines(shown: _Shown, probes: ProbeSet, words: str, *, diff: bool) -> Iterat
 
     file, kernel, twin = shown.file, shown.kernel, shown.twin
     instructions = len({(site.number, site.function, site.line, site.instruction) for site in twin.sites})
-    added = f"{count(_instructions_added(shown), 'instruction')} put in"
+    added = f"{count(_instructions_added(shown), 'instruction')} inserted"
     yield f"// {visible(demangle(kernel.name))}: {count(instructions, 'site')}, {added}"
     yield f"// {visible(file.name)}, image {kernel.container}.{kernel.image}, {kernel.arch}"
     if words:

@@ -36,17 +36,17 @@ def configure(commands: Commands) -> None:
     """Add the command and its options."""
     parser = commands.add_parser(
         "sites",
-        help="which instructions of a library or PTX file probes would go to",
-        description="Show where probes would go in the kernels of FILE: the number of the site (SITE in a snippet), "
-        "the line of the PTX, the source line where the text has line information, the probes and the instruction. "
-        "Nothing is assembled: ptxas and the check of the arithmetic have the last word (neutrino-patch --dry-run).",
-        epilog="Exit status: 0 done, also for a file without device code; 2 a wrong probe or an unreadable file; 3 no "
-        "kernel of those asked for has a site.",
+        help="show which instructions of a library or PTX file the probes match",
+        description="Show where probes go in the kernels of FILE: the number of the site (SITE in a snippet), the line "
+        "of the PTX, the source line if the text has line information, the probes and the instruction. Nothing is "
+        "assembled, so ptxas and the check of the arithmetic may still refuse some (neutrino-patch --dry-run).",
+        epilog="Exit status: 0 done, even if FILE has no device code; 2 an invalid probe or an unreadable file; 3 no "
+        "selected kernel has a site.",
     )
     add_options(parser)
     parser.add_argument(
         "--all", action="store_true",
-        help=f"show each site and each kernel, however many (else, from {_LISTED_SITES} sites on, a count by kernel)",
+        help=f"show every site and kernel (default: from {_LISTED_SITES} sites on, only their number per kernel)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, with all sites")
     parser.set_defaults(run=run)

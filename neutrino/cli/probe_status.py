@@ -1,4 +1,4 @@
-"""What the commands of ``neutrino-probe`` share: how they end, and how they speak beside their output."""
+"""What the commands of ``neutrino-probe`` share: exit statuses, and messages on stderr."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def say(message: str) -> None:
-    """Tell the user on stderr, each line under the command's name."""
+    """Print a message on stderr, each line after the command's name."""
     # print() takes a closed stderr, which is None, for stdout.
     if sys.stderr is not None:
         with contextlib.suppress(OSError):

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 _SHOWN_ELEMENTS = 6
 _BESIDE = 5
-"""So many sums stand side by side."""
+"""Up to this many sums are printed side by side."""
 _PATIENCE = 2.0
-"""Seconds after which a person at a terminal is told what is going on."""
+"""Seconds after which a terminal shows that the kernel is still running."""
 
 
 def _extents(text: str) -> tuple[int, int, int]:
     parts = text.split(",")
     if not 1 <= len(parts) <= 3 or not all(re.fullmatch(r"[1-9]\d{0,17}", part) for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not X, X,Y or X,Y,Z from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not X, X,Y or X,Y,Z with numbers from 1")
     x, y, z = (int(part) for part in (*parts, "1", "1")[:3])
     return x, y, z
 
@@ -49,7 +49,7 @@ def _argument(text: str) -> tuple[str, str]:
 
 def _natural(text: str) -> int:
     if not re.fullmatch(r"\d{1,12}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
     return int(text)
 
 
@@ -65,38 +65,38 @@ def configure(commands: Commands) -> None:
         "try",
         help="run a probe on one kernel, with generated inputs",
         description="Run the kernel in KERNEL.ptx on the embedded device, with and without the probe, and print what "
-        "the probe recorded. Inputs are generated: pointers get buffers, integers the number of threads, fractions "
-        "1.5. Time is a step clock, no duration.",
-        epilog="--arg takes a number, for a pointer TYPE:COUNT (random data), TYPE:COUNT=NUMBER or @FILE (raw bytes or "
+        "the probe recorded. Inputs are generated: pointers get buffers, integers the number of threads, floating-"
+        "point values 1.5. Times are steps of the interpreter, not durations.",
+        epilog="--arg takes a number; for a pointer TYPE:COUNT (random data), TYPE:COUNT=NUMBER or @FILE (raw bytes or "
         ".npy). Exit status: 0 done, 1 the outputs differ with the probe, 2 bad input or a fault of the kernel, "
         "3 the kernel could not be probed.",
     )
     attempt.add_argument("probe", metavar="PROBE", help="a shipped probe's name, or the path of a .toml or .py file")
-    attempt.add_argument("file", type=Path, metavar="KERNEL.ptx", help="PTX made by clang, Triton or by hand")
-    attempt.add_argument("-k", "--kernel", metavar="NAME", help="which kernel, where the file has several")
-    attempt.add_argument("--grid", type=_extents, metavar="X[,Y,Z]", help="blocks (default: 4)")
+    attempt.add_argument("file", type=Path, metavar="KERNEL.ptx", help="PTX from clang or Triton, or written by hand")
+    attempt.add_argument("-k", "--kernel", metavar="NAME", help="which kernel, if the file has several")
+    attempt.add_argument("--grid", type=_extents, metavar="X[,Y,Z]", help="blocks of the grid (default: 4)")
     attempt.add_argument(
-        "--block", type=_extents, metavar="X[,Y,Z]", help="threads of a block (default: the kernel's own, else 128)"
+        "--block", type=_extents, metavar="X[,Y,Z]", help="threads per block (default: the kernel's own, else 128)"
     )
-    attempt.add_argument("--shared", type=_natural, metavar="BYTES", help="dynamic shared memory of a block")
+    attempt.add_argument("--shared", type=_natural, metavar="BYTES", help="dynamic shared memory per block")
     attempt.add_argument(
         "--arg", type=_argument, action="append", default=[], metavar="NAME=VALUE",
         help="an argument, by its name or position from 0; repeatable",
     )  # fmt: skip
-    attempt.add_argument("--seed", type=_natural, default=0, metavar="N", help="of the generated data (default: 0)")
+    attempt.add_argument("--seed", type=_natural, default=0, metavar="N", help="seed of generated data (default: 0)")
     attempt.add_argument(
-        "--schedule", type=_natural, metavar="N", help="let warps take turns at random, alike for each N"
+        "--schedule", type=_natural, metavar="N", help="schedule warps in random order, the same for the same N"
     )
     attempt.add_argument(
         "--timeout", type=_seconds, default=60.0, metavar="SECONDS",
-        help="that the kernel may take, as it is and with the probe (default: 60)",
+        help="time limit for the kernel, with and without the probe (default: 60)",
     )  # fmt: skip
     attempt.add_argument(
-        "--rows", type=_natural, default=8, metavar="N", help="records shown of a map, and lines that the kernel "
-        "printed (default: 8)",
+        "--rows", type=_natural, default=8, metavar="N", help="records shown per map, and lines shown of what "
+        "the kernel printed (default: 8)",
     )  # fmt: skip
-    attempt.add_argument("--diff", action="store_true", help="show what the probe changed in the kernel's text, too")
-    attempt.add_argument("--tracedir", type=Path, metavar="DIR", help="keep the trace, in this parent folder")
+    attempt.add_argument("--diff", action="store_true", help="also show what the probe changed in the kernel's text")
+    attempt.add_argument("--tracedir", type=Path, metavar="DIR", help="keep the trace, in a folder under DIR")
     attempt.add_argument("--json", action="store_true", help="one JSON document on stdout, with all records")
     attempt.set_defaults(run=run)
 
@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
             text, options.kernel, probes, (options.probe,), choices, Path(tracedir).absolute(),
             EmbeddedDevice(seed=options.schedule), options.timeout,
         )  # fmt: skip
-        with _telling_who_waits(options.timeout):
+        with _showing_that_it_runs(options.timeout):
             result = attempt(request)
         kernel = result.probed
         if options.json:
@@ -140,12 +140,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _telling_who_waits(timeout: float) -> Iterator[None]:
+def _showing_that_it_runs(timeout: float) -> Iterator[None]:
     """Say once, on a terminal, that the kernel is still running."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield
         return
-    words = f"neutrino-probe: the kernel runs; --timeout gives it {timeout:g} s"
+    words = f"neutrino-probe: the kernel is still running (--timeout: {timeout:g} s)"
     timer = threading.Timer(_PATIENCE, print, (words,), {"file": sys.stderr})
     timer.daemon = True
     timer.start()
@@ -194,7 +194,7 @@ def _print_inputs(console: Console, result: Attempt) -> None:
         else:
             table.add_row(f"    {value.name}", item.text, "")
     console.print(table)
-    console.print("  Made up; --arg NAME=VALUE, --grid and --block say otherwise.")
+    console.print("  Generated inputs; --arg NAME=VALUE, --grid and --block replace them.")
     console.print()
 
 
@@ -213,7 +213,7 @@ def _print_outputs(console: Console, result: Attempt) -> None:
             table.add_row(f"    {output.name}", f"{count:,} of {output.elements:,}", first)
         console.print(table)
     else:
-        console.print(f"The kernel left {_all_memory(result)} as it was.")
+        console.print(f"The kernel changed nothing: {_all_memory(result)} is as before.")
     names = ", ".join(output.name for output in result.outputs if not output.identical)
     if names:
         console.print(f"  NOT the same bits with the probe: {names}", style="bold red")
@@ -223,7 +223,7 @@ def _print_outputs(console: Console, result: Attempt) -> None:
 
 
 def _all_memory(result: Attempt) -> str:
-    """What was compared, in words: the variables are behind the buffers."""
+    """What was compared, in words: variables come after buffers."""
     buffers = len(result.inputs.buffers)
     variables = len(result.outputs) - buffers
     kinds = [
@@ -246,7 +246,7 @@ def _print_printed(console: Console, result: Attempt, rows: int) -> None:
     if plain == probed:
         console.print("  The same with and without the probe.")
     elif result.same_lines:
-        console.print("  With the probe the same lines in another order.")
+        console.print("  With the probe, the same lines in another order.")
     else:
         console.print("  NOT the same with the probe:", style="bold red")
         before = Counter(lines)
@@ -332,7 +332,7 @@ def _print_map(console: Console, view: MapView, rows: int) -> None:
 
 
 def _print_sums(console: Console, sums: dict[str, Any]) -> None:
-    """Many sums, one below the other; those that are nothing together."""
+    """Many sums, one below the other, and those that are 0 in one line."""
     table = _table()
     table.add_column("")
     table.add_column("", justify="right")

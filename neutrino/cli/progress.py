@@ -1,4 +1,4 @@
-"""One line on stderr that says what long work is at, on a terminal only."""
+"""One line on stderr, on a terminal only, that shows what a long run is working on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EVERY_S = 0.1
 
 
 class Progress:
-    """Shows the latest text once the work takes long. name: of the command. Nothing is shown in a pipe."""
+    """Shows the latest text once the work takes long. name: of the command. Without a terminal nothing is shown."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -22,7 +22,7 @@ class Progress:
         self._shown = False
 
     def show(self, text: str) -> None:
-        """Replace what is shown, but not more often than can be read."""
+        """Replace the line, unless it was replaced a moment ago."""
         if not self._is_terminal or time.monotonic() < self._next:
             return
         width = _width() - 1
@@ -33,7 +33,7 @@ class Progress:
         self._next = time.monotonic() + _EVERY_S
 
     def clear(self) -> None:
-        """Take the line away, before anything else is printed."""
+        """Remove the line, before anything else is printed."""
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

@@ -100,7 +100,7 @@ def _main(options: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _fail(error.strerror or str(error))
     if status == DONE and not any(summary.kernels for summary in summaries):
-        # The table of reasons has said more, where there is one.
+        # The table of reasons, if there is one, says more.
         if not any(summary.not_probed for summary in summaries):
             _say("no kernel to report")
         return NOTHING
@@ -110,31 +110,31 @@ def _main(options: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="neutrino-report",
-        description="What the probes saw: per kernel and map the counts and the extremes of each field, "
-        "and what was not probed, with the reason.",
+        description="Summarize traces: for each kernel and map the number of records and the range of each field, "
+        "and which kernels were not probed, with the reason.",
         epilog="Exit status: 0 done, 2 a trace that cannot be read or a script that failed or "
         "was not run, 3 no kernel was probed.",
     )
     parser.add_argument("trace", nargs="+", help="a trace directory, or a folder of them")
     names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
     parser.add_argument("-k", "--kernel", help="only these kernels", **names)
-    parser.add_argument("--filter", help="not these kernels", **names)
+    parser.add_argument("--filter", help="exclude these kernels", **names)
     parser.add_argument(
         "--analyze",
         action="store_true",
-        help="run the scripts that the trace's probes name (callback, analyze_hook) before the report, as the neutrino "
-        "command does by itself, and say which; not those that other users could have put there; what they print is "
-        "appended to analyze.log in the trace",
+        help="first run the scripts that the trace's probes name (callback, analyze_hook), as the neutrino command "
+        "does, and print which; scripts that other users could have written are not run; their output is appended to "
+        "analyze.log in the trace",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--wide", action="store_true", help="whole kernel names")
-    parser.add_argument("--all", action="store_true", help="list kernels that were never launched, too, and every site")
+    parser.add_argument("--all", action="store_true", help="also list every site, and kernels that were never launched")
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     return parser
 
 
 def _analyze(path: Path) -> int:
-    """Run the scripts of one trace's probes, and say which before; the exit status."""
+    """Print which scripts a trace's probes name, and run them; the exit status."""
     # Those of a run, or of the first patched library; further libraries' are numbered.
     files = sorted(path.glob("probe-*.toml"), key=lambda file: (len(file.name), file.name))
     statuses = [_analyze_by(path, file) for file in (path / "probe.toml", *files)]
@@ -180,13 +180,13 @@ def _who_named(path: Path, file: Path) -> str:
 
 
 def _refuse(path: Path, script: str, by: str) -> bool:
-    """Whether a script is not to be run; then it is said why."""
+    """Whether a script must not be run; prints why."""
     try:
         why = why_not_trusted(script)
     except OSError as error:
         why = error.strerror or str(error)
     if why:
-        _fail(f"{path}: {visible(script)} is not run: {why}; {by}; run it by hand where that is right")
+        _fail(f"{path}: {visible(script)} is not run: {why}; {by}; run it by hand if you trust it")
     return bool(why)
 
 
@@ -258,7 +258,7 @@ class _Report:
         what = f"{_count(entry.records, 'launch', 'launches')} of {entry.kind.whole}"
         if entry.kind.in_slots:
             share = f"up to {_caps(entry)}" if entry.is_dynamic or entry.cap > 1 else "one"
-            what = f"{_count(entry.records, 'record', 'records')}, {share} a {entry.level.value}"
+            what = f"{_count(entry.records, 'record', 'records')}, {share} per {entry.level.value}"
         if entry.dropped:
             what += f", {entry.dropped:,} dropped"
         self.console.print(f"  {entry.name}: {what}")
@@ -350,11 +350,11 @@ def _caps(entry: MapSummary) -> str:
 
 def _retargeted(retargeted: Retargeted) -> str:
     if retargeted.same_code:
-        code = "it gives the code that runs"
+        code = "it assembles to the code that runs"
     elif retargeted.own_text:
-        code = "it gives other code than the one that runs, which was made of it"
+        code = "the code that runs was compiled from it, but assembling it gives different code"
     else:
-        code = "nothing shows that it is the program that runs, so results may have differed"
+        code = "it is not proven to be the program that runs, so results may have differed"
     return f"retargeted: the PTX is for another architecture ({retargeted.target}); {code}"
 
 

@@ -42,9 +42,9 @@ def _size(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512M or 2G")
     size = int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
     if size < 4 << 20:
-        raise argparse.ArgumentTypeError(f"{text!r} is below the least, 4M")
+        raise argparse.ArgumentTypeError(f"{text!r} is less than the minimum, 4M")
     if size > 1 << 40:
-        raise argparse.ArgumentTypeError(f"{text!r} is above the most, 1024G")
+        raise argparse.ArgumentTypeError(f"{text!r} is more than the maximum, 1024G")
     return size
 
 
@@ -52,9 +52,9 @@ def _parser() -> _Parser:
     parser = _Parser(
         prog="neutrino",
         usage="neutrino [-p PROBE] [options] COMMAND [ARGUMENT ...]",
-        description="Run COMMAND with probes in its GPU kernels. Its results, output and exit status stay its own; "
-        "a trace directory appears for each process that uses the GPU. Read it with neutrino-report. Without -p the "
-        "probes are those that neutrino-patch put into libraries of COMMAND's.",
+        description="Run COMMAND with probes in its GPU kernels. Its results, output and exit status do not change. "
+        "Each process that uses the GPU writes a trace directory; read it with neutrino-report. Without -p, the probes "
+        "are those that neutrino-patch put into COMMAND's libraries.",
         epilog=f"Probes that ship with Neutrino: {', '.join(shipped_probes())}.",
     )
     parser.add_argument(
@@ -79,7 +79,7 @@ def _parser() -> _Parser:
         action="append",
         default=[],
         metavar="NAME",
-        help="leave these kernels alone; wins over -k; repeatable",
+        help="do not probe these kernels, even if -k selects them; repeatable",
     )
     parser.add_argument(
         "--tracedir",
@@ -90,20 +90,20 @@ def _parser() -> _Parser:
     )
     device = parser.add_mutually_exclusive_group()
     device.add_argument(
-        "--driver", type=Path, metavar="PATH", help="another CUDA driver library than the machine's"
+        "--driver", type=Path, metavar="PATH", help="CUDA driver library to use instead of the machine's"
     )
     device.add_argument(
         "--device",
         metavar="DEVICE",
-        help="embedded: run the kernels' PTX on the CPU, without a GPU; time there is a step clock. "
-        "embedded:seed=N lets warps take turns at random, alike for each N; also delay=MICROSECONDS (of a "
-        "stream's work, at random), memory=SIZE (of the device)",
+        help="embedded: run the kernels' PTX on the CPU, without a GPU; times are steps, not cycles. "
+        "embedded:seed=N schedules warps in random order, the same for the same N; also delay=MICROSECONDS (random "
+        "delay of a stream's work), memory=SIZE (of the device)",
     )
     parser.add_argument(
         "--pool",
         type=_size,
         metavar="SIZE",
-        help="device memory for maps, for each context (default: 1/64 of the device's, at most 1G)",
+        help="device memory for maps per context (default: 1/64 of the device's, at most 1G)",
     )
     parser.add_argument(
         "--timeout",
@@ -115,13 +115,13 @@ def _parser() -> _Parser:
         "--retarget",
         action="store_true",
         help="also probe kernels whose PTX is for another architecture than the machine code that runs, where it is "
-        "shown that it is the same program; the trace says so",
+        "proven to be the same program; the trace marks them",
     )
     parser.add_argument(
         "--save-temps",
         type=Path,
         metavar="DIR",
-        help="keep what each stage made: original, sites, probed text, images, tool output",
+        help="keep the output of each stage: original, sites, probed text, images, messages of tools",
     )
     parser.add_argument(
         "--callback",
@@ -129,17 +129,17 @@ def _parser() -> _Parser:
         action="append",
         default=[],
         metavar="SCRIPT",
-        help="a Python script that is run beside COMMAND, as SCRIPT TRACE/result/ID.bin, whenever the trace has new "
-        "launches of a kernel; what it prints goes to analyze.log in the trace; repeatable",
+        help="a Python script to run beside COMMAND, as SCRIPT TRACE/result/ID.bin, whenever the trace has new "
+        "launches of a kernel; its output goes to analyze.log in the trace; repeatable",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="do not say on stderr where the trace is")
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not print the trace's path on stderr")
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Parse, check, and become COMMAND; exits with 125 when something of ours is wrong before that."""
+    """Parse, check, and become COMMAND; exits with 125 when Neutrino itself fails before that."""
     options = _parser().parse_args(arguments)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
@@ -172,14 +172,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             say(line)
         raise SystemExit(OWN_FAILURE) from None
     except KeyboardInterrupt:
-        # Ended by the signal, as COMMAND would have been.
+        # End by the signal, as COMMAND would.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
         raise
 
 
 def _refuse_without_probe(options: argparse.Namespace) -> None:
-    """Exit with a message when an option speaks of twins that are to be made: without a probe none are."""
+    """Exit with a message when an option is about making twins: without a probe none are made."""
     given = {
         "-k": options.kernel,
         "--filter": options.filter,
@@ -191,15 +191,14 @@ def _refuse_without_probe(options: argparse.Namespace) -> None:
     for name, value in given.items():
         if value:
             _parser().error(
-                f"{name} needs a probe, given with -p; without one the twins are those that neutrino-patch has put "
-                "into libraries"
+                f"{name} needs a probe (-p); without one, the twins are those that neutrino-patch put into libraries"
             )
 
 
 def _with_callbacks(probes: ProbeSet, scripts: Sequence[Path]) -> ProbeSet:
     for script in scripts:
         if not script.is_file():
-            raise NeutrinoError(f"--callback {script}: there is no such file")
+            raise NeutrinoError(f"--callback {script}: no such file")
     return probes.with_callbacks(tuple(str(script.absolute()) for script in scripts))
 
 

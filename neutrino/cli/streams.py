@@ -1,4 +1,4 @@
-"""What the commands do about the streams that they print on."""
+"""Output streams of the commands: encoding, control characters, colours, width."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ _COLOURS = {"bold": "1", "red": "1;31", "green": "1;32", "magenta": "1;35", "cya
 
 
 def print_anything() -> None:
-    """Let stdout show what its encoding lacks, such as a file name that is not UTF-8, with escapes."""
+    """Let stdout print what its encoding lacks, such as a file name that is not UTF-8, as escapes."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def visible(text: str) -> str:
-    """Text of the program in which nothing moves the terminal's cursor: an argument may be a whole script."""
+    """Text with control characters escaped, so that none of them reaches the terminal."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
 def has_colours(stream: TextIO) -> bool:
-    """A terminal that shows colours, and nobody who asked for none (``NO_COLOR``, no-color.org)."""
+    """Whether the stream is a terminal with colours, and ``NO_COLOR`` (no-color.org) is not set."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def width_of(stream: TextIO, otherwise: int) -> int:
-    """Columns of the terminal that stream is; of anything else what is given."""
+    """Columns of the terminal; otherwise, where the stream is not one."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or otherwise
     except (OSError, ValueError):
@@ -44,5 +44,5 @@ class Painter:
         self._colours = colours
 
     def paint(self, text: str, colour: str) -> str:
-        """The text between the terminal's codes for a colour and for none."""
+        """The text in a colour, where colours are shown."""
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self._colours and text else text

@@ -1,4 +1,4 @@
-"""Tables of fixed width, for terminals and pipes alike: nothing is cut, nothing is folded."""
+"""Tables with aligned columns, for terminals and pipes alike: no cell is cut or wrapped."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ _GAP = "  "
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> Iterator[str]:
-    """The lines of a table, indented. rows: gone through twice. right: the columns, by their heads, that are
-    numbers."""
+    """The lines of a table, indented. rows: iterated twice. right: the heads of the columns to align right."""
     widths = list(map(len, head))
     for row in rows:
         widths = [max(width, len(text)) for width, text in zip(widths, row, strict=True)]

@@ -8,7 +8,7 @@ from neutrino.abi.levels import Level
 from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapType
 from neutrino.maps.target import SaveWriter
 
-_OWNERS = {Level.THREAD: "a thread", Level.WARP: "a warp", Level.BLOCK: "a block"}
+_OWNERS = {level: f"per {level.value}" for level in Level}
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Array(MapType):
     in_older_dialect = True
 
     def words(self, entry: Map) -> str:
-        """``up to 4 records of 16 bytes a thread``."""
+        """``up to 4 records of 16 bytes per thread``."""
         owner = _OWNERS[entry.level]
         if entry.cap == 1:
             return f"{entry.size} bytes {owner}"

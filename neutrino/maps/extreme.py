@@ -35,9 +35,9 @@ class _Extreme(MapType):
         return tuple(Field(name, ScalarType.U64, 8 * number) for number, name in enumerate(names))
 
     def words(self, entry: Map) -> str:
-        """``the greatest of 2 fields a launch``."""
+        """``the greatest of 2 fields per launch``."""
         fields = f"{len(entry.fields)} {'field' if len(entry.fields) == 1 else 'fields'}"
-        return f"the {'greatest' if self._greatest else 'least'} of {fields} a launch"
+        return f"the {'greatest' if self._greatest else 'least'} of {fields} per launch"
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
         """The greater of what is kept and a value's key."""

@@ -114,8 +114,8 @@ class Histogram(MapType):
         return tuple(Field(f"bucket{number}", ScalarType.U64, 8 * number) for number in range(len(buckets)))
 
     def words(self, entry: Map) -> str:
-        """``a histogram of 33 buckets a launch``."""
-        return f"a histogram of {len(self.buckets(entry.fields[0].type))} buckets a launch"
+        """``a histogram of 33 buckets per launch``."""
+        return f"a histogram of {len(self.buckets(entry.fields[0].type))} buckets per launch"
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
         """One more in the bucket of a value: in a register where the bucket is known, else in memory."""

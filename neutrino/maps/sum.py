@@ -27,8 +27,8 @@ class Sum(MapType):
     report = Report.TOTALS
 
     def words(self, entry: Map) -> str:
-        """``a sum of 8 bytes a launch``."""
-        return f"a sum of {entry.size} bytes a launch"
+        """``a sum of 8 bytes per launch``."""
+        return f"a sum of {entry.size} bytes per launch"
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
         """Additions in registers, which the target puts together where it can."""

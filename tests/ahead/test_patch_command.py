@@ -57,7 +57,7 @@ def test_the_table_and_the_file(library: Path, original: bytes, capsys: pytest.C
     patched = Path("libk.neutrino.so")
     assert (patched.stat().st_mode & 0o777, library.read_bytes() == original) == (0o755, True)
     assert main(["--check", str(patched)]) == 0
-    assert "libk.neutrino.so: sound: 3 twins by block_sched for sm_80, sm_86, " in capsys.readouterr().out
+    assert "libk.neutrino.so: valid: 3 twins by block_sched for sm_80, sm_86, " in capsys.readouterr().out
     assert main(["--restore", str(patched), "-o", "back.so"]) == 0
     assert Path("back.so").read_bytes() == original
 
@@ -68,7 +68,7 @@ def test_scripts_stay_where_they_are_which_is_said(library: Path, capsys: pytest
     Path("probes.toml").write_text(f'analyze_hook = "script.py"\n{shipped}')
     assert main([str(library), "-p", "probes.toml", *BLOCK_SCHED[2:], "--json"]) == 0
     path = Path("script.py").absolute()
-    note = f"neutrino-report TRACE --analyze runs {path}, where it is there then: no script goes into the copy"
+    note = f"scripts are not stored in the copy; neutrino-report TRACE --analyze runs {path} if it exists then"
     assert note in json.loads(capsys.readouterr().out)["notes"]
 
 
@@ -103,7 +103,7 @@ def test_a_dry_run_writes_nothing_and_says_the_same(library: Path, capsys: pytes
 
 def test_a_kernel_counts_once_for_each_architecture(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(library), *BLOCK_SCHED, "--arch", "90", "-n"]) == 0
-    counted = "4 kernels for sm_80, sm_90: 6 of 7 probed, counting a kernel once for each architecture "
+    counted = "4 kernels for sm_80, sm_90: 6 of 7 probed, counted once per architecture that they have code for"
     assert counted in capsys.readouterr().out
 
 
@@ -135,7 +135,7 @@ def test_what_retargeted_twins_stand_for(
     asked = capsys.readouterr().out
     assert re.search(r"^scale .* sm_120 → sm_90, same code *$", asked, re.MULTILINE)
     assert re.search(r"^store .* sm_120 → sm_90, unproven *$", asked, re.MULTILINE)
-    assert "\n1 twin unproven: nothing shows that the PTX is the program that runs" in asked
+    assert "\n1 twin unproven: the PTX is not proven to be the program that runs" in asked
     assert main([*command, "--retarget", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["kernels"]}
     assert rows["scale"]["retargeted"] == {"target": "sm_120 → sm_90", "same_code": True, "own_text": False}
@@ -144,9 +144,9 @@ def test_what_retargeted_twins_stand_for(
 
 def test_patching_again_says_what_becomes_of_the_twins(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(library), *BLOCK_SCHED, "-k", "scale", "-o", "first.so"]) == 0
-    assert "patched before" not in capsys.readouterr().out
+    assert "patched already" not in capsys.readouterr().out
     assert main(["first.so", *BLOCK_SCHED, "-o", "second.so"]) == 0
-    words = "note: the input was patched before (1 twin with block_sched): that is replaced, not added to"
+    words = "note: the input is patched already (1 twin with block_sched); its twins are replaced"
     assert words in capsys.readouterr().out
 
 
@@ -167,7 +167,7 @@ def test_what_is_of_no_use_is_noted(
         notes = re.findall(r"^note: (the stub .*)$", capsys.readouterr().out, re.MULTILINE)
         assert [note.startswith(words) for note in notes] == ([True] if words else [])
     assert main([*command, "--arch", "90", "--stub", ""]) == 2
-    assert "--stub: names no library" in capsys.readouterr().err
+    assert "--stub: needs the path of a library" in capsys.readouterr().err
 
 
 def test_stages_are_kept(library: Path) -> None:
@@ -207,9 +207,9 @@ def test_exit_status_and_words(
         (["libk.so", "-p", "block_sched", "-j", "0"], "number of processes"),
         (["libk.so", "--check", "libk.so"], "take one FILE"),
         (["--check", "a", "--restore", "b"], "not allowed with"),
-        (["--check", "a", "-o", "b"], "--output means nothing beside --check"),
-        (["--restore", "a", "-o", "b", "--arch", "90"], "--arch means nothing beside --restore"),
-        (["--check", "a", "-n"], "--dry-run means nothing beside --check"),
+        (["--check", "a", "-o", "b"], "--output cannot be used with --check"),
+        (["--restore", "a", "-o", "b", "--arch", "90"], "--arch cannot be used with --restore"),
+        (["--check", "a", "-n"], "--dry-run cannot be used with --check"),
     ],
 )
 def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
@@ -224,7 +224,7 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path, capsys: pytes
     os.mkfifo(fifo)
     for arguments in ([str(fifo), *BLOCK_SCHED], ["--check", str(fifo)], ["--restore", str(fifo)]):
         assert main(arguments) == 2
-        assert capsys.readouterr().err == f"neutrino-patch: {fifo}: is no regular file\n"
+        assert capsys.readouterr().err == f"neutrino-patch: {fifo}: is not a regular file\n"
         assert main([str(tmp_path) if word == str(fifo) else word for word in arguments]) == 2
         assert capsys.readouterr().err == f"neutrino-patch: {tmp_path}: Is a directory\n"
 
@@ -315,7 +315,7 @@ def test_the_next_run_removes_what_a_killed_one_left(
     capsys.readouterr()
     # Its workers wait for their assemblers still.
     assert main([str(library), *BLOCK_SCHED]) == 0
-    assert capsys.readouterr().err == f"neutrino-patch: removed {left.name}, which a run that was killed had left\n"
+    assert capsys.readouterr().err == f"neutrino-patch: removed {left.name}, left by a run that was killed\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["libk.neutrino.so", "libk.so", "other.so", "tools"]
     for line in begun.read_text().split():
         os.kill(int(line), signal.SIGKILL)

@@ -177,11 +177,11 @@ def test_the_command_says_what_it_removes_and_a_check_only_names_it(
         kill(process)
     (name,) = hidden(tmp_path)
     assert main(["--check", str(target)]) == 2
-    said = f"neutrino-patch: {tmp_path / name} is an unfinished copy; remove it, unless a run on another machine "
-    assert f"{said}still writes it\n" in capsys.readouterr().err
+    said = f"neutrino-patch: {tmp_path / name} is an unfinished copy; remove it unless a run on another machine "
+    assert f"{said}is still writing it\n" in capsys.readouterr().err
     assert hidden(tmp_path) == [name]
     assert main(["--restore", str(target), "-o", str(tmp_path / "back.so")]) == 2
     assert capsys.readouterr().err.startswith(
-        f"neutrino-patch: removed {tmp_path / name}, which a run that was killed had left\n"
+        f"neutrino-patch: removed {tmp_path / name}, left by a run that was killed\n"
     )
     assert hidden(tmp_path) == []

@@ -98,7 +98,7 @@ def test_without_lief(patched: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     from neutrino.cli.patch import main
 
     assert main(["--check", str(patched)]) == 0
-    assert "has read it as well" in capsys.readouterr().out
+    assert "accepts it too" in capsys.readouterr().out
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["--check", str(patched)]) == 0
-    assert "not read by LIEF" in capsys.readouterr().out
+    assert "not checked with LIEF" in capsys.readouterr().out

@@ -112,7 +112,7 @@ def test_of_many_the_first_errors_are_printed_and_the_others_counted() -> None:
     assert said.count("error: ") == 100
     assert "p.toml:100:1: error: wrong" in said
     assert "warning" not in said
-    assert said.endswith("\n… 14,999 more (neutrino-probe check --json has all)\n")
+    assert said.endswith("\n… 14,999 more (neutrino-probe check --json lists all)\n")
     few = io.StringIO()
     print_diagnostics(warnings, few)
     assert (few.getvalue().count("warning: "), "more" in few.getvalue()) == (99, False)

@@ -53,8 +53,8 @@ def test_a_sound_file_is_told_in_words_and_json(probe: Probe, tmp_path: Path) ->
     said = probe("check", "loads.toml")
     assert (said.status, said.err) == (0, "")
     assert said.out.splitlines() == [
-        "loads.toml: sound: 1 probe, 1 map",
-        "  map Loads: up to 4 records of 16 bytes a thread: address u64, value u32, clock u32",
+        "loads.toml: valid: 1 probe, 1 map",
+        "  map Loads: up to 4 records of 16 bytes per thread: address u64, value u32, clock u32",
         "  probe loads: after ld.global.f32, level thread, 1 instruction",
     ]
     assert probe("check", "-q", "loads.toml").out == ""
@@ -81,7 +81,7 @@ def test_all_faults_of_all_files_are_said_at_once(probe: Probe, tmp_path: Path) 
         source = (tmp_path / place["file"]).read_text().splitlines()[int(place["line"]) - 1]
         assert f"{place['line']:>5} | {source}" in said.err
     assert "nope.toml: error: cannot read the probe file: No such file or directory" in said.err
-    assert "three.toml: sound" in said.out
+    assert "three.toml: valid" in said.out
     files = checked(probe, "one.toml", "two.toml", "three.toml", "nope.toml")
     assert [file["ok"] for file in files.values()] == [False, False, True, False]
     from_json = {(name, item["line"]) for name, file in files.items() for item in file["diagnostics"] if item["line"]}
@@ -155,7 +155,7 @@ def test_pipes_of_the_shell_are_read() -> None:
         ["bash", "-c", script, "bash", SOUND], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True,
         text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert done.stdout.startswith("/dev/stdin: sound: 1 probe, 1 map\n")
+    assert done.stdout.startswith("/dev/stdin: valid: 1 probe, 1 map\n")
     assert "unknown key 'x'" in done.stderr
 
 
@@ -176,7 +176,7 @@ def test_warnings_are_no_faults(probe: Probe, tmp_path: Path) -> None:
     said = probe("check", "p.toml")
     assert said.status == 0
     assert said.err.count("warning: ") == 2
-    assert said.out.startswith("p.toml: sound, with 2 warnings: ")
+    assert said.out.startswith("p.toml: valid, with 2 warnings: ")
     (file,) = checked(probe, "p.toml").values()
     assert [item["severity"] for item in file["diagnostics"]] == ["warning", "warning"]
 
@@ -203,7 +203,7 @@ def test_a_name_that_is_not_utf8_is_shown_with_escapes(probe: Probe, tmp_path: P
     (tmp_path / name).write_text(SOUND)
     said = probe("check", name)
     assert said.status == 0
-    assert said.out.startswith("p\\udcff.toml: sound")
+    assert said.out.startswith("p\\udcff.toml: valid")
     assert checked(probe, name)[name]["ok"]
 
 

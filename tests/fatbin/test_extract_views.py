@@ -101,7 +101,7 @@ def test_kernels_without_figures_are_named(tmp_path, capsys):
     path.write_text(PTX.format(arch="sm_80"))
     assert main([str(path), "--resources"]) == 0
     plain = capsys.readouterr().out
-    assert "1 image (ptx) without figures: they are known of machine code only" in plain
+    assert "1 image (ptx) without figures, which only machine code has" in plain
     assert "second" not in plain
     assert main([str(path), "--resources", "--kernels"]) == 0
     listed = capsys.readouterr().out

@@ -197,7 +197,7 @@ def test_without_a_driver_the_command_runs_and_one_line_says_so(home: Path) -> N
         (("-p", "block_sched", "-k", "/(/", "true"), 125, "-k"),
         (("-p", "block_sched", "--pool", "many", "true"), 125, "is not a size"),
         (("-p", "block_sched", "--pool", "2T", "true"), 125, "is not a size"),
-        (("-p", "block_sched", "--pool", "1025G", "true"), 125, "above the most"),
+        (("-p", "block_sched", "--pool", "1025G", "true"), 125, "more than the maximum"),
         (("-p", "block_sched", "--timeout", "0", "true"), 125, "from 1 to 86399"),
         (("-p", "block_sched", "--timeout", "-3", "true"), 125, "from 1 to 86399"),
         (("-p", "block_sched", "--tracedir", "image/trace", "true"), 125, "no trace can be written there"),

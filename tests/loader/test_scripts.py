@@ -371,10 +371,10 @@ def test_the_sample_says_that_a_trace_is_another_probes(bench: Bench, home: Path
 
 def test_a_callback_that_cannot_be_run_is_said_before_anything_starts(home: Path) -> None:
     result = neutrino(home, "-p", str(TICKETS), "--callback", "absent.py", "touch", "started")
-    assert (result.returncode, result.stderr) == (125, "neutrino: --callback absent.py: there is no such file\n")
+    assert (result.returncode, result.stderr) == (125, "neutrino: --callback absent.py: no such file\n")
     result = neutrino(home, "--callback", str(TICKETS), "touch", "started")
     assert result.returncode == 125
-    assert "--callback needs a probe, given with -p" in result.stderr
+    assert "--callback needs a probe (-p)" in result.stderr
     assert not (home / "started").exists()
 
 
@@ -490,7 +490,7 @@ def test_a_script_that_others_could_have_put_there_is_not_run(
         why = why.replace(str(named.parent), str(trace))
     assert report([str(trace), "--analyze"]) == 2
     said = capsys.readouterr().err.splitlines()[0]
-    refusal = f"{named} is not run: {why}; named by /lib/libk.so; run it by hand where that is right"
+    refusal = f"{named} is not run: {why}; named by /lib/libk.so; run it by hand if you trust it"
     assert said == f"neutrino-report: {trace}: {refusal}"
     assert log(trace) == ""
 

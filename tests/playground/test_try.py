@@ -357,7 +357,7 @@ def test_who_waits_at_a_terminal_is_told(cache: Path, tmp_path: Path) -> None:
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=end) as process:
         os.close(end)
         try:
-            assert b"neutrino-probe: the kernel runs; --timeout gives it 4 s" in os.read(terminal, 1000)
+            assert b"neutrino-probe: the kernel is still running (--timeout: 4 s)" in os.read(terminal, 1000)
         finally:
             process.kill()
     os.close(terminal)

@@ -63,9 +63,9 @@ def test_tables(trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
 @pytest.mark.parametrize(
     ("same", "own", "says"),
     [
-        (True, False, "it gives the code that runs"),
-        (False, True, "it gives other code than the one that runs, which was made of it"),
-        (False, False, "nothing shows that it is the program that runs, so results may have differed"),
+        (True, False, "it assembles to the code that runs"),
+        (False, True, "the code that runs was compiled from it, but assembling it gives different code"),
+        (False, False, "it is not proven to be the program that runs, so results may have differed"),
     ],
 )
 def test_retargeted_kernels_are_marked(
@@ -163,8 +163,8 @@ def test_dynamic_caps_levels_and_sites(
     trace = write_sites(tmp_path / "Nov20_131500_4242")
     assert main([str(trace)]) == 0
     text = capsys.readouterr().out
-    assert "Loads: 14 records, up to 2–16 a warp, 10 dropped" in text
-    assert "Ends: 2 records, one a block" in text
+    assert "Loads: 14 records, up to 2–16 per warp, 10 dropped" in text
+    assert "Ends: 2 records, one per block" in text
     assert "10 records of map Loads were dropped: a slot wanted up to 12; later launches of this kernel had" in text
     rows = [line.split() for line in text.splitlines()]
     at = rows.index(["site", "records", "place", "instruction"])
