@@ -147,7 +147,7 @@ def _recursion(run: Json, case: Case) -> str:
     kernels = run["traces"][0]["kernels"]
     if [kernel["reason"] for kernel in kernels] == ["unsupported"]:
         (kernel,) = kernels
-        need("depth calls itself" in kernel["detail"], kernel["detail"])
+        need("depth is recursive" in kernel["detail"], kernel["detail"])
         need(kernel["launches"] == {"unsupported": len(case.launches)}, f"launches: {kernel['launches']}")
         need(not run["traces"][0]["launches"], "records of a kernel that was not probed")
         return f"the original ran: {kernel['detail']}"

@@ -1,6 +1,6 @@
 """Neutrino: small probes in GPU kernels, at the assembly level, without touching the program's source.
 
-What Python programs use is here; ``docs/architecture.md`` describes the packages behind it.
+This is the API for Python programs; ``docs/architecture.md`` describes the packages that implement it.
 """
 
 from __future__ import annotations

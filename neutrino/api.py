@@ -1,4 +1,4 @@
-"""What Python programs call: the functions behind ``import neutrino``."""
+"""The functions of the Python API, as ``import neutrino`` gives them."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def patch_file(
     none for this machine's GPUs or, without one, every architecture of the file's images. keep, drop: patterns of
     kernels, as after ``-k`` and ``--filter``. jobs: processes, by default one per CPU.
 
-    The report says what became of each kernel; its ``output`` is None when no kernel could be probed and nothing was
-    written. Raises PatchError for a file that cannot carry twins, FormatError for a damaged one, ToolError when a tool
-    is missing or failed, OSError.
+    The report lists which kernels were probed and why others were not. Its ``output`` is None when no kernel could be
+    probed and nothing was written. Raises PatchError for a file that cannot carry twins, FormatError for a damaged one,
+    ToolError when a tool is missing or failed, OSError.
     """
     if not isinstance(probes, ProbeSet):
         raise TypeError(f"probes are what load_probes returns, not {type(probes).__name__}")

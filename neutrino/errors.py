@@ -9,7 +9,7 @@ from typing import Any
 
 
 class NeutrinoError(Exception):
-    """Root of everything that Neutrino raises on purpose."""
+    """Base class of all errors that Neutrino raises."""
 
     def __reduce__(self) -> tuple[object, ...]:
         # Workers raise them in one process for another. What Exception does would call __init__ with the message alone.
@@ -39,7 +39,7 @@ class FormatError(NeutrinoError):
 
 
 class PatchError(NeutrinoError):
-    """A file that cannot be patched or restored by its nature, not by damage.
+    """A file that cannot be patched or restored because of what it is, not because it is damaged.
 
     file: as the user would name it. reason: why, and what to do instead.
     """
@@ -105,7 +105,7 @@ class ProbeError(NeutrinoError):
     """A probe file is wrong.
 
     diagnostics: every fault found, in file order, never empty, with the warnings of the file. partial: what was read of
-    each file, as a ``ProbeSet`` whose snippets can be judged all the same.
+    each file, as a ``ProbeSet`` whose snippets can still be verified.
     """
 
     def __init__(self, diagnostics: list[Diagnostic], partial: tuple[Any, ...] = ()) -> None:
@@ -128,11 +128,11 @@ class TraceError(NeutrinoError):
 
 
 class EmulatorError(NeutrinoError):
-    """Root of what the embedded device says of a program that it was given."""
+    """Base class of the errors that the embedded device reports of a program."""
 
 
 class PtxRefusedError(EmulatorError):
-    """PTX that the embedded device does not run: not well-formed, or more than it can do.
+    """PTX that the embedded device does not run: malformed, or not supported.
 
     line: in the text, from 1. source: the statement as it stands there.
     """

@@ -38,11 +38,11 @@ def describe(rows):
     times = np.sort(rows["elapsed"])
     yield f"{len(rows)} warps on {len(units)} multiprocessors, {min(counts)} to {max(counts)} each"
     yield f"a warp ran {times[0]} to {times[-1]} cycles, median {times[(len(times) - 1) // 2]}"
-    yield f"a multiprocessor was at it for {spans[0]} to {spans[-1]} cycles, median {middle}; the longest: {most[0]}"
+    yield f"a multiprocessor was busy for {spans[0]} to {spans[-1]} cycles, median {middle}; the longest: {most[0]}"
 
 
 def main(trace):
-    """Print what the trace tells, kernel by kernel and launch by launch. Status 3 where no map has the fields."""
+    """Print a summary of each launch of each kernel. Status 3 if no map has the fields."""
     sys.path.insert(0, str(trace))
     from read import parse, valid
 

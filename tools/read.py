@@ -245,7 +245,7 @@ def _read_maps(path, data):
     for row in maps:
         if row["kind"] >= len(MAP_TYPES):
             name = row["name"].decode(errors="replace")
-            raise ValueError(f"{path}: map {name} has type {row['kind']}, unknown to this read.py: take a newer one")
+            raise ValueError(f"{path}: map {name} has type {row['kind']}, unknown to this read.py: use a newer one")
         if row["level"] >= len(LEVELS):
             raise ValueError(f"{path}: a map's level is not known")
     return head, maps
@@ -281,7 +281,7 @@ def _fields(path, maps, manifest):
     Without a manifest one field of bytes each.
     """
     if len(maps) and not 0 < maps["record_size"].min() <= maps["record_size"].max() <= MOST_RECORD:
-        raise ValueError(f"{path}: a map's record size is none")
+        raise ValueError(f"{path}: a map's record size is 0 or too large")
     try:
         known = {entry["name"]: entry for entry in manifest.get("maps", [])}
         return [_record(known.get(row["name"].decode()), int(row["record_size"])) for row in maps]

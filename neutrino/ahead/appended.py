@@ -1,7 +1,7 @@
 """What patching appends to a file: one segment, and what of the original's tables is changed so that it is found.
 
-Nothing is written before all of it is known. What has to change comes first: it tells the size of what restores it, and
-that tells every place.
+Everything is known before anything is written. The changes to the tables come first: they give the size of the record
+that restores the original, and with it all offsets are known.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LAST_ADDRESS = 1 << 62
 LARGEST_GAP = 1 << 30
 """Bytes without content that a program may get when its program header table moves: as many as its .bss has."""
 _LONGEST_PATH = 4096
-_PROGRAM = "is a program, which no stub is loaded with: its kernels are recorded when it runs under neutrino"
+_PROGRAM = "is a program, which cannot load the stub: its kernels are recorded only under the neutrino command"
 """glibc puts the DT_AUXILIARY of a program in front of the program itself, which its own lists do not bear: 2.36
 crashes in relocation or ends with an assertion of dl-fini.c."""
 _ALIGN = 64
@@ -118,7 +118,7 @@ class Appended:
         self.attachment = self._lay_out()
 
     def write(self, new: int, checksum: bytes) -> None:
-        """Write it all behind and into the original, which is there already. checksum: the original's SHA-256."""
+        """Append to the original, which is in the file already, and change its tables. checksum: its SHA-256."""
         tables = self._tables
         begin = self._row.offset
         pieces = [(piece.offset, piece.fill()) for piece in self._pieces]
@@ -227,18 +227,18 @@ class Appended:
         end = max(load.address + load.memory_size for load in loads)
         row.address = align_up(end, min(largest, _LARGEST_ALIGNMENT))
         if room.table_moves and any(program.type == PT_INTERP for program in tables.programs):
-            # Linux before 5.18 tells a program that its table is at the address of its first segment + e_phoff.
+            # Linux before 5.18 passes a program its table's address as that of its first segment + e_phoff.
             bias = loads[0].address - loads[0].offset
             row.offset = max(row.offset, row.address - bias)
             row.address = row.offset + bias
             gap = row.offset - len(self._elf.data)
             if gap > LARGEST_GAP:
-                raise PatchError(self._elf.file, f"would need {gap} bytes of nothing behind it, {LARGEST_GAP} at most")
+                raise PatchError(self._elf.file, f"would need {gap} bytes of padding after it, {LARGEST_GAP} at most")
         block = _Piece(0, list)
         table = _Piece(0, list)
         if room.block is not None:
             begin, end = room.block
-            data = bytes(self._elf.bytes_at(begin, end - begin, "what is behind the program header table"))
+            data = bytes(self._elf.bytes_at(begin, end - begin, "what follows the program header table"))
             block = _Piece(len(data), lambda: [data], skew=begin % _ALIGN)
         if room.table_moves:
             table = _Piece(SEGMENT_LAYOUT.size * len(tables.programs), lambda: [tables.pack_programs()])

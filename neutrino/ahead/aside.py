@@ -1,4 +1,4 @@
-"""Big files: read where they lie, copied beside a name, changed there, and given the name when complete."""
+"""Copy and change big files: a copy is written beside its target, and renamed to the target when complete."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from neutrino.errors import PatchError
 _BLOCK = 1 << 18
 """Bytes that stay in the cache between reading and hashing: half the time of blocks of 8 MiB."""
 _NOT_HERE = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
-"""What copy_file_range answers where the kernel or the file systems cannot do it."""
+"""Errors of copy_file_range where the kernel or the file systems do not support it."""
 
 
 @contextmanager
 def written_aside(target: Path, mode: int) -> Iterator[int]:
     """A descriptor of a new file in target's folder, which takes target's name at the end of the block.
 
-    mode: its permission bits. When the block is left by an exception there is no new file, and target is as it was.
+    mode: its permission bits. After an exception in the block there is no new file, and target is unchanged.
     """
     descriptor, name = begin(target)
     with ExitStack() as held:
@@ -33,7 +33,7 @@ def written_aside(target: Path, mode: int) -> Iterator[int]:
             try:
                 yield descriptor
                 os.fchmod(descriptor, mode)
-                # Closing a file tells on some file systems that it could not be written. The lock stays.
+                # On some file systems only close reports that the file could not be written. The lock stays.
                 held.callback(os.close, os.dup(descriptor))
             finally:
                 os.close(descriptor)
@@ -78,7 +78,7 @@ def write(target: int, offset: int, data: bytes | memoryview) -> None:
 
 
 def digest(source: int, size: int, changes: Sequence[tuple[int, bytes]] = ()) -> bytes:
-    """SHA-256 of a file's first size bytes, with changes (offset, bytes) in place of what is there.
+    """SHA-256 of a file's first size bytes, with changes (offset, bytes) applied.
 
     Memory is one block. Raises OSError, also when the file is shorter.
     """
@@ -100,9 +100,9 @@ def digest(source: int, size: int, changes: Sequence[tuple[int, bytes]] = ()) ->
 
 @contextmanager
 def mapped(path: Path) -> Iterator[tuple[int, memoryview]]:
-    """A file's descriptor and bytes, not read before they are used. Raises PatchError for what is no ELF file."""
+    """A file's descriptor and bytes, not read before they are used. Raises PatchError for other than ELF files."""
     with path.open("rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode) or file.read(len(MAGIC)) != MAGIC:
-            raise PatchError(str(path), "is no ELF file")
+            raise PatchError(str(path), "is not an ELF file")
         # Not closed by hand: what was read of it may still hold views.
         yield file.fileno(), memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -1,14 +1,14 @@
-"""A ``.neutrino`` section put into a shared library or program, so that nothing of the original moves or changes in
+"""Attach a ``.neutrino`` section to a shared library or program, without moving anything of the original or changing
 what it does.
 
-Behind the original come one segment and a section header table that names its section::
+One segment, and a section header table that names its section, follow the original::
 
     original | padding | segment: .neutrino, what restores the original, .dynstr, [.dynamic] | names, section headers
              ^ page                                                                  not loaded ^
 
-``.dynstr`` is there because the stub's name has no room in the old one; ``.dynamic`` where it has no spare DT_NULL. The
-old ones keep their bytes. Section headers follow the new places, since strip and patchelf work by them; without a
-header of its own, strip would cut the segment off.
+``.dynstr`` is copied because the old one has no room for the stub's name; ``.dynamic`` if it has no spare DT_NULL. The
+old ones keep their bytes. Section headers name the new places, since strip and patchelf use them; strip would remove
+a segment without a section header.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def attach(source: Path, target: Path, section: Sequence[bytes | memoryview], au
 
 @contextmanager
 def begun(source: Path, target: Path) -> Iterator[Attaching]:
-    """As attach, in two steps: what does not need the section goes on in threads while it is made.
+    """As attach, in two steps: what does not need the section is done in threads while the section is made.
 
     Target appears at the end of the block, if it was finished by then. Raises as attach.
     """
@@ -66,7 +66,7 @@ class _UnfinishedError(Exception):
 
 
 class Attaching:
-    """An attachment under way: the original is copied and its checksum taken. descriptor: of the new file."""
+    """An attachment in progress: the original is being copied and hashed. descriptor: of the new file."""
 
     def __init__(self, elf: Elf, source: int, new: int, pool: ThreadPoolExecutor) -> None:
         self._elf = elf

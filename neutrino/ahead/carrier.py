@@ -44,12 +44,12 @@ def why_not(elf: Elf) -> str | None:
         return "is a core dump"
     segment = next((segment for segment in elf.segments if segment.type == PT_DYNAMIC), None)
     if segment is None:
-        return "is linked statically, so that nothing can load the stub with it; link it dynamically"
+        return "is statically linked, so it cannot load the stub; link it dynamically"
     section = elf.section(".dynamic")
     if segment.file_size == 0 or (section is not None and section.type == SHT_NOBITS):
         return "holds debugging information only; patch the file that it was taken from"
     if elf.dynamic.get(DT_FLAGS_1, 0) & DF_1_PIE and not any(row.type == PT_INTERP for row in elf.segments):
-        return "is linked statically (static-pie), so that nothing can load the stub with it; link it dynamically"
+        return "is statically linked (static-pie), so it cannot load the stub; link it dynamically"
     for tag, name in _ANDROID.items():
         if tag in elf.dynamic:
             return f"has Android's packed relocations ({name}), which glibc does not load; link without them"
@@ -57,7 +57,7 @@ def why_not(elf: Elf) -> str | None:
         return "has a dynamic section without DT_STRTAB and DT_STRSZ"
     if extra := _after_the_end(elf):
         return (
-            f"has {extra} bytes of other data behind its own (a self-extracting program?), "
+            f"has {extra} bytes of other data after its own (a self-extracting program?), "
             "which would no longer be at the end of the file; patch the libraries in it"
         )
     return None
@@ -68,12 +68,12 @@ def why_not_file(path: Path) -> str | None:
     with path.open("rb") as file:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            return "is no regular file"
+            return "is not a regular file"
         head = file.read(8)
         if head in _ARCHIVES:
             return "is an archive; " + _LINKED
         if head[:4] != MAGIC:
-            return "is no ELF file; " + _LINKED
+            return "is not an ELF file; " + _LINKED
         if head[4:5] == b"\x01":
             return "is a 32-bit ELF file; twins are for 64-bit hosts"
         if head[5:6] == b"\x02":
@@ -87,9 +87,9 @@ def why_not_file(path: Path) -> str | None:
 
 
 def _after_the_end(elf: Elf) -> int:
-    """Bytes behind whatever the ELF file's own tables speak of, 0 when all of them are zero.
+    """Bytes after everything that the ELF file's tables refer to, 0 when all of them are zero.
 
-    Without section headers nobody knows what is the file's own behind the segments (symbols, mostly).
+    Without section headers the end of the file's own data (mostly symbols) after the segments is not known.
     """
     if not elf.section_headers:
         return 0

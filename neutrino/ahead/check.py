@@ -40,7 +40,7 @@ _Parameters = list[tuple[int, int]]
 
 @dataclass
 class Check:
-    """What was found. faults: none in a sound file. notes: what is no fault of the file.
+    """What was found. faults: none in a valid file. notes: remarks that are not faults of the file.
 
     names: of the probes. maker: version of Neutrino that wrote the section. counts: of images with a row, kernels with
     a reason, twins. archs: of the devices that the twins are for. embedded: whether these are the embedded device.
@@ -58,18 +58,18 @@ class Check:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0))
 
     @property
-    def sound(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether there is no fault."""
         return not self.faults
 
     def add(self, error: FormatError) -> None:
-        """Take an error for a fault; the file need not be named twice."""
+        """Add an error as a fault, without the file's name."""
         self.faults.append(str(error).removeprefix(f"{self.file}: "))
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
         return {
-            "file": str(self.file), "sound": self.sound, "faults": self.faults, "notes": self.notes,
+            "file": str(self.file), "sound": self.is_valid, "faults": self.faults, "notes": self.notes,
             "probes": self.names.split(), "archs": list(self.archs), "device": "embedded" if self.embedded else "gpu",
             "maker": self.maker, "lief": self.lief or None, **self.counts,
         }  # fmt: skip
@@ -120,7 +120,7 @@ def _check_place(elf: Elf, place: SectionPlace, check: Check) -> None:
             if segment.flags & PF_X:
                 check.faults.append("the section is in an executable segment")
             return
-    check.faults.append("no segment begins with the section, so nothing finds it in memory")
+    check.faults.append("no segment begins with the section, so it cannot be found in memory")
 
 
 def _check_report(section: Section, check: Check) -> None:
@@ -135,18 +135,18 @@ def _check_report(section: Section, check: Check) -> None:
     if not twins:
         check.faults.append("the report names no kernel with a twin")
     if names != section.names:
-        check.faults.append(f"the probes are called {section.names!r} in the header and {names!r} in the report")
+        check.faults.append(f"the header names the probes {section.names!r}, the report {names!r}")
     if not section.probes or not section.reader:
         check.faults.append("probe.toml or read.py is missing")
     # No digest covers these texts.
     for what, text in (("probe.toml", section.probes), ("read.py", section.reader)):
         try:
             if "\0" in text.decode():
-                check.faults.append(f"{what} is no text: it holds NUL")
+                check.faults.append(f"{what} is not text: it holds NUL")
         except UnicodeDecodeError as error:
-            check.faults.append(f"{what} is no text: {error}")
+            check.faults.append(f"{what} is not text: {error}")
     if section.maker == __version__ and section.reader != tool_path("read.py").read_bytes():
-        check.notes.append("read.py in it is not that of this Neutrino, which calls itself the same version")
+        check.notes.append("its read.py differs from the one of this Neutrino, which has the same version")
 
 
 def _check_stub(elf: Elf, path: Path, check: Check) -> None:
@@ -163,25 +163,25 @@ def _check_stub(elf: Elf, path: Path, check: Check) -> None:
         check.add(error)
         return
     if not name:
-        check.faults.append("DT_AUXILIARY names no stub: without neutrino nothing is recorded")
+        check.faults.append("DT_AUXILIARY names no stub: nothing is recorded without the neutrino command")
         return
     if note := stub_note(os.fsdecode(name), path.resolve().parent):
         check.notes.append(note)
 
 
 def stub_note(stub: str, folder: Path) -> str:
-    """What to know of a stub that a file in a folder names and that is of no use; "" for one that can be loaded.
+    """A note about a stub that cannot be loaded; "" for one that can. folder: the one of the file that names it.
 
-    A bare name is looked up by the dynamic loader, wherever that looks then, so nothing can be said of it.
+    A bare name is looked up by the dynamic loader when the file is loaded, so it is not checked.
     """
     if "/" not in stub:
         return ""
     place = Path(stub.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", str(folder)))
     if not place.is_file():
-        return f"the stub is not on this machine: {stub}; without it only `neutrino` records"
+        return f"the stub is not on this machine: {stub}; without it only the neutrino command records"
     with place.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
-            return f"the stub is no library: {stub}; only `neutrino` records"
+            return f"the stub is not a library: {stub}; only the neutrino command records"
     return ""
 
 
@@ -192,11 +192,11 @@ def _check_original(elf: Elf, descriptor: int, size: int, check: Check) -> None:
         check.add(error)
         return
     if original is not None and not is_unchanged(descriptor, size, original):
-        check.notes.append("another tool has changed the file since it was patched: --restore cannot give the original")
+        check.notes.append("another tool changed the file after it was patched: --restore cannot restore the original")
 
 
 def _check_with_lief(path: Path, check: Check) -> None:
-    """What another reader of ELF says, less what it says of the original."""
+    """What LIEF, a second ELF reader, reports of the file, without what it reports of the original."""
     if not has_lief():
         return
     check.lief = lief_version()
@@ -209,12 +209,12 @@ def _check_with_lief(path: Path, check: Check) -> None:
             restore(path, original)
             known = complaints(original)
     except PatchError:
-        # Another tool has changed the file: whose fault it is cannot be said.
+        # Another tool changed the file, so its faults may not be ours.
         check.notes += [f"LIEF: {complaint}" for complaint in found]
         return
     new = new_complaints(found, known)
     check.faults += [f"LIEF: {complaint}" for complaint in new]
-    check.notes += [f"LIEF, of the original as well: {complaint}" for complaint in found if complaint not in new]
+    check.notes += [f"LIEF, also of the original: {complaint}" for complaint in found if complaint not in new]
 
 
 class _Twins:
@@ -284,7 +284,7 @@ class _Twins:
     def _check_originals(self, entry: Entry, name: str, container: Container, arch: str, device: DeviceKind) -> None:
         picked = picked_image(container, arch, device)
         if picked is None:
-            self._fault(f"{name}: the driver picks nothing of its image for {arch}")
+            self._fault(f"{name}: its image has nothing that the driver picks for {arch}")
             return
         try:
             originals = _parameters(picked.kind, picked.data, f"container {container.index}, image {picked.index}")

@@ -1,7 +1,7 @@
-"""Which kernels of a file can be probed, and why the others cannot: all that can be told without assembling.
+"""Which kernels of a file can be probed, and why the others cannot, as far as is known without assembling.
 
-What has the last word is not asked: ``ptxas``, which may refuse a twin or warn of it, and the comparison of the
-twin's arithmetic with the original's. ``neutrino-patch --dry-run`` asks them.
+Twins may still be refused by ``ptxas``, which may also warn of one, and by the comparison of their arithmetic with the
+originals'. ``neutrino-patch --dry-run`` does both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 
 USUAL_PROBE = "block_sched"
-"""A probe at every kernel's entry and ends: what it can go into, most others can that find their instruction."""
+"""A probe at every kernel's entry and ends: kernels that it fits can take most other probes, too."""
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,17 @@ class Coverage:
 
     @property
     def probed(self) -> int:
-        """How many can, as far as was looked."""
+        """How many can be probed, as far as is known without assembling."""
         return sum(kernel.probed for kernel in self.kernels)
 
     @property
     def reasons(self) -> list[tuple[Reason, str, int]]:
-        """Why others cannot, and how many, as ``group_skipped`` tells them apart."""
+        """Why others cannot, and how many, grouped by ``group_skipped``."""
         return [(group.reason, group.text, len(group.kernels)) for group in group_skipped(self.kernels)]
 
 
 def architectures(containers: Sequence[Container]) -> tuple[str, ...]:
-    """Those that a file's images are for, as ``sm_90``, as far as machine code is understood."""
+    """Those that a file's images are for, as ``sm_90``, without those whose machine code is not supported."""
     return make_plan(containers, (), DeviceKind.GPU, Emit.SASS).archs
 
 

@@ -32,7 +32,7 @@ from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.version import __version__
 
 STUB = Path(__file__).resolve().parent.parent / "loader" / "lib" / "libneutrino_stub.so"
-"""What a patched file names in DT_AUXILIARY unless it is told another path."""
+"""What a patched file names in DT_AUXILIARY unless another path is given."""
 
 Progress = Callable[[int, int, str], None]
 """Called with how many images are done, of how many, and the one that was."""

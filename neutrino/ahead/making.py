@@ -1,4 +1,4 @@
-"""One target of the plan made: its twins as an entry, and what became of each kernel. What a worker does."""
+"""The work of a worker process: make the twins of one target of the plan, as an entry, and report each kernel."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.releases import release_of_ptx
 from neutrino.version import __version__
 
-NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of the twins were checked"
+NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of the twins were verified"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all targets of a file are made with.
+    """Settings for all targets of a file.
 
-    retarget: PTX for another architecture than the machine code's is taken where it is shown to be the program that
-    runs. unproven: then also where nothing shows that it is not.
+    retarget: also use PTX for another architecture than the machine code's, if it is proven to be the program that
+    runs. unproven: with retarget, also if it is neither proven nor contradicted.
     """
 
     probes: ProbeSet
@@ -60,7 +60,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Made:
-    """What became of a task. entry: None where the program's image has no PTX at all. key: the entry's, 32 bytes."""
+    """The result of a task. entry: None if the program's image has no PTX at all. key: the entry's, 32 bytes."""
 
     kernels: tuple[KernelReport, ...]
     entry: bytes | None = None
@@ -69,7 +69,7 @@ class Made:
 
 
 def maker(context: tuple[Path, Settings, Slots]) -> Callable[[Task], Made]:
-    """What does tasks of one file, with an assembler in each slot. Raises FormatError, OSError as ``read_file``."""
+    """A function that does tasks of one file, an assembler per slot. Raises FormatError, OSError as ``read_file``."""
     path, settings, slots = context
     return functools.partial(_make, _Maker(read_file(path), settings, slots))
 

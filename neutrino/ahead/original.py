@@ -87,7 +87,7 @@ def is_unchanged(descriptor: int, size: int, original: Original) -> bool:
 
 
 def crc_of_tables(data: memoryview, end: int, changes: Sequence[tuple[int, bytes]]) -> int:
-    """CRC-32 of what patching wrote beside the section of a patched file: where changes were, and all behind it.
+    """CRC-32 of what patching wrote besides the section: the changed places, and everything after the section.
 
     end: of the section in the file. Another tool may change nothing but these: the original is still in the file then,
     but without what that tool did.

@@ -1,4 +1,4 @@
-"""Whether a file was patched, and with what, for a listing: nothing is checked beyond what is shown."""
+"""Whether a file was patched, and with what, for listings: only what is shown is checked."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError
 
 _BEGINS = b"NT"
-"""As the section's magic does. The rest is looked at by what knows the format, which takes longer to import than to
-run."""
+"""The first bytes of the section's magic. Code that knows the format checks the rest: importing it takes longer than
+running it."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Patched:
 
 
 def read_patched(data: memoryview, name: str) -> Patched | None:
-    """What ``neutrino-patch`` put into a file; None for one that it has not written.
+    """What ``neutrino-patch`` put into a file; None for a file that is not patched.
 
     Raises FormatError when there is a section, and it is damaged.
     """

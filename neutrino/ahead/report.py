@@ -12,7 +12,7 @@ from neutrino.abi.reasons import REASON_TEXT, Reason
 from neutrino.demangle import demangle
 
 _MOST_DETAILS = 8
-"""Different details of one reason that are told apart."""
+"""Different details of one reason that are listed separately."""
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,11 @@ def group_skipped(kernels: Iterable[KernelReport]) -> list[Skipped]:
     for kernel in kernels:
         if not kernel.probed:
             details.setdefault(kernel.reason, {}).setdefault(kernel.detail, []).append(kernel)
-    found = [group for reason, groups in details.items() for group in _told_apart(reason, groups)]
+    found = [group for reason, groups in details.items() for group in _by_detail(reason, groups)]
     return sorted(found, key=lambda group: (-len(group.kernels), group.reason, group.text))
 
 
-def _told_apart(reason: Reason, groups: Mapping[str, Sequence[KernelReport]]) -> Iterator[Skipped]:
+def _by_detail(reason: Reason, groups: Mapping[str, Sequence[KernelReport]]) -> Iterator[Skipped]:
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     kept = ordered if len(ordered) <= _MOST_DETAILS else ordered[: _MOST_DETAILS - 1]
     for detail, kernels in kept:

@@ -1,4 +1,4 @@
-"""The original taken out of a patched file again."""
+"""Restore the original from a patched file."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def restore(source: Path, target: Path) -> None:
     with mapped(source) as (descriptor, data):
         original = read_original(Elf(data, str(source)))
         if original is None:
-            raise PatchError(str(source), f"has no {NAME} section: it is not patched, or no longer")
+            raise PatchError(str(source), f"has no {NAME} section: it is not patched")
         changed = PatchError(
             str(source),
-            "was changed by another tool (strip, patchelf …) since it was patched, so the original cannot be taken "
-            "from it; take the file that was patched",
+            "was changed by another tool (strip, patchelf …) after it was patched, so the original cannot be restored "
+            "from it; use the file that was patched",
         )
         if not original.fits(len(data)):
             raise changed

@@ -1,4 +1,4 @@
-"""Where one more program header goes in a file whose table has no free row."""
+"""Make room for one more program header in a file whose table has no free row."""
 
 from __future__ import annotations
 
@@ -36,21 +36,20 @@ from neutrino.elf.tables import ProgramHeader, SectionHeader, Tables
 from neutrino.errors import FormatError
 
 _LARGEST_ALIGNMENT = 64
-"""Up to which a moved block keeps the alignment of what is in it."""
+"""A moved block keeps the alignment of its content up to this many bytes."""
 _MOST_MOVED = 16
 """Sections that may have to move at once; linkers put one or two of this size there."""
 _MOVABLE_ROWS = (PT_NOTE, PT_GNU_PROPERTY, PT_INTERP)
 _MOVABLE_SECTIONS = {
     SHT_STRTAB, SHT_HASH, SHT_NOTE, SHT_DYNSYM, SHT_GNU_HASH, SHT_GNU_VERDEF, SHT_GNU_VERNEED, SHT_GNU_VERSYM,
 }  # fmt: skip
-"""They hold no addresses relative to their own, and whoever reads them finds them through a program header or a dynamic
-entry."""
+"""They hold no addresses relative to themselves, and readers find them through a program header or a dynamic entry."""
 _MOVABLE_ENTRIES = (DT_HASH, DT_STRTAB, DT_SYMTAB, DT_GNU_HASH, DT_VERSYM, DT_VERDEF, DT_VERNEED)
 
 
 @dataclass(frozen=True)
 class Room:
-    """How the row was won.
+    """How room for the row was made.
 
     block: the range of the file (begin, end) over which the table grows, to be moved into the new segment; None when
     nothing moves. table_moves: the table itself goes there. remark: what users should know, else "".
@@ -62,18 +61,18 @@ class Room:
 
 
 def make_room(tables: Tables) -> Room:
-    """Take out of the table the row that is missed least, or say what moves so that there is one more.
+    """Remove the row that is needed least from the table, or return what has to move so that there is one more.
 
     In this order: an unused row; the PT_NOTE that PT_GNU_PROPERTY repeats; the PT_PHDR of a library, which only
-    programs need; the table grows over what lies behind it, which moves; a PT_NOTE without build ID; where sections
-    tell of it, one with; the table moves.
+    programs need; the table grows over what follows it, which moves; a PT_NOTE without build ID; one with a build ID,
+    if sections name it too; the table moves.
     """
     for dispensable in (_unused, _repeated_note, _table_of_library):
         row = dispensable(tables)
         if row is not None:
             tables.programs.remove(row)
             return Room()
-    block = _behind_the_table(tables)
+    block = _after_the_table(tables)
     if block is not None:
         return Room(block=block)
     notes = [row for row in tables.programs if row.type == PT_NOTE]
@@ -123,7 +122,7 @@ def _table_of_library(tables: Tables) -> ProgramHeader | None:
     return next((row for row in tables.programs if row.type == PT_PHDR), None)
 
 
-def _behind_the_table(tables: Tables) -> tuple[int, int] | None:
+def _after_the_table(tables: Tables) -> tuple[int, int] | None:
     """What has to move so that the table can grow by a row; an empty range when nothing is there."""
     if not tables.sections:
         return None

@@ -67,8 +67,8 @@ class Section:
     """A section as read back. entries: in the format of ``neutrino.cache.entry``, neither read nor copied.
 
     names: of the probes, with spaces between. maker: the version of Neutrino that wrote it. probes, reader: the files
-    ``probe.toml`` and ``read.py``. report: what ``neutrino-patch --json`` printed. restore: (offset, size) of what
-    gives the original file back, (0, 0) before the section is attached to one. size: bytes of the whole section.
+    ``probe.toml`` and ``read.py``. report: what ``neutrino-patch --json`` printed. restore: (offset, size) of the
+    record that restores the original file, (0, 0) before the section is attached. size: bytes of the whole section.
     """
 
     rows: tuple[TwinsRow, ...]

@@ -1,4 +1,4 @@
-"""The plan: which containers of a file get twins, for which devices, and which rows of the section lead to them."""
+"""The plan for a file: which containers get twins, for which devices, and which rows of the section name them."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class Plan:
 
 
 def device_arch(word: str) -> str:
-    """``sm_90`` of what a user calls it: ``sm_90``, ``sm_90a``, ``90``. Raises NeutrinoError for anything else."""
+    """``sm_90`` of ``sm_90``, ``sm_90a`` or ``90``, as users write it. Raises NeutrinoError for anything else."""
     device = Device.parse(word if word.startswith("sm_") else f"sm_{word}")
     if device is None:
-        raise NeutrinoError(f"--arch {word}: no architecture; write it as sm_90")
+        raise NeutrinoError(f"--arch {word}: not an architecture; write it as sm_90")
     if device.number < FIRST_ARCHITECTURE:
-        raise NeutrinoError(f"--arch {word}: machine code is understood from sm_{FIRST_ARCHITECTURE} on")
+        raise NeutrinoError(f"--arch {word}: machine code is supported from sm_{FIRST_ARCHITECTURE} on")
     return f"sm_{device.number}"
 
 
@@ -133,7 +133,7 @@ def make_plan(containers: Sequence[Container], wanted: Sequence[str], kind: Devi
 
 
 def _foreign(container: Container) -> str:
-    """Why a container is not CUDA's to probe, "" when it is."""
+    """Why a container cannot be probed as CUDA code, "" if it can."""
     if any(image.kind in _CUDA_IMAGES for image in container.images):
         return ""
     if any(image.kind in (ImageKind.CODE_OBJECT, ImageKind.BITCODE) for image in container.images):
@@ -151,7 +151,7 @@ def _archs_of(containers: Iterable[Container], notes: list[str]) -> tuple[str, .
     old = sorted(number for number in numbers if number < FIRST_ARCHITECTURE)
     if old:
         names = ", ".join(f"sm_{number}" for number in old)
-        notes.append(f"{names}: left out, machine code is understood from sm_{FIRST_ARCHITECTURE} on")
+        notes.append(f"{names}: left out, machine code is supported from sm_{FIRST_ARCHITECTURE} on")
     return tuple(f"sm_{number}" for number in sorted(numbers) if number >= FIRST_ARCHITECTURE)
 
 

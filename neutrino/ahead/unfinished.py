@@ -1,6 +1,6 @@
-"""Copies that are being written beside their targets: how they are named and held, and those that nobody finishes.
+"""Copies that are being written beside their targets: their names and locks, and how abandoned ones are found.
 
-A process that is killed leaves its copy. Whether one is still written is told by the lock on it, which ends with the
+A process that is killed leaves its copy. Whether one is still written shows in the lock on it, which ends with the
 last process that has it open, in whatever container that runs. Between machines locks say less (a file system may keep
 them to itself), so the name tells the running kernel, and copies of another one are never removed.
 """
@@ -20,14 +20,15 @@ _SUFFIX = ".neutrino-part"
 _NAME = re.compile(r"\..+\.([0-9a-f]{8})-[^.]{8}\.neutrino-part", re.DOTALL)
 _NO_KERNEL = "0" * 8
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
-"""What flock(2) answers on file systems that have no locks."""
+"""Errors of flock(2) on file systems without locks."""
 
 
 @dataclass(frozen=True)
 class Unfinished:
     """Copies in a folder that a process left when it was killed.
 
-    removed: they are gone. left: they are, or may be, nobody's, but it is not for this process to remove them.
+    removed: the copies that were removed. left: copies that may be abandoned, but that this process cannot safely
+    remove.
     """
 
     removed: tuple[Path, ...]
@@ -62,9 +63,9 @@ def begin(target: Path) -> tuple[int, Path]:
 
 
 def find_unfinished(folder: Path, *, remove: bool) -> Unfinished:
-    """The copies in a folder that nobody writes any more. remove: away with those that are certainly ours.
+    """The abandoned copies in a folder. remove: remove those that this machine certainly left.
 
-    Where the folder cannot be read there are none.
+    None are found in a folder that cannot be read.
     """
     removed: list[Path] = []
     left: list[Path] = []
@@ -81,7 +82,7 @@ def find_unfinished(folder: Path, *, remove: bool) -> Unfinished:
 
 
 def _settle(path: Path, *, of_this_kernel: bool, remove: bool) -> bool | None:
-    """Whether the copy has been removed; None where it is written still, or is none."""
+    """Whether the copy was removed; None if it is still being written, or is not a copy."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -115,7 +116,7 @@ def _settle(path: Path, *, of_this_kernel: bool, remove: bool) -> bool | None:
 
 
 def _running_kernel() -> str:
-    """What tells this boot of this machine from others, the same in all its containers."""
+    """An identifier of this boot of this machine, the same in all its containers."""
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")[:8]
     except (OSError, UnicodeDecodeError):

@@ -14,7 +14,7 @@ from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError
 
 _UNREAD_HASHES = ("Failed to read hash values", "GNU hash buckets corrupted")
-"""What LIEF 1.0 says of a ``.gnu.hash`` that ends where its segment does: it wants a byte behind it. Where the
+"""What LIEF 1.0 says of a ``.gnu.hash`` that ends where its segment does: it wants a byte after it. Where the
 segment goes on it reads the same table, as readelf, pyelftools and the dynamic loader do in any case."""
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
 

@@ -1,4 +1,4 @@
-"""Libraries whose licence forbids changing them: told by their names, as the hook does."""
+"""Libraries whose licence forbids changing them, recognized by their names, as in the hook."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def vendor_library(path: Path, data: memoryview | None = None) -> str | None:
     """The name by which a file is a vendor-licensed library, None when it is none.
 
     path: its name counts, and that of the file that a link leads to. data: the file; DT_SONAME counts too. What is no
-    sound ELF file has no such name.
+    valid ELF file has no such name.
     """
     names = [path.name, path.resolve().name]
     if data is not None and bytes(data[:4]) == MAGIC:

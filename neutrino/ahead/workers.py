@@ -1,7 +1,7 @@
 """Several processes that share a list of tasks, largest first if the caller sorted it so.
 
-They end with the process that started them, whatever ends that: a worker reads its tasks from a pipe whose other end
-nobody else holds. A worker and the tools that it started are a process group, so that one signal ends all of them.
+They end when the process that started them ends for any reason: a worker reads its tasks from a pipe whose other end
+only that process holds. A worker and the tools that it starts are a process group, so that one signal ends all of them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _REMINDER_S = 0.5
 
 
 _ending = threading.Event()
-"""Set in a worker that is to end."""
+"""Set in a worker that has to end."""
 
 
 class Slots:
-    """How many things may go on at once in this process and its workers: a thread holds one while it is in ``with``.
+    """A semaphore shared by this process and its workers: a thread holds a slot while it is in ``with``.
 
-    count: at most 4096, which a pipe holds whatever its size. Every process that has it may hold all of them.
+    count: at most 4096, which a pipe of any size holds.
     """
 
     def __init__(self, count: int) -> None:
@@ -55,7 +55,7 @@ class Slots:
         os.write(self._freed.fileno(), b"\0")
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Release the slot."""
         self._free.close()
         self._freed.close()
 
@@ -68,13 +68,13 @@ def share(
     meanwhile: Callable[[], None] = lambda: None,
     unneeded: Sequence[int] = (),
 ) -> Iterator[tuple[int, _Result]]:
-    """What each task gives, with its index, in the order in which they end.
+    """The result of each task, with its index, in the order in which they end.
 
     prepare: called once in each worker, gives the function that does a task. workers: 1, or a single task, needs no
-    other process. meanwhile: called as soon as they have begun; it may start threads. unneeded: descriptors that
-    workers are not to have: one outlives this process, where that is killed, until its task is done. NeutrinoError,
-    OSError and MemoryError of a task are raised here, NeutrinoError for a worker that died; no worker is left then, nor
-    when the caller stops asking.
+    other process. meanwhile: called once they have started; it may start threads. unneeded: descriptors that workers
+    must close, since a worker may outlive this process until its task is done. NeutrinoError, OSError and MemoryError
+    of a task are raised here, and NeutrinoError for a worker that died; all workers have ended then, and also if the
+    caller stops iterating.
     """
     if workers <= 1 or len(tasks) <= 1:
         function = prepare(context)
@@ -128,7 +128,7 @@ class _Crew:
                 try:
                     failed, value = connection.recv()
                 except EOFError:
-                    self._mourn(connection)
+                    self._report_death(connection)
                 if failed:
                     raise value
                 self._give(connection, waiting, busy)
@@ -139,17 +139,17 @@ class _Crew:
             try:
                 connection.send(task)
             except BrokenPipeError:
-                self._mourn(connection)
+                self._report_death(connection)
             busy[connection] = index
             return
 
-    def _mourn(self, connection: Connection) -> NoReturn:
+    def _report_death(self, connection: Connection) -> NoReturn:
         process = self._workers[connection]
         process.join(_PATIENCE_S)
         status = process.exitcode
-        how = f"signal {-status}" if status is not None and status < 0 else f"exit status {status}"
+        how = f"by signal {-status}" if status is not None and status < 0 else f"with exit status {status}"
         memory = "; out of memory?" if status == -signal.SIGKILL else ""
-        raise NeutrinoError(f"a process that makes twins ended by {how}{memory}")
+        raise NeutrinoError(f"a worker process ended {how}{memory}")
 
     def dismiss(self) -> None:
         for connection, process in self._workers.items():
@@ -185,7 +185,7 @@ def _serve(
     prepare: Callable[[Any], Callable[[Any], Any]],
     context: Any,
 ) -> None:
-    """A worker's life. scratch: where its temporary files go."""
+    """The main function of a worker. scratch: the folder of its temporary files."""
     tempfile.tempdir = scratch
     # Raised in the middle of a task, so that its temporary folders go.
     signal.signal(signal.SIGTERM, _end)

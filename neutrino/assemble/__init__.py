@@ -1,1 +1,1 @@
-"""Text to machine code that was held against the original's."""
+"""Assembles twins, and compares their machine code with the originals'."""

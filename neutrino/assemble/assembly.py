@@ -1,4 +1,4 @@
-"""How originals and twins become machine code, whatever they are assembled and linked with."""
+"""The interface between the attempts and what assembles originals and twins."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from neutrino.toolchain.ptxas import Assembled
 
 
 class CutError(Exception):
-    """The originals of a part are refused without the module's other kernels."""
+    """The originals of a part cannot be assembled without the module's other kernels."""
 
 
 @dataclass(frozen=True)
 class AssembledTwins:
-    """Twins assembled together. image: what the driver is given, in the form emit."""
+    """Twins assembled together. image: what is loaded into the driver, in the form emit."""
 
     image: bytes
     assembled: Assembled
@@ -25,10 +25,10 @@ class AssembledTwins:
 
 
 class Assembly(Protocol):
-    """How the originals and the twins of one image become machine code.
+    """Assembles the originals and the twins of one image.
 
-    name: of what assembles, with its version. arch: what for. machine: the originals as they run, None where that
-    is what assembling their text gives. bounded_stack: a thread has no more stack than the program has asked for, as on
+    name: of the assembler, with its version. arch: the target. machine: the code of the originals that runs, None if it
+    is what assembling their text gives. bounded_stack: a thread's stack has the size that the program asked for, as on
     every GPU. Both methods raise as ``Assembler.assemble`` and may run at the same time.
     """
 
@@ -45,10 +45,10 @@ class Assembly(Protocol):
     def bounded_stack(self) -> bool: ...
 
     def originals(self, names: Collection[str]) -> Assembled:
-        """The named kernels' own text assembled, possibly with others. Raises CutError in place of AssemblyError where
-        this is a part of a module, and only the whole of it can be assembled."""
+        """Assemble the named kernels' original text, possibly with others. Raises CutError in place of AssemblyError
+        for a part of a module."""
 
     def twins(
         self, names: Collection[str], registers: Mapping[str, int] | None = None, *, stage: str = ""
     ) -> AssembledTwins:
-        """The named kernels' twins, under a register cap where registers has one. stage: dumped under that name."""
+        """Assemble the named kernels' twins, with the register caps in registers. stage: the name in dumps."""

@@ -1,26 +1,26 @@
-"""The attempts to make machine code of twins, in the order in which they are made. Nobody else tries again.
+"""The attempts to assemble twins, in order. All retries are here.
 
-Each attempt takes the twins that it is for, by what became of them so far, and gives new outcomes:
+Each attempt selects twins by their outcomes so far, and gives new outcomes:
 
     twins ─► as written, the parts of a big module side by side
-          ─► as written, in one                        a part cannot be assembled without the module's other kernels
-          ─► explicit FMA                              the counts of fused and unfused arithmetic differ
-          ─► both again without fusing (--fmad=false)  all counts differ, and nothing says how the original was made
-          ─► a register cap                            a twin takes more of the register file than its original
+          ─► as written, in one                        if a part cannot be assembled without the module's other kernels
+          ─► explicit FMA                              if the counts of fused and unfused arithmetic differ
+          ─► both again without fusing (--fmad=false)  if all counts differ and the original's options are not known
+          ─► a register cap                            if a twin takes more of the register file than its original
           ─► outcomes
 
-What it costs at most, in runs of ``ptxas``. Of a kernel alone in its module a text is assembled once, whoever asks:
+The cost at most, in runs of ``ptxas``. For the only kernel of a module, equal texts are assembled once:
 
     as written      2   the original's text and the twin's
     explicit FMA    3   the original's text by lines, the same with its fusions written down, the twin so
                    +1   the twin by lines, where a product within a division may be fused with a sum
-    without fusing      the same again, for cubins that keep their PTX and do not say how it was assembled
+    without fusing      the same again, for cubins that hold their PTX but not the options it was assembled with
     register cap    1
 
-So 2 where all is well, at most 7, and 13 of such a cubin. Of several kernels, per part and not per kernel, with at most
-one run more where the originals cannot be assembled without the others. Beside that per kernel only: one run each, and
-one for all, where ptxas refuses some twins (or some originals whose text is for another architecture); two where it
-warns of a kernel that it does not name; two where a division as above is to be compared.
+So usually 2, at most 7, and 13 for such a cubin. With several kernels these are per part, not per kernel, plus one run
+if the originals cannot be assembled without the others. Only these are per kernel: one run each, and one for all, if
+ptxas refuses some twins (or some originals whose text is for another architecture); two if it warns of a kernel that it
+does not name; two if a division as above has to be compared.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class Way(Enum):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One way to make machine code of twins. in_parts: of a big module side by side. options: more for the assembler.
+    """One way to assemble twins. in_parts: the parts of a big module in parallel. options: added for the assembler.
 
-    mark: in the names of what ``--save-temps`` keeps.
+    mark: part of the file names under ``--save-temps``.
     """
 
     way: Way
@@ -83,12 +83,11 @@ ATTEMPTS = (
 
 @dataclass(frozen=True)
 class Job:
-    """Twins to assemble. parts: all of them, in parts that may be assembled side by side; one of a small module.
+    """Twins to assemble. parts: all twins, in parts that may be assembled in parallel; a small module has one.
 
-    assembly: what makes machine code of them; of what is not a ``OneModule`` there is no other text. retargeting: where
-    their text is for another architecture than their originals' code. unfused_after: the reasons of refusals that
-    may be due to originals that were assembled without fusing; none where it is known how they were. slots: those that
-    the assembler takes.
+    assembly: assembles them; only a ``OneModule`` can be written with explicit FMA. retargeting: if their text is for
+    another architecture than their originals' code. unfused_after: the reasons of refusals that originals assembled
+    without fusing may cause; empty if the originals' options are known. slots: the assembler's.
     """
 
     parts: Sequence[tuple[TwinKernel, ...]]
@@ -104,24 +103,24 @@ class Job:
 
 
 def assemble(job: Job) -> Outcomes:
-    """What becomes of each twin. Raises as ``Assembler.assemble`` where the machine is at fault, and FormatError."""
+    """The outcome of each twin. Raises as ``Assembler.assemble`` for failures of the machine, and FormatError."""
     outcomes: dict[str, Outcome] = {}
     for attempt in ATTEMPTS:
         groups = _groups(attempt, job, outcomes)
         for made in side_by_side([partial(group, attempt, job) for group in groups], job.slots):
             outcomes |= {outcome.twin.name: _after(outcomes.get(outcome.twin.name), outcome) for outcome in made}
     if all(outcome.refusal is not None for outcome in outcomes.values()):
-        # What the last attempt met says less of why there is no twin than what the first one did.
+        # Report the refusal of the first attempt: it says more than that of a retry.
         outcomes = {name: replace(outcome, refusal=outcome.first) for name, outcome in outcomes.items()}
     return outcomes
 
 
 _Group = Callable[[Attempt, Job], list[Outcome]]
-"""Twins that an attempt is for and that are assembled together; gives those of their outcomes that are new."""
+"""Twins of an attempt that are assembled together; returns their new outcomes."""
 
 
 def _groups(attempt: Attempt, job: Job, outcomes: Outcomes) -> list[_Group]:
-    """What an attempt is for, by what became of the twins so far."""
+    """The twins that an attempt is for, by their outcomes so far."""
     if attempt.way is Way.AS_WRITTEN:
         if attempt.in_parts:
             return [partial(_as_written, part, number) for number, part in enumerate(job.parts)]
@@ -138,7 +137,7 @@ def _groups(attempt: Attempt, job: Job, outcomes: Outcomes) -> list[_Group]:
 
 
 def _may_be_explicit(outcome: Outcome, attempt: Attempt) -> bool:
-    # What else makes code of the twins' text, or runs it, may not fuse at all: only machine code is written so.
+    # Only for machine code: a driver that compiles the text, or the embedded device, may fuse differently.
     return (
         outcome.refusal is not None
         and outcome.refusal.reason is Reason.NUMERICS
@@ -150,14 +149,14 @@ def _may_be_explicit(outcome: Outcome, attempt: Attempt) -> bool:
 
 
 def _after(before: Outcome | None, outcome: Outcome) -> Outcome:
-    """An outcome, with what stood against the twin as its original was first assembled."""
+    """An outcome, with the refusal of the first attempt."""
     if outcome.options and before is not None:
         return replace(outcome, first=before.first)
     return replace(outcome, first=outcome.refusal)
 
 
 def _as_written(twins: Sequence[TwinKernel], number: int | None, attempt: Attempt, job: Job) -> list[Outcome]:
-    """number: of the part that they are; None: the whole."""
+    """number: of the part; None for the whole module."""
     is_part = number is not None and len(job.parts) > 1
     mark = f"-{number}{attempt.mark}" if is_part else attempt.mark
     assembly = job.assembly
@@ -203,7 +202,7 @@ def _written_explicitly(twins: Sequence[TwinKernel], module: OneModule) -> Expli
             module.assemble, module.rendered, module.arch,
         )  # fmt: skip
     except (FormatError, PtxError) as error:
-        # An assembler may come to write line information, or a twin's text, in a form that is not known here.
+        # A newer assembler may write line information, or a twin's text may have a form, that is not supported.
         return ExplicitTwins({}, dict.fromkeys(names, str(error)))
     return replace(explicit, refused={**explicit.refused, **unlike})
 
@@ -236,7 +235,7 @@ def _verified(
     options: tuple[str, ...],
     explicit: ExplicitTwins | None = None,
 ) -> list[Outcome]:
-    """Originals and twins assembled, and each twin held against its original."""
+    """Assemble originals and twins, and compare each twin with its original."""
     names = [twin.name for twin in twins]
     verifier = Verifier(assembly, job.retargeting, explicit)
     with ThreadPoolExecutor(2) as pool:
@@ -267,7 +266,7 @@ def _verified(
 
 def _result(twin: TwinKernel, run: Run) -> Result:
     if run.original is None:
-        raise LookupError(f"{twin.name}: no original to hold it against")
+        raise LookupError(f"{twin.name}: no original to compare it with")
     name = twin.twin_name
     numerics = run.verifier.numerics(twin, run.original, run.built)
     return Result(run.built, run.built.kernels[name], run.built.resources[name], numerics)

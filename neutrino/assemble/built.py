@@ -1,4 +1,4 @@
-"""Originals and twins as an assembler made them, and what it said of each."""
+"""Assembled originals and twins, with what the assembler reports of each."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from neutrino.toolchain.refusal import AssemblyError
 
 @dataclass(frozen=True)
 class Built:
-    """Twins assembled together: their image, and per twin's name what ptxas and the cubin say.
+    """Twins assembled together: their image, and by twin's name what ptxas and the cubin report.
 
-    failed: kernel → why. caps: kernel → the registers of a thread that its twin was assembled with at most.
+    failed: kernel → why. caps: kernel → the register cap, per thread, that its twin was assembled with.
     """
 
     image: bytes = b""
@@ -37,8 +37,8 @@ class Built:
 
 @dataclass(frozen=True)
 class Original:
-    """The originals: their machine code as it runs, what their text is assembled to where that was looked at, and what
-    ptxas says of it. failed: kernel → why its text is refused, where others' is not.
+    """The originals: the machine code that runs, what their text assembles to where that was needed, and what ptxas
+    reports of it. failed: kernel → why its text is refused, if only some are.
     """
 
     machine: Cubin
@@ -54,7 +54,7 @@ class Original:
         return self.assembled or read_cubin(self.cubin, "assembled original")
 
     def unlike_in_code(self, twin: TwinKernel) -> str | None:
-        """What of a kernel's machine code its text, assembled, gives otherwise; None when nothing."""
+        """What differs between a kernel's machine code and its text, assembled; None if nothing does."""
         if self._comparison is None:
             return None
         return self._comparison.difference(twin.name, self_contained=twin.self_contained)
@@ -65,7 +65,7 @@ class Original:
 
 
 class OriginalsRefusedError(Exception):
-    """The assembler takes the text of none of the originals. reasons: by the kernel's name."""
+    """The assembler refuses the text of all originals. reasons: by the kernel's name."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(next(iter(reasons.values())))
@@ -73,8 +73,8 @@ class OriginalsRefusedError(Exception):
 
 
 def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: bool) -> Original:
-    """The named kernels' originals. is_variant: their text is for another architecture than what runs, so that both are
-    looked at; then only the bad ones of several are lost when it is refused.
+    """The named kernels' originals. is_variant: their text is for another architecture than what runs, so both are
+    compared; if it is refused, only the kernels that are refused alone are lost.
 
     Raises OriginalsRefusedError, and else as ``Assembly.originals``.
     """
@@ -87,7 +87,7 @@ def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: boo
         failed = _refused(names, lambda name: assembly.originals([name]))
         left = [name for name in names if name not in failed]
         if not failed:
-            raise OriginalsRefusedError(dict.fromkeys(names, "only together with other kernels")) from error
+            raise OriginalsRefusedError(dict.fromkeys(names, "refused only together with other kernels")) from error
         if not left:
             raise OriginalsRefusedError(failed) from error
         assembled = assembly.originals(left)
@@ -102,7 +102,7 @@ def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: boo
 def build_twins(
     assembly: Assembly, names: Sequence[str], stage: str, registers: Mapping[str, int] | None = None
 ) -> Built:
-    """The named kernels' twins; when that fails, one by one, to lose only the bad ones. stage: dumped under that name.
+    """The named kernels' twins; if that fails, one by one, to lose only those that are refused. stage: name in dumps.
 
     registers: caps, by the kernel's name. Raises as ``Assembler.assemble`` where the machine is at fault.
     """
@@ -118,12 +118,12 @@ def build_twins(
     try:
         built = _built(assembly, left, stage, registers)
     except AssemblyError as error:
-        return Built(failed=failed | dict.fromkeys(left, f"only together with other twins: {error.reason}"))
+        return Built(failed=failed | dict.fromkeys(left, f"refused only together with other twins: {error.reason}"))
     return replace(built, failed=failed)
 
 
 def _refused(names: Sequence[str], attempt: Callable[[str], object]) -> dict[str, str]:
-    """Those that are refused alone, and why."""
+    """The kernels that are refused when assembled alone, and why."""
 
     def reason(name: str) -> str | None:
         try:
@@ -151,5 +151,5 @@ def _built(assembly: Assembly, names: Sequence[str], stage: str, registers: Mapp
 
 
 def spills(resources: Resources) -> dict[str, int]:
-    """Bytes that a kernel's threads store to and load from local memory for want of registers."""
+    """Bytes of spill stores and loads, per thread."""
     return {"stores": resources.spill_stores, "loads": resources.spill_loads}

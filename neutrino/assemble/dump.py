@@ -1,4 +1,4 @@
-"""What ``--save-temps`` keeps."""
+"""The files of ``--save-temps``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Dump:
-    """A folder that gets what each stage made; nothing is kept without one."""
+    """A folder for the output of each stage; without one nothing is written."""
 
     folder: Path | None = None
 

@@ -1,4 +1,4 @@
-"""In which form the driver is handed twins."""
+"""The form in which twins are loaded into the driver."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from neutrino.ptx.text.module import Kind, Module
 
 
 class Emit(Enum):
-    """In which form twins are handed to the driver."""
+    """The form in which twins are loaded into the driver."""
 
     SASS = "sass"
     """Machine code."""
     PTX = "ptx"
-    """Text, which the driver compiles for whatever device it has."""
+    """Text, which the driver compiles for its device."""
     BOTH = "both"
-    """A container of both, of which the driver picks."""
+    """A container of both, from which the driver picks."""
 
 
 def driver_image(source: Source, module: Module, text: str, cubin: bytes | None, emit: Emit) -> bytes:
-    """Twins as the driver takes them. source, module: their originals'. text: theirs. cubin: of the text, None where
-    nothing has assembled it.
+    """The twins' image. source, module: the originals'. text: the twins'. cubin: the assembled text, None if it was not
+    assembled.
 
-    A container where there is more to say than the text: the options that the original was assembled with.
+    Text is in a container if the original was assembled with options, which only a container holds.
     """
     if emit is Emit.SASS and cubin is not None:
         return cubin
@@ -46,9 +46,9 @@ def driver_image(source: Source, module: Module, text: str, cubin: bytes | None,
 
 
 def _ptx_image(module: Module, text: str) -> bytes:
-    """Twins' text as the driver takes it, ended by NUL.
+    """The twins' text, ended by NUL.
 
-    Under the comments of the original's head: they say who made it, and the embedded device does not run everyone's.
+    It begins with the comments of the original, since they name the compiler, which the embedded device checks.
     """
     first = module.statements[0] if module.statements else None
     head = module.source(first) if first is not None and first.kind is Kind.BLANK else ""

@@ -47,7 +47,7 @@ class LinkedUnits:
             except AssemblyError:
                 if text is module.text:
                     raise
-                # A kernel that was cut out may be named by what is left.
+                # The rest may refer to a kernel that was left out.
                 part = self._assemble(number, module.text)
             parts.append(part)
         return _together(b"", parts)

@@ -1,4 +1,4 @@
-"""The originals of one module and their twins, as an assembler of PTX makes machine code of them."""
+"""Assembles the originals and the twins of one PTX module."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from neutrino.toolchain.refusal import AssemblyError
 
 @dataclass(frozen=True)
 class OneModule:
-    """The originals of one module, and twins that were made of it: an ``Assembly``.
+    """The originals and the twins of one module: an ``Assembly``.
 
-    source: where the module is from. twins_of: the module with its twins. bounded_stack: as of ``Assembly``. mark: in
-    the names of what is dumped. is_part: there are several, with other kernels; then ``originals`` raises CutError when
-    they are refused. options: for the assembler, beside the source's. known: what texts gave before, by their SHA-256:
-    of a small module several attempts assemble the same.
+    source: where the module is from. twins_of: the module with its twins. bounded_stack: as in ``Assembly``. mark: part
+    of the names in dumps. is_part: these are some of the module's kernels; then ``originals`` raises CutError if they
+    are refused. known: results by the SHA-256 of the text, since several attempts may assemble the same text.
     """
 
     source: Source
@@ -39,17 +38,17 @@ class OneModule:
 
     @property
     def name(self) -> str:
-        """Of the assembler."""
+        """The assembler's."""
         return self.assembler.name
 
     @property
     def arch(self) -> str:
-        """To assemble for."""
+        """The target architecture."""
         return self.source.arch
 
     @property
     def machine(self) -> Cubin | None:
-        """The originals as they run."""
+        """The originals' machine code that runs."""
         return self.source.machine
 
     @property
@@ -58,7 +57,7 @@ class OneModule:
         return self.twins_of.module
 
     def of(self, twins: Sequence[TwinKernel], mark: str, *, is_part: bool, options: Sequence[str]) -> OneModule:
-        """The same, of these twins alone. options: for the assembler, beside those that it has already."""
+        """The same with these twins only. options: added to the assembler's."""
         source = replace(self.source, options=(*self.source.options, *options)) if options else self.source
         known = {} if options else self.known
         twins_of = replace(self.twins_of, kernels=tuple(twins))
@@ -66,7 +65,7 @@ class OneModule:
 
     def originals_text(self, names: Collection[str]) -> str:
         """What ``originals`` assembles."""
-        # Of a variant all is assembled, so that the code refers to variables as that of the whole does.
+        # A variant is assembled whole, so that its code refers to variables as the code that runs does.
         return self.module.text if self.source.retargeted else only_kernels(self.module, names)
 
     def originals(self, names: Collection[str]) -> Assembled:
@@ -77,7 +76,7 @@ class OneModule:
         except AssemblyError as error:
             if self.is_part:
                 raise CutError from error
-            # A kernel that was cut out may be named by what is left; or one that was not is all that is refused.
+            # The rest may refer to a kernel that was left out; or only another kernel is refused.
             other = only_kernels(self.module, names) if self.source.retargeted else self.module.text
             if text == other:
                 raise
@@ -103,7 +102,7 @@ class OneModule:
         return self.twins_of.render(names, registers)
 
     def rendered(self, twin: TwinKernel) -> str:
-        """A module of one twin, whichever that is."""
+        """The text of a module with one twin."""
         return replace(self.twins_of, kernels=(twin,)).render()
 
     def assemble(self, text: str, options: Sequence[str] = ()) -> Assembled:
@@ -126,7 +125,7 @@ class OneModule:
 
 
 def only_kernels(module: Module, names: Collection[str]) -> str:
-    """The module's text without other kernels than these."""
+    """The module's text with these kernels only."""
     pieces, position, kept = [], 0, {*names}
     for entry in module.entries:
         if entry.name not in kept:

@@ -1,4 +1,4 @@
-"""What became of a twin: a value that each attempt replaces."""
+"""The outcome of assembling a twin so far: a value that each attempt replaces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REGISTER_UNIT = 8
 
 @dataclass(frozen=True)
 class Run:
-    """Twins assembled together, and what each is held against. original: None where its text is refused."""
+    """Twins assembled together, and what each is compared with. original: None where its text is refused."""
 
     assembly: Assembly
     verifier: Verifier
@@ -30,7 +30,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Result:
-    """A twin's machine code that was verified, in the image of built. numerics: as manifests have it."""
+    """Verified machine code of a twin, in the image of built. numerics: as in manifests."""
 
     built: Built
     code: CubinKernel
@@ -40,12 +40,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a twin so far.
+    """The outcome of the latest attempt at a twin.
 
-    twin: with the text that was assembled. run: its last attempt, None where its module cannot be cut. refusal: what
-    stands against it, None when nothing does; then result has its code. under_cap: the same under a register cap, for
-    launches that need it. options: of the assembler, those that its attempt added. first: what stood against it without
-    any.
+    twin: with the text that was assembled. run: its last attempt, None if a part of its module cannot be assembled
+    alone. refusal: why it may not be used; None if it may, then result has its code. under_cap: the code with a
+    register cap, for launches that need it. options: assembler options that the attempt added. first: the refusal of
+    the first attempt, without such options.
     """
 
     twin: TwinKernel
@@ -58,15 +58,15 @@ class Outcome:
 
     @property
     def limit(self) -> int | None:
-        """The registers that it may have to take no more of the register file than its original, if it takes more."""
+        """The register cap that keeps it within its original's share of the register file, if it exceeds that."""
         if self.result is None or self.run is None or self.run.original is None:
             return None
         limit = align_up(self.run.original.machine.kernels[self.twin.name].registers, _REGISTER_UNIT)
         return limit if align_up(self.result.code.registers, _REGISTER_UNIT) > limit else None
 
     def with_cap(self, capped: Result) -> Outcome:
-        """The same with its code under a register cap: alone where that spills no more than the original, since then
-        the other way has nothing to say for it, else as a second choice.
+        """The same with the code under a register cap: as the only code if that spills no more than the original, else
+        as a second choice.
         """
         original = self.run.original if self.run is not None else None
         if original is None:

@@ -1,7 +1,7 @@
-"""The twins of a big module in several images, so that several processes assemble them: each kernel in one part.
+"""Split the twins of a big module into parts that several processes assemble; each kernel is in one part.
 
-A part is complete: what twins need of their module besides their own text (called functions, string literals) is in
-each that needs it. Small modules have one part.
+A part is complete: it holds everything of the module that its twins need (called functions, string literals). Small
+modules have one part.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.ptx.text.module import Kind, Module
 
 PART_SIZE = 1 << 19
-"""Characters of twins' text from which on a part is worth an image of its own: ptxas takes half a second for it."""
+"""Characters of twins' text that a part has at least: ptxas takes about half a second for them."""
 _TIMES_COMMON = 8
-"""How many times as much as it shares with all other parts a part must hold of its own."""
+"""A part's own text is at least this many times the text that all parts share."""
 
 
 def split(module: Module, kernels: Sequence[TwinKernel]) -> list[tuple[TwinKernel, ...]]:
@@ -22,7 +22,7 @@ def split(module: Module, kernels: Sequence[TwinKernel]) -> list[tuple[TwinKerne
 
     A kernel that is larger than that may be alone in its part. No part is empty.
     """
-    # Debug sections tell of all kernels by their labels.
+    # Debug sections refer to all kernels by their labels.
     if any(statement.kind is Kind.SECTION for statement in module.statements):
         return [tuple(kernels)]
     common = len(module.text) - sum(entry.statement.end - entry.statement.start for entry in module.entries)

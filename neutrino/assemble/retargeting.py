@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 from neutrino.device.source import Source
 
-NOT_SHOWN = "not shown to be the program that runs"
-"""How the detail of a retargeted kernel begins that nothing speaks against, and nothing for."""
+NOT_SHOWN = "not proven to be the program that runs"
+"""The start of the detail of a retargeted kernel for which nothing is proven or contradicted."""
 
 
 @dataclass(frozen=True)
 class Retargeting:
     """Twins whose text is for another architecture than the machine code that runs. target: ``sm_120 → sm_90``.
 
-    own: the machine code says that it was made of this text. unproven: kernels are taken that nothing shows to be the
-    ones that run, unless something shows that they are not.
+    own: the machine code states that it was compiled from this text. unproven: also accept kernels that are not proven
+    to be the ones that run, unless they are proven not to be.
     """
 
     target: str
@@ -24,5 +24,5 @@ class Retargeting:
 
     @classmethod
     def of(cls, source: Source, *, unproven: bool) -> Retargeting | None:
-        """That of a source; None where its text is for what runs."""
+        """The one of a source; None if its text is for the architecture that runs."""
         return cls(source.retargeted, source.own, unproven) if source.retargeted else None

@@ -1,4 +1,4 @@
-"""Work on the parts of a module at the same time, until one of them fails."""
+"""Run jobs for the parts of a module in parallel, until one of them fails."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TypeVar
 
 _Made = TypeVar("_Made")
 _PARTS_AT_ONCE = 32
-"""Parts under way, each with a text or two in memory; the assembler's slots bound how many run."""
+"""Parts in progress, each with one or two texts in memory; the assembler's slots limit how many run."""
 
 
 def side_by_side(jobs: Sequence[Callable[[], _Made]], slots: StoppableSlots) -> list[_Made]:
-    """What each of the jobs gives, in their order. Raises what the first one that fails raises; no other begins then.
+    """The results of the jobs, in their order. If one fails, its error is raised and no other job starts.
 
     slots: those that the jobs' assembler takes.
     """
@@ -33,14 +33,14 @@ def side_by_side(jobs: Sequence[Callable[[], _Made]], slots: StoppableSlots) -> 
 
 
 class StoppableSlots:
-    """The slots of an assembler until stop: from then on those that wait for one begin nothing."""
+    """The slots of an assembler that can be stopped: then jobs that wait for a slot do not start."""
 
     def __init__(self, slots: AbstractContextManager[object]) -> None:
         self._slots = slots
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Begin nothing any more."""
+        """Let no further job start."""
         self._is_stopped = True
 
     def __enter__(self) -> None:
@@ -56,4 +56,4 @@ class StoppableSlots:
 
 
 class _StoppedError(Exception):
-    """Another thread failed, whose error is raised."""
+    """Another thread failed; its error is the one that is raised."""

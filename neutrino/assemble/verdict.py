@@ -1,4 +1,4 @@
-"""What stands against using a twin."""
+"""Whether an assembled twin may be used, and why not."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _STACK_UNKNOWN = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why a kernel has no twin, and what exactly stood in the way."""
+    """Why a kernel has no twin: the reason, and its details."""
 
     reason: Reason
     detail: str
 
 
 class Verifier:
-    """Holds twins as they were assembled against their originals.
+    """Compares assembled twins with their originals.
 
-    retargeting: None where the text is theirs. explicit: twins whose text says what is fused; None when none does.
+    retargeting: None if the originals were assembled from this text. explicit: the twins with explicit FMA, if any.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Verifier:
     def verdicts(
         self, twins: Sequence[TwinKernel], original: Original, built: Built
     ) -> dict[str, Verdict | None]:
-        """What stands against each of these twins, by the kernel's name; None when nothing does.
+        """Why each of these twins is refused, by the kernel's name; None for one that may be used.
 
         Raises as ``Assembler.assemble``: where a warning does not name its kernel, each is assembled alone.
         """
@@ -90,7 +90,7 @@ class Verifier:
         return Verdict(Reason.VARIANT, f"retargeted {retargeting.target}: {detail}")
 
     def _other_program(self, twin: TwinKernel, original: Original, retargeting: Retargeting) -> str | None:
-        """What keeps retargeted text from being taken for the program that runs; None when nothing."""
+        """Why retargeted text is not accepted as the program that runs; None if it is."""
         if original.assembled is None:
             return None
         before = original.machine.kernels[twin.name]
@@ -98,13 +98,13 @@ class Verifier:
         if other is not None or retargeting.own or retargeting.unproven:
             return other
         unlike = original.unlike_in_code(twin)
-        return f"{NOT_SHOWN}: {self._assembly.name} makes other code of the PTX ({unlike})" if unlike else None
+        return f"{NOT_SHOWN}: {self._assembly.name} assembles the PTX to different code ({unlike})" if unlike else None
 
     def _more_stack(self, twin: TwinKernel, original: Original, built: Built) -> str | None:
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         if before.stack == _STACK_UNKNOWN and after.frame > before.frame:
             grown = f"its stack frame grows from {before.frame} to {after.frame} bytes"
-            return f"what stack it needs is not known beforehand, and {grown}"
+            return f"its stack size is not known in advance, and {grown}"
         if self._assembly.bounded_stack:
             for copy in twin.all_copies:
                 deeper = _deeper(copy, original.resources[twin.name], built.resources[twin.twin_name])
@@ -125,11 +125,11 @@ def _other_parameters(twin: TwinKernel, original: Original, built: Built) -> str
 
 
 def _deeper(copy: FunctionCopy, before: Resources, after: Resources) -> str | None:
-    """What speaks against a recursive function's copy: nobody knows how deep it goes, and how much stack is left."""
+    """Why a recursive function's copy is refused: its depth, and so the stack that it needs, is not known."""
     if not copy.is_recursive:
         return None
     frame, own_frame = before.functions.get(copy.name), after.functions.get(copy.copy_name)
     if frame is not None and own_frame is not None and own_frame <= frame:
         return None
     shown = " to ".join("an unknown number of" if size is None else str(size) for size in (frame, own_frame))
-    return f"{copy.name} calls itself, how deep is not known, and its stack frame grows from {shown} bytes"
+    return f"{copy.name} is recursive to an unknown depth, and its stack frame grows from {shown} bytes"

@@ -1,4 +1,4 @@
-"""What ptxas warns of that costs a kernel its speed."""
+"""Performance warnings of ptxas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FUNCTION = re.compile(r"in (?:the )?function '([^']+)'")
 
 
 def performance_warnings(assembled: Assembled) -> Counter[str]:
-    """The warnings that a pipeline is serialised or a register hint ignored, alike for original and twin."""
+    """Warnings of serialised pipelines and ignored register hints, with the same wording for original and twin."""
     return Counter(
         re.sub(r"\bline \d+", "line …", warning.replace(f"{SUFFIX}'", "'"))
         for warning in assembled.warnings
@@ -27,7 +27,7 @@ def performance_warnings(assembled: Assembled) -> Counter[str]:
 def newly_warned(
     twins: Collection[TwinKernel], assembly: Assembly, before: Counter[str], after: Counter[str]
 ) -> dict[str, str]:
-    """Kernels whose twins ptxas warns of where it did not warn of the original, and the warning.
+    """Kernels for whose twin, but not for the original, ptxas gives a warning; and that warning.
 
     twins: those that were assembled. before, after: the warnings of all originals and of all twins. Raises as
     ``Assembler.assemble``.
@@ -41,7 +41,7 @@ def newly_warned(
         else:
             unnamed = True
     if unnamed:
-        # It does not say which kernel it is about, so each is assembled alone.
+        # The warning does not name its kernel, so each is assembled alone.
         for twin in twins:
             alone = performance_warnings(assembly.twins([twin.name]).assembled)
             for text in alone - performance_warnings(assembly.originals([twin.name])):

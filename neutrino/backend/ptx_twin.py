@@ -169,7 +169,7 @@ def unknown_encoding(arch: str) -> tuple[Reason, str] | None:
     device = Device.parse(arch)
     if device is not None and device.number >= FIRST_ARCHITECTURE:
         return None
-    return Reason.UNSUPPORTED, f"{arch}: machine code is understood from sm_{FIRST_ARCHITECTURE} on"
+    return Reason.UNSUPPORTED, f"{arch}: machine code is supported from sm_{FIRST_ARCHITECTURE} on"
 
 
 def _with_version(text: str, highest: tuple[int, int]) -> str:

@@ -256,8 +256,8 @@ def _map(name: str, at: int, row: np.void) -> MapEntry:
 
 
 def _check_kernel(name: str, at: int, kernel: KernelEntry, maps: int, images: int) -> None:
-    def check(sound: bool, what: str, found: object, expected: str) -> None:
-        if not sound:
+    def check(is_valid: bool, what: str, found: object, expected: str) -> None:
+        if not is_valid:
             raise FormatError(name, at, f"{what} of kernel {kernel.name!r}", str(found), expected)
 
     check((kernel.reason is Reason.PROBED) == bool(kernel.twin), "twin", repr(kernel.twin), "one if it is probed")

@@ -14,7 +14,7 @@ from neutrino.private_files import private_folder, read_private, write_private
 
 
 class Cache:
-    """Entries by key under a root folder, which is made at the first write."""
+    """Entries by key under a root folder, which the first write creates."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -25,7 +25,7 @@ class Cache:
         return self.root / "twins" / name[:2] / f"{name}.twins"
 
     def write(self, key: bytes, entry: bytes) -> Path:
-        """Store an entry and return its path. Raises OSError: nothing is left behind then."""
+        """Store an entry and return its path. Raises OSError, and leaves no unfinished file then."""
         path = self.entry_path(key)
         for folder in (self.root, self.root / "twins", path.parent):
             private_folder(folder)

@@ -510,7 +510,7 @@ def _check(options: argparse.Namespace) -> int:
     _name_unfinished(options.check.parent, remove=False)
     with _writing(_STDOUT):
         _print_check(check, options.json)
-    return DONE if check.sound else BAD_INPUT
+    return DONE if check.is_valid else BAD_INPUT
 
 
 def _print_check(check: Check, as_json: bool) -> None:
@@ -527,7 +527,7 @@ def _print_check(check: Check, as_json: bool) -> None:
         print(visible(f"{check.file}: LIEF {check.lief} accepts it too"))
     elif not has_lief():
         print(visible(f"{check.file}: not checked with LIEF, which is not installed: {_INSTALL_LIEF}"))
-    if check.sound:
+    if check.is_valid:
         twins = _number(check.counts["twins"], "twin")
         archs = ", ".join(check.archs)
         devices = f"the embedded device ({archs})" if check.embedded else archs

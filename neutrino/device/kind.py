@@ -1,4 +1,4 @@
-"""What runs a program's kernels: a GPU behind its vendor's driver, or the embedded device."""
+"""What runs a program's kernels: a GPU with its vendor's driver, or the embedded device."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ class DeviceKind(Enum):
     GPU = "gpu"
     """Machine code, or PTX that the driver compiles. Twins are cubins."""
     EMBEDDED = "embedded"
-    """PTX only, on the CPU, behind the stand-in driver. Twins are PTX text."""
+    """PTX only, on the CPU, with the stand-in driver. Twins are PTX text."""

@@ -175,12 +175,12 @@ def _unit_of(
         return others.why(name)
     own = [(unit, entry) for unit, entry in defining if unit.machine is not None]
     if not own:
-        detail = f"the unit that defines it has no machine code for {arch} to hold against what was linked"
+        detail = f"the unit that defines it has no machine code for {arch} to compare with the linked code"
         return Reason.VARIANT, detail
     same = [(unit, entry) for unit, entry in own if _has_code(unit, name, machine.kernels[name].code)]
     if not same:
         where = "the unit that defines it has" if len(own) == 1 else f"the {len(own)} units that define it have"
-        return Reason.VARIANT, f"{where} other machine code for {arch} than what was linked"
+        return Reason.VARIANT, f"{where} machine code for {arch} that differs from the linked code"
     if len(same) > 1 and len({shapes(Linkage(unit.module), entry) for unit, entry in same}) > 1:
         return Reason.VARIANT, f"{len(same)} units define it differently, with the same machine code"
     usable = [unit for unit, _ in same if not unit.refusal]
@@ -207,7 +207,7 @@ class _Others:
             found = ", ".join(sorted(self._texts[name]))
             return Reason.VARIANT, f"its unit's PTX is for {found}, the linked machine code for {self._arch}"
         detail = f"no unit in the file has its PTX for {self._arch}"
-        return Reason.NO_PTX, detail + ("; there is LTO IR, which is not read" if self._intermediate else "")
+        return Reason.NO_PTX, detail + ("; there is LTO IR, which is not supported" if self._intermediate else "")
 
 
 def _has_code(unit: _Candidate, name: str, linked: bytes) -> bool:

@@ -143,7 +143,7 @@ def stored_options(line: str, *, relocatable: bool = False) -> tuple[tuple[str, 
             position += len(value)
             kept += [word, *value] if name in _OPTIONS_KEPT else []
         else:
-            return (), f"the image was assembled with a ptxas option that is not known here: {word}"
+            return (), f"the image was assembled with an unknown ptxas option: {word}"
     return tuple(kept), None
 
 
@@ -187,7 +187,7 @@ def find_source(
         source = _of_machine_code(container, picked, retarget)
     if several > 1:
         what = "cubins" if picked.kind is ImageKind.CUBIN else "PTX texts"
-        detail = f"the image holds {several} {what} for {picked.arch}: which one the driver takes is not known"
+        detail = f"the image holds {several} {what} for {picked.arch}: it is not known which one the driver uses"
         source = replace(source, reason=Reason.VARIANT, detail=detail, retargeted="")
     return replace(source, image=picked.index)
 
@@ -227,16 +227,17 @@ def _of_machine_code(container: Container, picked: Image, retarget: bool) -> Sou
         return _retargeted(_with_text(machine, nearest, arch), nearest.arch)
     if texts:
         others = ", ".join(sorted({image.arch or "unknown" for image in texts}))
-        made_of = f", made of PTX for {source_arch}" if source_arch else ""
+        made_of = f", compiled from PTX for {source_arch}" if source_arch else ""
         detail = f"the PTX is for {others}, the machine code that runs is {arch}{made_of}"
         return Source(machine, None, arch, (), Reason.VARIANT, detail)
     return Source(machine, None, arch, (), Reason.NO_PTX, f"{arch} machine code without PTX")
 
 
 def _only(machine: Cubin, texts: Sequence[Image], arch: str) -> Source:
-    """The text of the machine code's architecture; nothing tells which of several it was made of."""
+    """The text of the machine code's architecture; with several it is not known from which it was compiled."""
     if len({(image.data, image.options) for image in texts}) > 1:
-        detail = f"the image holds {len(texts)} PTX texts for {arch}: it is not known which one that runs was made of"
+        count = len(texts)
+        detail = f"the image holds {count} PTX texts for {arch}: it is not known from which one the code was compiled"
         return Source(machine, None, arch, (), Reason.VARIANT, detail)
     return _with_text(machine, texts[0], arch)
 

@@ -53,7 +53,7 @@ class Cursor:
         return FormatError(self.file, self.base + (self.position if at is None else at), field, found, expected)
 
     def take(self, size: int, field: str) -> memoryview:
-        """The next size bytes, not copied; the position moves behind them."""
+        """The next size bytes, not copied; the position advances past them."""
         if not 0 <= size <= self.remaining:
             raise self.error(field, f"{size} bytes long", f"at most {self.remaining} bytes before the end")
         begin = self.position

@@ -1,4 +1,4 @@
 """The embedded device: PTX runs on the CPU.
 
-It judges the rewriting, so it shares no parser with ``ptx`` and ``gcn``.
+It verifies the rewriting, so it shares no parser with ``ptx`` and ``gcn``.
 """

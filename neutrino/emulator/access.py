@@ -276,7 +276,7 @@ class Accesses(State):
         return pieces
 
     def shared_view(self, dtype: np.dtype[Any]) -> Array:
-        """The shared memory of all blocks of the batch, one behind the other, as words."""
+        """The shared memory of all blocks of the batch, one after the other, as words."""
         found = self.shared_views.get(dtype)
         if found is None:
             found = self.shared_views[dtype] = self.shared.view(dtype)

@@ -24,7 +24,7 @@ _WORD = np.dtype("u4")
 _LONG = np.dtype("u8")
 
 # An mbarrier, as it lies in shared memory: arrivals still to come, arrivals of a phase, bytes still to come, a mark
-# that tells it from what is none, and the parity of the phase.
+# that marks it as one, and the parity of the phase.
 _COUNT_BITS = 20
 _COUNT = (1 << _COUNT_BITS) - 1
 _BYTES_AT = 2 * _COUNT_BITS
@@ -356,7 +356,7 @@ class Asynchronous(Atomics):
         np.add.at(total, index, arrivals)
         if (total[index] <= (found & np.uint64(_COUNT)).astype(np.int64)).all():
             self.change(index, arrivals=arrivals, bytes_=moved, drop=drop)
-            # Each thread is told the count that those before it have left.
+            # Each thread gets the count that those before it have left.
             order = np.argsort(index, kind="stable")
             before = np.cumsum(arrivals[order]) - arrivals[order]
             before -= before[np.searchsorted(index[order], index[order])]

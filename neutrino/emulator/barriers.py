@@ -219,7 +219,7 @@ class Barriers(State, ABC):
         barrier.needed[complete] = 0
 
     def check_warps(self, barrier: _Barrier, freed: NDArray[np.bool_]) -> None:
-        """DeviceFaultError: a warp has come by different instructions, where all of it must run the same one."""
+        """DeviceFaultError: lanes of a warp arrived at different instructions where all must run the same one."""
         came: dict[int, NDArray[np.bool_]] = {}
         for sleeper in barrier.sleepers.values():
             if not sleeper.aligned:
@@ -229,7 +229,7 @@ class Barriers(State, ABC):
             for number, others in came.items():
                 both = np.repeat(warps & others, WARP) & mask
                 if number != sleeper.number and both.any():
-                    detail = "others of the warp came by another instruction, which .aligned forbids"
+                    detail = "other lanes of the warp arrived at another instruction, which .aligned forbids"
                     self.fault(FaultKind.DEADLOCK, sleeper.number, detail, thread=int(np.flatnonzero(both)[0]))
             came[sleeper.number] = came.get(sleeper.number, np.False_) | warps
 

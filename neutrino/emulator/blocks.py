@@ -1,7 +1,7 @@
 """A program cut into basic blocks: where threads part, wait, or must act together, and what each block needs.
 
 Control flow is made explicit first: an instruction that ends a block, or that a whole warp executes, and that has a
-guard, is put behind a hidden branch, so that only plain branches are conditional.
+guard, is put after a hidden branch, so that only plain branches are conditional.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _WAITING = frozenset({"volatile", "acquire", "relaxed", "atom", "test_wait", "tr
 
 @dataclass
 class Block:
-    """Instructions that run from the first to the last. next: the block behind it, -1 behind the last.
+    """Instructions that run from the first to the last. next: the block after it, -1 after the last.
 
     warp: the first instruction is one of a whole warp. mask: its member mask (None: all threads).
     waits: has an instruction that loops wait with. live_out: bit set of the registers read later.
@@ -152,9 +152,12 @@ def build_graph(program: Program) -> Graph:
         graph.blocks.append(block)
     for block in graph.blocks[:-1]:
         following = starts[block.index + 1]
-        behind = graph.blocks[block.index + 1]
+        following_block = graph.blocks[block.index + 1]
         block.joined = (
-            block.ending is Ending.NEXT and behind.warp and is_for_all(behind) and following not in labelled
+            block.ending is Ending.NEXT
+            and following_block.warp
+            and is_for_all(following_block)
+            and following not in labelled
         )
     _find_live(graph)
     return graph

@@ -70,7 +70,7 @@ class Calls(Accesses, ABC):
     def start_calls(self) -> None:
         """Before the first step."""
         self.bases: list[Any] = [np.uint64(0)]
-        # By depth: which call each thread came by, as an index of self.sites.
+        # By depth: which call each thread made, as an index of self.sites.
         self.origins: list[Any] = [None]
         self.sites: list[tuple[Key, Instruction, int]] = []
         self.site_numbers: dict[tuple[int, int, int], int] = {}

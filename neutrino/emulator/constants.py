@@ -36,7 +36,7 @@ def float_bits(text: str) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class _Number:
-    # bits: from 0 up to 2**64. Literals are .s64 where they fit and have no U behind them (PTX ISA 4.5.1).
+    # bits: from 0 up to 2**64. Literals are .s64 where they fit and have no U suffix (PTX ISA 4.5.1).
     bits: int
     unsigned: bool = False
 

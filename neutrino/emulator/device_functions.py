@@ -40,7 +40,7 @@ def _string(batch: Accesses, number: int, address: int, thread: int) -> bytes:
 
 
 class _Arguments:
-    # The buffer of vprintf: arguments one behind the other, each at its natural alignment.
+    # The buffer of vprintf: arguments one after the other, each at its natural alignment.
     def __init__(self, batch: Accesses, number: int, address: int, thread: int) -> None:
         self.batch = batch
         self.number = number

@@ -102,7 +102,7 @@ class Window:
         return inside
 
     def allocate(self, size: int, alignment: int = ALIGNMENT) -> int:
-        """Room for ``size`` bytes, a red zone behind it, filled with poison. OutOfMemoryError: there is none."""
+        """Room for ``size`` bytes, a red zone after it, filled with poison. OutOfMemoryError: there is none."""
         alignment = max(alignment, ALIGNMENT)
         for at, (start, end) in enumerate(self._free):
             address = -(-start // alignment) * alignment

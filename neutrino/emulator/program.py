@@ -142,7 +142,7 @@ class Signature:
 class Instruction:
     """A statement with its operands resolved. targets: of brx and of indirect calls, where they are listed.
 
-    number: its place among all statements of the module; what observers and faults are told.
+    number: its place among all statements of the module; what observers and faults report.
     hidden: made by the lowering, not in the text: never counted, never observed.
     named: the registers that the statement names, as it writes them.
     """

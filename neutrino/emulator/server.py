@@ -1,6 +1,6 @@
-"""The process behind the stand-in driver: runs what the host's streams launch, interleaved.
+"""The process of the stand-in driver that runs what the host's streams launch, interleaved.
 
-It is told over a socket, and sees the host's device memory, and its pinned memory, through shared segments. It ends
+It gets work over a socket, and sees the host's device memory, and its pinned memory, through shared segments. It ends
 when the host does.
 """
 
@@ -35,7 +35,7 @@ SLICE = 24
 """Steps of one launch before the next one has its turn, and a message is looked for. A step takes some 10 µs or more,
 so that a kernel that waits costs others little, and looking costs little itself."""
 
-_HEADER = struct.Struct("<IIQ")  # code, bytes behind it, id: channel.c
+_HEADER = struct.Struct("<IIQ")  # code, bytes after it, id: channel.c
 _LAUNCH = struct.Struct("<QI3I3IIII")  # struct ed_launch_request
 _READY_ID = 0
 _MOST_PRINTED = 64 << 20
@@ -279,7 +279,7 @@ def main(arguments: Sequence[str]) -> None:
     constants = Window(CONST_BASE, memory[:constant_part], constant=True)
     modules = Window(base + constant_part, memory[constant_part:part])
     windows = (Window(base + part, memory[part:]), Window(host_base, _attach(host_segment, host_size)))
-    # A kernel that runs or polls for long is right; threads that wait for one another are told without a limit.
+    # A kernel that runs or polls for long is right; threads that wait for one another are detected without a limit.
     device = Device(memory=0, seed=seed, step_limit=int(arguments[3]) or sys.maxsize)
     device.place(modules, constants, windows)
     Server(socket.socket(fileno=SOCKET_FD), device, windows, seed).serve()

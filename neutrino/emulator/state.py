@@ -1,4 +1,4 @@
-"""What one batch of blocks holds while it runs, and how a fault in it is told."""
+"""The state of one batch of blocks while it runs, and how its faults are reported."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ EPOCH = 1_700_000_000_000_000_000
 
 
 class Observer(Protocol):
-    """Told of everything that an observed launch does.
+    """Gets everything that an observed launch does.
 
-    One with a ``registers(statement, threads, before, after)`` is also told, behind each statement that does not end
+    One with a ``registers(statement, threads, before, after)`` is also called, after each statement that does not end
     a basic block, what the registers that it names held before and hold after it: name → one value a thread.
     """
 
@@ -42,7 +42,7 @@ class Observer(Protocol):
 
 
 class DeviceState:
-    """What launches leave behind besides memory.
+    """What launches leave besides memory.
 
     steps: the step clock, instructions that batches have run so far. heap: where ``malloc`` of a kernel allocates.
     printed: by kernels, the latest MiB of it.
@@ -158,8 +158,8 @@ class State:
 
     def valued(self, number: int, at: Indices | None, guard: Any, *values: tuple[tuple[str, Any], ...]) -> None:
         """Tell an observer that wants them what the registers of a statement held before it and hold after it."""
-        told = getattr(self.observer, "registers", None)
-        if told is None:
+        observe = getattr(self.observer, "registers", None)
+        if observe is None:
             return
         inside = self.guarded(at, guard)
         if inside is not None and not inside.size:
@@ -168,7 +168,7 @@ class State:
         # A guard without lanes of its own holds for all.
         kept = slice(None) if guard is None or not guard.ndim else guard
         before, after = ({name: np.broadcast_to(value, lanes)[kept] for name, value in one} for one in values)
-        told(self.kernel.module.statements[number], self.threads_of(inside), before, after)
+        observe(self.kernel.module.statements[number], self.threads_of(inside), before, after)
 
     def guarded(self, at: Indices | None, guard: Any) -> Indices | None:
         """The threads for which a guard holds."""

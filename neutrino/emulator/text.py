@@ -72,7 +72,7 @@ class Declaration:
     """One name that a ``.reg``, ``.shared``, ``.param`` … declares.
 
     count: of ``%r<5>``. dimensions: of an array, None where left open (``[]``). vector: elements of ``.v2``/``.v4``.
-    initialiser: the text behind ``=``, "" without one. linkage: ``extern``, ``visible`` … or "".
+    initialiser: the text after ``=``, "" without one. linkage: ``extern``, ``visible`` … or "".
     """
 
     line: int
@@ -328,7 +328,7 @@ class _Reader:
             if word[1] in ("param", "reg") and not space:
                 space = word[1]
             elif word[1] == "align" and word[2]:
-                # The alignment behind .ptr is that of what the pointer points at.
+                # The alignment after .ptr is that of what the pointer points at.
                 alignment = int(word[2][:9]) if ".ptr" not in text[:at] else alignment
             elif not kind and word[1] != "ptr":
                 kind = word[1]
@@ -352,7 +352,7 @@ class _Reader:
         return tuple(found)
 
     def declarations(self, space: str, start: int, linkage: str = "") -> list[Declaration]:
-        """Behind ``.reg``, ``.global`` …: types, then names up to the ``;``."""
+        """What follows ``.reg``, ``.global`` …: types, then names up to the ``;``."""
         kind = ""
         alignment: int | None = None
         vector = 1

@@ -1,7 +1,7 @@
 """What a launch of unprobed text did, statement by statement.
 
-The interpreter tells which lanes ran each statement and which addresses they touched. Probes, twins and maps are
-unknown here: what a probe recorded can be judged by what the tracer saw of the original.
+The interpreter reports which lanes ran each statement and which addresses they touched. Probes, twins and maps are
+unknown here: what a probe recorded can be checked against what the tracer saw of the original.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Execution:
     """A statement, run once by some lanes.
 
     threads: int64[n], linear thread indices over the grid. accesses: a copy touches two places; of some statements
-    the lanes are told one by one. before, after: register values of the lanes, where they were asked for.
+    the lanes are reported one by one. before, after: register values of the lanes, where they were asked for.
     """
 
     site: Site
@@ -77,7 +77,7 @@ class Tracer:
         self._keep = keep
         self._kept: dict[int, bool] = {}
         self._sites: dict[int, Site] = {}
-        # Statements are told apart by identity, so they have to stay alive.
+        # Statements are compared by identity, so they have to stay alive.
         self._statements: dict[int, TracedStatement] = {}
         self._open: dict[int, Execution] = {}
         self.executions: list[Execution] = []

@@ -1,4 +1,4 @@
-"""Clang offload bundles: code objects for several targets, one behind the other, behind a table of their names.
+"""Clang offload bundles: code objects for several targets, one after the other, after a table of their names.
 
 The layout is that of clang's manual, "Clang Offload Bundler", section "Bundled Binary File Layout": magic, the
 number of entries, and for each its offset from the bundle's beginning, its size and its name. There is no total
@@ -93,9 +93,9 @@ def is_bundle(data: memoryview, offset: int = 0) -> bool:
 
 
 def read_bundle(cursor: Cursor) -> Bundle:
-    """The bundle under the cursor, which moves behind it.
+    """The bundle under the cursor, which advances past it.
 
-    Of a compressed one only as much is decoded as tells what is in it, and nothing is kept. Raises FormatError for
+    A compressed one is decoded only as far as needed to list its content, and nothing is kept. Raises FormatError for
     entries that overlap or leave the bundle, and for damaged data.
     """
     begin = cursor.position
@@ -178,7 +178,7 @@ def _end(entries: Sequence[BundleEntry]) -> int:
 
 
 def _check_places(entries: Sequence[BundleEntry], size: int, error: _Fault) -> None:
-    """Every entry behind the table, within size bytes, and on its own."""
+    """Every entry lies after the table, within size bytes, and overlaps no other."""
     end = _table_size(entries)
     for entry in sorted((entry for entry in entries if entry.size), key=lambda entry: entry.offset):
         if entry.offset < end:
@@ -223,7 +223,7 @@ def section_image(index: int, name: str, payload: memoryview, file: str, offset:
 
 
 def _compressed_content(bundle: CompressedBundle) -> tuple[tuple[BundleEntry, ...], tuple[Image, ...]]:
-    """The table and the images of a compressed bundle. Their kinds are told by their first bytes, so it is decoded up
+    """The table and the images of a compressed bundle. Their first bytes show their kinds, so it is decoded up
     to the last image."""
     stream = bundle.stream()
     # Offsets within the decoded bundle are none of the file's: errors name the place of the compressed data.

@@ -94,7 +94,7 @@ class CodeObject:
 def read_code_object(data: bytes | memoryview, name: str) -> CodeObject:
     """Read a code object; one without metadata, as of other systems than HSA, has no kernels here.
 
-    name: for error messages. Raises FormatError for what is no sound code object.
+    name: for error messages. Raises FormatError if it is not a valid code object.
     """
     elf = _open(data, name)
     metadata = _metadata(elf)

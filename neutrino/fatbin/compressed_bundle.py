@@ -99,7 +99,7 @@ class DecodedStream:
         self.position = 0
 
     def skip(self, position: int) -> None:
-        """Go to a position, which must not lie behind. Raises FormatError."""
+        """Advance to a position, which must not be an earlier one. Raises FormatError."""
         if position > self.bundle.size:
             raise self._error(f"{position} bytes", f"{self.bundle.size} bytes (uncompressed size)")
         while self.position < position:
@@ -181,7 +181,7 @@ class _Zlib:
 
     @property
     def unused(self) -> int | None:
-        """Bytes behind the end of the stream; None when it was not reached."""
+        """Bytes after the end of the stream; None if the end was not reached."""
         return len(self._stream.unused_data) + len(self._left) if self._stream.eof else None
 
 
@@ -231,7 +231,7 @@ def is_compressed_bundle(data: memoryview, offset: int = 0) -> bool:
 
 
 def read_compressed_bundle(cursor: Cursor) -> CompressedBundle:
-    """The compressed bundle under the cursor, which moves behind it. Raises FormatError for sizes that cannot be."""
+    """The compressed bundle under the cursor, which advances past it. Raises FormatError for impossible sizes."""
     begin = cursor.position
     magic, version, method = cursor.unpack(_START, "compressed bundle header")
     if magic != MAGIC:

@@ -52,7 +52,7 @@ class Container:
 
     kind: ``cuda-fatbin``, ``hip-bundle`` or ``file``. section: of the host ELF, empty if none. offset, size: in the
     file, in bytes; of a member of an archive, in the archive, or for a thin one in the member's own file. header: the
-    container's own, empty for ``file``. trailing: bytes behind it that were handed over with it. bundle: of a
+    container's own, empty for ``file``. trailing: bytes after it that were given with it. bundle: of a
     ``hip-bundle``, its table and how it is compressed; None when the image is a section of its own. member: the
     archive's member that it is in, empty if none. wrappers: versions of the wrappers that point to it, in file order:
     1 for a translation unit's, 2 for one that the device linker made; none when nothing in the file does.

@@ -3,7 +3,7 @@ hand to the driver itself.
 
 Nothing points to them and nothing bounds them, so they are looked for by their first bytes, and taken for what they
 seem to be only when all of it holds together: a CUDA container whose entries end where it ends, an offload bundle, an
-ELF file for a GPU with sound tables, a C string of PTX with a target and a kernel or function. What lies inside of one
+ELF file for a GPU with valid tables, a C string of PTX with a target and a kernel or function. What lies inside of one
 is part of it: a compressed payload with the magic of a container in it is no container.
 """
 
@@ -60,14 +60,14 @@ def find_embedded(data: memoryview, areas: list[Area], file: str, base: int = 0)
 
 def _find(data: memoryview, area: Area, file: str, base: int, steps: _Steps) -> Iterator[Container]:
     position = released = area.begin
-    behind = area.begin
+    last_end = area.begin
     while position < area.end:
         if position - released >= _MAX_WALKED:
             release(data)
             released = position
         block = bytes(data[position : min(position + BLOCK + _LONGEST - 1, area.end)])
         for found in _candidates(block):
-            if position + found < behind:
+            if position + found < last_end:
                 continue
             at = Cursor(data, file, start=position + found, end=area.end, base=base)
             if block.startswith(_FATBIN, found):
@@ -77,11 +77,11 @@ def _find(data: memoryview, area: Area, file: str, base: int, steps: _Steps) -> 
             elif block.startswith(_ELF, found):
                 container = _elf(at, area.section, steps)
             else:
-                container, behind = _ptx(at, area, behind)
+                container, last_end = _ptx(at, area, last_end)
             if container is not None:
                 yield container
-                behind = container.offset - base + container.size
-        position = max(position + BLOCK, behind)
+                last_end = container.offset - base + container.size
+        position = max(position + BLOCK, last_end)
 
 
 def _candidates(block: bytes) -> list[int]:
@@ -135,14 +135,14 @@ def _elf(cursor: Cursor, section: str, steps: _Steps) -> Container | None:
     return None
 
 
-def _ptx(cursor: Cursor, area: Area, behind: int) -> tuple[Container | None, int]:
+def _ptx(cursor: Cursor, area: Area, last_end: int) -> tuple[Container | None, int]:
     """The text around a ``.version``, and where the string that holds it ends."""
     data, version = cursor.data, cursor.start
     text = _TEXT.match(data, version, area.end)
     end = version if text is None else text.end()
     if not _VERSION.match(data, version, end) or end == area.end or data[end] != 0:
         return None, end
-    floor = max(behind, area.begin)
+    floor = max(last_end, area.begin)
     prefix = bytes(data[max(floor, version - _MAX_PREFIX) : version])
     begin = version - len(prefix) + prefix.rfind(b"\0") + 1
     # A string that has PTX inside of something else, a usage or a pattern, is none.

@@ -52,7 +52,7 @@ def entry_extent(data: memoryview, begin: int, end: int) -> int | None:
 
 
 def read_entry(cursor: Cursor, index: int) -> Image:
-    """The entry under the cursor; the cursor moves behind it. Raises FormatError for sizes that cannot be."""
+    """The entry under the cursor, which advances past it. Raises FormatError for impossible sizes."""
     begin = cursor.position
     (number, _, header_size, payload_size, compressed_size, options_offset, minor, major, arch, name_offset,
      name_size, flags, _, uncompressed_size) = cursor.unpack(_HEADER, "entry header")  # fmt: skip
@@ -122,7 +122,7 @@ def build_entry(
         raise ValueError(f"a CUDA container has no entry for {kind.value}")
     parts = _ARCH.fullmatch(arch)
     if parts is None:
-        raise ValueError(f"{arch!r} is no architecture: expected one as sm_90a")
+        raise ValueError(f"{arch!r} is not an architecture, expected one such as sm_90a")
     if options is not None and kind is not ImageKind.PTX:
         raise ValueError(f"options are stored with PTX only, not with {kind.value}")
     number, suffix = int(parts[1]), parts[2]

@@ -36,7 +36,7 @@ def safe_part(text: str) -> str:
 
 
 class Namer:
-    """Gives each input a stem of its own: the second of those called alike gets ``-2``, and so on."""
+    """Gives each input a unique stem: the second one of a name gets ``-2``, and so on."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()

@@ -171,7 +171,7 @@ def _in_host(elf: Elf, search_data: bool) -> list[Container]:
     found = list(_in_sections(elf))
     areas = [area for area in _apart(_areas(elf)) if bytes(elf.data[area.begin : area.begin + 8]) != _PATCHED_MAGIC]
     named = [area for area in areas if area.section in WRAPPER_SECTIONS]
-    told = {container.offset for container in found}
+    referenced = {container.offset for container in found}
     searching = search_data or not found
     if searching:
         from neutrino.fatbin.embedded import find_embedded
@@ -192,8 +192,8 @@ def _in_host(elf: Elf, search_data: bool) -> list[Container]:
                 raise whole.error("containers of wrappers", f"of more than {_MAX_WRAPPED} images", "fewer")
         wrappers.setdefault(begin, []).append(version)
     if named:
-        told |= {begin + elf.base for begin in wrappers}
-    found.sort(key=lambda container: (container.offset not in told, container.offset))
+        referenced |= {begin + elf.base for begin in wrappers}
+    found.sort(key=lambda container: (container.offset not in referenced, container.offset))
     return [replace(one, wrappers=tuple(wrappers.get(one.offset - elf.base, ()))) for one in found]
 
 
@@ -204,15 +204,15 @@ def _containers(cursor: Cursor, section: str) -> Iterator[Container]:
 
 def _in_sections(elf: Elf) -> Iterator[Container]:
     """The containers of the sections that are made for them."""
-    behind = 0
+    last_end = 0
     for section in sorted(filter(_is_known, elf.sections), key=lambda section: section.offset):
         begin, end = section.offset, section.offset + len(elf.contents(section))
         if begin == end:
             continue
         cursor = Cursor(elf.data, elf.file, start=begin, end=end, base=elf.base)
-        if begin < behind:
-            raise cursor.error(f"section {section.name}", f"from {begin:#x} on", f"behind {behind:#x}, the last end")
-        behind = end
+        if begin < last_end:
+            raise cursor.error(f"section {section.name}", f"from {begin:#x} on", f"after {last_end:#x}, the last end")
+        last_end = end
         if section.name == _BUNDLES_SECTION:
             yield from read_bundles(cursor, section.name)
         elif section.name in _FATBIN_SECTIONS:
@@ -246,8 +246,8 @@ def _areas(elf: Elf) -> Iterator[Area]:
 
 def _apart(areas: Iterable[Area]) -> Iterator[Area]:
     """The areas in the file's order, without what an earlier one has as well."""
-    behind = 0
+    last_end = 0
     for area in sorted(areas, key=lambda area: area.begin):
-        if area.end > behind:
-            yield Area(max(area.begin, behind), area.end, area.section, area.writable)
-            behind = area.end
+        if area.end > last_end:
+            yield Area(max(area.begin, last_end), area.end, area.section, area.writable)
+            last_end = area.end

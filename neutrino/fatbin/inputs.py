@@ -49,7 +49,7 @@ class Input:
 
     @property
     def name(self) -> str:
-        """As shown: the path, for a member that of the wheel and the member's name behind it."""
+        """As shown: the path; for a member, the wheel's path followed by the member's name."""
         return f"{self.path}/{self.member.name}" if self.member else str(self.path)
 
     @property
@@ -61,7 +61,8 @@ class Input:
     def data(self) -> memoryview:
         """The bytes: mapped where they lie; of a deflated member in a temporary file that has no name any more.
 
-        Raises FormatError for what is empty, no regular file or damaged, OSError as ``open`` and for a full disk.
+        Raises FormatError for a file that is empty, not a regular file or damaged, OSError as ``open`` and for a full
+        disk.
         """
         if self.member is None:
             return _mapped(self.path)

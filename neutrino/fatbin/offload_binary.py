@@ -1,7 +1,7 @@
 """Offload binaries: what clang's new driver puts into ``.llvm.offloading`` of objects, one for each image.
 
 The layout is LLVM's (``llvm/Object/OffloadBinary.h``, version 1): a header, one entry, a table of keys and values, and
-the image. Several lie behind each other, 8-aligned.
+the image. Several follow each other, 8-aligned.
 """
 
 from __future__ import annotations

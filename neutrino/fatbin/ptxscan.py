@@ -1,4 +1,4 @@
-"""What can be told from PTX text by a light scan: whether it is PTX, its target, and its kernels' names.
+"""What a light scan of PTX text finds: whether it is PTX, its target, and its kernels' names.
 
 Nothing is parsed: comments and strings are skipped as wholes, directives are looked for in what is left.
 """

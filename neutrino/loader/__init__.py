@@ -1,1 +1,1 @@
-"""From a command line to a process with the hook in front of its driver, and a listener beside it that makes twins."""
+"""Starts a command with the hook between it and its driver, and a listener process that makes twins."""

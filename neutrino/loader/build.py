@@ -4,8 +4,8 @@
 ``libcuda.so``             the same for programs that ask for the name without a version
 ``libneutrino_driver.so``  empty; its DT_AUXILIARY names the real driver. The path in it is a placeholder that
                            ``install`` replaces, so that one build serves every machine
-``libneutrino_stub.so``    what patched libraries name; it needs nothing, and loads the next where that is wished
-``libneutrino_late.so``    the hook in a process that runs already, which redirects slots in memory
+``libneutrino_stub.so``    the library that patched libraries load; it has no dependencies, and loads the next if asked
+``libneutrino_late.so``    the hook for a process that is running already: it redirects slots in memory
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SOURCES = (
     "twin.c",
 )
 LATE_SOURCES = ("driver.c", "hook.c", "late.c", "object.c", "process.c", "slots.c")
-"""What the late hook has beside the hook's, or compiles otherwise."""
+"""Sources of the late hook that the hook has not, or that it compiles differently."""
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 PLACEHOLDER = "/neutrino-driver-placeholder" + "/" * 996
 """Room for a path of 1023 bytes. As it stands it names a file that does not exist, which the loader ignores."""

@@ -1,4 +1,4 @@
-"""Which CUDA driver a command will load, and its version."""
+"""The CUDA driver that a command will load, its version, and the architectures of this machine's GPUs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _cached() -> list[Path]:
 
 
 def driver_version(driver: Path, cache: Path) -> int | None:
-    """``cuDriverGetVersion`` of that library (13000 for 13.0), None when it will not say.
+    """``cuDriverGetVersion`` of that library (13000 for 13.0), None if it fails.
 
     Asked in a child process, once for each file: the answer is kept under the folder cache.
     """
@@ -129,15 +129,15 @@ _INTERFACE = Path(__file__).with_name("_interface.py")
 
 
 def machine_archs() -> tuple[str, ...]:
-    """The architectures of this machine's GPUs, as ``sm_90``, each once; none without a driver that says so."""
+    """The architectures of this machine's GPUs, as ``sm_90``, each once; none without a working driver."""
     driver = find_driver(os.environ)
     return () if driver is None else device_archs(driver)
 
 
 def device_archs(driver: Path) -> tuple[str, ...]:
-    """The architectures of the machine's GPUs, as ``sm_90``, each once; none when the driver will not say.
+    """The architectures of the machine's GPUs, as ``sm_90``, each once; none if the driver fails.
 
-    Asked in a process of its own: what a driver leaves behind in the one that asks would go on into forks.
+    Asked in a separate process: state that the driver keeps in a process would be inherited by forks.
     """
     argv = [sys.executable, "-c", _ASK_ARCHS, str(_INTERFACE), str(driver)]
     try:

@@ -1,4 +1,4 @@
-"""The embedded device as a driver: where its stand-in lies, and what it is told about this run."""
+"""The embedded device as a driver: the path of its stand-in, and its settings for this run."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ VARIABLE = "NEUTRINO_EMBEDDED"
 _PACKAGE = Path(__file__).resolve().parent.parent
 _LIBRARY = _PACKAGE / "emulator" / "lib" / NAME
 _MEMORY = (64 << 20, 64 << 30)
-"""Bytes of device memory that the stand-in takes, from and to."""
+"""The least and the greatest size of device memory, in bytes."""
 _SIZE_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 
 @dataclass(frozen=True)
 class EmbeddedDevice:
-    """What a user may choose about the embedded device; None leaves it to the device.
+    """The user's settings of the embedded device; None for its default.
 
-    seed: warps take turns at random, alike in every run with this seed. delay: microseconds that a stream's work waits
-    at most, at random by seed. memory: bytes of device memory.
+    seed: schedule warps in random order, the same for the same seed. delay: microseconds by which a stream's work is
+    delayed at most, at random by seed. memory: bytes of device memory.
     """
 
     seed: int | None = None
@@ -39,8 +39,8 @@ class EmbeddedDevice:
         name, _, rest = text.partition(":")
         if name != "embedded":
             raise NeutrinoError(
-                f"--device {text}: there is no device of that name; embedded is the one without a GPU, "
-                "and without --device the machine's GPU is used"
+                f"--device {text}: there is no device of that name; use embedded, or leave --device out to use the "
+                "machine's GPU"
             )
         known = [field.name for field in fields(cls)]
         values = {}
@@ -57,7 +57,7 @@ class EmbeddedDevice:
         return cls(**values)
 
     def environment(self, before: Mapping[str, str]) -> dict[str, str]:
-        """The variable for the stand-in. before: an environment whose own settings stay, but for those made here."""
+        """The variable for the stand-in. before: an environment whose other settings stay."""
         settings = dict(pair.partition("=")[::2] for pair in before.get(VARIABLE, "").split(";") if "=" in pair)
         own = {"python": sys.executable, "root": str(_PACKAGE.parent)}
         chosen = {field.name: getattr(self, field.name) for field in fields(self)}

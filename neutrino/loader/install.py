@@ -1,4 +1,4 @@
-"""Put the hook, tied to this machine's driver, where COMMAND's dynamic loader finds it."""
+"""Install the hook, linked to this machine's driver, where COMMAND's dynamic loader finds it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def install_hook(driver: Path, cache: Path) -> Path:
 
 
 def preload(folder: Path, before: str) -> str:
-    """The value of LD_PRELOAD that puts the hook first and keeps what was there, but for another hook of ours."""
+    """The value of LD_PRELOAD with the hook first, and everything else that was there but other copies of the hook."""
     hooks = folder.parent
     kept = [path for path in re.split("[ :]+", before) if path and hooks not in Path(path).parents]
     return ":".join([str(folder / "libcuda.so.1"), str(folder / "libcuda.so"), *kept])
@@ -59,7 +59,7 @@ def _tie(library: bytes, driver: Path) -> bytes:
     placeholder = PLACEHOLDER.encode() + b"\0"
     path = str(driver).encode()
     if library.count(placeholder) != 1:
-        raise NeutrinoError("libneutrino_driver.so is not as it was built; install Neutrino again")
+        raise NeutrinoError("libneutrino_driver.so was modified after it was built; install Neutrino again")
     if len(path) >= len(placeholder):
         raise NeutrinoError(f"{driver}: the path of the driver is longer than {len(placeholder) - 1} bytes")
     return library.replace(placeholder, path.ljust(len(placeholder), b"\0"))

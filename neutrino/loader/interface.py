@@ -1,9 +1,8 @@
-"""What Python calls the driver by, made of the hook's own headers: ``_interface.py``, for cffi in ABI mode.
+"""Generates ``_interface.py``, by which Python calls the driver through cffi in ABI mode, from the hook's headers.
 
     python -m neutrino.loader.interface    writes it
 
-cffi reads C once, here, since that takes longer than the calls: half a second, where importing what is generated takes
-some milliseconds.
+cffi parses C only here, since that takes half a second; importing the generated module takes some milliseconds.
 """
 
 from __future__ import annotations

@@ -61,9 +61,9 @@ class Settings:
 
 
 def start_listener(settings: Settings) -> Path:
-    """Start it for this process, which is to become COMMAND. Returns the path of its socket.
+    """Start it for this process, which will become COMMAND. Returns the path of its socket.
 
-    Raises NeutrinoError when there is no place for the socket, and OSError.
+    Raises NeutrinoError if the socket cannot be created, and OSError.
     """
     runtime = _runtime_folder()
     try:
@@ -104,7 +104,7 @@ def _runtime_folder() -> str:
 
 
 def _detach(kept: set[int]) -> None:
-    """Hold none of COMMAND's files: a pipe that we kept open would never end for its reader."""
+    """Close COMMAND's files: a pipe that stays open here would never end for its reader."""
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(null, descriptor)
@@ -125,7 +125,7 @@ def _detach(kept: set[int]) -> None:
 def _listen(listening: socket.socket, command: int, pid_of_command: int, settings: Settings) -> None:
     # Every process once, however often it calls: a descriptor a call would run out.
     watched = {command: pid_of_command}
-    # By what tells of its end, or by a number below 0 where no descriptor was free for that.
+    # By the descriptor that signals its end, or by a number below 0 if no descriptor was free for that.
     workers: dict[int, int] = {}
     poll = select.poll()
     poll.register(listening, select.POLLIN)
@@ -163,7 +163,7 @@ def _listen(listening: socket.socket, command: int, pid_of_command: int, setting
             try:
                 worker = os.fork()
             except OSError:
-                # No process is to be had: this caller's kernels run as they are.
+                # No process can be started: this caller's kernels run unprobed.
                 continue
             if worker == 0:
                 try:
@@ -172,8 +172,8 @@ def _listen(listening: socket.socket, command: int, pid_of_command: int, setting
                     serve(connection, settings, pid, caller)
                 finally:
                     os._exit(0)
-            told = _watch(poll, worker)
-            workers[-worker if told is None else told] = worker
+            descriptor = _watch(poll, worker)
+            workers[-worker if descriptor is None else descriptor] = worker
 
 
 def _watch(poll: select.poll, pid: int) -> int | None:
@@ -189,7 +189,7 @@ def _watch(poll: select.poll, pid: int) -> int | None:
 def serve(connection: socket.socket, settings: Settings, pid: int, caller: int | None) -> None:
     """Answer one request: send the entry, or why there is none; or run the scripts of a trace, until it has ended.
 
-    pid: of the process that asks, 0 where it is in a PID namespace that cannot be seen from here: then nothing tells
+    pid: of the process that asks, 0 where it is in a PID namespace that is not visible from here: then nothing shows
     when its trace has ended, and no script is run. caller: a pidfd of it, None where it has ended.
     """
     header = _receive(connection, _REQUEST.size)

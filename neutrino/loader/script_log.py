@@ -32,7 +32,7 @@ class ScriptLog:
         )
         try:
             if not stat.S_ISREG(os.fstat(self._file).st_mode):
-                raise OSError(errno.EINVAL, "no regular file")
+                raise OSError(errno.EINVAL, "not a regular file")
             self._dropped = self._take_line()
             self._read, self.write = os.pipe()
             with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Whether a script that a trace names is this user's to run.
+"""Whether a script that a trace names may run as this user.
 
-A trace may come from a library that somebody else patched, or from another machine: the path in it says nothing of who
-has put what is there now.
+A trace may come from a library that somebody else patched, or from another machine: the path in it does not show who
+wrote the file that is there now.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def why_not_trusted(script: str) -> str:
-    """What speaks against running the script as this user, "" where nothing does. Raises OSError."""
+    """Why the script must not run as this user, "" if it may. Raises OSError."""
     named = Path(script)
     # Through links: what would be run.
     status = named.stat()

@@ -1,8 +1,8 @@
-"""The scripts that probe files name: run beside the program, with this Python, and never in the program's way.
+"""Run the scripts that probe files name, in separate processes beside the program, with this Python.
 
 An analyze hook is run once when a trace has ended, a callback whenever there are new launches in the data of a kernel.
-What they print goes to ``analyze.log`` in the trace, as much as that takes; that one failed or was ended is noted in
-the trace's events.
+Their output goes to ``analyze.log`` in the trace, up to a limit; the trace's events note scripts that failed or were
+ended.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def attend(trace: Path, process: int | None, scripts: Scripts) -> None:
 
 
 def analyze(trace: Path, scripts: Scripts) -> list[str]:
-    """Run the scripts over a trace that has ended; what went wrong, a sentence each."""
+    """Run the scripts on a trace that has ended; returns a sentence for each failure."""
     callbacks = [
         problem
         for result in _results(trace)
@@ -159,12 +159,12 @@ def _ended(script: str, error: subprocess.TimeoutExpired) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """This process's, without what would put the hook into the script."""
+    """This process's environment, without the variables that load the hook."""
     return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD" and name[:9] != "NEUTRINO_"}
 
 
 def _note(trace: Path, text: str) -> None:
-    """As the hook notes things: an event, and a line for people. Where neither can be written nobody is told."""
+    """Write an event and a line for people, as the hook does. Nothing is reported if neither can be written."""
     event = {"event": "note", "time_ns": time.time_ns(), "text": text}
     with contextlib.suppress(OSError):
         _append(trace / "event.log", f"{time.strftime('%H:%M:%S')} {text}\n")

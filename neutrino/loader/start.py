@@ -1,4 +1,4 @@
-"""Everything between the command line and COMMAND: checks, keys, the listener, the environment, and exec."""
+"""Start COMMAND: checks, keys, the listener, the environment, and exec."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from neutrino.version import __version__
 
 _WITHOUT_ASSEMBLER = {
     DeviceKind.GPU: "kernels that are not in the cache run without probes",
-    DeviceKind.EMBEDDED: "twins are made, but neither their registers nor their arithmetic are checked",
+    DeviceKind.EMBEDDED: "twins are made, but neither their registers nor their arithmetic is verified",
 }
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for. pool: bytes of device memory for maps, None for the default.
+    """The user's settings of a run. pool: bytes of device memory for maps, None for the default.
 
-    probes: None takes those that patched libraries carry. device: the embedded device in place of the machine's GPU;
-    driver is not looked at then. retarget: twins may be made from PTX of another architecture than the machine code's.
-    scripts: False leaves the probes' analyze hooks and callbacks out.
+    probes: None uses those of patched libraries. device: the embedded device instead of the machine's GPU; driver is
+    ignored then. retarget: twins may be made from PTX of another architecture than the machine code's. scripts: False
+    disables the probes' analyze hooks and callbacks.
     """
 
     command: list[str]
@@ -79,7 +79,7 @@ def prepare(request: Request) -> dict[str, str]:
     try:
         tracedir = request.tracedir.absolute()
     except FileNotFoundError:
-        raise NeutrinoError("the current folder is gone; give --tracedir a whole path") from None
+        raise NeutrinoError("the current folder no longer exists; give --tracedir an absolute path") from None
     _check_writable(f"--tracedir {tracedir}: no trace", tracedir)
     if request.save_temps:
         _check_writable(f"--save-temps {request.save_temps}: nothing", request.save_temps.absolute())
@@ -87,7 +87,7 @@ def prepare(request: Request) -> dict[str, str]:
         cache = private_folder(cache_root())
         folder = install_hook(driver.absolute(), cache)
     environment |= request.device.environment(environment) if request.device else {}
-    # Of a run around this one, whose probes are not this one's.
+    # From an enclosing run, whose probes are not this one's.
     for name in _RUN_VARIABLES:
         environment.pop(name, None)
     if request.probes is None:
@@ -117,14 +117,14 @@ _RUN_VARIABLES = (
 
 
 def _run(request: Request, probes: ProbeSet, driver: Path, kind: DeviceKind, cache: Path) -> dict[str, str]:
-    """What tells the hook of a run with probes; the listener is running then."""
+    """The environment that configures the hook for a run with probes; the listener is running then."""
     version = driver_version(driver, cache)
     try:
         assembler = assembler_identity(version)
     except ToolError as error:
         say(f"{error}: {_WITHOUT_ASSEMBLER[kind]}")
         assembler = "none"
-    # Who wants to see the stages wants them made: no entry of another run has this key.
+    # With --save-temps the stages must run, so the key is one that no other run has.
     made_for = f"{__version__} {os.urandom(16).hex() if request.save_temps else patcher_identity()}"
     # A run without it must not find these twins in the cache.
     made_for += " retarget" if request.retarget else ""
@@ -172,7 +172,7 @@ def start(request: Request) -> NoReturn:
 
 
 def say(line: str) -> None:
-    """Tell the user on stderr. Where that is closed or full COMMAND starts all the same."""
+    """Print a message on stderr. If that is closed or full, COMMAND starts all the same."""
     # print() takes a closed stderr, which is None, for stdout: COMMAND's.
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
@@ -180,7 +180,7 @@ def say(line: str) -> None:
 
 
 def _occupy_closed() -> None:
-    """Let no descriptor of ours become COMMAND's stdin, stdout or stderr; COMMAND finds them closed as they were."""
+    """Keep our descriptors from becoming COMMAND's stdin, stdout or stderr, which stay closed if they were."""
     while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
         pass
     os.close(descriptor)

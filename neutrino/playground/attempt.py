@@ -234,7 +234,7 @@ def _timeout_message(request: AttemptRequest, kernel: Kernel, inputs: Inputs, fo
     integer = next((item.value.name for item in numbers if item.value.role is Role.INTEGER), None)
     smaller = f"a smaller --arg {integer}=NUMBER, " if integer else ""
     fewer = "--grid 1" if kernel.exact else "--grid 1 or --block 32"
-    return f"{said}\n{smaller}{fewer} may make it shorter, --timeout SECONDS gives it longer"
+    return f"{said}\n{smaller}{fewer} may make it shorter; --timeout SECONDS allows more time"
 
 
 def _place_in(folder: Path, device: EmbeddedDevice) -> str:
@@ -261,7 +261,7 @@ def _check_finished(folder: Path, said: str, kernel: Kernel, inputs: Inputs) -> 
     """Raise NeutrinoError with the reason when the program did not come to its end."""
     done = folder / "done.json"
     if not done.is_file():
-        last = said.strip().splitlines()[-1:] or ["it said nothing"]
+        last = said.strip().splitlines()[-1:] or ["without a message"]
         raise NeutrinoError(f"{kernel.name}: the program that launches it ended early: {_shortened(last[0])}")
     result: dict[str, Any] = json.loads(done.read_text())
     failure = result["failure"]
@@ -271,7 +271,7 @@ def _check_finished(folder: Path, said: str, kernel: Kernel, inputs: Inputs) -> 
     where = "with the probe: " if folder.name == "probed" else ""
     if failure["call"] == "cuModuleLoadDataEx":
         reason = failure["log"].splitlines()[0] if failure["log"] else words[-1] if words else failure["name"]
-        raise NeutrinoError(f"{kernel.name}: the embedded device does not run this text: {_shortened(reason)}")
+        raise NeutrinoError(f"{kernel.name}: the embedded device cannot run this text: {_shortened(reason)}")
     if failure["call"] == "cuFuncSetAttribute":
         raise NeutrinoError(
             f"{kernel.name}: {where}--shared {inputs.shared} and the kernel's own shared memory are more than the "

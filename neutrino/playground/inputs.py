@@ -227,7 +227,7 @@ def _encoded(value: Value, number: int | float) -> Number:
 def _file_buffer(value: Value, kind: ElementType, path: str) -> Buffer:
     # A pipe may never end.
     if Path(path).exists() and not Path(path).is_file():
-        raise NeutrinoError(f"--arg {value.name}=@{path}: cannot be read: it is no regular file")
+        raise NeutrinoError(f"--arg {value.name}=@{path}: cannot be read: it is not a regular file")
     try:
         data = Path(path).read_bytes()
         if path.endswith(".npy"):

@@ -286,7 +286,7 @@ class _DataFlow:
         return next((name for name in _FLOATS if name in known), "u" + kind.lstrip("bf"))
 
     def _element(self, instruction: Instruction) -> str:
-        """What one element of the accessed memory is, by the instruction or by what becomes of its registers."""
+        """The type of one element of the accessed memory, by the instruction or by the use of its registers."""
         kind = _PAIRS.get(instruction.type or "", instruction.type or "")
         if not kind:
             return self._factor

@@ -114,7 +114,7 @@ class Document:
 
     def unknown_key(self, path: KeyPath, known: Iterable[str]) -> None:
         """Note that a key is none of those known."""
-        # Who is told of a hundred faults needs no more guesses, which take their time.
+        # With a hundred faults, further guesses are of no use and take time.
         guess = nearest(path[-1], known) if self.errors < _GUESSES else None
         hint = f"did you mean '{guess}'?" if guess else "known here: " + ", ".join(known)
         self.report(self.key(*path), "unknown-key", f"unknown key {shown_key(path[-1])}", hint)

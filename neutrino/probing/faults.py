@@ -69,4 +69,4 @@ WARNINGS: dict[str, str] = {
 DECLARATION_FAULTS = frozenset(
     {"open-comment", "declaration", "declared-type", "register-name", "register-count", "register-clash"}
 )
-"""Those behind which registers of the file, or their types, are not known."""
+"""Faults after which registers of the file, or their types, are not known."""

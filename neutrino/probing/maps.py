@@ -38,7 +38,7 @@ _MEANT = {
 def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | None:
     """The map of a table; None without its fields. What is wrong is noted.
 
-    A map with other faults serves to judge what is saved to it; one without a level is a thread's.
+    A map with other faults is used to verify what is saved to it; without a level it counts as per thread.
     """
     path = ("map", name)
     kinds = type_names()

@@ -50,7 +50,7 @@ class Pattern:
 
     opcode: the dotted parts of an ``OPCODE`` pattern (``("ld", "global")``). group: one of ``CLASSES``.
     without: modifiers that an instruction must not have, written ``!tensor``; without them
-    ``cp.async.bulk.shared.global`` could not be told from its tensor form. function, lines: the subject itself
+    ``cp.async.bulk.shared.global`` would also match its tensor form. function, lines: the subject itself
     (``FUNCTION``, ``LINE``), else the function and the source lines that instructions must belong to. A function's
     name may be mangled, demangled or a glob. predicated: only instructions with a predicate, written ``@``.
     """

@@ -68,7 +68,7 @@ def read_datamodel(document: Document, path: KeyPath, table: Mapping[str, Any]) 
 def make_map(document: Document, name: str, datamodel: Datamodel, sides: Sequence[Side]) -> Map | None:
     """The map of an older probe that saves: its name, and fields as its ``SAVE``s have them.
 
-    None when those are wrong. A map with other faults, which are noted, serves to judge what is saved to it.
+    None when those are wrong. A map with other faults, which are reported, is used to verify what is saved to it.
     """
     before = document.errors
     records = [_fields(document, side) for side in sides if side.typed_saves]

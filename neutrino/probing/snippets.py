@@ -151,7 +151,7 @@ class SnippetReader:
             )
             message = f"{found} for the {wanted} of '{target.name}'"
             self._document.report(offset, "save-operands", message, f"its fields are {names}")
-            # Not to be used; what it names is judged all the same.
+            # The probe is invalid; what it names is verified all the same.
             words = tuple(" ".join(word.split()) for _, word in call.operands)
             return [WrittenSave(target, words, self._document.span(offset), call.guard, call.is_inverted)]
         moves, operands = self._operands(path, call.operands, target.fields, set())

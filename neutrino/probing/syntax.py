@@ -87,7 +87,7 @@ class TypedSave(NamedTuple):
 
 
 def split_lines(text: str) -> tuple[list[Statement], list[Fault]]:
-    """The statements of a snippet in AMD's assembly: one a line, with comments behind ``;`` too."""
+    """The statements of a snippet in AMD's assembly: one per line, with comments after ``;`` too."""
     blanked, faults = _without_comments(text, _COMMENT_AMD)
     statements = []
     start = 0

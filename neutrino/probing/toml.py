@@ -293,7 +293,7 @@ class _Reader:
             document.report(document.key(*path), "empty-probe", message, "fill before or after")
         span = document.span(document.key(*path))
         before, after = snippets.get("before"), snippets.get("after")
-        # Of a wrong probe, which only serves to judge its snippets, what refuses least.
+        # For an invalid probe, which is used only to verify its snippets, the least restrictive value.
         return WrittenProbe(
             entry.name,
             tracepoint or _ANYWHERE,

@@ -95,7 +95,7 @@ def _alternative(text: str, start: int, end: int) -> Pattern:
     for word in words[1:]:
         if not pattern.has_operands:
             what, hint = _NARROWED_BY_NOTHING[pattern.subject]
-            raise _WrongError(word.start, f"'{word.text}' behind {what}, which nothing narrows", hint)
+            raise _WrongError(word.start, f"'{word.text}' after {what}, which cannot be narrowed", hint)
         pattern = _narrowed(pattern, word)
     return pattern
 
@@ -161,7 +161,7 @@ def _narrowed(pattern: Pattern, word: _Word) -> Pattern:
     if pattern.opcode and word.text[0] in "%[{":
         hint = f'a pattern is the opcode alone: "{".".join(pattern.opcode)}"'
         raise _WrongError(word.start, f"'{word.text}' does not narrow a pattern", hint)
-    hint = 'join patterns by "|"; behind one stand "!modifier", "@", "func:NAME" or "file.cu:42"'
+    hint = 'join patterns by "|"; one may be followed by "!modifier", "@", "func:NAME" or "file.cu:42"'
     raise _WrongError(word.start, f"'{word.text}' does not narrow a pattern", hint)
 
 

@@ -103,7 +103,7 @@ def _declarations(probe_set: ProbeSet) -> _Declared:
     """Which registers to declare where.
 
     Read back they come in the order of the set, so a register is declared in the first snippet that uses it or one of
-    those behind it.
+    those after it.
     """
     snippets = [
         (probe.name, key, snippet) for probe in probe_set.probes for key, snippet in _sides(probe) if snippet

@@ -107,7 +107,7 @@ class _Attributes:
 
 
 def read_cubin(data: bytes | memoryview, name: str) -> Cubin:
-    """Read a cubin. name: for error messages. Raises FormatError for what is not a sound cubin."""
+    """Read a cubin. name: for error messages. Raises FormatError if it is not a valid cubin."""
     elf = open_cubin(data, name)
     symbols = {symbol.index: symbol for symbol in function_symbols(elf)}
     gathered = {index: _Attributes() for index in symbols}

@@ -68,7 +68,7 @@ class _Found:
 
 
 def resource_usage(data: bytes | memoryview, name: str) -> ResourceUsage:
-    """The figures of a cubin. name: for error messages. Raises FormatError for what is not a sound cubin."""
+    """The figures of a cubin. name: for error messages. Raises FormatError if it is not a valid cubin."""
     elf = open_cubin(data, name)
     texts = {section.name.removeprefix(_TEXT): section for section in elf.sections if section.name.startswith(_TEXT)}
     symbols = {

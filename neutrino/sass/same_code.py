@@ -36,7 +36,7 @@ class _Code:
                 self._by_name.setdefault(symbol.name, symbol)
 
     def text(self, function: str) -> bytes | None:
-        """A function's instructions, None when it has none of its own."""
+        """A function's instructions, None if it has no code section."""
         section = self._elf.section(f".text.{function}")
         return None if section is None else bytes(self._elf.contents(section))
 
@@ -65,7 +65,7 @@ class _Code:
         return found
 
     def is_function(self, name: str) -> bool:
-        """Whether a name is that of a function with instructions of its own."""
+        """Whether a name is that of a function with a code section."""
         symbol = self._by_name.get(name)
         return symbol is not None and symbol.type == STT_FUNC and self._elf.section(f".text.{name}") is not None
 

@@ -19,7 +19,7 @@ def chosen_tool(name: str) -> Path | None:
         return None
     path = Path(value)
     if not (path.is_file() and os.access(path, os.X_OK)):
-        raise ToolMissingError(name, f"{variable} names {value}, which is no executable file")
+        raise ToolMissingError(name, f"{variable} names {value}, which is not an executable file")
     return path
 
 

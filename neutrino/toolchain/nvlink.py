@@ -17,7 +17,7 @@ LINK_TIMEOUT = 120.0
 
 @dataclass(frozen=True)
 class Linker:
-    """An ``nvlink``. version: (13, 0, 88). identity: what tells two builds of it apart, for the cache key."""
+    """An ``nvlink``. version: (13, 0, 88). identity: differs between builds, for the cache key."""
 
     path: Path
     version: tuple[int, int, int]

@@ -45,7 +45,7 @@ class Assembled:
 
 @dataclass(frozen=True)
 class Assembler:
-    """A ``ptxas``. version: (13, 0, 88). identity: what tells two builds of it apart, for the cache key.
+    """A ``ptxas``. version: (13, 0, 88). identity: differs between builds, for the cache key.
 
     slots: held by each thread while the process runs: by default as many run as are asked for.
     """
@@ -109,7 +109,7 @@ _REGISTERS = re.compile(r"Used (\d+) registers")
 
 
 def _parse_resources(printed: str) -> dict[str, Resources]:
-    """The kernels' lines of ``ptxas -v``; those of functions that a kernel calls stand behind its own."""
+    """The kernels' lines of ``ptxas -v``; a kernel's are followed by those of the functions that it calls."""
     found: dict[str, Resources] = {}
     called: dict[str, int] = {}
     entry = function = ""

@@ -1,4 +1,4 @@
-"""What ptxas and nvlink say against their input, told apart from failures of the machine."""
+"""Errors of ptxas and nvlink about their input, as opposed to failures of the machine."""
 
 from __future__ import annotations
 

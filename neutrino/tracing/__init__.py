@@ -1,4 +1,4 @@
-"""Trace directories read back: NumPy views of what the probes saved, and summaries of them."""
+"""Read trace directories: NumPy views of what the probes saved, and summaries."""
 
 from neutrino.tracing.summary import TraceSummary, summarize
 from neutrino.tracing.trace import Clock, Trace, TraceKernel, TraceLaunch, find_traces

@@ -1,4 +1,4 @@
-"""``events.jsonl``: one JSON object a line, appended as things happen."""
+"""``events.jsonl``: one JSON object per line, appended during the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``launches.bin``: the counters of each kernel and one fixed record a launch, mapped into memory."""
+"""``launches.bin``: the counters of each kernel and one fixed-size record per launch, mapped into memory."""
 
 from __future__ import annotations
 

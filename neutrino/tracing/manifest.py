@@ -1,4 +1,4 @@
-"""``kernel/<id>/manifest.json``: what became of one kernel when its twin was made."""
+"""``kernel/<id>/manifest.json``: how the twin of one kernel was made."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Spills:
 
 @dataclass(frozen=True)
 class Assembly:
-    """What the assembler said of a kernel and its twin. capped: the twin under a register cap, None without one.
+    """What the assembler reports of a kernel and its twin. capped: the twin with a register cap, None without one.
 
-    registers a thread. name: of the assembler, as ``ptxas 13.0.88``.
+    registers: per thread. name: of the assembler, as ``ptxas 13.0.88``.
     """
 
     name: str
@@ -41,10 +41,10 @@ class Assembly:
 
 @dataclass(frozen=True)
 class Retargeted:
-    """Of a twin that was made from PTX for another architecture. target: ``sm_120 → sm_90``.
+    """A twin's PTX that is for another architecture than the code that runs. target: ``sm_120 → sm_90``.
 
-    same_code: whether that PTX gives the very code that runs. own_text: whether that code says that it was made of this
-    PTX. Without either nothing shows that both are one program.
+    same_code: whether it assembles to the code that runs. own_text: whether that code states that it was compiled from
+    this PTX. Without either it is not proven that both are the same program.
     """
 
     target: str

@@ -1,4 +1,4 @@
-"""A trace in figures: per kernel and map the counts and the extremes of each field, and what was not
+"""Summary of a trace: for each kernel and map the number of records and the range of each field, and what was not
 probed.
 """
 
@@ -38,7 +38,7 @@ class FieldSummary:
 
 @dataclass(frozen=True)
 class SiteSummary:
-    """Records of one site, of a map with a field ``site``. number: what the field holds.
+    """Records of one site, of a map with a field ``site``. number: the value of the field.
 
     place: the source line as ``file.cu:42``, else ``PTX line 7``. place, instruction: "" where the manifest has no such
     site.
@@ -52,7 +52,7 @@ class SiteSummary:
 
 @dataclass(frozen=True)
 class BucketSummary:
-    """Values from low to high, both inside, over all launches."""
+    """Values from low to high, inclusive, over all launches."""
 
     low: int
     high: int
@@ -147,7 +147,7 @@ def summarize(trace: Trace, keep: Callable[[TraceKernel], bool] = lambda _: True
             kernels.append(summary)
             notes += _kernel_notes(summary)
         elif kernel.reason is Reason.PROBED:
-            notes.append(f"{kernel.name}: kernel/{kernel.id}/manifest.json is not there: its data are unread")
+            notes.append(f"{kernel.name}: kernel/{kernel.id}/manifest.json is missing: its data cannot be read")
         rows += _not_probed(kernel)
     rows.sort(key=lambda row: -row.launches)
     return TraceSummary(trace, tuple(kernels), tuple(rows), tuple(notes))
@@ -273,7 +273,7 @@ def _kernel_notes(summary: KernelSummary) -> list[str]:
         notes.append(f"{name}: the data of {_counted(summary.lost, 'launch')} were lost on their way back")
     if summary.pending:
         pending = _counted(summary.pending, "launch")
-        notes.append(f"{name}: the data of {pending} had not come back when the trace ended")
+        notes.append(f"{name}: the data of {pending} had not arrived when the trace ended")
     return notes
 
 

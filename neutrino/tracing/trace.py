@@ -164,10 +164,10 @@ class Trace:
         if self._events.truncated:
             texts.append("events.jsonl: its last line is cut off; it is left out")
         if not self.complete:
-            texts.append("the process has not ended its trace: it was killed or still runs")
+            texts.append("the trace is not complete: the process was killed or is still running")
         shared = sum(kernel.id >= MAX_KERNELS - 1 for kernel in self.kernels)
         if shared > 1:
-            texts.append(f"{shared} kernels share one row of counters; their launches are not told apart")
+            texts.append(f"{shared} kernels share one row of counters; their launches are counted together")
         return tuple(texts)
 
     @cached_property

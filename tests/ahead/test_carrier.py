@@ -41,7 +41,7 @@ def test_hosts_can_carry_one(name, workshop):
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("static", "linked statically, so"), ("static-pie", "static-pie"), ("relocatable", "object file")],
+    [("static", "statically linked, so"), ("static-pie", "static-pie"), ("relocatable", "object file")],
 )
 def test_refused_by_how_it_is_linked(name, reason, workshop):
     refused(workshop.host(name), reason)
@@ -56,12 +56,12 @@ def test_refused_by_what_it_is(workshop, tmp_path):
     must(need("ar"), "qcT", tmp_path / "thin.a", host)
     refused(tmp_path / "thin.a", "archive")
     (tmp_path / "script.so").write_text("/* GNU ld script */ INPUT(libc.so.6)")
-    refused(tmp_path / "script.so", "no ELF file")
+    refused(tmp_path / "script.so", "not an ELF file")
     (tmp_path / "empty").write_bytes(b"")
-    refused(tmp_path / "empty", "no ELF file")
+    refused(tmp_path / "empty", "not an ELF file")
     must(need("objcopy"), "--only-keep-debug", host, tmp_path / "debug")
     refused(tmp_path / "debug", "debugging information only")
-    assert "no regular file" in (why_not_file(Path("/dev/null")) or "")
+    assert "not a regular file" in (why_not_file(Path("/dev/null")) or "")
 
 
 @pytest.mark.parametrize(("at", "value", "reason"), [(4, 1, "32-bit"), (5, 2, "big-endian")])
@@ -107,7 +107,7 @@ def test_refused_with_androids_relocations(workshop, tmp_path):
 def test_restore_of_what_is_not_patched(workshop, tmp_path):
     with pytest.raises(PatchError, match=r"no \.neutrino section"):
         restore(workshop.host("so"), tmp_path / "target")
-    with pytest.raises(PatchError, match="no ELF file"):
+    with pytest.raises(PatchError, match="not an ELF file"):
         restore(Path(__file__), tmp_path / "target")
     assert list(tmp_path.iterdir()) == []
 

@@ -53,7 +53,7 @@ def spoilt(patched: Path, target: Path, change: Callable[[bytearray, int], None]
 
 def faults(path: Path) -> str:
     check = check_file(path)
-    assert check.sound == (not check.faults)
+    assert check.is_valid == (not check.faults)
     return "\n".join(check.faults)
 
 
@@ -114,10 +114,10 @@ def _spoil_version(data: bytearray, section: int) -> None:
         (_spoil_entry, "digest is not that of the content"),
         (_spoil_key, "its key is not that of its row for sm_80"),
         (_spoil_digest, r"row 0 (sm_80): no image of the file has its digest"),
-        (_spoil_arch, "the driver picks nothing of its image for sm_12"),
+        (_spoil_arch, "its image has nothing that the driver picks for sm_12"),
         (_spoil_report, "the report is not what neutrino-patch writes"),
-        (_spoil_names, "the probes are called '_sched' in the header and 'block_sched' in the report"),
-        (_spoil_probes, "probe.toml is no text: "),
+        (_spoil_names, "the header names the probes '_sched', the report 'block_sched'"),
+        (_spoil_probes, "probe.toml is not text: "),
         (_spoil_version, f"section version is 9, expected {SECTION_VERSION}"),
     ],
 )
@@ -148,7 +148,7 @@ def test_an_image_that_was_changed_has_lost_its_twins(patched: Path, library: Pa
     path = spoilt(patched, tmp_path / "libk.so", change)
     assert "no image of the file has its digest" in faults(path)
     assert check_file(path).notes == [
-        "another tool has changed the file since it was patched: --restore cannot give the original"
+        "another tool changed the file after it was patched: --restore cannot restore the original"
     ]
 
 
@@ -158,7 +158,7 @@ def test_host_bytes_that_were_changed_are_a_note(patched: Path, tmp_path: Path) 
 
     path = spoilt(patched, tmp_path / "libk.so", change)
     assert faults(path) == ""
-    assert "another tool has changed the file" in check_file(path).notes[0]
+    assert "another tool changed the file" in check_file(path).notes[0]
 
 
 def _without_twin(entry: Entry) -> tuple[list[bytes], Entry]:
@@ -228,9 +228,9 @@ def test_the_stub(library: Path, patched: Path, tmp_path: Path) -> None:
         return found.notes
 
     for stub in ("/nowhere/stub.so", "$ORIGIN/stub.so"):
-        assert check(stub) == [f"the stub is not on this machine: {stub}; without it only `neutrino` records"]
+        assert check(stub) == [f"the stub is not on this machine: {stub}; without it only the neutrino command records"]
     (tmp_path / "stub.so").write_bytes(b"")
-    assert check("$ORIGIN/stub.so") == ["the stub is no library: $ORIGIN/stub.so; only `neutrino` records"]
+    assert check("$ORIGIN/stub.so") == ["the stub is not a library: $ORIGIN/stub.so; only the neutrino command records"]
     (tmp_path / "stub.so").write_bytes(library.read_bytes())
     assert check("$ORIGIN/stub.so") == []
 
@@ -247,7 +247,7 @@ def test_every_truncation_is_a_fault(patched: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.so"
     for size in range(0, len(data), max(1, len(data) // 60)):
         cut.write_bytes(data[:size])
-        assert not check_file(cut).sound
+        assert not check_file(cut).is_valid
 
 
 def test_the_section_is_read_where_it_lies(patched: Path) -> None:

@@ -129,7 +129,7 @@ def test_what_retargeted_twins_stand_for(
     assert main([*command, "--retarget"]) == 0
     proven = capsys.readouterr().out
     assert re.search(r"^scale .* sm_120 → sm_90, same code *$", proven, re.MULTILINE)
-    assert re.search(r"^ +1  variant  .*not shown to be the program that runs.*: store *$", proven, re.MULTILINE)
+    assert re.search(r"^ +1  variant  .*not proven to be the program that runs.*: store *$", proven, re.MULTILINE)
     assert "unproven" not in proven
     assert main([*command, "--retarget-unproven"]) == 0
     asked = capsys.readouterr().out
@@ -160,7 +160,7 @@ def test_what_is_of_no_use_is_noted(
         ("/nowhere/stub.so", "the stub is not on this machine: /nowhere/stub.so; "),
         ("$ORIGIN/stub.so", "the stub is not on this machine: $ORIGIN/stub.so; "),
         (f"{library.absolute()}/stub.so", "the stub is not on this machine: "),
-        ("/etc/passwd", "the stub is no library: /etc/passwd; "),
+        ("/etc/passwd", "the stub is not a library: /etc/passwd; "),
         (str(library.absolute()), ""),
     ):
         assert main([*command, "--arch", "90", "--stub", stub, "-o", "copy.so"]) == 0
@@ -184,7 +184,7 @@ def test_stages_are_kept(library: Path) -> None:
         (["-o", "libk.so"], 2, "libk.so: is the input itself; name another output with -o"),
         (["-o", "absent/out.so"], 2, "patch: absent/out.so: No such file or directory\n"),
         (["-o", "libk.so/"], 2, "patch: libk.so/libk.so: Not a directory\n"),
-        (["--arch", "hopper"], 2, "--arch hopper: no architecture; write it as sm_90"),
+        (["--arch", "hopper"], 2, "--arch hopper: not an architecture; write it as sm_90"),
         (["-k", "/(/"], 2, "not a regular expression"),
         (["-p", "no_such_probe"], 2, "no_such_probe"),
         (["--device", "imagined"], 2, "there is no device of that name"),
@@ -255,12 +255,12 @@ def test_files_that_are_not_for_patching(library: Path, capsys: pytest.CaptureFi
     vendor = Path("libcublas.so.12")
     vendor.write_bytes(library.read_bytes())
     assert main(["text", *BLOCK_SCHED, "--json"]) == 2
-    assert json.loads(capsys.readouterr().out)["refused"].startswith("is no ELF file; ")
+    assert json.loads(capsys.readouterr().out)["refused"].startswith("is not an ELF file; ")
     assert main(["text", *BLOCK_SCHED]) == 2
     assert main(["absent.so", *BLOCK_SCHED]) == 2
     assert main([str(vendor), *BLOCK_SCHED]) == 3
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("neutrino-patch: text: is no ELF file; patch the shared library or program")
+    assert lines[0].startswith("neutrino-patch: text: is not an ELF file; patch the shared library or program")
     assert lines[1:] == [
         "neutrino-patch: absent.so: No such file or directory",
         "neutrino-patch: libcublas.so.12: vendor: libcublas.so.12 is a vendor-licensed library, never rewritten",

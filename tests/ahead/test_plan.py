@@ -139,7 +139,7 @@ def test_what_does_not_run_on_a_device_is_listed_with_what_there_is() -> None:
 def test_architectures_that_are_too_old_are_left_out_and_named() -> None:
     plan = make_plan([container(cubins="50 70 80", ptx="80")], (), DeviceKind.GPU, Emit.SASS)
     assert plan.archs == ("sm_80",)
-    assert plan.notes == ("sm_50, sm_70: left out, machine code is understood from sm_75 on",)
+    assert plan.notes == ("sm_50, sm_70: left out, machine code is supported from sm_75 on",)
 
 
 def test_the_embedded_device_takes_text_only() -> None:

@@ -230,7 +230,7 @@ def test_units_that_were_not_linked(linked_and_units, tools):
     _, (changed, _) = link(tools, [(other_first_unit((first,)), ""), (both[1], "")], "sm_90")
     source = find_linked_source(linked, [changed, second], "sm_90")
     found = results(twins(source, tools, "block_sched", "axpy", "calls"))
-    detail = "the unit that defines it has other machine code for sm_90 than what was linked"
+    detail = "the unit that defines it has machine code for sm_90 that differs from the linked code"
     assert found["axpy"] == (Reason.VARIANT, detail)
     another = "it calls the function _Z6scaledfi, and what was linked is another of that name"
     assert found["calls"] == (Reason.UNSUPPORTED, another)
@@ -260,7 +260,7 @@ def test_options_of_a_unit_hold_for_its_twins(source, linked_and_units, tools):
     assert source.units[0].options == ("-maxrregcount=24", "--fmad=false")
     made = twins(source, tools, "program_progress", *names)
     found = results(made)
-    detail = "no unit in the file has its PTX for sm_90; there is LTO IR, which is not read"
+    detail = "no unit in the file has its PTX for sm_90; there is LTO IR, which is not supported"
     assert found["calls"] == found["prints"] == (Reason.NO_PTX, detail)
     image = read_cubin(made.images[0], "twins")
     assert all(kernel.registers <= 24 for kernel in image.kernels.values())
@@ -273,7 +273,7 @@ def test_an_option_that_is_not_known_is_not_used(linked_and_units, tools):
         replace(image, options="--compile-only --mystery") if image.kind is ImageKind.PTX else image
         for image in unit.images)) for unit in units)  # fmt: skip
     source = find_linked_source(linked_and_units[0], (first, second), "sm_90")
-    detail = "the image was assembled with a ptxas option that is not known here: --mystery"
+    detail = "the image was assembled with an unknown ptxas option: --mystery"
     assert source.units == ()
     assert set(results(twins(source, tools, "block_sched")).values()) == {(Reason.UNSUPPORTED, detail)}
 
@@ -282,7 +282,7 @@ def test_a_unit_without_machine_code_of_its_own_shows_nothing(linked_and_units):
     linked, units = linked_and_units
     first = replace(units[0], images=tuple(image for image in units[0].images if image.kind is ImageKind.PTX))
     source = find_linked_source(linked, [first, units[1]], "sm_90")
-    detail = "the unit that defines it has no machine code for sm_90 to hold against what was linked"
+    detail = "the unit that defines it has no machine code for sm_90 to compare with the linked code"
     assert source.refused["_Z4axpyPKfS0_Pfi"] == (Reason.VARIANT, detail)
 
 

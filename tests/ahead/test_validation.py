@@ -78,7 +78,7 @@ def patched(assembler: Assembler, tmp_path_factory: pytest.TempPathFactory) -> P
 
 def test_check_says_that_lief_has_read_it(patched: Path) -> None:
     check = check_file(patched)
-    assert check.sound
+    assert check.is_valid
     assert check.lief
     assert check.document()["lief"] == check.lief
 
@@ -91,7 +91,7 @@ def test_a_damaged_table_is_a_fault(patched: Path, tmp_path: Path) -> None:
     damaged.write_bytes(data)
     assert complaints(damaged) != []
     assert new_complaints(complaints(damaged), complaints(patched)) != []
-    assert not check_file(damaged).sound
+    assert not check_file(damaged).is_valid
 
 
 def test_without_lief(patched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

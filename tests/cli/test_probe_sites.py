@@ -187,7 +187,7 @@ def test_a_vendors_library_is_left_alone(probe: Probe, tmp_path: Path, command: 
 
 def test_an_architecture_that_is_none_is_said(probe: Probe) -> None:
     result = probe("sites", "block_sched", EXAMPLE, "--arch", "sm_9x")
-    assert (result.status, result.err) == (2, "neutrino-probe: --arch sm_9x: no architecture; write it as sm_90\n")
+    assert (result.status, result.err) == (2, "neutrino-probe: --arch sm_9x: not an architecture; write it as sm_90\n")
 
 
 @pytest.mark.parametrize("command", ["sites", "show"])

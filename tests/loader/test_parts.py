@@ -65,7 +65,7 @@ def test_an_image_that_does_not_load_leaves_the_kernels_in_others_probed(
     assert [files.counted(kernel) for kernel in KERNELS] == expected
     assert set(files.launches["state"]) == {LaunchState.WRITTEN}
     notes = [event["text"] for event in files.events if event["event"] == "note"]
-    assert notes == ["the driver would not load twins of image 1: error 200"]
+    assert notes == ["the driver did not load the twins of image 1: error 200"]
 
 
 def test_threads_that_need_an_image_at_once_load_it_once(

@@ -234,7 +234,7 @@ def test_a_log_that_cannot_be_written_costs_only_what_scripts_print(trace: Path,
     assert log(trace) == "tol"
     (trace / "analyze.log").unlink()
     os.mkfifo(trace / "analyze.log")
-    assert analyze(trace, Scripts((tells,))) == [f"{tells} was not run: analyze.log: no regular file"]
+    assert analyze(trace, Scripts((tells,))) == [f"{tells} was not run: analyze.log: not a regular file"]
 
 
 def test_by_hand(trace: Path, tmp_path: Path) -> None:

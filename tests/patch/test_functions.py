@@ -101,7 +101,7 @@ def test_recursion_where_the_stack_is_bounded(device, assembler):
         assert kernels["recursive"].reason is Reason.PROBED
         return
     assert kernels["recursive"].reason is Reason.UNSUPPORTED
-    assert kernels["recursive"].detail.startswith("deep calls itself, how deep is not known, and its stack frame grows")
+    assert kernels["recursive"].detail.startswith("deep is recursive to an unknown depth, and its stack frame grows")
 
 
 def test_recursion_without_probes_in_it_is_no_reason(assembler):

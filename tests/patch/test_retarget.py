@@ -332,7 +332,7 @@ def test_machine_code_of_another_virtual_architecture_is_not_of_the_text_for_its
     below = build_entry(ImageKind.PTX, module("sm_80", old).encode(), "sm_80", options="")
     (entry,) = patched(assembler, build_container([cubin, beside]), "sm_86", retarget=False).kernels
     assert entry.reason is Reason.VARIANT
-    assert entry.detail == "the PTX is for sm_86, the machine code that runs is sm_86, made of PTX for sm_80"
+    assert entry.detail == "the PTX is for sm_86, the machine code that runs is sm_86, compiled from PTX for sm_80"
     (entry,) = patched(assembler, build_container([cubin, beside]), "sm_86").kernels
     assert entry.reason is Reason.VARIANT
     # The text that it was made of is taken whatever the assembler makes of it, which is not the program's.
@@ -350,9 +350,9 @@ def test_of_several_images_nothing_is_taken(assembler):
     cubins = [build_entry(ImageKind.CUBIN, assembler.assemble(text, "sm_90").cubin, "sm_90") for text in (one, other)]
     texts = [build_entry(ImageKind.PTX, text.encode(), "sm_90", options="") for text in (one, other)]
     for images, says in (
-        ([cubins[0], *texts], "2 PTX texts for sm_90: it is not known which one that runs was made of"),
-        ([*cubins, texts[0]], "2 cubins for sm_90: which one the driver takes"),
-        (texts, "2 PTX texts for sm_90: which one the driver takes"),
+        ([cubins[0], *texts], "2 PTX texts for sm_90: it is not known from which one the code was compiled"),
+        ([*cubins, texts[0]], "2 cubins for sm_90: it is not known which one the driver uses"),
+        (texts, "2 PTX texts for sm_90: it is not known which one the driver uses"),
     ):
         for retarget in (False, True):
             (entry,) = patched(assembler, build_container(images), retarget=retarget).kernels

@@ -38,7 +38,7 @@ def test_what_it_takes(text: str, device: EmbeddedDevice) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("embeded", "there is no device of that name; embedded is"),
+        ("embeded", "there is no device of that name; use embedded"),
         ("", "there is no device of that name"),
         ("cuda:0", "there is no device of that name"),
         ("embedded:speed=9", "'speed' is no option of it: seed, delay, memory"),

@@ -111,7 +111,7 @@ def test_without_an_assembler_twins_run_and_the_report_says_so(run: Run, demo: P
     extra = {"NEUTRINO_PTXAS": "/nonexistent/ptxas"}
     result = run("run", "--device", "embedded", "-p", "gmem_bytes", demo / "program", extra=extra)
     assert result.returncode == 0
-    assert "neither their registers nor their arithmetic are checked" in result.stderr
+    assert "neither their registers nor their arithmetic is verified" in result.stderr
     assert summed(only_trace(tmp_path / "trace"), "saxpy", "load") == 3 * 8 * 4096
     assert "not assembled: no ptxas" in run("report", "trace").stdout
     # Twins that no assembler has seen are not taken for those that one has.
@@ -138,7 +138,7 @@ def test_text_that_is_refused_gives_the_drivers_error(run: Run, tmp_path: Path, 
     assert any(said in line for line in lines), result.stderr
     shown = run("report", "trace")
     assert shown.returncode == 3
-    assert "note: the embedded device did not take an image: " in shown.stdout
+    assert "note: the embedded device refused an image: " in shown.stdout
     assert said in shown.stdout
 
 

@@ -392,7 +392,7 @@ DOUBTFUL = {
     "excluded": (at_load("", position="store !¦sharde"), "has the modifier 'sharde'", "did you mean 'shared'?"),
     "second pattern": (at_load("", position="ld.global | st.¦zzzzzzz"), "has the modifier 'zzzzzzz'", "finds nothing"),
     "excluded by no word": (at_load("", position="* !¦zzzzzzz"), "has the modifier 'zzzzzzz'", "excludes nothing"),
-    "other order": (at_load("", position="ld.f32.¦global"), "'global' behind its type", 'mean "ld.global.f32"?'),
+    "other order": (at_load("", position="ld.f32.¦global"), "'global' after its type", 'mean "ld.global.f32"?'),
 }
 
 

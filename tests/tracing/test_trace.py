@@ -145,7 +145,7 @@ def test_partial_kernels_and_the_reasons(tmp_path: Path) -> None:
         ("seen", Reason.GRAPH, "", 9),
         ("unlaunched", Reason.NO_PTX, "sm_90 machine code only", 0),
     ]
-    assert "seen(int*): the data of 1 launch had not come back when the trace ended" in summary.notes
+    assert "seen(int*): the data of 1 launch had not arrived when the trace ended" in summary.notes
 
 
 def test_killed_process_leaves_a_readable_trace(tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ def test_manifest_that_was_never_written_is_noted(tmp_path: Path) -> None:
     (path / "kernel/1/manifest.json").unlink()
     summary = summarize(Trace(path))
     assert summary.kernels == ()
-    assert any("manifest.json is not there" in note for note in summary.notes)
+    assert any("manifest.json is missing" in note for note in summary.notes)
 
 
 def test_the_writer_agrees_with_the_layout() -> None:

@@ -15,9 +15,9 @@ from neutrino.sass.cubin import CubinKernel
 
 
 class ArithmeticComparison:
-    """Holds the arithmetic of twins' machine code against that of their originals'.
+    """Compares the arithmetic of twins' machine code with that of their originals.
 
-    assembler: its name. arch: of the code. explicit: twins whose text says what is fused; None when none does.
+    assembler: its name. arch: of the code. explicit: the twins with explicit FMA, if any.
     """
 
     def __init__(self, assembler: str, arch: str, explicit: ExplicitTwins | None = None) -> None:
@@ -27,19 +27,21 @@ class ArithmeticComparison:
         self._counts: dict[bytes, dict[str, int]] = {}
 
     def refusal(self, twin: TwinKernel, original: Original, built: Built) -> str | None:
-        """Why a twin is not shown to compute as its original; None when it is."""
+        """Why a twin is not proven to compute the same as its original; None if it is."""
         difference = self._difference(twin, original, built)
         seen = self._explicit.codes.get(twin.name) if self._explicit is not None else None
         if seen is not None:
             after = built.kernels[twin.twin_name]
             as_seen = count_arithmetic(seen, self._arch) == self._count(after)
-            return self._unlike(twin, original) if as_seen else difference or "not the code that was compared"
+            if as_seen:
+                return self._unlike(twin, original)
+            return difference or "the twin's code is not the code that was compared"
         if difference is not None and not twin.contractible:
-            # Where nothing can be fused, code may be there more or less often, if the assembler is known to make of the
-            # original's text what runs.
+            # If nothing can be fused, code may be repeated more or less often, provided that the assembler makes the
+            # code that runs from the original's text.
             return self._unlike(twin, original) or self._other_kinds(twin, original, built)
         if difference is None and self._explicit is None and twin.loose is not None:
-            return f"equal numbers do not show with which product {twin.loose!r} is fused"
+            return f"equal counts do not show which product {twin.loose!r} is fused with"
         return difference
 
     def manifest(self, twin: TwinKernel, original: Original, built: Built) -> dict[str, Any]:
@@ -51,19 +53,19 @@ class ArithmeticComparison:
         }  # fmt: skip
 
     def _unlike(self, twin: TwinKernel, original: Original) -> str | None:
-        """What arithmetic of the original's machine code its text, assembled here, has otherwise; None when nothing."""
+        """How the original's arithmetic differs from that of its text, assembled here; None if it does not."""
         if original.rebuilt is original.machine:
             return None
         rebuilt = original.rebuilt.kernels.get(twin.name)
         if rebuilt is None:
-            return f"{self._assembler} leaves the original out"
+            return f"{self._assembler} emits no code for the original"
         differing = compare(self._count(original.machine.kernels[twin.name]), self._count(rebuilt), {})
         return differing and f"in the original's text as {self._assembler} assembles it: {differing}"
 
     def _difference(self, twin: TwinKernel, original: Original, built: Built) -> str | None:
-        """Where original and twin hold other numbers of fused and unfused instructions; None when nowhere."""
+        """Where the counts of fused and unfused instructions differ between original and twin; None if nowhere."""
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
-        # Functions with code of their own, as linked code has them; all others lie in the kernel's.
+        # In linked code functions have separate code; otherwise their code is part of the kernel's.
         copies = [copy for copy in twin.all_copies if copy.copy_name in built.functions]
         own = Counter(twin.own_arithmetic)
         for copy in copies:
@@ -87,20 +89,20 @@ class ArithmeticComparison:
         return None
 
     def _other_kinds(self, twin: TwinKernel, original: Original, built: Built) -> str | None:
-        """What kinds of arithmetic the machine code of only one of both holds, whatever the text promises."""
+        """Kinds of arithmetic that the machine code of only one of the two has, whatever the text implies."""
         if twin.calls:
-            return None  # they may be inlined in one of both
+            return None  # they may be inlined in one of the two
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         return compare_kinds(self._count(before), self._count(after), twin.own_arithmetic)
 
     def _proof(self, twin: TwinKernel, original: Original, built: Built) -> NumericsProof:
-        """What shows that a twin that was not refused computes as its original."""
+        """What proves that an accepted twin computes the same as its original."""
         if self._explicit is not None:
             return NumericsProof.LINES if twin.name in self._explicit.codes else NumericsProof.PINNED
         return NumericsProof.COUNTS if self._difference(twin, original, built) is None else NumericsProof.NO_PAIR
 
     def _count(self, kernel: CubinKernel) -> dict[str, int]:
-        # Asked for by each attempt at an original's twin, and by the manifest.
+        # Needed by each attempt at a twin, and by the manifest.
         if kernel.code not in self._counts:
             self._counts[kernel.code] = count_arithmetic(kernel.code, self._arch)
         return self._counts[kernel.code]

@@ -1,11 +1,11 @@
-"""Explicit FMA: twins whose text says itself what is fused, for those whose counts differ from their originals'.
+"""Twins with explicit FMA, for kernels where the counts of fused arithmetic in twin and original differ.
 
-ptxas unrolls and repeats code as it sees fit, so the counts may differ although nothing is fused otherwise. Then the
-twin's text is written with explicit FMA (``ptx/instrument/explicit_fma.py``), and ptxas has no choice left. What to
-write is read from the original: which machine instructions a sum of its text became, by the lines that ``-lineinfo``
-notes. That is a guess, and what proves it is that ptxas makes the same code of the original's text when that is
-written alike: byte for byte, with the same literals and references. So the code that ptxas makes of the original
-computes what the explicit text says, and the twin is that text with probes in it.
+ptxas unrolls and repeats code as it sees fit, so the counts may differ although nothing is fused differently. Then the
+twin's text is written with explicit FMA (``ptx/instrument/explicit_fma.py``), which leaves ptxas no choice. Which sums
+to write as FMA is read from the original's machine code, by the line information of ``-lineinfo``. That is a guess. It
+is proven by writing the original's text in the same way: ptxas must assemble it to the original's code, byte for byte,
+with the same literals and references. Then the original's code computes what the explicit text says, and the twin is
+that text with probes in it.
 
     text ─ apart, -lineinfo ─► Seen ─ guess ─► Fusions ─ prove ─► ExplicitTwins
 """
@@ -40,7 +40,7 @@ from neutrino.toolchain.refusal import AssemblyError
 
 _FLOAT = re.compile(rf"\.{FLOAT_TYPES}(?![\w])")
 Assemble = Callable[[str, Sequence[str]], Assembled]
-"""Assembles a text, with these options beside those that it is assembled with anyway; raises as ``Assembler``."""
+"""Assembles a text, with these options in addition to its own; raises as ``Assembler``."""
 Render = Callable[[TwinKernel], str]
 """A module of a twin."""
 
@@ -49,7 +49,7 @@ Render = Callable[[TwinKernel], str]
 class ExplicitTwins:
     """Twins with explicit FMA, and why others have none; both by the kernel's name.
 
-    codes: of twins whose text leaves ptxas a choice, the machine code in which it chose as in the original.
+    codes: for twins whose text still leaves ptxas a choice, the machine code in which it chose as in the original.
     """
 
     twins: Mapping[str, TwinKernel]
@@ -96,8 +96,8 @@ def write_explicit(
 ) -> ExplicitTwins:
     """Write what can be written of the twins of a module's kernels with explicit FMA.
 
-    text: the originals', which original was made of. arch: for which, as ``sm_90a``. At most two runs of the assembler,
-    and for each twin in which a product within a division may be fused with a sum two more. Raises as
+    text: the originals'. original: that text, assembled. arch: the target, as ``sm_90a``. At most two runs of the
+    assembler, and two more for each twin in which a product within a division may be fused with a sum. Raises as
     ``Assembler.assemble`` where the machine is at fault, and FormatError for a cubin that cannot be read.
     """
     found = ArithmeticText.read(text)
@@ -125,9 +125,9 @@ def prove(
     render: Render,
     arch: str,
 ) -> ExplicitTwins:
-    """The twins with these fusions written down, where the original's text with them gives the original's code.
+    """The twins with these fusions, for kernels whose original text with them assembles to the original's code.
 
-    originals: what the text gives, and what it gives with line information. Raises AssemblyError, UnpinnableError.
+    originals: the text assembled, without and with line information. Raises AssemblyError, UnpinnableError.
     """
     original, lines = originals
     prefix = _prefix(found.module.text, twins)
@@ -144,12 +144,12 @@ def prove(
         elif found_mixed := [reason for name in sorted(names) for reason in fusions.mixed.get(name, ())]:
             refused[twin.name] = found_mixed[0]
         elif other is not None:
-            refused[twin.name] = f"{other} of the original are not those of its text with each fusion written down"
+            refused[twin.name] = f"{other} of the original differ from those of its text with explicit FMA"
         else:
             try:
                 explicit = _explicit_twin(twin, found, fusions.fused, prefix)
                 if explicit.contractible:
-                    codes[twin.name] = _seen_alike(
+                    codes[twin.name] = _code_fused_alike(
                         explicit, found, seen, fusions.fused[twin.name], assemble, render, arch
                     )
                 made[twin.name] = explicit
@@ -163,8 +163,8 @@ def unlike_originals(
 ) -> dict[str, str]:
     """Twins with loose sums whose originals' code is not what the assembler makes of their text, and what differs.
 
-    What is fused with what in their text then says nothing of the code that runs. machine: that code, None where it is
-    what the assembler makes.
+    Their text then does not show what is fused in the code that runs. machine: that code, None if it is what the
+    assembler makes.
     """
     loose = [twin for twin in twins if twin.loose is not None]
     if not loose or machine is None:
@@ -172,13 +172,13 @@ def unlike_originals(
     comparison = SameCode(machine.data, original.cubin)
     found = {twin.name: comparison.difference(twin.name, self_contained=twin.self_contained) for twin in loose}
     return {
-        name: f"{difference} of the code that runs are not those that {assembler} makes of its text"
+        name: f"{difference} of the code that runs differ from those that {assembler} makes of its text"
         for name, difference in found.items() if difference is not None
     }  # fmt: skip
 
 
 def _obstacle(twin: TwinKernel) -> str | None:
-    """What of a kernel's text cannot be written so, whatever ptxas makes of it."""
+    """Why a kernel's text cannot be written with explicit FMA; None if it can."""
     copied = {copy.name for copy in twin.copies}
     if twin.copies_elsewhere or twin.elsewhere:
         return "it calls functions of other modules"
@@ -193,9 +193,9 @@ def _obstacle(twin: TwinKernel) -> str | None:
 
 @dataclass(frozen=True)
 class Seen:
-    """What arithmetic instructions became of the operations of a text, by function and number.
+    """The arithmetic machine instructions of each operation of a text, by function and number.
 
-    stray: by function, of an instruction that is from no line with floating-point arithmetic.
+    stray: by function, an instruction from a line without floating-point arithmetic, in words.
     """
 
     mnemonics: Mapping[tuple[str, int], frozenset[str]]
@@ -203,7 +203,7 @@ class Seen:
 
     @classmethod
     def read(cls, found: ArithmeticText, cubin: bytes, arch: str) -> Seen:
-        """cubin: of the text as ``apart`` gives it, with line information. Raises FormatError."""
+        """cubin: the text of ``apart``, assembled with line information. Raises FormatError."""
         built = read_cubin(cubin, "code with line information")
         codes = {name: kernel.code for name, kernel in built.kernels.items()} | dict(built.functions)
         text = found.apart().split("\n")
@@ -218,7 +218,7 @@ class Seen:
                 line = own[at][1] if at >= 0 else 0
                 at_line.setdefault(line, set()).add(mnemonic)
                 if not 0 < line <= len(text) or not _FLOAT.search(text[line - 1]):
-                    stray[name] = f"{mnemonic} at {offset:#x} is from no line with arithmetic"
+                    stray[name] = f"{mnemonic} at {offset:#x} comes from a line without floating-point arithmetic"
         mnemonics = {}
         line, position = 1, 0
         for name, number, operation in found.in_order():
@@ -231,10 +231,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Fusions:
-    """Which sums of a text are fused with the product that one of their operands is.
+    """Which sums of a text are fused with a product, and with which of their operands.
 
-    fused: by function, the operand's place by the sum's number. mixed: by function, what is fused in some places only,
-    in words.
+    fused: by function and the sum's number, the operand's place. mixed: by function, sums that are fused in only some
+    places, in words.
     """
 
     fused: Mapping[str, Mapping[int, int]]
@@ -242,7 +242,7 @@ class Fusions:
 
 
 def guess(found: ArithmeticText, seen: Seen) -> Fusions:
-    """What seen says that was fused. Whether it is right only ``prove`` says."""
+    """The fusions that seen suggests; ``prove`` verifies them."""
     fused: dict[str, dict[int, int]] = {name: {} for name in found.operations}
     mixed: dict[str, list[str]] = {}
     for name, own in found.operations.items():
@@ -255,7 +255,7 @@ def guess(found: ArithmeticText, seen: Seen) -> Fusions:
                 continue
             shown = found.shown(operation)
             if became & SUMS:
-                mixed.setdefault(name, []).append(f"{shown} is fused in some of its copies only")
+                mixed.setdefault(name, []).append(f"{shown} is fused in only some of its copies")
                 continue
             definitions = definitions or Definitions(body, own)
             fitting = candidates(own, definitions, number)
@@ -269,15 +269,15 @@ def guess(found: ArithmeticText, seen: Seen) -> Fusions:
                 )
             ]
             if not fitting and operation.start in reached:
-                continue  # with a product that has no operation of its own
+                continue  # with a product within a division
             if not fitting:
-                mixed.setdefault(name, []).append(f"{shown} is fused with a product that it does not name")
+                mixed.setdefault(name, []).append(f"{shown} is fused with a product that is not one of its operands")
             else:
                 fused[name][number] = (vanished or fitting)[0]
     return Fusions(fused, mixed)
 
 
-def _seen_alike(
+def _code_fused_alike(
     twin: TwinKernel,
     found: ArithmeticText,
     seen: Seen,
@@ -286,11 +286,11 @@ def _seen_alike(
     render: Render,
     arch: str,
 ) -> bytes:
-    """The machine code of a twin whose sums are fused with products within divisions where the original's are.
+    """The machine code of a twin, if its sums are fused with products within divisions where the original's are.
 
-    All that ptxas may still fuse is such a product with a sum that reads it. What it did says the sum's line, of all
-    machine instructions there, in all copies. Raises UnpinnableError where it is not the same in both.
-    """  # fmt: skip
+    With explicit FMA, ptxas may still fuse such a product with a sum that reads it. Whether it did shows in the machine
+    instructions of the sum's line, in all copies. Raises UnpinnableError if they differ between original and twin.
+    """
     again = ArithmeticText.read(render(twin))
     plain, lines = assemble(again.module.text, ()), assemble(again.apart(), ("-lineinfo",))
     changed = SameCode(plain.cubin, lines.cubin).difference(twin.twin_name)
@@ -309,7 +309,7 @@ def _seen_alike(
     ]
     here = again.operations[twin.twin_name]
     if [operation.words for _, operation in left] != [operation.words for operation in here]:
-        raise UnpinnableError("the twin holds other sums than the original")
+        raise UnpinnableError("the twin has different sums than the original")
     for place, (number, operation) in enumerate(left):
         if operation.start not in reached:
             continue
@@ -363,7 +363,7 @@ def _explicit_twin(
         ((built_name, body),) = own.bodies.items()
         here = own.operations[built_name]
         if [operation.words for operation in here] != [operation.words for operation in found.operations[name]]:
-            raise UnpinnableError(f"the twin of {name} holds other arithmetic than the original")
+            raise UnpinnableError(f"the twin of {name} has different arithmetic than the original")
         edited = _edited(text, pinned(body, here, fused[name], prefix))
         bodies[name] = ArithmeticText.read(edited).bodies[built_name]
         return edited

@@ -1,4 +1,4 @@
-"""The proofs that a twin rounds as its original does, by the names that manifests give them."""
+"""The proofs that a twin rounds as its original does, by their names in manifests."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from enum import Enum
 
 
 class NumericsProof(Enum):
-    """What shows that a twin rounds as its original does."""
+    """What proves that a twin rounds as its original does."""
 
     COUNTS = "counts"
-    """The machine codes hold as many fused and unfused instructions of each kind."""
+    """Both machine codes have equal counts of fused and unfused instructions of each kind."""
     NO_PAIR = "no-pair"
-    """The text holds no product that could be fused with a sum, however often the assembler repeats its code."""
+    """The text has no product that could be fused with a sum, however often the assembler repeats its code."""
     PINNED = "pinned"
-    """The twin's text says itself what is fused, as the original's does when it gives the same machine code."""
+    """The twin is written with explicit FMA, and the original, written alike, assembles to the original's code."""
     LINES = "lines"
-    """The same, but for products within divisions: sums that they may be fused with became the same instructions."""
+    """As ``PINNED``, and sums that may be fused with a product within a division became the same instructions."""

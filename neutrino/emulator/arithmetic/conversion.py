@@ -201,7 +201,7 @@ def _float_to_float(source: str, target: str, mode: str, whole: str | None, ftz:
 
     def function(a: Lanes) -> Lanes:
         value = decode(a, source)
-        # To f16 the hardware rounds subnormal operands as any others, .ftz or not: it tells in rm and rp.
+        # To f16 the hardware rounds subnormal operands as any others, .ftz or not: it shows in rm and rp.
         if ftz and source == "f32" and target != "f16":
             value = flush(value, source)
         if source == target:

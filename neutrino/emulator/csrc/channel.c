@@ -80,7 +80,7 @@ static bool ready;
 
 /*
  * System V segments rather than memory files: a program's limit on the size of files does not hold for them. Marked
- * for removal at once, which on Linux lets the device process attach still, and leaves nothing behind.
+ * for removal at once, which on Linux lets the device process attach still, and leaves no file.
  */
 static uint8_t *make_segment(uint64_t size, int *id)
 {

@@ -22,7 +22,7 @@ struct ed_launch_request {
 	uint32_t grid[3], block[3];
 	uint32_t shared; /* dynamic, bytes */
 	uint32_t cooperative;
-	uint32_t size; /* of the parameters behind this */
+	uint32_t size; /* of the parameters after this */
 };
 
 struct ed_reply {
@@ -49,7 +49,7 @@ bool ed_channel_start(void);
 /* Ask and wait. Any number of threads may do so at once. */
 void ed_channel_call(enum ed_request kind, const struct iovec *parts, int count, struct ed_reply *ret);
 
-/* Tell, of what is not answered. What is told before another request is known to it. */
+/* Send a message that is not answered. It is handled before any later request. */
 void ed_channel_tell(enum ed_request kind, const struct iovec *parts, int count);
 
 /* Whether this is the process that started it, and not one that it forked. */

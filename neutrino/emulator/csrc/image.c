@@ -48,13 +48,13 @@ size_t ed_image_measure(const void **image)
 		memcpy(&header, *image, sizeof(header));
 		return header.header_size + header.size;
 	}
-	/* Machine code will be refused: what it is can be told from its header. */
+	/* Machine code will be refused: its header shows what it is. */
 	if (!memcmp(*image, "\177ELF", 4))
 		return ELF_HEADER;
 	return strlen(*image);
 }
 
-/* The file's bytes with a zero behind them, NULL with *result when it cannot be read. */
+/* The file's bytes followed by a zero, NULL with *result when it cannot be read. */
 uint8_t *ed_image_file(const char *path, size_t *size, CUresult *result)
 {
 	struct stat status;
@@ -216,7 +216,7 @@ CUresult ed_image_load(const void *image, size_t size, unsigned count, const int
 	if (failure)
 		return (CUresult)failure;
 	ed_channel_call(ED_REQUEST_LOAD, &(struct iovec){(void *)(uintptr_t)image, size}, 1, &reply);
-	/* The sizes' options come behind those of the buffers. */
+	/* The sizes' options come after those of the buffers. */
 	write_log(count, options, values, CU_JIT_INFO_LOG_BUFFER, "");
 	write_log(count, options, values, CU_JIT_ERROR_LOG_BUFFER, reply.status ? (const char *)reply.data : "");
 	if (reply.status) {

@@ -84,7 +84,7 @@ static uint64_t round_up(uint64_t value)
 	return (value + ED_ALIGNMENT - 1) / ED_ALIGNMENT * ED_ALIGNMENT;
 }
 
-/* The first offset that may be given out behind the first index pieces. */
+/* The first offset that may be allocated after the first index pieces. */
 static uint64_t place_after(const struct ed_region *region, size_t index)
 {
 	uint64_t end = index ? region->pieces[index - 1].offset + region->pieces[index - 1].size : 0;
@@ -119,7 +119,7 @@ static bool find_place(struct ed_region *region, uint64_t size, size_t *index, u
 	return false;
 }
 
-/* With the ed_memory_mutex held, so that what is told stays in order. */
+/* With the ed_memory_mutex held, so that messages stay in order. */
 static void tell(enum ed_request kind, uint64_t address, uint64_t size)
 {
 	uint64_t words[] = {address, size};

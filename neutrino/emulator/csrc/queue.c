@@ -36,7 +36,7 @@ static void do_item(struct ed_queue *queue, struct ed_item *item)
 	for (size_t i = 0; i < item->count; i++)
 		ed_moment_wait(item->after[i]);
 	wait_a_random_time(queue);
-	/* Callbacks are told of the fault; nothing else runs in a context that has one. */
+	/* Callbacks get the fault; nothing else runs in a context that has one. */
 	if (!ed_device_fault() || item->operation.type == CU_GRAPH_NODE_TYPE_HOST)
 		ed_operation_run(&item->operation);
 	ed_operation_release(&item->operation);

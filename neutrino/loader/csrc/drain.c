@@ -87,7 +87,7 @@ static void drain_large(struct nt_pool *pool, struct nt_segment *segment)
 			written = nt_trace_append(name, &part, 1, &offset);
 		done += piece;
 	}
-	/* A frame without its data would hide those behind it from a reader that goes from frame to frame. */
+	/* A frame without its data would hide the frames after it from a reader. */
 	if (framed && !written)
 		nt_trace_cut(name, first);
 	nt_frame_settle(slot, written, first);
@@ -174,7 +174,7 @@ static bool drain_open(struct nt_pool *pool, struct nt_stream *stream, bool all_
 		drain_small(pool, segment, segment->drained, until);
 	segment->drained = until;
 	/*
-	 * A thread's default stream ends with the thread, and no call tells: its segment may not be left to it. Nor may
+	 * A thread's default stream ends with the thread, without a call: its segment may not be left to it. Nor may
 	 * streams keep segments that others lack.
 	 */
 	if (until == count && (is_short || nt_stream_is_per_thread(stream)) &&

@@ -42,14 +42,14 @@ static bool load(void)
 #undef NT_LOOK_UP
 	}
 	/* A driver that finds our own functions under its names is the hook itself: calling it would never return. */
-	bool sound = found.NT_DRIVER_START && found.NT_DRIVER_START != NT_DRIVER_START;
+	bool is_valid = found.NT_DRIVER_START && found.NT_DRIVER_START != NT_DRIVER_START;
 	pthread_mutex_lock(&mutex);
-	if (sound && !loaded) {
+	if (is_valid && !loaded) {
 		nt_driver = found;
 		__atomic_store_n(&loaded, true, __ATOMIC_RELEASE);
 	}
 #ifndef NEUTRINO_LATE
-	if (!sound)
+	if (!is_valid)
 		__atomic_store_n(&failed, true, __ATOMIC_RELEASE);
 #endif
 	pthread_mutex_unlock(&mutex);

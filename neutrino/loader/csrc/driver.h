@@ -18,7 +18,7 @@ struct nt_driver {
 extern struct nt_driver nt_driver;
 
 /*
- * Look the driver up; false when there is none. Safe from any thread. The preloaded hook looks once, where it was told;
+ * Look the driver up; false when there is none. Safe from any thread. The preloaded hook looks once, at the path that it was given;
  * the stub as long as the process has no driver loaded.
  */
 bool nt_driver_load(void);

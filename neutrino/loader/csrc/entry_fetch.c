@@ -80,14 +80,14 @@ bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret)
 	if (fd < 0)
 		return false;
 	/* Read, not mapped: a file cut short under a mapping would be a SIGBUS in the program. */
-	bool sound = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+	bool is_valid = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
 		     status.st_size > 0 && (uint64_t)status.st_size < LARGEST_ENTRY &&
 		     (data = malloc((size_t)status.st_size)) && read_all(fd, data, (size_t)status.st_size) &&
 		     nt_entry_open(data, (size_t)status.st_size, key, ret);
 	close(fd);
-	if (!sound)
+	if (!is_valid)
 		free(data);
-	return sound;
+	return is_valid;
 }
 
 /* Connect before the moment until (nt_now_ns). -1 when that fails. */
@@ -163,7 +163,7 @@ bool nt_entry_request(const uint8_t key[32], const char *arch, int driver_versio
 	struct neutrino_reply reply;
 	uint64_t until = deadline();
 	uint8_t *data = NULL;
-	bool sound = false;
+	bool is_valid = false;
 
 	memcpy(request.key, key, sizeof(request.key));
 	snprintf(request.arch, sizeof(request.arch), "%s", arch);
@@ -178,22 +178,22 @@ bool nt_entry_request(const uint8_t key[32], const char *arch, int driver_versio
 	if (!transfer(fd, &request, sizeof(request), true, until) ||
 	    !transfer(fd, (void *)(uintptr_t)image, size, true, until) ||
 	    !transfer(fd, &reply, sizeof(reply), false, until)) {
-		snprintf(error, error_size, nt_now_ns() >= until ? "the helper took too long" : "the helper went away");
+		snprintf(error, error_size, nt_now_ns() >= until ? "the helper took too long" : "the helper exited");
 	} else if (memcmp(reply.magic, NEUTRINO_REPLY_MAGIC, sizeof(reply.magic)) != 0 || reply.size >= LARGEST_ENTRY ||
 		   !(data = malloc(reply.size + 1)) || !transfer(fd, data, reply.size, false, until)) {
-		snprintf(error, error_size, "the helper's answer broke off");
+		snprintf(error, error_size, "the helper's answer is incomplete");
 	} else if (reply.status != 0) {
 		data[reply.size] = 0;
 		snprintf(error, error_size, "%s", (char *)data);
 	} else {
-		sound = nt_entry_open(data, reply.size, key, ret);
-		if (!sound)
-			snprintf(error, error_size, "the helper's answer is not sound");
+		is_valid = nt_entry_open(data, reply.size, key, ret);
+		if (!is_valid)
+			snprintf(error, error_size, "the helper's answer is not valid");
 	}
 	close(fd);
-	if (!sound)
+	if (!is_valid)
 		free(data);
-	return sound;
+	return is_valid;
 }
 
 void nt_listener_hello(const char *trace)

@@ -11,7 +11,7 @@
 /* The cache key of an image for a device: SHA-256 over the run's key, the architecture and the image. */
 bool nt_entry_key(const char *arch, const void *image, size_t size, uint8_t ret[32]);
 
-/* Read the entry of that key from the cache. False when it is not there or is not sound. */
+/* Read the entry of that key from the cache. False when it is missing or not valid. */
 bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret);
 
 /*

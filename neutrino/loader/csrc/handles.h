@@ -18,7 +18,7 @@ struct nt_handles {
 	uint32_t used;
 };
 
-/* A row that once held a record: searches go on behind it. */
+/* A row that once held a record: searches continue after it. */
 extern struct nt_handle nt_handle_gone;
 
 static inline uint32_t nt_handles_start(const void *handle)

@@ -145,7 +145,7 @@ static void judge_by_run(const struct nt_image_bytes *bytes, const char *arch, s
 		ret->reason = NEUTRINO_REASON_NO_PTX;
 	} else if (!nt_entry_key(arch, bytes->data, bytes->size, ret->key)) {
 		ret->reason = NEUTRINO_REASON_HELPER;
-		snprintf(ret->detail, sizeof(ret->detail), "NEUTRINO_KEY is not a run's key");
+		snprintf(ret->detail, sizeof(ret->detail), "NEUTRINO_KEY is not a valid key");
 	}
 }
 
@@ -257,7 +257,7 @@ static void open_copy(struct nt_image *image)
 	memset(image->key, 0, sizeof(image->key));
 	pthread_mutex_unlock(&mutex);
 	image->reason = NEUTRINO_REASON_NOT_PATCHED;
-	image->detail = strdup(image->copy ? "the twins in its file are damaged; patch it again" : "no memory for its twins");
+	image->detail = strdup(image->copy ? "the twins in its file are damaged; patch it again" : "not enough memory for its twins");
 }
 
 /* The entry of the run's probes. Returns whether it was in the cache. */

@@ -20,7 +20,7 @@ struct nt_image {
 	char *source;
 	uint8_t key[32];
 	char arch[16];
-	unsigned reason; /* PROBED: the entry tells kernel by kernel */
+	unsigned reason; /* PROBED: the entry has a reason per kernel */
 	char *detail;
 	int state;	   /* enum nt_resolve_state */
 	bool from_section; /* of the patched file that it lies in; else its twins are the run's */

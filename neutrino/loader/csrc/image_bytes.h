@@ -14,7 +14,7 @@ enum nt_image_kind {
 };
 
 struct nt_image_bytes {
-	const uint8_t *data; /* of the container itself, behind a fatbin wrapper */
+	const uint8_t *data; /* of the container itself, without a fatbin wrapper */
 	size_t size;
 	enum nt_image_kind kind;
 	bool has_ptx;

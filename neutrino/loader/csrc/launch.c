@@ -144,7 +144,7 @@ static uint32_t thread_id(void)
 	return id;
 }
 
-/* The default stream's own name, so that its segments can be told from other threads'. */
+/* A name for the default stream, which distinguishes its segments from other threads'. */
 static CUstream explicit_stream(const struct nt_launch *launch)
 {
 	if (launch->stream)

@@ -55,10 +55,10 @@ static void note_refusal(void)
 
 	if (nt_driver.neutrinoEmbeddedRefusal &&
 	    nt_driver.neutrinoEmbeddedRefusal(why, sizeof(why)) == CUDA_SUCCESS && nt_process_trace())
-		nt_trace_note("the embedded device did not take an image: %s", why);
+		nt_trace_note("the embedded device refused an image: %s", why);
 }
 
-/* Also of a library that was taken: its image is judged when something of it is asked for. */
+/* Also for a library that was loaded: its image is examined when something in it is requested. */
 static bool may_be_refused(bool is_library, CUresult result)
 {
 	return is_library || result != CUDA_SUCCESS;

@@ -104,23 +104,23 @@ enum neutrino_level {
     [2] = "left out by -k or --filter", \
     [3] = "no instruction matches the probe", \
     [4] = "the PTX is for another architecture than the machine code that runs", \
-    [5] = "the kernel, or a probe at it, needs what a twin cannot do", \
+    [5] = "the kernel or a probe needs something that twins do not support", \
     [6] = "no room for the probe block in the parameter space", \
     [7] = "the probes would change how the assembler fuses arithmetic", \
     [8] = "the assembler refused or warned, or is not on this machine", \
     [9] = "a vendor-licensed library, never rewritten", \
-    [10] = "the helper that makes twins was not there or took too long", \
-    [11] = "the driver would not load the twin, or a variable has no address", \
+    [10] = "the helper that makes twins was not running or took too long", \
+    [11] = "the driver did not load the twin, or a variable has no address", \
     [12] = "launched in a stream capture or as a graph node", \
     [13] = "launched by a call that is not supported yet", \
     [14] = "the twin would fit fewer blocks on a multiprocessor than the original", \
     [15] = "the launch needs more map memory than the pool has", \
-    [16] = "the pool was full when the launch came", \
+    [16] = "the pool was full at the launch", \
     [17] = "the context had no pool yet", \
-    [18] = "the driver refused the launch, or had lost the context", \
-    [19] = "the launch table was full when the launch came", \
+    [18] = "the driver refused the launch, or the context was lost", \
+    [19] = "the launch table was full at the launch", \
     [20] = "the trace had ended", \
-    [21] = "no probe was given, and its file has no usable twins of it", \
+    [21] = "no probe was given, and the kernel's file has no usable twin of it", \
 
 #define NEUTRINO_VENDOR_LIBRARIES \
     "libcublas", \

@@ -189,7 +189,7 @@ struct nt_pool *nt_pool_prepare(CUcontext context)
 		nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 		__atomic_store_n(&pool->state, made ? POOL_READY : POOL_FAILED, __ATOMIC_RELEASE);
 		if (!made)
-			nt_trace_note("no memory for maps, or no thread to drain them, in context %p: its kernels run unprobed", context);
+			nt_trace_note("not enough memory for maps, or no thread to drain them, in context %p: its kernels run unprobed", context);
 	}
 	/* Another thread is at it: it takes milliseconds. */
 	for (int i = 0; i < 1000 && __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == POOL_PREPARING; i++)
@@ -225,7 +225,7 @@ void nt_pool_forget_context(CUcontext context, unsigned milliseconds)
 	if (closed)
 		__atomic_store_n(&pool->state, POOL_NONE, __ATOMIC_RELEASE);
 	else
-		nt_trace_note("a context went away before its records could be copied back");
+		nt_trace_note("a context was destroyed before its records could be copied back");
 }
 
 bool nt_pool_drain_all(unsigned milliseconds)

@@ -3,7 +3,7 @@
  *
  * A pool belongs to one context. It has small segments, each handed to one stream at a time and filled by many
  * launches, and large chunks, of which a launch that fills more than a segment takes a run. A full segment gets an
- * event behind its last launch; once that has completed, the drain thread copies the segment back, zeroes it and lists
+ * event after its last launch; once that has completed, the drain thread copies the segment back, zeroes it and lists
  * it again. Taking room is lock-free and calls nothing but, for a full segment, cuEventRecord on a ready-made event.
  */
 #ifndef NEUTRINO_POOL_H

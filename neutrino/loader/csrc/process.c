@@ -34,13 +34,13 @@ static void say_where(void)
 
 static void note_unused(const char *library)
 {
-	nt_trace_note("none of the twins in %s was used: its kernels did not run, or ran by functions of the driver that "
-		      "were looked up before the hook was there",
+	nt_trace_note("none of the twins in %s was used: its kernels did not run, or ran through driver functions that were "
+		      "looked up before the hook was loaded",
 		      library);
 #ifdef NEUTRINO_LATE
 	if (nt_late_came_after() && !is_set("NEUTRINO_QUIET"))
-		nt_say("neutrino: nothing of %s was recorded; where it runs kernels by a driver in use before it was loaded, "
-		       "use the neutrino command\n",
+		nt_say("neutrino: nothing of %s was recorded; if the driver was in use before it was loaded, use the neutrino "
+		       "command\n",
 		       library);
 #endif
 }
@@ -65,7 +65,7 @@ static void at_exit(void)
 	if (is_ahead)
 		nt_section_unused(note_unused);
 	if (!drained)
-		nt_trace_note("the records of the last launches were not there within %d s", DRAIN_LIMIT_MS / 1000);
+		nt_trace_note("the records of the last launches did not arrive within %d s", DRAIN_LIMIT_MS / 1000);
 	nt_event_begin(&event, "end");
 	nt_event_number(&event, "drained", drained);
 	nt_event_real(&event, "drain_ms", (double)(nt_now_ns() - begin) / 1e6);

@@ -45,7 +45,7 @@ static bool string_fits(const uint8_t *data, size_t size, uint64_t offset)
 }
 
 /* Everything that the header points at lies within the section, and the section within its segment. */
-static bool is_sound(const struct neutrino_section_header *header, size_t segment_size)
+static bool is_valid(const struct neutrino_section_header *header, size_t segment_size)
 {
 	const uint8_t *data = (const uint8_t *)header;
 	uint64_t size = header->size;
@@ -72,7 +72,7 @@ static const struct neutrino_section_header *section_of(const struct dl_phdr_inf
 		    segment->p_memsz < segment->p_filesz || (uintptr_t)header % 8 ||
 		    memcmp(header->magic, NEUTRINO_SECTION_MAGIC, sizeof(header->magic)) != 0)
 			continue;
-		if (is_sound(header, segment->p_filesz))
+		if (is_valid(header, segment->p_filesz))
 			return header;
 		*why = header->version == NEUTRINO_SECTION_VERSION ? NT_SECTION_UNSOUND : NT_SECTION_OTHER_VERSION;
 	}
@@ -150,7 +150,7 @@ enum nt_section_answer nt_section_find(const struct nt_image_bytes *image, const
 	return NT_SECTION_OTHER;
 }
 
-/* --- what the trace tells of sections --- */
+/* --- events of sections --- */
 
 /* A library whose twins are used. Never freed: there are as many as the program has patched libraries. */
 struct used {

@@ -14,7 +14,7 @@
 #include "image_bytes.h"
 #include "neutrino_layout.h"
 
-#define NT_SECTION_PATH 1024 /* longer paths are told cut */
+#define NT_SECTION_PATH 1024 /* longer paths are truncated in events */
 
 enum nt_section_answer {
 	NT_SECTION_NONE,    /* the image lies in no patched file */

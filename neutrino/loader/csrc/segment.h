@@ -56,7 +56,7 @@ struct nt_segment {
 	uint32_t life;	  /* of the stream, when it took the segment */
 	uint32_t count;	  /* launches, valid once full */
 	uint32_t drained; /* the drain thread's own: launches copied back */
-	bool recorded;	  /* the event stands behind the last launch */
+	bool recorded;	  /* the event follows the last launch */
 };
 
 enum pool_state {

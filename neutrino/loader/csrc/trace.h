@@ -12,7 +12,7 @@
 
 #include "neutrino_layout.h"
 
-/* Make the directory and launches.bin. False, once and for all, when that fails; errno tells why. */
+/* Make the directory and launches.bin. False, for good, if that fails; errno says why. */
 bool nt_trace_start(void);
 
 /*

@@ -50,7 +50,7 @@ static void load_part(struct nt_owner *owner, struct nt_part *part, uint32_t num
 		part->twins = twins;
 	else if (nt_entry_has_twins(&image->entry, number) &&
 		 !__atomic_exchange_n(&owner->load_noted, 1, __ATOMIC_ACQ_REL))
-		nt_trace_note("the driver would not load twins of image %u: error %d", image->id, result);
+		nt_trace_note("the driver did not load the twins of image %u: error %d", image->id, result);
 	__atomic_store_n(&part->state, RESOLVED, __ATOMIC_RELEASE);
 }
 
@@ -310,7 +310,7 @@ static CUresult submit_with_block(const struct nt_launch *launch, const struct n
 			else if (*key == CU_LAUNCH_PARAM_BUFFER_SIZE)
 				size = *(size_t *)key[1];
 		}
-		/* What the driver may refuse of the original is for it to judge. */
+		/* Whether the original is refused is the driver's decision. */
 		if (launch->parameters || (!buffer && size) || size != parameters_size(kernel))
 			return CUDA_ERROR_INVALID_VALUE;
 		uint8_t *packed = alloca(twin_size);

@@ -237,7 +237,7 @@ class Runs:
         self._body = body
         self._code = body.code
         self._open: dict[str | None, Run] = {}
-        # Labels count before their statement, and what leads elsewhere behind it.
+        # A label counts before its statement, a branch after it.
         labels = (2 * label.before for label in body.labels)
         self._borders = sorted([*(2 * index + 1 for index in body.controls), *labels])
         self._block = 0
@@ -268,11 +268,11 @@ class Runs:
         self._border = borders[block] if block < len(borders) else _NO_BORDER
 
     def forks(self) -> list[Fork]:
-        """Where a block ends in a branch that is a site: the runs of the threads before, on and behind it."""
+        """Where a block ends in a branch that is a site: the runs before it, and on either side of it."""
         plain = {run.block: number for number, run in reversed(list(enumerate(self.found))) if run.guard is None}
         forks = []
         for number, run in enumerate(self.found):
-            # A label right behind the branch would part the two blocks: others come by there, too.
+            # A label right after the branch separates the two blocks: other threads arrive there, too.
             if run.guard is None or run.block not in plain or run.block + 1 not in plain:
                 continue
             if run.last.word == "bra":
@@ -285,10 +285,10 @@ class Runs:
         code = self._code
         at = code.find(name, run.last.start, start)
         while at >= 0:
-            behind = at + len(name)
-            if not (_continues(code[behind]) or _continues(code[at - 1]) or _is_guard(code, at)):
+            end = at + len(name)
+            if not (_continues(code[end]) or _continues(code[at - 1]) or _is_guard(code, at)):
                 return False
-            at = code.find(name, behind, start)
+            at = code.find(name, end, start)
         if code.find("}", run.last.start, start) < 0:
             return True
         return self._body.declaration(name, run.first.start) == self._body.declaration(name, start)

@@ -42,7 +42,7 @@ _STEP = re.compile(rf"(?:mul|add|sub|neg|abs|mov)(?:\.ftz)?(?:\.sat)?\.(?:{FLOAT
 
 @dataclass(frozen=True)
 class Product:
-    """A product that may be fused. start, end: its ``mul``'s opcode, and behind the last sum that reads
+    """A product that may be fused. start, end: its ``mul``'s opcode, and the end of the last sum that reads
     it."""
 
     register: str
@@ -92,7 +92,7 @@ class Contractions:
         return position
 
     def _overwritten(self, register: str, start: int, end: int) -> bool:
-        """Whether an instruction behind the one at start, up to that at end, writes a register."""
+        """Whether an instruction after the one at start, up to that at end, writes a register."""
         for index in range(self._body.index_at(start) + 1, self._body.index_at(end)):
             instruction = self._body.statement(index).instruction
             if instruction is not None and register in instruction.written:
@@ -123,7 +123,7 @@ def sums_reached(body: Body, *, hidden_alone: bool = False) -> dict[int, int]:
 
     A value is followed by the names of registers, whatever the order of instructions, through all that may hand it on
     unchanged: moves and selections, bit operations, shuffles, multiplications by what may be one, and memory. The
-    position is that of the statement, behind its labels. hidden_alone: of products only those within an instruction
+    position is that of the statement, after its labels. hidden_alone: of products only those within an instruction
     that stands for several.
     """
     products = {

@@ -177,7 +177,7 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """What a body holds. ends: its ``ret`` and ``exit``, predicated or not. next_number: behind the last hit's.
+    """What a body holds. ends: its ``ret`` and ``exit``, predicated or not. next_number: after the last hit's.
 
     places: the source lines of its instructions. lacks_lines: a probe asks for some, and the text has none.
     """
@@ -415,7 +415,7 @@ def _names(mangled: str, demangled: str) -> Iterator[str]:
 
 
 def _without_result(name: str) -> Iterator[str]:
-    """A demangled name behind each space outside of brackets: results stand in front of templates' names."""
+    """A demangled name after each space outside of brackets: templates' names follow their result types."""
     depth = 0
     for at, character in enumerate(name):
         depth += {"<": 1, "(": 1, "[": 1, ">": -1, ")": -1, "]": -1}.get(character, 0)

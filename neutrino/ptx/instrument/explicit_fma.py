@@ -35,9 +35,9 @@ class UnpinnableError(Exception):
 
 @dataclass(frozen=True)
 class Operation:
-    """An unrounded product, sum or difference. start, end: from its guard to behind its semicolon.
+    """An unrounded product, sum or difference. start, end: from its guard to the end of its semicolon.
 
-    guard: with ``@`` and the space behind it, "" without one. modifiers: ``.ftz.sat``.
+    guard: with ``@`` and the space after it, "" without one. modifiers: ``.ftz.sat``.
     """
 
     kind: str

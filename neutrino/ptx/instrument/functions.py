@@ -5,7 +5,7 @@ thread, names a module variable that is passed by address, or calls a function t
 they are.
 
 The kernel keeps its state in local memory while such a function runs: the words of the probe block that functions
-read, at the offsets that they have there, and behind them the registers that live from entry to exit. The address
+read, at the offsets that they have there, and after them the registers that live from entry to exit. The address
 of that state is one more parameter of each copy, a register. A body has in registers of its own what it names itself:
 a function loads it at its entry and stores at its returns what it may have changed; around a call a body stores what
 the called function names, and loads what that may have changed. So the state is whole wherever a function begins or
@@ -76,17 +76,17 @@ def copy_header(callee: Callee, name: str, address: str, *, visible: bool) -> tu
     before = linkage + _LINKAGE_WORD.sub("", text[start:name_start])
     parameter = f".reg .b64 {address}"
     if function.parameters is None:
-        given, behind = f"({parameter})", function.name_end
+        given, rest = f"({parameter})", function.name_end
     else:
-        first, behind = function.parameters[0], function.parameters[1]
-        some = code[first:behind].rstrip()
+        first, rest = function.parameters[0], function.parameters[1]
+        some = code[first:rest].rstrip()
         if some.endswith("]") and some[:-1].rstrip().endswith("["):
             raise UnsupportedError(f"the called function {function.name} takes any number of arguments")
         added = f",\n\t{parameter}\n)" if some.strip() else f"{parameter})"
         given = text[function.name_end : first + len(some)] + added
-        behind += 1
-    header = before + name + given + text[behind:body_start]
-    plain = before + name + given + _PRAGMA.sub("", code[behind:body_start])
+        rest += 1
+    header = before + name + given + text[rest:body_start]
+    plain = before + name + given + _PRAGMA.sub("", code[rest:body_start])
     return header, f"{plain.rstrip()}\n;"
 
 
@@ -104,7 +104,7 @@ def pass_address(body: Body, call: Call, address: str) -> tuple[int, str]:
 
 
 def around_call(body: Body, call: Call) -> tuple[int, int]:
-    """What belongs to a call: before it the state is stored, behind it loaded. Raises UnsupportedError."""
+    """Code around a call: the state is stored before it and loaded after it. Raises UnsupportedError."""
     sequence = body.call_sequence(call.start)
     if sequence is None:
         raise UnsupportedError(f"a call of an unknown form: {body.code[call.start : call.end]!r}")

@@ -157,7 +157,7 @@ class SiteOperands:
             raise UnsupportedError(f"OUT of {instruction.opcode} does not exist before it")
         if instruction.is_asynchronous:
             raise UnsupportedError(
-                f"{instruction.opcode} is asynchronous: its OUT is not there yet behind it"
+                f"{instruction.opcode} is asynchronous: its OUT is not there yet after it"
             )
         if not instruction.destinations:
             raise self._lacks("OUT")

@@ -66,7 +66,7 @@ def as_bits(value: Value, take: Take, lines: list[str]) -> str:
 
 @dataclass
 class Code:
-    """Inserted instructions. lines: free of predicated memory accesses; stores: the predicated stores behind
+    """Inserted instructions. lines: free of predicated memory accesses; stores: the predicated stores after
     them."""
 
     lines: list[str]

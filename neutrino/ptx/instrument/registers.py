@@ -40,7 +40,7 @@ def no_helpers(helper: str, element: str | None) -> Value:
 
 
 SUFFIX = "__neutrino"
-"""Behind a kernel's name that of its twin; behind a function's, with the kernel's, that of its copy."""
+"""Appended to a kernel's name for its twin; to a function's, with the kernel's name, for its copy."""
 
 
 @dataclass(frozen=True)

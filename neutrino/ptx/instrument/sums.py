@@ -68,7 +68,7 @@ class EndSums:
         self._forms[key] = Form(known.constant + form.constant, known.parts + form.parts)
 
     def write(self) -> list[str]:
-        """The code, behind which a thread may have ended. Called once."""
+        """The code, after which a thread may have ended. Called once."""
         by_level: dict[Level, dict[Key, Form]] = {}
         for key, form in self._forms.items():
             if form != Form():
@@ -301,7 +301,7 @@ class Sums:
         self._all_sums: dict[tuple[int, int], str] = kernel._all_sums if kernel else {}
         # What runs of sites add to, in place of registers and sums; None where each adds for itself.
         self._tallies: Tallies | None = None
-        # What snippets at the ends add to sums, where it is told by tallies, and which registers hold theirs already.
+        # What snippets at the ends add to sums, where counters give it, and which registers hold theirs already.
         self._ending: dict[tuple[int, int], list[Form]] = {}
         self._settled: set[str] = set()
 
@@ -316,7 +316,7 @@ class Sums:
 
     @property
     def kept_tallies(self) -> list[Kept]:
-        """The counters that sums are told by."""
+        """The counters that sums are computed from."""
         return [
             Kept(self._tally_name(index), f"u{counter.bits}", "0", f"u{counter.bits}")
             for index, counter in enumerate(self._tallies.counters if self._tallies else ())
@@ -330,7 +330,7 @@ class Sums:
 
     @property
     def are_tallied(self) -> bool:
-        """What snippets at the ends add can be told by what is tallied."""
+        """What snippets at the ends add is computed from the counters."""
         return self._tallies is not None
 
     def tally(self, rows: Sequence[Row], forks: Sequence[Fork]) -> None:
@@ -431,9 +431,9 @@ class Sums:
         for key, forms in self._ending.items():
             for form in forms:
                 sums.add(key, form)
-        for told, form in tallies.forms.items():
-            if isinstance(told, tuple):
-                sums.add(told, form)
+        for counted, form in tallies.forms.items():
+            if isinstance(counted, tuple):
+                sums.add(counted, form)
         for key, name in self._sums.items():
             kind = self._cells[key[0]][key[1]].type
             number = sums.keep(Word(name, kind.size * 8, kind is ScalarType.S64))

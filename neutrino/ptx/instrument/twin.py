@@ -181,7 +181,7 @@ class TwinKernel:
         return f"{head.rstrip()}\n.maxnreg {cap}\n{body}"
 
     def whole_text(self, cap: int | None = None) -> str:
-        """The twin's text behind those of the functions that have copies for it. cap: as of ``text``."""
+        """The twin's text, after those of the functions that have copies for it. cap: as for ``text``."""
         return "\n\n".join([*(copy.text for copy in self.all_copies), self.text(cap)])
 
     @cached_property

@@ -290,8 +290,8 @@ REASONS = {
 FAULTS: dict[str, str] = {
     "unknown-opcode": "`position` begins with what is no PTX instruction",
     "unknown-modifier": "a warning: no instruction has this modifier, so that the pattern finds nothing",
-    "modifier-order": "a warning: a state space or a vector behind a type, so that the pattern finds nothing",
-    "nothing-after": "an `after` where nothing can run, behind a branch or an end",
+    "modifier-order": "a warning: a state space or a vector after a type, so that the pattern finds nothing",
+    "nothing-after": "an `after` where nothing can run, after a branch or an end",
     "not-an-instruction": "a statement that is neither an instruction nor `.reg` nor `SAVE`",
     "label": "a label in a snippet",
     "brackets": "`{ }` or `[ ]` in an instruction: a vector or an address",

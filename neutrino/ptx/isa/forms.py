@@ -205,7 +205,7 @@ def is_modifier(word: str) -> bool:
 
 
 def behind_type(opcode: Sequence[str]) -> int | None:
-    """The part that is a state space or a vector behind a type; no instruction has such a one. None without one."""
+    """The part that is a state space or a vector after a type, which no instruction has; None without one."""
     typed = False
     for index, word in enumerate(opcode[1:], 1):
         if typed and word in _BEFORE_TYPES:
@@ -215,5 +215,5 @@ def behind_type(opcode: Sequence[str]) -> int | None:
 
 
 def types_last(opcode: Sequence[str]) -> list[str]:
-    """The parts of an opcode with its types behind the others."""
+    """The parts of an opcode with its types after the others."""
     return [opcode[0], *sorted(opcode[1:], key=lambda word: bool(TYPE.fullmatch(word)))]

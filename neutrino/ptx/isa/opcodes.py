@@ -17,9 +17,9 @@ _Row = tuple[str, ...]
 # what BYTES or OPS of it are, "asynchronous", where control goes after it (``Flow``).
 #
 # Name: dotted parts as in a tracepoint, alternatives joined by ``|``; of several rows that fit an instruction the
-# one with most parts counts. Operands, ``?`` behind those that may be absent, ``*`` behind what may occur any number
+# one with most parts counts. Operands, ``?`` after those that may be absent, ``*`` after what may occur any number
 # of times:
-#     d     destination, d|p with a second one behind ``|``, d+ read as well
+#     d     destination, d|p with a second one after ``|``, d+ read as well
 #     s     source, p one that is a predicate, i a constant, n the number of bytes, k an instruction descriptor
 #     [a]   address, [m] another address (of a barrier), [t] an object with coordinates
 #     l     a label, a function, or the arguments of a call

@@ -75,7 +75,7 @@ _FIRST_OF_CLASS = {
 _MOST_DIGITS = 80
 """Of an integer; binary ones have 64. Python refuses to convert thousands."""
 _FAR = 64
-"""Lines behind a statement's first in which its words are looked for."""
+"""Lines after a statement's first in which its words are looked for."""
 _MANY_NAMES = 2000
 """So many registers are not compared with a misspelt word."""
 _GUESSES = 100
@@ -273,12 +273,12 @@ class _Checker:
             self._check_order(pattern.opcode, place)
 
     def _check_order(self, opcode: tuple[str, ...], span: Span) -> None:
-        """Warn where a state space or a vector stands behind a type: in every instruction it is the other way round."""
+        """Warn of a state space or a vector after a type: in every instruction it comes before the type."""
         index = behind_type(opcode)
         if index is not None:
             column = span.column + sum(len(part) + 1 for part in opcode[:index])
             hint = f'did you mean "{".".join(types_last(opcode))}"?'
-            message = f"no instruction of PTX has '{opcode[index]}' behind its type"
+            message = f"no instruction of PTX has '{opcode[index]}' after its type"
             self._report(Span(span.line, column), "modifier-order", message, hint, "warning")
 
     def _check_modifier(self, word: str, span: Span, otherwise: str) -> None:
@@ -339,7 +339,7 @@ class _Checker:
             self._check_predicate(guard, self._locate(guard, span), side)
         self._check_opcode(opcode, opcode_span, match["operands"] or "", side)
         if guard is not None and is_collective(opcode) and find_form(opcode):
-            hint = "lanes that do not run it would be waited for; select what it takes with selp"
+            hint = "it would wait for lanes that do not run it; select what it takes with selp"
             message = f"'{opcode}' under a predicate"
             self._report(self._locate("@", span), "collective-guard", message, hint)
         return self._assembly(match, instruction.span)
@@ -532,7 +532,7 @@ class _Checker:
             self._report(span, "immediate-range", message, f"'{use.opcode}' takes such a one here")
         elif not is_float and not _in_range(word, 64 if kind in {"S", "p"} else bits_of(wanted)):
             message = f"'{word[:_MOST_DIGITS]}' does not fit in .{wanted}"
-            self._report(span, "immediate-range", message, "the assembler would cut it without a word")
+            self._report(span, "immediate-range", message, "the assembler would truncate it silently")
 
     def _check_helper(self, use: _Use, word: str, kind: str, span: Span) -> None:
         if not self._check_helper_place(word, span, use.side):

@@ -1,6 +1,6 @@
 """The body of one function as a stream of statements, decoded once: all that reads a body reads it here.
 
-Statements tile the body: each goes from behind the one before to behind its semicolon, so that the white space, labels
+Statements tile the body: each goes from the end of the one before to its semicolon, so that the white space, labels
 and braces before it are its own. What a statement starts with is found for all of them at once; the rest of one is
 decoded when it is first asked for, and kept.
 """
@@ -45,7 +45,7 @@ _DECLARED = re.compile(
 _GIVEN_REGISTER = re.compile(r"\.reg\s+\.(?P<type>\w+)\s+(?P<name>[A-Za-z_$%][\w$]*)", re.ASCII)
 _TYPE_WORDS = re.compile(r"(?:\s*\.(?:align\s+\d+|[a-z]\w*))*\s*", re.ASCII)
 _LAST_WORD = re.compile(r"\.([a-z]\w*)\s*\Z", re.ASCII)
-# Names in operand position stand behind an opening bracket or a comma; the first operand of a call has
+# Names in operand position follow an opening bracket or a comma; the first operand of a call has
 # neither.
 _NAMED = re.compile(r"[\[,({]\s*([A-Za-z_$][\w$]*)", re.ASCII)
 _OPENS_OPERAND = ("[", ",", "(", "{")
@@ -89,8 +89,8 @@ class Label(NamedTuple):
 class Statement:
     """One statement: an instruction, a directive or nothing.
 
-    index: its place in the body. start: behind its labels and braces; position: of its opcode, behind the predicate;
-    end: behind its semicolon. guard: the predicate as written, with the space behind it, None without one.
+    index: its place in the body. start: after its labels and braces; position: of its opcode, after the predicate;
+    end: after its semicolon. guard: the predicate as written, with the space after it, None without one.
     mnemonic: the decoded opcode, None of what is no instruction. Positions are in the module's text.
     """
 
@@ -146,7 +146,7 @@ class Body:
     head: the header of a function that takes or returns registers, which are declared there; None of a kernel.
 
     ends: where each statement ends; mnemonics: the decoded opcode of each, None of what is no instruction. What is left
-    behind the last semicolon counts as a statement, too.
+    after the last semicolon counts as a statement, too.
     """
 
     def __init__(self, code: str, start: int, end: int, head: tuple[int, int] | None = None) -> None:
@@ -404,7 +404,7 @@ class Body:
         """Stretches from the first argument's store to the last result's load, in text order.
 
         A call alone in braces takes the whole block; any other one the stores of parameters right before it and the
-        loads right behind it.
+        loads right after it.
         """
         found = []
         for index in self.calls:

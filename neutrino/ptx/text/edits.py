@@ -16,7 +16,7 @@ class Edits:
     found: list[tuple[int, int, str]] = field(default_factory=list)
 
     def insert(self, at: int, text: str) -> None:
-        """Put text in before a position, behind what was put in there already."""
+        """Insert text before a position, after what was inserted there already."""
         if text:
             self.found.append((at, at, text))
 
@@ -49,5 +49,5 @@ def before(lines: Sequence[str]) -> str:
 
 
 def behind(lines: Sequence[str]) -> str:
-    """Instructions as text that goes right behind another instruction; "" for none."""
+    """Instructions as text that goes right after another instruction; "" for none."""
     return "\n\t" + "\n\t".join(lines) if lines else ""

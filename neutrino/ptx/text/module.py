@@ -185,8 +185,8 @@ class Parameter:
 class Function:
     """An ``.entry`` or a ``.func``. All positions are in the module's text.
 
-    name_end: just behind the name. parameters: inside the parentheses, None without parentheses.
-    body: from the opening brace to behind the closing one, None for a declaration. linkage: as for Variable.
+    name_end: just after the name. parameters: inside the parentheses, None without parentheses.
+    body: from the opening brace to the end of the closing one, None for a declaration. linkage: as for Variable.
     """
 
     name: str
@@ -364,7 +364,7 @@ class _Reader:
         return statement
 
     def _statement(self, start: int) -> int:
-        """Read the statement at start; the position behind it."""
+        """Read the statement at start; returns the position after it."""
         head = _matched(_START, self.code, start)
         word = head["word"]
         if word in _LINE_DIRECTIVE:
@@ -396,7 +396,7 @@ class _Reader:
         return self._add(Kind(word), start, operands.end()).end
 
     def _end(self, at: int) -> int:
-        """Behind the semicolon or the block that ends a statement; blocks of an initializer belong to it."""
+        """The position after the semicolon or block that ends a statement; blocks of an initializer belong to it."""
         while True:
             stop = _TOP_END.search(self.code, at)
             if stop is None:
@@ -409,7 +409,7 @@ class _Reader:
                 return at
 
     def _block_end(self, opening: int) -> int:
-        """Behind the brace that closes the one at a position; the end of the text without one."""
+        """The position after the brace that closes the one at a position; the end of the text without one."""
         code, at, depth = self.code, opening, 0
         while True:
             closing = code.find("}", at)
