@@ -1,10 +1,10 @@
 """Which numbers to keep so that sums of constants come out at the end of a thread.
 
-What probes add in runs of sites is known: each run adds a row of constants whenever a thread comes by. So a sum is a
-constant for the rows that every thread comes by once, plus multiples of how often it came by the others. Often few
-numbers tell all sums: rows in one proportion need one counter between them, and so do sums that grow in one proportion
-everywhere. Rows that no thread comes by twice add up to little, so that several of their sums fit one word of 32 bits,
-even added up over a warp.
+What probes add in runs of sites is known: each run adds a row of constants whenever a thread executes it. So a sum is a
+constant for the rows that every thread executes once, plus multiples of the execution counts of the others. Often few
+numbers determine all sums: proportional rows share a counter, and so do sums that grow proportionally everywhere. Rows
+that no thread executes twice add up to little, so that several of their sums fit one word of 32 bits, even added up
+over a warp.
 
 Everything is exact modulo 2 to the width of a sum.
 """
@@ -26,7 +26,7 @@ _MOST_WHOLE = 256
 
 
 class Row(NamedTuple):
-    """What one run adds, by sum; no zeros. once: no thread comes by twice; always: and every one that ends does."""
+    """What one run adds, by sum; no zeros. once: no thread executes it twice; always: every thread that ends has."""
 
     amounts: Mapping[Hashable, int]
     once: bool
@@ -107,7 +107,7 @@ def plan_tallies(rows: Sequence[Row], bits: Mapping[Hashable, int], forks: Seque
 
 
 class _Plan(NamedTuple):
-    """Wide counters for the groups, shared words for what is small; constants for what every thread comes by."""
+    """Wide counters for the groups, shared words for what is small; constants for what every thread executes."""
 
     rows: Sequence[Row]
     groups: Sequence[_Small]
