@@ -2,7 +2,7 @@
 
 A process that is killed leaves its copy. Whether one is still written shows in the lock on it, which ends with the
 last process that has it open, in whatever container that runs. Between machines locks say less (a file system may keep
-them to itself), so the name tells the running kernel, and copies of another one are never removed.
+them to itself), so the name identifies the running kernel, and copies of another one are never removed.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class DeviceKind(Enum):
-    """Decides which image of a container runs, and in which form twins are handed to the driver."""
+    """Decides which image of a container runs, and in which form twins are loaded into the driver."""
 
     GPU = "gpu"
     """Machine code, or PTX that the driver compiles. Twins are cubins."""

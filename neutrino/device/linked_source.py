@@ -1,9 +1,9 @@
 """Device-linked code: which machine code a device runs, and the PTX of the translation units that it was linked from.
 
-``nvcc -rdc=true`` leaves relocatable cubins and PTX of each translation unit in ``__nv_relfatbin``. What the driver
-runs is another container, in ``.nv_fatbin``: cubins that the device linker made of them, without PTX. Nothing in the
-file says which units these were, so names and machine code have to: a unit's PTX stands for a linked kernel when the
-unit's own cubin for the same architecture has the kernel's code, up to what the linker fills in.
+``nvcc -rdc=true`` leaves relocatable cubins and PTX of each translation unit in ``__nv_relfatbin``. The driver runs
+another container, in ``.nv_fatbin``: cubins that the device linker made of them, without PTX. Nothing in the file says
+which units these were, so they are found by names and machine code: a unit's PTX stands for a linked kernel if the
+unit's own cubin for the same architecture has the kernel's code, up to relocations.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ RELOCATABLE_SECTION = "__nv_relfatbin"
 
 _VARIABLE_SECTIONS = (".nv.global", ".nv.constant3")
 _OWN_NAMES = ("$", "__cuda_sm", ".nv")
-"""How names begin that ptxas gives to what no PTX defines, such as ``__cuda_sm20_div_u64``."""
+"""The prefix of functions that ptxas adds and no PTX defines, such as ``__cuda_sm20_div_u64``."""
 
 _INSTRUCTION = np.array([(1 << 64) - 1, (1 << 41) - 1], np.uint64)
-"""The bits of an instruction but for when it is issued (105 and up): from sm_100 on nvlink sets these anew."""
+"""The bits of an instruction without its scheduling (105 and up), which nvlink sets anew from sm_100 on."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class LinkedSource:
-    """What runs of a linked container on a device, and the PTX that it stands for.
+    """The machine code of a linked container that runs on a device, and its PTX.
 
     machine: the linked machine code that the driver picks, None without any. units: those whose PTX can be used.
     kernels: the unit that each kernel comes from, by its place in units. refused: why a kernel has none. variables:
@@ -132,7 +132,7 @@ def find_linked_source(linked: Container, units: Sequence[Container], device: st
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A unit with PTX for the architecture. refusal: what stands against assembling it. elf: its own machine code."""
+    """A unit with PTX for the architecture. refusal: why it cannot be assembled. elf: its own machine code."""
 
     container: int
     module: Module
@@ -211,7 +211,7 @@ class _Others:
 
 
 def _has_code(unit: _Candidate, name: str, linked: bytes) -> bool:
-    """The unit's own machine code of a kernel or function is what was linked."""
+    """Whether the unit's own machine code of a kernel or function is the one that was linked."""
     if unit.machine is None or unit.elf is None:
         return False
     kernel = unit.machine.kernels.get(name)

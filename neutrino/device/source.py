@@ -2,8 +2,8 @@
 
 A twin may only be made from PTX of the same container and the architecture, suffix included, of the machine
 code that the driver picks; or from the PTX that the driver itself would compile. Any other PTX is another
-program: a variant, which is taken only when asked for, and then held against the machine code (``variant.py``). The
-embedded device runs PTX only, whatever machine code lies beside it.
+program: a variant, which is used only on request, and then compared with the machine code (``variant.py``). The
+embedded device runs PTX only and ignores machine code.
 """
 
 from __future__ import annotations
@@ -115,9 +115,9 @@ _OPTIONS_DROPPED = frozenset({"-m", "--machine"})
 
 
 def stored_options(line: str, *, relocatable: bool = False) -> tuple[tuple[str, ...], str | None]:
-    """The ptxas options stored with an image that shape its code, and None or what stands against using them.
+    """The ptxas options stored with an image that affect its code, and why they cannot be used, or None.
 
-    relocatable: ``--compile-only`` does not stand against it, and is left out like what does not shape code.
+    relocatable: accept ``--compile-only``, and leave it out like options that do not affect code.
     An option that is not known is not passed on: it might name a file, or change what the code means.
     """
     try:
@@ -148,7 +148,7 @@ def stored_options(line: str, *, relocatable: bool = False) -> tuple[tuple[str, 
 
 
 def picked_image(container: Container, device: str, kind: DeviceKind = DeviceKind.GPU) -> Image | None:
-    """What the driver picks of a container: the machine code that it runs, else the PTX that it compiles.
+    """The image that the driver picks from a container: machine code, else PTX that it compiles.
 
     device: ``sm_90``. None when nothing fits. The embedded device takes PTX only, that of the highest architecture.
     """
@@ -193,7 +193,7 @@ def find_source(
 
 
 def _alike(container: Container, picked: Image) -> int:
-    """How many different images the driver might have picked as well."""
+    """How many different images the driver may pick."""
     same = [image for image in container.images if image.kind is picked.kind and image.arch == picked.arch]
     return len({image.data for image in same}) if len(same) > 1 else 1
 

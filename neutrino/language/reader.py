@@ -76,7 +76,7 @@ def _parsed(file: str, text: str) -> ast.Module:
     """The text as Python's parser has it. Raises ProbeError."""
     try:
         with warnings.catch_warnings():
-            # About escapes in strings; a probe file is no program of the user's that Python is to judge.
+            # Warnings about escapes in strings are not for probe files.
             warnings.simplefilter("ignore")
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -98,7 +98,7 @@ class MapType:
         return self.options()
 
     def words(self, entry: Map) -> str:
-        """A map of the type in words: ``a sum of 8 bytes a launch``."""
+        """A map of the type in words: ``a sum of 8 bytes per launch``."""
         raise NotImplementedError
 
     def save(self, entry: Map, writer: SaveWriter) -> None:

@@ -1,4 +1,4 @@
-"""One attempt: the kernel on the embedded device as it is and with the probe, launched as by any program."""
+"""One attempt: run the kernel on the embedded device without and with the probe, launched as by any program."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _DEVICE_MESSAGE = re.compile(r"^neutrino: embedded device: (.*)$", re.MULTILINE)
 _ADDRESS = re.compile(r"\bat (0x[0-9a-f]+)\b")
 _PLACE = re.compile(r"PTX line \d+: .*$")
 _NEAR = 4 << 20
-"""Bytes between an access and a buffer up to which the buffer is taken for the one that was meant."""
+"""An access up to this many bytes away from a buffer is reported as one that missed that buffer."""
 _LONGEST = 600
-"""Characters of what the device says that are shown: it quotes statements, and those may be of any length."""
+"""Characters of the device's messages that are shown: they quote statements, which may be of any length."""
 _SECOND_LOOK_STEPS = 20_000
 _SECOND_LOOK_SECONDS = 10.0
-"""How far a kernel that did not end is run again, to see where it is: basic blocks, and seconds at most."""
+"""Limits of the second run of a kernel that did not end, which shows where it is: basic blocks, and seconds."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Output:
 
     @property
     def changed(self) -> bool:
-        """Whether the kernel, without a probe, left other bytes than it found."""
+        """Whether the kernel, without a probe, changed it."""
         return self.plain != self.before
 
     @property
@@ -68,7 +68,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What came out. outputs: the buffers, then the ``.global`` variables of the module.
+    """The result of both runs. outputs: the buffers, then the ``.global`` variables of the module.
 
     printed: what the kernel wrote to stdout, without the probe and with it. trace: of the run with the probe; probed:
     the kernel in it. Both valid while the folder is.
@@ -83,7 +83,7 @@ class Attempt:
 
     @property
     def same_lines(self) -> bool:
-        """Whether both runs printed the same lines, in whatever order: threads print in none."""
+        """Whether both runs printed the same lines, in any order, since the order of threads is not defined."""
         plain, probed = (sorted(text.splitlines()) for text in self.printed)
         return plain == probed
 
@@ -113,8 +113,8 @@ class AttemptRequest:
 def attempt(request: AttemptRequest) -> Attempt:
     """Run the kernel with and without the probe.
 
-    Raises NeutrinoError: for a kernel or choices that are wrong, for one that the device refuses, for a launch that
-    ends by a fault, with the argument that an access missed; and OSError.
+    Raises NeutrinoError for an invalid kernel or invalid settings, for a kernel that the device refuses, and for a
+    launch that ends by a fault, with the argument that an access missed; and OSError.
     """
     check_text(request.text)
     module = parse(request.text)
@@ -224,7 +224,7 @@ def _stop(run: subprocess.Popen[str]) -> None:
 
 
 def _timeout_message(request: AttemptRequest, kernel: Kernel, inputs: Inputs, folder: Path) -> str:
-    """What there is to say of a kernel that did not end in time: where it is, and what makes it shorter."""
+    """The message for a kernel that did not end in time: where it is, and what makes it shorter."""
     where = "with the probe: " if folder.name == "probed" else ""
     said = f"{where}{kernel.name} has not ended within {request.timeout:g} s"
     place = _place_in(folder.parent / "plain", request.device)
@@ -238,7 +238,7 @@ def _timeout_message(request: AttemptRequest, kernel: Kernel, inputs: Inputs, fo
 
 
 def _place_in(folder: Path, device: EmbeddedDevice) -> str:
-    """The PTX line that the kernel has come to after some steps, or nothing when it is not found out in time."""
+    """The PTX line that the kernel has reached after some steps, or nothing if that takes too long."""
     environment = dict(_plain_environment(device))
     environment[VARIABLE] += f";steps={_SECOND_LOOK_STEPS}"
     run = _start(folder, environment)

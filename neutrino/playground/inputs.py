@@ -1,4 +1,4 @@
-"""What a kernel is launched with: generated from its parameters, or as the user says."""
+"""The inputs of a launch: generated from the kernel's parameters, or given by the user."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Choices:
-    """What the user says of a launch; None is left to us. arguments: name or position → text. seed: of random data."""
+    """The user's settings of a launch; None for a generated value. arguments: name or position → text. seed: of random
+    data."""
 
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
@@ -121,7 +122,7 @@ def _check_launch(grid: tuple[int, int, int], block: tuple[int, int, int], share
 
 
 def _texts(values: Sequence[Value], arguments: Mapping[str, str]) -> dict[str, str]:
-    """What the user says, by the value's name."""
+    """The user's arguments, by the value's name."""
     names = [value.name for value in values]
     texts = {}
     for key, text in arguments.items():
@@ -143,7 +144,7 @@ class _ArgumentGenerator:
         self._random_numbers = np.random.default_rng(choices.seed)
 
     def argument(self, value: Value, text: str | None) -> Buffer | Number:
-        """One argument. text: what the user says of it."""
+        """One argument. text: the user's, if any."""
         if value.role is Role.POINTER:
             if text is None and not (value.loads or value.stores or value.updates):
                 return Number(value, bytes(value.size), "null, never used")

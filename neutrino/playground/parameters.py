@@ -1,4 +1,4 @@
-"""What a kernel does with its parameters: which are pointers, to what, and which are plain numbers.
+"""The kinds of a kernel's parameters: which are pointers, to what, and which are plain numbers.
 
 Read off the text by following each ``ld.param`` through what may move an address. An estimate, good enough to generate
 inputs: a pointer that went through memory or a call's results is not followed.
@@ -35,7 +35,7 @@ _MOVES = frozenset({"mov", "cvta", "add", "sub", "selp", "or", "shfl"})
 
 
 class Role(Enum):
-    """What a number that a kernel is given is for."""
+    """What an argument is used for."""
 
     POINTER = "pointer"
     INTEGER = "integer"
@@ -63,7 +63,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel as it wants to be launched.
+    """A kernel and the launches that it accepts.
 
     parameters: each with the values in it, a structure that is never looked into with none. block: threads of a
     block where the text says them. exact: it must be launched with just these. dynamic_shared: it uses shared memory

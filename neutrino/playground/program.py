@@ -121,7 +121,7 @@ def _launch(driver: _Driver, folder: Path, plan: dict[str, Any], addresses: list
 
 
 def _end_with_parent(parent: int) -> None:
-    """A kernel that does not end would go on without the one who gave it a limit."""
+    """End with the process that started this one, which limits the run time: the kernel may not end by itself."""
     libc: Any = ffi.dlopen(None)
     if libc.prctl(_PR_SET_PDEATHSIG, ffi.cast("unsigned long", signal.SIGKILL)) != 0:
         sys.exit("PR_SET_PDEATHSIG was refused")

@@ -1,13 +1,12 @@
-"""How much floating-point arithmetic a kernel's machine code holds, and whether a twin's is still the original's.
+"""Count the floating-point instructions of a kernel's machine code, and compare a twin's counts with the original's.
 
-The assembler fuses an unrounded ``mul`` with its ``add`` only where nothing stands in between, so a probe can
-undo a fusion and thereby change the low bits of a result. The counts of fused and unfused instructions show
-it.
+The assembler fuses an unrounded ``mul`` with its ``add`` only if nothing stands in between, so a probe can undo a
+fusion and thereby change the low bits of a result. The counts of fused and unfused instructions show this.
 
 Since sm_70 every instruction is 128 bits: bits 0..8 the operation, 9..11 which operand slots are registers,
 immediates or constants, 16..23 the destination, 24..31 register A, 32..63 register or immediate B, 64..71
 register C. The figures below are what ``ptxas`` 13.0 makes of every form of the instructions for eight architectures
-from sm_75 to sm_120a, and ``nvdisasm`` 13.5 prints: ``tests/patch/test_numerics.py`` holds them against both. Where an
+from sm_75 to sm_120a, and ``nvdisasm`` 13.5 prints: ``tests/patch/test_numerics.py`` compares them with both. Where an
 operation stands for another, it counts as what it computes, because
 ``ptxas`` picks either form to balance the pipes, differently in twin and original:
 
@@ -136,7 +135,7 @@ def _arithmetic(code: bytes, arch: str) -> tuple[npt.NDArray[np.intp], _Words]:
 
 
 def compare(original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[str, int]) -> str | None:
-    """None when the twin computes as the original does, else the counts that differ, for people.
+    """None if the twin computes the same as the original, else the counts that differ, in words.
 
     own: what the probe's private copies of products add. Twin less own must be the original, per mnemonic, except
     for two things that cannot hide a change:

@@ -48,7 +48,7 @@ _EMPTY_DEBUG_SECTION = re.compile(r"^[ \t]*\.section[ \t]+\.debug_\w+\s*\{\s*\}[
 
 @dataclass(frozen=True)
 class CubinKernel:
-    """What a cubin says of one kernel.
+    """The properties of one kernel in a cubin.
 
     registers: of a thread. frame, stack: bytes of stack that a thread needs, for the kernel itself and with
     what it calls (0 before linking). shared: bytes of static shared memory of a block, with the 1024 that the

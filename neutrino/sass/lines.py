@@ -1,4 +1,4 @@
-"""Which line of the PTX text each machine instruction of a cubin is from, as ``ptxas -lineinfo`` writes it down.
+"""The line of the PTX text that each machine instruction of a cubin comes from, as ``ptxas -lineinfo`` records it.
 
 The section ``.nv_debug_line_sass`` holds line number programs as DWARF 2 has them (6.2, "Line Number Information"), one
 after the other; the address that each begins with is relocated to a function's symbol. ``nvdisasm -gp`` prints them.
@@ -16,7 +16,7 @@ SECTION = ".nv_debug_line_sass"
 _COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _SET_COLUMN, _NEGATE, _BASIC_BLOCK, _CONST_ADD, _FIXED = range(1, 10)
 _END_SEQUENCE, _SET_ADDRESS = 1, 2
 _MOST_ROWS = 1 << 22
-"""A kernel of 64 MiB; a program claims more in a few bytes."""
+"""As many as a kernel of 64 MiB has; a malformed program could claim more in a few bytes."""
 
 
 def sass_lines(cubin: bytes | memoryview, file: str) -> dict[str, list[tuple[int, int]]]:

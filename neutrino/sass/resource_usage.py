@@ -1,6 +1,6 @@
-"""What the functions of a cubin use of a GPU: the figures of ``cuobjdump -res-usage``.
+"""The resource usage of the functions of a cubin: the figures of ``cuobjdump -res-usage``.
 
-NVIDIA does not say where they come from; they were compared with what the tool prints.
+NVIDIA does not document them; they were compared with what the tool prints.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Whether two cubins hold a kernel as the same code: the same bytes, that mean the same by what they refer to.
+"""Whether two cubins have the same code for a kernel: the same bytes, with equal references.
 
-Equal instructions may load other constants, call other functions and reach other variables. So what a kernel refers to
-is compared as well: its literals, and by relocation and place the functions and variables; of the latter the names and
-places, since a twin uses the original's own.
+Equal instructions may load different constants, call different functions and access different variables. So what a
+kernel refers to is compared as well: its literals, and by relocation and place the functions and variables; variables
+by name and place, since a twin uses the original's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Code:
         return None if section is None else bytes(self._elf.contents(section))
 
     def references(self, function: str) -> list[_Reference]:
-        """What is filled into a function's instructions: offset, type of relocation, name, addend."""
+        """The relocations in a function's instructions: offset, type, name, addend."""
         section = self._elf.section(f".text.{function}")
         return [] if section is None else self._references(section)
 
@@ -70,7 +70,7 @@ class _Code:
         return symbol is not None and symbol.type == STT_FUNC and self._elf.section(f".text.{name}") is not None
 
     def initial(self, name: str) -> bytes | None:
-        """What a variable holds at first: of a literal, all that it ever holds."""
+        """The initial value of a variable; a literal never changes."""
         symbol = self._by_name.get(name)
         if symbol is None:
             section = self._elf.section(name)

@@ -79,7 +79,7 @@ CUresult ed_operation_run(struct ed_operation *operation)
 		break;
 	}
 	if (result)
-		ed_device_fail(result, "a copy or fill found its memory freed, or was told to fail");
+		ed_device_fail(result, "a copy or fill found its memory freed, or was set to fail");
 	return result;
 }
 

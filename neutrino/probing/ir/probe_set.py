@@ -106,7 +106,7 @@ class ProbeSet:
             raise TypeError("a ProbeSet is made by neutrino.load_probes, which verifies what is in it")
 
     def __hash__(self) -> int:
-        # Looked up for every module: the text that it was written as tells sets apart well enough.
+        # Looked up for every module: different sets have different texts.
         return hash((self.file, self.source))
 
     @property

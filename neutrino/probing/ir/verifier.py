@@ -289,7 +289,7 @@ def _holds(kind: Type, value: int) -> bool:
 
 
 def _word(register: Register) -> str:
-    """A register as its file calls it: behind a ``$`` is what a front end adds."""
+    """A register as its file calls it: a front end appends a suffix after ``$``."""
     return register.name[1:].partition("$")[0]
 
 

@@ -136,7 +136,7 @@ class Statement:
 
     @property
     def operand_text(self) -> str:
-        """The text of an instruction behind its opcode."""
+        """The text of an instruction after its opcode."""
         return self._code[self.position + len(self.opcode) : self.end - 1]
 
 
@@ -369,11 +369,11 @@ class Body:
         code, found = self.code, []
         at = code.find(name, self.start, self.end)
         while at >= 0:
-            behind = at + len(name)
-            if not (_continues(code[at - 1]) or code[at - 1] in "%." or _continues(code[behind])) and not (
-                code[behind] == "." and _continues(code[behind + 1]) and code[behind + 1] != "$"
+            end = at + len(name)
+            if not (_continues(code[at - 1]) or code[at - 1] in "%." or _continues(code[end])) and not (
+                code[end] == "." and _continues(code[end + 1]) and code[end + 1] != "$"
             ):
-                found.append((at, behind))
+                found.append((at, end))
             at = code.find(name, at + 1, self.end)
         return found
 
@@ -381,12 +381,12 @@ class Body:
         """Whether a name is among the ``operand_names``."""
         code, at = self.code, self.code.find(name, self.start, self.end)
         while at >= 0:
-            behind = at + len(name)
-            if not _continues(code[behind]) and not _continues(code[at - 1]):
+            end = at + len(name)
+            if not _continues(code[end]) and not _continues(code[at - 1]):
                 opening = code[max(at - 64, 0) : at].rstrip() or code[:at].rstrip()
                 if opening[-1:] in _OPENS_OPERAND or name in self._listed:
                     return True
-            at = code.find(name, behind, self.end)
+            at = code.find(name, end, self.end)
         return False
 
     @cached_property

@@ -427,18 +427,18 @@ class _Reader:
         if head is None:
             return None
         parameters = None
-        behind = head.end("name")
+        head_end = head.end("name")
         if head["open"]:
             close = self.code.find(")", head.end())
             if close < 0:
                 return None
             parameters = (head.end(), close)
-            behind = close + 1
-        stop = _BODY_OR_END.search(self.code, behind)
+            head_end = close + 1
+        stop = _BODY_OR_END.search(self.code, head_end)
         # A .pragma may stand between the header and the body, and ends with a semicolon of its own.
-        while stop is not None and stop[0] == ";" and ".pragma" in self.code[behind : stop.start()]:
-            behind = stop.end()
-            stop = _BODY_OR_END.search(self.code, behind)
+        while stop is not None and stop[0] == ";" and ".pragma" in self.code[head_end : stop.start()]:
+            head_end = stop.end()
+            stop = _BODY_OR_END.search(self.code, head_end)
         if stop is None:
             return None
         body = (stop.start(), self._block_end(stop.start())) if stop[0] == "{" else None
