@@ -88,7 +88,7 @@ def _unreadable(name: str, message: str) -> Diagnostic:
 
 
 def _described(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iterator[str]:
-    from neutrino.cli.probe_words import snippet_sizes
+    from neutrino.cli.probe_documents import snippet_sizes
     from neutrino.probing.ir.draft import DraftProbes
 
     sizes = snippet_sizes(probes)
@@ -114,7 +114,7 @@ def _described(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iterat
 
 
 def _document(checked: _Checked) -> dict[str, Any]:
-    from neutrino.cli.probe_words import map_document, probe_document
+    from neutrino.cli.probe_documents import map_document, probe_document
 
     probes = checked.probes
     return {

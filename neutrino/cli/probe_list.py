@@ -66,7 +66,7 @@ def _records(probes: ProbeSet) -> str:
 
 
 def _adds(probes: ProbeSet) -> str:
-    from neutrino.cli.probe_words import snippet_sizes
+    from neutrino.cli.probe_documents import snippet_sizes
 
     sizes = snippet_sizes(probes)
     at_kernel = [sizes[probe.name] for probe in probes.probes if probe.tracepoint.is_kernel]
@@ -84,7 +84,7 @@ def _range(sizes: list[int]) -> str:
 
 
 def _document(name: str, path: str, probes: ProbeSet) -> dict[str, Any]:
-    from neutrino.cli.probe_words import map_document, probe_document, snippet_sizes
+    from neutrino.cli.probe_documents import map_document, probe_document, snippet_sizes
 
     sizes = snippet_sizes(probes)
     return {

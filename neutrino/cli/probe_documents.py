@@ -1,4 +1,4 @@
-"""Maps and probes of a probe file in words and in JSON, as ``list`` and ``check`` show them."""
+"""Maps and probes of a probe file as JSON objects, and the sizes of snippets, for ``list`` and ``check``."""
 
 from __future__ import annotations
 
