@@ -165,7 +165,7 @@ class _Work:
             if made.entry is not None and self._spool is not None:
                 self._places[number] = self._spool.tell(), len(made.entry)
                 self._spool.write(made.entry)
-            # The entry is on disk now, or nobody wants it.
+            # The entry is on disk now, or not needed.
             self._made[number] = replace(made, entry=b"" if made.entry is not None else None)
             if progress is not None:
                 work = self._works[number]

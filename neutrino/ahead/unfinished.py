@@ -53,7 +53,7 @@ def begin(target: Path) -> tuple[int, Path]:
             if error.errno not in _NO_LOCKS or kernel == _NO_KERNEL:
                 os.close(descriptor)
                 raise
-            # Nobody can tell whether it is written, so nobody may remove it.
+            # Whether it is still written is not known, so it must not be removed.
             kernel = _NO_KERNEL
         except BaseException:
             Path(name).unlink(missing_ok=True)

@@ -47,7 +47,7 @@ class Slots:
     def __enter__(self) -> None:
         os.read(self._free.fileno(), 1)
         if _ending.is_set():
-            # The slot came free because another worker was ended, and nobody would end what begins now.
+            # The slot was freed because another worker was ended; a tool that starts now would not be ended.
             self.__exit__()
             raise SystemExit
 

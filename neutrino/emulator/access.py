@@ -177,7 +177,7 @@ class Accesses(State):
         """Check ``count`` consecutive words at each address, and find them.
 
         An index is an array, an int for one word that all threads share, a tuple of rows of local memory, or a list of
-        arrays, one a word, where the words of a thread do not lie side by side. aligned: to so many bytes, 0: to all.
+        arrays, one per word, where the words of a thread do not lie side by side. aligned: to so many bytes, 0: to all.
         """
         size = dtype.itemsize * count
         self.check_alignment(number, addresses, aligned or size, at)
@@ -402,7 +402,7 @@ class Accesses(State):
 
 
 class _Columns(list[Any]):
-    """Index arrays, one a word of a vector."""
+    """Index arrays, one per word of a vector."""
 
 
 _POISON_WORD = int.from_bytes(bytes([POISON]) * 8, "little")

@@ -43,7 +43,7 @@ class RegisterFile:
 
     @property
     def base(self) -> Any:
-        """Where the frames begin: a scalar, or one a thread."""
+        """Where the frames begin: a scalar, or one per thread."""
         return self.bases[self.depth]
 
     def write(self, index: int, value: Any, lanes: Lanes) -> None:

@@ -1,4 +1,4 @@
-"""Basic blocks to Python source: each one a function over arrays with one element a thread.
+"""Basic blocks to Python source: each one a function over arrays with one element per thread.
 
 A generated function is called as ``block(m, f, at)``: the batch, the register file, and which threads (None: every
 one; else their indices). It reads each register once, computes, and writes back what is read later.

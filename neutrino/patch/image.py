@@ -3,7 +3,7 @@
     image ─ read_container ─► Container ─ find_source ─► Source ─ backend.plan ─► sites, and why kernels have none
           ─ backend.write ─► twins' text ─ backend.assemble ─► verified outcomes ─ backend.entries ─► entry
 
-Each arrow gives a value that nobody changes, and ``--save-temps`` keeps each. Who tries again after a refusal is one
+Each arrow gives an immutable value, and ``--save-temps`` keeps each. All retries after a refusal are in one
 loop, in ``assemble/attempts.py``.
 
 What depends on the image alone (a kernel that cannot be probed, text that the assembler refuses) becomes a

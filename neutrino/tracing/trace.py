@@ -52,7 +52,7 @@ class TraceKernel:
     """A kernel that the program obtained.
 
     reason: PROBED when there is a twin, else why there is none, with the detail in words. counters:
-    launches by what became of them. demangled: the mangled name where nothing was probed.
+    launches by their outcome. demangled: the mangled name where nothing was probed.
     """
 
     id: int

@@ -100,7 +100,7 @@ class Modifiers:
         return self._words[-1] if self._words else ""
 
     def finish(self) -> None:
-        """ValueError, naming them, if modifiers are left that nobody took."""
+        """Raise ValueError that names the modifiers that were not used."""
         if self._words:
             raise ValueError(f"{self.opcode}: unknown modifier .{self._words[0]}")
 

@@ -1,4 +1,4 @@
-/* Contexts: which one a thread works in, and what befell it. */
+/* Contexts: which one is current to a thread, and its errors. */
 #ifndef ED_CONTEXT_H
 #define ED_CONTEXT_H
 

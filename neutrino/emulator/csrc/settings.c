@@ -129,7 +129,7 @@ void ed_say(const char *format, ...)
 	va_end(arguments);
 	used += length < 0 ? 0 : (size_t)length < sizeof(line) - used - 1 ? (size_t)length : sizeof(line) - used - 2;
 	line[used++] = '\n';
-	/* One write, so that lines of several threads stay whole; a pipe that nobody reads must not end the program. */
+	/* One write, so that lines of several threads stay whole; a pipe without a reader must not end the program. */
 	sigset_t pipe_signal, before, pending;
 	sigemptyset(&pipe_signal);
 	sigaddset(&pipe_signal, SIGPIPE);

@@ -11,7 +11,7 @@
 #include "registry.h"
 #include "twin.h"
 
-/* The stub redirects slots in memory to these functions, and stands in front of nobody by their names. */
+/* The stub redirects slots in memory to these functions; it does not interpose them by name. */
 #ifdef NEUTRINO_LATE
 #define EXPORT
 #else

@@ -69,7 +69,7 @@ static CUcontext context_of(const struct nt_function *function, const struct nt_
 }
 
 /*
- * The first launch in a context that nobody announced: get it ready beside the program, once. Making a pool here could
+ * The first launch in a context without a notice: prepare it in another thread, once. Making a pool here could
  * wait for work that waits for the program.
  */
 static struct aside {

@@ -154,7 +154,7 @@ static struct nt_pool *claim_pool(CUcontext context, bool *claimed)
 	pool = known_pool(context);
 	*claimed = false;
 	for (unsigned i = 0; i < CONTEXTS && !pool; i++) {
-		/* Closed without a context: nobody waited for its end. */
+		/* Closed without a context: its end was not waited for. */
 		int state = __atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE);
 		if (state != POOL_NONE &&
 		    (state != POOL_CLOSED || __atomic_load_n(&nt_pools[i].context, __ATOMIC_ACQUIRE)))

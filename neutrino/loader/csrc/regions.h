@@ -27,7 +27,7 @@ struct nt_extent {
 	uint32_t dynamic_cap;	  /* records per slot of maps with a dynamic cap */
 };
 
-/* What became of nt_extent_of. */
+/* The result of nt_extent_of. */
 enum nt_extent_result {
 	NT_EXTENT,
 	NT_EXTENT_INVALID,   /* no block or no thread, or more threads in a block than any device has */

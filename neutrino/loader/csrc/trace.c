@@ -62,7 +62,7 @@ static bool in_trace(char *ret, size_t size, const char *name)
 }
 
 /*
- * Signals that a write can raise: past RLIMIT_FSIZE, into a pipe that nobody reads, on another's terminal. The program
+ * Signals that a write can raise: past RLIMIT_FSIZE, into a pipe without a reader, on another's terminal. The program
  * would die of a write that is not its own, so they are held meanwhile, and taken back if they came.
  */
 struct held {
@@ -135,7 +135,7 @@ void nt_say(const char *format, ...)
 	va_start(arguments, format);
 	int length = vsnprintf(line, sizeof(line), format, arguments);
 	va_end(arguments);
-	/* A full pipe would keep the program here for as long as nobody reads; PIPE_BUF bytes fit where poll says so. */
+	/* A full pipe would keep the program here until somebody reads; PIPE_BUF bytes fit where poll says so. */
 	if (length > 0 && length < (int)sizeof(line) && poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT))
 		write_all(STDERR_FILENO, line, (size_t)length);
 }

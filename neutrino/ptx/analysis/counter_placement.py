@@ -20,7 +20,7 @@ from neutrino.ptx.isa.scalars import WARP_LANES
 
 _WORD = 32
 _MOST_SMALL = 64
-"""More numbers than that fit few words in no way."""
+"""With more numbers than that, packing them into few words is not tried."""
 _MOST_WHOLE = 256
 """Counters stay small for long where what they count by is below that."""
 
