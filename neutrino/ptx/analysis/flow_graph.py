@@ -18,7 +18,7 @@ class FlowGraph:
     """Of one body, whose called functions end no thread.
 
     starts: the statement that each block begins with. successors: the numbers of the blocks that may come after each;
-    behind the last block stands the one where threads leave the body.
+    after the last block comes the one where threads leave the body.
     """
 
     def __init__(self, body: Body) -> None:
@@ -27,8 +27,8 @@ class FlowGraph:
         for label in body.labels:
             labels.setdefault(label.name, []).append(label.before)
         ending = body.where({decoded for decoded in body.opcodes if decoded.ends_block})
-        behind = (index + 1 for index in ending)
-        self.starts = sorted({0, *behind, *(label.before for label in body.labels)})
+        following = (index + 1 for index in ending)
+        self.starts = sorted({0, *following, *(label.before for label in body.labels)})
         numbers = {index: block for block, index in enumerate(self.starts)}
         # Where a branch by a table goes is not looked up.
         anywhere = sorted({numbers[label.before] for label in body.labels})
@@ -86,7 +86,7 @@ def _target(statement: Statement) -> str | None:
 
 
 def _postorder(graph: list[list[int]]) -> list[int]:
-    """The nodes that node 0 reaches, each behind those that were found from it."""
+    """The nodes that node 0 reaches, in postorder."""
     order: list[int] = []
     seen = {0}
     path = [(0, iter(graph[0]))]
