@@ -284,7 +284,7 @@ class Linkage:
 
     def check_local_variables(self, body: Body, function: Function) -> None:
         """Raises ObstacleError when a function declares a variable that outlives it."""
-        if not any(statement.text.startswith((".global", ".const")) for statement in body.directives):
+        if not any(body.directives_with(".global", ".const")):
             return
         for declarations in body.declarations.values():
             for declaration in declarations:

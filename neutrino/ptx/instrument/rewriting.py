@@ -58,8 +58,8 @@ def check_text(module: Module, body: Body) -> None:
         statement = body.statement(body.index_at(position))
         if module.code[statement.start] != ".":
             raise UnsupportedError(f"line {module.line(statement.start)}: white space within an opcode")
-    for statement in body.directives:
-        special = _SPECIAL.search(statement.text) if statement.text.startswith(".reg") else None
+    for statement in body.directives_with(".reg"):
+        special = _SPECIAL.search(statement.text)
         if special is not None:
             raise UnsupportedError(f"line {module.line(statement.start)}: a register of its own is called {special[0]}")
 

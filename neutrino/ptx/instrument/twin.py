@@ -253,7 +253,7 @@ class TwinModule:
                 pieces.append(twin.text(caps.get(twin.name)) + "\n\n")
             elif statement in copied_functions:
                 pieces += [copy.text + "\n\n" for copy in copied_functions[statement]]
-            elif statement in copied or statement.kind in {Kind.FILE, Kind.PRAGMA}:
+            elif statement in copied or statement.kind is Kind.FILE or statement.kind is Kind.PRAGMA:
                 has_files = has_files or statement.kind is Kind.FILE
                 pieces.append(module.source(statement) + "\n")
         return without_locations("".join(pieces), keep=has_files)

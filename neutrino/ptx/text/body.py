@@ -146,7 +146,8 @@ class Body:
     head: the header of a function that takes or returns registers, which are declared there; None of a kernel.
 
     ends: where each statement ends; mnemonics: the decoded opcode of each, None of what is no instruction. What is left
-    after the last semicolon counts as a statement, too.
+    after the last semicolon counts as a statement, too. opcodes: the different ones. controls: the places of the
+    instructions after which control may go elsewhere than to the next one; calls: of the calls.
     """
 
     def __init__(self, code: str, start: int, end: int, head: tuple[int, int] | None = None) -> None:
@@ -163,6 +164,9 @@ class Body:
         self.ends: list[int] = []
         self.mnemonics: list[Mnemonic | None] = []
         self._split()
+        self.opcodes = frozenset(decoded for decoded in set(self.mnemonics) if decoded is not None)
+        self.controls = self.where({decoded for decoded in self.opcodes if decoded.flow is not None})
+        self.calls = self.where({decoded for decoded in self.opcodes if decoded.flow is Flow.CALL})
 
     def _split(self) -> None:
         code, start = self.code, self.start
@@ -245,24 +249,9 @@ class Body:
         """The statement has a predicate."""
         return index in self._guards
 
-    @cached_property
-    def opcodes(self) -> frozenset[Mnemonic]:
-        """The different opcodes of the body."""
-        return frozenset(decoded for decoded in set(self.mnemonics) if decoded is not None)
-
     def where(self, chosen: Set[Mnemonic]) -> list[int]:
         """The places of the instructions with one of these opcodes."""
         return [index for index, decoded in enumerate(self.mnemonics) if decoded in chosen] if chosen else []
-
-    @cached_property
-    def controls(self) -> list[int]:
-        """The places of the instructions after which control may go elsewhere than to the next one."""
-        return self.where({decoded for decoded in self.opcodes if decoded.flow is not None})
-
-    @cached_property
-    def calls(self) -> list[int]:
-        """The places of the calls."""
-        return self.where({decoded for decoded in self.opcodes if decoded.flow is Flow.CALL})
 
     @property
     def labels(self) -> list[Label]:
@@ -286,6 +275,11 @@ class Body:
     def directives(self) -> Iterator[Statement]:
         """The statements that begin with a dot."""
         return map(self.statement, self._directives)
+
+    def directives_with(self, *words: str) -> Iterator[Statement]:
+        """The statements that begin with one of these words, each with its dot."""
+        starts, starts_with = self._starts, self.code.startswith
+        return (self.statement(index) for index in self._directives if starts_with(words, starts[index]))
 
     @cached_property
     def scopes(self) -> list[tuple[int, int]]:
@@ -393,7 +387,7 @@ class Body:
     def _listed(self) -> set[str]:
         """What calls name, and lists of what they may name."""
         names = {name for name, _, _ in self.called}
-        for statement in self.directives:
+        for statement in self.directives_with(".calltargets", ".branchtargets"):
             listed = _LISTED.match(self.code, statement.start, statement.end)
             if listed is not None:
                 names.update(_WORD.findall(listed[1]))
