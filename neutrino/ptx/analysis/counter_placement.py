@@ -124,7 +124,7 @@ def _plans(rows: Sequence[Row]) -> Iterable[_Plan]:
         often, once, small = often | once, {}, []
     ways = [_by_rows(often)]
     if not any(row.has_negative for row in often.values()):
-        by_sums = _by_sums(often, whole=True)
+        by_sums = _whole(_by_sums(often))
         ways = [by_sums, *ways] if len(ways[0]) <= len(by_sums) else [by_sums]
     for groups in ways:
         if groups and once:
@@ -234,7 +234,8 @@ def _smallest(once: Mapping[int, Row]) -> list[_Small]:
     by_rows = _by_rows(once)
     if any(row.has_negative for row in once.values()):
         return by_rows
-    ways = [_by_sums(once, whole=True), _by_sums(once, whole=False)]
+    by_sums = _by_sums(once)
+    ways = [_whole(by_sums), by_sums]
     return min([*ways, by_rows] if len(by_rows) <= _MOST_SMALL else ways, key=_words)
 
 
@@ -278,8 +279,8 @@ def _by_rows(rows: Mapping[int, Row]) -> list[_Small]:
     return list(found.values())
 
 
-def _by_sums(rows: Mapping[int, Row], *, whole: bool) -> list[_Small]:
-    """A number for each proportion in which sums grow. whole: it is one of these sums where it can be."""
+def _by_sums(rows: Mapping[int, Row]) -> list[_Small]:
+    """A number for each proportion in which sums grow."""
     columns: dict[Hashable, dict[int, int]] = {}
     for number, row in rows.items():
         for key, amount in row.amounts.items():
@@ -289,12 +290,19 @@ def _by_sums(rows: Mapping[int, Row], *, whole: bool) -> list[_Small]:
         common = gcd(*column.values())
         added = {number: amount // common for number, amount in column.items()}
         found.setdefault(tuple(added.items()), _Small(added=added)).factors[key] = common
-    for group in found.values():
-        least = min(group.factors.values())
-        if whole and least < _MOST_WHOLE and not any(factor % least for factor in group.factors.values()):
-            group.added = {number: amount * least for number, amount in group.added.items()}
-            group.factors = {key: factor // least for key, factor in group.factors.items()}
     return list(found.values())
+
+
+def _whole(groups: Iterable[_Small]) -> list[_Small]:
+    """The same numbers, each one of its sums where it can be."""
+    found = []
+    for group in groups:
+        least = min(group.factors.values())
+        if 1 < least < _MOST_WHOLE and not any(factor % least for factor in group.factors.values()):
+            added = {number: amount * least for number, amount in group.added.items()}
+            group = _Small(added, {key: factor // least for key, factor in group.factors.items()})
+        found.append(group)
+    return found
 
 
 def _tell(
