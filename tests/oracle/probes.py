@@ -359,7 +359,7 @@ GROWING = Probe(
         Side("kernel", _grown("Warps", "warp"), after=True, warp=True),
         Side("kernel", _grown("Blocks", "block"), after=True, block=True),
     ),
-    text=_map("Threads", "alu u64, bytes u64, accesses s64, jumps u32, nines u32, far u64", 40, kind="sum")
+    text=_map("Threads", "alu u64, bytes u64, accesses s64, jumps u32, nines u32, far u32", 40, kind="sum")
     + _map("Seen", "seen u64, accesses u64", 16)
     + _map("Warps", "warp u64", 8, kind="sum", level="warp")
     + _map("Blocks", "block u32", 4, kind="sum", level="block")
