@@ -10,7 +10,7 @@ from pathlib import Path
 
 from neutrino.abi.reasons import Reason
 from neutrino.ahead.report import KernelReport
-from neutrino.ahead.sources import Listed, Target, image_parts
+from neutrino.ahead.sources import Listed, Target, driver_bytes
 from neutrino.ahead.workers import Slots
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit
@@ -100,7 +100,7 @@ class _Maker:
         container = self._containers[target.container]
         dump = Dump(settings.save_temps / f"{target.container}.{target.arch}" if settings.save_temps else None)
         if settings.save_temps:
-            dump.write("image.bin", b"".join(image_parts(container)))
+            dump.write("image.bin", b"".join(driver_bytes(container)))
         making = self._link if target.linked else self._assemble
         done = making(container, target, dump)
         picked = picked_image(container, target.arch, settings.device)

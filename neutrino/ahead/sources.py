@@ -75,8 +75,9 @@ def device_arch(word: str) -> str:
     return f"sm_{device.number}"
 
 
-def image_parts(container: Container) -> Iterator[bytes | memoryview]:
-    """The bytes that a program hands to the driver, in parts: the container without what follows it."""
+def driver_bytes(container: Container) -> Iterator[bytes | memoryview]:
+    """The bytes that a program hands to the driver, in parts: a container without any bytes after it."""
+    # A bare PTX file has no headers: the driver gets its text.
     if container.kind == FILE and container.images[0].kind is ImageKind.PTX:
         yield container.images[0].data
         return
@@ -232,7 +233,7 @@ def image_identity(container: Container) -> tuple[bytes, int]:
     """SHA-256 of the bytes that a program hands to the driver, and how many they are."""
     digest = hashlib.sha256()
     size = 0
-    for part in image_parts(container):
+    for part in driver_bytes(container):
         digest.update(part)
         size += len(part)
     return digest.digest(), size

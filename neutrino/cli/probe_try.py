@@ -181,18 +181,18 @@ def _print_inputs(console: Console, result: Attempt) -> None:
     shared = f", {inputs.shared:,} bytes of dynamic shared memory" if inputs.shared else ""
     console.print(result.kernel.name, style="bold")
     console.print(f"  {grid} blocks of {block} threads{shared}")
-    items = [item for _, items in inputs.arguments for item in items]
-    if not items:
+    arguments = [argument for _, group in inputs.arguments for argument in group]
+    if not arguments:
         return
     table = _table("    argument", "value", "used")
-    for item in items:
-        value = item.value
-        if isinstance(item, Buffer):
-            uses = [("read", value.loads), ("written", value.stores), ("updated atomically", value.updates)]
-            text = f"{item.type.name} × {item.elements:,}, {item.origin}"
-            table.add_row(f"    {value.name}", text, ", ".join(word for word, used in uses if used))
+    for argument in arguments:
+        parameter = argument.value
+        if isinstance(argument, Buffer):
+            uses = [("read", parameter.loads), ("written", parameter.stores), ("updated atomically", parameter.updates)]
+            text = f"{argument.type.name} × {argument.elements:,}, {argument.origin}"
+            table.add_row(f"    {parameter.name}", text, ", ".join(word for word, used in uses if used))
         else:
-            table.add_row(f"    {value.name}", item.text, "")
+            table.add_row(f"    {parameter.name}", argument.text, "")
     console.print(table)
     console.print("  Generated inputs; --arg NAME=VALUE, --grid and --block replace them.")
     console.print()

@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if not command:
         _parser().error("no COMMAND to run")
     if not options.probe:
-        _refuse_without_probe(options)
+        _refuse_options_that_need_a_probe(options)
     try:
         probes = _with_callbacks(load(options.probe), options.callback) if options.probe else None
         save_temps = options.save_temps.absolute() if options.save_temps else None
@@ -178,8 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         raise
 
 
-def _refuse_without_probe(options: argparse.Namespace) -> None:
-    """Exit with a message when an option is about making twins: without a probe none are made."""
+def _refuse_options_that_need_a_probe(options: argparse.Namespace) -> None:
+    """Exit with an error when an option only affects how twins are made. Called when there is no probe."""
     given = {
         "-k": options.kernel,
         "--filter": options.filter,
@@ -191,7 +191,7 @@ def _refuse_without_probe(options: argparse.Namespace) -> None:
     for name, value in given.items():
         if value:
             _parser().error(
-                f"{name} needs a probe (-p); without one, the twins are those that neutrino-patch put into libraries"
+                f"{name} needs a probe (-p); without one, only libraries that neutrino-patch has patched are recorded"
             )
 
 

@@ -66,7 +66,7 @@ def _find(data: memoryview, area: Area, file: str, base: int, steps: _Steps) -> 
             release(data)
             released = position
         block = bytes(data[position : min(position + BLOCK + _LONGEST - 1, area.end)])
-        for found in _candidates(block):
+        for found in _possible_starts(block):
             if position + found < last_end:
                 continue
             at = Cursor(data, file, start=position + found, end=area.end, base=base)
@@ -84,14 +84,17 @@ def _find(data: memoryview, area: Area, file: str, base: int, steps: _Steps) -> 
         position = max(position + BLOCK, last_end)
 
 
-def _candidates(block: bytes) -> list[int]:
+def _possible_starts(data: bytes) -> list[int]:
+    """Where a container may start in one block. data: the block and the first bytes of the next one.
+
+    A match that starts in those bytes belongs to the next block.
+    """
     places = []
     for pattern in _PATTERNS:
-        found = block.find(pattern)
-        while found >= 0:
-            if found < BLOCK:
-                places.append(found)
-            found = block.find(pattern, found + 1)
+        place = data.find(pattern)
+        while 0 <= place < BLOCK:
+            places.append(place)
+            place = data.find(pattern, place + 1)
     return sorted(places)
 
 

@@ -208,19 +208,20 @@ def initial_bits(kind: str, word: str) -> int | None:
     bits = bits_of(kind)
     if kind == "pred":
         return value if value in (0, 1) else None
-    return value % (1 << bits) if holds(bits, kind[0] == "s", word, value) else None
+    return value % (1 << bits) if literal_fits(bits, kind[0] == "s", word, value) else None
 
 
-def holds(bits: int, signed: bool, word: str, value: int) -> bool:
-    """Whether an integer of so many bits, with or without a sign, may be written so. value: what the word says.
+def literal_fits(bits: int, signed: bool, text: str, value: int) -> bool:
+    """Whether an integer literal fits a type of so many bits. value: of the literal.
 
-    One without a sign takes negative numbers as their two's complement: -1 is all ones. One with a sign takes what
-    is above its highest number in hexadecimal, octal or binary only, which say the bits.
+    Unsigned types also accept negative numbers: -1 means all bits set. Signed types accept values above their maximum
+    in hexadecimal, octal or binary only, where the literal gives the bit pattern.
     """
     if not -(1 << (bits - 1)) <= value < 1 << bits:
         return False
-    digits = word.lstrip("+-")
-    return not signed or value < 1 << (bits - 1) or (len(digits) > 1 and digits.startswith("0"))
+    digits = text.lstrip("+-")
+    is_decimal = len(digits) == 1 or not digits.startswith("0")
+    return not signed or value < 1 << (bits - 1) or not is_decimal
 
 
 def _float_bits(kind: str, word: str) -> int | None:

@@ -69,10 +69,11 @@ class _Code:
         symbol = self._by_name.get(name)
         return symbol is not None and symbol.type == STT_FUNC and self._elf.section(f".text.{name}") is not None
 
-    def initial(self, name: str) -> bytes | None:
-        """The initial value of a variable; a literal never changes."""
+    def initial_bytes(self, name: str) -> bytes | None:
+        """The initial bytes of a variable or a literal; None where there is none of that name."""
         symbol = self._by_name.get(name)
         if symbol is None:
+            # Literals have no symbol: each has a section of its own, which is named after it.
             section = self._elf.section(name)
             return None if section is None else bytes(self._elf.contents(section))
         contents = self._elf.contents(self._elf.sections[symbol.section])
@@ -145,7 +146,7 @@ class SameCode:
             for name in sorted(one.named(function) - seen) if not self_contained else ():
                 if one.is_function(name):
                     waiting.append(name)
-                elif one.initial(name) != other.initial(name):
+                elif one.initial_bytes(name) != other.initial_bytes(name):
                     return f"what {name} holds"
         if not self_contained and one.shared_constants != other.shared_constants:
             return "the variables in constant memory, or the addresses of those in global memory"

@@ -307,8 +307,11 @@ def _to_pair(words: Modifiers, source: str, target: str) -> Operation:
 
 
 def _pack_integers(words: Modifiers) -> Operation:
-    """cvt.pack: two numbers held within a narrow type, above what is kept of a third operand."""
-    kept = words.choose(("b32",))
+    """cvt.pack: two numbers saturated to a narrow type and packed into the low bits.
+
+    A third operand's low bits, where there is one, fill the rest.
+    """
+    third_type = words.choose(("b32",))
     words.type(("s32",))
     name = words.require(("u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"), "type")
     words.require(("sat",), "modifier")
@@ -316,7 +319,7 @@ def _pack_integers(words: Modifiers) -> Operation:
     width = int(name[1:])
     low, high = (0, (1 << width) - 1) if name.startswith("u") else (-(1 << width - 1), (1 << width - 1) - 1)
     mask, shift = np.uint32((1 << width) - 1), np.uint32(width)
-    if (kept is None) != (width == 16):
+    if (third_type is None) != (width == 16):
         raise ValueError(f"{words.opcode}: the third operand goes with types below 16 bits")
 
     def function(a: Lanes, b: Lanes, *rest: Lanes) -> Lanes:
@@ -324,7 +327,7 @@ def _pack_integers(words: Modifiers) -> Operation:
         packed = (upper << shift) | lower
         return packed if not rest else packed | (rest[0] << np.uint32(2 * width))
 
-    return Operation((S32, S32) if kept is None else (S32, S32, U32), (U32,), function)
+    return Operation((S32, S32) if third_type is None else (S32, S32, U32), (U32,), function)
 
 
 BUILDERS: Mapping[str, Callable[[Modifiers], Operation | None]] = {"mov": _move, "cvt": _convert}

@@ -245,16 +245,20 @@ class Runs:
         self.found: list[Run] = []
 
     def at(self, guard: str | None, statement: Statement) -> Run:
-        """The run that a site belongs to. guard: its predicate as written."""
+        """Add a site to its run, and return the run: the open one of the same guard and block, else a new one.
+
+        Sites come in program order. guard: the site's predicate as written.
+        """
+        # Places between statements have even numbers, those of statements odd ones.
         place = 2 * statement.index + 1
         if self._border < place:
             self._go_to(place)
         block = self._block
         run = self._open.get(guard)
-        if run is not None and run.block == block and (guard is None or self._holds(run, guard, statement.start)):
+        is_open = run is not None and run.block == block and run.most < _MOST
+        if run is not None and is_open and (guard is None or self._holds(run, guard, statement.start)):
             run.last = statement
-            if run.most < _MOST:
-                return run
+            return run
         run = self._open[guard] = Run(guard, statement, statement, block)
         self.found.append(run)
         return run

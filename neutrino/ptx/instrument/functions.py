@@ -136,13 +136,14 @@ class State:
         return lines
 
     def load(self, base: str, chosen: Iterable[Kept], scratch: Scratch) -> list[str]:
-        """Loads of registers."""
+        """Instructions that restore the chosen registers from where ``store`` put them."""
         lines = []
         for kept in chosen:
-            kind, word = _moved(kept, scratch)
-            lines.append(f"ld.local.{kind} {word}, [{base}+{self._offset(kept)}];")
-            if word != kept.name:
-                lines.append(f"setp.ne.u32 {kept.name}, {word}, 0;")
+            kind, register = _moved(kept, scratch)
+            lines.append(f"ld.local.{kind} {register}, [{base}+{self._offset(kept)}];")
+            if register != kept.name:
+                # A predicate cannot be loaded: it goes through a scratch register.
+                lines.append(f"setp.ne.u32 {kept.name}, {register}, 0;")
         return lines
 
 

@@ -357,10 +357,11 @@ def _spelled(kind: Type) -> str:
     return kind.value if kind.is_float else f"{'s' if kind.is_signed else 'u'}{kind.bits}"
 
 
-def _rounding(kind: Type, have: Type) -> str:
-    if have.is_float and not kind.is_float:
+def _rounding(target: Type, source: Type) -> str:
+    """The rounding that ``cvt`` has to name: where the target cannot hold every value of the source."""
+    if source.is_float and not target.is_float:
         return ".rzi"
-    if kind.is_float and (not have.is_float or kind.bits < have.bits):
+    if target.is_float and (not source.is_float or target.bits < source.bits):
         return ".rn"
     return ""
 

@@ -31,7 +31,7 @@ from neutrino.probing.ir.types import Type
 from neutrino.probing.model import CLASSES, Pattern
 from neutrino.probing.nearest import nearest
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
-from neutrino.probing.syntax import holds
+from neutrino.probing.syntax import literal_fits
 from neutrino.probing.tracepoints import OTHER_NAMES
 from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenProbes, WrittenSave, WrittenSnippet
 from neutrino.ptx.isa.form_table import FAULTS, FORBIDDEN, REASONS
@@ -620,7 +620,7 @@ def _in_range(word: str, bits: int) -> bool:
 
 def _fits_field(word: str, field: Field) -> bool:
     signed = field.type.value.startswith("s")
-    return len(word) <= _MOST_DIGITS and holds(8 * field.type.size, signed, word, integer(word))
+    return len(word) <= _MOST_DIGITS and literal_fits(8 * field.type.size, signed, word, integer(word))
 
 
 def _range_hint(field: Field) -> str:
