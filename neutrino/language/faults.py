@@ -11,13 +11,13 @@ from neutrino.probing.document import printable
 
 FAULTS: dict[str, str] = {
     "not-python": "text that is not Python",
-    "python-statement": "a statement that probe files do not have",
-    "python-expression": "an expression that probes do not compute",
-    "python-name": "a name that stands for nothing here, or for something else already",
-    "python-type": "values of types that do not go together",
-    "python-decorator": "a decorator, or an argument of one, that is not known",
-    "python-map": "a map that cannot be laid out",
-    "python-call": "a call of what is no helper and no map",
+    "python-statement": "a statement that probe files do not support",
+    "python-expression": "an expression that probes do not support",
+    "python-name": "a name that is not defined, or already in use",
+    "python-type": "values of types that cannot be combined",
+    "python-decorator": "an unknown decorator, or an unknown argument of one",
+    "python-map": "a map without a valid layout",
+    "python-call": "a call of something that is neither a helper nor a map",
 }
 """Code → what is wrong."""
 

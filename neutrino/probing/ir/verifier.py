@@ -45,13 +45,13 @@ DEPTH = 32
 
 FAULTS: dict[str, str] = {
     "ir-type": "a value of another type than the operation takes",
-    "ir-operator": "an operator that a type does not have",
-    "ir-register": "a register that the probes do not declare",
+    "ir-operator": "an operator that the type does not support",
+    "ir-register": "a register that is not declared",
     "ir-unassigned": "a local register that is read before every path has assigned it",
-    "ir-loop": "a loop without an end or of too many turns, or one that assigns its own variable",
+    "ir-loop": "a loop without an end or with too many iterations, or one that assigns its own variable",
     "ir-budget": f"more than {BUDGET} statements with all loops unrolled, or nested more than {DEPTH} deep",
-    "ir-save": "a record of another form than its map's, or of another level",
-    "ir-assembly": "hand-written assembly where there is to be none",
+    "ir-save": "a record that does not match its map, or its map's level",
+    "ir-assembly": "hand-written assembly where it is not allowed",
 }
 """Code → what is wrong."""
 
