@@ -64,7 +64,7 @@ def find_coverage(
     rows = []
     for kernel in preview_plan(plan, containers, probes, selection):
         devices = () if (kernel.container, kernel.image) in listed else (arch,)
-        sites = len(kernel.twin.sites) if kernel.twin else 0
+        sites = kernel.plan.site_count if kernel.plan else 0
         row = KernelReport(
             kernel.name, kernel.container, kernel.image, kernel.arch, devices, kernel.reason, kernel.detail, sites
         )

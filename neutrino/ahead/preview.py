@@ -1,4 +1,4 @@
-"""The twins of a file's kernels as text, before anything is assembled: which sites probes have, and what stands there.
+"""Where probes go in a file's kernels: their plans, before anything is written or assembled.
 
 What has the last word is not asked here: ``ptxas``, and the comparison of a twin's arithmetic with the original's.
 """
@@ -6,8 +6,8 @@ What has the last word is not asked here: ``ptxas``, and the comparison of a twi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from neutrino.abi.reasons import Reason
 from neutrino.ahead.sources import EMBEDDED_DEVICE, Listed, Plan, Target, make_plan
@@ -23,29 +23,26 @@ from neutrino.fatbin import Container, ImageKind, kernel_names
 from neutrino.patch.image import make_twins
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.ptx.instrument.twin import TwinKernel
-from neutrino.ptx.text.module import Module
+from neutrino.ptx.instrument.plan import KernelPlan
 from neutrino.toolchain.choice import find_assembler_for
 from neutrino.toolchain.releases import LATEST_PTX, release_of_ptx
 
 
 @dataclass(frozen=True)
 class Preview:
-    """A kernel of one image: its twin's text, or why there is none.
+    """A kernel of one image: where the probes go, or why there is no twin.
 
     container, image: indices as ``neutrino-extract`` shows them; of the image that the driver picks. arch: what its
-    code is for. lines: of the PTX, from 1, where the kernel and each function with a copy for it begin, by their names.
-    source: what the twin was made from; None of code that the device linker put together.
+    code is for. source: what the twin is made from; None of code that the device linker put together.
     """
 
     name: str
     container: int
     image: int
     arch: str
-    twin: TwinKernel | None
+    plan: KernelPlan | None
     reason: Reason = Reason.PROBED
     detail: str = ""
-    lines: Mapping[str, int] = field(default_factory=dict)
     source: Source | None = None
 
 
@@ -107,10 +104,10 @@ def assemble(kernel: Preview, probes: ProbeSet) -> KernelEntry | None:
 
     Raises ToolMissingError without ptxas, ToolError, OSError.
     """
-    if kernel.twin is None or kernel.source is None:
+    if kernel.plan is None or kernel.source is None:
         return None
     machine = kernel.source.machine
-    release = machine.toolkit if machine else release_of_ptx(kernel.twin.version)
+    release = machine.toolkit if machine else release_of_ptx(kernel.plan.version)
     assembler = find_assembler_for(release, kernel.source.arch)
     alone = Selection((f"/^{re.escape(kernel.name)}$/",))
     twins = make_twins(kernel.source, probes, selection=alone, assembler=assembler)
@@ -127,22 +124,20 @@ def _of_plain(container: Container, target: Target, probes: ProbeSet, selection:
     names = [name for name in backend.kernels if _selects(selection, name)]
     image = source.image or 0
     plan = PtxPlan(None, dict.fromkeys(names, backend.refusal)) if backend.refusal else backend.plan(names)
-    twins = {twin.name: twin for twin in plan.twins}
+    yield from _previews(plan, names, target.container, image, source.arch, source)
+
+
+def _previews(
+    plan: PtxPlan | LinkedPlan, names: Sequence[str], container: int, image: int, arch: str, source: Source | None
+) -> Iterator[Preview]:
+    """The planned kernels in the order of their names. The rest as of ``Preview``."""
+    planned = {kernel.name: kernel for kernel in plan.kernels}
     refused = plan.refused
     for name in names:
-        if plan.module is not None and name in twins:
-            lines = _lines_of(twins[name], plan.module.module)
-            yield Preview(name, target.container, image, source.arch, twins[name], lines=lines, source=source)
+        if name in planned:
+            yield Preview(name, container, image, arch, planned[name], source=source)
         elif name in refused:
-            yield Preview(name, target.container, image, source.arch, None, *refused[name])
-
-
-def _lines_of(twin: TwinKernel, module: Module, others: Sequence[Module] = ()) -> dict[str, int]:
-    """Where the kernel and the functions with copies begin. others: the linked modules, which copies may be of."""
-    places = [(module, twin.name, twin.statement), *((module, copy.name, copy.statement) for copy in twin.copies)]
-    for number, copies in twin.copies_elsewhere.items():
-        places += [(others[number], copy.name, copy.statement) for copy in copies]
-    return {name: home.line(statement.start) for home, name, statement in places}
+            yield Preview(name, container, image, arch, None, *refused[name])
 
 
 def _of_linked(
@@ -160,14 +155,4 @@ def _of_linked(
     backend = LinkedTwins(source, probes, LATEST_PTX)
     names = [name for name in backend.kernels if _selects(selection, name)]
     plan = LinkedPlan(None, dict.fromkeys(names, backend.refusal)) if backend.refusal else backend.plan(names)
-    homes = plan.program.modules if plan.program is not None else ()
-    modules = [home.module for home in homes]
-    twins = {twin.name: (twin, home.module) for home in homes for twin in home.kernels}
-    refused = plan.refused
-    for name in names:
-        if name in twins:
-            twin, module = twins[name]
-            lines = _lines_of(twin, module, modules)
-            yield Preview(name, target.container, image, source.arch, twin, lines=lines)
-        elif name in refused:
-            yield Preview(name, target.container, image, source.arch, None, *refused[name])
+    yield from _previews(plan, names, target.container, image, source.arch, None)

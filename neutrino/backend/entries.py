@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from neutrino.abi.reasons import Reason
 from neutrino.assemble.attempts import Outcomes
 from neutrino.assemble.built import Built
 from neutrino.assemble.outcome import Outcome, Result
@@ -15,15 +16,17 @@ from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.twin import TwinKernel
 
 
-def entries_of(outcomes: Outcomes, probes: ProbeSet) -> Made:
+def entries_of(outcomes: Outcomes, probes: ProbeSet, refused: Mapping[str, tuple[Reason, str]]) -> Made:
     """Entries of kernels with twins, good or not, and the images that the good ones are in.
 
-    First come the images that twins are launched from, then those under a register cap that are a second choice.
+    refused: kernels for which no twin was written, and why. First come the images that twins are launched from, then
+    those under a register cap that are a second choice.
     """
     results = [outcome.result for outcome in outcomes.values() if outcome.result is not None]
     second = [outcome.under_cap for outcome in outcomes.values() if outcome.under_cap is not None]
     images = _distinct(result.built for result in (*results, *second))
-    entries = {name: _entry(outcome, images, probes) for name, outcome in outcomes.items()}
+    entries = {name: KernelEntry(name, *refusal) for name, refusal in refused.items()}
+    entries |= {name: _entry(outcome, images, probes) for name, outcome in outcomes.items()}
     return Made(entries, tuple(built.image for built in images))
 
 

@@ -13,39 +13,33 @@ from neutrino.assemble.linked_units import LinkedUnits
 from neutrino.assemble.side_by_side import StoppableSlots
 from neutrino.backend.entries import entries_of
 from neutrino.backend.protocol import Made
-from neutrino.backend.ptx_twin import unknown_encoding
+from neutrino.backend.ptx_twin import refusals, unknown_encoding
 from neutrino.demangle import demangle
 from neutrino.device.linked_source import LinkedSource, program
 from neutrino.errors import PtxError, ToolMissingError
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.ptx.instrument.program import TwinProgram, probe_program
-from neutrino.ptx.instrument.twin import Site, TwinKernel
+from neutrino.ptx.instrument.plan import KernelPlan
+from neutrino.ptx.instrument.program import ProgramPlan, TwinProgram, plan_program, write_program
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
 
 
 @dataclass(frozen=True)
 class LinkedPlan:
-    """The units' twins and the sites in them. others: kernels whose text is not there or not to be used, and why."""
+    """Where the probes go in the units' kernels. others: those whose text is not there or not to be used, and why."""
 
-    program: TwinProgram | None
+    program: ProgramPlan | None
     others: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
 
     @property
-    def twins(self) -> tuple[TwinKernel, ...]:
-        """Of the kernels that can be probed."""
-        return self.program.kernels if self.program is not None else ()
-
-    @property
-    def sites(self) -> dict[str, Sequence[Site]]:
+    def kernels(self) -> tuple[KernelPlan, ...]:
         """As of ``Plan``."""
-        return {twin.name: twin.sites for twin in self.twins}
+        return self.program.kernels if self.program is not None else ()
 
     @property
     def refused(self) -> dict[str, tuple[Reason, str]]:
         """As of ``Plan``."""
-        skipped = self.program.skipped if self.program is not None else ()
-        return {**self.others, **{skip.name: (skip.reason, skip.detail) for skip in skipped}}
+        return {**self.others, **refusals(self.program.skipped if self.program is not None else ())}
 
 
 @dataclass(frozen=True)
@@ -77,18 +71,18 @@ class LinkedTwins:
         if not chosen:
             return LinkedPlan(None, others)
         try:
-            twins = probe_program(
+            plan = plan_program(
                 program(self.source), self.probes, kernels=chosen, version=self.version, demangle=demangle
             )
         except PtxError as error:
             return LinkedPlan(None, others | dict.fromkeys(chosen, (Reason.UNSUPPORTED, str(error))))
-        return LinkedPlan(twins, others)
+        return LinkedPlan(plan, others)
 
     def write(self, plan: LinkedPlan) -> TwinProgram:
         """As of ``Backend``: the units that have twins."""
         if plan.program is None:
             raise LookupError("no kernel is planned")
-        return plan.program
+        return write_program(plan.program)
 
     def assemble(self, code: TwinProgram) -> Outcomes:
         """As of ``Backend``. Raises ToolMissingError without tools."""
@@ -98,8 +92,8 @@ class LinkedTwins:
         slots = StoppableSlots(assembler.slots)
         assembler = replace(assembler, slots=slots)
         units = LinkedUnits(self.source, self.source.machine, code, assembler, linker, self.dump)
-        return assemble(Job([code.kernels], units, slots))
+        return assemble(Job([code.kernels], units, slots)) if code.kernels else {}
 
     def entries(self, code: TwinProgram, outcomes: Outcomes) -> Made:
         """As of ``Backend``."""
-        return entries_of(outcomes, self.probes)
+        return entries_of(outcomes, self.probes, refusals(code.skipped))

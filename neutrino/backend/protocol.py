@@ -14,18 +14,41 @@ from typing import Protocol, TypeVar
 
 from neutrino.abi.reasons import Reason
 from neutrino.cache.entry import KernelEntry
-from neutrino.ptx.instrument.twin import Site
+from neutrino.ptx.instrument.twin import LeftOut, Site
 
 
-class Plan(Protocol):
-    """Where the probes go in the kernels that were asked for.
+class PlannedKernel(Protocol):
+    """Where the probes go in one kernel; an entry and an end are sites, too.
 
-    sites: by kernel, of those that can be probed as far as their code says; an entry and an end are sites, too.
-    refused: the others, and why. Each kernel that was asked for is in one of both.
+    name: the kernel's. site_count: how many sites there are, which is found out without looking at what stands there.
+    lines: where the kernel, and functions that it calls with probes in them, begin in its source, from 1, by name.
     """
 
     @property
-    def sites(self) -> Mapping[str, Sequence[Site]]: ...
+    def name(self) -> str: ...
+
+    @property
+    def site_count(self) -> int: ...
+
+    @property
+    def sites(self) -> Sequence[Site]: ...
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]: ...
+
+    @property
+    def lines(self) -> Mapping[str, int]: ...
+
+
+class Plan(Protocol):
+    """Where the probes go in the kernels that were asked for; a value that nobody changes.
+
+    kernels: those that can be probed as far as their code says. refused: the others, and why. Each kernel that was
+    asked for is in one of both.
+    """
+
+    @property
+    def kernels(self) -> Sequence[PlannedKernel]: ...
 
     @property
     def refused(self) -> Mapping[str, tuple[Reason, str]]: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from neutrino.abi.reasons import Reason
@@ -21,8 +21,9 @@ from neutrino.device.source import DEBUG_SECTION, Device, Source
 from neutrino.errors import PtxError
 from neutrino.fatbin.ptxscan import ptx_entries, ptx_version, with_ptx_version
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.ptx.instrument.module_twins import probe_module
-from neutrino.ptx.instrument.twin import Site, TwinKernel, TwinModule
+from neutrino.ptx.instrument.module_twins import plan_module, write_module
+from neutrino.ptx.instrument.plan import KernelPlan, ModulePlan
+from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
 from neutrino.ptx.text.module import parse
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.toolchain.ptxas import Assembler
@@ -30,28 +31,26 @@ from neutrino.toolchain.ptxas import Assembler
 
 @dataclass(frozen=True)
 class PtxPlan:
-    """A module's twins and the sites in them. Both come of one pass: an operand that a site cannot have is only known
-    once it is asked for. others: kernels that the module lacks, or that cannot be read, and why.
-    """
+    """Where the probes go in a module's kernels. others: those that the module lacks, or that cannot be read, and
+    why."""
 
-    module: TwinModule | None
+    module: ModulePlan | None
     others: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
 
     @property
-    def twins(self) -> tuple[TwinKernel, ...]:
-        """Of the kernels that can be probed."""
-        return self.module.kernels if self.module is not None else ()
-
-    @property
-    def sites(self) -> dict[str, Sequence[Site]]:
+    def kernels(self) -> tuple[KernelPlan, ...]:
         """As of ``Plan``."""
-        return {twin.name: twin.sites for twin in self.twins}
+        return self.module.kernels if self.module is not None else ()
 
     @property
     def refused(self) -> dict[str, tuple[Reason, str]]:
         """As of ``Plan``."""
-        skipped = self.module.skipped if self.module is not None else ()
-        return {**self.others, **{skip.name: (skip.reason, skip.detail) for skip in skipped}}
+        return {**self.others, **refusals(self.module.skipped if self.module is not None else ())}
+
+
+def refusals(skipped: Iterable[SkippedKernel]) -> dict[str, tuple[Reason, str]]:
+    """Kernels without a twin by name, and why they have none."""
+    return {skip.name: (skip.reason, skip.detail) for skip in skipped}
 
 
 @dataclass(frozen=True)
@@ -108,11 +107,11 @@ class PtxTwins:
             module = parse(text)
             here = {entry.name for entry in module.entries}
             wanted = [name for name in kernels if name in here]
-            twins = probe_module(module, self.probes, names=wanted, version=self.version, demangle=demangle)
+            plan = plan_module(module, self.probes, names=wanted, version=self.version, demangle=demangle)
         except PtxError as error:
             return PtxPlan(None, {name: (Reason.UNSUPPORTED, str(error)) for name in kernels})
         lacking = Reason.NO_PTX, f"the PTX in the {self.source.found} lacks this kernel"
-        return PtxPlan(twins, {name: lacking for name in kernels if name not in here})
+        return PtxPlan(plan, {name: lacking for name in kernels if name not in here})
 
     def write(self, plan: PtxPlan) -> PtxCode:
         """As of ``Backend``: in parts, where the module is big."""
@@ -120,14 +119,18 @@ class PtxTwins:
             raise LookupError("no kernel is planned")
         # The whole is held against the whole, here and where it is assembled in another way.
         is_whole = self.source.retargeted or self.source.found == DEBUG_SECTION
-        parts = [plan.twins] if is_whole else split(plan.module.module, plan.twins)
-        self.dump.write("original.ptx", plan.module.module.text.encode("latin-1"))
-        return PtxCode(plan.module, parts, plan)
+        twins = write_module(plan.module)
+        parts = [twins.kernels] if is_whole else split(twins.module, twins.kernels)
+        parts = parts if twins.kernels else []
+        self.dump.write("original.ptx", twins.module.text.encode("latin-1"))
+        return PtxCode(twins, parts, plan)
 
     def assemble(self, code: PtxCode) -> Outcomes:
         """As of ``Backend``; nothing without an assembler."""
         if self.assembler is None:
             self.dump.write("probed.ptx", code.module.render().encode("latin-1"))
+            return {}
+        if not code.parts:
             return {}
         slots = StoppableSlots(self.assembler.slots)
         assembler = replace(self.assembler, slots=slots)
@@ -144,7 +147,7 @@ class PtxTwins:
     def entries(self, code: PtxCode, outcomes: Outcomes) -> Made:
         """As of ``Backend``."""
         if self.assembler is not None:
-            return entries_of(outcomes, self.probes)
+            return entries_of(outcomes, self.probes, refusals(code.module.skipped))
 
         def image(part: Sequence[TwinKernel]) -> bytes:
             text = code.module.render({twin.name for twin in part})

@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,12 +57,15 @@ def run(options: argparse.Namespace) -> int:
     if not found:
         return kernels.ending(found=False)
     file, kernel = _the_one(found, options.kernel)
-    if kernel.twin is None:
+    if kernel.plan is None:
         say(f"{kernel.name}: {_why(kernel)}")
         return NOTHING
     entry, words = (None, "") if options.text_only else _assemble(kernel, probes)
     manifest = _manifest(entry)
-    shown = _Shown(file, kernel, kernel.twin, _probed(kernel.twin, entry))
+    from neutrino.ptx.instrument.kernel_rewriter import write_twin
+
+    twin = write_twin(kernel.plan)
+    shown = _Shown(file, kernel, twin, kernel.plan.lines, _probed(twin, entry))
     if options.json:
         print(json.dumps(_document(shown, entry, manifest), indent=1))
     else:
@@ -72,11 +75,15 @@ def run(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Shown:
-    """A kernel of a file and its twin. probed: the twin's text with those of the functions that have copies for it."""
+    """A kernel of a file and its twin. lines: where the kernel and functions with copies begin in the PTX, by name.
+
+    probed: the twin's text with those of the functions that have copies for it.
+    """
 
     file: File
     kernel: Preview
     twin: TwinKernel
+    lines: Mapping[str, int]
     probed: str
 
     def texts(self) -> dict[str, str]:
@@ -107,7 +114,7 @@ def _the_one(found: Sequence[tuple[File, Preview]], asked: Sequence[str]) -> tup
         more = f"\n  … {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         raise NeutrinoError(f"{len(names):,} kernels; choose one with -k:{listed}{more}")
     # Of one name in several images the first that has a twin.
-    return next((item for item in candidates if item[1].twin is not None), candidates[0])
+    return next((item for item in candidates if item[1].plan is not None), candidates[0])
 
 
 def _why(kernel: Preview) -> str:
@@ -193,7 +200,7 @@ class _Part:
 
 def _parts(shown: _Shown) -> Iterator[_Part]:
     """What the probes changed, in the order of the text."""
-    twin, lines, texts = shown.twin, shown.kernel.lines, shown.texts()
+    twin, lines, texts = shown.twin, shown.lines, shown.texts()
     parts = [
         _Part(copy.name, lines[copy.name], copy.original_text, texts[copy.copy_name]) for copy in twin.all_copies
     ]
@@ -235,7 +242,7 @@ def _document(shown: _Shown, entry: KernelEntry | None, manifest: dict[str, Any]
         "container": kernel.container,
         "image": kernel.image,
         "arch": kernel.arch,
-        "line": kernel.lines[kernel.name],
+        "line": shown.lines[kernel.name],
         "sites": [
             {
                 "probe": site.probe,

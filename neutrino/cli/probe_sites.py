@@ -17,7 +17,8 @@ from neutrino.cli.table import count, table
 
 if TYPE_CHECKING:
     from neutrino.ahead.preview import Preview
-    from neutrino.ptx.instrument.twin import LeftOut, Site, TwinKernel
+    from neutrino.ptx.instrument.plan import KernelPlan
+    from neutrino.ptx.instrument.twin import LeftOut, Site
 
 _LISTED_SITES = 60
 """Sites that are shown one by one; of a file with more, how many each kernel has."""
@@ -63,7 +64,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Probed:
-    """A kernel with sites. The twin's texts are gone: of a large file they would fill the memory."""
+    """A kernel with sites. Its plan is gone: of a large file they would fill the memory."""
 
     name: str
     container: int
@@ -111,21 +112,21 @@ def run(options: argparse.Namespace) -> int:
 def _look(file: File, previews: Iterator[Preview]) -> _Found:
     found = _Found(file)
     for kernel in previews:
-        if kernel.twin is None:
+        if kernel.plan is None:
             found.skipped.append(kernel)
         else:
             place = (kernel.name, kernel.container, kernel.image, kernel.arch)
-            found.probed.append(_Probed(*place, tuple(_instructions(kernel.twin)), kernel.twin.left_out))
+            found.probed.append(_Probed(*place, tuple(_instructions(kernel.plan)), kernel.plan.left_out))
     return found
 
 
-def _instructions(twin: TwinKernel) -> Iterator[_Instruction]:
-    """The twin's sites, with all probes of an instruction together."""
+def _instructions(plan: KernelPlan) -> Iterator[_Instruction]:
+    """The kernel's sites, with all probes of an instruction together."""
     grouped: dict[tuple[int | None, str, int, str], list[Site]] = {}
-    for site in twin.sites:
+    for site in plan.sites:
         grouped.setdefault((site.number, site.function, site.line, site.instruction), []).append(site)
     for (number, function, line, instruction), sites in grouped.items():
-        inside = "" if function == twin.name else function
+        inside = "" if function == plan.name else function
         probes = tuple(site.probe for site in sites)
         yield _Instruction(number, line, sites[0].source, inside, instruction, probes)
 

@@ -161,8 +161,10 @@ def _probed(
     elif selected:
         plan = backend.plan(selected)
         kernels |= {name: KernelEntry(name, *refusal) for name, refusal in plan.refused.items()}
-        dump.write("sites.json", json.dumps({name: site_rows(sites) for name, sites in plan.sites.items()}, indent=1))
-        if plan.sites:
+        if dump.folder is not None:
+            rows = {kernel.name: site_rows(kernel.sites) for kernel in plan.kernels}
+            dump.write("sites.json", json.dumps(rows, indent=1))
+        if plan.kernels:
             code = backend.write(plan)
             outcomes = backend.assemble(code)
             made = backend.entries(code, outcomes)

@@ -269,7 +269,7 @@ def test_damaged_text_is_refused_or_read(cuts: list[tuple[int, int, str]]) -> No
         text = text[:at] + put + text[at + size :]
     with contextlib.suppress(FormatError):
         for kernel in preview([read_container(text.encode(), "text")], "sm_80", SHIPPED, Selection()):
-            assert kernel.twin is not None or kernel.detail
+            assert kernel.plan is not None or kernel.detail
 
 
 @pytest.mark.parametrize("size", [-1, -2, -30])

@@ -1,6 +1,8 @@
 """From a module and a probe set to the twins of its kernels: one after the other, each by itself.
 
-    text ─ parse ─► module ─ Linkage.needs ─► what a kernel needs ─ write_twin ─► its twin, or why it gets none
+    text ─ parse ─► module ─ Linkage.needs ─► what a kernel needs ─ plan_twin ─► its plan ─ write_twin ─► its twin
+
+What gets no twin is left out with the reason, by the plan.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ from neutrino.errors import PtxError
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.analysis.linkage import Linkage, ObstacleError
 from neutrino.ptx.instrument.kernel_rewriter import write_twin
+from neutrino.ptx.instrument.plan import ModulePlan, plan_twin
 from neutrino.ptx.instrument.registers import UnsupportedError
 from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, module_obstacle
 from neutrino.ptx.instrument.twin import SkippedKernel, TwinModule
 from neutrino.ptx.text.module import Module
 
 
-def probe_module(
+def plan_module(
     module: Module,
     probes: ProbeSet,
     *,
@@ -26,8 +29,8 @@ def probe_module(
     version: tuple[int, int] | None = None,
     linkage: Linkage | None = None,
     demangle: Callable[[str], str] | None = None,
-) -> TwinModule:
-    """Write the twins of a module's kernels.
+) -> ModulePlan:
+    """Find where the probes go in a module's kernels.
 
     names: only these kernels, the others are left out without a word. version: the highest ``.version`` that
     may be raised to where the probe block needs parameter space; None: the module's own. linkage: of a module that
@@ -47,9 +50,36 @@ def probe_module(
             skipped.append(SkippedKernel(entry.name, Reason.UNSUPPORTED, obstacle))
             continue
         try:
-            kernels.append(write_twin(rewriting, linkage.needs(entry)))
+            kernels.append(plan_twin(rewriting, linkage.needs(entry)))
         except SkipError as skip:
             skipped.append(SkippedKernel(entry.name, skip.reason, skip.detail))
         except (ObstacleError, UnsupportedError, PtxError) as error:
             skipped.append(SkippedKernel(entry.name, Reason.UNSUPPORTED, str(error)))
-    return TwinModule(module, tuple(kernels), tuple(skipped))
+    return ModulePlan(module, tuple(kernels), tuple(skipped))
+
+
+def write_module(plan: ModulePlan) -> TwinModule:
+    """Write the planned twins. skipped: those of the plan, then what could not be written though it was planned."""
+    kernels = []
+    skipped = list(plan.skipped)
+    for kernel in plan.kernels:
+        try:
+            kernels.append(write_twin(kernel))
+        except (UnsupportedError, PtxError) as error:
+            skipped.append(SkippedKernel(kernel.name, Reason.UNSUPPORTED, str(error)))
+    return TwinModule(plan.module, tuple(kernels), tuple(skipped))
+
+
+def probe_module(
+    module: Module,
+    probes: ProbeSet,
+    *,
+    names: Collection[str] | None = None,
+    version: tuple[int, int] | None = None,
+    linkage: Linkage | None = None,
+    demangle: Callable[[str], str] | None = None,
+) -> TwinModule:
+    """Plan and write the twins of a module's kernels. Parameters and errors: as of ``plan_module``."""
+    return write_module(
+        plan_module(module, probes, names=names, version=version, linkage=linkage, demangle=demangle)
+    )

@@ -15,7 +15,8 @@ from neutrino.errors import PtxError
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.analysis.linkage import Linkage, ObstacleError
 from neutrino.ptx.instrument.functions import FunctionCopy
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.module_twins import plan_module, write_module
+from neutrino.ptx.instrument.plan import KernelPlan, ModulePlan
 from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
 from neutrino.ptx.text.module import Function, Module, ModuleStatement
 
@@ -157,6 +158,52 @@ class TwinProgram:
         }
 
 
+@dataclass(frozen=True)
+class ProgramPlan:
+    """The plans of a program's kernels. modules: in the program's order."""
+
+    modules: tuple[ModulePlan, ...]
+
+    @property
+    def kernels(self) -> tuple[KernelPlan, ...]:
+        """Those that get twins."""
+        return tuple(kernel for module in self.modules for kernel in module.kernels)
+
+    @property
+    def skipped(self) -> tuple[SkippedKernel, ...]:
+        """Those that get none."""
+        return tuple(skipped for module in self.modules for skipped in module.skipped)
+
+
+def plan_program(
+    program: Program,
+    probes: ProbeSet,
+    *,
+    kernels: Mapping[str, int],
+    version: tuple[int, int] | None = None,
+    demangle: Callable[[str], str] | None = None,
+) -> ProgramPlan:
+    """Find where the probes go in a program's kernels.
+
+    kernels: by name, the number of the module to take each from. version, demangle: as for ``plan_module``.
+    """
+    modules = []
+    for number, (module, linkage) in enumerate(zip(program.modules, program.linkages, strict=True)):
+        names = [name for name, at in kernels.items() if at == number]
+        try:
+            plan = plan_module(module, probes, names=names, version=version, linkage=linkage, demangle=demangle)
+        except PtxError as error:
+            plan = ModulePlan(module, (), tuple(SkippedKernel(name, Reason.UNSUPPORTED, str(error)) for name in names))
+        modules.append(plan)
+    return ProgramPlan(tuple(modules))
+
+
+def write_program(plan: ProgramPlan) -> TwinProgram:
+    """Write the planned twins."""
+    modules = tuple(write_module(module) for module in plan.modules)
+    return TwinProgram(modules, tuple(skipped for module in modules for skipped in module.skipped))
+
+
 def probe_program(
     program: Program,
     probes: ProbeSet,
@@ -165,18 +212,5 @@ def probe_program(
     version: tuple[int, int] | None = None,
     demangle: Callable[[str], str] | None = None,
 ) -> TwinProgram:
-    """Write the twins of a program's kernels.
-
-    kernels: by name, the number of the module to take each from. version, demangle: as for ``probe_module``.
-    """
-    modules = []
-    skipped: list[SkippedKernel] = []
-    for number, (module, linkage) in enumerate(zip(program.modules, program.linkages, strict=True)):
-        names = [name for name, at in kernels.items() if at == number]
-        try:
-            twins = probe_module(module, probes, names=names, version=version, linkage=linkage, demangle=demangle)
-        except PtxError as error:
-            twins = TwinModule(module, (), tuple(SkippedKernel(name, Reason.UNSUPPORTED, str(error)) for name in names))
-        modules.append(twins)
-        skipped += twins.skipped
-    return TwinProgram(tuple(modules), tuple(skipped))
+    """Plan and write the twins of a program's kernels. Parameters: as of ``plan_program``."""
+    return write_program(plan_program(program, probes, kernels=kernels, version=version, demangle=demangle))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from neutrino.abi.reasons import Reason
 from neutrino.errors import PtxError
@@ -89,11 +89,15 @@ class ProbeFacts:
 
     def must_be_clear(self, probe: Probe) -> bool:
         """It holds code that must not stand between a product and its sum."""
-        return id(probe) in self._storing or any(map(self.is_collective, _snippets(probe)))
+        return id(probe) in self._storing or self.holds_collective(probe)
 
     def reads_operands(self, probe: Probe) -> bool:
         """It names an operand of its instructions."""
         return id(probe) in self._reading
+
+    def holds_collective(self, probe: Probe) -> bool:
+        """One of its snippets does."""
+        return any(map(self.is_collective, _snippets(probe)))
 
     def is_collective(self, snippet: Snippet) -> bool:
         """It holds an instruction between lanes, which ends a basic block."""
@@ -160,6 +164,10 @@ class Rewriting:
         self.names = PrivateNames.for_text(module.text)
         # They may be an earlier module's, whose probes are equal and not the same.
         self.matcher, self.facts, self.additions = _known(probes, demangle)
+        # Where writing has been tried for plans: snippets at entries and ends, by their ids, and instructions by what
+        # they look like, with whether their opcode and guard say all.
+        self.checked_around: set[int] = set()
+        self.checked_shapes: dict[Hashable, bool] = {}
         self._found_in: dict[tuple[int, str], Found] = {}
 
     @functools.cached_property

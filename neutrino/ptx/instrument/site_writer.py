@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,19 +13,17 @@ from neutrino.errors import PtxError
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Save
 from neutrino.probing.model import Lanes
-from neutrino.ptx.analysis.additions import Additions, Parted, Run, Runs, row, sums_added_to, with_amounts
+from neutrino.ptx.analysis.additions import Added, Run, Runs, row, sums_added_to, with_amounts
 from neutrino.ptx.analysis.contraction import PRODUCT, Contractions
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.analysis.matching import Hit, Locations
 from neutrino.ptx.instrument.emission import Emission
-from neutrino.ptx.instrument.module_variables import check_load
 from neutrino.ptx.instrument.operands import LineOperands, SiteOperands
 from neutrino.ptx.instrument.registers import Guard, UnsupportedError, bits
 from neutrino.ptx.instrument.rewriting import ProbeFacts
-from neutrino.ptx.instrument.twin import Shown, SiteList
+from neutrino.ptx.instrument.twin import Shown
 from neutrino.ptx.isa.instruction import Instruction, guard_register
-from neutrino.ptx.isa.opcodes import Flow
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.edits import Edits, before, behind
 from neutrino.ptx.text.module import Module
@@ -35,29 +32,21 @@ from neutrino.ptx.text.module import Module
 class RunWriter:
     """Gathers the additions of one body's sites, and writes them when all sites are known."""
 
-    def __init__(
-        self, body: Body, facts: ProbeFacts, additions: Additions, emission: Emission, edits: Edits
-    ) -> None:
+    def __init__(self, body: Body, facts: ProbeFacts, emission: Emission, edits: Edits) -> None:
         self._body = body
         self._facts = facts
-        self._additions = additions
         self._emission = emission
         self._edits = edits
         self._runs = Runs(body)
 
-    def take(self, hit: Hit, parted: Parted) -> tuple[Probe, ...]:
-        """Leave what only adds constants at a site to its run; the probes that are still to be written there."""
-        statement = hit.statement
-        added = self._additions.added(parted, statement)
-        if added is None:
-            return parted.all
+    def add(self, statement: Statement, added: tuple[Added, ...]) -> None:
+        """Leave what is added at a site to its run. added: as of ``Additions.added``."""
         if statement.guard is None:
             self._runs.at(None, statement).add(added[0])
-            return parted.others
+            return
         for one in added[1:]:
             under = statement.guard if one.amounts[0][0].lanes is Lanes.EXECUTING else None
             self._runs.at(under, statement).add(one)
-        return parted.others
 
     def write(self, *, alone: bool) -> None:
         """Insert what sites in a row add up to; behind all other code of sites, which it stands before.
@@ -155,16 +144,23 @@ class Products:
         return name
 
 
-_NEXT = re.compile(r"\n\s*(?:@|[a-z]\w*\.[a-z]|(?:ret|exit|trap)\s*\Z)", re.ASCII)
-"""A line that begins as an instruction, within what goes on to the next semicolon. No operand looks so."""
+class Placed(NamedTuple):
+    """Where the code of one instruction's probes goes: before start and behind end.
 
-
-class _Place(NamedTuple):
-    """Where the code of one instruction's probes goes: before start and behind end."""
+    probes: those whose code goes there. added: what others add, in ``Additions.added``'s order, which is left to a run
+    of sites; None for nothing.
+    """
 
     hit: Hit
     start: int
     end: int
+    probes: tuple[Probe, ...]
+    added: tuple[Added, ...] | None = None
+
+    @property
+    def has_code(self) -> bool:
+        """Not all is left to a run."""
+        return bool(self.probes or self.hit.opens or self.hit.closes)
 
 
 @dataclass(frozen=True)
@@ -179,148 +175,85 @@ class _Repeated:
 class SiteWriter:
     """Writes the code of one body's sites, in text order.
 
-    sites: told of each. variables: by name of a module variable, the register with its address. places: the lines of
-    the source. points_to_constants: a generic load may mean a constant, which lies elsewhere for the twin.
+    variables: by name of a module variable, the register with its address. places: the lines of the source.
     """
 
     def __init__(
         self,
         callee: Callee,
         facts: ProbeFacts,
-        additions: Additions,
         emission: Emission,
         edits: Edits,
-        sites: SiteList,
         *,
         variables: Mapping[str, str],
         places: Locations,
-        points_to_constants: bool,
     ) -> None:
         self._module = callee.module
         self._code = callee.module.code
         self._body = callee.body
         self._facts = facts
-        self._additions = additions
         self._emission = emission
         self._edits = edits
-        self._sites = sites
         self._variables = variables
         self._places = places
-        self._points_to_constants = points_to_constants
-        self._calls = bool(callee.body.call_sequences)
         self._products = Products(self._module, self._body, edits, emission)
-        self._runs = RunWriter(self._body, facts, additions, emission, edits)
+        self._runs = RunWriter(self._body, facts, emission, edits)
         # Code of sites that depends on nothing but the opcode, the guard, the probes and the scratch registers in use.
         self._repeated: dict[tuple[str, str | None, int, tuple[int, ...]], _Repeated] = {}
 
-    def write(self, hit: Hit) -> None:
-        """Insert the snippets of the matching probes around one instruction, or around a call that it is part of.
+    def write(self, placed: Placed) -> None:
+        """Insert the code of one instruction's probes. Raises UnsupportedError."""
+        if placed.added is not None:
+            self._runs.add(placed.hit.statement, placed.added)
+        if placed.has_code:
+            self.write_snippets(placed)
 
-        Raises UnsupportedError.
+    def write_snippets(self, place: Placed) -> bool:
+        """Insert the snippets of probes at a place, as they were written at an equal one where that may be.
+
+        Whether equal ones are equal by opcode and guard alone. Raises UnsupportedError.
         """
-        statement = hit.statement
-        decoded, start, end = statement.mnemonic, statement.start, statement.end
-        if decoded is None:
-            raise PtxError(self._module.line(start), self._code[start : start + 80], "not an instruction")
-        if self._code.find("\n", start, end - 1) >= 0:
-            self._check_end(statement)
-        if self._points_to_constants and decoded.text.startswith("ld"):
-            check_load(statement, self._module.line(start))
-        probes = hit.probes
-        in_call = self._calls and self._body.call_sequence(statement.position) is not None
-        if decoded.flow is None and not (in_call or hit.opens or hit.closes):
-            # By far the most instructions: what only adds constants is counted, and often that is all.
-            self._sites.add(statement, probes, hit.number)
-            parted = self._additions.part(probes)
-            if parted.adding:
-                probes = self._runs.take(hit, parted)
-            if probes:
-                self._write(_Place(hit, start, end), probes)
-            return
-        place = _Place(hit, start, end)
-        if in_call:
-            place, probes = self._around_call(place)
-        # A function may end the thread, so that nothing behind its call runs.
-        stands_alone = place.start != start or decoded.flow is Flow.CALL
-        if decoded.ends_block and any(probe.after for probe in probes):
-            self._sites.leave_out(
-                self._shown(statement), [probe for probe in probes if probe.after], "nothing runs behind it"
-            )
-            probes = tuple(probe for probe in probes if probe.before)
-            stands_alone = True
-        self._sites.add(statement, self._facts.in_order((*probes, *hit.opens)) if hit.opens else probes, hit.number)
-        parted = self._additions.part(probes)
-        probes = self._runs.take(hit, parted) if parted.adding and not stands_alone else parted.all
-        if probes or hit.opens or hit.closes:
-            self._write(place, probes)
-
-    def _check_end(self, statement: Statement) -> None:
-        text = statement.text
-        if next_one := _NEXT.search(text, statement.position - statement.start + len(statement.opcode)):
-            line = self._module.line(statement.start)
-            raise PtxError(line, text[: next_one.start()], "no ';' before the next instruction")
-
-    def _write(self, place: _Place, probes: tuple[Probe, ...]) -> None:
-        """Insert the snippets of probes at a place, as they were written at an equal one where that may be."""
         hit = place.hit
         statement, guard = hit.statement, hit.statement.guard
         position, end = statement.position, statement.end
         # Behind an instruction that writes its own predicate other code goes than behind one that does not.
         plain = not hit.opens and not hit.closes and not (guard and guard_register(guard) in self._code[position:end])
-        key = (statement.opcode, guard, id(probes), tuple(self._emission.scratch.mark().values()))
+        key = (statement.opcode, guard, id(place.probes), tuple(self._emission.scratch.mark().values()))
         repeated = self._repeated.get(key) if plain else None
         if repeated is not None and (not repeated.stores or self._is_clear(place)):
             self._edits.insert(place.start, repeated.before)
             self._edits.insert(place.end, repeated.behind)
-            return
+            return True
         instruction = statement.instruction
-        if instruction is None or not self._code.startswith(";", end - 1):
+        if instruction is None:
             start = statement.start
             raise PtxError(self._module.line(start), self._code[start : start + 80], "not an instruction")
-        code = self._insert(place, instruction, probes)
-        if plain and code is not None:
-            self._repeated[key] = code
+        code = self._insert(place, instruction)
+        if not plain or code is None:
+            return False
+        self._repeated[key] = code
+        return True
 
     def write_runs(self, *, alone: bool) -> None:
         """Insert what sites only add up; when all of them are written. alone: as of ``RunWriter.write``."""
         self._runs.write(alone=alone)
 
-    def _around_call(self, place: _Place) -> tuple[_Place, tuple[Probe, ...]]:
-        """Where code goes, and of which probes, when the instruction belongs to a call: nothing goes inside."""
-        hit = place.hit
-        sequence = self._body.call_sequence(hit.statement.position)
-        if sequence is None:
-            return place, hit.probes
-        is_call = hit.statement.word == "call"
-        if not self._body.is_plain_call(sequence):
-            detail = "shares its braces with other instructions" if is_call else "is part of a call sequence"
-            raise UnsupportedError(f"{self._what(hit.statement)} {detail}")
-        if is_call:
-            return place._replace(start=sequence[0], end=sequence[1]), hit.probes
-        # Not all threads that pass arguments come back: what moves them counts on its own side of the call.
-        side = sequence[0] if hit.statement.opcode.startswith("st") else sequence[1]
-        around = place._replace(start=side, end=side)
-        lacking = [probe for probe in hit.probes if self._facts.reads_operands(probe)]
-        reason = "it is part of a call, around which its operands are not known"
-        self._sites.leave_out(self._shown(hit.statement), lacking, reason)
-        return around, tuple(probe for probe in hit.probes if probe not in lacking) if lacking else hit.probes
-
-    def _shown(self, statement: Statement) -> Shown:
-        return Shown.of(statement, self._module, self._places)
-
     def _what(self, statement: Statement) -> str:
         """How errors call an instruction."""
-        shown = self._shown(statement)
+        shown = Shown.of(statement, self._module, self._places)
         return f"line {shown.line}: {shown.text!r}"
 
-    def _is_clear(self, place: _Place) -> bool:
-        """Stores may stand right before and right behind an instruction."""
-        clear_of = self._products.clear_of
-        return clear_of(place.start) == place.start and clear_of(place.end) == place.end
+    def is_clear(self, position: int) -> bool:
+        """Stores and instructions between lanes may stand there."""
+        return self._products.clear_of(position) == position
 
-    def _insert(self, place: _Place, instruction: Instruction, probes: tuple[Probe, ...]) -> _Repeated | None:
+    def _is_clear(self, place: Placed) -> bool:
+        """Stores may stand right before and right behind an instruction."""
+        return self.is_clear(place.start) and self.is_clear(place.end)
+
+    def _insert(self, place: Placed, instruction: Instruction) -> _Repeated | None:
         """Insert the code at one site; the code when it depends on opcode, guard and free registers alone."""
-        hit, start, end = place.hit, place.start, place.end
+        hit, start, end, probes = place.hit, place.start, place.end, place.probes
         scratch = self._emission.scratch
         mark = scratch.mark()
         counted = dict(self._emission.arithmetic)

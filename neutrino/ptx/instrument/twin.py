@@ -65,6 +65,11 @@ class SiteList:
             for probe in probes
         ]
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return sum(len(probes) for _, probes, _ in self._added)
+
     @cached_property
     def sites(self) -> list[Site]:
         """All of them, by their lines."""

@@ -1,0 +1,564 @@
+"""Where the probes of a set go in one kernel and the functions that it calls, or why it gets no twin.
+
+A plan is made without writing code, and says what writing does: the same sites, the same refusals. Whether a probe can
+have the operands that it names is found out once for all instructions that look alike: by writing its code there, which
+is thrown away.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from neutrino.abi.probe_block import block_size
+from neutrino.abi.reasons import Reason
+from neutrino.abi.structures import align_up
+from neutrino.errors import PtxError
+from neutrino.probing.ir.probe_set import Probe, Snippet
+from neutrino.ptx.analysis.linkage import Callee, Linkage, Needs
+from neutrino.ptx.analysis.matching import Found, Hit, near_misses
+from neutrino.ptx.instrument.emission import Emission
+from neutrino.ptx.instrument.functions import around_call, concerned, copy_header, copy_name, pass_address
+from neutrino.ptx.instrument.module_variables import (
+    check_given_addresses,
+    check_load,
+    pass_by_address,
+    read_through_global_memory,
+)
+from neutrino.ptx.instrument.registers import SUFFIX, UnsupportedError
+from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, check_text
+from neutrino.ptx.instrument.site_writer import Placed, SiteWriter
+from neutrino.ptx.instrument.twin import LeftOut, Shown, Site, SiteList, SkippedKernel
+from neutrino.ptx.isa.instruction import Instruction, guard_register
+from neutrino.ptx.isa.opcodes import Flow
+from neutrino.ptx.text.body import Body, Statement
+from neutrino.ptx.text.edits import Edits
+from neutrino.ptx.text.module import Module, Parameter
+
+_ALIGN = 8
+
+# PTX ISA, "Kernel Function Parameters": bytes of parameter space, by version and architecture.
+_SMALL = 4352
+_LARGE = 32764
+_LARGE_VERSION = (8, 1)
+_LARGE_ARCHITECTURE = 70
+
+
+def block_offset(used: int) -> int:
+    """Where the block lies, in bytes. used: bytes of the kernel's own parameters."""
+    return align_up(used, _ALIGN)
+
+
+def version_with_room(
+    needed: int, own: tuple[int, int], highest: tuple[int, int], architecture: int
+) -> tuple[int, int]:
+    """The lowest ``.version``, from own to highest, that has parameter space for that many bytes.
+
+    Raises SkipError when none has.
+    """
+    large = architecture >= _LARGE_ARCHITECTURE
+    if needed <= (_LARGE if large and own >= _LARGE_VERSION else _SMALL):
+        return own
+    if large and highest >= _LARGE_VERSION and needed <= _LARGE:
+        return max(own, _LARGE_VERSION)
+    limit = _LARGE if large and highest >= _LARGE_VERSION else _SMALL
+    raise SkipError(Reason.PARAMETERS, f"{needed} bytes of parameters with the probe block, {limit} fit")
+
+
+class End(NamedTuple):
+    """Where threads leave a body. at: the position before which code goes. guard: ``@!%p`` as written, None without.
+
+    shown: the instruction in one line, ``}`` where threads fall off the body.
+    """
+
+    at: int
+    guard: str | None
+    shown: str
+
+    @property
+    def is_exit(self) -> bool:
+        """The thread ends here, in a called function too."""
+        return self.shown.split()[-1].startswith("exit")
+
+
+def find_ends(body: Body, leaving: Sequence[Statement]) -> list[End]:
+    """Every end of a body, falling off it included. leaving: its ``ret`` and ``exit``, as in ``Found.ends``."""
+    found = [End(statement.start, statement.guard, " ".join(statement.text.split())) for statement in leaving]
+    if _is_fallen_off(body):
+        found.append(End(body.end - 1, None, "}"))
+    return found
+
+
+def _is_fallen_off(body: Body) -> bool:
+    """Control may come to the closing brace."""
+    rest = len(body) - 1
+    if rest == 0 or body.mnemonics[rest] is not None or any(label.before == rest for label in body.labels):
+        return True
+    last = body.statement(rest - 1)
+    return last.guard is not None or last.mnemonic is None or not last.mnemonic.ends_block
+
+
+@dataclass(frozen=True)
+class BodyPlan:
+    """What goes where in one body. found: what it holds. at_entry, at_ends: the snippets there, with their probes.
+
+    placed: the code at its instructions, in text order. points_to_constants: a generic load in the kernel may mean a
+    constant. sites: as they are shown.
+    """
+
+    callee: Callee
+    found: Found
+    at_entry: tuple[tuple[Probe, Snippet], ...]
+    at_ends: tuple[tuple[Probe, Snippet], ...]
+    placed: tuple[Placed, ...]
+    points_to_constants: bool
+    sites: SiteList
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """Where the probes go for one kernel. Offsets and sizes are bytes of its parameter space.
+
+    rewriting: the probes, and the module that the kernel is in. version: the ``.version`` that the twin needs.
+    kernel, functions: its own body, and those of the called functions that get copies.
+    """
+
+    rewriting: Rewriting
+    needs: Needs
+    twin_name: str
+    parameters: tuple[Parameter, ...]
+    block_offset: int
+    block_size: int
+    version: tuple[int, int]
+    kernel: BodyPlan
+    functions: tuple[BodyPlan, ...]
+
+    @property
+    def name(self) -> str:
+        """The kernel's."""
+        return self.kernel.callee.function.name
+
+    @property
+    def bodies(self) -> tuple[BodyPlan, ...]:
+        """The kernel's own and those of its functions."""
+        return self.kernel, *self.functions
+
+    @property
+    def site_count(self) -> int:
+        """How many sites there are, which is less to find out than what stands there."""
+        return sum(body.sites.count for body in self.bodies)
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """Where the probes go."""
+        return tuple(site for body in self.bodies for site in body.sites.sites)
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """Instructions that probes match and do not go to."""
+        return tuple(entry for body in self.bodies for entry in body.sites.left_out)
+
+    @property
+    def lines(self) -> dict[str, int]:
+        """The line, from 1, of the PTX where the kernel and each function with a copy for it begin, by their names."""
+        callees = [body.callee for body in self.bodies]
+        return {callee.function.name: callee.module.line(callee.function.statement.start) for callee in callees}
+
+
+@dataclass(frozen=True)
+class ModulePlan:
+    """The plans of a module's kernels, and the kernels that get no twin."""
+
+    module: Module
+    kernels: tuple[KernelPlan, ...]
+    skipped: tuple[SkippedKernel, ...]
+
+
+def plan_twin(rewriting: Rewriting, needs: Needs) -> KernelPlan:
+    """The plan of a kernel's twin. Raises SkipError, UnsupportedError, PtxError: why it gets none."""
+    twin_name = needs.kernel.function.name + SUFFIX
+    if twin_name in rewriting.module.symbols:
+        raise SkipError(Reason.UNSUPPORTED, f"the module has a {twin_name} already")
+    for callee in (needs.kernel, *needs.functions):
+        check_text(callee.module, callee.body)
+    return _Planner(rewriting, needs, twin_name).run()
+
+
+def note_snippets(
+    emission: Emission, rewriting: Rewriting, around: Iterable[tuple[Probe, Snippet]], found: Found
+) -> None:
+    """Tell a body's emission which snippets the body will hold. around: those at its entry and its ends. found: what it
+    holds. Raises UnsupportedError."""
+    for probe, snippet in around:
+        emission.note_snippet(snippet, probe.level)
+    for probe in rewriting.facts.in_order(found.probes):
+        for side in (probe.before, probe.after):
+            if side is not None:
+                emission.note_snippet(side, probe.level)
+
+
+class _Planner:
+    """Plans one twin. needs: of its module; what declares functions that get copies is taken out."""
+
+    def __init__(self, rewriting: Rewriting, needs: Needs, twin_name: str) -> None:
+        self._rewriting = rewriting
+        self._needs = needs
+        self._twin_name = twin_name
+        matcher = rewriting.matcher
+        around = rewriting.facts.in_order((
+            *matcher.kernel_probes,
+            *matcher.function_probes(needs.kernel.function.name),
+        ))  # fmt: skip
+        self._kernel = _Body(rewriting, needs.kernel, rewriting.find(needs.kernel), around, None)
+
+    def run(self) -> KernelPlan:
+        """All steps in order. Raises as ``plan_twin``."""
+        rewriting, needs = self._rewriting, self._needs
+        functions = self._functions()
+        bodies = (self._kernel, *functions)
+        around = any(body.at_entry or body.at_ends for body in bodies)
+        if not around and not any(body.found.hits for body in bodies):
+            raise SkipError(Reason.NO_SITE, self._nothing_matches())
+        parameters, used = rewriting.module.parameter_layout(needs.kernel.function)
+        offset = block_offset(used)
+        size = block_size(len(rewriting.probes.maps), len(needs.by_address))
+        version = version_with_room(offset + size, rewriting.version, rewriting.highest, rewriting.architecture)
+        points_to_constants = self._replace_variables(bodies)
+        for body in bodies:
+            body.note_snippets()
+        version = max(version, *(body.emission.version for body in bodies))
+        if version > rewriting.highest:
+            raise UnsupportedError(f"a probe needs PTX ISA {version[0]}.{version[1]}, which the driver does not take")
+        for body in bodies:
+            body.place_sites(points_to_constants=points_to_constants)
+        for function in functions:
+            function.check_names()
+            function.show_around(".func", [end for end in function.ends() if not end.is_exit])
+        if not around and not any(body.sites for body in bodies):
+            first = next(entry for body in bodies for entry in body.sites.left_out)
+            raise SkipError(Reason.NO_SITE, f"line {first.line}: {first.instruction!r}: {first.reason}")
+        self._kernel.show_around(".entry", self._kernel.ends())
+        of_kernel = [probe for probe, _ in self._kernel.at_ends if probe.tracepoint.is_kernel]
+        for function in functions:
+            function.show_ends([end for end in function.ends() if end.is_exit], of_kernel)
+        if functions:
+            self._check_calls(functions)
+        own, *others = [body.plan(points_to_constants=points_to_constants) for body in bodies]
+        return KernelPlan(
+            rewriting, needs, self._twin_name, parameters, offset, size, version, own, tuple(others)
+        )
+
+    def _functions(self) -> tuple[_Body, ...]:
+        """The called functions that get copies: with sites, ends of the thread, module variables, or calls of such.
+
+        What declares them, and the kernel, is not taken along otherwise.
+        """
+        rewriting = self._rewriting
+        found: dict[tuple[int, str], _Body] = {}
+        number = self._kernel.found.next_number
+        for callee in self._needs.functions:
+            holds = rewriting.find_in_function(callee, number)
+            number = holds.next_number if holds.hits else number
+            around = rewriting.matcher.function_probes(callee.function.name)
+            found[callee.key] = _Body(rewriting, callee, holds, around, self._kernel)
+        keys = concerned(self._needs.functions, [key for key, function in found.items() if function.concern])
+        chosen = tuple(function for key, function in found.items() if key in keys)
+        for function in chosen:
+            name = function.callee.function.name
+            if name in self._needs.taken:
+                what = f"{function.concern or 'calls'} in the called function {name}"
+                raise UnsupportedError(f"{what}, whose address is taken")
+        for body in (self._kernel, *chosen):
+            callee = body.callee
+            self._leave(callee.linkage, callee.function.name)
+            for call in callee.calls:
+                if call.callee in keys:
+                    self._leave(callee.linkage, callee.module.code[call.start : call.end])
+        return chosen
+
+    def _leave(self, linkage: Linkage, name: str) -> None:
+        """Do not take along what declares a function of that name in a module: it gets a copy."""
+        own = linkage.number == self._needs.kernel.linkage.number
+        statements = self._needs.statements if own else self._needs.elsewhere.get(linkage.number, set())
+        statements -= linkage.declarations(name)
+
+    def _nothing_matches(self) -> str:
+        """What the probes look for, and what there is instead."""
+        probes = self._rewriting.probes.probes
+        patterns = [pattern for probe in probes for pattern in probe.tracepoint.patterns]
+        near = near_misses(self._needs.kernel.body, patterns)
+        return (
+            "no instruction matches "
+            + ", ".join(sorted({probe.tracepoint.text for probe in probes}))
+            + (f", but for the type: {', '.join(near)}" if near else "")
+            + (": the text has no line information" if self._kernel.found.lacks_lines else "")
+        )
+
+    def _replace_variables(self, bodies: Sequence[_Body]) -> bool:
+        """Check that all can reach module variables by their addresses; whether a generic load may mean a constant."""
+        by_address = self._needs.by_address
+        order = {variable.name: index for index, variable in enumerate(by_address)}
+        found = [body.replace_variables(order) for body in bodies]
+        if any(variable.space == "const" for variable in by_address):
+            for callee in (self._needs.kernel, *self._needs.functions):
+                check_given_addresses(callee)
+        return any(found)
+
+    def _check_calls(self, functions: Sequence[_Body]) -> None:
+        """Refuse calls and functions that cannot be given the kernel's state."""
+        kernel = self._needs.kernel
+        address = self._rewriting.names.state_address
+        names = {function.callee.key: copy_name(function.callee, kernel) for function in functions}
+        for callee in (kernel, *(function.callee for function in functions)):
+            for call in callee.calls:
+                if call.callee in names:
+                    pass_address(callee.body, call, address)
+                    around_call(callee.body, call)
+        for key, name in names.items():
+            copy_header(next(one.callee for one in functions if one.callee.key == key), name, address, visible=False)
+
+
+class _Body:
+    """Plans one body. around: the probes at its entry and its ends. kernel: of a function, the kernel's.
+
+    emission: writes code that is thrown away, to see whether it can be written.
+    """
+
+    def __init__(
+        self, rewriting: Rewriting, callee: Callee, found: Found, around: Sequence[Probe], kernel: _Body | None
+    ) -> None:
+        names = rewriting.names
+        block = names.block if kernel is None else names.state_address
+        self.callee = callee
+        self.found = found
+        self.emission: Emission = Emission(
+            rewriting.probes, names.prefix, block, rewriting.architecture, kernel.emission if kernel else None
+        )
+        self.at_entry = [(probe, probe.before) for probe in around if probe.before]
+        self.at_ends = [(probe, probe.after) for probe in around if probe.after]
+        self.sites = SiteList(callee.function.name, callee.module, found.places)
+        self._rewriting = rewriting
+        self._is_tracepoint = bool(around)
+        self._variables: dict[str, str] = {}
+        self._placed: tuple[Placed, ...] = ()
+
+    @property
+    def concern(self) -> str | None:
+        """What of a function asks for a copy; None when nothing does but what it calls."""
+        first = self.found.hits[0].statement if self.found.hits else None
+        if first is None and self._rewriting.facts.has_end_work:
+            first = next((statement for statement in self.found.ends if statement.word == "exit"), None)
+        if first is not None:
+            return f"line {self.callee.module.line(first.position)}: {first.opcode}"
+        if self.callee.variables:
+            return f"the variable {self.callee.variables[0].name}"
+        return "a tracepoint" if self._is_tracepoint else None
+
+    def replace_variables(self, order: Mapping[str, int]) -> bool:
+        """Check that module variables can be reached by their addresses; whether it points to constants itself.
+
+        order: of the variables in the probe block. Raises UnsupportedError.
+        """
+        if not self.callee.variables:
+            return False
+        for name in sorted((variable.name for variable in self.callee.variables), key=order.__getitem__):
+            self._variables[name] = self.emission.variable(order[name])
+        edits = Edits()
+        pass_by_address(self.callee, self._variables, edits)
+        return read_through_global_memory(self.callee, edits)
+
+    def note_snippets(self) -> None:
+        """Tell the emission which snippets the body will hold. Raises UnsupportedError."""
+        note_snippets(self.emission, self._rewriting, (*self.at_entry, *self.at_ends), self.found)
+
+    def place_sites(self, *, points_to_constants: bool) -> None:
+        """Find where the code at its instructions goes. Raises UnsupportedError, PtxError."""
+        if self.found.hits:
+            sites = _Sites(self._rewriting, self, self._variables, points_to_constants=points_to_constants)
+            self._placed = tuple(sites.place(hit) for hit in self.found.hits)
+
+    def check_names(self) -> None:
+        """Refuse a function of a module that has the probes' names."""
+        prefix = self._rewriting.names.prefix
+        if prefix in self.callee.module.text:
+            raise UnsupportedError(f"the module of {self.callee.function.name} has names with {prefix}")
+
+    def ends(self) -> list[End]:
+        """Where threads leave it."""
+        return find_ends(self.callee.body, self.found.ends)
+
+    def show_around(self, directive: str, ends: Sequence[End]) -> None:
+        """List the sites at its entry and its ends. directive: ``.entry`` or ``.func``. Raises UnsupportedError."""
+        function = self.callee.function
+        checked = self._rewriting.checked_around
+        for probe, snippet in (*self.at_entry, *self.at_ends):
+            if id(snippet) not in checked:
+                self.emission.snippet(snippet, level=probe.level)
+                checked.add(id(snippet))
+        for probe, _ in self.at_entry:
+            line = self.callee.module.line(function.name_end)
+            self.sites.add(Shown(line, f"{directive} {function.name}"), [probe])
+        self.show_ends(ends, [probe for probe, _ in self.at_ends])
+
+    def show_ends(self, ends: Sequence[End], probes: Sequence[Probe]) -> None:
+        """List the sites of probes at some ends."""
+        if probes:
+            for end in ends:
+                self.sites.add(Shown(self.callee.module.line(end.at), end.shown), probes)
+
+    def plan(self, *, points_to_constants: bool) -> BodyPlan:
+        """What it came to."""
+        return BodyPlan(
+            self.callee, self.found, tuple(self.at_entry), tuple(self.at_ends), self._placed, points_to_constants,
+            self.sites,
+        )  # fmt: skip
+
+
+_NEXT = re.compile(r"\n\s*(?:@|[a-z]\w*\.[a-z]|(?:ret|exit|trap)\s*\Z)", re.ASCII)
+"""A line that begins as an instruction, within what goes on to the next semicolon. No operand looks so."""
+
+_TOKEN = re.compile(r"(?P<name>[A-Za-z_$%][\w$%]*)|(?<![\w.$%])[1-9]\d*(?![\w.])", re.ASCII)
+_VECTOR = re.compile(r"\.reg\s*\.v[248]\b", re.ASCII)
+
+
+class _Sites:
+    """Places the code at one body's instructions, in text order. variables: as of ``SiteWriter``.
+
+    points_to_constants: a generic load may mean a constant, which lies elsewhere for the twin.
+    """
+
+    def __init__(
+        self, rewriting: Rewriting, body: _Body, variables: Mapping[str, str], *, points_to_constants: bool
+    ) -> None:
+        self._rewriting = rewriting
+        self._module = body.callee.module
+        self._code = body.callee.module.code
+        self._body = body.callee.body
+        self._facts = rewriting.facts
+        self._additions = rewriting.additions
+        self._sites = body.sites
+        self._places = body.found.places
+        self._variables = variables
+        self._points_to_constants = points_to_constants
+        self._calls = bool(self._body.call_sequences)
+        self._trial = SiteWriter(
+            body.callee, rewriting.facts, body.emission, Edits(), variables=variables, places=body.found.places
+        )
+        # Instructions where writing has been tried: by opcode, guard and probes, where more than these does not matter.
+        self._tried: set[tuple[str, str | None, tuple[int, ...]]] = set()
+        self._words: dict[object, str] = {}
+
+    def place(self, hit: Hit) -> Placed:
+        """Where the code of one instruction's probes goes, around a call that it is part of. Raises UnsupportedError,
+        PtxError."""
+        statement = hit.statement
+        decoded, start, end = statement.mnemonic, statement.start, statement.end
+        if decoded is None:
+            raise PtxError(self._module.line(start), self._code[start : start + 80], "not an instruction")
+        if self._code.find("\n", start, end - 1) >= 0:
+            self._check_end(statement)
+        if self._points_to_constants and decoded.text.startswith("ld"):
+            check_load(statement, self._module.line(start))
+        probes = hit.probes
+        in_call = self._calls and self._body.call_sequence(statement.position) is not None
+        shown: Collection[Probe] = probes
+        # A function may end the thread, so that nothing behind its call runs.
+        stands_alone = False
+        if decoded.flow is not None or in_call or hit.opens or hit.closes:
+            if in_call:
+                start, end, probes = self._around_call(hit)
+            stands_alone = start != statement.start or decoded.flow is Flow.CALL
+            if decoded.ends_block and any(probe.after for probe in probes):
+                self._sites.leave_out(
+                    self._shown(statement), [probe for probe in probes if probe.after], "nothing runs behind it"
+                )
+                probes = tuple(probe for probe in probes if probe.before)
+                stands_alone = True
+            shown = self._facts.in_order((*probes, *hit.opens)) if hit.opens else probes
+        self._sites.add(statement, tuple(shown), hit.number)
+        parted = self._additions.part(probes)
+        added = self._additions.added(parted, statement) if parted.adding and not stands_alone else None
+        placed = Placed(hit, start, end, parted.all if added is None else parted.others, added)
+        if placed.has_code:
+            self._check(placed)
+        return placed
+
+    def _check_end(self, statement: Statement) -> None:
+        text = statement.text
+        if next_one := _NEXT.search(text, statement.position - statement.start + len(statement.opcode)):
+            line = self._module.line(statement.start)
+            raise PtxError(line, text[: next_one.start()], "no ';' before the next instruction")
+
+    def _around_call(self, hit: Hit) -> tuple[int, int, tuple[Probe, ...]]:
+        """Where code goes, and of which probes, when the instruction belongs to a call: nothing goes inside."""
+        statement = hit.statement
+        sequence = self._body.call_sequence(statement.position)
+        if sequence is None:
+            return statement.start, statement.end, hit.probes
+        is_call = statement.word == "call"
+        if not self._body.is_plain_call(sequence):
+            detail = "shares its braces with other instructions" if is_call else "is part of a call sequence"
+            shown = self._shown(statement)
+            raise UnsupportedError(f"line {shown.line}: {shown.text!r} {detail}")
+        if is_call:
+            return sequence[0], sequence[1], hit.probes
+        # Not all threads that pass arguments come back: what moves them counts on its own side of the call.
+        side = sequence[0] if statement.opcode.startswith("st") else sequence[1]
+        lacking = [probe for probe in hit.probes if self._facts.reads_operands(probe)]
+        reason = "it is part of a call, around which its operands are not known"
+        self._sites.leave_out(self._shown(statement), lacking, reason)
+        return side, side, tuple(probe for probe in hit.probes if probe not in lacking) if lacking else hit.probes
+
+    def _shown(self, statement: Statement) -> Shown:
+        return Shown.of(statement, self._module, self._places)
+
+    def _check(self, placed: Placed) -> None:
+        """Refuse a site at which probes lack what they name. Raises UnsupportedError, PtxError."""
+        hit = placed.hit
+        statement, guard = hit.statement, hit.statement.guard
+        probes = tuple(map(id, placed.probes))
+        plain = not hit.opens and not hit.closes and not (
+            guard and guard_register(guard) in self._code[statement.position : statement.end]
+        )  # fmt: skip
+        key = (statement.opcode, guard, probes)
+        if plain and key in self._tried:
+            return
+        instruction = statement.instruction
+        if instruction is None or not self._code.startswith(";", statement.end - 1):
+            start = statement.start
+            raise PtxError(self._module.line(start), self._code[start : start + 80], "not an instruction")
+        if not plain and (hit.opens or hit.closes):
+            self._trial.write_snippets(placed)
+            return
+        known = self._rewriting.checked_shapes
+        clear = None
+        if any(map(self._facts.holds_collective, placed.probes)):
+            clear = self._trial.is_clear(placed.start), self._trial.is_clear(placed.end)
+        shape = (statement.opcode, guard is None, probes, clear, *self._shape(instruction, statement.position))
+        if shape not in known:
+            known[shape] = self._trial.write_snippets(placed)
+        if plain and known[shape]:
+            self._tried.add(key)
+
+    def _shape(self, instruction: Instruction, position: int) -> Iterator[str]:
+        """An instruction's operands with each register as what it is declared as, and whether it is written."""
+        written = instruction.written
+        declared = self._body.declaration
+
+        def word(match: re.Match[str]) -> str:
+            name = match["name"]
+            if name is None:
+                return "1"
+            declaration = declared(name, position)
+            if declaration is None:
+                return f"[{name in self._variables}]{name}"
+            known = self._words.get(declaration)
+            if known is None:
+                head = self._code[declaration.start : self._code.find(";", declaration.start)]
+                is_vector = declaration.count is None and _VECTOR.match(head) is not None
+                known = self._words[declaration] = f"<{declaration.space} {declaration.type} {is_vector}"
+            return f"{known} {name in written}>"
+
+        return (_TOKEN.sub(word, operand) for operand in instruction.operands)
