@@ -15,7 +15,8 @@ from neutrino.ahead.report import KernelReport, group_skipped
 from neutrino.ahead.sources import make_plan
 from neutrino.assemble.emit import Emit
 from neutrino.device.kind import DeviceKind
-from neutrino.fatbin import Container
+from neutrino.device.source import picked_image
+from neutrino.fatbin import Container, ImageKind
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 
@@ -46,6 +47,10 @@ def architectures(containers: Sequence[Container]) -> tuple[str, ...]:
     return make_plan(containers, (), DeviceKind.GPU, Emit.SASS).archs
 
 
+Known = dict[tuple[int, int], list[KernelReport]]
+"""What was found of a file's machine code, by container and image."""
+
+
 def find_coverage(
     containers: Sequence[Container],
     arch: str,
@@ -53,22 +58,41 @@ def find_coverage(
     selection: Selection,
     *,
     vendor: str | None = None,
+    known: Known | None = None,
 ) -> Coverage:
     """What can be probed of a file on devices of an architecture (``sm_90``).
 
     vendor: the name by which the file is a vendor-licensed library, which is never rewritten; None if it is none.
-    Raises FormatError for damaged images.
+    known: of a file that is looked at for several architectures the same for all: devices of several may run the same
+    machine code, which is looked at once. Raises FormatError for damaged images.
     """
     plan = make_plan(containers, (arch,), DeviceKind.GPU, Emit.SASS)
     listed = {(work.container, work.image) for work in plan.listed}
-    rows = []
-    for kernel in preview_plan(plan, containers, probes, selection):
+    found: list[KernelReport] = []
+    fresh = []
+    # By container, where what is found of it is kept.
+    kept: dict[int, list[KernelReport]] = {}
+    for target in plan.targets:
+        picked = None if known is None or target.linked else picked_image(containers[target.container], arch)
+        if known is None or picked is None or picked.kind is not ImageKind.CUBIN:
+            fresh.append(target)
+        elif (place := (target.container, picked.index)) in known:
+            found += [replace(row, devices=(arch,)) for row in known[place]]
+        else:
+            kept[target.container] = known[place] = []
+            fresh.append(target)
+    for kernel in preview_plan(replace(plan, targets=tuple(fresh)), containers, probes, selection):
         devices = () if (kernel.container, kernel.image) in listed else (arch,)
         sites = kernel.plan.site_count if kernel.plan else 0
         row = KernelReport(
             kernel.name, kernel.container, kernel.image, kernel.arch, devices, kernel.reason, kernel.detail, sites
         )
-        rows += [row, *(replace(row, container=copy) for copy in plan.copies.get(kernel.container, ()))]
+        found.append(row)
+        if kernel.container in kept:
+            kept[kernel.container].append(row)
+    rows = []
+    for row in found:
+        rows += [row, *(replace(row, container=copy) for copy in plan.copies.get(row.container, ()))]
     if vendor is not None:
         detail = f"{vendor} is a vendor-licensed library, which is never rewritten"
         rows = [replace(row, reason=Reason.VENDOR, detail=detail, sites=0) for row in rows]

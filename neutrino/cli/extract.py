@@ -325,17 +325,20 @@ class _Extraction:
         return self._selection.selects(name, demangle(name))
 
     def _cover(self, shown: Shown, vendor: str | None) -> list[Coverage]:
-        from neutrino.ahead.coverage import architectures, find_coverage
+        from neutrino.ahead.coverage import Known, architectures, find_coverage
         from neutrino.probing.selection import Selection
 
         if self._probes is None or not shown.containers:
             return []
         selection = self._selection or Selection()
         found = []
+        known: Known = {}
         try:
             for arch in self._options.arch or architectures(shown.containers):
                 self.progress.show(f"{shown.input.name}: {arch}")
-                found.append(find_coverage(shown.containers, arch, self._probes, selection, vendor=vendor))
+                found.append(
+                    find_coverage(shown.containers, arch, self._probes, selection, vendor=vendor, known=known)
+                )
         except FormatError as error:
             self._refused(shown.input.name, error)
         return found
