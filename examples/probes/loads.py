@@ -1,7 +1,6 @@
 # As loads.toml: what each thread loads first.
 import neutrino.language as nl
-from neutrino.cli import probe
-from neutrino.maps.declaration import Map
+from neutrino import Map, probe
 
 
 @Map(level="thread", type="array", size=16, cap=4)

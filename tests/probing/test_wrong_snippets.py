@@ -197,7 +197,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     "float for an integer": (at_load("add.u64 %a, %a, ¦1.5;"), "immediate-type", "'1.5' is not an", "takes .u64"),
     "bits of a float for an integer": (at_load("mov.b32 %n, ¦0f3F800000;"), "immediate-type", "is not an integer", ""),
     "immediate too large": (
-        at_load("mov.u64 %a, ¦0x1ffffffffffffffff;"), "immediate-range", "does not fit in .u64", "cut it",
+        at_load("mov.u64 %a, ¦0x1ffffffffffffffff;"), "immediate-range", "does not fit in .u64", "truncate it",
     ),
     "immediate too large for 32 bits": (
         at_load("add.u32 %n, %n, ¦0x1FFFFFFFF;"), "immediate-range", "'0x1FFFFFFFF' does not fit in .u32", "",
@@ -404,7 +404,7 @@ def test_modifiers_that_ptx_does_not_have_are_warned_about(tmp_path: Path, name:
     path.write_text(before + after)
     (warning,) = check_probes([str(path)]).diagnostics
     assert (warning.severity, warning.code) == (
-        "warning", "modifier-order" if "behind" in message else "unknown-modifier",
+        "warning", "modifier-order" if "after its type" in message else "unknown-modifier",
     )  # fmt: skip
     assert (warning.line, warning.column) == (before.count("\n") + 1, len(before) - before.rfind("\n"))
     assert message in warning.message
