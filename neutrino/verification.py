@@ -43,6 +43,15 @@ class Checked:
         """Nothing is wrong, warnings aside."""
         return all(found.severity != "error" for found in self.diagnostics)
 
+    def probe_set(self) -> ProbeSet:
+        """The probes, for CUDA kernels. Raises ProbeError with all diagnostics where something is wrong."""
+        if not self.is_valid:
+            raise ProbeError(list(self.diagnostics))
+        require_platform(self.written, "cuda")
+        if self.probes is None:
+            raise TypeError("valid probes of a known platform make a set")
+        return self.probes
+
 
 def load_probes(names: Sequence[str]) -> ProbeSet:
     """The probes of these names, verified and merged in this order.
@@ -50,17 +59,17 @@ def load_probes(names: Sequence[str]) -> ProbeSet:
     A name with a ``/`` or ending in ``.toml`` or ``.py`` is a path, any other a probe that ships with Neutrino. Raises
     ProbeError with all faults of all files, NeutrinoError for a file or a shipped probe that is not there.
     """
-    return _loaded(check_probes(names))
+    return check_probes(names).probe_set()
 
 
 def load_probe_file(path: str | Path) -> ProbeSet:
     """The probes of one file, verified. Raises as ``load_probes``."""
-    return _loaded(_check([lambda: _read_file(path)]))
+    return _check([lambda: _read_file(path)]).probe_set()
 
 
 def read_probes(file: str, text: str) -> ProbeSet:
     """The probes of a text, verified. file: its path, which paths in it are relative to. Raises as ``load_probes``."""
-    return _loaded(_check([lambda: read_probe_text(file, text)]))
+    return _check([lambda: read_probe_text(file, text)]).probe_set()
 
 
 def check_probes(names: Sequence[str]) -> Checked:
@@ -80,15 +89,6 @@ def _read_file(path: str | Path) -> WrittenProbes | DraftProbes:
 
         return read_python_file(path)
     return read_probe_file(path)
-
-
-def _loaded(checked: Checked) -> ProbeSet:
-    if not checked.is_valid:
-        raise ProbeError(list(checked.diagnostics))
-    require_platform(checked.written, "cuda")
-    if checked.probes is None:
-        raise NeutrinoError("no verified probes, and nothing was reported")
-    return checked.probes
 
 
 def _check(readers: Sequence[Callable[[], WrittenProbes | DraftProbes]]) -> Checked:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neutrino.cli.diagnostics import print_diagnostics
-from neutrino.errors import ProbeError
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.platforms import require_platform
 from neutrino.verification import check_probes
 
 
@@ -17,10 +15,6 @@ def load(names: Sequence[str]) -> ProbeSet:
     Raises ProbeError with all faults, for ``print_diagnostics``; NeutrinoError for files that are not there.
     """
     checked = check_probes(names)
-    if not checked.is_valid:
-        raise ProbeError(list(checked.diagnostics))
-    require_platform(checked.written, "cuda")
+    probes = checked.probe_set()
     print_diagnostics(list(checked.diagnostics))
-    if checked.probes is None:
-        raise TypeError("valid probes of a known platform make a set")
-    return checked.probes
+    return probes

@@ -56,11 +56,6 @@ class Type(str, enum.Enum):
         """A signed integer."""
         return self.value[0] == "s"
 
-    @property
-    def unsigned(self) -> Type:
-        """The unsigned integer of the same width. Raises ValueError for a predicate."""
-        return Type(f"u{self.bits}")
-
 
 _BITS = {
     kind: 1 if kind is Type.PRED else 32 if kind is Type.F16X2 else int("".join(c for c in kind.value if c.isdigit()))
