@@ -12,6 +12,9 @@ class Level(enum.Enum):
     WARP = "warp"
     BLOCK = "block"
 
+    # By identity, which takes no call of a Python function: levels are looked up at every site.
+    __hash__ = object.__hash__
+
 
 LEVELS = (Level.THREAD, Level.WARP, Level.BLOCK)
 """By their numbers in files."""

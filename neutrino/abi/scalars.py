@@ -25,7 +25,6 @@ class ScalarType(enum.Enum):
     F32 = "f32"
     F64 = "f64"
 
-    @property
-    def size(self) -> int:
+    def __init__(self, name: str) -> None:
+        self.size = int(name[1:]) // 8
         """Bytes; also the alignment."""
-        return int(self.value[1:]) // 8

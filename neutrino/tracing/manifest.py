@@ -175,7 +175,7 @@ class _Reader:
         for row in self.rows(entry, "fields"):
             field = self.table(row, "a field")
             try:
-                scalar = ScalarType(field.get("type"))
+                scalar = ScalarType(str(field.get("type")))
             except ValueError as error:
                 raise self._fail("a field's type", field.get("type"), "a type such as 'u64'") from error
             offset = self.number(field, "offset")

@@ -104,15 +104,17 @@ def _calls(work: Callable[[], object]) -> Counter[str]:
 
 def test_coverage_writes_nothing(probe_set: Callable[[str], ProbeSet]) -> None:
     """However many sites there are, and their operands with them: what is tried once for instructions that look alike
-    is all that is written."""
-    probes = probe_set(array(["u64"], 8) + probe("ld.global", before="SAVE [ M ] { ADDR };"))
+    is all that is written, and is tried once for a probe set."""
+    source = array(["u64"], 8) + probe("ld.global", before="SAVE [ M ] { ADDR };")
 
-    def covered(count: int) -> Counter[str]:
+    def covered(probes: ProbeSet, count: int) -> Counter[str]:
         text = kernel("".join(f"ld.global.u32 %r{3 + number % 9}, [%rd1+{4 * number}];\n" for number in range(count)))
         containers = [read_container(text.encode(), "text")]
         return _calls(lambda: find_coverage(containers, "sm_90", probes, Selection()))
 
-    few, many = covered(4), covered(400)
+    probes = probe_set(source)
+    few, many = covered(probes, 4), covered(probe_set(source + "# another set\n"), 400)
+    again = covered(probes, 400)
     plan = plan_module(parse(kernel("ld.global.u32 %r3, [%rd1]; ret;")), probes)
     written = _calls(lambda: write_module(plan))
     for file in ("kernel_rewriter.py", "body_rewriter.py"):
@@ -121,3 +123,4 @@ def test_coverage_writes_nothing(probe_set: Callable[[str], ProbeSet]) -> None:
     assert many["plan.py"] > few["plan.py"]
     for file in ("operands.py", "emission.py", "records.py"):
         assert few[file] == many[file], file
+        assert not again[file], file

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 import sys
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +20,7 @@ from typing import NamedTuple
 from neutrino.probing.ir.operands import Immediate, Register
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Assembly, Save, registers_of
+from neutrino.probing.model import Lanes
 from neutrino.ptx.analysis.counter_placement import Fork, Row
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.isa.instruction import Instruction, Mnemonic, guard_register
@@ -68,6 +71,7 @@ class Additions:
         self._parted: dict[int, Parted] = {}
         # By opcode and the probes: what they add, all together and then each.
         self._added: dict[tuple[Mnemonic | None, int], tuple[Added, ...] | None] = {}
+        self._alone: dict[tuple[Mnemonic, int], Added | None] = {}
 
     def part(self, probes: tuple[Probe, ...]) -> Parted:
         """Tell those that only add constants from the others; the same value for the same probes."""
@@ -88,6 +92,16 @@ class Additions:
         if known is None and key not in self._added:
             known = self._added[key] = _added(parted.adding, statement)
         return known
+
+    def added_alone(self, probes: tuple[Probe, ...], body: Body, opcode: Mnemonic) -> Added | None:
+        """What is added at an instruction of a body without a guard, by its opcode; None where probes do more there."""
+        key = (opcode, id(probes))
+        if key not in self._alone:
+            parted = self.part(probes)
+            sample = body.statement(body.mnemonics.index(opcode))
+            added = None if parted.others else self.added(parted, sample)
+            self._alone[key] = added[0] if added is not None else None
+        return self._alone[key]
 
     def _only_adds(self, probe: Probe) -> bool:
         statements = _statements(probe)
@@ -196,8 +210,8 @@ def sums_added_to(probe: Probe, index: Mapping[str, int]) -> tuple[str | tuple[i
 class Run:
     """Sites whose additions are made at the first of them. guard: as in the text, None without one.
 
-    first: of them; last: the latest. block: of statements that all run when one does. counts: what is added, and how
-    often; at most most in all.
+    first: of them; last: the latest of those with a guard. block: of statements that all run when one does. counts:
+    what is added, and how often; at most most in all.
     """
 
     guard: str | None
@@ -263,6 +277,35 @@ class Runs:
         self.found.append(run)
         return run
 
+    def add_site(self, statement: Statement, added: tuple[Added, ...]) -> None:
+        """Count one site. added: as of ``Additions.added``."""
+        if statement.guard is None:
+            self.at(None, statement).add(added[0])
+            return
+        for one in added[1:]:
+            under = statement.guard if one.amounts[0][0].lanes is Lanes.EXECUTING else None
+            self.at(under, statement).add(one)
+
+    def add_all(self, indices: Sequence[int], added: Sequence[Added], begin: int, end: int) -> None:
+        """Count the sites from begin to end in two parallel lists, all without a guard: as ``at`` and ``add`` for each.
+
+        indices: the places of the instructions in the body. added: what is added there.
+        """
+        while begin < end:
+            run = self.at(None, self._body.statement(indices[begin]))
+            # The first site after the border, which is in another block; see `at` for the numbers.
+            stop = bisect_left(indices, (self._border + 1) // 2, begin, end)
+            counts = Counter(added[begin:stop])
+            most = sum([one.most * count for one, count in counts.items()])
+            if run.most + most < _MOST:
+                run.most += most
+                for one, count in counts.items():
+                    run.counts[one] = run.counts.get(one, 0) + count
+            else:
+                for at in range(begin, stop):
+                    self.at(None, self._body.statement(indices[at])).add(added[at])
+            begin = stop
+
     def _go_to(self, place: int) -> None:
         """Pass the borders before a place."""
         borders, block = self._borders, self._block
@@ -273,8 +316,10 @@ class Runs:
 
     def forks(self) -> list[Fork]:
         """Where a block ends in a branch that is a site: the runs before it, and on either side of it."""
+        forks: list[Fork] = []
+        if all(run.guard is None for run in self.found):
+            return forks
         plain = {run.block: number for number, run in reversed(list(enumerate(self.found))) if run.guard is None}
-        forks = []
         for number, run in enumerate(self.found):
             # A label right after the branch separates the two blocks: other threads arrive there, too.
             if run.guard is None or run.block not in plain or run.block + 1 not in plain:

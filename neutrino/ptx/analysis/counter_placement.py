@@ -97,13 +97,16 @@ class Tallies:
 
 def plan_tallies(rows: Sequence[Row], bits: Mapping[Hashable, int], forks: Sequence[Fork] = ()) -> Tallies:
     """The cheapest that is known. bits: 32 or 64 by sum."""
+    if all(row.always for row in rows):
+        return _tallies(_Plan(rows, [], []), bits)
     kinds = [rows]
     if forks:
         kinds = [_without_taken(rows, forks, below_zero=False)]
         below_zero = _without_taken(rows, forks, below_zero=True)
         kinds += [below_zero, rows] if below_zero != kinds[0] else []
-    plans = (plan for kind in kinds for plan in _plans(kind))
-    return _tallies(min(plans, key=lambda plan: _cost(plan, bits)), bits)
+    plans = [plan for kind in kinds for plan in _plans(kind)]
+    best = plans[0] if len(plans) == 1 else min(plans, key=lambda plan: _cost(plan, bits))
+    return _tallies(best, bits)
 
 
 class _Plan(NamedTuple):
@@ -123,7 +126,7 @@ def _plans(rows: Sequence[Row]) -> Iterable[_Plan]:
         # Too large for a word: counted as if they might be more.
         often, once, small = often | once, {}, []
     ways = [_by_rows(often)]
-    if not any(row.has_negative for row in often.values()):
+    if often and not any(row.has_negative for row in often.values()):
         by_sums = _whole(_by_sums(often))
         ways = [by_sums, *ways] if len(ways[0]) <= len(by_sums) else [by_sums]
     for groups in ways:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import cached_property
 
-from neutrino.ptx.isa.instruction import split_operands
 from neutrino.ptx.isa.opcodes import Flow
-from neutrino.ptx.text.body import Body, Statement
+from neutrino.ptx.text.body import Body
 
 
 class FlowGraph:
@@ -26,28 +25,28 @@ class FlowGraph:
         labels: dict[str, list[int]] = {}
         for label in body.labels:
             labels.setdefault(label.name, []).append(label.before)
-        ending = body.where({decoded for decoded in body.opcodes if decoded.ends_block})
+        mnemonics = body.mnemonics
+        ending = [index for index in body.controls if (decoded := mnemonics[index]) is not None and decoded.ends_block]
         following = (index + 1 for index in ending)
         self.starts = sorted({0, *following, *(label.before for label in body.labels)})
         numbers = {index: block for block, index in enumerate(self.starts)}
         # Where a branch by a table goes is not looked up.
         anywhere = sorted({numbers[label.before] for label in body.labels})
-        count = len(self.starts)
+        count, guarded = len(self.starts), body.guarded
         self.successors = [[block + 1] for block in range(count)]
         self.successors.append([])
         for index in ending:
             block = numbers[index + 1] - 1
-            after = self.successors[block] if body.is_guarded(index) else []
-            decoded = body.mnemonics[index]
+            after = {block + 1} if index in guarded else set()
+            decoded = mnemonics[index]
             flow = decoded.flow if decoded is not None else None
             if flow is Flow.LEAVE:
-                after = [*after, count]
+                after.add(count)
             elif flow is Flow.JUMP:
-                target = _target(body.statement(index))
+                target = _target(body, index)
                 # A name may have several labels, each in its braces.
-                found = {numbers[place] for place in labels[target]} if target in labels else anywhere
-                after = [*after, *found]
-            self.successors[block] = sorted(set(after))
+                after.update([numbers[place] for place in labels[target]] if target in labels else anywhere)
+            self.successors[block] = sorted(after)
 
     def block(self, index: int) -> int:
         """The number of the block that a statement is in."""
@@ -77,12 +76,13 @@ class FlowGraph:
         return block in self.acyclic and block in self.dominators_of_end
 
 
-def _target(statement: Statement) -> str | None:
-    """The label that a direct branch names."""
-    if statement.word != "bra":
+def _target(body: Body, index: int) -> str | None:
+    """The label that a branch names, None for one by a table."""
+    decoded = body.mnemonics[index]
+    if decoded is None or decoded.word != "bra":
         return None
-    operands = split_operands(statement.operand_text)
-    return operands[0] if len(operands) == 1 else None
+    words = body.code[body.ends[index - 1] if index else body.start : body.ends[index] - 1].split()
+    return words[-1]
 
 
 def _postorder(graph: list[list[int]]) -> list[int]:

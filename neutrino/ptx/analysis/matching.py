@@ -6,16 +6,15 @@ import fnmatch
 import functools
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import Pattern, SourceLines, Subject
 from neutrino.ptx.isa.forms import TYPE
 from neutrino.ptx.isa.instruction import Mnemonic
-from neutrino.ptx.isa.opcodes import Flow
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.module import NOT_CODE, Function, Module
 
@@ -175,6 +174,58 @@ class Hit(NamedTuple):
     closes: tuple[tuple[Probe, int], ...] = ()
 
 
+class OpcodeHits(Sequence[Hit]):
+    """The hits of a body where opcode and guard alone decide which probes match. Each `Hit` is made when asked for.
+
+    indices: the matched instructions, by their places in the body. first: the number of the first hit.
+    """
+
+    def __init__(self, body: Body, first: int, plan: _Plan) -> None:
+        self._body = body
+        self._first = first
+        self._choices = plan.choices
+        self._guarded = plan.guarded
+        self._opcodes = plan.matched(body.opcodes)
+        self.indices = body.where(self._opcodes)
+        if plan.guarded is not plan.choices:
+            self.indices = [index for index in self.indices if self._probes(index)]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @overload
+    def __getitem__(self, at: int) -> Hit: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Hit, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> Hit | tuple[Hit, ...]:
+        if isinstance(at, slice):
+            return tuple(self[index] for index in range(*at.indices(len(self))))
+        index = self.indices[at]
+        return Hit(self._first + at % len(self), self._body.statement(index), self._probes(index))
+
+    @cached_property
+    def unguarded(self) -> dict[Mnemonic, tuple[Probe, ...]]:
+        """The probes of an instruction without a guard, by its opcode, for each opcode of the body that has any."""
+        chosen = ((opcode, self._choices[opcode]) for opcode in self._opcodes)
+        return {opcode: choice.probes for opcode, choice in chosen if choice is not None and choice.probes}
+
+    @property
+    def different_probes(self) -> Iterator[tuple[Probe, ...]]:
+        """Every combination of probes that some hit has."""
+        if self._guarded is self._choices:
+            return iter(self.unguarded.values())
+        return map(self._probes, self.indices)
+
+    def _probes(self, index: int) -> tuple[Probe, ...]:
+        opcode = self._body.mnemonics[index]
+        if opcode is None:
+            return ()
+        choice = (self._guarded if self._body.is_guarded(index) else self._choices)[opcode]
+        return choice.probes if choice is not None else ()
+
+
 @dataclass(frozen=True)
 class Found:
     """What a body holds. ends: its ``ret`` and ``exit``, predicated or not. next_number: after the last hit's.
@@ -182,7 +233,7 @@ class Found:
     places: the source lines of its instructions. lacks_lines: a probe asks for some, and the text has none.
     """
 
-    hits: tuple[Hit, ...]
+    hits: OpcodeHits | tuple[Hit, ...]
     ends: tuple[Statement, ...]
     next_number: int
     places: Locations
@@ -191,6 +242,10 @@ class Found:
     @property
     def probes(self) -> tuple[Probe, ...]:
         """Each probe of some hit, once."""
+        if isinstance(self.hits, OpcodeHits):
+            # Most hits share a few tuples.
+            matched = {id(probes): probes for probes in self.hits.different_probes}.values()
+            return tuple({id(probe): probe for probes in matched for probe in probes}.values())
         found: dict[int, Probe] = {}
         seen: set[int] = set()
         for hit in self.hits:
@@ -209,11 +264,10 @@ class _Choice:
 
     probes: tuple[Probe, ...]
     on_lines: tuple[tuple[int, tuple[SourceLines, ...]], ...]
-    is_end: bool
 
 
 class _Choices(dict[Mnemonic, "_Choice | None"]):
-    """What applies to an opcode, None where nothing does and it leaves no function; found out when first asked for."""
+    """What applies to an opcode, None where nothing does; found out when first asked for."""
 
     def __init__(self, choose: Callable[[Mnemonic], _Choice | None]) -> None:
         self._choose = choose
@@ -252,6 +306,9 @@ class _Plan:
         # By the first part of an opcode, by class, and under "" for every instruction; with their probe's index.
         self._patterns: dict[str, list[tuple[int, Pattern]]] = {}
         self._narrowed: dict[tuple[int, frozenset[int]], tuple[Probe, ...]] = {}
+        # Opcodes that were met, and those of them that have probes.
+        self._met: set[Mnemonic] = set()
+        self._matched: set[Mnemonic] = set()
         self.line_probes = [
             (entry.probe, lines)
             for entry in wanted
@@ -268,10 +325,18 @@ class _Plan:
         if any(pattern.predicated for pattern in patterns):
             self.guarded = _Choices(functools.partial(self._choose, guarded=True))
 
-    @property
+    @cached_property
     def asks_for_lines(self) -> bool:
         """Some pattern names a source line."""
         return bool(self.line_probes) or any(pattern.lines for entry in self._wanted for pattern in entry.patterns)
+
+    def matched(self, opcodes: Set[Mnemonic]) -> Set[Mnemonic]:
+        """Those of some opcodes that have probes, with a guard or without, if source lines do not matter."""
+        for opcode in opcodes - self._met:
+            self._met.add(opcode)
+            if any(choice is not None and choice.probes for choice in (self.choices[opcode], self.guarded[opcode])):
+                self._matched.add(opcode)
+        return opcodes & self._matched
 
     def probes(self, choice: _Choice, place: SourcePlace | None) -> tuple[Probe, ...]:
         """The probes that match an instruction on a line; the same tuple for the same ones."""
@@ -304,8 +369,7 @@ class _Plan:
                 always.append(entry.probe)
             elif lines:
                 on_lines.append((entry.index, lines))
-        is_end = opcode.flow is Flow.LEAVE
-        return _Choice(tuple(always), tuple(on_lines), is_end) if always or on_lines or is_end else None
+        return _Choice(tuple(always), tuple(on_lines)) if always or on_lines else None
 
 
 class Matcher:
@@ -344,12 +408,25 @@ class Matcher:
         """What the body of a function of a module holds. first: the number of its first hit."""
         plan = self._plan(function.name)
         places = Locations(module, body.start, body.end)
+        lacks_lines = not places if plan.asks_for_lines else False
+        ends = tuple(map(body.statement, body.leaving))
+        hits: OpcodeHits | tuple[Hit, ...]
+        if plan.asks_for_lines:
+            hits, next_number = self._find_by_line(plan, body, places, first)
+        else:
+            hits = OpcodeHits(body, first, plan)
+            next_number = first + len(hits)
+        return Found(hits, ends, next_number, places, lacks_lines)
+
+    def _find_by_line(
+        self, plan: _Plan, body: Body, places: Locations, first: int
+    ) -> tuple[tuple[Hit, ...], int]:
+        """The hits where some depend on an instruction's source line, and the number after the last one's."""
         line_sides = _line_sides(plan, body, places) if plan.line_probes else {}
         hits: list[Hit] = []
-        ends = []
-        choices, guarded = plan.choices, plan.guarded
         number = first
         numbers: dict[int, int] = {}
+        choices, guarded = plan.choices, plan.guarded
         looked_at = {opcode for opcode in body.opcodes if line_sides or choices[opcode] or guarded[opcode]}
         for index in body.where(looked_at):
             statement = body.statement(index)
@@ -358,14 +435,7 @@ class Matcher:
             choice = (choices if statement.guard is None else guarded)[statement.mnemonic]
             probes: tuple[Probe, ...] = ()
             if choice is not None:
-                if choice.is_end:
-                    ends.append(statement)
                 probes = plan.probes(choice, places.place(statement.position)) if choice.on_lines else choice.probes
-            if not line_sides:
-                if probes:
-                    hits.append(Hit(number, statement, probes))
-                    number += 1
-                continue
             sides = line_sides.get(index, _NO_SIDES)
             own = number if probes or sides.opens else None
             if own is not None:
@@ -374,7 +444,7 @@ class Matcher:
             closes = tuple((probe, numbers[opening]) for probe, opening in sides.closes)
             if own is not None or closes:
                 hits.append(Hit(own, statement, probes, sides.opens, closes))
-        return Found(tuple(hits), tuple(ends), number, places, not places if plan.asks_for_lines else False)
+        return tuple(hits), number
 
     def _plan(self, function: str) -> _Plan:
         held = tuple(name for name in self._restrictions if self._is_called(function, name))

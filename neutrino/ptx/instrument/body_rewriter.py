@@ -13,10 +13,10 @@ from neutrino.ptx.analysis.linkage import Call, Callee
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.functions import FunctionCopy, State, around_call, copy_header, copy_name, pass_address
 from neutrino.ptx.instrument.module_variables import pass_by_address, read_through_global_memory
-from neutrino.ptx.instrument.plan import BodyPlan, End, find_ends, note_snippets
+from neutrino.ptx.instrument.plan import BodyPlan, End
 from neutrino.ptx.instrument.registers import Kept
 from neutrino.ptx.instrument.rewriting import Rewriting
-from neutrino.ptx.instrument.site_writer import SiteWriter
+from neutrino.ptx.instrument.site_writer import RunWriter, SiteWriter
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.edits import Edits, behind
 
@@ -78,8 +78,8 @@ class BodyRewriter:
 
     def note_snippets(self) -> None:
         """Tell the emission which snippets the body will hold."""
-        plan = self.plan
-        note_snippets(self.emission, self.rewriting, (*plan.at_entry, *plan.at_ends), plan.found)
+        for snippet, level in self.plan.snippets:
+            self.emission.note_snippet(snippet, level)
 
     def write_sites(self, *, alone: bool = False) -> None:
         """The code at all its sites. alone: of a kernel that calls no copies. Raises UnsupportedError, PtxError."""
@@ -92,8 +92,8 @@ class BodyRewriter:
             places=self.plan.found.places,
         )
         for placed in self.plan.placed:
-            writer.write(placed)
-        writer.write_runs(alone=alone)
+            writer.write_snippets(placed)
+        RunWriter(self.callee.body, self.plan.runs, self.rewriting.facts, self.emission, self.edits).write(alone=alone)
 
     def write_entry(self) -> None:
         """The snippets at its entry."""
@@ -191,7 +191,7 @@ class FunctionRewriter(BodyRewriter):
 
     def write_exits(self, state: State) -> None:
         """The code at ends of the thread, which are the kernel's."""
-        exits = [end for end in self._ends if end.is_exit]
+        exits = [end for end in self.plan.ends if end.is_exit]
         if not exits:
             return
         of_kernel = [(probe, snippet) for probe, snippet in self._kernel.plan.at_ends if probe.tracepoint.is_kernel]
@@ -246,10 +246,6 @@ class FunctionRewriter(BodyRewriter):
         return self.emission.registers.changed
 
     @cached_property
-    def _ends(self) -> list[End]:
-        return find_ends(self.callee.body, self.plan.found.ends)
-
-    @cached_property
     def returns(self) -> list[End]:
         """Where it goes back to what called it."""
-        return [end for end in self._ends if not end.is_exit]
+        return [end for end in self.plan.ends if not end.is_exit]

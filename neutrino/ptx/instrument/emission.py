@@ -22,7 +22,7 @@ from neutrino.probing.ir.operands import (
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.probing.ir.statements import Assembly, Save
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
-from neutrino.ptx.instrument.map_code import MapCode, SaveCode
+from neutrino.ptx.instrument.map_code import MapCode, SaveCode, save_version
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import Code, Records
 from neutrino.ptx.instrument.registers import (
@@ -43,6 +43,24 @@ from neutrino.ptx.isa.forms import misfit, need, reads_special
 from neutrino.ptx.isa.measures import machine_arithmetic
 
 
+def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
+    """The ``.version`` that a snippet needs. Raises UnsupportedError where the architecture lacks an instruction."""
+    version = (0, 0)
+    for statement in snippet.straight:
+        if isinstance(statement, Save):
+            version = max(version, save_version(statement.map, architecture))
+            continue
+        if (needed := need(statement.opcode)) is None:
+            continue
+        least_version, least_architecture = needed
+        if architecture < least_architecture:
+            raise UnsupportedError(
+                f"{statement.text!r} of a probe needs sm_{least_architecture}, the kernel is for sm_{architecture}"
+            )
+        version = max(version, least_version)
+    return version
+
+
 class Emission:
     """Writes the inserted code of one kernel.
 
@@ -52,7 +70,7 @@ class Emission:
     kernel: for the body of a function that a kernel calls, the kernel's own emission; block is then the register
     that holds the address of its state, which begins as the probe block does (``functions.py``).
 
-    arithmetic: floating-point instructions of ours, by SASS mnemonic. version: the ``.version`` that the snippets need.
+    arithmetic: floating-point instructions of ours, by SASS mnemonic.
     """
 
     def __init__(
@@ -80,28 +98,15 @@ class Emission:
             kernel._maps if kernel else None,
         )  # fmt: skip
         self.arithmetic: dict[str, int] = {}
-        self.version = (0, 0)
 
     def note_snippet(self, snippet: Snippet, level: Level) -> None:
         """Tell, before any code is written, that the kernel will hold this snippet.
 
         A register that no snippet of the kernel writes keeps its initial value, so that a sum over it is
         known. One that a snippet at warp or block level writes and one at a wider level names has to stay what
-        it is in the other lanes. Raises UnsupportedError where the kernel's architecture lacks an instruction.
+        it is in the other lanes.
         """
         self.registers.note(snippet, level)
-        for statement in snippet.straight:
-            if isinstance(statement, Save):
-                self.version = max(self.version, self._maps.version(statement.map))
-                continue
-            if (needed := need(statement.opcode)) is None:
-                continue
-            version, architecture = needed
-            if self._architecture < architecture:
-                raise UnsupportedError(
-                    f"{statement.text!r} of a probe needs sm_{architecture}, the kernel is for sm_{self._architecture}"
-                )
-            self.version = max(self.version, version)
 
     def variable(self, index: int) -> str:
         """The register that holds the address of the index-th module variable, from entry on."""

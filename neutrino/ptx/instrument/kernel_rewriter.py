@@ -8,7 +8,7 @@ from neutrino.abi.structures import align_up
 from neutrino.ptx.instrument.body_rewriter import BodyRewriter, FunctionRewriter, insert_at_entry
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.functions import FunctionCopy, State, reach
-from neutrino.ptx.instrument.plan import KernelPlan, find_ends
+from neutrino.ptx.instrument.plan import KernelPlan
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.ptx.text.edits import Edits
 from neutrino.ptx.text.module import Function, Module
@@ -91,8 +91,7 @@ class KernelRewriter(BodyRewriter):
         closing += self.snippets(at_ends, ending=True)
         if self.emission.has_end:
             closing += self.emission.end()
-        ends = find_ends(self.callee.body, self.plan.found.ends) if closing or at_ends else []
-        self.close_all(ends, closing, counted)
+        self.close_all(self.plan.ends if closing or at_ends else (), closing, counted)
 
     def _share_state(
         self, state: State, functions: Sequence[FunctionRewriter]

@@ -24,6 +24,11 @@ VERSION = (6, 2)
 """The ``.version`` that code between lanes needs, on architectures that have it."""
 
 
+def save_version(entry: Map, architecture: int) -> tuple[int, int]:
+    """The ``.version`` that saves to a map need."""
+    return VERSION if entry.kind.combines_lanes and architecture >= _MATCHES else (0, 0)
+
+
 class MapCode:
     """Writes one body's code of maps. maps: of the probes. prefix: starts every private register.
 
@@ -55,10 +60,6 @@ class MapCode:
     def has_end(self) -> bool:
         """Something has to be stored when a thread ends."""
         return self.sums.has_end or self.records.has_counts or bool(self._all_kept)
-
-    def version(self, entry: Map) -> tuple[int, int]:
-        """The ``.version`` that saves to a map need."""
-        return VERSION if entry.kind.combines_lanes and self.architecture >= _MATCHES else (0, 0)
 
     def keep(self, index: int, number: int, bits: int) -> str:
         """The register that the index-th map keeps under a number; it is named and changed."""

@@ -8,18 +8,22 @@ is thrown away.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
+from neutrino.abi.levels import Level
 from neutrino.abi.probe_block import block_size
 from neutrino.abi.reasons import Reason
 from neutrino.abi.structures import align_up
 from neutrino.errors import PtxError
 from neutrino.probing.ir.probe_set import Probe, Snippet
+from neutrino.ptx.analysis.additions import Added, Runs
 from neutrino.ptx.analysis.linkage import Callee, Linkage, Needs
-from neutrino.ptx.analysis.matching import Found, Hit, near_misses
-from neutrino.ptx.instrument.emission import Emission
+from neutrino.ptx.analysis.matching import Found, Hit, OpcodeHits, near_misses
+from neutrino.ptx.instrument.emission import Emission, needed_version
 from neutrino.ptx.instrument.functions import around_call, concerned, copy_header, copy_name, pass_address
 from neutrino.ptx.instrument.module_variables import (
     check_given_addresses,
@@ -31,7 +35,7 @@ from neutrino.ptx.instrument.registers import SUFFIX, UnsupportedError
 from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, check_text
 from neutrino.ptx.instrument.site_writer import Placed, SiteWriter
 from neutrino.ptx.instrument.twin import LeftOut, Shown, Site, SiteList, SkippedKernel
-from neutrino.ptx.isa.instruction import Instruction, guard_register
+from neutrino.ptx.isa.instruction import Instruction, Mnemonic, guard_register
 from neutrino.ptx.isa.opcodes import Flow
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.edits import Edits
@@ -83,7 +87,7 @@ class End(NamedTuple):
         return self.shown.split()[-1].startswith("exit")
 
 
-def find_ends(body: Body, leaving: Sequence[Statement]) -> list[End]:
+def _find_ends(body: Body, leaving: Sequence[Statement]) -> list[End]:
     """Every end of a body, falling off it included. leaving: its ``ret`` and ``exit``, as in ``Found.ends``."""
     found = [End(statement.start, statement.guard, " ".join(statement.text.split())) for statement in leaving]
     if _is_fallen_off(body):
@@ -103,16 +107,20 @@ def _is_fallen_off(body: Body) -> bool:
 @dataclass(frozen=True)
 class BodyPlan:
     """What goes where in one body. found: what it holds. at_entry, at_ends: the snippets there, with their probes.
+    snippets: all that it will hold, with their probes' levels. ends: where threads leave it.
 
-    placed: the code at its instructions, in text order. points_to_constants: a generic load in the kernel may mean a
-    constant. sites: as they are shown.
+    placed: the code at its instructions, in text order. runs: what instructions in a row add up, without code of their
+    own. points_to_constants: a generic load in the kernel may mean a constant. sites: as they are shown.
     """
 
     callee: Callee
     found: Found
     at_entry: tuple[tuple[Probe, Snippet], ...]
     at_ends: tuple[tuple[Probe, Snippet], ...]
+    snippets: tuple[tuple[Snippet, Level], ...]
+    ends: tuple[End, ...]
     placed: tuple[Placed, ...]
+    runs: Runs
     points_to_constants: bool
     sites: SiteList
 
@@ -186,19 +194,6 @@ def plan_twin(rewriting: Rewriting, needs: Needs) -> KernelPlan:
     return _Planner(rewriting, needs, twin_name).run()
 
 
-def note_snippets(
-    emission: Emission, rewriting: Rewriting, around: Iterable[tuple[Probe, Snippet]], found: Found
-) -> None:
-    """Tell a body's emission which snippets the body will hold. around: those at its entry and its ends. found: what it
-    holds. Raises UnsupportedError."""
-    for probe, snippet in around:
-        emission.note_snippet(snippet, probe.level)
-    for probe in rewriting.facts.in_order(found.probes):
-        for side in (probe.before, probe.after):
-            if side is not None:
-                emission.note_snippet(side, probe.level)
-
-
 class _Planner:
     """Plans one twin. needs: of its module; what declares functions that get copies is taken out."""
 
@@ -211,7 +206,7 @@ class _Planner:
             *matcher.kernel_probes,
             *matcher.function_probes(needs.kernel.function.name),
         ))  # fmt: skip
-        self._kernel = _Body(rewriting, needs.kernel, rewriting.find(needs.kernel), around, None)
+        self._kernel = _Body(rewriting, needs.kernel, rewriting.find(needs.kernel), around, is_kernel=True)
 
     def run(self) -> KernelPlan:
         """All steps in order. Raises as ``plan_twin``."""
@@ -226,23 +221,21 @@ class _Planner:
         size = block_size(len(rewriting.probes.maps), len(needs.by_address))
         version = version_with_room(offset + size, rewriting.version, rewriting.highest, rewriting.architecture)
         points_to_constants = self._replace_variables(bodies)
-        for body in bodies:
-            body.note_snippets()
-        version = max(version, *(body.emission.version for body in bodies))
+        version = max(version, *(body.needed_version() for body in bodies))
         if version > rewriting.highest:
             raise UnsupportedError(f"a probe needs PTX ISA {version[0]}.{version[1]}, which the driver does not take")
         for body in bodies:
             body.place_sites(points_to_constants=points_to_constants)
         for function in functions:
             function.check_names()
-            function.show_around(".func", [end for end in function.ends() if not end.is_exit])
+            function.show_around(".func", [end for end in function.ends if not end.is_exit])
         if not around and not any(body.sites for body in bodies):
             first = next(entry for body in bodies for entry in body.sites.left_out)
             raise SkipError(Reason.NO_SITE, f"line {first.line}: {first.instruction!r}: {first.reason}")
-        self._kernel.show_around(".entry", self._kernel.ends())
+        self._kernel.show_around(".entry", self._kernel.ends)
         of_kernel = [probe for probe, _ in self._kernel.at_ends if probe.tracepoint.is_kernel]
         for function in functions:
-            function.show_ends([end for end in function.ends() if end.is_exit], of_kernel)
+            function.show_ends([end for end in function.ends if end.is_exit], of_kernel)
         if functions:
             self._check_calls(functions)
         own, *others = [body.plan(points_to_constants=points_to_constants) for body in bodies]
@@ -262,9 +255,12 @@ class _Planner:
             holds = rewriting.find_in_function(callee, number)
             number = holds.next_number if holds.hits else number
             around = rewriting.matcher.function_probes(callee.function.name)
-            found[callee.key] = _Body(rewriting, callee, holds, around, self._kernel)
+            found[callee.key] = _Body(rewriting, callee, holds, around, is_kernel=False)
         keys = concerned(self._needs.functions, [key for key, function in found.items() if function.concern])
         chosen = tuple(function for key, function in found.items() if key in keys)
+        trials = _Trials(rewriting, (self._kernel, *chosen))
+        for body in (self._kernel, *chosen):
+            body.trials = trials
         for function in chosen:
             name = function.callee.function.name
             if name in self._needs.taken:
@@ -321,21 +317,18 @@ class _Planner:
 
 
 class _Body:
-    """Plans one body. around: the probes at its entry and its ends. kernel: of a function, the kernel's.
+    """Plans one body. around: the probes at its entry and its ends. is_kernel: it is not a called function's.
 
-    emission: writes code that is thrown away, to see whether it can be written.
+    trials: of the kernel and those of its functions that get copies.
     """
 
     def __init__(
-        self, rewriting: Rewriting, callee: Callee, found: Found, around: Sequence[Probe], kernel: _Body | None
+        self, rewriting: Rewriting, callee: Callee, found: Found, around: Sequence[Probe], *, is_kernel: bool
     ) -> None:
-        names = rewriting.names
-        block = names.block if kernel is None else names.state_address
         self.callee = callee
         self.found = found
-        self.emission: Emission = Emission(
-            rewriting.probes, names.prefix, block, rewriting.architecture, kernel.emission if kernel else None
-        )
+        self.is_kernel = is_kernel
+        self.trials = _Trials(rewriting, (self,))
         self.at_entry = [(probe, probe.before) for probe in around if probe.before]
         self.at_ends = [(probe, probe.after) for probe in around if probe.after]
         self.sites = SiteList(callee.function.name, callee.module, found.places)
@@ -343,6 +336,7 @@ class _Body:
         self._is_tracepoint = bool(around)
         self._variables: dict[str, str] = {}
         self._placed: tuple[Placed, ...] = ()
+        self._runs = Runs(callee.body)
 
     @property
     def concern(self) -> str | None:
@@ -369,15 +363,37 @@ class _Body:
         pass_by_address(self.callee, self._variables, edits)
         return read_through_global_memory(self.callee, edits)
 
-    def note_snippets(self) -> None:
-        """Tell the emission which snippets the body will hold. Raises UnsupportedError."""
-        note_snippets(self.emission, self._rewriting, (*self.at_entry, *self.at_ends), self.found)
+    @cached_property
+    def snippets(self) -> tuple[tuple[Snippet, Level], ...]:
+        """The snippets that it will hold, each with its probe's level."""
+        around = [(snippet, probe.level) for probe, snippet in (*self.at_entry, *self.at_ends)]
+        at_instructions = [
+            (snippet, probe.level)
+            for probe in self._rewriting.facts.in_order(self.found.probes)
+            for snippet in (probe.before, probe.after) if snippet is not None
+        ]  # fmt: skip
+        return (*around, *at_instructions)
+
+    def needed_version(self) -> tuple[int, int]:
+        """The ``.version`` that its snippets need. Raises UnsupportedError."""
+        versions = self._rewriting.tried.versions
+        needed = [(0, 0)]
+        for snippet, _ in self.snippets:
+            if id(snippet) not in versions:
+                versions[id(snippet)] = needed_version(snippet, self._rewriting.architecture)
+            needed.append(versions[id(snippet)])
+        return max(needed)
+
+    @property
+    def emission(self) -> Emission:
+        """Writes code that is thrown away, to see whether it can be written."""
+        return self.trials.emissions[self.callee.key]
 
     def place_sites(self, *, points_to_constants: bool) -> None:
         """Find where the code at its instructions goes. Raises UnsupportedError, PtxError."""
         if self.found.hits:
             sites = _Sites(self._rewriting, self, self._variables, points_to_constants=points_to_constants)
-            self._placed = tuple(sites.place(hit) for hit in self.found.hits)
+            self._placed = sites.place_all(self.found.hits, self._runs)
 
     def check_names(self) -> None:
         """Refuse a function of a module that has the probes' names."""
@@ -385,14 +401,15 @@ class _Body:
         if prefix in self.callee.module.text:
             raise UnsupportedError(f"the module of {self.callee.function.name} has names with {prefix}")
 
-    def ends(self) -> list[End]:
+    @cached_property
+    def ends(self) -> tuple[End, ...]:
         """Where threads leave it."""
-        return find_ends(self.callee.body, self.found.ends)
+        return tuple(_find_ends(self.callee.body, self.found.ends))
 
     def show_around(self, directive: str, ends: Sequence[End]) -> None:
         """List the sites at its entry and its ends. directive: ``.entry`` or ``.func``. Raises UnsupportedError."""
         function = self.callee.function
-        checked = self._rewriting.checked_around
+        checked = self._rewriting.tried.around
         for probe, snippet in (*self.at_entry, *self.at_ends):
             if id(snippet) not in checked:
                 self.emission.snippet(snippet, level=probe.level)
@@ -411,10 +428,35 @@ class _Body:
     def plan(self, *, points_to_constants: bool) -> BodyPlan:
         """What it came to."""
         return BodyPlan(
-            self.callee, self.found, tuple(self.at_entry), tuple(self.at_ends), self._placed, points_to_constants,
-            self.sites,
+            self.callee, self.found, tuple(self.at_entry), tuple(self.at_ends), self.snippets, self.ends,
+            self._placed, self._runs, points_to_constants, self.sites,
         )  # fmt: skip
 
+
+class _Trials:
+    """Where bodies of one kernel, its own first, write code that is thrown away. Few kernels need it."""
+
+    def __init__(self, rewriting: Rewriting, bodies: Sequence[_Body]) -> None:
+        self._rewriting = rewriting
+        self._bodies = bodies
+
+    @cached_property
+    def emissions(self) -> dict[tuple[int, str], Emission]:
+        """By the keys of the bodies' callees."""
+        rewriting, names = self._rewriting, self._rewriting.names
+        emissions: dict[tuple[int, str], Emission] = {}
+        kernel: Emission | None = None
+        for body in self._bodies:
+            block = names.block if body.is_kernel else names.state_address
+            emission = Emission(rewriting.probes, names.prefix, block, rewriting.architecture, kernel)
+            kernel = kernel or emission
+            emissions[body.callee.key] = emission
+            for snippet, level in body.snippets:
+                emission.note_snippet(snippet, level)
+        return emissions
+
+
+_NOTHING_ADDED = Added((), 0)
 
 _NEXT = re.compile(r"\n\s*(?:@|[a-z]\w*\.[a-z]|(?:ret|exit|trap)\s*\Z)", re.ASCII)
 """A line that begins as an instruction, within what goes on to the next semicolon. No operand looks so."""
@@ -438,19 +480,67 @@ class _Sites:
         self._body = body.callee.body
         self._facts = rewriting.facts
         self._additions = rewriting.additions
+        self._planned = body
         self._sites = body.sites
         self._places = body.found.places
         self._variables = variables
         self._points_to_constants = points_to_constants
         self._calls = bool(self._body.call_sequences)
-        self._trial = SiteWriter(
-            body.callee, rewriting.facts, body.emission, Edits(), variables=variables, places=body.found.places
-        )
         # Instructions where writing has been tried: by opcode, guard and probes, where more than these does not matter.
         self._tried: set[tuple[str, str | None, tuple[int, ...]]] = set()
         self._words: dict[object, str] = {}
 
-    def place(self, hit: Hit) -> Placed:
+    @cached_property
+    def _trial(self) -> SiteWriter:
+        callee, emission = self._planned.callee, self._planned.emission
+        return SiteWriter(callee, self._facts, emission, Edits(), variables=self._variables, places=self._places)
+
+    def place_all(self, hits: Sequence[Hit], runs: Runs) -> tuple[Placed, ...]:
+        """Place the code of all hits of the body, and count in runs what they add. Raises UnsupportedError, PtxError.
+
+        Instructions at which probes only add constants are counted by their opcodes, without looking at each.
+        """
+        if not isinstance(hits, OpcodeHits):
+            every = [self._place(hit, runs) for hit in hits]
+            return tuple(placed for placed in every if placed.has_code)
+        indices, mnemonics = hits.indices, self._body.mnemonics
+        by_opcode = self._added_by_opcode(hits)
+        added = [by_opcode.get(mnemonics[index], _NOTHING_ADDED) for index in indices]
+        special = self._special(indices)
+        one_by_one = [at for at, index in enumerate(indices) if index in special or added[at] is _NOTHING_ADDED]
+        with_code = []
+        start = 0
+        for at in one_by_one:
+            runs.add_all(indices, added, start, at)
+            placed = self._place(hits[at], runs)
+            if placed.has_code:
+                with_code.append(placed)
+            start = at + 1
+        runs.add_all(indices, added, start, len(indices))
+        count = sum([len(one.amounts) * sites for one, sites in Counter(added).items()])
+        self._sites.add_hits(hits, one_by_one, count - sum([len(added[at].amounts) for at in one_by_one]))
+        return tuple(with_code)
+
+    def _special(self, indices: Sequence[int]) -> set[int]:
+        """The places of instructions whose sites depend on more than their opcode. indices: the places of sites."""
+        body = self._body
+        special = {*body.guarded, *body.multiline(indices)}
+        for start, end in body.call_sequences:
+            special.update(range(body.index_at(start), body.index_at(end) + 1))
+        return special
+
+    def _added_by_opcode(self, hits: OpcodeHits) -> dict[Mnemonic | None, Added]:
+        """What is added at instructions without a guard, by opcode, for opcodes at which probes do nothing else."""
+        added: dict[Mnemonic | None, Added] = {}
+        for opcode, probes in hits.unguarded.items():
+            is_checked_load = self._points_to_constants and opcode.text.startswith("ld")
+            if opcode.flow is None and not is_checked_load:
+                alone = self._additions.added_alone(probes, self._body, opcode)
+                if alone is not None:
+                    added[opcode] = alone
+        return added
+
+    def _place(self, hit: Hit, runs: Runs) -> Placed:
         """Where the code of one instruction's probes goes, around a call that it is part of. Raises UnsupportedError,
         PtxError."""
         statement = hit.statement
@@ -480,7 +570,9 @@ class _Sites:
         self._sites.add(statement, tuple(shown), hit.number)
         parted = self._additions.part(probes)
         added = self._additions.added(parted, statement) if parted.adding and not stands_alone else None
-        placed = Placed(hit, start, end, parted.all if added is None else parted.others, added)
+        if added is not None:
+            runs.add_site(statement, added)
+        placed = Placed(hit, start, end, parted.all if added is None else parted.others)
         if placed.has_code:
             self._check(placed)
         return placed
@@ -532,7 +624,7 @@ class _Sites:
         if not plain and (hit.opens or hit.closes):
             self._trial.write_snippets(placed)
             return
-        known = self._rewriting.checked_shapes
+        known = self._rewriting.tried.shapes
         clear = None
         if any(map(self._facts.holds_collective, placed.probes)):
             clear = self._trial.is_clear(placed.start), self._trial.is_clear(placed.end)

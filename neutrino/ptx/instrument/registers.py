@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import LEVELS, Level
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 
@@ -201,8 +201,8 @@ class ProbeRegisters:
         self._initial = {register.name: register.initial for register in kept}
         self.changed: set[str] = set()
         self._used: set[str] = set()
-        self._written: dict[Level, set[str]] = kernel._written if kernel else {level: set() for level in Level}
-        self._named: dict[Level, set[str]] = kernel._named if kernel else {level: set() for level in Level}
+        self._written: dict[Level, set[str]] = kernel._written if kernel else {level: set() for level in LEVELS}
+        self._named: dict[Level, set[str]] = kernel._named if kernel else {level: set() for level in LEVELS}
 
     def note(self, snippet: Snippet, level: Level) -> None:
         """Tell, before any code is written, that the kernel will hold this snippet."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from neutrino.abi.reasons import Reason
 from neutrino.errors import PtxError
@@ -24,6 +26,9 @@ from neutrino.ptx.text.module import Kind, Module, ModuleStatement
 _SPECIAL = re.compile(
     rf"(?:{'|'.join(sorted({re.escape(name.partition('.')[0]) for name in SPECIAL_REGISTERS}))})(?![\w$])", re.ASCII
 )
+
+# What compilers declare, in which no special register has to be looked for.
+_NUMBERED = re.compile(r"\.reg\s+\.\w+\s+%(?:p|rs|r|rd|rq|f|fd)<\d+>;", re.ASCII)
 
 
 class SkipError(Exception):
@@ -58,10 +63,12 @@ def check_text(module: Module, body: Body) -> None:
         statement = body.statement(body.index_at(position))
         if module.code[statement.start] != ".":
             raise UnsupportedError(f"line {module.line(statement.start)}: white space within an opcode")
-    for statement in body.directives_with(".reg"):
-        special = _SPECIAL.search(statement.text)
+    for start, end in body.directive_spans:
+        if not module.code.startswith(".reg", start) or _NUMBERED.fullmatch(module.code, start, end):
+            continue
+        special = _SPECIAL.search(module.code, start, end)
         if special is not None:
-            raise UnsupportedError(f"line {module.line(statement.start)}: a register of its own is called {special[0]}")
+            raise UnsupportedError(f"line {module.line(start)}: a register of its own is called {special[0]}")
 
 
 class ProbeFacts:
@@ -85,6 +92,9 @@ class ProbeFacts:
 
     def in_order(self, probes: Iterable[Probe]) -> list[Probe]:
         """Each probe once, in file order."""
+        probes = tuple(probes)
+        if len(probes) < 2:
+            return list(probes)
         return sorted({id(probe): probe for probe in probes}.values(), key=lambda probe: self._order[id(probe)])
 
     def must_be_clear(self, probe: Probe) -> bool:
@@ -130,10 +140,44 @@ def _has_collective(snippet: Snippet) -> bool:
     return any(isinstance(statement, Assembly) and is_collective(statement.opcode) for statement in snippet.straight)
 
 
+_MOST_SHAPES = 1 << 14
+
+
+class Tried:
+    """What was found out about code for an architecture, by writing it for plans and throwing it away."""
+
+    def __init__(self) -> None:
+        self.versions: dict[int, tuple[int, int]] = {}
+        """The ``.version`` that snippets need, by their ids."""
+        self.around: set[int] = set()
+        """Snippets at entries and ends, by their ids."""
+        self.shapes: dict[Hashable, bool] = {}
+        """By what an instruction with probes looks like, whether opcode and guard decide about its code."""
+
+    def limit(self) -> None:
+        """Forget all shapes where they have become too many: texts may hold anything."""
+        if len(self.shapes) > _MOST_SHAPES:
+            self.shapes.clear()
+
+
+@dataclass(frozen=True)
+class _ProbeKnowledge:
+    """What is known of probes whatever the module: for all texts that the same ones are looked for in.
+
+    tried: by architecture.
+    """
+
+    matcher: Matcher
+    facts: ProbeFacts
+    additions: Additions
+    tried: defaultdict[int, Tried]
+
+
 @functools.lru_cache(maxsize=8)
-def _known(probes: ProbeSet, demangle: Callable[[str], str] | None) -> tuple[Matcher, ProbeFacts, Additions]:
-    """What is known of probes whatever the module: for all texts that the same ones are looked for in."""
-    return Matcher(probes.probes, demangle), ProbeFacts(probes.probes), Additions(probes.probes)
+def _knowledge(probes: ProbeSet, demangle: Callable[[str], str] | None) -> _ProbeKnowledge:
+    return _ProbeKnowledge(
+        Matcher(probes.probes, demangle), ProbeFacts(probes.probes), Additions(probes.probes), defaultdict(Tried)
+    )
 
 
 class Rewriting:
@@ -163,11 +207,10 @@ class Rewriting:
         self.architecture = module.architecture
         self.names = PrivateNames.for_text(module.text)
         # They may be an earlier module's, whose probes are equal and not the same.
-        self.matcher, self.facts, self.additions = _known(probes, demangle)
-        # Where writing has been tried for plans: snippets at entries and ends, by their ids, and instructions by what
-        # they look like, with whether their opcode and guard say all.
-        self.checked_around: set[int] = set()
-        self.checked_shapes: dict[Hashable, bool] = {}
+        known = _knowledge(probes, demangle)
+        self.matcher, self.facts, self.additions = known.matcher, known.facts, known.additions
+        self.tried = known.tried[self.architecture]
+        self.tried.limit()
         self._found_in: dict[tuple[int, str], Found] = {}
 
     @functools.cached_property

@@ -13,7 +13,7 @@ from neutrino.errors import PtxError
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Save
 from neutrino.probing.model import Lanes
-from neutrino.ptx.analysis.additions import Added, Run, Runs, row, sums_added_to, with_amounts
+from neutrino.ptx.analysis.additions import Run, Runs, row, sums_added_to, with_amounts
 from neutrino.ptx.analysis.contraction import PRODUCT, Contractions
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.linkage import Callee
@@ -30,23 +30,14 @@ from neutrino.ptx.text.module import Module
 
 
 class RunWriter:
-    """Gathers the additions of one body's sites, and writes them when all sites are known."""
+    """Writes what the sites of one body add up to in their runs."""
 
-    def __init__(self, body: Body, facts: ProbeFacts, emission: Emission, edits: Edits) -> None:
+    def __init__(self, body: Body, runs: Runs, facts: ProbeFacts, emission: Emission, edits: Edits) -> None:
         self._body = body
+        self._runs = runs
         self._facts = facts
         self._emission = emission
         self._edits = edits
-        self._runs = Runs(body)
-
-    def add(self, statement: Statement, added: tuple[Added, ...]) -> None:
-        """Leave what is added at a site to its run. added: as of ``Additions.added``."""
-        if statement.guard is None:
-            self._runs.at(None, statement).add(added[0])
-            return
-        for one in added[1:]:
-            under = statement.guard if one.amounts[0][0].lanes is Lanes.EXECUTING else None
-            self._runs.at(under, statement).add(one)
 
     def write(self, *, alone: bool) -> None:
         """Insert what sites in a row add up to; behind all other code of sites, which it stands before.
@@ -60,17 +51,21 @@ class RunWriter:
                 sums = sums_added_to(probe, self._emission.numbers)
                 if self._emission.registers.may_tally(sums, probe.level):
                     tallied[id(probe)] = sums
-            graph = FlowGraph(self._body)
-            self._emission.sums.tally([row(run, tallied, graph) for run in runs], self._runs.forks())
-        known: dict[tuple[str | None, tuple[str, ...], tuple[tuple[int, tuple[int, ...]], ...]], str] = {}
+            graph = FlowGraph(self._body) if runs else None
+            rows = [row(run, tallied, graph) for run in runs] if graph is not None else []
+            self._emission.sums.tally(rows, self._runs.forks())
+        # Code of probes that add for themselves, by the guard and what they add.
+        known: dict[tuple[str | None, tuple[tuple[int, tuple[int, ...]], ...]], list[str]] = {}
         for number, run in enumerate(runs):
             guard = Guard(guard_register(run.guard), "!" in run.guard) if run.guard is not None else None
-            counted = tuple(self._emission.sums.add_row(number, guard))
-            others = {probe: tuple(totals) for probe, (_, totals) in run.totals.items() if probe not in tallied}
-            key = (run.guard, counted, tuple(others.items()))
-            if key not in known:
-                known[key] = before([*counted, *self._code(run, others, guard)])
-            self._edits.insert(run.first.start, known[key])
+            lines = self._emission.sums.add_row(number, guard)
+            if not run.totals.keys() <= tallied.keys():
+                others = {probe: tuple(totals) for probe, (_, totals) in run.totals.items() if probe not in tallied}
+                key = (run.guard, tuple(others.items()))
+                if key not in known:
+                    known[key] = self._code(run, others, guard)
+                lines += known[key]
+            self._edits.ahead_of(run.first.start, lines)
 
     def _code(self, run: Run, totals: Mapping[int, tuple[int, ...]], guard: Guard | None) -> list[str]:
         """Of the probes that add for themselves. totals: what they add, by their ids."""
@@ -147,15 +142,13 @@ class Products:
 class Placed(NamedTuple):
     """Where the code of one instruction's probes goes: before start and behind end.
 
-    probes: those whose code goes there. added: what others add, in ``Additions.added``'s order, which is left to a run
-    of sites; None for nothing.
+    probes: those whose code goes there; what others add is left to a run of sites.
     """
 
     hit: Hit
     start: int
     end: int
     probes: tuple[Probe, ...]
-    added: tuple[Added, ...] | None = None
 
     @property
     def has_code(self) -> bool:
@@ -197,16 +190,8 @@ class SiteWriter:
         self._variables = variables
         self._places = places
         self._products = Products(self._module, self._body, edits, emission)
-        self._runs = RunWriter(self._body, facts, emission, edits)
         # Code of sites that depends on nothing but the opcode, the guard, the probes and the scratch registers in use.
         self._repeated: dict[tuple[str, str | None, int, tuple[int, ...]], _Repeated] = {}
-
-    def write(self, placed: Placed) -> None:
-        """Insert the code of one instruction's probes. Raises UnsupportedError."""
-        if placed.added is not None:
-            self._runs.add(placed.hit.statement, placed.added)
-        if placed.has_code:
-            self.write_snippets(placed)
 
     def write_snippets(self, place: Placed) -> bool:
         """Insert the snippets of probes at a place, as they were written at an equal one where that may be.
@@ -233,10 +218,6 @@ class SiteWriter:
             return False
         self._repeated[key] = code
         return True
-
-    def write_runs(self, *, alone: bool) -> None:
-        """Insert what sites only add up; when all of them are written. alone: as of ``RunWriter.write``."""
-        self._runs.write(alone=alone)
 
     def _what(self, statement: Statement) -> str:
         """How errors call an instruction."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from neutrino.abi.reasons import Reason
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.ptx.analysis.contraction import has_product, loose_sums, may_contract
-from neutrino.ptx.analysis.matching import Locations
+from neutrino.ptx.analysis.matching import Hit, Locations
 from neutrino.ptx.instrument.functions import FunctionCopy
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.module import Kind, Module, ModuleStatement, Parameter, without_locations
@@ -48,15 +48,22 @@ class SiteList:
         self._module = module
         self._places = places
         self._added: list[tuple[Statement | Shown, Sequence[Probe], int | None]] = []
+        self._hits: Sequence[Hit] = ()
+        self._but: frozenset[int] = frozenset()
+        self._probes_of_hits = 0
         self.left_out: list[LeftOut] = []
 
     def __bool__(self) -> bool:
-        return bool(self._added)
+        return bool(self._added or self._probes_of_hits)
 
     def add(self, where: Statement | Shown, probes: Sequence[Probe], number: int | None = None) -> None:
         """Probes that went to an instruction. number: what SITE is there."""
         if probes:
             self._added.append((where, probes, number))
+
+    def add_hits(self, hits: Sequence[Hit], but: Sequence[int], count: int) -> None:
+        """Probes that all went to their instructions, for all hits but some. count: how many probes that is."""
+        self._hits, self._but, self._probes_of_hits = hits, frozenset(but), count
 
     def leave_out(self, shown: Shown, probes: Iterable[Probe], reason: str) -> None:
         """Probes that match an instruction and do not go there."""
@@ -68,18 +75,23 @@ class SiteList:
     @property
     def count(self) -> int:
         """How many there are."""
-        return sum(len(probes) for _, probes, _ in self._added)
+        return self._probes_of_hits + sum(len(probes) for _, probes, _ in self._added)
 
     @cached_property
     def sites(self) -> list[Site]:
         """All of them, by their lines."""
         found = []
-        for where, probes, number in self._added:
+        others = (self._hits[at] for at in range(len(self._hits)) if at not in self._but)
+        of_hits = ((hit.statement, hit.probes, hit.number) for hit in others)
+        for where, probes, number in (*self._added, *of_hits):
             shown = where if isinstance(where, Shown) else Shown.of(where, self._module, self._places)
             found += [
                 Site(probe.name, probe.tracepoint.text, shown.line, shown.text, number, shown.source, self._function)
                 for probe in probes
             ]
+        if self._hits:
+            # Back in text order: instructions by their numbers, then where the body ends.
+            found.sort(key=lambda site: (site.number is None, site.number or 0))
         return sorted(found, key=lambda site: site.line)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, KeysView, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -33,6 +33,11 @@ _HEAD = re.compile(
     r"(?:(?P<guard>@\s*!?\s*[A-Za-z_$%][\w$]*\s+)?"
     r"(?P<opcode>[a-z]\w*(?:\.[\w:]+)*)(?=\s*[;\[{(%]|\s+[^\s,}:]))?",
     re.ASCII,
+)
+# The same, of most statements that begin with something else than an opcode: one brace or label at most, then an
+# opcode or the dot of a directive.
+_COMMON_HEAD = re.compile(
+    r"\s*(?:([{}])|([A-Za-z_$%][\w$]*):(?!:))?\s*(?:(@!?%\w+[ \t]+)?([a-z][\w.]*)(?=[ \t;])|(\.))", re.ASCII
 )
 _MARK = re.compile(r"[{}]|([A-Za-z_$%][\w$]*)\s*:", re.ASCII)
 _WHITE_SPACE = " \t\n\r\v\f"
@@ -147,7 +152,8 @@ class Body:
 
     ends: where each statement ends; mnemonics: the decoded opcode of each, None of what is no instruction. What is left
     after the last semicolon counts as a statement, too. opcodes: the different ones. controls: the places of the
-    instructions after which control may go elsewhere than to the next one; calls: of the calls.
+    instructions after which control may go elsewhere than to the next one; calls: of the calls; leaving: of ``ret``
+    and ``exit``.
     """
 
     def __init__(self, code: str, start: int, end: int, head: tuple[int, int] | None = None) -> None:
@@ -166,7 +172,12 @@ class Body:
         self._split()
         self.opcodes = frozenset(decoded for decoded in set(self.mnemonics) if decoded is not None)
         self.controls = self.where({decoded for decoded in self.opcodes if decoded.flow is not None})
-        self.calls = self.where({decoded for decoded in self.opcodes if decoded.flow is Flow.CALL})
+        self.calls = self._controls_with(Flow.CALL)
+        self.leaving = self._controls_with(Flow.LEAVE)
+
+    def _controls_with(self, flow: Flow) -> list[int]:
+        mnemonics = self.mnemonics
+        return [index for index in self.controls if (decoded := mnemonics[index]) is not None and decoded.flow is flow]
 
     def _split(self) -> None:
         code, start = self.code, self.start
@@ -176,16 +187,40 @@ class Body:
         self.ends = list(map(add, lengths, range(len(pieces) + 1)))[1:]
         self.ends[-1] = self.end
         known = KNOWN_MNEMONICS.get
-        if self._has_spaced_label():
+        has_spaced_label = self._has_spaced_label()
+        if has_spaced_label:
             # What looks as an opcode may be a label.
             self.mnemonics = [None] * len(pieces)
         else:
             # Most statements begin with an opcode that is known by now.
             self.mnemonics = [known((piece.split(None, 1) or _NOTHING)[0]) for piece in pieces]
         self.mnemonics[-1] = None
-        ends = self.ends
-        for index in [index for index, decoded in enumerate(self.mnemonics) if decoded is None]:
-            self._decode(index, ends[index - 1] if index else start, ends[index])
+        ends, mnemonics = self.ends, self.mnemonics
+        for index in [index for index, decoded in enumerate(mnemonics) if decoded is None]:
+            begin, end = ends[index - 1] if index else start, ends[index]
+            head = None if has_spaced_label or index == len(pieces) - 1 else _COMMON_HEAD.match(code, begin, end)
+            if head is None:
+                self._decode(index, begin, end)
+                continue
+            brace, label, guard, opcode, _ = head.groups()
+            if opcode is not None:
+                decoded = known(opcode)
+                if decoded is None:
+                    self._decode(index, begin, end)
+                    continue
+                mnemonics[index] = decoded
+            if brace is not None:
+                self._braces.append(head.start(1))
+            elif label is not None:
+                self._labels.append(Label(label, head.start(2), head.end(2), index))
+            if opcode is None:
+                self._starts[index] = head.start(5)
+                self._directives.append(index)
+            elif guard is None:
+                self._starts[index] = head.start(4)
+            else:
+                self._guards[index] = guard
+                self._starts[index] = head.start(3)
 
     def _has_spaced_label(self) -> bool:
         """White space stands before some colon, so that the label there looks as an opcode may."""
@@ -253,6 +288,16 @@ class Body:
         """The places of the instructions with one of these opcodes."""
         return [index for index, decoded in enumerate(self.mnemonics) if decoded in chosen] if chosen else []
 
+    def multiline(self, indices: Iterable[int]) -> list[int]:
+        """Those of some statements, by their places, with a line break within them."""
+        code, start, ends = self.code, self.start, self.ends
+        return [index for index in indices if "\n" in code[ends[index - 1] if index else start : ends[index]].strip()]
+
+    @property
+    def guarded(self) -> KeysView[int]:
+        """The places of the statements that have a predicate."""
+        return self._guards.keys()
+
     @property
     def labels(self) -> list[Label]:
         """The labels in text order."""
@@ -262,10 +307,13 @@ class Body:
     def spaced_dots(self) -> Iterator[int]:
         """Where white space stands before a dot and a letter, outside of directives that declare registers."""
         code = self.code
+        # Most directives come first.
+        first = next((at for at, index in enumerate(self._directives) if at != index), len(self._directives))
+        start = self.ends[first - 1] if first else self.start
         for space in _WHITE_SPACE:
-            if code.find(space, self.start, self.end) < 0:
+            if code.find(space, start, self.end) < 0:
                 continue
-            at = code.find(f"{space}.", self.start, self.end)
+            at = code.find(f"{space}.", start, self.end)
             while at >= 0:
                 if code[at + 2].isalpha() and not (code.endswith(".reg", 0, at) or code.startswith(".reg", at + 1)):
                     yield at + 1
@@ -275,6 +323,12 @@ class Body:
     def directives(self) -> Iterator[Statement]:
         """The statements that begin with a dot."""
         return map(self.statement, self._directives)
+
+    @property
+    def directive_spans(self) -> Iterator[tuple[int, int]]:
+        """Start and end of each statement that begins with a dot, in the module's text."""
+        starts, ends = self._starts, self.ends
+        return ((starts[index], ends[index]) for index in self._directives)
 
     def directives_with(self, *words: str) -> Iterator[Statement]:
         """The statements that begin with one of these words, each with its dot."""

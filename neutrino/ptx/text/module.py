@@ -44,15 +44,31 @@ def _without_comments(text: str) -> str:
     done = 0
     while (start := min(line, block, string)) < size:
         if start == line:
-            end = place("\n", start)
+            # All line comments that come before another mark; the last of them may hold that mark.
+            other = min(block, string)
+            if text.startswith("//*", other - 1):
+                other += 1  # the mark is of "//*", a line comment
+            first, *comments = text[done:other].split("//")
+            pieces.append(first)
+            end = other
+            for number, comment in enumerate(comments, 1):
+                length = comment.find("\n")
+                if length >= 0:
+                    pieces += [" " * (length + 2), comment[length:]]
+                    continue
+                if number == len(comments):
+                    end = place("\n", other)
+                pieces.append(" " * (len(comment) + 2 + end - other))
+            done = end
+            line = place("//", end)
         else:
             match = NOT_CODE.match(text, start)
             end = match.end() if match is not None else start + 1
-        if end > start + 1:
-            pieces += [text[done:start], " " * (end - start)]
-            done = end
-        if line < end:
-            line = place("//", end)
+            if end > start + 1:
+                pieces += [text[done:start], " " * (end - start)]
+                done = end
+            if line < end:
+                line = place("//", end)
         if block < end:
             block = place("/*", end)
         if string < end:
