@@ -84,6 +84,20 @@ class Needs:
     elsewhere: dict[int, set[ModuleStatement]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Use:
+    """A symbol of its module that a function names.
+
+    calls: where the function calls it, as positions of the name in the module's text. is_taken: of a function, whether
+    its address is taken, too.
+    """
+
+    name: str
+    symbol: Function | Variable
+    calls: tuple[tuple[int, int], ...] = ()
+    is_taken: bool = False
+
+
 class Surroundings(Protocol):
     """What the device linker brings together for a relocatable module."""
 
@@ -118,6 +132,8 @@ class Linkage:
             and (alias := _ALIAS.fullmatch(module.code, statement.start, statement.end)) is not None
         }
         self._bodies: dict[ModuleStatement, Body] = {}
+        self._uses_by_function: dict[ModuleStatement, tuple[list[_Use], bool]] = {}
+        self._declarations_by_name: dict[str, frozenset[ModuleStatement]] = {}
         self._taken_addresses: set[str] | None = None
 
     def body(self, function: Function) -> Body:
@@ -146,43 +162,67 @@ class Linkage:
         while waiting:
             user = waiting.pop()
             at, function = user.linkage, user.function
-            body, names = at.named(function)
-            called = at.calls_by_name(function, body) if names else {}
-            indirect = indirect or at.calls_a_register(body)
+            uses, calls_a_register = at._uses(function)
+            indirect = indirect or calls_a_register
             statements = needs.statements if at is self else needs.elsewhere.setdefault(at.number, set())
-            for name in sorted(names):
-                symbol = at.module.symbols[name]
+            for use in uses:
+                symbol = use.symbol
                 if isinstance(symbol, Variable):
                     at.need_variable(needs, statements, symbol, user)
                 elif symbol.is_entry:
-                    raise ObstacleError(f"{function.name} refers to the kernel {name}")
+                    raise ObstacleError(f"{function.name} refers to the kernel {use.name}")
                 else:
-                    places = called.get(name, [])
-                    if len(at.references(function, name)) > len(places):
-                        taken.add(name)
-                    statements |= at.declarations(name)
+                    if use.is_taken:
+                        taken.add(use.name)
+                    statements |= at.declarations(use.name)
                     definition = at.definition(symbol)
                     if definition is None:
                         continue
                     key = (definition[0].number, definition[1].name)
-                    if name in taken:
+                    if use.name in taken:
                         taken.add(definition[1].name)
-                    user.calls.extend(Call(*place, key) for place in places if body.declaration(name, place[0]) is None)
+                    user.calls.extend(Call(*place, key) for place in use.calls)
                     if key not in reached:
                         reached.add(key)
                         waiting.append(definition[0].need_function(needs, definition[1], self))
-            at.check_local_variables(body, function)
+            at.check_local_variables(user.body, function)
         self._check_pointers(taken, indirect=indirect)
         needs.taken = frozenset(taken)
         return needs
 
-    def declarations(self, name: str) -> set[ModuleStatement]:
+    def _uses(self, function: Function) -> tuple[list[_Use], bool]:
+        """The symbols of the module that a function names, sorted by name, and whether it makes indirect calls."""
+        known = self._uses_by_function.get(function.statement)
+        if known is None:
+            body, names = self.named(function)
+            called = self.calls_by_name(function, body) if names else {}
+            uses = []
+            for name in sorted(names):
+                symbol = self.module.symbols[name]
+                if isinstance(symbol, Variable) or symbol.is_entry:
+                    uses.append(_Use(name, symbol))
+                    continue
+                places = called.get(name, [])
+                calls = places
+                if body.may_declare(name):
+                    calls = [place for place in places if body.declaration(name, place[0]) is None]
+                uses.append(_Use(name, symbol, tuple(calls), len(self.references(function, name)) > len(places)))
+            known = self._uses_by_function[function.statement] = uses, self.calls_a_register(body)
+        return known
+
+    def declarations(self, name: str) -> frozenset[ModuleStatement]:
         """All that declares or defines a function of that name, and what it is an alias of."""
-        found = {entry.statement for entry in self.module.functions if entry.name == name}
-        if name in self.aliases:
-            target, statement = self.aliases[name]
-            found |= {statement, *(entry.statement for entry in self.module.functions if entry.name == target)}
-        return found
+        known = self._declarations_by_name.get(name)
+        if known is None:
+            names = {name}
+            found = set()
+            if name in self.aliases:
+                target, statement = self.aliases[name]
+                names.add(target)
+                found.add(statement)
+            found.update(entry.statement for entry in self.module.functions if entry.name in names)
+            known = self._declarations_by_name[name] = frozenset(found)
+        return known
 
     def calls_by_name(self, function: Function, body: Body) -> dict[str, list[tuple[int, int]]]:
         """Where a function's body calls which name of the module, as positions of the names in the module's text."""
@@ -216,14 +256,14 @@ class Linkage:
         """Whether a body calls what is no function's name."""
         return any(
             not isinstance(self.module.symbols.get(name), Function)
-            or (name in body.declarations and body.declaration(name, start) is not None)
+            or (body.may_declare(name) and body.declaration(name, start) is not None)
             for name, start, _ in body.called
         )
 
     def _not_shadowed(self, function: Function, body: Body, names: Set[str]) -> set[str]:
         """Names that mean the module's symbol at one place at least."""
         parameters = _parameter_names(self.module, function)
-        local = {name for name in names if name in body.declarations}
+        local = {name for name in names if body.may_declare(name) and name in body.declarations}
         return {
             name
             for name in names - parameters
@@ -236,7 +276,7 @@ class Linkage:
         if name in _parameter_names(self.module, function):
             return []
         found = body.occurrences(name)
-        if name not in body.declarations:
+        if not body.may_declare(name) or name not in body.declarations:
             return found
         return [place for place in found if body.declaration(name, place[0]) is None]
 

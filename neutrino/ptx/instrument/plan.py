@@ -110,7 +110,8 @@ class BodyPlan:
     snippets: all that it will hold, with their probes' levels. ends: where threads leave it.
 
     placed: the code at its instructions, in text order. runs: what instructions in a row add up, without code of their
-    own. points_to_constants: a generic load in the kernel may mean a constant. sites: as they are shown.
+    own; None where no instruction has a probe. points_to_constants: a generic load in the kernel may mean a constant.
+    sites: as they are shown.
     """
 
     callee: Callee
@@ -120,7 +121,7 @@ class BodyPlan:
     snippets: tuple[tuple[Snippet, Level], ...]
     ends: tuple[End, ...]
     placed: tuple[Placed, ...]
-    runs: Runs
+    runs: Runs | None
     points_to_constants: bool
     sites: SiteList
 
@@ -190,7 +191,9 @@ def plan_twin(rewriting: Rewriting, needs: Needs) -> KernelPlan:
     if twin_name in rewriting.module.symbols:
         raise SkipError(Reason.UNSUPPORTED, f"the module has a {twin_name} already")
     for callee in (needs.kernel, *needs.functions):
-        check_text(callee.module, callee.body)
+        if callee.body not in rewriting.checked_bodies:
+            check_text(callee.module, callee.body)
+            rewriting.checked_bodies.add(callee.body)
     return _Planner(rewriting, needs, twin_name).run()
 
 
@@ -336,7 +339,7 @@ class _Body:
         self._is_tracepoint = bool(around)
         self._variables: dict[str, str] = {}
         self._placed: tuple[Placed, ...] = ()
-        self._runs = Runs(callee.body)
+        self._runs: Runs | None = None
 
     @property
     def concern(self) -> str | None:
@@ -393,6 +396,7 @@ class _Body:
         """Find where the code at its instructions goes. Raises UnsupportedError, PtxError."""
         if self.found.hits:
             sites = _Sites(self._rewriting, self, self._variables, points_to_constants=points_to_constants)
+            self._runs = Runs(self.callee.body)
             self._placed = sites.place_all(self.found.hits, self._runs)
 
     def check_names(self) -> None:

@@ -211,6 +211,8 @@ class Rewriting:
         self.matcher, self.facts, self.additions = known.matcher, known.facts, known.additions
         self.tried = known.tried[self.architecture]
         self.tried.limit()
+        self.checked_bodies: set[Body] = set()
+        """Those that passed ``check_text``: a function may be called by many kernels."""
         self._found_in: dict[tuple[int, str], Found] = {}
 
     @functools.cached_property

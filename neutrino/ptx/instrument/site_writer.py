@@ -32,7 +32,7 @@ from neutrino.ptx.text.module import Module
 class RunWriter:
     """Writes what the sites of one body add up to in their runs."""
 
-    def __init__(self, body: Body, runs: Runs, facts: ProbeFacts, emission: Emission, edits: Edits) -> None:
+    def __init__(self, body: Body, runs: Runs | None, facts: ProbeFacts, emission: Emission, edits: Edits) -> None:
         self._body = body
         self._runs = runs
         self._facts = facts
@@ -44,7 +44,8 @@ class RunWriter:
 
         alone: it is a kernel that calls no copies, so that its sums need not be known before a thread ends.
         """
-        runs = self._runs.found
+        runs = self._runs.found if self._runs is not None else []
+        forks = self._runs.forks() if self._runs is not None and alone else []
         tallied: dict[int, tuple[str | tuple[int, int], ...]] = {}
         if alone:
             for probe in {id(probe): probe for run in runs for probe, _ in run.totals.values()}.values():
@@ -53,7 +54,7 @@ class RunWriter:
                     tallied[id(probe)] = sums
             graph = FlowGraph(self._body) if runs else None
             rows = [row(run, tallied, graph) for run in runs] if graph is not None else []
-            self._emission.sums.tally(rows, self._runs.forks())
+            self._emission.sums.tally(rows, forks)
         # Code of probes that add for themselves, by the guard and what they add.
         known: dict[tuple[str | None, tuple[tuple[int, tuple[int, ...]], ...]], list[str]] = {}
         for number, run in enumerate(runs):

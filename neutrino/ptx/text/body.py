@@ -34,10 +34,12 @@ _HEAD = re.compile(
     r"(?P<opcode>[a-z]\w*(?:\.[\w:]+)*)(?=\s*[;\[{(%]|\s+[^\s,}:]))?",
     re.ASCII,
 )
-# The same, of most statements that begin with something else than an opcode: one brace or label at most, then an
+# The same, of most statements that begin with something else than an opcode: braces, then one label at most, then an
 # opcode or the dot of a directive.
 _COMMON_HEAD = re.compile(
-    r"\s*(?:([{}])|([A-Za-z_$%][\w$]*):(?!:))?\s*(?:(@!?%\w+[ \t]+)?([a-z][\w.]*)(?=[ \t;])|(\.))", re.ASCII
+    r"\s*((?:[{}]\s*)*)(?:([A-Za-z_$%][\w$]*):(?!:)\s*)?"
+    r"(?:(@!?[A-Za-z_$%][\w$]*[ \t]+)?([a-z][\w.]*(?:::[\w.]+)*)(?=[ \t;])|(\.))",
+    re.ASCII,
 )
 _MARK = re.compile(r"[{}]|([A-Za-z_$%][\w$]*)\s*:", re.ASCII)
 _WHITE_SPACE = " \t\n\r\v\f"
@@ -202,16 +204,17 @@ class Body:
             if head is None:
                 self._decode(index, begin, end)
                 continue
-            brace, label, guard, opcode, _ = head.groups()
+            braces, label, guard, opcode, _ = head.groups()
             if opcode is not None:
                 decoded = known(opcode)
                 if decoded is None:
                     self._decode(index, begin, end)
                     continue
                 mnemonics[index] = decoded
-            if brace is not None:
-                self._braces.append(head.start(1))
-            elif label is not None:
+            if braces:
+                at = head.start(1)
+                self._braces += [at + offset for offset, character in enumerate(braces) if character in "{}"]
+            if label is not None:
                 self._labels.append(Label(label, head.start(2), head.end(2), index))
             if opcode is None:
                 self._starts[index] = head.start(5)
@@ -380,6 +383,17 @@ class Body:
                 )
                 found.setdefault(declaration.name, []).append(declaration)
         return found
+
+    @cached_property
+    def _declaring_text(self) -> str:
+        """The header and all directives: what the body declares stands in it."""
+        code = self.code
+        directives = [code[start:end] for start, end in self.directive_spans]
+        return "".join([code[slice(*self._head)] if self._head else "", *directives])
+
+    def may_declare(self, name: str) -> bool:
+        """False when the body declares no such name; quicker than to look it up, which reads all directives."""
+        return name.rstrip("0123456789") in self._declaring_text
 
     def declaration(self, name: str, position: int) -> Declaration | None:
         """The declaration that a name means at a position, the innermost one; None if the body declares
