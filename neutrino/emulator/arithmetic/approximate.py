@@ -75,16 +75,16 @@ def _in_double(function: Function) -> Function:
     return apply
 
 
-def _approximation(words: Modifiers, name: str, form: str) -> tuple[Function, int]:
-    if name not in _TYPES[words.mnemonic] or (form == "full" and words.mnemonic != "div"):
-        raise ValueError(f"{words.opcode}: {words.mnemonic}.{form} has no form for {name}")
-    if words.mnemonic == "div":
+def _approximation(modifiers: Modifiers, name: str, form: str) -> tuple[Function, int]:
+    if name not in _TYPES[modifiers.mnemonic] or (form == "full" and modifiers.mnemonic != "div"):
+        raise ValueError(f"{modifiers.opcode}: {modifiers.mnemonic}.{form} has no form for {name}")
+    if modifiers.mnemonic == "div":
         if form == "approx":
             return _divide, 2
         return lambda a, b: to_register(np.divide(a, b, dtype=np.float64), "f32", "rn"), 2
-    function = _FUNCTIONS[words.mnemonic]
+    function = _FUNCTIONS[modifiers.mnemonic]
     if name == "f64":
-        words.require(("ftz",), "modifier")
+        modifiers.take_required(("ftz",), "modifier")
         return _in_double(function), 1
     return lambda a: to_register(function(decode(a, name).astype(np.float64)), name, "rn"), 1
 

@@ -55,12 +55,12 @@ _PAIRS: Mapping[str, tuple[str, np.dtype[Any]]] = {
 }
 
 
-def _move(words: Modifiers) -> Operation | None:
+def _move(modifiers: Modifiers) -> Operation | None:
     """mov of one register into another; None for vectors."""
-    if words.choose(("v2", "v4")) is not None:
+    if modifiers.take_any(("v2", "v4")) is not None:
         return None
-    dtype = REGISTERS.get(words.last())
-    words.finish()
+    dtype = REGISTERS.get(modifiers.take_last())
+    modifiers.check_all_taken()
     return None if dtype is None else from_expression((dtype,), dtype, "{0}")
 
 
@@ -134,30 +134,30 @@ def _whole_to_double(a: Lanes, mode: str) -> Lanes:
     return np.where(down, np.nextafter(near, -np.inf), np.where(up, np.nextafter(near, np.inf), near))
 
 
-def _convert(words: Modifiers) -> Operation:
+def _convert(modifiers: Modifiers) -> Operation:
     """cvt."""
-    if words.flag("pack"):
-        return _pack_integers(words)
-    source, target = words.last(), words.last()
+    if modifiers.take_flag("pack"):
+        return _pack_integers(modifiers)
+    source, target = modifiers.take_last(), modifiers.take_last()
     if target in _PAIRS:
-        return _to_pair(words, source, target)
+        return _to_pair(modifiers, source, target)
     if source in _PAIRS:
-        raise ValueError(f"{words.opcode}: no conversion from {source} to {target}")
+        raise ValueError(f"{modifiers.opcode}: no conversion from {source} to {target}")
     if target == "tf32":
-        return _to_tf32(words, source)
+        return _to_tf32(modifiers, source)
     for name in (source, target):
         if name not in INTEGERS and name not in _FLOAT_TYPES:
-            raise ValueError(f"{words.opcode}: .{name} is no type that cvt has here")
-    saturating = words.flag("sat")
+            raise ValueError(f"{modifiers.opcode}: .{name} is no type that cvt has here")
+    saturating = modifiers.take_flag("sat")
     if source in INTEGERS and target in INTEGERS:
-        words.finish()
+        modifiers.check_all_taken()
         return _integer_to_integer(INTEGERS[source], INTEGERS[target], saturating)
-    whole, mode, ftz = words.choose(_TO_INTEGER), words.choose(MODES), words.flag("ftz")
-    relu, finite = words.flag("relu"), words.flag("satfinite")
-    words.finish()
+    whole, mode, ftz = modifiers.take_any(_TO_INTEGER), modifiers.take_any(MODES), modifiers.take_flag("ftz")
+    relu, finite = modifiers.take_flag("relu"), modifiers.take_flag("satfinite")
+    modifiers.check_all_taken()
     if target in INTEGERS:
         if whole is None:
-            raise ValueError(f"{words.opcode}: no rounding to integer, which is one of .rni, .rzi, .rmi, .rpi")
+            raise ValueError(f"{modifiers.opcode}: no rounding to integer, which is one of .rni, .rzi, .rmi, .rpi")
         return _single(source, target, _float_to_integer(source, INTEGERS[target], _TO_INTEGER[whole], ftz))
     function = (
         _integer_to_float(INTEGERS[source], target, mode or "rn")
@@ -235,12 +235,12 @@ def _whole_float(a: Lanes, value: Lanes, name: str, whole: str | None) -> Lanes:
     return settle_nan(rounded, a) if name == "f64" else canonical(rounded)
 
 
-def _to_tf32(words: Modifiers, source: str) -> Operation:
+def _to_tf32(modifiers: Modifiers, source: str) -> Operation:
     if source != "f32":
-        raise ValueError(f"{words.opcode}: no conversion from {source} to tf32")
-    mode = words.require(("rna", "rn", "rz"), "rounding")
-    relu, finite = words.flag("relu"), words.flag("satfinite")
-    words.finish()
+        raise ValueError(f"{modifiers.opcode}: no conversion from {source} to tf32")
+    mode = modifiers.take_required(("rna", "rn", "rz"), "rounding")
+    relu, finite = modifiers.take_flag("relu"), modifiers.take_flag("satfinite")
+    modifiers.check_all_taken()
     format = FORMATS["tf32"]
 
     def function(a: Lanes) -> Lanes:
@@ -267,14 +267,14 @@ def _packed_value(value: Lanes, format: Format, mode: str, relu: bool, finite: b
     return encode(rounded, format)
 
 
-def _to_pair(words: Modifiers, source: str, target: str) -> Operation:
+def _to_pair(modifiers: Modifiers, source: str, target: str) -> Operation:
     """cvt to two packed values: of two f32, the first one above; or of two packed ones."""
     element, dtype = _PAIRS[target]
     if element == "ue8m0":
-        raise ValueError(f"{words.opcode}: no conversion from {source} to {target}")
-    mode = words.require(("rn", "rz"), "rounding")
-    relu, finite = words.flag("relu"), words.flag("satfinite")
-    words.finish()
+        raise ValueError(f"{modifiers.opcode}: no conversion from {source} to {target}")
+    mode = modifiers.take_required(("rn", "rz"), "rounding")
+    relu, finite = modifiers.take_flag("relu"), modifiers.take_flag("satfinite")
+    modifiers.check_all_taken()
     format = FORMATS[element]
     finite = finite or format.bits <= 8
     shift = 4 if element == "e2m1" else 8 if format.bits <= 8 else 16
@@ -295,7 +295,7 @@ def _to_pair(words: Modifiers, source: str, target: str) -> Operation:
 
         return Operation((U32,), (dtype,), from_halves)
     if source not in _PAIRS or target not in ("f16x2", "bf16x2"):
-        raise ValueError(f"{words.opcode}: no conversion from {source} to {target}")
+        raise ValueError(f"{modifiers.opcode}: no conversion from {source} to {target}")
     inner, word = _PAIRS[source]
     width = word.type(4 if inner == "e2m1" else 8)
     low_bits = word.type((1 << int(width)) - 1)
@@ -306,21 +306,21 @@ def _to_pair(words: Modifiers, source: str, target: str) -> Operation:
     )
 
 
-def _pack_integers(words: Modifiers) -> Operation:
+def _pack_integers(modifiers: Modifiers) -> Operation:
     """cvt.pack: two numbers saturated to a narrow type and packed into the low bits.
 
     A third operand's low bits, where there is one, fill the rest.
     """
-    third_type = words.choose(("b32",))
-    words.type(("s32",))
-    name = words.require(("u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"), "type")
-    words.require(("sat",), "modifier")
-    words.finish()
+    third_type = modifiers.take_any(("b32",))
+    modifiers.take_type(("s32",))
+    name = modifiers.take_required(("u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"), "type")
+    modifiers.take_required(("sat",), "modifier")
+    modifiers.check_all_taken()
     width = int(name[1:])
     low, high = (0, (1 << width) - 1) if name.startswith("u") else (-(1 << width - 1), (1 << width - 1) - 1)
     mask, shift = np.uint32((1 << width) - 1), np.uint32(width)
     if (third_type is None) != (width == 16):
-        raise ValueError(f"{words.opcode}: the third operand goes with types below 16 bits")
+        raise ValueError(f"{modifiers.opcode}: the third operand goes with types below 16 bits")
 
     def function(a: Lanes, b: Lanes, *rest: Lanes) -> Lanes:
         upper, lower = (np.clip(value, np.int32(low), np.int32(high)).view(U32) & mask for value in (a, b))

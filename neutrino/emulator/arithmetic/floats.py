@@ -164,44 +164,44 @@ def pairwise(function: Function, name: str) -> Function:
     return apply
 
 
-def _take_after(words: Modifiers) -> Function | None:
-    if words.flag("sat"):
+def _take_after(modifiers: Modifiers) -> Function | None:
+    if modifiers.take_flag("sat"):
         return saturate
-    return rectify if words.flag("relu") else None
+    return rectify if modifiers.take_flag("relu") else None
 
 
-def build(words: Modifiers, name: str, count: int, rounded: Rounded) -> Operation:
+def build(modifiers: Modifiers, name: str, count: int, rounded: Rounded) -> Operation:
     """The operation of `count` operands of the type `name`, from its function of scalars and the modifiers left."""
     scalar = _PAIRS.get(name, name)
-    ftz, after = words.flag("ftz"), _take_after(words)
-    words.finish()
+    ftz, after = modifiers.take_flag("ftz"), _take_after(modifiers)
+    modifiers.check_all_taken()
     if ftz and scalar == "f64":
-        raise ValueError(f"{words.opcode}: .ftz is not for f64")
+        raise ValueError(f"{modifiers.opcode}: .ftz is not for f64")
     function = dressed(rounded, scalar, ftz=ftz, after=after)
     dtype = REGISTERS[name]
     return Operation((dtype,) * count, (dtype,), pairwise(function, name) if name in _PAIRS else function)
 
 
-def _rounded(words: Modifiers) -> Operation:
+def _rounded(modifiers: Modifiers) -> Operation:
     """add, sub, mul, fma, mad."""
-    kind = "fma" if words.mnemonic == "mad" else words.mnemonic
-    name = words.type((*_SCALARS, *_PAIRS))
+    kind = "fma" if modifiers.mnemonic == "mad" else modifiers.mnemonic
+    name = modifiers.take_type((*_SCALARS, *_PAIRS))
     # From PTX 8.6 on sm_100: f32 arithmetic with the first operands in half precision.
-    narrow = words.choose(("f16", "bf16"))
-    if narrow is None and words.peek() == "f32" and name in ("f16", "bf16"):
-        narrow, name = name, words.type(("f32",))
-    mode = words.choose(MODES) or "rn"
+    narrow = modifiers.take_any(("f16", "bf16"))
+    if narrow is None and modifiers.peek_last() == "f32" and name in ("f16", "bf16"):
+        narrow, name = name, modifiers.take_type(("f32",))
+    mode = modifiers.take_any(MODES) or "rn"
     if mode != "rn" and _PAIRS.get(name, name) in ("f16", "bf16"):
-        raise ValueError(f"{words.opcode}: .{mode} is not for {name}")
+        raise ValueError(f"{modifiers.opcode}: .{mode} is not for {name}")
     function = _arithmetic(kind, _PAIRS.get(name, name), mode)
     count = 3 if kind == "fma" else 2
     if kind == "fma" or mode != "rn":
         function = in_blocks(function)
     if narrow is None:
         exact: dict[str, Function] = {"mul": np.multiply, "fma": _multiply_add_f64(mode)}
-        return build(words, name, count, Rounded(function, exact.get(kind), mode))
-    after = _take_after(words)
-    words.finish()
+        return build(modifiers, name, count, Rounded(function, exact.get(kind), mode))
+    after = _take_after(modifiers)
+    modifiers.check_all_taken()
     wide = dressed(Rounded(function), "f32", ftz=False, after=after)
     first = 2 if kind == "fma" else 1
 
@@ -218,12 +218,12 @@ def _divide_f32(mode: str) -> Function:
     return lambda a, b: canonical(to_f32(np.divide(a, b, dtype=np.float64), mode))
 
 
-def _quotient(words: Modifiers) -> Operation:
+def _quotient(modifiers: Modifiers) -> Operation:
     """div, rcp, sqrt with a rounding mode; div without one is IEEE's to nearest."""
-    if words.mnemonic in APPROXIMATE and (operation := _approximation(words)):
+    if modifiers.mnemonic in APPROXIMATE and (operation := _approximation(modifiers)):
         return operation
-    name = words.type(("f32", "f64"))
-    mode = words.choose(MODES) or "rn"
+    name = modifiers.take_type(("f32", "f64"))
+    mode = modifiers.take_any(MODES) or "rn"
     if name == "f64":
         one = np.float64(1)
         functions: dict[str, Function] = {
@@ -239,24 +239,24 @@ def _quotient(words: Modifiers) -> Operation:
             "sqrt": lambda a: canonical(to_f32(np.sqrt(a, dtype=np.float64), mode)),
         }
     exact: dict[str, Function] = {"div": np.divide, "rcp": np.reciprocal}
-    rounded = Rounded(functions[words.mnemonic], exact.get(words.mnemonic), mode)
-    return build(words, name, 2 if words.mnemonic == "div" else 1, rounded)
+    rounded = Rounded(functions[modifiers.mnemonic], exact.get(modifiers.mnemonic), mode)
+    return build(modifiers, name, 2 if modifiers.mnemonic == "div" else 1, rounded)
 
 
-def _approximation(words: Modifiers) -> Operation | None:
-    form = words.choose(("approx", "full"))
-    return None if form is None else _built_approximation(words, form)
+def _approximation(modifiers: Modifiers) -> Operation | None:
+    form = modifiers.take_any(("approx", "full"))
+    return None if form is None else _built_approximation(modifiers, form)
 
 
-def _built_approximation(words: Modifiers, form: str) -> Operation:
-    name = words.type((*_SCALARS, *_PAIRS))
-    function, count = APPROXIMATE[words.mnemonic](words, _PAIRS.get(name, name), form)
-    return build(words, name, count, Rounded(function))
+def _built_approximation(modifiers: Modifiers, form: str) -> Operation:
+    name = modifiers.take_type((*_SCALARS, *_PAIRS))
+    function, count = APPROXIMATE[modifiers.mnemonic](modifiers, _PAIRS.get(name, name), form)
+    return build(modifiers, name, count, Rounded(function))
 
 
-def _approximate(words: Modifiers) -> Operation:
+def _approximate(modifiers: Modifiers) -> Operation:
     """rsqrt, sin, cos, lg2, ex2, tanh."""
-    return _built_approximation(words, words.require(("approx",), "form"))
+    return _built_approximation(modifiers, modifiers.take_required(("approx",), "form"))
 
 
 def _choose(kind: str, name: str, propagate: bool) -> Function:
@@ -285,17 +285,17 @@ def _choose(kind: str, name: str, propagate: bool) -> Function:
     return choose
 
 
-def _extremum(words: Modifiers) -> Operation:
+def _extremum(modifiers: Modifiers) -> Operation:
     """min, max, of two or three."""
-    name = words.type((*_SCALARS, *_HALVES))
+    name = modifiers.take_type((*_SCALARS, *_HALVES))
     scalar = _PAIRS.get(name, name)
-    propagate = words.flag("NaN")
-    by_magnitude = words.flag("xorsign")
-    if by_magnitude and not words.flag("abs"):
-        raise ValueError(f"{words.opcode}: .xorsign goes with .abs")
-    choose = _choose(words.mnemonic, scalar, propagate)
-    absolute = False if by_magnitude else words.flag("abs")
-    count = words.sources or 2
+    propagate = modifiers.take_flag("NaN")
+    by_magnitude = modifiers.take_flag("xorsign")
+    if by_magnitude and not modifiers.take_flag("abs"):
+        raise ValueError(f"{modifiers.opcode}: .xorsign goes with .abs")
+    choose = _choose(modifiers.mnemonic, scalar, propagate)
+    absolute = False if by_magnitude else modifiers.take_flag("abs")
+    count = modifiers.sources or 2
     function = choose
     if count == 3:
         clear = _sign_bits(scalar)[1]
@@ -306,10 +306,10 @@ def _extremum(words: Modifiers) -> Operation:
             return choose(choose(a, b), c)
 
     elif absolute:
-        raise ValueError(f"{words.opcode}: .abs alone goes with three operands")
+        raise ValueError(f"{modifiers.opcode}: .abs alone goes with three operands")
     if by_magnitude:
         function = _with_xored_sign(choose, scalar)
-    return build(words, name, count, Rounded(function))
+    return build(modifiers, name, count, Rounded(function))
 
 
 def _sign_bits(name: str) -> tuple[Function, Function, Function]:
@@ -338,22 +338,22 @@ def _is_nan(value: Lanes, name: str) -> Lanes:
     return np.isnan(decode(value, name))
 
 
-def _sign(words: Modifiers) -> Operation:
+def _sign(modifiers: Modifiers) -> Operation:
     """abs, neg, copysign."""
-    kind = words.mnemonic
-    name = words.type(("f32", "f64") if kind == "copysign" else (*_SCALARS, *_HALVES))
+    kind = modifiers.mnemonic
+    name = modifiers.take_type(("f32", "f64") if kind == "copysign" else (*_SCALARS, *_HALVES))
     scalar = _PAIRS.get(name, name)
     sign, clear, join = _sign_bits(scalar)
     if kind == "copysign":
-        words.finish()
+        modifiers.check_all_taken()
         dtype = REGISTERS[name]
         return Operation((dtype, dtype), (dtype,), lambda a, b: join(sign(a), clear(b)))
     plain = clear if kind == "abs" else _negate(scalar)
     # The hardware adds a zero, so that NaN comes out as of an addition: of f64 with the sign that it had. What ptxas
     # makes of constants differs: there NaN of f32, f64 and f16x2 keeps its payload, and its sign is cleared or changed.
     if name == "f64":
-        return build(words, name, 1, Rounded(lambda value: double.settle_nan(plain(value), value)))
-    return build(words, name, 1, Rounded(lambda value: _with_canonical_nan(plain(value), scalar)))
+        return build(modifiers, name, 1, Rounded(lambda value: double.settle_nan(plain(value), value)))
+    return build(modifiers, name, 1, Rounded(lambda value: _with_canonical_nan(plain(value), scalar)))
 
 
 def _with_canonical_nan(value: Lanes, name: str) -> Lanes:
@@ -381,11 +381,11 @@ _TESTS = {
 }
 
 
-def _test(words: Modifiers) -> Operation:
+def _test(modifiers: Modifiers) -> Operation:
     """testp."""
-    dtype = REGISTERS[words.type(("f32", "f64"))]
-    kind = words.require(_TESTS, "test")
-    words.finish()
+    dtype = REGISTERS[modifiers.take_type(("f32", "f64"))]
+    kind = modifiers.take_required(_TESTS, "test")
+    modifiers.check_all_taken()
     return from_expression((dtype,), BOOL, _TESTS[kind])
 
 

@@ -197,25 +197,25 @@ def _multiply(a: Lanes, b: Lanes, c: Lanes, name: str, exclusive: bool) -> Lanes
 
 def build(opcode: str) -> MatrixOperation | None:
     """The operation of `opcode`; None where it is no `mma`; ValueError, naming it, for what is not known of one."""
-    words = Modifiers(opcode)
-    if words.mnemonic != "mma":
+    modifiers = Modifiers(opcode)
+    if modifiers.mnemonic != "mma":
         return None
     for word in ("sync", "aligned"):
-        words.require((word,), "modifier")
-    population = words.flag("popc")
-    bits_by = words.choose(("xor", "and"))
-    saturate = words.flag("satfinite")
-    c_type, b_type, a_type, d_type = (words.type(_BITS) for _ in range(4))
+        modifiers.take_required((word,), "modifier")
+    population = modifiers.take_flag("popc")
+    bits_by = modifiers.take_any(("xor", "and"))
+    saturate = modifiers.take_flag("satfinite")
+    c_type, b_type, a_type, d_type = (modifiers.take_type(_BITS) for _ in range(4))
     if a_type not in _SHAPES or (a_type != b_type and {a_type, b_type} not in _SAME_KIND):
         raise ValueError(f"{opcode}: .{a_type} and .{b_type} do not go together")
     if c_type not in _ACCUMULATORS[a_type] or d_type not in _ACCUMULATORS[a_type]:
         raise ValueError(f"{opcode}: .{d_type} and .{c_type} are no accumulators for .{a_type}")
     if (a_type == "b1") != population or (a_type == "b1") != (bits_by is not None):
         raise ValueError(f"{opcode}: .b1 goes with .xor.popc or .and.popc")
-    shape = words.require(_SHAPES[a_type], "shape")
-    order_a = words.require(("row", "col"), "layout of a")
-    order_b = words.require(("row", "col"), "layout of b")
-    words.finish()
+    shape = modifiers.take_required(_SHAPES[a_type], "shape")
+    order_a = modifiers.take_required(("row", "col"), "layout of a")
+    order_b = modifiers.take_required(("row", "col"), "layout of b")
+    modifiers.check_all_taken()
     m, n, k = (int(number) for number in shape.replace("n", " ").replace("k", " ")[1:].split())
     by_pairs = shape == "m8n8k4" and a_type == "f16"
     cut = a_type in ("f16", "bf16", "tf32") and d_type == "f32"
