@@ -79,8 +79,8 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
         "-o",
         str(target / LIBRARY),
         f"-Wl,-soname,{LIBRARY}",
-        # The hook (Neutrino's own libcuda.so.1) exports the same names in front of these: calls within this library must
-        # not reach it.
+        # The hook (Neutrino's own libcuda.so.1) exports the same names in front of these: calls within this library
+        # must not reach it.
         "-Wl,-Bsymbolic",
         "-Wl,-z,relro,-z,now",
         "-Wl,-z,noexecstack",

@@ -73,7 +73,7 @@ def multiply_high(a: Lanes, b: Lanes) -> Lanes:
     carry = x_low * y_high + (middle & mask)
     high = x_high * y_high + (middle >> half) + (carry >> half)
     if dtype.kind == "i":
-        # The product of the bits as unsigned words is too large by 2**64 times the other factor for a negative one.
+        # As an unsigned word a negative factor is larger by 2**64, which adds the other factor to the upper half.
         high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
     return high.astype(dtype)
 
