@@ -37,6 +37,7 @@ class RegisterFile:
     __slots__ = ("bases", "depth", "owned", "threads", "values")
 
     def __init__(self, types: list[str], threads: int, depth: int, bases: list[Any]) -> None:
+        """types: the PTX type of each register. bases: by depth, where frames begin; the batch extends this list."""
         self.values: list[Any] = [_POISON[name] for name in types]
         self.owned: set[int] = set()
         self.threads = threads

@@ -19,6 +19,7 @@ class ModuleCode:
     """
 
     def __init__(self, text: str) -> None:
+        """Parse and resolve a PTX text. Raise PtxRefusedError if the device does not run it."""
         self.text = read_module(text)
         self.statements: list[Statement] = []
         self.shared: list[Variable] = []

@@ -50,6 +50,7 @@ class _ArgumentReader:
     """Reads a thread's argument buffer of vprintf: values one after the other, each at its natural alignment."""
 
     def __init__(self, batch: Accesses, statement: int, address: int, thread: int) -> None:
+        """address: generic address of the buffer. thread: index in the batch of the thread that reads it."""
         self.batch = batch
         self.statement = statement
         self.address = address

@@ -25,6 +25,7 @@ class Shape:
     """
 
     def __init__(self, block: Dimensions, blocks: int) -> None:
+        """block: dimensions of a block in threads. blocks: number of blocks."""
         self.block = block
         self.blocks = blocks
         self.block_threads = block[0] * block[1] * block[2]

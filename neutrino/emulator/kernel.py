@@ -23,6 +23,7 @@ class Kernel:
     """
 
     def __init__(self, module: ModuleCode, name: str) -> None:
+        """Resolve all functions that the kernel `name` may call, and lay out its shared memory."""
         self.module = module
         self.name = name
         self.functions: list[str] = []

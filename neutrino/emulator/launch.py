@@ -65,6 +65,7 @@ class Run:
         shared: int,
         observer: Observer | None,
     ) -> None:
+        """Check the launch, and work out how many blocks run per batch and at a time; no block runs yet."""
         kernel = function.kernel
         kernel.units(observed=observer is not None)
         _check_launch(function, grid, block, parameters, shared)

@@ -67,6 +67,7 @@ def _on_upper_words(function: Function) -> Function:
     nan_word = np.uint64(0x7FFFFFFF00000000)
 
     def apply(a: Lanes) -> Lanes:
+        """Apply the function to the upper 32 bits of f64 registers, and truncate the result to its upper 32 bits."""
         upper = (np.asarray(a).view(np.uint64) & upper_mask).view(np.float64)
         flushed = np.where(np.abs(upper) < smallest_normal, np.copysign(np.float64(0), upper), upper)
         result = function(flushed)

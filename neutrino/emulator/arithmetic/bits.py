@@ -70,6 +70,7 @@ def _lop3(modifiers: Modifiers) -> Operation:
     def lookup_and_combine(
         a: Lanes, b: Lanes, c: Lanes, table: Lanes, predicate: Lanes
     ) -> tuple[Lanes, Lanes]:
+        """Return the word from the truth table, and the predicate (word != 0) combined with `predicate`."""
         result = _lookup(a, b, c, table)
         return result, combine(result != 0, predicate)
 
@@ -141,6 +142,7 @@ def _extract(modifiers: Modifiers) -> Operation:
     unsigned = np.dtype(f"u{dtype.itemsize}")
 
     def extract(a: Lanes, position: Lanes, length: Lanes) -> Lanes:
+        """Return `length` bits of a from `position` upwards, extended to the width of `dtype`."""
         start, count = (position & operand_mask).astype(U64), (length & operand_mask).astype(U64)
         word = a.view(unsigned).astype(U64)
         mask = _ones(np.minimum(count, width - np.minimum(start, width)))
@@ -211,6 +213,7 @@ def _find(modifiers: Modifiers) -> Operation:
     top = np.uint32(8 * dtype.itemsize - 1)
 
     def find(a: Lanes) -> Lanes:
+        """Return the position of the highest significant bit, or with .shiftamt its distance from the top bit."""
         magnitude = np.where(a < 0, ~a, a) if dtype.kind == "i" else np.asarray(a)
         length = bit_length(magnitude.view(unsigned))
         # Wraps around to 0xFFFFFFFF for a length of 0.
@@ -236,6 +239,7 @@ def _reverse(modifiers: Modifiers) -> Operation:
     modifiers.check_all_taken()
 
     def reverse(a: Lanes) -> Lanes:
+        """Return the words with their bits in reverse order, by swapping fields of 1, 2, 4, 8, 16 (and 32) bits."""
         word = a.astype(U64)
         for distance, mask in _SWAPS:
             shift, field = np.uint64(distance), np.uint64(mask)
@@ -257,6 +261,7 @@ def _find_nth(modifiers: Modifiers) -> Operation:
     modifiers.check_all_taken()
 
     def find_nth(mask: Lanes, base: Lanes, n: Lanes) -> Lanes:
+        """Return the position of the n-th set bit of 32-bit masks, counted from `base`; 0xFFFFFFFF if there is none."""
         mask, base, n = np.broadcast_arrays(mask, base, n)
         remaining = np.maximum(np.abs(n.astype(np.int64)), 1)
         step = np.where(n < 0, -1, 1)
@@ -284,6 +289,7 @@ def _mask(modifiers: Modifiers) -> Operation:
     modifiers.check_all_taken()
 
     def make_mask(position: Lanes, length: Lanes) -> Lanes:
+        """Return 32-bit words with `length` set bits from `position` upwards."""
         start, count = (position & np.uint32(31)).astype(U64), (length & np.uint32(31)).astype(U64)
         if clamp:
             start = np.where(position >= 32, np.uint64(32), start)
@@ -304,6 +310,7 @@ def _extend(modifiers: Modifiers) -> Operation:
     dtype = S32 if signed else U32
 
     def extend(a: Lanes, length: Lanes) -> Lanes:
+        """Return the lowest `length` bits of a, extended to 32 bits by their sign if `signed`, else by zeros."""
         count = (length & np.uint32(31)).astype(U64)
         if clamp:
             count = np.where(length >= 32, np.uint64(32), count)

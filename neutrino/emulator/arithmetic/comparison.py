@@ -108,6 +108,7 @@ def _set_predicate(modifiers: Modifiers) -> Operation:
 
     # predicate: the operand of a combination, none without one.
     def set_predicates(a: Lanes, b: Lanes, *predicate: Lanes) -> Any:
+        """Compare a with b; return the predicate, and its opposite if there is a second destination."""
         truth = compare(a, b)
         first = combine_with(truth, *predicate)
         return (first, combine_with(np.logical_not(truth), *predicate)) if modifiers.destinations == 2 else first
@@ -186,6 +187,7 @@ def _set(modifiers: Modifiers) -> Operation:
 
         # predicate: the operand of a combination, none without one.
         def set_pair(a: Lanes, b: Lanes, *predicate: Lanes) -> Lanes:
+            """Compare both halves of packed registers; each half of the result is `half_truth` or zero."""
             low, high = (
                 np.where(combine_with(compare(x, y), *predicate), half_truth, np.uint16(0))
                 for x, y in zip(halves_of(a, name), halves_of(b, name), strict=True)

@@ -89,6 +89,7 @@ def _float_to_integer(name: str, target: np.dtype[Any], mode: str, ftz: bool) ->
     low, high = float(limits.min), float(limits.max)
 
     def convert(a: Lanes) -> Lanes:
+        """Round registers of the type `name` to integers, clamped to the range of `target`."""
         value = decode(a, name)
         if ftz and name == "f32":
             value = flush(value, name)
@@ -193,6 +194,7 @@ def _limit_results(function: Function, name: str, *, saturating: bool, relu: boo
         return function
 
     def apply(a: Lanes) -> Lanes:
+        """Apply the wrapped function, then .satfinite, .sat and .relu in this order."""
         result = function(a)
         if satfinite:
             largest = FORMATS[name].largest
@@ -217,6 +219,7 @@ def _float_to_float(source: str, target: str, mode: str, integer_mode: str | Non
     """
 
     def convert(a: Lanes) -> Lanes:
+        """Convert registers of the scalar type `source` to `target`, by the fastest way that rounds only once."""
         value = decode(a, source)
         # To f16 the hardware rounds subnormal operands as any others, even with .ftz: it shows in rm and rp.
         if ftz and source == "f32" and target != "f16":
@@ -266,6 +269,7 @@ def _to_tf32(modifiers: Modifiers, source: str) -> Operation:
     format = FORMATS["tf32"]
 
     def convert(a: Lanes) -> Lanes:
+        """Convert f32 values to tf32 words, as the hardware does with NaN."""
         result = _convert_to_words(a.astype(np.float64), format, mode, relu, satfinite)
         if mode != "rna":
             return result

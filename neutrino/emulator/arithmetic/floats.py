@@ -154,6 +154,7 @@ def dressed(rounded: Rounded, name: str, *, ftz: bool, after: Function | None) -
         return function
 
     def flushed(*operands: Lanes) -> Lanes:
+        """Apply the function to flushed operands (subnormal numbers as zero), and flush its result."""
         operands = tuple(finish(operand, name, lambda value: flush(value, name)) for operand in operands)
         result = function(*operands)
         if exact is None or name == "bf16":
@@ -296,6 +297,7 @@ def _choose(kind: str, name: str, propagate: bool) -> Function:
     register_word = np.dtype(f"u{REGISTERS[name].itemsize}")
 
     def choose(a: Lanes, b: Lanes) -> Lanes:
+        """Return the smaller or larger of two registers of the type `name`."""
         if name == "bf16":
             # Compare the values as float32, whose upper half is the bf16 word.
             chosen = choose_values(decode(a, name), decode(b, name), np.dtype(np.uint32))
@@ -303,6 +305,7 @@ def _choose(kind: str, name: str, propagate: bool) -> Function:
         return choose_values(a, b, register_word)
 
     def choose_values(a: Lanes, b: Lanes, word: np.dtype[Any]) -> Lanes:
+        """Return the smaller or larger of two floats. word: the unsigned type of their size."""
         result = pick(a, b)
         if propagate:
             result = np.where(np.isnan(a) | np.isnan(b), result.dtype.type(np.nan), result)

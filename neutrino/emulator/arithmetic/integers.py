@@ -261,6 +261,7 @@ def _carrying_multiply_add(
     word = _unsigned(dtype)
 
     def multiply_add(a: Lanes, b: Lanes, c: Lanes, carry: Lanes = _NO_CARRY) -> Any:
+        """Return the product (or its upper half) plus c plus the carry, and with .cc the carry out of this sum."""
         result, carry_out = add_carry(multiply(a, b).view(word), c.view(word), carry)
         return (result.view(dtype), carry_out) if writes_carry else result.view(dtype)
 
@@ -359,6 +360,7 @@ def _dot_product(modifiers: Modifiers) -> Operation:
     result_type = U32 if a_type == b_type == "u32" else S32
 
     def multiply_add(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+        """Return the dot product of the packed fields of a and b, plus c, wrapped to 32 bits."""
         a_fields = _fields(a, a_field_bits, a_type == "s32")
         b_fields = _fields(b, 8, b_type == "s32")[first_b_byte:]
         total = c.astype(np.int64)

@@ -254,6 +254,7 @@ def build(opcode: str) -> MatrixOperation | None:
     inverse_layout_d = np.argsort(layout_d, axis=None)
 
     def multiply_add(a: Words, b: Words, c: Words) -> Words:
+        """Return the fragments of d = a * b + c; all are uint32[warps, 32, words per lane]."""
         left = np.take(_values(a, a_type), layout_a, axis=1)
         right = np.take(_values(b, b_type), layout_b, axis=1)
         accumulator = np.take(_values(c, c_type), layout_c, axis=1)

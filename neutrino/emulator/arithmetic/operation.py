@@ -129,6 +129,7 @@ def in_blocks(function: Function) -> Function:
     """Wrap an element-wise function with one result, so that it processes a few thousand lanes at a time."""
 
     def apply(*operands: Lanes) -> Lanes:
+        """Apply the function to slices of the operands, and concatenate its results."""
         size = max(np.size(operand) for operand in operands)
         if size <= 2 * _BLOCK:
             return function(*operands)
