@@ -61,6 +61,8 @@ class Accesses(State):
         """Load `count` consecutive words at base + offset per active thread; return one array or scalar per word.
 
         Threads whose `guard` (predicate; None: no guard) is false load nothing, and their elements are meaningless.
+        statement: its index in the module, for fault reports. active: the indices of the active threads in the batch,
+        None: all.
         """
         addresses = base if offset is None else base + offset
         if guard is None:
@@ -94,7 +96,8 @@ class Accesses(State):
     ) -> None:
         """Store `values`, one array or scalar per consecutive word, at base + offset of each active thread.
 
-        Threads whose `guard` (predicate; None: no guard) is false store nothing.
+        Threads whose `guard` (predicate; None: no guard) is false store nothing. statement: its index in the module,
+        for fault reports. active: the indices of the active threads in the batch, None: all.
         """
         addresses = base if offset is None else base + offset
         if guard is not None:
@@ -112,7 +115,10 @@ class Accesses(State):
     def load_some(
         self, statement: int, space: int, addresses: Any, dtype: np.dtype[Any], count: int, active: Indices | None
     ) -> list[Any]:
-        """Load `count` consecutive words of every active thread, as `load` without a guard."""
+        """Load `count` consecutive words of every active thread, as `load` without a guard.
+
+        active: the indices of these threads in the batch, None: all threads.
+        """
         if dtype == DOUBLE_WORD and space in (Space.LOCAL, Space.GENERIC):
             return self.load_double(statement, space, addresses, count, active)
         pieces = self.locate(statement, space, addresses, dtype, count, active, writing=False)
@@ -165,7 +171,10 @@ class Accesses(State):
         values: Sequence[Any],
         active: Indices | None,
     ) -> None:
-        """Store consecutive words of every active thread, as `store` without a guard."""
+        """Store consecutive words of every active thread, as `store` without a guard.
+
+        active: the indices of these threads in the batch, None: all threads.
+        """
         if dtype == DOUBLE_WORD and space in (Space.LOCAL, Space.GENERIC):
             # Local memory is stored as planes of 64-bit words: store the low and the high half ("x", "y").
             values = [value[half] for value in values for half in "xy"]
@@ -211,8 +220,9 @@ class Accesses(State):
         - a tuple: per word, the (plane, slice) of local memory with that word of every thread of the batch;
         - a list: per word, an array with its index for each thread, as they are not adjacent in local memory.
 
-        aligned: the alignment in bytes to require; 0: the size of all words together. Raise DeviceFaultError if an
-        address is misaligned or an access is out of bounds.
+        statement: its index in the module, for fault reports. active: the indices of the active threads in the batch,
+        None: all. aligned: the alignment in bytes to require; 0: the size of all words together. Raise DeviceFaultError
+        if an address is misaligned or an access is out of bounds.
         """
         size = dtype.itemsize * count
         self.check_alignment(statement, addresses, aligned or size, active)
@@ -264,7 +274,8 @@ class Accesses(State):
     ) -> list[Piece]:
         """Check an access to `size` bytes per thread in global or constant memory, and return where its words lie.
 
-        The usual case, all threads in one allocation, needs only the lowest and the highest address.
+        The usual case, all threads in one allocation, needs only the lowest and the highest address. statement, active:
+        the index of the statement, and the indices of the active threads (None: all), for fault reports.
         """
         same_address = not addresses.ndim
         low = int(addresses) if same_address else int(addresses.min())
@@ -301,7 +312,8 @@ class Accesses(State):
     ) -> list[Piece]:
         """Locate words in global or constant memory whose addresses lie in several allocations, one piece per window.
 
-        Raise DeviceFaultError for the first address that lies in no allocation.
+        Raise DeviceFaultError for the first address that lies in no allocation. statement, active: the index of the
+        statement, and the indices of the active threads (None: all), for fault reports.
         """
         addresses = np.atleast_1d(addresses).astype(np.uint64, copy=False)
         unresolved = np.ones(addresses.shape, np.bool_)
@@ -338,7 +350,8 @@ class Accesses(State):
     ) -> Piece:
         """Check an access to `size` bytes per thread of its block's shared memory, and return where its words lie.
 
-        Addresses count from the start of the block's shared memory.
+        Addresses count from the start of the block's shared memory. statement: its index, for fault reports. active:
+        the indices of the active threads in the batch, None: all.
         """
         high = int(addresses.max()) if addresses.ndim else int(addresses)
         if high + size > self.shared_size:
@@ -378,7 +391,8 @@ class Accesses(State):
         """Check an access to `count` words per thread of its local memory, and return where these words lie.
 
         `self.local` is an array [plane, thread] of 64-bit words: plane p has the bytes 8p to 8p + 7 of each thread.
-        Viewed as smaller words, a plane has `per_plane` adjacent words of each thread.
+        Viewed as smaller words, a plane has `per_plane` adjacent words of each thread. statement: its index, for fault
+        reports. active: the indices of the active threads in the batch, None: all.
         """
         size = dtype.itemsize * count
         limit = 8 * self.local.shape[0]
@@ -412,7 +426,8 @@ class Accesses(State):
     ) -> Piece:
         """Check a read of `size` bytes per thread of the kernel's parameter buffer, and return where its words lie.
 
-        Addresses count from the start of the buffer.
+        Addresses count from the start of the buffer. statement, active: the index of the statement, and the indices of
+        the active threads (None: all), for fault reports.
         """
         limit = self.kernel.parameter_size
         high = int(addresses.max()) if addresses.ndim else int(addresses)
@@ -435,7 +450,10 @@ class Accesses(State):
         active: Indices | None,
         writing: bool,
     ) -> list[Piece]:
-        """Resolve generic addresses to their state spaces by their upper bits, and locate the words in each space."""
+        """Resolve generic addresses to their state spaces by their upper bits, and locate the words in each space.
+
+        statement: its index, for fault reports. active: the indices of the active threads in the batch, None: all.
+        """
         upper_bits = addresses >> _SPACE_SHIFT
         if not upper_bits.ndim or (upper_bits == upper_bits[0]).all():
             common = int(upper_bits if not upper_bits.ndim else upper_bits[0])
@@ -468,6 +486,7 @@ class Accesses(State):
     ) -> list[Piece]:
         """Locate words at generic addresses that all lie in the state space that `upper_bits` select.
 
+        statement: its index, for fault reports. active: the indices of the active threads in the batch, None: all.
         Raise DeviceFaultError if parameters are written.
         """
         space, base = _SPACE_BY_UPPER_BITS.get(upper_bits, (Space.GLOBAL, 0))

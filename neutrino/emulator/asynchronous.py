@@ -129,7 +129,8 @@ class Asynchronous(Atomics):
     ) -> None:
         """Issue ``cp.async`` of `size` bytes per thread, from global to shared memory.
 
-        Only the first `source_size` bytes are read (None: all of them); the others are zero.
+        Only the first `source_size` bytes are read (None: all of them); the others are zero. statement: its index, for
+        fault reports. active: the indices of the active threads in the batch, None: all. guard: their predicate.
         """
         threads = self.guarded_threads(active, guard)
         if not threads.size:
@@ -183,7 +184,8 @@ class Asynchronous(Atomics):
     def wait_group(self, max_pending: int, active: Indices | None, guard: Any) -> None:
         """Execute ``cp.async.wait_group``: complete all but the latest `max_pending` committed groups of each thread.
 
-        -1 also completes the copies that are in no committed group yet (``cp.async.wait_all``).
+        -1 also completes the copies that are in no committed group yet (``cp.async.wait_all``). active: the indices of
+        the active threads, None: all. guard: their predicate.
         """
         threads = self.guarded_threads(active, guard)
         waiting = np.zeros(self.threads, np.bool_)
@@ -234,7 +236,8 @@ class Asynchronous(Atomics):
         """Issue ``cp.async.bulk`` of `size` bytes for each thread.
 
         spaces: the state spaces of destination and source. barrier: the address of the mbarrier to complete, None for
-        a copy of a bulk group. Raise DeviceFaultError if an address or a size is no multiple of 16 bytes.
+        a copy of a bulk group. active: the indices of the active threads, None: all. guard: their predicate.
+        Raise DeviceFaultError if an address or a size is no multiple of 16 bytes.
         """
         destination_space, source_space = spaces
         threads = self.guarded_threads(active, guard)
@@ -347,7 +350,8 @@ class Asynchronous(Atomics):
     ) -> tuple[Indices, Indices]:
         """Return the threads whose guard is true, and the index of the mbarrier of each in shared memory.
 
-        Raise DeviceFaultError if one of these words is no initialised mbarrier.
+        active: the indices of the active threads, None: all. Raise DeviceFaultError, for the statement of that index,
+        if one of these words is no initialised mbarrier.
         """
         threads = self.guarded_threads(active, guard)
         addresses = self.guarded_values(base if offset is None else base + offset, active, guard)
@@ -507,7 +511,7 @@ class Asynchronous(Atomics):
         """Execute ``mbarrier.test_wait`` or ``try_wait``: return whether a phase is complete, per active thread.
 
         phase: if `parity`, the parity of the phase in its lowest bit; else a state word that ``mbarrier.arrive``
-        returned. The result is False where the guard is.
+        returned. The result is False where the guard is. active: the indices of the active threads, None: all.
         """
         size = self.threads if active is None else active.size
         complete = np.zeros(size, np.bool_)

@@ -51,7 +51,8 @@ class AsynchronousSource(MemorySource):
     def copy_non_bulk(self) -> None:
         """Emit a ``cp.async.ca`` or ``.cg``: [destination], [source], size, and optionally src-size or ignore-src.
 
-        Raise PtxRefusedError for a size that PTX does not have.
+        `memory`, `value` and `fresh` return expressions of the generated code. Raise PtxRefusedError for a size that
+        PTX does not have.
         """
         operands = self.require(3, 5)
         size = self.number(operands[2])
@@ -79,7 +80,8 @@ class AsynchronousSource(MemorySource):
     def copy_bulk(self) -> None:
         """Emit a ``cp.async.bulk`` instruction: a copy, or a commit or wait of bulk groups.
 
-        Raise PtxRefusedError for tensor copies and others that the embedded device does not know.
+        `memory`, `value` and `fresh` return expressions of the generated code. Raise PtxRefusedError for tensor copies
+        and others that the embedded device does not know.
         """
         parts = self.instruction.parts
         if parts[3] == "commit_group":
@@ -111,9 +113,10 @@ class AsynchronousSource(MemorySource):
         self.emit(self.call_text("copy_bulk", spaces, addresses[0], addresses[1], size, barrier))
 
     def memory_barrier(self) -> None:
-        """Emit the code of an ``mbarrier`` instruction (PTX ISA 9.7.13.15).
+        """Emit the code of an ``mbarrier`` instruction (PTX ISA 9.7.13.15): a call of a method of the batch.
 
-        Raise PtxRefusedError for a form that the embedded device does not know.
+        `memory`, `value` and `fresh` return expressions of the generated code. Raise PtxRefusedError for a form that
+        the embedded device does not know.
         """
         parts = self.instruction.parts
         operation = parts[1]
@@ -132,6 +135,7 @@ class AsynchronousSource(MemorySource):
         if not operands:
             raise self.refused("an mbarrier is missing")
         space, base, offset = self.memory(operands.pop(0))
+        # Only shared memory has mbarriers; other addresses must be generic ones that lie in it.
         space = Space.SHARED if space is Space.SHARED else Space.GENERIC
         barrier = (str(int(space)), base, offset)
         one, zero = (self.constant_object(np.int64(number)) for number in (1, 0))

@@ -103,11 +103,13 @@ class Barriers(State, ABC):
     def reach_barrier(self, key: Key, block: Block, lanes: Lanes, operands: Any, file: RegisterFile) -> None:
         """Let threads arrive at the ``bar`` or ``barrier`` instruction that ends the basic block `block`.
 
-        key: where they are. operands: barrier number, thread count and predicate; each is an array with one element
-        per thread or a scalar, and the last two may be None. Raise DeviceFaultError if an operand is not valid, or if
-        threads arrive that the barrier does not expect.
+        key: (negative call depth, function, block) of the threads. operands: barrier number, thread count and
+        predicate; each is an array with one element per thread or a scalar, and the last two may be None. file: the
+        registers of the threads. Raise DeviceFaultError if an operand is not valid, or if threads arrive that the
+        barrier does not expect.
         """
         number, count, predicate = operands
+        # The form of the instruction, recorded when its code was generated.
         use = self.units[key[1]].barriers[block.index]
         statement = block.instructions[-1].number
         following = (key[0], key[1], block.next)
@@ -317,7 +319,10 @@ class Barriers(State, ABC):
             barrier.arrived[active] = True
 
     def cluster_wait(self, following: Key, lanes: Lanes, statement: int) -> None:
-        """Execute ``barrier.cluster.wait``: let threads wait, to go on at `following` once all have arrived."""
+        """Execute ``barrier.cluster.wait``: let threads wait, to go on at `following` once all have arrived.
+
+        statement: the index of the instruction in the module.
+        """
         barrier = self.barrier(_CLUSTER)
         self.wait_at_barrier(barrier, _Waiter(following, lanes, statement))
         self.release(_CLUSTER, barrier)

@@ -295,6 +295,8 @@ def _compute_liveness(graph: Graph) -> None:
         always_live = 1 << graph.carry.index
 
     effects = [_block_effects(block) for block in graph.blocks]
+
+    # The edges of the graph.
     successors = [
         [*block.taken, *([block.next] if block.next >= 0 and _falls_through(block) else [])]
         for block in graph.blocks
@@ -304,6 +306,7 @@ def _compute_liveness(graph: Graph) -> None:
         for successor in successors[block.index]:
             predecessors[successor].append(block.index)
 
+    # Iterate until no block's live-in registers change.
     live_in = [0] * len(graph.blocks)
     worklist = list(range(len(graph.blocks)))
     while worklist:

@@ -93,9 +93,9 @@ class Calls(Accesses, ABC):
     def call(self, key: Key, block: Block, lanes: Lanes, result: Any, file: RegisterFile) -> None:
         """Execute the ``call`` that ends a basic block: send each thread into the function that it calls.
 
-        key: where the threads are. result: (addresses of the called functions, None for a direct call; values of the
-        arguments, see `pass_values`). Raise DeviceFaultError if an address is no function, or not one of those that
-        the instruction lists.
+        key: (negative call depth, function, block) of the threads. result: (addresses of the called functions, None for
+        a direct call; values of the arguments, see `pass_values`). Raise DeviceFaultError if an address is no function,
+        or not one of those that the instruction lists.
         """
         instruction = block.instructions[-1]
         target, values = result
@@ -132,8 +132,9 @@ class Calls(Accesses, ABC):
     ) -> None:
         """Send threads into the function `name`: allocate frames, pass arguments, and make them runnable there.
 
-        values: the values of the arguments, see `pass_values`. Raise DeviceFaultError if the numbers of arguments or
-        results differ from the function's, or if the call is too deep for the stack.
+        key: (negative call depth, function, block) of the caller. values: the values of the arguments, see
+        `pass_values`. Raise DeviceFaultError if the numbers of arguments or results differ from the function's, or if
+        the call is too deep for the stack.
         """
         name = self.kernel.module.resolved_name(name)
         function = self.kernel.numbers.get(name)
@@ -182,8 +183,8 @@ class Calls(Accesses, ABC):
     ) -> None:
         """Record, for the calling threads, where their frame at `depth` begins and which call they came from.
 
-        base: address in local memory, a scalar or one per thread. key: where the caller is. resume: the caller's block
-        to return to.
+        base: address in local memory, a scalar or one per thread. key: (negative call depth, function, block) of the
+        caller. resume: the caller's block to return to.
         """
         call_site_key = (key[0], key[1], instruction.number)
         call_site = self.call_site_numbers.get(call_site_key)
@@ -310,12 +311,12 @@ class Calls(Accesses, ABC):
         for call_site in np.unique(origins):
             selected = origins == call_site
             returning = lanes if selected.all() else of_indices(threads[selected], self.threads)
-            key, instruction, resume = self.call_sites[int(call_site)]
+            (negative_depth, caller, _), instruction, resume = self.call_sites[int(call_site)]
             targets = _elements(instruction.operands[0])
             self.return_values(
-                depth, function, signature.results, -key[0], key[1], targets, returning, instruction
+                depth, function, signature.results, -negative_depth, caller, targets, returning, instruction
             )
-            self.add((key[0], key[1], resume), returning)
+            self.add((negative_depth, caller, resume), returning)
 
     def return_values(
         self,
@@ -349,8 +350,8 @@ class Calls(Accesses, ABC):
     ) -> None:
         """Run a function that the device itself provides, such as ``vprintf``, and resume after the call.
 
-        values: the values of the arguments, None for variables, which are read here. Raise PtxRefusedError if the
-        number of arguments is wrong.
+        key: (negative call depth, function, block) of the caller. values: the values of the arguments, None for
+        variables, which are read here. Raise PtxRefusedError if the number of arguments is wrong.
         """
         depth, function = -key[0], key[1]
         statement = instruction.number

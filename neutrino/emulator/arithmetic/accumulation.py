@@ -73,5 +73,6 @@ def chained_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     """
     total = np.zeros(c.shape, np.float32)
     for k in range(a.shape[-1]):
+        # A sum rounded to odd in float64 rounds to float32 as the exact sum would.
         total = sum_to_odd(a[..., :, k, None] * b[..., None, k, :], total.astype(np.float64)).astype(np.float32)
     return (total + c).astype(np.float32).astype(np.float64)

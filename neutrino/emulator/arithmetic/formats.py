@@ -81,6 +81,7 @@ def decode(words: Lanes, name: str) -> Lanes:
     """Return the values of words in the format `name`: float32 values, but f16, f32 and f64 as they are."""
     if name in ("f16", "f32", "f64"):
         return words
+    # bf16 is the upper 16 bits of float32, tf32 the upper 19.
     if name == "bf16":
         return (words.astype(U32) << np.uint32(16)).view(F32)
     if name == "tf32":
@@ -220,6 +221,7 @@ def narrow_nan(result: Lanes, name: str, value: Lanes) -> Lanes:
     format = FORMATS[name]
     fraction_bits = format.precision - 1
     words = np.asarray(value).view(U64)
+    # Bit 51, the highest bit of the 52-bit fraction, makes a NaN quiet.
     quiet = words | np.uint64(1 << 51)
     magnitude = (quiet >> np.uint64(52 - fraction_bits)) & np.uint64((1 << 15) - 1)
     sign = words >> np.uint64(48) & np.uint64(0x8000)
