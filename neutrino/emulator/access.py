@@ -135,6 +135,7 @@ class Accesses(State):
                 # A NumPy scalar of a structured type is a view into memory, so it needs a copy.
                 return [scalar.copy() for scalar in scalars] if dtype == DOUBLE_WORD else scalars
             return [words[index + position] if position else words[index] for position in range(count)]
+        # Threads in several windows or state spaces: each piece has the words of a subset of them.
         size = self.threads if active is None else active.size
         results = [np.zeros(size, dtype) for _ in range(count)]
         for words, index, subset in pieces:
@@ -180,6 +181,7 @@ class Accesses(State):
             values = [value[half] for value in values for half in "xy"]
             dtype = _U64
         pieces = self.locate(statement, space, addresses, dtype, len(values), active, writing=True)
+        # `locate` lists the kinds of index; each piece has the words of a subset of the threads (None: all).
         for words, index, subset in pieces:
             for position, value in enumerate(values):
                 if subset is not None and value.ndim:
@@ -214,7 +216,8 @@ class Accesses(State):
     ) -> list[Piece]:
         """Check an access to `count` consecutive words at each address, and return where these words lie.
 
-        The index in a piece is one of:
+        Each piece of the result is an array of words, an index into it, and the positions among `addresses` that it
+        covers (None: all). The index is one of:
         - an array: the first word of each thread; the others follow it;
         - an int: the first word, which all threads share; the others follow it;
         - a tuple: per word, the (plane, slice) of local memory with that word of every thread of the batch;
@@ -310,8 +313,9 @@ class Accesses(State):
         active: Indices | None,
         writing: bool,
     ) -> list[Piece]:
-        """Locate words in global or constant memory whose addresses lie in several allocations, one piece per window.
+        """Locate words in global or constant memory whose addresses lie in several allocations.
 
+        There is one piece per window (range of addresses with a buffer of its own) that has any of them.
         Raise DeviceFaultError for the first address that lies in no allocation. statement, active: the index of the
         statement, and the indices of the active threads (None: all), for fault reports.
         """
@@ -470,6 +474,7 @@ class Accesses(State):
             located = self.locate_in_space(
                 statement, int(space_key), addresses[selected], dtype, count, threads, writing
             )
+            # Their subsets are positions among the selected addresses: make them positions among all.
             for words, index, subset in located:
                 pieces.append((words, index, selected if subset is None else selected[subset]))
         return pieces

@@ -350,8 +350,8 @@ class Asynchronous(Atomics):
     ) -> tuple[Indices, Indices]:
         """Return the threads whose guard is true, and the index of the mbarrier of each in shared memory.
 
-        active: the indices of the active threads, None: all. Raise DeviceFaultError, for the statement of that index,
-        if one of these words is no initialised mbarrier.
+        statement: its index, for fault reports. active: the indices of the active threads, None: all.
+        Raise DeviceFaultError if one of these words is no initialised mbarrier.
         """
         threads = self.guarded_threads(active, guard)
         addresses = self.guarded_values(base if offset is None else base + offset, active, guard)
