@@ -213,14 +213,20 @@ class Calls(Accesses, ABC):
         return scattered
 
     def place(self, depth: int, variable: Variable, lanes: Lanes) -> Any:
-        """Return the address in local memory of a variable of the frame at `depth`: a scalar, or one per thread."""
+        """Return the address in local memory of a variable of the frame at `depth`: a scalar, or one per thread.
+
+        `lanes.at` holds the indices of the threads, None for all threads of the batch.
+        """
         base = self.bases[depth]
         if base.ndim and lanes.at is not None:
             base = base[lanes.at]
         return base + np.uint64(variable.place)
 
     def register_elements(self, depth: int, function: int, register: Register, lanes: Lanes) -> Any:
-        """Return a register's value in the threads of `lanes`: a scalar, or an array with one element each."""
+        """Return a register's value in the threads of `lanes`: a scalar, or an array with one element each.
+
+        `lanes.at` holds the indices of the threads, None for all threads of the batch.
+        """
         value = self.file(depth, function).values[register.index]
         return value[lanes.at] if value.ndim and lanes.at is not None else value
 

@@ -332,6 +332,7 @@ def _extremum(modifiers: Modifiers) -> Operation:
         raise ValueError(f"{modifiers.opcode}: .xorsign goes with .abs")
     choose = _choose(modifiers.mnemonic, scalar, propagate)
     absolute = False if xorsign else modifiers.take_flag("abs")
+    # The opcode leaves the number of operands open; 0 stands for the usual two.
     count = modifiers.sources or 2
     function = choose
     if count == 3:
