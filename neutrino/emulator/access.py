@@ -1,4 +1,9 @@
-"""Loads and stores of all threads of a batch at once, in every state space, with the checks that a GPU lacks."""
+"""Loads and stores of all threads of a batch at once, in every state space, with the checks that a GPU lacks.
+
+In all methods, `statement` is the index of the PTX statement in its module (for fault reports and observers), and
+`active` holds the indices of the active threads within the batch, None if all threads are active. An address array has
+one element per active thread; a scalar address is the same for all of them.
+"""
 
 from __future__ import annotations
 
@@ -21,337 +26,420 @@ from neutrino.emulator.state import Indices, State
 from neutrino.errors import FaultKind
 
 _U64 = np.dtype("u8")
-_LOW = np.uint64(7)
-_THREE = np.uint64(3)
 _LARGEST_LOCAL = 512 << 10
+_POISON_WORD = int.from_bytes(bytes([POISON]) * 8, "little")
+
+# The upper bits of a generic address select its state space: upper bits → (space, first generic address of the space).
+# Generic addresses of constant memory are the addresses in that space themselves, hence the 0.
 _SPACE_SHIFT = np.uint64(40)
-_SPACE_OF_TOP = {
+_SPACE_BY_UPPER_BITS = {
     SHARED_BASE >> 40: (Space.SHARED, SHARED_BASE),
     LOCAL_BASE >> 40: (Space.LOCAL, LOCAL_BASE),
     CONST_BASE >> 40: (Space.CONST, 0),
     PARAM_BASE >> 40: (Space.PARAM, PARAM_BASE),
 }
 
-# A place that words were found in: the words, which of them, and for which of the addresses (None: all).
+# Where the words of an access lie: (array of words, index into it, subset). The subset holds the positions, among the
+# addresses that were looked up, of those that this piece covers; None: all. `locate` lists the kinds of index.
 Piece = tuple[Array, Any, Any]
 
 
 class Accesses(State):
-    """Loads and stores. Addresses are arrays, or scalars where all threads have the same."""
+    """Loads and stores. Addresses are arrays, or scalars if all threads have the same."""
 
     def load(
         self,
-        number: int,
+        statement: int,
         space: int,
         base: Any,
         offset: Any,
         dtype: np.dtype[Any],
         count: int,
-        at: Indices | None,
+        active: Indices | None,
         guard: Any,
     ) -> list[Any]:
-        """``count`` consecutive words of each thread; without meaning where the guard does not hold."""
+        """Load `count` consecutive words at base + offset per active thread; return one array or scalar per word.
+
+        Threads whose `guard` (predicate; None: no guard) is false load nothing, and their elements are meaningless.
+        statement: its index in the module, for fault reports. active: the indices of the active threads in the batch,
+        None: all.
+        """
         addresses = base if offset is None else base + offset
         if guard is None:
-            return self.load_some(number, space, addresses, dtype, count, at)
+            return self.load_some(statement, space, addresses, dtype, count, active)
         if not guard.ndim:
             if guard:
-                return self.load_some(number, space, addresses, dtype, count, at)
+                return self.load_some(statement, space, addresses, dtype, count, active)
             return [np.zeros((), dtype)[()]] * count
-        chosen = np.flatnonzero(guard)
-        if chosen.size == guard.size:
-            return self.load_some(number, space, addresses, dtype, count, at)
-        found = [np.zeros(guard.size, dtype) for _ in range(count)]
-        if chosen.size:
-            some = addresses[chosen] if addresses.ndim else addresses
-            loaded = self.load_some(number, space, some, dtype, count, chosen if at is None else at[chosen])
-            for whole, part in zip(found, loaded, strict=True):
-                whole[chosen] = part
-        return found
+        selected = np.flatnonzero(guard)
+        if selected.size == guard.size:
+            return self.load_some(statement, space, addresses, dtype, count, active)
+        results = [np.zeros(guard.size, dtype) for _ in range(count)]
+        if selected.size:
+            threads = selected if active is None else active[selected]
+            selected_addresses = addresses[selected] if addresses.ndim else addresses
+            loaded = self.load_some(statement, space, selected_addresses, dtype, count, threads)
+            for result, values in zip(results, loaded, strict=True):
+                result[selected] = values
+        return results
 
     def store(
         self,
-        number: int,
+        statement: int,
         space: int,
         base: Any,
         offset: Any,
         dtype: np.dtype[Any],
         values: Sequence[Any],
-        at: Indices | None,
+        active: Indices | None,
         guard: Any,
     ) -> None:
-        """Write consecutive words of each thread for which the guard holds."""
+        """Store `values`, one array or scalar per consecutive word, at base + offset of each active thread.
+
+        Threads whose `guard` (predicate; None: no guard) is false store nothing. statement: its index in the module,
+        for fault reports. active: the indices of the active threads in the batch, None: all.
+        """
         addresses = base if offset is None else base + offset
         if guard is not None:
             if guard.ndim:
-                chosen = np.flatnonzero(guard)
-                if not chosen.size:
+                selected = np.flatnonzero(guard)
+                if not selected.size:
                     return
-                addresses = addresses[chosen] if addresses.ndim else addresses
-                values = [value[chosen] if value.ndim else value for value in values]
-                at = chosen if at is None else at[chosen]
+                addresses = addresses[selected] if addresses.ndim else addresses
+                values = [value[selected] if value.ndim else value for value in values]
+                active = selected if active is None else active[selected]
             elif not guard:
                 return
-        self.store_some(number, space, addresses, dtype, values, at)
+        self.store_some(statement, space, addresses, dtype, values, active)
 
     def load_some(
-        self, number: int, space: int, addresses: Any, dtype: np.dtype[Any], count: int, at: Indices | None
+        self, statement: int, space: int, addresses: Any, dtype: np.dtype[Any], count: int, active: Indices | None
     ) -> list[Any]:
-        """As ``load``, without a guard."""
+        """Load `count` consecutive words of every active thread, as `load` without a guard.
+
+        active: the indices of these threads in the batch, None: all threads.
+        """
         if dtype == DOUBLE_WORD and space in (Space.LOCAL, Space.GENERIC):
-            return self.load_double(number, space, addresses, count, at)
-        pieces = self.locate(number, space, addresses, dtype, count, at, writing=False)
+            return self.load_double(statement, space, addresses, count, active)
+        pieces = self.locate(statement, space, addresses, dtype, count, active, writing=False)
         if len(pieces) == 1:
             words, index, _ = pieces[0]
             if isinstance(index, tuple):
-                # Local memory at one address: strided rows of the planes.
-                rows = [words[one] for one in index]
-                return [row.copy() if at is None else row[at] for row in rows]
+                # Local memory at the same address in all threads: one strided row per word.
+                rows = [words[row] for row in index]
+                return [row.copy() if active is None else row[active] for row in rows]
             if isinstance(index, list):
-                return [words[one] for one in index]
+                return [words[column] for column in index]
             if isinstance(index, int):
-                found = [words[index + place] for place in range(count)]
-                return [one.copy() for one in found] if dtype == DOUBLE_WORD else found
-            return [words[index + place] if place else words[index] for place in range(count)]
-        size = self.threads if at is None else at.size
-        result = [np.zeros(size, dtype) for _ in range(count)]
-        for words, index, chosen in pieces:
-            for place in range(count):
+                scalars = [words[index + position] for position in range(count)]
+                # A NumPy scalar of a structured type is a view into memory, so it needs a copy.
+                return [scalar.copy() for scalar in scalars] if dtype == DOUBLE_WORD else scalars
+            return [words[index + position] if position else words[index] for position in range(count)]
+        # Threads in several windows or state spaces: each piece has the words of a subset of them.
+        size = self.threads if active is None else active.size
+        results = [np.zeros(size, dtype) for _ in range(count)]
+        for words, index, subset in pieces:
+            for position in range(count):
                 if isinstance(index, list):
-                    result[place][chosen] = words[index[place]]
+                    results[position][subset] = words[index[position]]
                 else:
-                    result[place][chosen] = words[index + place]
-        return result
+                    results[position][subset] = words[index + position]
+        return results
 
-    def load_double(self, number: int, space: int, addresses: Any, count: int, at: Indices | None) -> list[Any]:
-        halves = self.load_some(number, space, addresses, _U64, 2 * count, at)
-        found = []
-        for place in range(count):
-            low, high = halves[2 * place : 2 * place + 2]
-            whole = np.empty(np.shape(low), DOUBLE_WORD)
-            whole["x"] = low
-            whole["y"] = high
-            found.append(whole)
-        return found
+    def load_double(
+        self, statement: int, space: int, addresses: Any, count: int, active: Indices | None
+    ) -> list[Any]:
+        """Load `count` 128-bit words per active thread as pairs of 64-bit words.
+
+        For local memory, which is stored as planes of 64-bit words, and for generic addresses, which may be local.
+        """
+        halves = self.load_some(statement, space, addresses, _U64, 2 * count, active)
+        results = []
+        for position in range(count):
+            low, high = halves[2 * position : 2 * position + 2]
+            double_words = np.empty(np.shape(low), DOUBLE_WORD)
+            double_words["x"] = low
+            double_words["y"] = high
+            results.append(double_words)
+        return results
 
     def store_some(
-        self, number: int, space: int, addresses: Any, dtype: np.dtype[Any], values: Sequence[Any], at: Indices | None
+        self,
+        statement: int,
+        space: int,
+        addresses: Any,
+        dtype: np.dtype[Any],
+        values: Sequence[Any],
+        active: Indices | None,
     ) -> None:
-        """As ``store``, without a guard."""
+        """Store consecutive words of every active thread, as `store` without a guard.
+
+        active: the indices of these threads in the batch, None: all threads.
+        """
         if dtype == DOUBLE_WORD and space in (Space.LOCAL, Space.GENERIC):
+            # Local memory is stored as planes of 64-bit words: store the low and the high half ("x", "y").
             values = [value[half] for value in values for half in "xy"]
             dtype = _U64
-        pieces = self.locate(number, space, addresses, dtype, len(values), at, writing=True)
-        for words, index, chosen in pieces:
-            for place, value in enumerate(values):
-                if chosen is not None and value.ndim:
-                    value = value[chosen]
+        pieces = self.locate(statement, space, addresses, dtype, len(values), active, writing=True)
+        # `locate` lists the kinds of index; each piece has the words of a subset of the threads (None: all).
+        for words, index, subset in pieces:
+            for position, value in enumerate(values):
+                if subset is not None and value.ndim:
+                    value = value[subset]
                 if isinstance(index, tuple):
-                    row = words[index[place]]
-                    if at is None:
+                    row = words[index[position]]
+                    if active is None:
                         row[:] = value
                     else:
-                        row[at] = value
+                        row[active] = value
                 elif isinstance(index, list):
-                    words[index[place]] = value
+                    words[index[position]] = value
                 elif isinstance(index, int):
-                    # One word for all threads: some thread's value stays.
-                    words[index + place] = value[-1] if value.ndim else value
+                    # All threads write the same word: the value of the last one stays.
+                    words[index + position] = value[-1] if value.ndim else value
                 else:
-                    words[index + place if place else index] = value
+                    words[index + position if position else index] = value
 
     # -- where words lie
 
     def locate(
         self,
-        number: int,
+        statement: int,
         space: int,
         addresses: Any,
         dtype: np.dtype[Any],
         count: int,
-        at: Indices | None,
+        active: Indices | None,
         *,
         writing: bool,
         aligned: int = 0,
     ) -> list[Piece]:
-        """Check ``count`` consecutive words at each address, and find them.
+        """Check an access to `count` consecutive words at each address, and return where these words lie.
 
-        An index is an array, an int for one word that all threads share, a tuple of rows of local memory, or a list of
-        arrays, one per word, where the words of a thread do not lie side by side. aligned: to so many bytes, 0: to all.
+        Each piece of the result is an array of words, an index into it, and the positions among `addresses` that it
+        covers (None: all). The index is one of:
+        - an array: the first word of each thread; the others follow it;
+        - an int: the first word, which all threads share; the others follow it;
+        - a tuple: per word, the (plane, slice) of local memory with that word of every thread of the batch;
+        - a list: per word, an array with its index for each thread, as they are not adjacent in local memory.
+
+        statement: its index in the module, for fault reports. active: the indices of the active threads in the batch,
+        None: all. aligned: the alignment in bytes to require; 0: the size of all words together. Raise DeviceFaultError
+        if an address is misaligned or an access is out of bounds.
         """
         size = dtype.itemsize * count
-        self.check_alignment(number, addresses, aligned or size, at)
+        self.check_alignment(statement, addresses, aligned or size, active)
         if space in (Space.GLOBAL, Space.CONST):
-            return self.locate_global(number, Space(space), addresses, dtype, size, at, writing)
+            return self.locate_global(statement, Space(space), addresses, dtype, size, active, writing)
         if space == Space.SHARED:
-            return [self.locate_shared(number, addresses, dtype, size, at)]
+            return [self.locate_shared(statement, addresses, dtype, size, active)]
         if space == Space.LOCAL:
-            return [self.locate_local(number, addresses, dtype, count, at)]
+            return [self.locate_local(statement, addresses, dtype, count, active)]
         if space == Space.PARAM:
-            return [self.locate_parameter(number, addresses, dtype, size, at)]
-        return self.locate_generic(number, addresses, dtype, count, at, writing)
+            return [self.locate_parameter(statement, addresses, dtype, size, active)]
+        return self.locate_generic(statement, addresses, dtype, count, active, writing)
 
-    def check_alignment(self, number: int, addresses: Any, size: int, at: Indices | None) -> None:
+    def check_alignment(self, statement: int, addresses: Any, size: int, active: Indices | None) -> None:
+        """Raise DeviceFaultError unless all addresses are multiples of `size`, a power of two."""
         if not addresses.ndim:
             if int(addresses) & size - 1:
-                self.misaligned(number, addresses, size, at)
+                self.fault_misaligned(statement, addresses, size, active)
         elif int(np.bitwise_or.reduce(addresses)) & size - 1:
-            self.misaligned(number, addresses, size, at)
+            self.fault_misaligned(statement, addresses, size, active)
 
-    def misaligned(self, number: int, addresses: Any, size: int, at: Indices | None) -> None:
-        place = int(np.flatnonzero(np.atleast_1d(addresses) & addresses.dtype.type(size - 1))[0])
-        address = int(np.atleast_1d(addresses)[place])
+    def fault_misaligned(self, statement: int, addresses: Any, size: int, active: Indices | None) -> None:
+        """Raise DeviceFaultError for the first address that is not a multiple of `size`, a power of two."""
+        position = int(np.flatnonzero(np.atleast_1d(addresses) & addresses.dtype.type(size - 1))[0])
+        address = int(np.atleast_1d(addresses)[position])
         self.fault(
-            FaultKind.MISALIGNED, number, f"{size} bytes", thread=self.one_of(at, place), address=address
+            FaultKind.MISALIGNED, statement, f"{size} bytes", thread=self.one_of(active, position), address=address
         )
 
-    def outside(self, number: int, detail: str, addresses: Any, bad: Any, at: Indices | None) -> None:
-        place = int(np.flatnonzero(np.atleast_1d(bad))[0])
-        address = int(np.atleast_1d(addresses)[place])
-        self.fault(FaultKind.OUT_OF_BOUNDS, number, detail, thread=self.one_of(at, place), address=address)
+    def fault_out_of_bounds(
+        self, statement: int, detail: str, addresses: Any, invalid: Any, active: Indices | None
+    ) -> None:
+        """Raise DeviceFaultError for the first address that the mask `invalid` marks."""
+        position = int(np.flatnonzero(np.atleast_1d(invalid))[0])
+        address = int(np.atleast_1d(addresses)[position])
+        self.fault(
+            FaultKind.OUT_OF_BOUNDS, statement, detail, thread=self.one_of(active, position), address=address
+        )
 
     def locate_global(
         self,
-        number: int,
+        statement: int,
         space: Space,
         addresses: Any,
         dtype: np.dtype[Any],
         size: int,
-        at: Indices | None,
+        active: Indices | None,
         writing: bool,
     ) -> list[Piece]:
-        single = not addresses.ndim
-        low = int(addresses) if single else int(addresses.min())
-        high = low if single else int(addresses.max())
+        """Check an access to `size` bytes per thread in global or constant memory, and return where its words lie.
+
+        The usual case, all threads in one allocation, needs only the lowest and the highest address. statement, active:
+        the index of the statement, and the indices of the active threads (None: all), for fault reports.
+        """
+        same_address = not addresses.ndim
+        low = int(addresses) if same_address else int(addresses.min())
+        high = low if same_address else int(addresses.max())
         window = self.memory.find(low)
         if self.observer is not None:
-            self.observe(number, space, addresses, size, at)
+            self.observe(statement, space, addresses, size, active)
         if window is None or not window.holds(low, high + size):
-            return self.locate_scattered(number, space, addresses, dtype, size, at, writing)
-        self.check_window(number, space, window, addresses, at, writing)
+            return self.locate_scattered(statement, space, addresses, dtype, size, active, writing)
+        self.check_window(statement, space, window, addresses, active, writing)
         words = window.view(dtype)
-        if single:
+        if same_address:
             return [(words, (low - window.base) // dtype.itemsize, None)]
-        return [(words, _index(addresses, window, dtype), None)]
+        return [(words, _word_indices(addresses, window, dtype), None)]
 
     def check_window(
-        self, number: int, space: Space, window: Window, addresses: Any, at: Indices | None, writing: bool
+        self, statement: int, space: Space, window: Window, addresses: Any, active: Indices | None, writing: bool
     ) -> None:
+        """Raise DeviceFaultError if constant memory is written, or an access to it lies in global memory."""
         if window.constant and writing:
-            self.outside(number, "constant memory is not written by kernels", addresses, True, at)
+            self.fault_out_of_bounds(statement, "constant memory is not written by kernels", addresses, True, active)
         if space is Space.CONST and not window.constant:
-            self.outside(number, "not in constant memory", addresses, True, at)
+            self.fault_out_of_bounds(statement, "not in constant memory", addresses, True, active)
 
     def locate_scattered(
         self,
-        number: int,
+        statement: int,
         space: Space,
         addresses: Any,
         dtype: np.dtype[Any],
         size: int,
-        at: Indices | None,
+        active: Indices | None,
         writing: bool,
     ) -> list[Piece]:
-        # Threads in several allocations, or outside of all.
-        every = np.atleast_1d(addresses).astype(np.uint64, copy=False)
-        left = np.ones(every.shape, np.bool_)
+        """Locate words in global or constant memory whose addresses lie in several allocations.
+
+        There is one piece per window (range of addresses with a buffer of its own) that has any of them.
+        Raise DeviceFaultError for the first address that lies in no allocation. statement, active: the index of the
+        statement, and the indices of the active threads (None: all), for fault reports.
+        """
+        addresses = np.atleast_1d(addresses).astype(np.uint64, copy=False)
+        unresolved = np.ones(addresses.shape, np.bool_)
         pieces: list[Piece] = []
         for window in self.memory.windows:
-            inside = left & (every >= np.uint64(window.base)) & (every < np.uint64(window.end))
+            inside = unresolved & (addresses >= np.uint64(window.base)) & (addresses < np.uint64(window.end))
             if not inside.any():
                 continue
-            chosen = np.flatnonzero(inside)
-            some = every[chosen]
-            good = window.valid(some, size)
-            if not good.all():
-                bad = np.zeros(every.shape, np.bool_)
-                bad[chosen[~good]] = True
-                self.outside(number, f"{size} bytes", every, bad, at)
-            self.check_window(number, space, window, some, chosen if at is None else at[chosen], writing)
-            left[chosen] = False
-            whole = chosen.size == every.size
-            pieces.append((window.view(dtype), _index(some, window, dtype), None if whole else chosen))
-        if left.any():
-            self.outside(number, f"{size} bytes", every, left, at)
+            selected = np.flatnonzero(inside)
+            selected_addresses = addresses[selected]
+            valid = window.valid(selected_addresses, size)
+            if not valid.all():
+                invalid = np.zeros(addresses.shape, np.bool_)
+                invalid[selected[~valid]] = True
+                self.fault_out_of_bounds(statement, f"{size} bytes", addresses, invalid, active)
+            threads = selected if active is None else active[selected]
+            self.check_window(statement, space, window, selected_addresses, threads, writing)
+            unresolved[selected] = False
+            subset = None if selected.size == addresses.size else selected
+            pieces.append((window.view(dtype), _word_indices(selected_addresses, window, dtype), subset))
+        if unresolved.any():
+            self.fault_out_of_bounds(statement, f"{size} bytes", addresses, unresolved, active)
         return pieces
 
     def shared_view(self, dtype: np.dtype[Any]) -> Array:
-        """The shared memory of all blocks of the batch, one after the other, as words."""
-        found = self.shared_views.get(dtype)
-        if found is None:
-            found = self.shared_views[dtype] = self.shared.view(dtype)
-        return found
+        """Return the shared memory of all blocks of the batch, one after the other, as words of type `dtype`."""
+        view = self.shared_views.get(dtype)
+        if view is None:
+            view = self.shared_views[dtype] = self.shared.view(dtype)
+        return view
 
     def locate_shared(
-        self, number: int, addresses: Any, dtype: np.dtype[Any], size: int, at: Indices | None
+        self, statement: int, addresses: Any, dtype: np.dtype[Any], size: int, active: Indices | None
     ) -> Piece:
+        """Check an access to `size` bytes per thread of its block's shared memory, and return where its words lie.
+
+        Addresses count from the start of the block's shared memory. statement: its index, for fault reports. active:
+        the indices of the active threads in the batch, None: all.
+        """
         high = int(addresses.max()) if addresses.ndim else int(addresses)
         if high + size > self.shared_size:
-            bad = addresses > self.shared_size - size if self.shared_size >= size else np.ones_like(addresses, bool)
-            self.outside(number, f"{size} bytes of the block's {self.shared_size} of shared memory", addresses, bad, at)
+            detail = f"{size} bytes of the block's {self.shared_size} of shared memory"
+            invalid = _exceeding(addresses, size, self.shared_size)
+            self.fault_out_of_bounds(statement, detail, addresses, invalid, active)
         if self.observer is not None:
-            self.observe(number, Space.SHARED, addresses, size, at)
+            self.observe(statement, Space.SHARED, addresses, size, active)
         base = self.shared_base
         if not addresses.ndim and not base.ndim:
             return self.shared_view(dtype), high // dtype.itemsize, None
-        if base.ndim and at is not None:
-            base = base[at]
-        inside = addresses.astype(np.int64)
-        return self.shared_view(dtype), (inside + base) >> (dtype.itemsize.bit_length() - 1), None
+        if base.ndim and active is not None:
+            base = base[active]
+        offsets = addresses.astype(np.int64)
+        return self.shared_view(dtype), (offsets + base) >> (dtype.itemsize.bit_length() - 1), None
 
     def reserve_local(self, size: int) -> bool:
-        """Have so many bytes of local memory a thread. False: that is more than there can be."""
+        """Provide at least `size` bytes of local memory per thread; return False if that exceeds a GPU's limit.
+
+        Memory that is added holds poison. Its planes have eight bytes of each thread.
+        """
         planes = -(-size // 8)
-        have = self.local.shape[0]
-        if planes <= have:
+        available = self.local.shape[0]
+        if planes <= available:
             return True
         if size > _LARGEST_LOCAL:
             return False
-        grown = np.full((max(planes, 2 * have), self.threads), _POISON_WORD, np.uint64)
-        grown[:have] = self.local
+        # Doubling keeps the cost of repeated growth low.
+        grown = np.full((max(planes, 2 * available), self.threads), _POISON_WORD, np.uint64)
+        grown[:available] = self.local
         self.local = grown
         return True
 
     def locate_local(
-        self, number: int, addresses: Any, dtype: np.dtype[Any], count: int, at: Indices | None
+        self, statement: int, addresses: Any, dtype: np.dtype[Any], count: int, active: Indices | None
     ) -> Piece:
+        """Check an access to `count` words per thread of its local memory, and return where these words lie.
+
+        `self.local` is an array [plane, thread] of 64-bit words: plane p has the bytes 8p to 8p + 7 of each thread.
+        Viewed as smaller words, a plane has `per_plane` adjacent words of each thread. statement: its index, for fault
+        reports. active: the indices of the active threads in the batch, None: all.
+        """
         size = dtype.itemsize * count
         limit = 8 * self.local.shape[0]
         high = int(addresses.max()) if addresses.ndim else int(addresses)
         if high + size > limit:
-            bad = addresses > limit - size if limit >= size else np.ones_like(addresses, bool)
-            self.outside(number, f"{size} bytes of the thread's {limit} of local memory", addresses, bad, at)
+            detail = f"{size} bytes of the thread's {limit} of local memory"
+            self.fault_out_of_bounds(statement, detail, addresses, _exceeding(addresses, size, limit), active)
         if self.observer is not None:
-            self.observe(number, Space.LOCAL, addresses, size, at)
+            self.observe(statement, Space.LOCAL, addresses, size, active)
         item = dtype.itemsize
         per_plane = 8 // item
         if not addresses.ndim:
-            # Word i of a thread stands at [plane, thread * per_plane + place].
+            # The same word of every thread: [plane, thread * per_plane + word in the plane], for all threads.
             planes = self.local.view(dtype)
             rows = []
-            for place in range(count):
-                start = high + place * item
+            for position in range(count):
+                start = high + position * item
                 rows.append((start >> 3, slice((start & 7) // item, None, per_plane)))
             return planes, tuple(rows), None
         words = self.local.reshape(-1).view(dtype)
-        lanes = np.arange(self.threads, dtype=np.int64) if at is None else at
-        inside = addresses.astype(np.int64)
-        index = []
-        for place in range(count):
-            start = inside + place * item
-            index.append(((start >> 3) * self.threads + lanes) * per_plane + (start & 7) // item)
-        return words, _Columns(index), None
+        threads = np.arange(self.threads, dtype=np.int64) if active is None else active
+        offsets = addresses.astype(np.int64)
+        columns = []
+        for position in range(count):
+            starts = offsets + position * item
+            columns.append(((starts >> 3) * self.threads + threads) * per_plane + (starts & 7) // item)
+        return words, columns, None
 
     def locate_parameter(
-        self, number: int, addresses: Any, dtype: np.dtype[Any], size: int, at: Indices | None
+        self, statement: int, addresses: Any, dtype: np.dtype[Any], size: int, active: Indices | None
     ) -> Piece:
+        """Check a read of `size` bytes per thread of the kernel's parameter buffer, and return where its words lie.
+
+        Addresses count from the start of the buffer. statement, active: the index of the statement, and the indices of
+        the active threads (None: all), for fault reports.
+        """
         limit = self.kernel.parameter_size
         high = int(addresses.max()) if addresses.ndim else int(addresses)
         if high + size > limit:
-            bad = addresses > limit - size if limit >= size else np.ones_like(addresses, bool)
-            self.outside(number, f"{size} bytes of the kernel's {limit} of parameters", addresses, bad, at)
+            detail = f"{size} bytes of the kernel's {limit} of parameters"
+            self.fault_out_of_bounds(statement, detail, addresses, _exceeding(addresses, size, limit), active)
         if self.observer is not None:
-            self.observe(number, Space.PARAM, addresses, size, at)
+            self.observe(statement, Space.PARAM, addresses, size, active)
         words = self.parameters.view(dtype)
         if not addresses.ndim:
             return words, high // dtype.itemsize, None
@@ -359,55 +447,73 @@ class Accesses(State):
 
     def locate_generic(
         self,
-        number: int,
+        statement: int,
         addresses: Any,
         dtype: np.dtype[Any],
         count: int,
-        at: Indices | None,
+        active: Indices | None,
         writing: bool,
     ) -> list[Piece]:
-        tops = addresses >> _SPACE_SHIFT
-        if not tops.ndim or (tops == tops[0]).all():
-            top = int(tops if not tops.ndim else tops[0])
-            return self.locate_in(number, top, addresses, dtype, count, at, writing)
+        """Resolve generic addresses to their state spaces by their upper bits, and locate the words in each space.
+
+        statement: its index, for fault reports. active: the indices of the active threads in the batch, None: all.
+        """
+        upper_bits = addresses >> _SPACE_SHIFT
+        if not upper_bits.ndim or (upper_bits == upper_bits[0]).all():
+            common = int(upper_bits if not upper_bits.ndim else upper_bits[0])
+            return self.locate_in_space(statement, common, addresses, dtype, count, active, writing)
+
+        # All of global memory counts as one space (0), although its windows differ in the upper bits.
+        is_fixed_space = np.isin(upper_bits, np.array(list(_SPACE_BY_UPPER_BITS), np.uint64))
+        space_keys = np.where(is_fixed_space, upper_bits, np.uint64(0))
+
         pieces: list[Piece] = []
-        # All of global memory is one space: the tops of its windows differ.
-        known = np.isin(tops, np.array(list(_SPACE_OF_TOP), np.uint64))
-        kinds = np.where(known, tops, np.uint64(0))
-        for kind in np.unique(kinds):
-            chosen = np.flatnonzero(kinds == kind)
-            lanes = chosen if at is None else at[chosen]
-            found = self.locate_in(number, int(kind), addresses[chosen], dtype, count, lanes, writing)
-            for words, index, inner in found:
-                pieces.append((words, index, chosen if inner is None else chosen[inner]))
+        for space_key in np.unique(space_keys):
+            selected = np.flatnonzero(space_keys == space_key)
+            threads = selected if active is None else active[selected]
+            located = self.locate_in_space(
+                statement, int(space_key), addresses[selected], dtype, count, threads, writing
+            )
+            # Their subsets are positions among the selected addresses: make them positions among all.
+            for words, index, subset in located:
+                pieces.append((words, index, selected if subset is None else selected[subset]))
         return pieces
 
-    def locate_in(
+    def locate_in_space(
         self,
-        number: int,
-        top: int,
+        statement: int,
+        upper_bits: int,
         addresses: Any,
         dtype: np.dtype[Any],
         count: int,
-        at: Indices | None,
+        active: Indices | None,
         writing: bool,
     ) -> list[Piece]:
-        space, base = _SPACE_OF_TOP.get(top, (Space.GLOBAL, 0))
+        """Locate words at generic addresses that all lie in the state space that `upper_bits` select.
+
+        statement: its index, for fault reports. active: the indices of the active threads in the batch, None: all.
+        Raise DeviceFaultError if parameters are written.
+        """
+        space, base = _SPACE_BY_UPPER_BITS.get(upper_bits, (Space.GLOBAL, 0))
         if space is Space.PARAM and writing:
-            every = np.ones_like(addresses, bool)
-            self.outside(number, "the kernel's parameters are not written", addresses, every, at)
+            invalid = np.ones_like(addresses, bool)
+            self.fault_out_of_bounds(
+                statement, "the kernel's parameters are not written", addresses, invalid, active
+            )
         return self.locate(
-            number, space, addresses - np.uint64(base), dtype, count, at, writing=writing
+            statement, space, addresses - np.uint64(base), dtype, count, active, writing=writing
         )
 
 
-class _Columns(list[Any]):
-    """Index arrays, one per word of a vector."""
+def _exceeding(addresses: Any, size: int, limit: int) -> Any:
+    """Return the mask of the addresses at which an access of `size` bytes ends beyond `limit`."""
+    if limit < size:
+        # The addresses are unsigned, so limit - size must not be negative.
+        return np.ones_like(addresses, bool)
+    return addresses > limit - size
 
 
-_POISON_WORD = int.from_bytes(bytes([POISON]) * 8, "little")
-
-
-def _index(addresses: Any, window: Window, dtype: np.dtype[Any]) -> Any:
+def _word_indices(addresses: Any, window: Window, dtype: np.dtype[Any]) -> Any:
+    """Return the index of the word at each address in the window, viewed as words of type `dtype`."""
     shift = dtype.itemsize.bit_length() - 1
     return ((addresses - np.uint64(window.base)) >> np.uint64(shift)).view(np.int64)

@@ -1,7 +1,11 @@
 """Asynchronous copies and the mbarriers that they complete (PTX ISA 9.7.9.25, 9.7.13.15).
 
-A copy reads its source when it is issued, and writes its destination as late as it may: when a thread waits for its
-group, or looks at an mbarrier. So a wait that is missing shows.
+A copy reads its source when it is issued, and writes its destination as late as possible: when a thread waits for its
+group, or looks at an mbarrier. So a missing wait shows.
+
+In all methods, `statement` is the index of the PTX statement in its module (for fault reports), `active` holds the
+indices of the active threads within the batch (None: all), and `guard` is the statement's predicate (None: no guard).
+Operands are arrays with one element per active thread, or scalars if they are the same in all of them.
 """
 
 from __future__ import annotations
@@ -23,14 +27,15 @@ _BYTE = np.dtype("u1")
 _WORD = np.dtype("u4")
 _LONG = np.dtype("u8")
 
-# An mbarrier, as it lies in shared memory: arrivals still to come, arrivals of a phase, bytes still to come, a mark
-# that marks it as one, and the parity of the phase.
+# An mbarrier as a 64-bit word in shared memory, from the lowest bit: pending arrivals, expected arrivals of each phase,
+# tx-count (bytes still to come, stored with a bias as it may be negative), a mark of initialised mbarriers, and the
+# parity of the phase.
 _COUNT_BITS = 20
-_COUNT = (1 << _COUNT_BITS) - 1
-_BYTES_AT = 2 * _COUNT_BITS
-_BYTES_BITS = 21
-_BYTES = (1 << _BYTES_BITS) - 1
-_BYTES_ZERO = 1 << (_BYTES_BITS - 1)
+_COUNT_MASK = (1 << _COUNT_BITS) - 1
+_TX_SHIFT = 2 * _COUNT_BITS
+_TX_BITS = 21
+_TX_MASK = (1 << _TX_BITS) - 1
+_TX_BIAS = 1 << (_TX_BITS - 1)
 _MARK = 2 << 61
 _MARK_MASK = 3 << 61
 _PHASE = 1 << 63
@@ -38,7 +43,12 @@ _PHASE = 1 << 63
 
 @dataclass
 class _Copy:
-    # One cp.async of some threads, to land in shared memory. groups: of each thread.
+    """One issued cp.async of some threads, not yet written to shared memory.
+
+    words, index: the destination, `words[index]` for the first word of each thread. values: the words to write, one
+    array per word. groups: for each thread, the number of the cp.async group that the copy belongs to.
+    """
+
     words: Array
     index: Any
     values: list[Array]
@@ -48,7 +58,11 @@ class _Copy:
 
 @dataclass
 class _BulkCopy:
-    # One cp.async.bulk of one thread. barrier: where its mbarrier lies, -1 for one that belongs to a group.
+    """One issued cp.async.bulk of one thread, not yet written.
+
+    barrier: the index of its mbarrier in shared memory, viewed as 64-bit words; -1 if it completes by bulk group.
+    """
+
     thread: int
     block: int
     destination: Array
@@ -59,124 +73,150 @@ class _BulkCopy:
 
 @dataclass
 class _Arrival:
-    # cp.async.mbarrier.arrive: counts once the thread's copies up to that group have landed.
+    """A cp.async.mbarrier.arrive of some threads: it counts once their earlier cp.async copies are complete.
+
+    adds: the arrival also raises the pending count first (without .noinc).
+    """
+
     threads: Indices
     barriers: Indices
     adds: bool
 
 
 class Asynchronous(Atomics):
-    """Copies under way and mbarriers of a batch."""
+    """The asynchronous copies that are under way and the mbarriers of a batch."""
 
     def start_asynchronous(self) -> None:
-        """Before the first step."""
+        """Set up empty queues; called before the first step of the batch."""
         self.copies: list[_Copy] = []
         self.bulk_copies: list[_BulkCopy] = []
         self.arrivals: list[_Arrival] = []
+        # Number of committed groups per thread; allocated on first use.
         self.committed: Any = None
         self.bulk_committed: dict[int, int] = {}
 
     def groups_of(self, threads: Indices) -> NDArray[np.int64]:
-        """How many groups each of the threads has committed."""
+        """Return how many cp.async groups each thread has committed, which is the number of its current group."""
         if self.committed is None:
             self.committed = np.zeros(self.threads, np.int64)
         groups: NDArray[np.int64] = self.committed[threads]
         return groups
 
-    def all_of(self, at: Indices | None, guard: Any) -> Indices:
-        """The indices of the threads for which a guard holds."""
-        found = self.guarded(at, guard)
-        return np.arange(self.threads, dtype=np.int64) if found is None else found
+    def guarded_threads(self, active: Indices | None, guard: Any) -> Indices:
+        """Return the indices of the active threads whose guard is true."""
+        threads = self.guarded(active, guard)
+        return np.arange(self.threads, dtype=np.int64) if threads is None else threads
 
-    def of_guarded(self, value: Any, at: Indices | None, guard: Any) -> Any:
-        """The elements of an operand for the threads for which a guard holds."""
-        size = self.threads if at is None else at.size
-        whole = np.broadcast_to(value, (size,))
-        return whole if guard is None else whole[np.broadcast_to(guard, (size,))]
+    def guarded_values(self, value: Any, active: Indices | None, guard: Any) -> Any:
+        """Return the elements of an operand for the active threads whose guard is true, as an array."""
+        size = self.threads if active is None else active.size
+        values = np.broadcast_to(value, (size,))
+        return values if guard is None else values[np.broadcast_to(guard, (size,))]
 
     # -- cp.async
 
     def copy_async(
         self,
-        number: int,
+        statement: int,
         destination: Any,
         destination_offset: Any,
         source: Any,
         source_offset: Any,
         size: int,
-        given: Any,
-        at: Indices | None,
+        source_size: Any,
+        active: Indices | None,
         guard: Any,
     ) -> None:
-        """``cp.async`` of ``size`` bytes, of which ``given`` come from the source and the others are zero."""
-        threads = self.all_of(at, guard)
+        """Issue ``cp.async`` of `size` bytes per thread, from global to shared memory.
+
+        Only the first `source_size` bytes are read (None: all of them); the others are zero. statement: its index, for
+        fault reports. active: the indices of the active threads in the batch, None: all. guard: their predicate.
+        """
+        threads = self.guarded_threads(active, guard)
         if not threads.size:
             return
-        target = destination if destination_offset is None else destination + destination_offset
-        target = self.of_guarded(target, at, guard)
-        origin = source if source_offset is None else source + source_offset
-        origin = self.of_guarded(origin, at, guard)
+        targets = destination if destination_offset is None else destination + destination_offset
+        targets = self.guarded_values(targets, active, guard)
+        sources = source if source_offset is None else source + source_offset
+        sources = self.guarded_values(sources, active, guard)
         count = size // 4
-        if given is None:
-            loaded = self.load_some(number, Space.GLOBAL, origin, _WORD, count, threads)
+        if source_size is None:
+            loaded = self.load_some(statement, Space.GLOBAL, sources, _WORD, count, threads)
             values = [np.broadcast_to(value, threads.shape) for value in loaded]
         else:
-            values = self.load_partly(number, origin, size, self.of_guarded(given, at, guard), threads)
-        ((words, index, _),) = self.locate(number, Space.SHARED, target, _WORD, count, threads, writing=True)
+            source_sizes = self.guarded_values(source_size, active, guard)
+            values = self.load_zero_filled(statement, sources, size, source_sizes, threads)
+        ((words, index, _),) = self.locate(
+            statement, Space.SHARED, targets, _WORD, count, threads, writing=True
+        )
         self.copies.append(_Copy(words, index, values, threads, self.groups_of(threads)))
 
-    def load_partly(self, number: int, origin: Any, size: int, given: Any, threads: Indices) -> list[Array]:
-        """Words of which only the first bytes are read."""
-        content = np.zeros((threads.size, size), _BYTE)
-        whole = given >= size
-        if whole.any():
-            loaded = self.load_some(number, Space.GLOBAL, origin[whole], _WORD, size // 4, threads[whole])
-            content[whole] = np.stack([np.broadcast_to(one, threads[whole].shape) for one in loaded], 1).view(_BYTE)
-        for place in range(size):
-            some = ~whole & (given > place)
-            if some.any():
-                (byte,) = self.load_some(
-                    number, Space.GLOBAL, origin[some] + np.uint64(place), _BYTE, 1, threads[some]
-                )
-                content[some, place] = byte
-        words = content.view(_WORD)
-        return [words[:, place] for place in range(size // 4)]
+    def load_zero_filled(
+        self, statement: int, sources: Any, size: int, source_sizes: Any, threads: Indices
+    ) -> list[Array]:
+        """Load `size` bytes per thread of which only the first `source_sizes` are read, the others being zero.
 
-    def commit_group(self, at: Indices | None, guard: Any) -> None:
-        """``cp.async.commit_group``"""
-        threads = self.all_of(at, guard)
+        Return one array of 32-bit words per word.
+        """
+        content = np.zeros((threads.size, size), _BYTE)
+        full = source_sizes >= size
+        if full.any():
+            loaded = self.load_some(statement, Space.GLOBAL, sources[full], _WORD, size // 4, threads[full])
+            words = [np.broadcast_to(word, threads[full].shape) for word in loaded]
+            content[full] = np.stack(words, 1).view(_BYTE)
+        for position in range(size):
+            partial = ~full & (source_sizes > position)
+            if partial.any():
+                (byte,) = self.load_some(
+                    statement, Space.GLOBAL, sources[partial] + np.uint64(position), _BYTE, 1, threads[partial]
+                )
+                content[partial, position] = byte
+        columns = content.view(_WORD)
+        return [columns[:, position] for position in range(size // 4)]
+
+    def commit_group(self, active: Indices | None, guard: Any) -> None:
+        """Execute ``cp.async.commit_group``: close the current group of each thread."""
+        threads = self.guarded_threads(active, guard)
+        # Allocates the counters if this is their first use.
         self.groups_of(threads)
         self.committed[threads] += 1
 
-    def wait_group(self, but: int, at: Indices | None, guard: Any) -> None:
-        """``cp.async.wait_group``: all groups land, but the latest ones. but = -1: also what is in no group yet."""
-        threads = self.all_of(at, guard)
+    def wait_group(self, max_pending: int, active: Indices | None, guard: Any) -> None:
+        """Execute ``cp.async.wait_group``: complete all but the latest `max_pending` committed groups of each thread.
+
+        -1 also completes the copies that are in no committed group yet (``cp.async.wait_all``). active: the indices of
+        the active threads, None: all. guard: their predicate.
+        """
+        threads = self.guarded_threads(active, guard)
         waiting = np.zeros(self.threads, np.bool_)
         waiting[threads] = True
-        left = []
+        remaining = []
         for copy in self.copies:
-            due = waiting[copy.threads] & (copy.groups < self.groups_of(copy.threads) - but)
-            rest = self.land(copy, due)
-            if rest is not None:
-                left.append(rest)
-        self.copies = left
+            due = waiting[copy.threads] & (copy.groups < self.groups_of(copy.threads) - max_pending)
+            incomplete = self.complete_copy(copy, due)
+            if incomplete is not None:
+                remaining.append(incomplete)
+        self.copies = remaining
 
-    def land(self, copy: _Copy, due: NDArray[np.bool_]) -> _Copy | None:
-        """Write what is due of a copy. What is left of it."""
+    def complete_copy(self, copy: _Copy, due: NDArray[np.bool_]) -> _Copy | None:
+        """Write a copy for those of its threads that the mask `due` marks.
+
+        Return the copy for the other threads, None if there are none.
+        """
         if due.all():
-            for place, value in enumerate(copy.values):
-                copy.words[copy.index + place] = value
+            for position, value in enumerate(copy.values):
+                copy.words[copy.index + position] = value
             return None
         if due.any():
-            for place, value in enumerate(copy.values):
-                copy.words[copy.index[due] + place] = value[due]
-            keep = ~due
+            for position, value in enumerate(copy.values):
+                copy.words[copy.index[due] + position] = value[due]
+            pending = ~due
             return _Copy(
                 copy.words,
-                copy.index[keep],
-                [value[keep] for value in copy.values],
-                copy.threads[keep],
-                copy.groups[keep],
+                copy.index[pending],
+                [value[pending] for value in copy.values],
+                copy.threads[pending],
+                copy.groups[pending],
             )
         return copy
 
@@ -184,266 +224,309 @@ class Asynchronous(Atomics):
 
     def copy_bulk(
         self,
-        number: int,
+        statement: int,
         spaces: tuple[int, int],
         destination: Any,
         source: Any,
         size: Any,
         barrier: Any,
-        at: Indices | None,
+        active: Indices | None,
         guard: Any,
     ) -> None:
-        """``cp.async.bulk``: destination, source and mbarrier are addresses; the last is None for a bulk group."""
-        threads = self.all_of(at, guard)
-        targets, origins, sizes = (self.of_guarded(value, at, guard) for value in (destination, source, size))
-        barriers = None if barrier is None else self.of_guarded(barrier, at, guard)
-        for place, thread in enumerate(threads.tolist()):
-            one = threads[place : place + 1]
-            bytes_ = int(sizes[place])
-            if bytes_ % 16 or int(targets[place]) % 16 or int(origins[place]) % 16:
-                detail = f"{bytes_} bytes to {int(targets[place]):#x}, in units of 16"
-                self.fault(FaultKind.MISALIGNED, number, detail, thread=thread, address=int(origins[place]))
-            if not bytes_:
-                continue
-            content = self.bytes_at(number, spaces[1], origins[place], bytes_, one, writing=False).copy()
-            where = self.bytes_at(number, spaces[0], targets[place], bytes_, one, writing=True)
-            index = -1
-            if barriers is not None:
-                index = int(self.mbarriers(number, Space.SHARED, barriers[place : place + 1], one)[0])
-            self.bulk_copies.append(
-                _BulkCopy(
-                    thread, thread // self.shape.stride, where, content, index, self.bulk_committed.get(thread, 0)
+        """Issue ``cp.async.bulk`` of `size` bytes for each thread.
+
+        spaces: the state spaces of destination and source. barrier: the address of the mbarrier to complete, None for
+        a copy of a bulk group. active: the indices of the active threads, None: all. guard: their predicate.
+        Raise DeviceFaultError if an address or a size is no multiple of 16 bytes.
+        """
+        destination_space, source_space = spaces
+        threads = self.guarded_threads(active, guard)
+        targets, sources, sizes = (
+            self.guarded_values(value, active, guard) for value in (destination, source, size)
+        )
+        barriers = None if barrier is None else self.guarded_values(barrier, active, guard)
+        for position, thread in enumerate(threads.tolist()):
+            single = threads[position : position + 1]
+            byte_count = int(sizes[position])
+            if byte_count % 16 or int(targets[position]) % 16 or int(sources[position]) % 16:
+                detail = f"{byte_count} bytes to {int(targets[position]):#x}, in units of 16"
+                self.fault(
+                    FaultKind.MISALIGNED, statement, detail, thread=thread, address=int(sources[position])
                 )
+            if not byte_count:
+                continue
+            content = self.bytes_at(
+                statement, source_space, sources[position], byte_count, single, writing=False
+            ).copy()
+            target = self.bytes_at(
+                statement, destination_space, targets[position], byte_count, single, writing=True
             )
+            barrier_index = -1
+            if barriers is not None:
+                address = barriers[position : position + 1]
+                barrier_index = int(self.locate_mbarriers(statement, Space.SHARED, address, single)[0])
+            block = thread // self.shape.stride
+            group = self.bulk_committed.get(thread, 0)
+            self.bulk_copies.append(_BulkCopy(thread, block, target, content, barrier_index, group))
 
     def bytes_at(
-        self, number: int, space: int, address: Any, size: int, at: Indices, *, writing: bool
+        self, statement: int, space: int, address: Any, size: int, active: Indices, *, writing: bool
     ) -> Array:
-        """The bytes from an address on, as they lie in memory."""
-        first = np.atleast_1d(address)
-        ((words, index, _),) = self.locate(number, space, first, _BYTE, size, at, writing=writing, aligned=16)
+        """Return a view of the `size` bytes at an address, which must be aligned to 16 bytes."""
+        addresses = np.atleast_1d(address)
+        ((words, index, _),) = self.locate(
+            statement, space, addresses, _BYTE, size, active, writing=writing, aligned=16
+        )
         start = int(index[0])
         return words[start : start + size]
 
-    def commit_bulk_group(self, at: Indices | None, guard: Any) -> None:
-        """``cp.async.bulk.commit_group``"""
-        for thread in self.all_of(at, guard).tolist():
+    def commit_bulk_group(self, active: Indices | None, guard: Any) -> None:
+        """Execute ``cp.async.bulk.commit_group``: close the current bulk group of each thread."""
+        for thread in self.guarded_threads(active, guard).tolist():
             self.bulk_committed[thread] = self.bulk_committed.get(thread, 0) + 1
 
-    def wait_bulk_group(self, but: int, at: Indices | None, guard: Any) -> None:
-        """``cp.async.bulk.wait_group``"""
-        threads = set(self.all_of(at, guard).tolist())
-        left = []
+    def wait_bulk_group(self, max_pending: int, active: Indices | None, guard: Any) -> None:
+        """Execute ``cp.async.bulk.wait_group``: complete all but each thread's latest `max_pending` bulk groups."""
+        threads = set(self.guarded_threads(active, guard).tolist())
+        remaining = []
         for copy in self.bulk_copies:
-            done = self.bulk_committed.get(copy.thread, 0) - but
-            if copy.barrier < 0 and copy.thread in threads and copy.group < done:
+            first_pending_group = self.bulk_committed.get(copy.thread, 0) - max_pending
+            if copy.barrier < 0 and copy.thread in threads and copy.group < first_pending_group:
                 copy.destination[:] = copy.content
             else:
-                left.append(copy)
-        self.bulk_copies = left
+                remaining.append(copy)
+        self.bulk_copies = remaining
 
     def finish_asynchronous(self) -> None:
-        """After the last step: what was never waited for lands all the same."""
+        """Complete the bulk copies that no thread waited for; called after the last step of the batch."""
         for copy in self.bulk_copies:
             copy.destination[:] = copy.content
         self.bulk_copies.clear()
         self.copies.clear()
         self.arrivals.clear()
 
-    def settle(self, blocks: Sequence[int]) -> None:
-        """Land what completes mbarriers of these blocks of the batch."""
-        wanted = set(blocks)
-        left = []
+    def complete_mbarrier_copies(self, blocks: Sequence[int]) -> None:
+        """Complete the copies and the deferred arrivals that mbarriers of these blocks of the batch count."""
+        selected_blocks = set(blocks)
+
+        remaining_copies = []
         for copy in self.bulk_copies:
-            if copy.barrier >= 0 and copy.block in wanted:
+            if copy.barrier >= 0 and copy.block in selected_blocks:
                 copy.destination[:] = copy.content
-                self.change(np.array([copy.barrier]), arrivals=0, bytes_=-copy.content.size)
+                self.update_mbarriers(np.array([copy.barrier]), arrivals=0, tx_bytes=-copy.content.size)
             else:
-                left.append(copy)
-        self.bulk_copies = left
-        waiting = []
+                remaining_copies.append(copy)
+        self.bulk_copies = remaining_copies
+
+        remaining_arrivals = []
         for arrival in self.arrivals:
-            here = np.isin(arrival.threads // self.shape.stride, list(wanted))
-            if here.any():
-                self.wait_group(-1, arrival.threads[here], None)
-                self.change(arrival.barriers[here], arrivals=1, bytes_=0, adds=arrival.adds)
-            if not here.all():
-                waiting.append(_Arrival(arrival.threads[~here], arrival.barriers[~here], arrival.adds))
-        self.arrivals = waiting
+            due = np.isin(arrival.threads // self.shape.stride, list(selected_blocks))
+            if due.any():
+                self.wait_group(-1, arrival.threads[due], None)
+                self.update_mbarriers(arrival.barriers[due], arrivals=1, tx_bytes=0, adds=arrival.adds)
+            if not due.all():
+                remaining_arrivals.append(_Arrival(arrival.threads[~due], arrival.barriers[~due], arrival.adds))
+        self.arrivals = remaining_arrivals
 
     # -- mbarriers
 
-    def mbarriers(self, number: int, space: int, addresses: Any, at: Indices) -> Indices:
-        """Where in shared memory, in units of eight bytes, the mbarriers at these addresses lie."""
+    def locate_mbarriers(self, statement: int, space: int, addresses: Any, active: Indices) -> Indices:
+        """Return the indices of the mbarriers at these addresses in shared memory, viewed as 64-bit words.
+
+        Raise DeviceFaultError if an address is not in shared memory.
+        """
         ((words, index, _),) = self.locate(
-            number, space, np.broadcast_to(addresses, at.shape), _LONG, 1, at, writing=True
+            statement, space, np.broadcast_to(addresses, active.shape), _LONG, 1, active, writing=True
         )
         if words is not self.shared_view(_LONG):
-            self.fault(FaultKind.OUT_OF_BOUNDS, number, "no mbarrier in shared memory", thread=int(at[0]))
-        where: Indices = index
-        return where
+            self.fault(
+                FaultKind.OUT_OF_BOUNDS, statement, "no mbarrier in shared memory", thread=int(active[0])
+            )
+        indices: Indices = index
+        return indices
 
     def valid_mbarriers(
-        self, number: int, space: int, base: Any, offset: Any, at: Indices | None, guard: Any
+        self, statement: int, space: int, base: Any, offset: Any, active: Indices | None, guard: Any
     ) -> tuple[Indices, Indices]:
-        """(threads, mbarriers). DeviceFaultError: one is none, or is invalid."""
-        threads = self.all_of(at, guard)
-        addresses = self.of_guarded(base if offset is None else base + offset, at, guard)
-        index = self.mbarriers(number, space, addresses, threads)
-        found = self.shared_view(_LONG)[index]
-        bad = (found & np.uint64(_MARK_MASK)) != np.uint64(_MARK)
-        if bad.any():
-            place = int(np.flatnonzero(bad)[0])
+        """Return the threads whose guard is true, and the index of the mbarrier of each in shared memory.
+
+        statement: its index, for fault reports. active: the indices of the active threads, None: all.
+        Raise DeviceFaultError if one of these words is no initialised mbarrier.
+        """
+        threads = self.guarded_threads(active, guard)
+        addresses = self.guarded_values(base if offset is None else base + offset, active, guard)
+        index = self.locate_mbarriers(statement, space, addresses, threads)
+        words = self.shared_view(_LONG)[index]
+        invalid = (words & np.uint64(_MARK_MASK)) != np.uint64(_MARK)
+        if invalid.any():
+            position = int(np.flatnonzero(invalid)[0])
             self.fault(
                 FaultKind.TRAP,
-                number,
+                statement,
                 "no mbarrier has been initialised here",
-                thread=int(threads[place]),
-                address=int(addresses[place]),
+                thread=int(threads[position]),
+                address=int(addresses[position]),
             )
         return threads, index
 
     def initialise_mbarrier(
-        self, number: int, space: int, base: Any, offset: Any, count: Any, at: Indices | None, guard: Any
+        self, statement: int, space: int, base: Any, offset: Any, count: Any, active: Indices | None, guard: Any
     ) -> None:
-        """``mbarrier.init``"""
-        threads = self.all_of(at, guard)
-        addresses = self.of_guarded(base if offset is None else base + offset, at, guard)
+        """Execute ``mbarrier.init``: write an mbarrier that expects `count` arrivals in each phase."""
+        threads = self.guarded_threads(active, guard)
+        addresses = self.guarded_values(base if offset is None else base + offset, active, guard)
         if not threads.size:
             return
-        index = self.mbarriers(number, space, addresses, threads)
-        counts = self.of_guarded(count, at, guard).astype(np.uint64) & np.uint64(_COUNT)
+        index = self.locate_mbarriers(statement, space, addresses, threads)
+        counts = self.guarded_values(count, active, guard).astype(np.uint64) & np.uint64(_COUNT_MASK)
         self.shared_view(_LONG)[index] = (
             counts
             | (counts << np.uint64(_COUNT_BITS))
-            | np.uint64(_BYTES_ZERO << _BYTES_AT)
+            | np.uint64(_TX_BIAS << _TX_SHIFT)
             | np.uint64(_MARK)
         )
 
     def invalidate_mbarrier(
-        self, number: int, space: int, base: Any, offset: Any, at: Indices | None, guard: Any
+        self, statement: int, space: int, base: Any, offset: Any, active: Indices | None, guard: Any
     ) -> None:
-        """``mbarrier.inval``"""
-        _, index = self.valid_mbarriers(number, space, base, offset, at, guard)
+        """Execute ``mbarrier.inval``: overwrite the mbarriers with poison."""
+        _, index = self.valid_mbarriers(statement, space, base, offset, active, guard)
         self.shared_view(_LONG)[index] = np.uint64(int.from_bytes(bytes([POISON]) * 8, "little"))
 
     def arrive(
         self,
-        number: int,
+        statement: int,
         space: int,
         base: Any,
         offset: Any,
         count: Any,
-        bytes_: Any,
+        tx_bytes: Any,
         drop: bool,
-        at: Indices | None,
+        active: Indices | None,
         guard: Any,
     ) -> Any:
-        """``mbarrier.arrive``, ``arrive_drop``, ``expect_tx`` (count 0), ``complete_tx`` (negative bytes).
+        """Execute the ``mbarrier`` operations that count arrivals or bytes at an mbarrier.
 
-        The state before, without meaning where the guard does not hold.
+        These are ``arrive``, ``arrive_drop`` (drop), ``expect_tx`` (count 0) and ``complete_tx`` (count 0, negative
+        bytes). Return the state word of the mbarrier before the operation, one per active thread, meaningless if the
+        guard is false. Raise DeviceFaultError for more arrivals than are pending.
         """
-        size = self.threads if at is None else at.size
+        size = self.threads if active is None else active.size
         states = np.zeros(size, _LONG)
-        threads, index = self.valid_mbarriers(number, space, base, offset, at, guard)
+        threads, index = self.valid_mbarriers(statement, space, base, offset, active, guard)
         if not threads.size:
             return states
         words = self.shared_view(_LONG)
-        found = words[index]
-        arrivals = self.of_guarded(count, at, guard).astype(np.int64)
-        moved = self.of_guarded(bytes_, at, guard).astype(np.int64)
-        total = np.zeros(words.size, np.int64)
-        np.add.at(total, index, arrivals)
-        if (total[index] <= (found & np.uint64(_COUNT)).astype(np.int64)).all():
-            self.change(index, arrivals=arrivals, bytes_=moved, drop=drop)
-            # Each thread gets the count that those before it have left.
+        old_words = words[index]
+        arrivals = self.guarded_values(count, active, guard).astype(np.int64)
+        tx_changes = self.guarded_values(tx_bytes, active, guard).astype(np.int64)
+        total_arrivals = np.zeros(words.size, np.int64)
+        np.add.at(total_arrivals, index, arrivals)
+        if (total_arrivals[index] <= (old_words & np.uint64(_COUNT_MASK)).astype(np.int64)).all():
+            self.update_mbarriers(index, arrivals=arrivals, tx_bytes=tx_changes, drop=drop)
+            # The state of each thread has the pending count that the threads before it, at the same mbarrier, leave:
+            # subtract their arrivals, which are a running sum within each mbarrier.
             order = np.argsort(index, kind="stable")
-            before = np.cumsum(arrivals[order]) - arrivals[order]
-            before -= before[np.searchsorted(index[order], index[order])]
-            found[order] -= before.astype(_LONG)
+            earlier_arrivals = np.cumsum(arrivals[order]) - arrivals[order]
+            earlier_arrivals -= earlier_arrivals[np.searchsorted(index[order], index[order])]
+            old_words[order] -= earlier_arrivals.astype(_LONG)
         else:
-            # A phase ends among these threads: they arrive one by one.
+            # A phase ends between the arrivals of these threads: they arrive one by one.
             turns = range(threads.size) if self.random is None else self.random.permutation(threads.size).tolist()
-            for place in turns:
-                one = slice(place, place + 1)
-                found[place] = words[index[place]]
-                pending = int(found[place]) & _COUNT
-                if arrivals[place] > pending:
-                    detail = f"{arrivals[place]} arrivals at an mbarrier that waits for {pending}"
-                    self.fault(FaultKind.DEADLOCK, number, detail, thread=int(threads[place]))
-                self.change(index[one], arrivals=arrivals[one], bytes_=moved[one], drop=drop)
-        chosen = slice(None) if guard is None else np.broadcast_to(guard, (size,))
-        states[chosen] = found
+            for position in turns:
+                single = slice(position, position + 1)
+                old_words[position] = words[index[position]]
+                pending = int(old_words[position]) & _COUNT_MASK
+                if arrivals[position] > pending:
+                    detail = f"{arrivals[position]} arrivals at an mbarrier that waits for {pending}"
+                    self.fault(FaultKind.DEADLOCK, statement, detail, thread=int(threads[position]))
+                self.update_mbarriers(
+                    index[single], arrivals=arrivals[single], tx_bytes=tx_changes[single], drop=drop
+                )
+        selected = slice(None) if guard is None else np.broadcast_to(guard, (size,))
+        states[selected] = old_words
         return states
 
-    def change(self, index: Indices, *, arrivals: Any, bytes_: Any, drop: bool = False, adds: bool = False) -> None:
-        """Count arrivals and bytes at mbarriers; a phase ends where none are left to come.
+    def update_mbarriers(
+        self, index: Indices, *, arrivals: Any, tx_bytes: Any, drop: bool = False, adds: bool = False
+    ) -> None:
+        """Count arrivals and bytes at mbarriers, and flip the phase of those with none of either pending.
 
-        drop: the arrivals are missing from later phases as well. adds: they come on top of those expected.
+        index: the mbarrier of each thread in shared memory, viewed as 64-bit words; it may repeat. arrivals, tx_bytes:
+        one per thread, or one for all; bytes that are expected are positive, bytes that were copied negative.
+        drop: lower the arrivals that later phases expect, too. adds: the arrivals first raise the pending count, so
+        that it stays as it is (cp.async.mbarrier.arrive without .noinc).
         """
         words = self.shared_view(_LONG)
-        places, which = np.unique(index, return_inverse=True)
-        total_arrivals = np.zeros(places.size, np.int64)
-        total_bytes = np.zeros(places.size, np.int64)
-        np.add.at(total_arrivals, which, arrivals)
-        np.add.at(total_bytes, which, bytes_)
-        for place, arrived, moved in zip(
-            places.tolist(), total_arrivals.tolist(), total_bytes.tolist(), strict=True
+        barriers, inverse = np.unique(index, return_inverse=True)
+        total_arrivals = np.zeros(barriers.size, np.int64)
+        total_bytes = np.zeros(barriers.size, np.int64)
+        np.add.at(total_arrivals, inverse, arrivals)
+        np.add.at(total_bytes, inverse, tx_bytes)
+        for barrier, arrived, tx_change in zip(
+            barriers.tolist(), total_arrivals.tolist(), total_bytes.tolist(), strict=True
         ):
-            word = int(words[place])
-            pending = word & _COUNT
-            expected = word >> _COUNT_BITS & _COUNT
-            missing = (word >> _BYTES_AT & _BYTES) - _BYTES_ZERO + moved
+            word = int(words[barrier])
+            pending = word & _COUNT_MASK
+            expected = word >> _COUNT_BITS & _COUNT_MASK
+            tx_count = (word >> _TX_SHIFT & _TX_MASK) - _TX_BIAS + tx_change
             phase = word & _PHASE
             if not adds:
-                pending = (pending - arrived) & _COUNT
+                pending = (pending - arrived) & _COUNT_MASK
             if drop:
-                expected = (expected - arrived) & _COUNT
-            if pending == 0 and missing == 0:
+                expected = (expected - arrived) & _COUNT_MASK
+            if pending == 0 and tx_count == 0:
                 phase ^= _PHASE
                 pending = expected
-            words[place] = np.uint64(
+            words[barrier] = np.uint64(
                 pending
                 | expected << _COUNT_BITS
-                | ((missing + _BYTES_ZERO) & _BYTES) << _BYTES_AT
+                | ((tx_count + _TX_BIAS) & _TX_MASK) << _TX_SHIFT
                 | _MARK
                 | phase
             )
 
     def arrive_after_copies(
-        self, number: int, space: int, base: Any, offset: Any, adds: bool, at: Indices | None, guard: Any
+        self, statement: int, space: int, base: Any, offset: Any, adds: bool, active: Indices | None, guard: Any
     ) -> None:
-        """``cp.async.mbarrier.arrive``. adds: without ``.noinc``."""
-        threads, index = self.valid_mbarriers(number, space, base, offset, at, guard)
+        """Execute ``cp.async.mbarrier.arrive``: arrive once the threads' earlier copies are complete.
+
+        adds: the arrival first raises the pending count (without ``.noinc``).
+        """
+        threads, index = self.valid_mbarriers(statement, space, base, offset, active, guard)
         if threads.size:
             self.arrivals.append(_Arrival(threads, index, adds))
 
     def test_mbarrier(
         self,
-        number: int,
+        statement: int,
         space: int,
         base: Any,
         offset: Any,
         phase: Any,
         parity: bool,
-        at: Indices | None,
+        active: Indices | None,
         guard: Any,
     ) -> Any:
-        """``mbarrier.test_wait`` and ``try_wait``: whether the phase of a state, or of a parity, is over."""
-        size = self.threads if at is None else at.size
-        over = np.zeros(size, np.bool_)
-        threads, index = self.valid_mbarriers(number, space, base, offset, at, guard)
+        """Execute ``mbarrier.test_wait`` or ``try_wait``: return whether a phase is complete, per active thread.
+
+        phase: if `parity`, the parity of the phase in its lowest bit; else a state word that ``mbarrier.arrive``
+        returned. The result is False where the guard is. active: the indices of the active threads, None: all.
+        """
+        size = self.threads if active is None else active.size
+        complete = np.zeros(size, np.bool_)
+        threads, index = self.valid_mbarriers(statement, space, base, offset, active, guard)
         if not threads.size:
-            return over
+            return complete
         if self.bulk_copies or self.arrivals:
-            self.settle(np.unique(threads // self.shape.stride).tolist())
+            self.complete_mbarrier_copies(np.unique(threads // self.shape.stride).tolist())
         current = (self.shared_view(_LONG)[index] >> np.uint64(63)).astype(np.int64)
-        asked = self.of_guarded(phase, at, guard)
+        asked = self.guarded_values(phase, active, guard)
         asked = (asked & asked.dtype.type(1) if parity else asked >> np.uint64(63)).astype(np.int64)
-        chosen = slice(None) if guard is None else np.broadcast_to(guard, (size,))
-        over[chosen] = current != asked
-        return over
+        selected = slice(None) if guard is None else np.broadcast_to(guard, (size,))
+        complete[selected] = current != asked
+        return complete
 
     def pending_count(self, state: Any) -> Any:
-        """``mbarrier.pending_count``"""
-        return (state & np.uint64(_COUNT)).astype(np.uint32)
+        """Execute ``mbarrier.pending_count``: return the pending arrivals in a state word."""
+        return (state & np.uint64(_COUNT_MASK)).astype(np.uint32)

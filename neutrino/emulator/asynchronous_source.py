@@ -1,4 +1,8 @@
-"""Asynchronous copies and mbarriers as Python source."""
+"""Asynchronous copies and mbarriers as Python source.
+
+The methods emit calls of the batch's methods (``m.…``, see `asynchronous`). What `memory`, `value`, `fresh` and
+`call_text` return are pieces of that source: names of variables and expressions.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,10 @@ class AsynchronousSource(MemorySource):
     """cp.async, cp.async.bulk (PTX ISA 9.7.9.25) and mbarrier (9.7.13.15)."""
 
     def copy_async(self) -> None:
+        """Emit the code of a ``cp.async`` instruction of any form.
+
+        Raise PtxRefusedError for a form that the embedded device does not know.
+        """
         parts = self.instruction.parts
         if parts[1] != "async":
             raise self.refused("an instruction that the embedded device does not know")
@@ -27,45 +35,54 @@ class AsynchronousSource(MemorySource):
             self.copy_bulk()
         elif parts[2] == "commit_group":
             self.emit(f"m.commit_group(at, {self.guard})")
-        elif parts[2] in ("wait_group", "wait_all"):
-            if parts[2] == "wait_all":
-                self.emit(f"m.wait_group(-1, at, {self.guard})")
-            else:
-                self.emit(f"m.wait_group({self.number(self.require(1)[0])}, at, {self.guard})")
+        elif parts[2] == "wait_all":
+            self.emit(f"m.wait_group(-1, at, {self.guard})")
+        elif parts[2] == "wait_group":
+            self.emit(f"m.wait_group({self.number(self.require(1)[0])}, at, {self.guard})")
         elif parts[2] == "mbarrier":
             space, base, offset = self.memory(self.require(1)[0])
             adds = str("noinc" not in parts)
             self.emit(self.call_text("arrive_after_copies", str(int(space)), base, offset, adds))
         elif parts[2] in ("ca", "cg"):
-            self.copy_some()
+            self.copy_non_bulk()
         else:
             raise self.refused("an instruction that the embedded device does not know")
 
-    def copy_some(self) -> None:
+    def copy_non_bulk(self) -> None:
+        """Emit a ``cp.async.ca`` or ``.cg``: [destination], [source], size, and optionally src-size or ignore-src.
+
+        `memory`, `value` and `fresh` return expressions of the generated code. Raise PtxRefusedError for a size that
+        PTX does not have.
+        """
         operands = self.require(3, 5)
         size = self.number(operands[2])
         if size not in (4, 8, 16):
             raise self.refused("a copy of another size than 4, 8 and 16")
         _, target, target_offset = self.memory(operands[0])
         _, source, source_offset = self.memory(operands[1])
-        given = "None"
+        source_size = "None"
         if len(operands) > 3:
-            fourth = operands[3]
-            register = fourth.register if isinstance(fourth, Negated) else fourth
+            option = operands[3]
+            register = option.register if isinstance(option, Negated) else option
             if isinstance(register, Register) and register.type == "pred":
                 # ignore-src: nothing is read, zeros are written.
-                ignored = self.value(fourth, PREDICATE)
+                ignored = self.value(option, PREDICATE)
                 zero, full = (self.constant_object(np.uint32(number)) for number in (0, size))
-                given = self.fresh(f"np.where({ignored}, {zero}, {full})")
-            elif isinstance(register, Register) and register.dtype.itemsize == 8 and len(operands) == 4:
-                # A cache policy.
-                given = "None"
-            else:
-                given = self.value(fourth, U32)
-        arguments = (target, target_offset, source, source_offset, str(size), given)
+                source_size = self.fresh(f"np.where({ignored}, {zero}, {full})")
+            elif not (
+                # A 64-bit last operand is a cache policy, which changes no value.
+                isinstance(register, Register) and register.dtype.itemsize == 8 and len(operands) == 4
+            ):
+                source_size = self.value(option, U32)
+        arguments = (target, target_offset, source, source_offset, str(size), source_size)
         self.emit(self.call_text("copy_async", *arguments))
 
     def copy_bulk(self) -> None:
+        """Emit a ``cp.async.bulk`` instruction: a copy, or a commit or wait of bulk groups.
+
+        `memory`, `value` and `fresh` return expressions of the generated code. Raise PtxRefusedError for tensor copies
+        and others that the embedded device does not know.
+        """
         parts = self.instruction.parts
         if parts[3] == "commit_group":
             self.emit(f"m.commit_bulk_group(at, {self.guard})")
@@ -74,61 +91,78 @@ class AsynchronousSource(MemorySource):
             self.emit(f"m.wait_bulk_group({self.number(self.require(1)[0])}, at, {self.guard})")
             return
         if parts[3] == "prefetch" and "tensor" not in parts:
+            # A prefetch changes no value.
             return
         if "tensor" in parts or parts[3] not in SPACES or parts[4] not in SPACES:
             raise self.refused("a copy that the embedded device does not know")
+        destination_space, source_space = SPACES[parts[3]], SPACES[parts[4]]
+
+        # The operands are [destination], [source], size, and the [mbarrier] of a copy that belongs to no bulk group.
         operands = self.require(3, 6)
         grouped = "bulk_group" in parts
+        address_operands = operands[:2] if grouped else (*operands[:2], *operands[3:4])
         addresses = []
-        for operand in (*operands[:2], *(() if grouped else operands[3:4])):
+        for operand in address_operands:
             _, base, offset = self.memory(operand)
             addresses.append(base if offset == "None" else self.fresh(f"{base} + {offset}"))
         if not grouped and (len(addresses) != 3 or "mbarrier::complete_tx::bytes" not in parts):
             raise self.refused("a copy that the embedded device does not know")
-        spaces = f"({int(SPACES[parts[3]])}, {int(SPACES[parts[4]])})"
+        spaces = f"({int(destination_space)}, {int(source_space)})"
         barrier = "None" if grouped else addresses[2]
         size = self.value(operands[2], U32)
         self.emit(self.call_text("copy_bulk", spaces, addresses[0], addresses[1], size, barrier))
 
     def memory_barrier(self) -> None:
-        """mbarrier (PTX ISA 9.7.13.15)."""
+        """Emit the code of an ``mbarrier`` instruction (PTX ISA 9.7.13.15): a call of a method of the batch.
+
+        `memory`, `value` and `fresh` return expressions of the generated code. Raise PtxRefusedError for a form that
+        the embedded device does not know.
+        """
         parts = self.instruction.parts
-        what = parts[1]
+        operation = parts[1]
         operands = list(self.instruction.operands)
-        if what == "pending_count":
-            counted, of_state = self.require(2)
-            self.write(counted, self.fresh(f"m.pending_count({self.value(of_state, U64)})"), U32)
+        if operation == "pending_count":
+            target, state_operand = self.require(2)
+            self.write(target, self.fresh(f"m.pending_count({self.value(state_operand, U64)})"), U32)
             return
+
+        # Take the operands apart: the destination of some operations, the mbarrier's address, and a count.
+        arrives = operation in ("arrive", "arrive_drop")
+        waits = operation in ("test_wait", "try_wait")
         destination: Operand = Sink()
-        if what in ("arrive", "arrive_drop", "test_wait", "try_wait") and operands:
+        if (arrives or waits) and operands:
             destination = operands.pop(0)
         if not operands:
             raise self.refused("an mbarrier is missing")
         space, base, offset = self.memory(operands.pop(0))
+        # Only shared memory has mbarriers; other addresses must be generic ones that lie in it.
         space = Space.SHARED if space is Space.SHARED else Space.GENERIC
-        head = (str(int(space)), base, offset)
-        one, none = (self.constant_object(np.int64(number)) for number in (1, 0))
-        first = self.value(operands[0], U32) if operands and what not in ("test_wait", "try_wait") else None
-        if what == "init" and first is not None:
-            self.emit(self.call_text("initialise_mbarrier", *head, first))
-        elif what == "inval":
-            self.emit(self.call_text("invalidate_mbarrier", *head))
-        elif what in ("arrive", "arrive_drop"):
+        barrier = (str(int(space)), base, offset)
+        one, zero = (self.constant_object(np.int64(number)) for number in (1, 0))
+        amount = self.value(operands[0], U32) if operands and not waits else None
+
+        if operation == "init" and amount is not None:
+            self.emit(self.call_text("initialise_mbarrier", *barrier, amount))
+        elif operation == "inval":
+            self.emit(self.call_text("invalidate_mbarrier", *barrier))
+        elif arrives:
+            # With .expect_tx the operand is a number of bytes, else a number of arrivals (1 if there is none).
             expects = "expect_tx" in parts
-            if expects and first is None:
+            if expects and amount is None:
                 raise self.refused("a count of bytes is missing")
-            count = one if expects or first is None else first
-            moved = first if expects and first is not None else none
-            state = self.fresh(self.call_text("arrive", *head, count, moved, str(what == "arrive_drop")))
+            count = one if expects or amount is None else amount
+            tx_bytes = amount if expects and amount is not None else zero
+            drop = str(operation == "arrive_drop")
+            state = self.fresh(self.call_text("arrive", *barrier, count, tx_bytes, drop))
             self.write(destination, state, U64)
-        elif what in ("expect_tx", "complete_tx") and first is not None:
-            moved = self.fresh(f"{first}.astype({self.dtype(np.dtype('i8'))})")
-            moved = moved if what == "expect_tx" else self.fresh(f"-{moved}")
-            self.emit(self.call_text("arrive", *head, none, moved, "False"))
-        elif what in ("test_wait", "try_wait") and operands:
+        elif operation in ("expect_tx", "complete_tx") and amount is not None:
+            tx_bytes = self.fresh(f"{amount}.astype({self.dtype(np.dtype('i8'))})")
+            tx_bytes = tx_bytes if operation == "expect_tx" else self.fresh(f"-{tx_bytes}")
+            self.emit(self.call_text("arrive", *barrier, zero, tx_bytes, "False"))
+        elif waits and operands:
             parity = "parity" in parts
             phase = self.value(operands[0], U32 if parity else U64)
-            over = self.fresh(self.call_text("test_mbarrier", *head, phase, str(parity)))
-            self.write(destination, over, PREDICATE)
+            complete = self.fresh(self.call_text("test_mbarrier", *barrier, phase, str(parity)))
+            self.write(destination, complete, PREDICATE)
         else:
             raise self.refused("an instruction that the embedded device does not know")

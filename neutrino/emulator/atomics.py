@@ -1,5 +1,7 @@
-"""Atomic operations and reductions (PTX ISA 9.7.13): threads that meet at one word take turns, in the order of threads,
-or in a random order where the schedule is random."""
+"""Atomic operations and reductions (PTX ISA 9.7.13).
+
+Threads that access the same word take turns: in the order of threads, or in a random order if the schedule is random.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from neutrino.emulator.datatypes import Array
 from neutrino.emulator.state import Indices
 
 _SINGLE = np.dtype("f4")
-_SMALLEST = np.float32(2.0**-126)
-# Sums of larger numbers are zero or normal.
-_NEVER_BELOW = np.float32(2.0**-100)
+_SMALLEST_NORMAL = np.float32(2.0**-126)
+# Sums of f32 numbers that are zero or at least this large are never subnormal.
+_SAFE_MAGNITUDE = np.float32(2.0**-100)
 
 _UFUNCS: dict[str, Any] = {
     "add": np.add,
@@ -30,94 +32,120 @@ _FLOAT_UFUNCS: dict[str, Any] = {"min": np.fmin, "max": np.fmax}
 
 
 class Atomics(Accesses):
-    """Read, change and write a word as one."""
+    """Atomic read-modify-write operations."""
 
     def atomic(
         self,
-        number: int,
+        statement: int,
         space: int,
         operation: str | Callable[..., Any],
         base: Any,
         offset: Any,
         dtype: np.dtype[Any],
         operands: Sequence[Sequence[Any]],
-        wanted: bool,
-        at: Indices | None,
+        returns_old: bool,
+        active: Indices | None,
         guard: Any,
     ) -> list[Any]:
-        """The words that were there before; without meaning where the guard does not hold.
+        """Execute ``atom`` or ``red`` at base + offset of each active thread; return the old words.
 
-        operation: its name, or the function that makes the new word of the old one and the operand.
-        operands: for each of the instruction's, a word of each element.
+        statement: its index in the module, for fault reports. operation: its PTX name, or a function of the old word
+        and the operands that returns the new word. operands: for each operand of the instruction, one array or scalar
+        per vector element. returns_old: whether the caller uses the result. active: indices of the active threads in
+        the batch, None: all. guard: predicate of these threads, None: no guard.
+
+        The result has one array per vector element, with an element per active thread. It is meaningless for threads
+        whose guard is false, and if `returns_old` is false.
         """
         addresses = base if offset is None else base + offset
         count = len(operands[0])
-        size = self.threads if at is None else at.size
-        chosen: Any = None
-        lanes = at
+        size = self.threads if active is None else active.size
+
+        # Drop the threads whose guard is false.
+        selected: Any = None
+        threads = active
         if guard is not None:
-            chosen = np.flatnonzero(guard if guard.ndim else np.broadcast_to(guard, (size,)))
-            if not chosen.size:
+            selected = np.flatnonzero(guard if guard.ndim else np.broadcast_to(guard, (size,)))
+            if not selected.size:
                 return [np.zeros(size, dtype)] * count
-            lanes = chosen if at is None else at[chosen]
-            addresses = addresses[chosen] if addresses.ndim else addresses
-        active = self.threads if lanes is None else lanes.size
-        spread = np.broadcast_to(addresses, (active,))
-        pieces = self.locate(number, space, spread, dtype, count, lanes, writing=True)
+            threads = selected if active is None else active[selected]
+            addresses = addresses[selected] if addresses.ndim else addresses
+
+        thread_count = self.threads if threads is None else threads.size
+        thread_addresses = np.broadcast_to(addresses, (thread_count,))
+        pieces = self.locate(statement, space, thread_addresses, dtype, count, threads, writing=True)
         results = [np.zeros(size, dtype) for _ in range(count)]
-        for words, index, inner in pieces:
-            for place in range(count):
-                where = index[place] if isinstance(index, list) else index + place
+        for words, index, subset in pieces:
+            for position in range(count):
+                word_index = index[position] if isinstance(index, list) else index + position
                 values = []
                 for operand in operands:
-                    value = operand[place]
-                    if value.ndim and chosen is not None:
-                        value = value[chosen]
-                    value = np.broadcast_to(value, (active,))
-                    values.append(value if inner is None else value[inner])
-                old = self.take_turns(words, where, operation, values, wanted)
+                    value = operand[position]
+                    if value.ndim and selected is not None:
+                        value = value[selected]
+                    value = np.broadcast_to(value, (thread_count,))
+                    values.append(value if subset is None else value[subset])
+                old = self.take_turns(words, word_index, operation, values, returns_old)
                 if old is not None:
-                    target: Any = chosen if chosen is not None else slice(None)
-                    if inner is not None:
-                        target = inner if chosen is None else chosen[inner]
-                    results[place][target] = old
+                    # Which active threads these words belong to.
+                    target: Any = selected if selected is not None else slice(None)
+                    if subset is not None:
+                        target = subset if selected is None else selected[subset]
+                    results[position][target] = old
         return results
 
     def take_turns(
-        self, words: Array, index: Indices, operation: str | Callable[..., Any], values: list[Array], wanted: bool
+        self,
+        words: Array,
+        index: Indices,
+        operation: str | Callable[..., Any],
+        values: list[Array],
+        returns_old: bool,
     ) -> Array | None:
-        """Apply one operation a thread at ``words[index]``; the old words, where they are wanted."""
+        """Apply one operation per thread at ``words[index]``, in a random order if the schedule is random.
+
+        values: the operands, one array each. Return the old words in the order of `index`; None unless `returns_old`.
+        """
         if operation == "add" and words.dtype == _SINGLE and words is not self.shared_views.get(_SINGLE):
             operation = self.flushed_if_tiny(words, index, values[0])
         if self.random is None:
-            return apply(words, index, operation, values, wanted)
+            return apply(words, index, operation, values, returns_old)
         order = self.random.permutation(index.size)
-        old = apply(words, index[order], operation, [value[order] for value in values], wanted)
-        if old is None:
+        old_in_order = apply(words, index[order], operation, [value[order] for value in values], returns_old)
+        if old_in_order is None:
             return None
-        back = np.empty_like(old)
-        back[order] = old
-        return back
+        old = np.empty_like(old_in_order)
+        old[order] = old_in_order
+        return old
 
     def flushed_if_tiny(self, words: Array, index: Indices, value: Array) -> str | Callable[..., Any]:
-        """Addition of f32 in global memory takes subnormal numbers for zero (PTX ISA 9.7.13.5)."""
+        """Return the operation for an f32 addition of `value` at ``words[index]`` in global memory.
+
+        It treats subnormal numbers as zero (PTX ISA 9.7.13.5). If no number is so small that this could matter, plain
+        addition ("add") gives the same result faster.
+        """
         for numbers in (np.abs(value), np.abs(words[index])):
-            if ((numbers < _NEVER_BELOW) & (numbers > 0)).any():
+            if ((numbers < _SAFE_MAGNITUDE) & (numbers > 0)).any():
                 return _add_flushed
         return "add"
 
 
 def apply(
-    words: Array, index: Indices, operation: str | Callable[..., Any], values: list[Array], wanted: bool
+    words: Array, index: Indices, operation: str | Callable[..., Any], values: list[Array], returns_old: bool
 ) -> Array | None:
-    """Apply an operation once an element, in the order of the elements."""
+    """Apply an operation at ``words[index]``, one element after the other; indices may repeat.
+
+    operation: the PTX name, or a function of the old words and the operands that returns the new words. values: the
+    operands, one array each, with an element per index. Return the words before each operation; None if the caller
+    does not need them (`returns_old` is false) and NumPy has a faster way.
+    """
     dtype = words.dtype
     if isinstance(operation, str):
-        function = (_FLOAT_UFUNCS if dtype.kind == "f" else {}).get(operation) or _UFUNCS.get(operation)
-        if function is not None and not wanted:
-            _reduce(words, index, function, values[0])
+        ufunc = (_FLOAT_UFUNCS if dtype.kind == "f" else {}).get(operation) or _UFUNCS.get(operation)
+        if ufunc is not None and not returns_old:
+            _reduce(words, index, ufunc, values[0])
             return None
-        step = _step(operation, function)
+        step = ufunc if ufunc is not None else _STEPS[operation]
     else:
         step = operation
     if index.size == 1 or not _repeats(index):
@@ -126,19 +154,24 @@ def apply(
         return old
     if operation == "add" and dtype.kind in "iu":
         return _running_sum(words, index, values[0])
-    return _rounds(words, index, step, values)
+    return _apply_in_rounds(words, index, step, values)
 
 
-def _reduce(words: Array, index: Indices, function: Any, value: Array) -> None:
+def _reduce(words: Array, index: Indices, ufunc: Any, value: Array) -> None:
+    """Combine each element of `value` into ``words[index]`` with a binary ufunc; indices may repeat.
+
+    Floating-point values always go one by one: `ufunc.reduce` adds them in another order, which rounds differently.
+    """
     first = index[0]
     if (index == first).all() and words.dtype.kind != "f":
-        words[first] = function(words[first], function.reduce(value))
+        words[first] = ufunc(words[first], ufunc.reduce(value))
     else:
-        function.at(words, index, value)
+        ufunc.at(words, index, value)
 
 
 def _flushed(numbers: Array) -> Array:
-    plain: Array = np.where(np.abs(numbers) < _SMALLEST, np.copysign(np.float32(0), numbers), numbers)
+    """Return f32 numbers with subnormal ones replaced by a zero of the same sign."""
+    plain: Array = np.where(np.abs(numbers) < _SMALLEST_NORMAL, np.copysign(np.float32(0), numbers), numbers)
     return plain
 
 
@@ -147,58 +180,69 @@ def _add_flushed(old: Array, value: Array) -> Array:
 
 
 def _repeats(index: Indices) -> bool:
+    """Return whether any index occurs more than once."""
     ordered = np.sort(index)
     return bool((ordered[1:] == ordered[:-1]).any())
 
 
-def _groups(index: Indices) -> tuple[Indices, Indices, Indices]:
-    # The order that brings equal indices together, where each group starts in it, and each one's turn in its group.
+def _group_equal(index: Indices) -> tuple[Indices, Indices, Indices]:
+    """Group the positions in `index` that hold equal indices.
+
+    Return three arrays: the order of positions that puts equal indices side by side, where in that order each group
+    starts, and the rank of each element of that order within its group (0, 1, …).
+    """
     order = np.argsort(index, kind="stable")
     ordered = index[order]
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
     lengths = np.diff(np.append(starts, index.size))
-    turns = np.arange(index.size) - np.repeat(starts, lengths)
-    return order, starts, turns
+    ranks = np.arange(index.size) - np.repeat(starts, lengths)
+    return order, starts, ranks
 
 
 def _running_sum(words: Array, index: Indices, value: Array) -> Array:
-    order, starts, _ = _groups(index)
+    """Add integers at ``words[index]``, where indices may repeat, and return the words before each addition.
+
+    Wrapping integer sums make it possible to take one prefix sum over all groups of equal indices.
+    """
+    order, starts, _ = _group_equal(index)
     ordered = value[order]
     total = np.cumsum(ordered, dtype=words.dtype)
+
+    # What the earlier elements of the same group add.
     before: Array = total - ordered
     lengths = np.diff(np.append(starts, index.size))
     before -= np.repeat(before[starts], lengths)
-    places = index[order[starts]]
-    old: Array = np.repeat(words[places], lengths) + before
+
+    group_index = index[order[starts]]
+    old: Array = np.repeat(words[group_index], lengths) + before
     ends = starts + lengths - 1
-    words[places] = old[ends] + ordered[ends]
+    words[group_index] = old[ends] + ordered[ends]
     result = np.empty_like(old)
     result[order] = old
     return result
 
 
-def _rounds(words: Array, index: Indices, step: Callable[..., Any], values: list[Array]) -> Array:
-    # In round n, the n-th of the threads at each word.
-    order, _, turns = _groups(index)
+def _apply_in_rounds(words: Array, index: Indices, step: Callable[..., Any], values: list[Array]) -> Array:
+    """Apply `step` at ``words[index]``, where indices may repeat, and return the words before each application.
+
+    Round n handles the n-th occurrence of each index, so that no index repeats within a round.
+    """
+    order, _, ranks = _group_equal(index)
     result = np.empty(index.size, words.dtype)
-    by_turn = order[np.argsort(turns, kind="stable")]
-    lengths = np.bincount(turns)
+    by_rank = order[np.argsort(ranks, kind="stable")]
+    round_sizes = np.bincount(ranks)
     start = 0
-    for length in lengths:
-        now = by_turn[start : start + length]
-        start += int(length)
-        places = index[now]
-        old = words[places]
-        result[now] = old
-        words[places] = step(old, *(value[now] for value in values))
+    for round_size in round_sizes:
+        positions = by_rank[start : start + round_size]
+        start += int(round_size)
+        word_index = index[positions]
+        old = words[word_index]
+        result[positions] = old
+        words[word_index] = step(old, *(value[positions] for value in values))
     return result
 
 
-def _step(operation: str, function: Any) -> Callable[..., Any]:
-    if function is not None:
-        chosen: Callable[..., Any] = function
-        return chosen
-    return _STEPS[operation]
+# The new word of the operations that NumPy does not have, from the old word and the operands.
 
 
 def _exchange(old: Array, value: Array) -> Array:
@@ -211,11 +255,13 @@ def _compare_and_swap(old: Array, compared: Array, value: Array) -> Array:
 
 
 def _increment(old: Array, limit: Array) -> Array:
+    """Return the new words of atom.inc: one more, or 0 once the limit is reached."""
     new: Array = np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1))
     return new
 
 
 def _decrement(old: Array, limit: Array) -> Array:
+    """Return the new words of atom.dec: one less, or the limit if the old word is 0 or above the limit."""
     new: Array = np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1))
     return new
 

@@ -18,15 +18,23 @@ from neutrino.emulator.source import Unit
 from neutrino.emulator.state import Indices, State
 from neutrino.errors import FaultKind
 
+# The key of the cluster's barrier among those of the block, which PTX numbers from 0 to 15.
 _CLUSTER = -1
-_NUMBERS = 16
+_BARRIER_COUNT = 16
 
 
 @dataclass
-class _Sleeper:
+class _Waiter:
+    """Threads that wait at a barrier because of the same instruction.
+
+    key: where they go on. statement: the index of the instruction in the module. file, reduction, destination: for
+    barrier.red, the registers, the kind of reduction and the register for its result. aligned: all threads of a warp
+    must execute the same instruction.
+    """
+
     key: Key
     lanes: Lanes
-    number: int
+    statement: int
     file: RegisterFile | None = None
     reduction: str = ""
     destination: Register | None = None
@@ -35,54 +43,73 @@ class _Sleeper:
 
 @dataclass
 class _Barrier:
-    # arrived: the threads that have come, asleep or not. needed: threads a block, 0 for all that live.
+    """One barrier number, in all blocks of the batch.
+
+    arrived: the threads that have arrived, waiting or not. needed: for each block, the number of threads that complete
+    the barrier, 0 for all live threads. votes: the predicates of barrier.red, per thread.
+    waiters: by where the threads go on and by statement.
+    """
+
     arrived: NDArray[np.bool_]
     needed: NDArray[np.int64]
     votes: NDArray[np.bool_]
-    sleepers: dict[tuple[Key, int], _Sleeper] = field(default_factory=dict)
+    waiters: dict[tuple[Key, int], _Waiter] = field(default_factory=dict)
 
 
-def _part(values: Any, inside: Any) -> Any:
-    return values[inside] if values is not None and values.ndim else values
+def _select(values: Any, selection: Any) -> Any:
+    """Return the selected elements of an operand, which is an array, a scalar for all threads, or None."""
+    return values[selection] if values is not None and values.ndim else values
 
 
 class Barriers(State, ABC):
-    """Threads that wait until enough others of their block have come."""
+    """Threads that wait until enough threads of their block have arrived."""
 
     units: list[Unit]
     live: NDArray[np.bool_]
     live_count: int
 
     def start_barriers(self) -> None:
-        """Before the first step."""
+        """Set up an empty table of barriers; called before the first step of the batch."""
         self.barriers: dict[int, _Barrier] = {}
 
     @abstractmethod
     def add(self, key: Key, lanes: Lanes) -> None:
-        """Let threads go on at a block: the machine's."""
+        """Make threads runnable at a block of the program. Implemented by the batch."""
 
     @property
     def waiting_at_barriers(self) -> bool:
-        """Whether any barrier has threads that sleep."""
-        return any(barrier.sleepers for barrier in self.barriers.values())
+        """Whether any thread waits at a barrier."""
+        return any(barrier.waiters for barrier in self.barriers.values())
 
     def sleeping(self) -> list[tuple[int, Lanes]]:
-        """(statement, threads) of all that wait."""
-        return [(one.number, one.lanes) for barrier in self.barriers.values() for one in barrier.sleepers.values()]
+        """Return the threads that wait at barriers, as pairs of the statement's index and the threads."""
+        return [
+            (waiter.statement, waiter.lanes)
+            for barrier in self.barriers.values()
+            for waiter in barrier.waiters.values()
+        ]
 
     def barrier(self, number: int) -> _Barrier:
-        found = self.barriers.get(number)
-        if found is None:
-            found = self.barriers[number] = _Barrier(
+        """Return the barrier of that number; a new one if no thread has arrived at it."""
+        barrier = self.barriers.get(number)
+        if barrier is None:
+            barrier = self.barriers[number] = _Barrier(
                 np.zeros(self.threads, np.bool_),
                 np.zeros(self.shape.blocks, np.int64),
                 np.zeros(self.threads, np.bool_),
             )
-        return found
+        return barrier
 
     def reach_barrier(self, key: Key, block: Block, lanes: Lanes, operands: Any, file: RegisterFile) -> None:
-        """``bar`` or ``barrier``: number, count of threads and predicate as the block gave them."""
+        """Let threads arrive at the ``bar`` or ``barrier`` instruction that ends the basic block `block`.
+
+        key: (negative call depth, function, block) of the threads. operands: barrier number, thread count and
+        predicate; each is an array with one element per thread or a scalar, and the last two may be None. file: the
+        registers of the threads. Raise DeviceFaultError if an operand is not valid, or if threads arrive that the
+        barrier does not expect.
+        """
         number, count, predicate = operands
+        # The form of the instruction, recorded when its code was generated.
         use = self.units[key[1]].barriers[block.index]
         statement = block.instructions[-1].number
         following = (key[0], key[1], block.next)
@@ -93,174 +120,209 @@ class Barriers(State, ABC):
             and count is None
             and predicate is None
         ):
+            # All live threads arrive together: the barrier is complete at once.
             self.add(following, lanes)
             return
+
+        # Group the threads by barrier number: (number, threads, selection of their operands).
         if not number.ndim:
             groups = [(int(number), lanes, slice(None))]
         else:
             threads = lanes.indices()
             groups = [
-                (int(one), of_indices(threads[number == one], self.threads), number == one)
-                for one in np.unique(number)
+                (int(unique), of_indices(threads[number == unique], self.threads), number == unique)
+                for unique in np.unique(number)
             ]
-        for one, some, chosen in groups:
-            if one >= _NUMBERS:
-                detail = f"barrier {one}, of which there are {_NUMBERS}"
-                self.fault(FaultKind.DEADLOCK, statement, detail, thread=int(some.indices()[0]))
-            counts = count[chosen] if count is not None and count.ndim else count
-            votes = predicate[chosen] if predicate is not None and predicate.ndim else predicate
-            for part, inside in self.parts(one, some, counts, statement):
-                barrier = self.barrier(one)
-                threads = part.indices()
-                self.check_arrivals(one, barrier, threads, _part(counts, inside), statement)
+
+        for barrier_number, group, group_selection in groups:
+            if barrier_number >= _BARRIER_COUNT:
+                detail = f"barrier {barrier_number}, of which there are {_BARRIER_COUNT}"
+                self.fault(FaultKind.DEADLOCK, statement, detail, thread=int(group.indices()[0]))
+            counts = _select(count, group_selection)
+            votes = _select(predicate, group_selection)
+            for arriving, selection in self.split_arrivals(barrier_number, group, counts, statement):
+                barrier = self.barrier(barrier_number)
+                threads = arriving.indices()
+                self.check_arrivals(barrier_number, barrier, threads, _select(counts, selection), statement)
                 barrier.arrived[threads] = True
                 if counts is not None:
-                    barrier.needed[threads // self.shape.stride] = _part(counts, inside)
+                    barrier.needed[threads // self.shape.stride] = _select(counts, selection)
                 if votes is not None:
-                    barrier.votes[threads] = _part(votes, inside)
+                    barrier.votes[threads] = _select(votes, selection)
                 if use.arrive_only:
-                    self.add(following, part)
+                    self.add(following, arriving)
                 else:
-                    sleeper = _Sleeper(following, part, statement, file, use.reduction, use.destination, use.aligned)
-                    self.sleep(barrier, sleeper)
-                self.release(one, barrier)
+                    self.wait_at_barrier(
+                        barrier,
+                        _Waiter(
+                            following, arriving, statement, file, use.reduction, use.destination, use.aligned
+                        ),
+                    )
+                self.release(barrier_number, barrier)
 
-    def parts(self, number: int, lanes: Lanes, counts: Any, statement: int) -> list[tuple[Lanes, Any]]:
-        """Threads that come to a barrier, and which of them: one warp of each block at a time where more come than
-        it takes."""
+    def split_arrivals(self, number: int, lanes: Lanes, counts: Any, statement: int) -> list[tuple[Lanes, Any]]:
+        """Split threads that reach a barrier together into parts that arrive one after the other.
+
+        counts: the thread count that each thread gives, as an array or one for all; None: the whole block.
+        Return pairs of threads and their selection from `lanes`. This is one part with all threads, unless more warps
+        of a block arrive than the count admits; then each part has one warp of each block. Raise DeviceFaultError if a
+        count is no positive multiple of the warp size.
+        """
         if counts is None:
             return [(lanes, slice(None))]
         threads = lanes.indices()
-        wrong = np.broadcast_to((counts == 0) | (counts % WARP != 0), threads.shape)
-        if wrong.any():
-            place = int(np.flatnonzero(wrong)[0])
-            asked = int(np.broadcast_to(counts, threads.shape)[place])
-            detail = f"barrier {number} for {asked} threads, which are no whole warps"
-            self.fault(FaultKind.DEADLOCK, statement, detail, thread=int(threads[place]))
-        known = self.barriers.get(number)
-        coming = lanes.mask if known is None else lanes.mask | known.arrived
-        warps = coming.reshape(-1, self.shape.warps, WARP).any(2).sum(1) * WARP
-        if (warps[threads // self.shape.stride] <= counts).all():
+        invalid = np.broadcast_to((counts == 0) | (counts % WARP != 0), threads.shape)
+        if invalid.any():
+            position = int(np.flatnonzero(invalid)[0])
+            count = int(np.broadcast_to(counts, threads.shape)[position])
+            detail = f"barrier {number} for {count} threads, which are no whole warps"
+            self.fault(FaultKind.DEADLOCK, statement, detail, thread=int(threads[position]))
+
+        # Threads that will have arrived in each block, in whole warps.
+        barrier = self.barriers.get(number)
+        arriving = lanes.mask if barrier is None else lanes.mask | barrier.arrived
+        arriving_counts = arriving.reshape(-1, self.shape.warps, WARP).any(2).sum(1) * WARP
+        if (arriving_counts[threads // self.shape.stride] <= counts).all():
             return [(lanes, slice(None))]
-        ranks = threads % self.shape.stride // WARP
-        order = np.unique(ranks)
+
+        warp_in_block = threads % self.shape.stride // WARP
+        order = np.unique(warp_in_block)
         if self.random is not None:
             order = self.random.permutation(order)
-        return [(of_indices(threads[ranks == rank], self.threads), ranks == rank) for rank in order]
+        return [
+            (of_indices(threads[warp_in_block == warp], self.threads), warp_in_block == warp) for warp in order
+        ]
 
     def check_arrivals(self, number: int, barrier: _Barrier, threads: Indices, counts: Any, statement: int) -> None:
-        """DeviceFaultError: a thread has come before, or others came for another count of threads."""
-        again = barrier.arrived[threads]
-        if again.any():
+        """Check that `threads` may arrive at a barrier with the thread counts that they give (None: whole block).
+
+        Raise DeviceFaultError if a thread has already arrived, or if other threads of its block arrived with another
+        count.
+        """
+        repeated = barrier.arrived[threads]
+        if repeated.any():
             detail = f"arrives at barrier {number} a second time before it is complete"
-            self.fault(FaultKind.DEADLOCK, statement, detail, thread=int(threads[again][0]))
+            self.fault(FaultKind.DEADLOCK, statement, detail, thread=int(threads[repeated][0]))
         blocks = threads // self.shape.stride
         needed = barrier.needed[blocks]
-        every = self.shape.stride
-        # Without a count it is for all threads of the block (PTX ISA 9.7.13.1).
-        others = np.where(needed == 0, every, needed)
-        came = np.atleast_1d(barrier.arrived.reshape(-1, every).any(1))
-        differs = (others != (every if counts is None else counts)) & came[blocks]
+        block_size = self.shape.stride
+        # Without a count the barrier is for all threads of the block (PTX ISA 9.7.13.1).
+        earlier_counts = np.where(needed == 0, block_size, needed)
+        block_has_arrivals = np.atleast_1d(barrier.arrived.reshape(-1, block_size).any(1))
+        differs = (earlier_counts != (block_size if counts is None else counts)) & block_has_arrivals[blocks]
         if np.any(differs):
-            place = int(np.flatnonzero(differs)[0])
+            position = int(np.flatnonzero(differs)[0])
             detail = f"others wait at barrier {number} for another count of threads"
-            self.fault(FaultKind.DEADLOCK, statement, detail, thread=int(threads[place]))
+            self.fault(FaultKind.DEADLOCK, statement, detail, thread=int(threads[position]))
 
-    def sleep(self, barrier: _Barrier, sleeper: _Sleeper) -> None:
-        """Hold threads at a barrier."""
-        known = barrier.sleepers.get((sleeper.key, sleeper.number))
-        if known is not None:
-            known.lanes = known.lanes.joined(sleeper.lanes)
+    def wait_at_barrier(self, barrier: _Barrier, waiter: _Waiter) -> None:
+        """Add waiting threads to a barrier, together with those that already wait at the same instruction."""
+        existing = barrier.waiters.get((waiter.key, waiter.statement))
+        if existing is not None:
+            existing.lanes = existing.lanes.joined(waiter.lanes)
         else:
-            barrier.sleepers[sleeper.key, sleeper.number] = sleeper
+            barrier.waiters[waiter.key, waiter.statement] = waiter
 
     def release_barriers(self) -> None:
-        """Let go of all that complete barriers hold."""
+        """Release the threads that wait at complete barriers; called after threads have ended."""
         for number, barrier in list(self.barriers.items()):
             self.release(number, barrier)
 
     def release(self, number: int, barrier: _Barrier) -> None:
-        """Let go of the threads of the blocks for which a barrier is complete."""
+        """Release the threads of those blocks for which a barrier is complete.
+
+        It is complete once all live threads of the block have arrived, or as many as the instruction's thread count.
+        """
         stride = self.shape.stride
         arrived = barrier.arrived.reshape(-1, stride)
-        absent = self.live.reshape(-1, stride) & ~arrived
+        missing = self.live.reshape(-1, stride) & ~arrived
         any_arrived = arrived.any(1)
-        complete = any_arrived & ~absent.any(1) & (barrier.needed == 0)
+        complete = any_arrived & ~missing.any(1) & (barrier.needed == 0)
         if barrier.needed.any():
-            # A warp counts as a whole once all of it has come.
+            # A warp counts, with all 32 threads, once all its live threads have arrived.
             warps = arrived.reshape(-1, self.shape.warps, WARP)
-            lacking = absent.reshape(-1, self.shape.warps, WARP).any(2)
-            counted = (warps.any(2) & ~lacking).sum(1) * WARP
+            incomplete_warps = missing.reshape(-1, self.shape.warps, WARP).any(2)
+            counted = (warps.any(2) & ~incomplete_warps).sum(1) * WARP
             complete |= any_arrived & (barrier.needed > 0) & (counted >= barrier.needed)
         if not complete.any():
             return
-        self.finish(barrier, complete)
-        if not barrier.sleepers and not barrier.arrived.any():
+        self.release_blocks(barrier, complete)
+        if not barrier.waiters and not barrier.arrived.any():
             del self.barriers[number]
 
-    def finish(self, barrier: _Barrier, complete: NDArray[np.bool_]) -> None:
-        every = bool(complete.all())
-        freed = np.repeat(complete, self.shape.stride)
-        if len(barrier.sleepers) > 1:
-            self.check_warps(barrier, freed)
-        for sleeper in list(barrier.sleepers.values()):
-            going = sleeper.lanes if every else of_mask(sleeper.lanes.mask & freed)
-            if not going.count:
+    def release_blocks(self, barrier: _Barrier, complete: NDArray[np.bool_]) -> None:
+        """Release the waiting threads of the blocks that the mask `complete` marks, and reset the barrier for them."""
+        all_blocks = bool(complete.all())
+        released = np.repeat(complete, self.shape.stride)
+        if len(barrier.waiters) > 1:
+            self.check_warps(barrier, released)
+        for waiter in list(barrier.waiters.values()):
+            leaving = waiter.lanes if all_blocks else of_mask(waiter.lanes.mask & released)
+            if not leaving.count:
                 continue
-            if going.count == sleeper.lanes.count:
-                del barrier.sleepers[sleeper.key, sleeper.number]
+            if leaving.count == waiter.lanes.count:
+                del barrier.waiters[waiter.key, waiter.statement]
             else:
-                sleeper.lanes = of_mask(sleeper.lanes.mask & ~freed)
-            if sleeper.destination is not None and sleeper.file is not None:
-                self.reduce_votes(barrier, sleeper, going)
-            self.add(sleeper.key, going)
-        barrier.arrived &= ~freed
-        barrier.votes &= ~freed
+                waiter.lanes = of_mask(waiter.lanes.mask & ~released)
+            if waiter.destination is not None and waiter.file is not None:
+                self.reduce_votes(barrier, waiter, leaving)
+            self.add(waiter.key, leaving)
+        barrier.arrived &= ~released
+        barrier.votes &= ~released
         barrier.needed[complete] = 0
 
-    def check_warps(self, barrier: _Barrier, freed: NDArray[np.bool_]) -> None:
-        """DeviceFaultError: lanes of a warp arrived at different instructions where all must run the same one."""
-        came: dict[int, NDArray[np.bool_]] = {}
-        for sleeper in barrier.sleepers.values():
-            if not sleeper.aligned:
-                continue
-            mask = sleeper.lanes.mask & freed
-            warps = mask.reshape(-1, WARP).any(1)
-            for number, others in came.items():
-                both = np.repeat(warps & others, WARP) & mask
-                if number != sleeper.number and both.any():
-                    detail = "other lanes of the warp arrived at another instruction, which .aligned forbids"
-                    self.fault(FaultKind.DEADLOCK, sleeper.number, detail, thread=int(np.flatnonzero(both)[0]))
-            came[sleeper.number] = came.get(sleeper.number, np.False_) | warps
+    def check_warps(self, barrier: _Barrier, released: NDArray[np.bool_]) -> None:
+        """Raise DeviceFaultError if threads of one warp arrived at different instructions that are ``.aligned``.
 
-    def reduce_votes(self, barrier: _Barrier, sleeper: _Sleeper, lanes: Lanes) -> None:
+        released: mask of the threads that are about to leave the barrier; only they are checked.
+        """
+        warps_by_statement: dict[int, NDArray[np.bool_]] = {}
+        for waiter in barrier.waiters.values():
+            if not waiter.aligned:
+                continue
+            mask = waiter.lanes.mask & released
+            warps = mask.reshape(-1, WARP).any(1)
+            for statement, other_warps in warps_by_statement.items():
+                conflicting = np.repeat(warps & other_warps, WARP) & mask
+                if statement != waiter.statement and conflicting.any():
+                    detail = "other lanes of the warp arrived at another instruction, which .aligned forbids"
+                    thread = int(np.flatnonzero(conflicting)[0])
+                    self.fault(FaultKind.DEADLOCK, waiter.statement, detail, thread=thread)
+            # Threads of one instruction may wait in several entries: union their warps.
+            warps_by_statement[waiter.statement] = warps_by_statement.get(waiter.statement, np.False_) | warps
+
+    def reduce_votes(self, barrier: _Barrier, waiter: _Waiter, lanes: Lanes) -> None:
+        """Write the result of ``barrier.red`` over all arrived threads of a block to the register of these threads."""
         stride = self.shape.stride
         votes = barrier.votes.reshape(-1, stride)
         arrived = barrier.arrived.reshape(-1, stride)
-        result: Any
-        if sleeper.reduction == "popc":
-            result = votes.sum(1).astype(np.uint32)
-        elif sleeper.reduction == "and":
-            result = ~(arrived & ~votes).any(1)
+        block_results: Any
+        if waiter.reduction == "popc":
+            block_results = votes.sum(1).astype(np.uint32)
+        elif waiter.reduction == "and":
+            block_results = ~(arrived & ~votes).any(1)
         else:
-            result = votes.any(1)
-        values = result[lanes.indices() // stride]
-        destination = sleeper.destination
-        if destination is not None and sleeper.file is not None:
-            sleeper.file.write(destination.index, values.astype(destination.dtype), lanes)
+            block_results = votes.any(1)
+        values = block_results[lanes.indices() // stride]
+        destination = waiter.destination
+        if destination is not None and waiter.file is not None:
+            waiter.file.write(destination.index, values.astype(destination.dtype), lanes)
 
     # -- barrier.cluster, where a cluster is one block
 
-    def cluster_arrive(self, at: Indices | None) -> None:
-        """``barrier.cluster.arrive``"""
+    def cluster_arrive(self, active: Indices | None) -> None:
+        """Execute ``barrier.cluster.arrive``: mark the active threads (None: all) as arrived."""
         barrier = self.barrier(_CLUSTER)
-        if at is None:
+        if active is None:
             barrier.arrived[:] = True
         else:
-            barrier.arrived[at] = True
+            barrier.arrived[active] = True
 
-    def cluster_wait(self, following: Key, lanes: Lanes, number: int) -> None:
-        """``barrier.cluster.wait``"""
+    def cluster_wait(self, following: Key, lanes: Lanes, statement: int) -> None:
+        """Execute ``barrier.cluster.wait``: let threads wait, to go on at `following` once all have arrived.
+
+        statement: the index of the instruction in the module.
+        """
         barrier = self.barrier(_CLUSTER)
-        self.sleep(barrier, _Sleeper(following, lanes, number))
+        self.wait_at_barrier(barrier, _Waiter(following, lanes, statement))
         self.release(_CLUSTER, barrier)

@@ -1,7 +1,8 @@
-"""A program cut into basic blocks: where threads part, wait, or must act together, and what each block needs.
+"""Functions as control-flow graphs of basic blocks, with the registers that are live between them.
 
-Control flow is made explicit first: an instruction that ends a block, or that a whole warp executes, and that has a
-guard, is put after a hidden branch, so that only plain branches are conditional.
+Control flow is made explicit first: a guarded instruction that ends a block, or that is warp-wide, is put after a
+hidden branch, so that only plain branches are conditional. Warp-wide instructions start a block, where threads can wait
+for the others of their warp.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from neutrino.emulator.program import (
 from neutrino.emulator.text import Statement
 
 Key = tuple[int, int, int]
-"""Where threads are: (- call depth, function, block). Of those that can run, the lowest goes first."""
+"""Where threads are: (negative call depth, function, block). The lowest key with runnable threads goes first."""
 
 
 class Ending(Enum):
@@ -53,8 +54,9 @@ _ENDINGS = {
     "barrier": Ending.BARRIER,
 }
 
-# Instructions of a warp (PTX ISA 9.7.9 and 9.7.13 to 9.7.15) → which operand is the member mask; None: all its threads.
-_OF_A_WARP: dict[str, int | None] = {
+# Warp-wide instructions (PTX ISA 9.7.9 and 9.7.13 to 9.7.15) → the index of the operand that is the member mask;
+# None: all threads of the warp.
+_WARP_WIDE: dict[str, int | None] = {
     "shfl": -1,
     "vote": -1,
     "match": -1,
@@ -67,20 +69,22 @@ _OF_A_WARP: dict[str, int | None] = {
     "movmatrix": None,
 }
 
-# Where the first operand is no destination although it is a register.
+# Instructions whose first operand is no destination although it may be a register.
 _WITHOUT_DESTINATION = frozenset({"brx", "bar", "barrier", "call", "nanosleep", "setmaxnreg"})
 
-# What threads wait with for memory that others write: a loop of them is a wait, not work.
-_WAITING = frozenset({"volatile", "acquire", "relaxed", "atom", "test_wait", "try_wait", "nanosleep", "mmio"})
+# Parts of the opcodes with which a loop polls memory until other threads write it: such a loop is a wait, not work.
+_POLLING = frozenset({"volatile", "acquire", "relaxed", "atom", "test_wait", "try_wait", "nanosleep", "mmio"})
 
 
 @dataclass
 class Block:
-    """Instructions that run from the first to the last. next: the block after it, -1 after the last.
+    """A basic block: instructions that run from the first to the last.
 
-    warp: the first instruction is one of a whole warp. mask: its member mask (None: all threads).
-    waits: has an instruction that loops wait with. live_out: bit set of the registers read later.
-    joined: falls into the next block, which starts with an instruction of a whole warp and has no other predecessor.
+    taken: the blocks that a branch or table at its end may go to. next: the block after it, -1 after the last.
+    warp: the first instruction is warp-wide. mask: its member mask (None: all threads).
+    waits: has an instruction that loops poll memory with. live_out: the registers that are live at the end, as a bit
+    set by register index. joined: falls into the next block, which starts with a warp-wide instruction of all threads
+    and has no other predecessor. count: instructions, without those that the lowering added.
     """
 
     index: int
@@ -98,7 +102,7 @@ class Block:
 
 @dataclass
 class Graph:
-    """The blocks of one function; its entry is the first one."""
+    """The control-flow graph of one function; its entry is the first block. carry: the register of the carry flag."""
 
     program: Program
     blocks: list[Block] = field(default_factory=list)
@@ -106,71 +110,82 @@ class Graph:
 
 
 def is_of_warp(instruction: Instruction) -> bool:
-    """Whether all threads of a member mask execute it together."""
+    """Return whether the threads of a member mask execute the instruction together, as one warp-wide operation."""
     if instruction.parts[:2] == ("bar", "warp"):
         return True
-    return instruction.name in _OF_A_WARP and "sync" in instruction.parts
+    return instruction.name in _WARP_WIDE and "sync" in instruction.parts
 
 
 def build_graph(program: Program) -> Graph:
-    """Cut a program into blocks."""
-    instructions, place = _lower(program)
+    """Cut a function into basic blocks, and compute the registers that are live at the end of each."""
+    instructions, new_index = _lower(program)
+
+    # A block starts at the entry, at each branch target, after each control transfer, and at warp-wide instructions.
     leaders = {0}
-    labelled = set()
+    branch_targets = set()
     for number, instruction in enumerate(instructions):
-        for target in _targets(instruction):
-            leaders.add(place[target.instruction])
-            labelled.add(place[target.instruction])
+        for target in _branch_targets(instruction):
+            leaders.add(new_index[target.instruction])
+            branch_targets.add(new_index[target.instruction])
         if _ending(instruction) is not None:
             leaders.add(number + 1)
         if is_of_warp(instruction):
             leaders.add(number)
     starts = sorted(leader for leader in leaders if leader < len(instructions))
-    index = {start: number for number, start in enumerate(starts)}
+    block_at = {start: number for number, start in enumerate(starts)}
+
     graph = Graph(program)
     for number, start in enumerate(starts):
         end = starts[number + 1] if number + 1 < len(starts) else len(instructions)
         block = Block(number, instructions[start:end])
         block.next = number + 1 if number + 1 < len(starts) else -1
-        last = block.instructions[-1]
-        ending = _ending(last)
-        if ending is not None:
-            block.ending = ending
-            block.taken = tuple(index[place[target.instruction]] for target in _targets(last))
-        first = block.instructions[0]
-        if is_of_warp(first):
-            block.warp = True
-            if first.name == "bar":
-                block.mask = first.operands[0] if first.operands else None
-            elif _OF_A_WARP[first.name] is not None and first.operands:
-                block.mask = first.operands[-1]
-        block.waits = any(
-            _WAITING.intersection(part.split("::")[0] for part in instruction.parts)
-            for instruction in block.instructions
-        )
-        block.count = sum(not instruction.hidden for instruction in block.instructions)
+        _describe_block(block)
+        targets = _branch_targets(block.instructions[-1])
+        block.taken = tuple(block_at[new_index[target.instruction]] for target in targets)
         graph.blocks.append(block)
+
     for block in graph.blocks[:-1]:
-        following = starts[block.index + 1]
-        following_block = graph.blocks[block.index + 1]
+        following = graph.blocks[block.index + 1]
         block.joined = (
             block.ending is Ending.NEXT
-            and following_block.warp
-            and is_for_all(following_block)
-            and following not in labelled
+            and following.warp
+            and is_for_all(following)
+            and starts[following.index] not in branch_targets
         )
-    _find_live(graph)
+    _compute_liveness(graph)
     return graph
 
 
+def _describe_block(block: Block) -> None:
+    """Set the fields of a block that depend on its instructions alone."""
+    block.ending = _ending(block.instructions[-1]) or Ending.NEXT
+    first = block.instructions[0]
+    if is_of_warp(first):
+        block.warp = True
+        if first.name == "bar":
+            block.mask = first.operands[0] if first.operands else None
+        elif _WARP_WIDE[first.name] is not None and first.operands:
+            block.mask = first.operands[-1]
+    block.waits = any(
+        # Parts like "acquire::cta" count by what precedes the colons.
+        _POLLING.intersection(part.split("::")[0] for part in instruction.parts)
+        for instruction in block.instructions
+    )
+    block.count = sum(not instruction.hidden for instruction in block.instructions)
+
+
 def _lower(program: Program) -> tuple[list[Instruction], list[int]]:
-    # The instructions with hidden branches put in; old index → new index.
-    found: list[Instruction] = []
-    place: list[int] = []
+    """Return the instructions of a function with explicit control flow, and the new index of each old one.
+
+    A guarded instruction that is warp-wide, or that ends a block other than by `bra`, becomes unguarded behind a hidden
+    branch that skips it. A hidden `ret` follows the last instruction.
+    """
+    lowered: list[Instruction] = []
+    new_index: list[int] = []
     for number, instruction in enumerate(program.instructions):
-        place.append(len(found))
-        apart = (_ending(instruction) is not None and instruction.name != "bra") or is_of_warp(instruction)
-        if instruction.guard is not None and apart:
+        new_index.append(len(lowered))
+        ends_block = _ending(instruction) is not None and instruction.name != "bra"
+        if instruction.guard is not None and (ends_block or is_of_warp(instruction)):
             skip = replace(
                 instruction,
                 parts=("bra",),
@@ -179,17 +194,18 @@ def _lower(program: Program) -> tuple[list[Instruction], list[int]]:
                 targets=(),
                 hidden=True,
             )
-            found += (skip, replace(instruction, guard=None))
+            lowered += (skip, replace(instruction, guard=None))
         else:
-            found.append(instruction)
-    place.append(len(found))
-    line = program.text.line
-    end = Statement(line, "ret;", "ret", ())
-    found.append(Instruction(end, found[-1].number if found else 0, ("ret",), (), hidden=True))
-    return found, place
+            lowered.append(instruction)
+    # Labels after the last instruction refer to the hidden return.
+    new_index.append(len(lowered))
+    end = Statement(program.text.line, "ret;", "ret", ())
+    lowered.append(Instruction(end, lowered[-1].number if lowered else 0, ("ret",), (), hidden=True))
+    return lowered, new_index
 
 
 def _ending(instruction: Instruction) -> Ending | None:
+    """Return how an instruction ends a block; None if it does not."""
     if instruction.parts[:2] == ("bar", "warp"):
         return None
     if instruction.parts[:2] == ("barrier", "cluster"):
@@ -197,14 +213,15 @@ def _ending(instruction: Instruction) -> Ending | None:
     return _ENDINGS.get(instruction.name)
 
 
-def _targets(instruction: Instruction) -> tuple[Target, ...]:
+def _branch_targets(instruction: Instruction) -> tuple[Target, ...]:
+    """Return the labels that a `bra` or `brx.idx` may jump to; none for other instructions."""
     if instruction.name == "bra":
         return tuple(operand for operand in instruction.operands if isinstance(operand, Target))
     return instruction.targets if instruction.name == "brx" else ()
 
 
 def registers_of(operand: Operand) -> Iterator[Register]:
-    """Every register that an operand names."""
+    """Yield every register that an operand names, also inside addresses and vectors."""
     if isinstance(operand, Register):
         yield operand
     elif isinstance(operand, Negated):
@@ -220,19 +237,22 @@ def registers_of(operand: Operand) -> Iterator[Register]:
 
 
 def uses_carry(instruction: Instruction) -> bool:
-    """Whether it reads or writes the condition code (PTX ISA 9.7.2)."""
+    """Return whether an instruction reads or writes the condition code (PTX ISA 9.7.2)."""
     return "cc" in instruction.parts or instruction.name in ("addc", "subc", "madc")
 
 
 def has_destination(instruction: Instruction) -> bool:
-    """Whether its first operand is written by the instruction itself."""
+    """Return whether an instruction writes its first operand."""
     if instruction.name in _WITHOUT_DESTINATION or not instruction.operands:
         return False
     return isinstance(instruction.operands[0], Register | Pair | Vector)
 
 
 def _effects(instruction: Instruction) -> tuple[int, int]:
-    # Bit sets: registers read, registers certainly written.
+    """Return the registers that an instruction reads and those that it certainly writes, as bit sets by index.
+
+    Under a guard the destination may keep its old value, so that it counts as read and not as written.
+    """
     read = written = 0
     operands = instruction.operands
     if has_destination(instruction):
@@ -248,61 +268,75 @@ def _effects(instruction: Instruction) -> tuple[int, int]:
     return read, written
 
 
-def _find_live(graph: Graph) -> None:
+def _block_effects(block: Block) -> tuple[int, int]:
+    """Return the registers that a block reads before it writes them, and those that it writes, as bit sets by index."""
+    block_read = block_written = 0
+    for instruction in block.instructions:
+        read, written = _effects(instruction)
+        block_read |= read & ~block_written
+        block_written |= written
+    return block_read, block_written
+
+
+def _compute_liveness(graph: Graph) -> None:
+    """Set the live-out registers of each block, by backward data-flow analysis with a worklist.
+
+    If the function uses the carry flag, it gets a predicate register for it, which counts as live everywhere.
+    """
     program = graph.program
     results = 0
     for result in program.signature.results:
         if isinstance(result, Register):
             results |= 1 << result.index
+    always_live = 0
     if any(uses_carry(instruction) for block in graph.blocks for instruction in block.instructions):
         program.registers.append("pred")
         graph.carry = Register(len(program.registers) - 1, "pred")
-        results |= 1 << graph.carry.index
-    effects = []
-    for block in graph.blocks:
-        read = written = 0
-        for instruction in block.instructions:
-            one_read, one_written = _effects(instruction)
-            read |= one_read & ~written
-            written |= one_written
-        effects.append((read, written))
+        always_live = 1 << graph.carry.index
+
+    effects = [_block_effects(block) for block in graph.blocks]
+
+    # The edges of the graph.
     successors = [
-        [*block.taken, *([block.next] if block.next >= 0 and _falls(block) else [])] for block in graph.blocks
+        [*block.taken, *([block.next] if block.next >= 0 and _falls_through(block) else [])]
+        for block in graph.blocks
     ]
     predecessors: list[list[int]] = [[] for _ in graph.blocks]
     for block in graph.blocks:
         for successor in successors[block.index]:
             predecessors[successor].append(block.index)
+
+    # Iterate until no block's live-in registers change.
     live_in = [0] * len(graph.blocks)
-    always = 1 << graph.carry.index if graph.carry is not None else 0
-    waiting = list(range(len(graph.blocks)))
-    while waiting:
-        index = waiting.pop()
+    worklist = list(range(len(graph.blocks)))
+    while worklist:
+        index = worklist.pop()
         block = graph.blocks[index]
-        out = always | (results if block.ending is Ending.RETURN else 0)
+        live_out = always_live | (results if block.ending is Ending.RETURN else 0)
         for successor in successors[index]:
-            out |= live_in[successor]
-        block.live_out = out
+            live_out |= live_in[successor]
+        block.live_out = live_out
         read, written = effects[index]
-        entering = read | (out & ~written)
-        if entering != live_in[index]:
-            live_in[index] = entering
-            waiting += predecessors[index]
+        new_live_in = read | (live_out & ~written)
+        if new_live_in != live_in[index]:
+            live_in[index] = new_live_in
+            worklist += predecessors[index]
 
 
-def _falls(block: Block) -> bool:
+def _falls_through(block: Block) -> bool:
+    """Return whether control may go from the end of a block to the block after it."""
     if block.ending in (Ending.RETURN, Ending.EXIT, Ending.TRAP, Ending.TABLE):
         return False
     return block.ending is not Ending.BRANCH or block.instructions[-1].guard is not None
 
 
 def is_for_all(block: Block) -> bool:
-    """Whether its first instruction is known to be one of all threads of a warp."""
+    """Return whether the member mask of a block's first instruction is known to have all threads of the warp."""
     return constant_mask(block) in (-1, 0xFFFFFFFF)
 
 
 def constant_mask(block: Block) -> int | None:
-    """The member mask of a block's first instruction where it is known: -1 for all threads."""
+    """Return the member mask of a block's first instruction: -1 if it has none (all threads), None if not constant."""
     if not isinstance(block.mask, Immediate):
         return -1 if block.mask is None else None
     return block.mask.bits & 0xFFFFFFFF

@@ -49,17 +49,18 @@ _HERE = Path(__file__).resolve().parent
 
 
 def compiler() -> list[str]:
-    """The C compiler: ``$CC``, else the one that Python was built with if it is here, else ``cc``."""
+    """Return the command of the C compiler: ``$CC``, else the one that built Python if installed, else ``cc``."""
     if "CC" in os.environ:
         return shlex.split(os.environ["CC"])
-    named = shlex.split(sysconfig.get_config_var("CC") or "cc")
-    return [part for part in named if not part.startswith("-")] if shutil.which(named[0]) else ["cc"]
+    command = shlex.split(sysconfig.get_config_var("CC") or "cc")
+    # Python's own flags (such as -pthread) are dropped.
+    return [part for part in command if not part.startswith("-")] if shutil.which(command[0]) else ["cc"]
 
 
 def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[str, ...] = WARNINGS) -> Path:
-    """Compile into the folder target; the library's path. flags: optimisation, sanitizers.
+    """Compile the stand-in driver into the folder ``target``, and return the path of the library.
 
-    CalledProcessError when the compiler refuses.
+    flags: for optimisation or sanitizers. Raise CalledProcessError if the compiler fails.
     """
     source = _HERE / "csrc"
     target.mkdir(parents=True, exist_ok=True)
@@ -78,7 +79,8 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
         "-o",
         str(target / LIBRARY),
         f"-Wl,-soname,{LIBRARY}",
-        # The hook exports the same names in front of these.
+        # The hook (Neutrino's own libcuda.so.1) exports the same names in front of these: calls within this library
+        # must not reach it.
         "-Wl,-Bsymbolic",
         "-Wl,-z,relro,-z,now",
         "-Wl,-z,noexecstack",

@@ -1,7 +1,8 @@
 """Functions called by the threads of a batch: frames, arguments, results, the way back.
 
-At one depth of calls each thread is in one function at most, so (depth, function) has registers of its own, and
-recursion needs nothing saved. Frames lie in local memory, the caller's below the callee's.
+At one call depth each thread is in one function at most, so (depth, function) has registers of its own, and recursion
+needs nothing saved. Frames lie in local memory, the caller's below the callee's. Functions are numbered as in
+`Kernel.functions`; the kernel itself has depth 0.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ _POISON = {name: poison(dtype) for name, dtype in TYPES.items()}
 
 
 class RegisterFile:
-    """The registers of one function at one depth of calls.
+    """The registers of one function at one call depth.
 
-    values: an array each, one element a thread, or a scalar. owned: the indices of arrays that no other register has.
+    values: an array per register with one element per thread of the batch, or a scalar for all threads.
+    owned: the indices of registers whose arrays no other register shares, so that they may be changed in place.
     """
 
     __slots__ = ("bases", "depth", "owned", "threads", "values")
 
     def __init__(self, types: list[str], threads: int, depth: int, bases: list[Any]) -> None:
+        """types: the PTX type of each register. bases: by depth, where frames begin; the batch extends this list."""
         self.values: list[Any] = [_POISON[name] for name in types]
         self.owned: set[int] = set()
         self.threads = threads
@@ -43,23 +46,23 @@ class RegisterFile:
 
     @property
     def base(self) -> Any:
-        """Where the frames begin: a scalar, or one per thread."""
+        """The address in local memory where the function's frame begins: a scalar, or one per thread."""
         return self.bases[self.depth]
 
     def write(self, index: int, value: Any, lanes: Lanes) -> None:
-        """Set a register in some threads."""
+        """Set a register in the threads of `lanes`. value: a scalar, or an array with one element per such thread."""
         at = lanes.at
         if at is None:
-            # It may be an array of another file, which goes on to own it.
+            # The array may belong to another register file, which may change it in place.
             self.values[index] = value.copy() if value.ndim else value
             self.owned.discard(index)
             return
-        old = self.values[index]
+        current = self.values[index]
         if index not in self.owned:
-            old = old.copy() if old.ndim else np.full(self.threads, old)
-            self.values[index] = old
+            current = current.copy() if current.ndim else np.full(self.threads, current)
+            self.values[index] = current
             self.owned.add(index)
-        old[at] = value
+        current[at] = value
 
 
 class Calls(Accesses, ABC):
@@ -68,24 +71,32 @@ class Calls(Accesses, ABC):
     units: list[Unit]
 
     def start_calls(self) -> None:
-        """Before the first step."""
+        """Set up the kernel's own frame; called before the first step of the batch."""
+        # By depth: where the frames begin in local memory, a scalar or one address per thread.
         self.bases: list[Any] = [np.uint64(0)]
-        # By depth: which call each thread made, as an index of self.sites.
+        # By depth: which call each thread came from, as an index of self.call_sites.
         self.origins: list[Any] = [None]
-        self.sites: list[tuple[Key, Instruction, int]] = []
-        self.site_numbers: dict[tuple[int, int, int], int] = {}
+        # (where the caller is, the call instruction, the block to resume at), and its index in this list by
+        # (negative depth, function, statement).
+        self.call_sites: list[tuple[Key, Instruction, int]] = []
+        self.call_site_numbers: dict[tuple[int, int, int], int] = {}
         self.reserve_local(self.kernel.frame_size)
 
     @abstractmethod
     def add(self, key: Key, lanes: Lanes) -> None:
-        """Let threads go on at a block: the machine's."""
+        """Make threads runnable at a block of the program. Implemented by the batch."""
 
     @abstractmethod
     def file(self, depth: int, function: int) -> RegisterFile:
-        """The registers of a function at a depth of calls: the machine's."""
+        """Return the registers of a function at a call depth. Implemented by the batch."""
 
     def call(self, key: Key, block: Block, lanes: Lanes, result: Any, file: RegisterFile) -> None:
-        """Send threads into the function that each of them calls."""
+        """Execute the ``call`` that ends a basic block: send each thread into the function that it calls.
+
+        key: (negative call depth, function, block) of the threads. result: (addresses of the called functions, None for
+        a direct call; values of the arguments, see `pass_values`). Raise DeviceFaultError if an address is no function,
+        or not one of those that the instruction lists.
+        """
         instruction = block.instructions[-1]
         target, values = result
         if target is None:
@@ -96,44 +107,55 @@ class Calls(Accesses, ABC):
         threads = lanes.indices()
         targets = np.broadcast_to(target, (threads.size,))
         for address in np.unique(targets):
-            chosen = targets == address
+            selected = targets == address
             name = self.kernel.module.names_by_address.get(int(address), "")
-            listed = [one.name for one in instruction.targets]
-            if not name or (listed and name not in listed):
+            allowed_names = [label.name for label in instruction.targets]
+            if not name or (allowed_names and name not in allowed_names):
                 self.fault(
                     FaultKind.BAD_CALL,
                     instruction.number,
                     "",
-                    thread=int(threads[chosen][0]),
+                    thread=int(threads[selected][0]),
                     address=int(address),
                 )
-            some = lanes if chosen.all() else of_indices(threads[chosen], self.threads)
-            part = values
-            if some is not lanes:
-                part = tuple(
-                    value[chosen] if value is not None and value.ndim else value for value in values
+            if selected.all():
+                self.call_named(key, block, instruction, name, lanes, values)
+            else:
+                callers = of_indices(threads[selected], self.threads)
+                their_values = tuple(
+                    value[selected] if value is not None and value.ndim else value for value in values
                 )
-            self.call_named(key, block, instruction, name, some, part)
+                self.call_named(key, block, instruction, name, callers, their_values)
 
     def call_named(
         self, key: Key, block: Block, instruction: Instruction, name: str, lanes: Lanes, values: Any
     ) -> None:
+        """Send threads into the function `name`: allocate frames, pass arguments, and make them runnable there.
+
+        key: (negative call depth, function, block) of the caller. values: the values of the arguments, see
+        `pass_values`. Raise DeviceFaultError if the numbers of arguments or results differ from the function's, or if
+        the call is too deep for the stack.
+        """
         name = self.kernel.module.resolved_name(name)
         function = self.kernel.numbers.get(name)
         if function is None:
             self.call_device_function(key, block, instruction, name, lanes, values)
             return
-        depth = 1 - key[0]
+        caller_depth, caller_function = -key[0], key[1]
+        depth = caller_depth + 1
         program = self.units[function].graph.program
-        caller = self.units[key[1]].graph.program
-        arguments = instruction.operands[2]
-        actual = arguments.elements if isinstance(arguments, Vector) else ()
-        results = instruction.operands[0]
-        returned = results.elements if isinstance(results, Vector) else ()
-        if len(actual) != len(program.signature.parameters) or len(returned) != len(program.signature.results):
-            detail = f"{name} takes {len(program.signature.parameters)} and gives {len(program.signature.results)}"
+        caller = self.units[caller_function].graph.program
+
+        # Operands of a call: (results), function, (arguments).
+        arguments = _elements(instruction.operands[2])
+        results = _elements(instruction.operands[0])
+        signature = program.signature
+        if len(arguments) != len(signature.parameters) or len(results) != len(signature.results):
+            detail = f"{name} takes {len(signature.parameters)} and gives {len(signature.results)}"
             self.fault(FaultKind.BAD_CALL, instruction.number, detail, thread=int(lanes.indices()[0]))
-        base = self.bases[depth - 1]
+
+        # The new frame begins where the caller's ends.
+        base = self.bases[caller_depth]
         if base.ndim and lanes.at is not None:
             base = base[lanes.at]
         base = base + np.uint64(caller.frame_size)
@@ -141,185 +163,254 @@ class Calls(Accesses, ABC):
         if depth > _DEEPEST or not self.reserve_local(top):
             detail = f"calls {depth} deep, {top} bytes of local memory"
             self.fault(FaultKind.OUT_OF_BOUNDS, instruction.number, detail, thread=int(lanes.indices()[0]))
-        self.enter(depth, base, key, instruction, block.next, lanes)
+
+        self.push_frame(depth, base, key, instruction, block.next, lanes)
         self.pass_values(
-            depth, function, program.signature.parameters, -key[0], key[1], actual, values, lanes, instruction
+            depth,
+            function,
+            signature.parameters,
+            caller_depth,
+            caller_function,
+            arguments,
+            values,
+            lanes,
+            instruction,
         )
         self.add((-depth, function, 0), lanes)
 
-    def enter(self, depth: int, base: Any, key: Key, instruction: Instruction, resume: int, lanes: Lanes) -> None:
-        # Remember, for these threads, where the new frame begins and where it came from.
-        identity = (key[0], key[1], instruction.number)
-        site = self.site_numbers.get(identity)
-        if site is None:
-            site = self.site_numbers[identity] = len(self.sites)
-            self.sites.append((key, instruction, resume))
+    def push_frame(
+        self, depth: int, base: Any, key: Key, instruction: Instruction, resume: int, lanes: Lanes
+    ) -> None:
+        """Record, for the calling threads, where their frame at `depth` begins and which call they came from.
+
+        base: address in local memory, a scalar or one per thread. key: (negative call depth, function, block) of the
+        caller. resume: the caller's block to return to.
+        """
+        call_site_key = (key[0], key[1], instruction.number)
+        call_site = self.call_site_numbers.get(call_site_key)
+        if call_site is None:
+            call_site = self.call_site_numbers[call_site_key] = len(self.call_sites)
+            self.call_sites.append((key, instruction, resume))
         if len(self.bases) <= depth:
-            self.bases.append(base if not base.ndim else self.spread(base, lanes))
+            # The first call at this depth.
+            self.bases.append(base if not base.ndim else self.scatter(base, lanes))
             self.origins.append(np.zeros(self.threads, np.int32))
         else:
-            known = self.bases[depth]
-            if known.ndim or base.ndim or known != base:
-                if not known.ndim:
-                    known = self.bases[depth] = np.full(self.threads, known)
-                known[lanes.indices()] = base
+            bases = self.bases[depth]
+            if bases.ndim or base.ndim or bases != base:
+                if not bases.ndim:
+                    bases = self.bases[depth] = np.full(self.threads, bases)
+                bases[lanes.indices()] = base
         if lanes.at is None:
-            self.origins[depth][:] = site
+            self.origins[depth][:] = call_site
         else:
-            self.origins[depth][lanes.at] = site
+            self.origins[depth][lanes.at] = call_site
 
-    def spread(self, values: Any, lanes: Lanes) -> Any:
-        whole = np.zeros(self.threads, values.dtype)
-        whole[lanes.indices()] = values
-        return whole
+    def scatter(self, values: Any, lanes: Lanes) -> Any:
+        """Return an array for all threads of the batch with `values` in the threads of `lanes`, and 0 elsewhere."""
+        scattered = np.zeros(self.threads, values.dtype)
+        scattered[lanes.indices()] = values
+        return scattered
 
     def place(self, depth: int, variable: Variable, lanes: Lanes) -> Any:
-        """The local address of a variable of a frame."""
+        """Return the address in local memory of a variable of the frame at `depth`: a scalar, or one per thread.
+
+        `lanes.at` holds the indices of the threads, None for all threads of the batch.
+        """
         base = self.bases[depth]
         if base.ndim and lanes.at is not None:
             base = base[lanes.at]
         return base + np.uint64(variable.place)
 
+    def register_elements(self, depth: int, function: int, register: Register, lanes: Lanes) -> Any:
+        """Return a register's value in the threads of `lanes`: a scalar, or an array with one element each.
+
+        `lanes.at` holds the indices of the threads, None for all threads of the batch.
+        """
+        value = self.file(depth, function).values[register.index]
+        return value[lanes.at] if value.ndim and lanes.at is not None else value
+
+    def load_variable(self, depth: int, variable: Variable, dtype: np.dtype[Any], lanes: Lanes, statement: int) -> Any:
+        """Return the first word, of type `dtype`, of a variable of the frame at `depth`."""
+        address = self.place(depth, variable, lanes)
+        (value,) = self.load_some(statement, Space.LOCAL, address, dtype, 1, lanes.at)
+        return value
+
+    def store_variable(
+        self,
+        depth: int,
+        variable: Variable,
+        value: Any,
+        dtype: np.dtype[Any],
+        lanes: Lanes,
+        instruction: Instruction,
+    ) -> None:
+        """Store the bits of a value, as a word of type `dtype`, in a variable of the frame at `depth`."""
+        address = self.place(depth, variable, lanes)
+        cast = _reinterpret(value, dtype, instruction)
+        self.store_some(instruction.number, Space.LOCAL, address, dtype, (cast,), lanes.at)
+
     def pass_values(
         self,
         depth: int,
         function: int,
-        formals: tuple[Register | Variable, ...],
-        from_depth: int,
-        from_function: int,
-        actual: tuple[Operand, ...],
+        parameters: tuple[Register | Variable, ...],
+        caller_depth: int,
+        caller_function: int,
+        arguments: tuple[Operand, ...],
         values: Any,
         lanes: Lanes,
         instruction: Instruction,
     ) -> None:
-        """Give each of ``formals``, at one depth, the value of one of ``actual``, at another.
+        """Set each parameter of the called function, at `depth`, to an argument of its caller, at `caller_depth`.
 
-        values: of those that are registers or constants, None where the value is to be read here.
+        values: for each argument the value of a register or constant, None for a variable, which is read here.
+        Raise PtxRefusedError for an argument that is not in the caller's frame.
         """
-        for number, (formal, source) in enumerate(zip(formals, actual, strict=True)):
-            if isinstance(source, Symbol):
-                if source.variable is None or source.variable.space != "local":
-                    raise instruction.refused(f"{source.name} cannot be passed")
-                if isinstance(formal, Variable):
-                    self.copy(depth, formal, from_depth, source.variable, lanes, instruction.number)
+        for number, (parameter, argument) in enumerate(zip(parameters, arguments, strict=True)):
+            if isinstance(argument, Symbol):
+                if argument.variable is None or argument.variable.space != "local":
+                    raise instruction.refused(f"{argument.name} cannot be passed")
+                if isinstance(parameter, Variable):
+                    self.copy(depth, parameter, caller_depth, argument.variable, lanes, instruction.number)
                     continue
-                dtype = formal.dtype if formal.dtype != PREDICATE else word(1)
-                place = self.place(from_depth, source.variable, lanes)
-                (value,) = self.load_some(instruction.number, Space.LOCAL, place, dtype, 1, lanes.at)
+                dtype = parameter.dtype if parameter.dtype != PREDICATE else word(1)
+                value = self.load_variable(caller_depth, argument.variable, dtype, lanes, instruction.number)
             elif values is not None:
                 value = values[number]
-            elif isinstance(source, Register):
-                value = self.file(from_depth, from_function).values[source.index]
-                value = value[lanes.at] if value.ndim and lanes.at is not None else value
-            elif isinstance(source, Sink):
+            elif isinstance(argument, Register):
+                value = self.register_elements(caller_depth, caller_function, argument, lanes)
+            elif isinstance(argument, Sink):
                 continue
             else:
                 raise instruction.refused("an operand that cannot be passed")
-            if isinstance(formal, Register):
-                cast = _as(value, formal.dtype, instruction)
-                self.file(depth, function).write(formal.index, cast, lanes)
+            if isinstance(parameter, Register):
+                cast = _reinterpret(value, parameter.dtype, instruction)
+                self.file(depth, function).write(parameter.index, cast, lanes)
             else:
-                dtype = word(formal.size) if formal.size in (1, 2, 4, 8, 16) else word(1)
-                place = self.place(depth, formal, lanes)
-                cast = _as(value, dtype, instruction)
-                self.store_some(instruction.number, Space.LOCAL, place, dtype, (cast,), lanes.at)
+                self.store_variable(depth, parameter, value, _variable_word(parameter), lanes, instruction)
 
-    def copy(self, depth: int, to: Variable, from_depth: int, source: Variable, lanes: Lanes, number: int) -> None:
-        """Copy a variable of one frame to one of another, eight bytes at a time."""
-        target = self.place(depth, to, lanes)
-        origin = self.place(from_depth, source, lanes)
+    def copy(
+        self,
+        target_depth: int,
+        target: Variable,
+        source_depth: int,
+        source: Variable,
+        lanes: Lanes,
+        statement: int,
+    ) -> None:
+        """Copy a variable of one frame to one of another, eight bytes at a time, without reports to the observer."""
+        target_address = self.place(target_depth, target, lanes)
+        source_address = self.place(source_depth, source, lanes)
         observer, self.observer = self.observer, None
-        for offset in range(0, min(to.size, source.size), 8):
+        for offset in range(0, min(target.size, source.size), 8):
             step = np.uint64(offset)
-            (value,) = self.load_some(number, Space.LOCAL, origin + step, word(8), 1, lanes.at)
-            self.store_some(number, Space.LOCAL, target + step, word(8), (value,), lanes.at)
+            (value,) = self.load_some(statement, Space.LOCAL, source_address + step, word(8), 1, lanes.at)
+            self.store_some(statement, Space.LOCAL, target_address + step, word(8), (value,), lanes.at)
         self.observer = observer
 
     def return_from(self, depth: int, function: int, lanes: Lanes) -> None:
-        """Send threads back to where each of them was called from, with the results."""
+        """Send threads at `depth` back to where each of them was called from, with the results."""
         threads = lanes.indices()
         origins = self.origins[depth][threads]
         signature = self.units[function].graph.program.signature
-        for site in np.unique(origins):
-            chosen = origins == site
-            some = lanes if chosen.all() else of_indices(threads[chosen], self.threads)
-            key, instruction, resume = self.sites[int(site)]
-            results = instruction.operands[0]
-            wanted = results.elements if isinstance(results, Vector) else ()
-            self.give_back(depth, function, signature.results, -key[0], key[1], wanted, some, instruction)
-            self.add((key[0], key[1], resume), some)
+        for call_site in np.unique(origins):
+            selected = origins == call_site
+            returning = lanes if selected.all() else of_indices(threads[selected], self.threads)
+            (negative_depth, caller, _), instruction, resume = self.call_sites[int(call_site)]
+            targets = _elements(instruction.operands[0])
+            self.return_values(
+                depth, function, signature.results, -negative_depth, caller, targets, returning, instruction
+            )
+            self.add((negative_depth, caller, resume), returning)
 
-    def give_back(
+    def return_values(
         self,
         depth: int,
         function: int,
-        formals: tuple[Register | Variable, ...],
-        to_depth: int,
-        to_function: int,
-        wanted: tuple[Operand, ...],
+        results: tuple[Register | Variable, ...],
+        caller_depth: int,
+        caller_function: int,
+        targets: tuple[Operand, ...],
         lanes: Lanes,
         instruction: Instruction,
     ) -> None:
-        for formal, target in zip(formals, wanted, strict=True):
-            if isinstance(target, Symbol) and target.variable is not None and isinstance(formal, Variable):
-                self.copy(to_depth, target.variable, depth, formal, lanes, instruction.number)
+        """Set each target of a call, in the caller's frame, to a result of the called function, at `depth`."""
+        for result, target in zip(results, targets, strict=True):
+            if isinstance(target, Symbol) and target.variable is not None and isinstance(result, Variable):
+                self.copy(caller_depth, target.variable, depth, result, lanes, instruction.number)
                 continue
-            if isinstance(formal, Register):
-                value = self.file(depth, function).values[formal.index]
-                value = value[lanes.at] if value.ndim and lanes.at is not None else value
+            if isinstance(result, Register):
+                value = self.register_elements(depth, function, result, lanes)
             else:
-                dtype = word(formal.size) if formal.size in (1, 2, 4, 8, 16) else word(1)
-                (value,) = self.load_some(
-                    instruction.number, Space.LOCAL, self.place(depth, formal, lanes), dtype, 1, lanes.at
-                )
+                value = self.load_variable(depth, result, _variable_word(result), lanes, instruction.number)
             if isinstance(target, Register):
-                self.file(to_depth, to_function).write(
-                    target.index, _as(value, target.dtype, instruction), lanes
-                )
+                cast = _reinterpret(value, target.dtype, instruction)
+                self.file(caller_depth, caller_function).write(target.index, cast, lanes)
             elif isinstance(target, Symbol) and target.variable is not None:
-                dtype = word(target.variable.size) if target.variable.size in (1, 2, 4, 8, 16) else word(1)
-                place = self.place(to_depth, target.variable, lanes)
-                cast = _as(value, dtype, instruction)
-                self.store_some(instruction.number, Space.LOCAL, place, dtype, (cast,), lanes.at)
+                dtype = _variable_word(target.variable)
+                self.store_variable(caller_depth, target.variable, value, dtype, lanes, instruction)
 
     def call_device_function(
         self, key: Key, block: Block, instruction: Instruction, name: str, lanes: Lanes, values: Any
     ) -> None:
-        """A function that no module defines."""
-        operands = instruction.operands
-        actual = operands[2].elements if isinstance(operands[2], Vector) else ()
-        returned = operands[0].elements if isinstance(operands[0], Vector) else ()
-        if len(actual) != PROVIDED[name]:
+        """Run a function that the device itself provides, such as ``vprintf``, and resume after the call.
+
+        key: (negative call depth, function, block) of the caller. values: the values of the arguments, None for
+        variables, which are read here. Raise PtxRefusedError if the number of arguments is wrong.
+        """
+        depth, function = -key[0], key[1]
+        statement = instruction.number
+        operands = _elements(instruction.operands[2])
+        targets = _elements(instruction.operands[0])
+        if len(operands) != PROVIDED[name]:
             raise instruction.refused(f"{name} takes {PROVIDED[name]} arguments")
+
         arguments = []
-        for number, source in enumerate(actual):
-            if isinstance(source, Symbol) and source.variable is not None:
-                place = self.place(-key[0], source.variable, lanes)
-                dtype = word(source.variable.size if source.variable.size in (4, 8) else 1)
-                (value,) = self.load_some(instruction.number, Space.LOCAL, place, dtype, 1, lanes.at)
-                arguments.append(value)
+        for number, operand in enumerate(operands):
+            if isinstance(operand, Symbol) and operand.variable is not None:
+                dtype = _device_function_word(operand.variable)
+                arguments.append(self.load_variable(depth, operand.variable, dtype, lanes, statement))
             else:
                 arguments.append(values[number])
-        result = DEVICE_FUNCTIONS[name](self, instruction.number, arguments, lanes.indices())
-        for target in returned if result is not None else ():
+
+        result = DEVICE_FUNCTIONS[name](self, statement, arguments, lanes.indices())
+
+        for target in targets if result is not None else ():
             if isinstance(target, Register):
-                cast = _as(result, target.dtype, instruction)
-                self.file(-key[0], key[1]).write(target.index, cast, lanes)
+                cast = _reinterpret(result, target.dtype, instruction)
+                self.file(depth, function).write(target.index, cast, lanes)
             elif isinstance(target, Symbol) and target.variable is not None:
-                place = self.place(-key[0], target.variable, lanes)
-                dtype = word(target.variable.size if target.variable.size in (4, 8) else 1)
-                cast = _as(result, dtype, instruction)
-                self.store_some(instruction.number, Space.LOCAL, place, dtype, (cast,), lanes.at)
+                dtype = _device_function_word(target.variable)
+                self.store_variable(depth, target.variable, result, dtype, lanes, instruction)
         self.add((key[0], key[1], block.next), lanes)
 
 
-def _as(value: Any, dtype: np.dtype[Any], instruction: Instruction) -> Any:
-    # The same bits in another type; wider ones are extended by zeros.
-    held = value.dtype
-    if held == dtype:
+def _elements(operand: Operand) -> tuple[Operand, ...]:
+    """Return the elements of an operand list in parentheses; none if the operand is no list."""
+    return operand.elements if isinstance(operand, Vector) else ()
+
+
+def _variable_word(variable: Variable) -> np.dtype[Any]:
+    """Return the type of the word that fills a variable, or a byte if no word has its size."""
+    return word(variable.size) if variable.size in (1, 2, 4, 8, 16) else word(1)
+
+
+def _device_function_word(variable: Variable) -> np.dtype[Any]:
+    """Return the type of the word that fills an argument or result of a provided function: 4 or 8 bytes, else one."""
+    return word(variable.size if variable.size in (4, 8) else 1)
+
+
+def _reinterpret(value: Any, dtype: np.dtype[Any], instruction: Instruction) -> Any:
+    """Return the bits of a value as another type, cut off or extended by zeros if the sizes differ.
+
+    Raise PtxRefusedError if only one of the types is the predicate type.
+    """
+    source_type = value.dtype
+    if source_type == dtype:
         return value
-    if PREDICATE in (held, dtype):
+    if PREDICATE in (source_type, dtype):
         raise instruction.refused("a predicate cannot be passed as a number")
-    if held.itemsize == dtype.itemsize:
+    if source_type.itemsize == dtype.itemsize:
         return value.view(dtype)
-    return value.view(word(held.itemsize)).astype(word(dtype.itemsize)).view(dtype)
+    return value.view(word(source_type.itemsize)).astype(word(dtype.itemsize)).view(dtype)

@@ -1,4 +1,4 @@
-"""A PTX text made ready to run on any device: its functions resolved. Kept from load to load."""
+"""What depends on a PTX text alone: its functions with resolved names. Cached from load to load."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from neutrino.errors import PtxRefusedError
 
 
 class ModuleCode:
-    """What depends on the text alone.
+    """A PTX module, independent of a device.
 
-    statements: all, by number. shared: the ``.shared`` variables, by number. declarations: of the ``.global`` and
-    ``.const`` variables, by number: where they lie is the device's business.
+    statements: all of them; their indices are the statement numbers of faults and observers. shared: the ``.shared``
+    variables, by number. declarations: those of the ``.global`` and ``.const`` variables, by number (each device has
+    addresses of its own for them). texts: the functions, by name.
     """
 
     def __init__(self, text: str) -> None:
+        """Parse and resolve a PTX text. Raise PtxRefusedError if the device does not run it."""
         self.text = read_module(text)
         self.statements: list[Statement] = []
         self.shared: list[Variable] = []
@@ -26,8 +28,9 @@ class ModuleCode:
         self.texts: dict[str, FunctionText] = {}
         self._programs: dict[str, Program] = {}
         for function in self.text.functions:
-            known = self.texts.get(function.name)
-            if known is not None and known.items is not None:
+            # A definition (items is not None) replaces declarations of the same function.
+            earlier = self.texts.get(function.name)
+            if earlier is not None and earlier.items is not None:
                 if function.items is not None:
                     raise PtxRefusedError(function.line, function.text, "a function twice")
                 continue
@@ -38,12 +41,13 @@ class ModuleCode:
         self.names_by_address = {address: name for name, address in self.function_addresses.items()}
         for alias, name in self.text.aliases.items():
             self.function_addresses[alias] = self.function_addresses.get(name, 0)
-        self._take_in_variables()
+        self._add_variables()
         for name, function in self.texts.items():
             if function.items is not None:
                 self.program(name)
 
-    def _take_in_variables(self) -> None:
+    def _add_variables(self) -> None:
+        """Number the variables of module scope. Raise PtxRefusedError for a duplicate or an unknown state space."""
         for declaration in self.text.variables:
             if declaration.name in self.variables:
                 if declaration.linkage == "extern":
@@ -63,51 +67,57 @@ class ModuleCode:
                 )
 
     def _add_shared(self, declaration: Declaration) -> Variable:
+        """Give a ``.shared`` variable the next number and return it."""
         size, alignment = variable_size(declaration)
         variable = Variable(declaration.name, "shared", size, alignment, len(self.shared))
         self.shared.append(variable)
         return variable
 
     def resolved_name(self, name: str) -> str:
-        """The function that a name or an alias stands for."""
+        """Return the name of the function that a name or an alias stands for."""
         return self.text.aliases.get(name, name)
 
     def functions_with_bodies(self) -> list[str]:
-        """All that an indirect call may reach."""
+        """Return the names of all functions that an indirect call may reach: those with a body, without kernels."""
         return [name for name, text in self.texts.items() if text.items is not None and not text.entry]
 
     def program(self, name: str) -> Program:
-        """A function with its names resolved. PtxRefusedError: it has no body, or names what is not there."""
-        found = self._programs.get(name)
-        if found is None:
+        """Return a function with its names resolved.
+
+        Raise PtxRefusedError if it has no body or uses an undefined name.
+        """
+        program = self._programs.get(name)
+        if program is None:
             text = self.texts.get(name)
             if text is None or text.items is None:
                 line, source = (text.line, text.text) if text is not None else (1, name)
                 raise PtxRefusedError(line, source, f"the function {name} has no body")
-            found = resolve(text, self.variables, self._known_functions(), self._add_shared, self.statements)
-            self._programs[name] = found
-        return found
+            program = resolve(text, self.variables, self._functions_and_aliases(), self._add_shared, self.statements)
+            self._programs[name] = program
+        return program
 
-    def _known_functions(self) -> dict[str, FunctionText]:
-        known = dict(self.texts)
+    def _functions_and_aliases(self) -> dict[str, FunctionText]:
+        """Return the functions of the module by name and by alias."""
+        functions = dict(self.texts)
         for alias, name in self.text.aliases.items():
-            if name in known:
-                known[alias] = known[name]
-        return known
+            if name in functions:
+                functions[alias] = functions[name]
+        return functions
 
     def parameters_of(self, name: str) -> list[Variable]:
-        """The kernel's parameters, placed."""
+        """Return a kernel's parameters with their offsets, in bytes, in its parameter buffer."""
         offset = 0
-        found = []
+        parameters = []
         for declaration in self.texts[name].parameters:
             size, alignment = variable_size(declaration)
+            # Round up to the alignment.
             offset = -(-offset // alignment) * alignment
-            found.append(Variable(declaration.name, "param", size, alignment, offset))
+            parameters.append(Variable(declaration.name, "param", size, alignment, offset))
             offset += size
-        return found
+        return parameters
 
 
 @lru_cache(maxsize=128)
 def module_code(text: str) -> ModuleCode:
-    """The code of a text. PtxRefusedError: it is no PTX that the device runs."""
+    """Return the code of a PTX text, cached. Raise PtxRefusedError if the device does not run it."""
     return ModuleCode(text)

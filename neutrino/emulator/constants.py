@@ -14,7 +14,8 @@ _TOKEN = re.compile(
 )
 _HEX_FLOAT = re.compile(r"(-?)0(?:[fF]([0-9a-fA-F]{8})|[dD]([0-9a-fA-F]{16}))")
 _DECIMAL_FLOAT = re.compile(r"-?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
-_BINDING = {
+# How tightly each binary operator binds, as in C.
+_PRECEDENCE = {
     "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7, ">=": 7,
     "<<": 8, ">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
 }  # fmt: skip
@@ -23,12 +24,17 @@ _MASK = (1 << 64) - 1
 
 
 def float_bits(text: str) -> tuple[int, int] | None:
-    """``0f3F800000`` → (0x3F800000, 4); ``0d…`` and decimal fractions → (bits, 8); None for anything else."""
+    """Read a floating-point literal; return its bits and its size in bytes, None if `text` is none.
+
+    ``0f3F800000`` → (0x3F800000, 4); ``0d…`` and decimal fractions → (bits of a double, 8).
+    """
     match = _HEX_FLOAT.fullmatch(text)
     if match is not None:
-        size = 4 if match[2] else 8
-        bits = int(match[2] or match[3], 16)
-        return (bits ^ (1 << (8 * size - 1)) if match[1] else bits), size
+        sign, single_digits, double_digits = match.groups()
+        size = 4 if single_digits else 8
+        bits = int(single_digits or double_digits, 16)
+        sign_bit = 1 << (8 * size - 1)
+        return (bits ^ sign_bit if sign else bits), size
     if _DECIMAL_FLOAT.fullmatch(text) and any(mark in text for mark in ".eE"):
         return struct.unpack("<Q", struct.pack("<d", float(text)))[0], 8
     return None
@@ -36,7 +42,11 @@ def float_bits(text: str) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class _Number:
-    # bits: from 0 up to 2**64. Literals are .s64 where they fit and have no U suffix (PTX ISA 4.5.1).
+    """A 64-bit integer: its bits as a number from 0 to 2**64 - 1, and whether its type is .u64 instead of .s64.
+
+    Literals are .s64 if they fit and have no U suffix (PTX ISA 4.5.1).
+    """
+
     bits: int
     unsigned: bool = False
 
@@ -50,9 +60,9 @@ class _Number:
 
 
 def evaluate_integer(text: str) -> int | None:
-    """The value of a constant expression of integers, modulo 2**64 from -2**63; None where it is none.
+    """Return the value of an integer constant expression as a signed 64-bit number; None if `text` is none.
 
-    The rules are those of PTX ISA 4.5.6 as ptxas 13 applies them.
+    The rules are those of PTX ISA 4.5.6 as ptxas 13 applies them. A text of more than 1000 characters is not read.
     """
     if len(text) > 1000:
         return None
@@ -65,26 +75,34 @@ def evaluate_integer(text: str) -> int | None:
             return None
         tokens.append(match[match.lastindex or 0])
         position = match.end()
-    parser = _Expression(tokens)
+    parser = _ExpressionParser(tokens)
     value = parser.ternary(0)
-    return value.signed_value if value is not None and parser.at == len(tokens) else None
+    return value.signed_value if value is not None and parser.position == len(tokens) else None
 
 
-class _Expression:
-    # Every method returns None as soon as the tokens are not an expression.
+class _ExpressionParser:
+    """A recursive-descent parser that evaluates as it parses.
+
+    Its methods return None once the tokens are no valid expression. depth: the nesting so far; beyond a limit an
+    expression is not valid, so that no text exhausts the stack.
+    """
+
     def __init__(self, tokens: list[str]) -> None:
         self.tokens = tokens
-        self.at = 0
+        self.position = 0
 
     def next(self) -> str:
-        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+        """Return the next token without consuming it; empty at the end."""
+        return self.tokens[self.position] if self.position < len(self.tokens) else ""
 
     def take(self) -> str:
+        """Consume the next token and return it; empty at the end."""
         token = self.next()
-        self.at += 1
+        self.position += 1
         return token
 
     def ternary(self, depth: int) -> _Number | None:
+        """Parse and evaluate ``condition ? first : second``, or a binary expression; None if it is not valid."""
         condition = self.binary(1, depth)
         if condition is None or self.next() != "?":
             return condition
@@ -97,40 +115,53 @@ class _Expression:
             return None
         return first if condition.bits else second
 
-    def binary(self, binding: int, depth: int) -> _Number | None:
+    def binary(self, precedence: int, depth: int) -> _Number | None:
+        """Parse and evaluate operands joined by binary operators of at least this precedence; None if not valid.
+
+        This is precedence climbing: the right operand takes only operators that bind tighter.
+        """
         left = self.unary(depth)
-        while left is not None and _BINDING.get(self.next(), 0) >= binding:
+        while left is not None and _PRECEDENCE.get(self.next(), 0) >= precedence:
             operator = self.take()
-            right = self.binary(_BINDING[operator] + 1, depth + 1) if depth < _DEEPEST else None
+            right = self.binary(_PRECEDENCE[operator] + 1, depth + 1) if depth < _DEEPEST else None
             if right is None:
                 return None
             left = _apply(operator, left, right)
         return left
 
     def unary(self, depth: int) -> _Number | None:
+        """Parse and evaluate a literal, a parenthesized expression, or a unary operator or cast with its operand.
+
+        Return None if the tokens are none of these.
+        """
         token = self.take()
         if depth > _DEEPEST or not token:
             return None
-        if token in ("+", "-", "~", "!") or token.endswith("64)"):
-            number = self.unary(depth + 1)
-            if number is None:
+        # The casts are the single tokens (.s64) and (.u64).
+        is_cast = token.endswith("64)")
+        if token in ("+", "-", "~", "!") or is_cast:
+            operand = self.unary(depth + 1)
+            if operand is None:
                 return None
-            if token in "+-":
-                return number if token == "+" else _Number(-number.bits & _MASK, number.unsigned)
+            if token == "+":
+                return operand
+            if token == "-":
+                return _Number(-operand.bits & _MASK, operand.unsigned)
             if token == "~":
-                return _Number(~number.bits & _MASK, True)
+                return _Number(~operand.bits & _MASK, True)
             if token == "!":
-                return _Number(int(not number.bits))
-            return _Number(number.bits, "u" in token)
+                return _Number(int(not operand.bits))
+            return _Number(operand.bits, "u" in token)
         if token == "(":
-            inside = self.ternary(depth + 1)
-            return inside if self.take() == ")" else None
+            inner = self.ternary(depth + 1)
+            return inner if self.take() == ")" else None
         if token[0].isdigit():
             return _literal(token)
         return None
 
 
 def _literal(token: str) -> _Number | None:
+    """Return the value of an integer literal (octal after a leading 0); None if it is not valid."""
     digits = token.rstrip("U")
     if len(digits) > 1 and digits[0] == "0" and digits[1] not in "xXbB":
         if not all(digit in "01234567" for digit in digits):
@@ -142,6 +173,11 @@ def _literal(token: str) -> _Number | None:
 
 
 def _apply(operator: str, left: _Number, right: _Number) -> _Number | None:
+    """Apply a binary operator; None for a division by zero.
+
+    If one operand is unsigned, both count as unsigned. The result is then unsigned, too, but signed for comparisons
+    and logical operators; shifts have the type of their left operand.
+    """
     if operator in ("<<", ">>"):
         count = right.bits & 63
         return _Number((left.value << count if operator == "<<" else left.value >> count) & _MASK, left.unsigned)
@@ -151,15 +187,16 @@ def _apply(operator: str, left: _Number, right: _Number) -> _Number | None:
         if right.bits == 0:
             return None
         if operator == "%":
-            # Always of unsigned numbers.
+            # The remainder always treats its operands as unsigned.
             return _Number(left.bits % right.bits, True)
+        # Truncate towards zero.
         quotient = abs(first) // abs(second)
         return _Number((quotient if (first < 0) == (second < 0) else -quotient) & _MASK, unsigned)
-    kept = operator in ("&", "|", "^", "+", "-", "*")
-    return _Number(int(_SIMPLE[operator](first, second)) & _MASK, unsigned and kept)
+    is_arithmetic = operator in ("&", "|", "^", "+", "-", "*")
+    return _Number(int(_PYTHON_OPERATORS[operator](first, second)) & _MASK, unsigned and is_arithmetic)
 
 
-_SIMPLE: dict[str, Callable[[int, int], int]] = {
+_PYTHON_OPERATORS: dict[str, Callable[[int, int], int]] = {
     "||": lambda left, right: bool(left or right),
     "&&": lambda left, right: bool(left and right),
     "|": operators.or_,

@@ -1,4 +1,4 @@
-"""The PTX in an image that a program hands to the driver: plain text, or a CUDA container of entries."""
+"""The PTX in an image that a program hands to the driver: plain text, or a CUDA fat binary container of entries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)([af]?)\b", re.MULTILINE)
 
 
 class ImageFault(IntEnum):
-    """Why an image is not taken, as the driver's error."""
+    """Why the driver refuses an image, as its error code (CUresult)."""
 
     INVALID = 200
     NO_BINARY = 209
@@ -59,6 +59,8 @@ class ImageError(EmulatorError):
 
 @dataclass(frozen=True)
 class _Entry:
+    """An entry of a container. payload: its content, compressed if the flags say so."""
+
     kind: int
     arch: int
     flags: int
@@ -67,88 +69,120 @@ class _Entry:
 
     @property
     def rank(self) -> int:
-        """Which entry the driver would rather take; negative for one that it cannot."""
+        """How well an entry suits the device: the driver takes the highest rank; -1 for an entry that it cannot take.
+
+        A newer architecture is better, then a more specific form of it (sm_90a, then sm_90f, then sm_90). The specific
+        forms run only on their own architecture.
+        """
         if self.kind != _KIND_PTX or self.flags & _FLAG_OBFUSCATED or self.arch > DEVICE_ARCH:
             return -1
-        suffix = 2 if self.flags & _FLAG_ARCH_SPECIFIC else 1 if self.flags & _FLAG_ARCH_FAMILY else 0
-        return -1 if suffix and self.arch != DEVICE_ARCH else self.arch * 4 + suffix
+        specificity = 2 if self.flags & _FLAG_ARCH_SPECIFIC else 1 if self.flags & _FLAG_ARCH_FAMILY else 0
+        # The factor leaves room for the specificity, so that the architecture counts first.
+        return -1 if specificity and self.arch != DEVICE_ARCH else self.arch * 4 + specificity
 
 
 def find_ptx(image: bytes) -> str:
-    """The PTX text that the device runs. ImageError: there is none, or the image is broken."""
+    """Return the PTX text in an image that the device would run.
+
+    Raise ImageError, with the driver's error code, if there is none or the image is malformed.
+    """
     if image.startswith(_ELF):
         raise ImageError(ImageFault.NO_BINARY, "the image is machine code only (a cubin); the device runs PTX")
     if len(image) >= 4 and int.from_bytes(image[:4], "little") == _CONTAINER_MAGIC:
-        return _from_container(memoryview(image))
-    return _text(image)
+        return _ptx_from_container(memoryview(image))
+    return _decode_text(image)
 
 
-def _text(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
+    """Return PTX bytes, which may end with zero bytes, as text.
+
+    Raise ImageError if they are no PTX or the device's driver would refuse their version or target.
+    """
     try:
         text = data.rstrip(b"\0").decode()
     except UnicodeDecodeError as error:
         raise ImageError(ImageFault.INVALID, f"the image is neither a container nor text: {error}") from error
     if ".version" not in text:
         raise ImageError(ImageFault.INVALID, "the image is neither a container nor PTX")
-    _check(text)
+    _check_version_and_target(text)
     return text
 
 
-def _check(text: str) -> None:
-    # What a driver of the device's says before it looks at a statement.
-    version = _VERSION.search(text)
-    if version is not None and (int(version[1]), int(version[2])) > PTX_ISA:
+def _check_version_and_target(text: str) -> None:
+    """Check the .version and .target directives of a PTX text, as the driver does before it reads any statement.
+
+    Raise ImageError if the version is too new, has no such target, or the target is not for the device.
+    """
+    version_match = _VERSION.search(text)
+    version = (int(version_match[1]), int(version_match[2])) if version_match is not None else None
+    if version_match is not None and version is not None and version > PTX_ISA:
         newest = ".".join(map(str, PTX_ISA))
-        said = f"PTX version {version[1]}.{version[2]}, and the newest that is known is {newest}"
-        raise ImageError(ImageFault.UNSUPPORTED_PTX_VERSION, said)
-    target = _TARGET.search(text)
-    if target is None:
+        message = f"PTX version {version_match[1]}.{version_match[2]}, and the newest that is known is {newest}"
+        raise ImageError(ImageFault.UNSUPPORTED_PTX_VERSION, message)
+
+    target_match = _TARGET.search(text)
+    if target_match is None:
         raise ImageError(ImageFault.INVALID_PTX, "the PTX has no .target sm_NN")
-    arch = int(target[1])
-    first = (8, 0) if target[2] and arch == DEVICE_ARCH else _FIRST_ISA.get(arch, (1, 0))
-    if version is not None and (int(version[1]), int(version[2])) < first:
-        said = f"PTX version {version[1]}.{version[2]} knows no sm_{arch}{target[2]}: {first[0]}.{first[1]} does"
-        raise ImageError(ImageFault.INVALID_PTX, said)
-    if arch > DEVICE_ARCH or (target[2] and arch != DEVICE_ARCH):
-        said = f"PTX for sm_{target[1]}{target[2]}, and the device is an sm_{DEVICE_ARCH}"
-        raise ImageError(ImageFault.INVALID_PTX, said)
+    arch_digits, suffix = target_match.groups()
+    arch = int(arch_digits)
+    # The forms of the device's own architecture with a suffix (sm_90a) came with PTX 8.0.
+    first_isa = (8, 0) if suffix and arch == DEVICE_ARCH else _FIRST_ISA.get(arch, (1, 0))
+    if version_match is not None and version is not None and version < first_isa:
+        message = (
+            f"PTX version {version_match[1]}.{version_match[2]} knows no sm_{arch}{suffix}:"
+            f" {first_isa[0]}.{first_isa[1]} does"
+        )
+        raise ImageError(ImageFault.INVALID_PTX, message)
+    if arch > DEVICE_ARCH or (suffix and arch != DEVICE_ARCH):
+        message = f"PTX for sm_{arch_digits}{suffix}, and the device is an sm_{DEVICE_ARCH}"
+        raise ImageError(ImageFault.INVALID_PTX, message)
 
 
-def _from_container(data: memoryview) -> str:
-    entries = _entries(data)
+def _ptx_from_container(data: memoryview) -> str:
+    """Return the PTX text of a container's entry that suits the device best. Raise ImageError if none does."""
+    entries = _read_entries(data)
     best = max(entries, key=lambda entry: entry.rank, default=None)
     if best is not None and best.rank >= 0:
-        return _text(_decoded(best))
+        return _decode_text(_decompress(best))
     kinds = sorted({entry.kind for entry in entries})
     if kinds == [_KIND_CUBIN]:
         raise ImageError(ImageFault.NO_BINARY, "the image holds machine code only (cubins); the device runs PTX")
     archs = ", ".join(f"sm_{entry.arch}" for entry in entries if entry.kind == _KIND_PTX)
-    what = f"its PTX is for {archs}" if archs else "it holds none"
-    raise ImageError(ImageFault.NO_BINARY, f"the image has no PTX for sm_{DEVICE_ARCH} or older: {what}")
+    reason = f"its PTX is for {archs}" if archs else "it holds none"
+    raise ImageError(ImageFault.NO_BINARY, f"the image has no PTX for sm_{DEVICE_ARCH} or older: {reason}")
 
 
-def _entries(data: memoryview) -> list[_Entry]:
+def _read_entries(data: memoryview) -> list[_Entry]:
+    """Return the entries of a container (header, then entries one after the other).
+
+    Raise ImageError if the container exceeds the image, or an entry exceeds the container.
+    """
     if len(data) < _CONTAINER.size:
         raise ImageError(ImageFault.INVALID, f"container header: {len(data)} bytes, expected {_CONTAINER.size}")
     _, _, header_size, size = _CONTAINER.unpack_from(data)
     end = header_size + size
     if header_size < _CONTAINER.size or end > len(data):
         raise ImageError(ImageFault.INVALID, f"container of {end} bytes in an image of {len(data)}")
-    found = []
-    at = header_size
-    while at + _ENTRY.size <= end:
-        fields = _ENTRY.unpack_from(data, at)
-        kind, _, entry_header, payload_size, compressed, _, _, _, arch, _, _, flags, _, uncompressed = fields
-        start = at + entry_header
-        if entry_header < _ENTRY.size or payload_size > end - start or compressed > payload_size:
-            raise ImageError(ImageFault.INVALID, f"entry at {at:#x} reaches beyond its container")
-        stored = compressed if flags & (_FLAG_LZ4 | _FLAG_ZSTD) else payload_size
-        found.append(_Entry(kind, arch, flags, data[start : start + stored], uncompressed))
-        at = start + payload_size
-    return found
+    entries = []
+    offset = header_size
+    while offset + _ENTRY.size <= end:
+        fields = _ENTRY.unpack_from(data, offset)
+        kind, _, entry_header_size, payload_size, compressed_size, _, _, _, arch, _, _, flags, _, uncompressed = fields
+        start = offset + entry_header_size
+        if entry_header_size < _ENTRY.size or payload_size > end - start or compressed_size > payload_size:
+            raise ImageError(ImageFault.INVALID, f"entry at {offset:#x} reaches beyond its container")
+        # A compressed payload may be followed by padding.
+        stored_size = compressed_size if flags & (_FLAG_LZ4 | _FLAG_ZSTD) else payload_size
+        entries.append(_Entry(kind, arch, flags, data[start : start + stored_size], uncompressed))
+        offset = start + payload_size
+    return entries
 
 
-def _decoded(entry: _Entry) -> bytes:
+def _decompress(entry: _Entry) -> bytes:
+    """Return the uncompressed payload of an entry.
+
+    Raise ImageError if it does not decompress, or claims to be larger than any image that the device takes.
+    """
     if entry.uncompressed_size > _LARGEST:
         raise ImageError(ImageFault.INVALID, f"an entry claims {entry.uncompressed_size} bytes")
     try:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
-"""One element a lane; a NumPy scalar stands for the same value in every lane."""
+"""An array with one element per thread; a NumPy scalar stands for the same value in every thread."""
 
 DOUBLE_WORD = np.dtype([("x", "<u8"), ("y", "<u8")])
 """``.b128``: its low and its high half."""
@@ -45,10 +45,10 @@ _POISON = 0xA5
 
 
 def word(size: int) -> np.dtype[Any]:
-    """The untyped word of so many bytes: what a register of that width is kept as."""
+    """Return the unsigned type of `size` bytes (1, 2, 4, 8 or 16), in which registers of that width are stored."""
     return DOUBLE_WORD if size == 16 else np.dtype(f"u{size}")
 
 
 def poison(dtype: np.dtype[Any]) -> Any:
-    """What a register holds before anything is written to it: a NumPy scalar."""
+    """Return the initial value of a register of type `dtype`, as a NumPy scalar: poison bytes, True for a predicate."""
     return np.frombuffer(bytes([_POISON]) * dtype.itemsize, np.uint8).view(dtype)[0] if dtype != PREDICATE else np.True_

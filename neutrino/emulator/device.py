@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neutrino.emulator.launch import Run, Statistics
-from neutrino.emulator.memory import CONST_BASE, HEAP_BASE, Memory, OutOfMemoryError, Space, Window
+from neutrino.emulator.memory import ALIGNMENT, CONST_BASE, HEAP_BASE, Memory, OutOfMemoryError, Space, Window
 from neutrino.emulator.module import Function, LoadedModule, Parameter
 from neutrino.emulator.state import DeviceState, Observer
 from neutrino.errors import EmulatorError
@@ -22,18 +22,19 @@ Dimensions = tuple[int, int, int]
 
 
 class Device:
-    """A device of its own, with nothing in its memory.
+    """An emulated GPU with memory of its own.
 
     memory: bytes of global memory. seed: None for the fixed schedule (the deepest call, then the lowest block goes
-    first); a number for a random one, the same for the same number. step_limit: basic blocks that a batch of thread
-    blocks may run before a launch is given up.
+    first); a number for a random schedule, the same for the same number. step_limit: number of basic blocks that a
+    batch of thread blocks may run before the launch fails.
     """
 
     def __init__(
         self, *, memory: int = 256 << 20, seed: int | None = None, step_limit: int = _STEP_LIMIT
     ) -> None:
         self.memory = Memory()
-        self.heap = Window(HEAP_BASE, np.zeros(-(-memory // 256) * 256, np.uint8))
+        # Rounded up to the alignment of allocations.
+        self.heap = Window(HEAP_BASE, np.zeros(-(-memory // ALIGNMENT) * ALIGNMENT, np.uint8))
         self.constants = Window(CONST_BASE, np.zeros(_CONST_SIZE, np.uint8), constant=True)
         self.memory.add(self.heap)
         self.memory.add(self.constants)
@@ -44,7 +45,11 @@ class Device:
     # -- memory
 
     def place(self, heap: Window, constants: Window, others: Sequence[Window]) -> None:
-        """Use buffers from outside: for allocations and variables, for constants, and what their owners allow."""
+        """Replace the device's memory by buffers that the caller owns.
+
+        heap: for allocations and global variables. constants: for constant variables. others: windows in which the
+        caller itself marks the valid ranges.
+        """
         self.heap = heap
         self.constants = constants
         self.memory = Memory()
@@ -52,38 +57,43 @@ class Device:
             self.memory.add(window)
 
     def allocate(self, size: int) -> int:
-        """The address of ``size`` bytes, aligned to 256, red zones around them, poison in them.
+        """Allocate ``size`` bytes of global memory; return their address, a multiple of 256.
 
-        OutOfMemoryError: there is no room. ValueError: a size below 1.
+        They hold poison, with red zones around them. Raise OutOfMemoryError if there is no room, ValueError for a size
+        below 1.
         """
         if size < 1:
             raise ValueError("an allocation has at least one byte")
         return self.heap.allocate(size)
 
     def free(self, address: int) -> None:
-        """Give an allocation back. KeyError: there is none at this address."""
+        """Free an allocation. Raise KeyError if there is none at this address."""
         self.heap.free(address)
 
     def write(self, address: int, data: bytes | NDArray[Any]) -> None:
-        """Copy bytes into memory. ValueError: not inside one allocation."""
+        """Copy bytes into memory. Raise ValueError if they do not lie inside one allocation."""
         content = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else np.ascontiguousarray(data)
         content = content.reshape(-1).view(np.uint8)
         window, start = self._range(address, content.size)
         window.buffer[start : start + content.size] = content
 
     def read(self, address: int, size: int) -> bytes:
-        """Copy bytes out of memory. ValueError: not inside one allocation."""
+        """Copy ``size`` bytes out of memory. Raise ValueError if they do not lie inside one allocation."""
         window, start = self._range(address, size)
         return window.buffer[start : start + size].tobytes()
 
     def _range(self, address: int, size: int) -> tuple[Window, int]:
+        """Return the window of a range of addresses, and the range's offset in the window's buffer.
+
+        Raise ValueError if the range does not lie inside one allocation.
+        """
         window = self.memory.find(address)
         if window is None or not window.holds(address, address + size):
             raise ValueError(f"{size} bytes at {address:#x} are not inside one allocation")
         return window, address - window.base
 
     def take_printed(self) -> bytes:
-        """What kernels have printed since this was last asked, at most a MiB."""
+        """Return what kernels have printed since the last call, at most the latest MiB."""
         printed = bytes(self.state.printed)
         self.state.printed.clear()
         return printed
@@ -91,11 +101,11 @@ class Device:
     # -- modules and launches
 
     def load(self, text: str) -> LoadedModule:
-        """Load a PTX text and place its variables. PtxRefusedError: it is no PTX that the device runs."""
+        """Load a PTX text and allocate its variables. Raise PtxRefusedError if the device does not run it."""
         return LoadedModule(text, self.heap, self.constants)
 
     def unload(self, module: LoadedModule) -> None:
-        """Give the memory of a module's variables back."""
+        """Free the memory of a module's variables."""
         module.unload()
 
     def begin(
@@ -108,9 +118,11 @@ class Device:
         shared: int = 0,
         observer: Observer | None = None,
     ) -> Run:
-        """A launch that ``Run.advance`` carries on. parameters: the packed buffer. shared: dynamic bytes a block.
+        """Prepare a launch, and return it for ``Run.advance`` to execute step by step.
 
-        PtxRefusedError: the kernel has a statement that the device does not know. ValueError: no such launch.
+        grid: in blocks. block: in threads. parameters: the packed parameter buffer. shared: bytes of dynamic shared
+        memory per block. Raise PtxRefusedError if the kernel has a statement that the device does not know, ValueError
+        if a dimension or a size is not valid.
         """
         return Run(
             self.memory, self.state, self.random, self.step_limit, function, grid, block, parameters, shared, observer
@@ -126,9 +138,10 @@ class Device:
         shared: int = 0,
         observer: Observer | None = None,
     ) -> Statistics:
-        """Run a kernel to its end. arguments: the packed parameter buffer, or one value for each parameter.
+        """Run a kernel to its end. arguments: the packed parameter buffer, or one value per parameter.
 
-        DeviceFaultError: a thread did what it must not, or none can go on. PtxRefusedError, ValueError: as ``begin``.
+        The other parameters are those of ``begin``. Raise DeviceFaultError if a thread faults or no thread can go on;
+        PtxRefusedError and ValueError as ``begin`` does.
         """
         parameters = arguments if isinstance(arguments, bytes) else pack_arguments(function.parameters, arguments)
         run = self.begin(function, grid, block, parameters, shared=shared, observer=observer)
@@ -138,20 +151,27 @@ class Device:
 
 
 def pack_arguments(parameters: Sequence[Parameter], arguments: Sequence[Argument]) -> bytes:
-    """The parameter buffer of a kernel. ValueError: an argument does not fit its parameter."""
+    """Pack arguments, one per parameter, into the parameter buffer of a kernel.
+
+    Raise ValueError if their number or the size of one does not match.
+    """
     if len(arguments) != len(parameters):
         raise ValueError(f"{len(arguments)} arguments for {len(parameters)} parameters")
-    size = max((one.offset + one.size for one in parameters), default=0)
+    size = max((parameter.offset + parameter.size for parameter in parameters), default=0)
     buffer = bytearray(size)
     for parameter, argument in zip(parameters, arguments, strict=True):
-        content = _content(parameter, argument)
+        content = _argument_bytes(parameter, argument)
         if len(content) != parameter.size:
             raise ValueError(f"{parameter.name}: {len(content)} bytes for {parameter.size}")
         buffer[parameter.offset : parameter.offset + parameter.size] = content
     return bytes(buffer)
 
 
-def _content(parameter: Parameter, argument: Argument) -> bytes:
+def _argument_bytes(parameter: Parameter, argument: Argument) -> bytes:
+    """Return the bytes of an argument. Python numbers get the parameter's size; integers wrap around.
+
+    Raise ValueError for a float if no float type has that size.
+    """
     if isinstance(argument, bytes):
         return argument
     if isinstance(argument, np.generic | np.ndarray):

@@ -1,4 +1,8 @@
-"""What the functions that the device provides do: formatted output, assertion, heap."""
+"""The functions that the device provides to kernels: formatted output, assertion, heap.
+
+Each takes the batch, the index of the calling statement in its module (for fault reports), its arguments (an array with
+one element per thread, or a scalar, each) and the indices of the calling threads in the batch.
+"""
 
 from __future__ import annotations
 
@@ -16,48 +20,60 @@ from neutrino.emulator.state import Indices
 from neutrino.errors import FaultKind
 
 _BYTE = np.dtype("u1")
-_LONGEST = 1 << 12
+_LONGEST_STRING = 1 << 12
 _CONVERSION = re.compile(
     rb"%(?P<flags>[-+ #0]*)(?P<width>\*|\d{0,4})(?P<precision>\.(?:\*|\d{0,4}))?"
     rb"(?P<length>hh|h|ll|l|j|z|t|L)?(?P<kind>[diouxXcsfFeEgGaAp%])"
 )
+# Length modifiers of 64-bit integers.
 _WIDE = (b"l", b"ll", b"j", b"z", b"t")
 
-# A function of the batch, a statement's number, its arguments (an array or scalar each) and the threads → the result.
+# (batch, statement, arguments, threads) → the result: an array with one element per thread, or None.
 DeviceFunction = Callable[[Accesses, int, list[Any], Indices], Any]
 
 
-def _string(batch: Accesses, number: int, address: int, thread: int) -> bytes:
-    found = bytearray()
-    at = np.array([thread])
-    while len(found) < _LONGEST:
-        (byte,) = batch.load_some(number, Space.GENERIC, np.uint64(address + len(found)), _BYTE, 1, at)
+def _read_string(batch: Accesses, statement: int, address: int, thread: int) -> bytes:
+    """Read the zero-terminated string at a generic address, of which at most 4096 bytes count."""
+    content = bytearray()
+    active = np.array([thread])
+    while len(content) < _LONGEST_STRING:
+        address_of_byte = np.uint64(address + len(content))
+        (byte,) = batch.load_some(statement, Space.GENERIC, address_of_byte, _BYTE, 1, active)
         value = int(np.atleast_1d(byte)[0])
         if not value:
             break
-        found.append(value)
-    return bytes(found)
+        content.append(value)
+    return bytes(content)
 
 
-class _Arguments:
-    # The buffer of vprintf: arguments one after the other, each at its natural alignment.
-    def __init__(self, batch: Accesses, number: int, address: int, thread: int) -> None:
+class _ArgumentReader:
+    """Reads a thread's argument buffer of vprintf: values one after the other, each at its natural alignment."""
+
+    def __init__(self, batch: Accesses, statement: int, address: int, thread: int) -> None:
+        """address: generic address of the buffer. thread: index in the batch of the thread that reads it."""
         self.batch = batch
-        self.number = number
+        self.statement = statement
         self.address = address
-        self.at = np.array([thread])
+        self.active = np.array([thread])
 
     def take(self, code: str) -> Any:
+        """Read the next value. code: its format for the `struct` module."""
         size = struct.calcsize(code)
+        # Round up to the alignment.
         self.address = -(-self.address // size) * size
         address = np.uint64(self.address)
-        (word,) = self.batch.load_some(self.number, Space.GENERIC, address, np.dtype(f"u{size}"), 1, self.at)
+        (word,) = self.batch.load_some(
+            self.statement, Space.GENERIC, address, np.dtype(f"u{size}"), 1, self.active
+        )
         self.address += size
         return struct.unpack(code, np.atleast_1d(word).tobytes())[0]
 
 
-def _formatted(batch: Accesses, number: int, text: bytes, arguments: _Arguments, thread: int) -> bytes:
-    def replaced(match: re.Match[bytes]) -> bytes:
+def _format(batch: Accesses, statement: int, template: bytes, arguments: _ArgumentReader, thread: int) -> bytes:
+    """Return a printf template with its conversions replaced by the values that `arguments` reads."""
+
+    def convert(match: re.Match[bytes]) -> bytes:
+        """Format one conversion. A ``*`` takes the width or precision from the arguments, before the value."""
         kind = match["kind"].decode()
         if kind == "%":
             return b"%"
@@ -69,69 +85,80 @@ def _formatted(batch: Accesses, number: int, text: bytes, arguments: _Arguments,
         wide = match["length"] in _WIDE
         value: Any
         if kind == "s":
-            value = _string(batch, number, arguments.take("<Q"), thread).decode("latin-1")
+            value = _read_string(batch, statement, arguments.take("<Q"), thread).decode("latin-1")
         elif kind == "c":
             value = arguments.take("<i") & 0xFF
         elif kind == "p":
+            # A pointer prints like %#x.
             value, kind, flags = arguments.take("<Q"), "x", flags + "#"
         elif kind in "fFeEgGaA":
             value = arguments.take("<d")
             if kind in "aA":
+                # Python's % operator has no hexadecimal floats.
                 digits = float(value).hex()
                 return (digits if kind == "a" else digits.upper()).encode()
+        elif kind in "di":
+            value = arguments.take("<q" if wide else "<i")
         else:
-            value = arguments.take(("<q" if kind in "di" else "<Q") if wide else ("<i" if kind in "di" else "<I"))
+            value = arguments.take("<Q" if wide else "<I")
             kind = "d" if kind == "u" else kind
         conversion = f"%{flags}{width}{precision}{kind}"
         return str(operator.mod(conversion, (value,))).encode("latin-1", "replace")
 
-    return _CONVERSION.sub(replaced, text)
+    return _CONVERSION.sub(convert, template)
 
 
-def _print(batch: Accesses, number: int, arguments: list[Any], threads: Indices) -> Any:
-    formats, buffers = (np.broadcast_to(one, threads.shape) for one in arguments)
+def _print(batch: Accesses, statement: int, arguments: list[Any], threads: Indices) -> Any:
+    """Execute ``vprintf(template, buffer)``, thread by thread; return the number of values that each has printed."""
+    templates, buffers = (np.broadcast_to(argument, threads.shape) for argument in arguments)
     results = np.zeros(threads.size, np.uint32)
-    for place, thread in enumerate(threads.tolist()):
-        text = _string(batch, number, int(formats[place]), thread)
-        values = _Arguments(batch, number, int(buffers[place]), thread)
-        printed = _formatted(batch, number, text, values, thread)
-        batch.device_state.print(printed)
-        results[place] = sum(one["kind"] != b"%" for one in _CONVERSION.finditer(text))
+    for position, thread in enumerate(threads.tolist()):
+        template = _read_string(batch, statement, int(templates[position]), thread)
+        values = _ArgumentReader(batch, statement, int(buffers[position]), thread)
+        batch.device_state.print(_format(batch, statement, template, values, thread))
+        results[position] = sum(match["kind"] != b"%" for match in _CONVERSION.finditer(template))
     return results
 
 
-def _fail(batch: Accesses, number: int, arguments: list[Any], threads: Indices) -> Any:
+def _fail(batch: Accesses, statement: int, arguments: list[Any], threads: Indices) -> Any:
+    """Execute ``__assertfail(message, file, line, …)``: raise DeviceFaultError for the first of the threads."""
     thread = int(threads[0])
     message, file = (
-        _string(batch, number, int(np.broadcast_to(one, threads.shape)[0]), thread).decode("latin-1")
-        for one in arguments[:2]
+        _read_string(batch, statement, int(np.broadcast_to(address, threads.shape)[0]), thread).decode("latin-1")
+        for address in arguments[:2]
     )
     line = int(np.broadcast_to(arguments[2], threads.shape)[0])
-    batch.fault(FaultKind.TRAP, number, f"assertion {message!r} of {file}:{line} failed", thread=thread)
+    batch.fault(FaultKind.TRAP, statement, f"assertion {message!r} of {file}:{line} failed", thread=thread)
 
 
-def _allocate(batch: Accesses, number: int, arguments: list[Any], threads: Indices) -> Any:
+def _allocate(batch: Accesses, statement: int, arguments: list[Any], threads: Indices) -> Any:
+    """Execute ``malloc(size)`` for each thread; return the addresses, 0 for a size of 0 or if there is no room."""
     results = np.zeros(threads.size, np.uint64)
-    for place, size in enumerate(np.broadcast_to(arguments[0], threads.shape).tolist()):
+    for position, size in enumerate(np.broadcast_to(arguments[0], threads.shape).tolist()):
         try:
-            results[place] = batch.device_state.heap.allocate(size) if size else 0
+            results[position] = batch.device_state.heap.allocate(size) if size else 0
         except OutOfMemoryError:
-            results[place] = 0
+            results[position] = 0
     return results
 
 
-def _free(batch: Accesses, number: int, arguments: list[Any], threads: Indices) -> Any:
-    for place, address in enumerate(np.broadcast_to(arguments[0], threads.shape).tolist()):
+def _free(batch: Accesses, statement: int, arguments: list[Any], threads: Indices) -> Any:
+    """Execute ``free(address)`` for each thread; 0 does nothing.
+
+    Raise DeviceFaultError for any other address that is no allocation.
+    """
+    for position, address in enumerate(np.broadcast_to(arguments[0], threads.shape).tolist()):
         try:
             if address:
                 batch.device_state.heap.free(address)
         except KeyError:
-            thread = int(threads[place])
-            batch.fault(FaultKind.OUT_OF_BOUNDS, number, "free of what malloc gave not", thread=thread, address=address)
+            detail = "free of what malloc gave not"
+            thread = int(threads[position])
+            batch.fault(FaultKind.OUT_OF_BOUNDS, statement, detail, thread=thread, address=address)
     return None
 
 
-# By the names of PROVIDED.
+# By the names in PROVIDED.
 DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
     "vprintf": _print,
     "__assertfail": _fail,

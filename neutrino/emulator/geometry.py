@@ -1,4 +1,4 @@
-"""Which threads a batch of blocks has, one array element a thread, and what their special registers say."""
+"""The threads of a batch of thread blocks, and their special registers as arrays with one element per thread."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ _ONE = np.uint32(1)
 
 
 class Shape:
-    """``blocks`` thread blocks of the dimensions ``block``, block by block and warp by warp.
+    """The threads of ``blocks`` thread blocks of the dimensions ``block``, block by block and warp by warp.
 
-    Every block is filled up to whole warps: ``threads`` counts those that fill as well, ``real`` says which are not.
+    Every block is padded to whole warps. block_threads: without the padding. stride: per block, with it. threads: in
+    all blocks, with it. whole: there is no padding.
     """
 
     def __init__(self, block: Dimensions, blocks: int) -> None:
+        """block: dimensions of a block in threads. blocks: number of blocks."""
         self.block = block
         self.blocks = blocks
         self.block_threads = block[0] * block[1] * block[2]
@@ -34,17 +36,17 @@ class Shape:
 
     @cached_property
     def in_block(self) -> NDArray[np.int64]:
-        """The linear index of each thread in its block."""
+        """The linear index of each thread within its block."""
         return np.tile(np.arange(self.stride, dtype=np.int64), self.blocks)
 
     @cached_property
     def block_of(self) -> NDArray[np.int64]:
-        """The number of each thread's block in the batch."""
+        """The index of each thread's block within the batch."""
         return np.repeat(np.arange(self.blocks, dtype=np.int64), self.stride)
 
     @cached_property
     def real(self) -> NDArray[np.bool_]:
-        """Which threads exist."""
+        """Mask of the threads that are no padding."""
         mask: NDArray[np.bool_] = self.in_block < self.block_threads
         return mask
 
@@ -55,65 +57,75 @@ class Shape:
 
     @cached_property
     def registers(self) -> dict[str, Any]:
-        """The special registers that depend on nothing but the shape, by name."""
+        """The special registers that depend on nothing but the shape, by name without ``%``.
+
+        Values are arrays with one element per thread, or scalars if they are the same in all threads. A cluster is one
+        block.
+        """
         x, y, z = self.block
-        t = self.in_block
+        index = self.in_block
         lane = self.lane
-        below = (_ONE << lane) - _ONE
-        only = _ONE << lane
-        found: dict[str, Any] = {
-            "tid.x": _uniform(x, t % x),
-            "tid.y": _uniform(y, t // x % y),
-            "tid.z": _uniform(z, t // (x * y)),
+        lower_lanes = (_ONE << lane) - _ONE
+        own_lane = _ONE << lane
+        registers: dict[str, Any] = {
+            "tid.x": _thread_index(x, index % x),
+            "tid.y": _thread_index(y, index // x % y),
+            "tid.z": _thread_index(z, index // (x * y)),
             "laneid": lane,
-            "warpid": (t // WARP).astype(np.uint32),
+            "warpid": (index // WARP).astype(np.uint32),
             "nwarpid": np.uint32(self.warps),
-            "lanemask_eq": only,
-            "lanemask_lt": below,
-            "lanemask_le": below | only,
-            "lanemask_gt": ~(below | only),
-            "lanemask_ge": ~below,
+            "lanemask_eq": own_lane,
+            "lanemask_lt": lower_lanes,
+            "lanemask_le": lower_lanes | own_lane,
+            "lanemask_gt": ~(lower_lanes | own_lane),
+            "lanemask_ge": ~lower_lanes,
             "nsmid": np.uint32(MULTIPROCESSORS),
             "gridid": np.uint64(1),
         }
-        for name, value in zip("xyz", self.block, strict=True):
-            found[f"ntid.{name}"] = np.uint32(value)
-            found[f"cluster_ctaid.{name}"] = np.uint32(0)
-            found[f"cluster_nctaid.{name}"] = np.uint32(1)
-        found["cluster_ctarank"] = np.uint32(0)
-        found["cluster_nctarank"] = np.uint32(1)
-        found["is_explicit_cluster"] = np.False_
-        return found
+        for axis, extent in zip("xyz", self.block, strict=True):
+            registers[f"ntid.{axis}"] = np.uint32(extent)
+            registers[f"cluster_ctaid.{axis}"] = np.uint32(0)
+            registers[f"cluster_nctaid.{axis}"] = np.uint32(1)
+        registers["cluster_ctarank"] = np.uint32(0)
+        registers["cluster_nctarank"] = np.uint32(1)
+        registers["is_explicit_cluster"] = np.False_
+        return registers
 
 
-def _uniform(extent: int, values: Array) -> Any:
+def _thread_index(extent: int, values: Array) -> Any:
+    """Return thread indices along an axis of the block: a scalar 0 if the block has one thread along it."""
     return np.uint32(0) if extent == 1 else values.astype(np.uint32)
 
 
 @lru_cache(maxsize=64)
 def shape(block: Dimensions, blocks: int) -> Shape:
-    """A shape, kept from one launch to the next."""
+    """Return the shape of a batch, cached from one launch to the next."""
     return Shape(block, blocks)
 
 
 @lru_cache(maxsize=256)
 def block_registers(block: Dimensions, blocks: int, grid: Dimensions, first: int) -> dict[str, Any]:
-    """The special registers of a batch that starts with the block of that linear number."""
-    numbers = np.arange(first, first + blocks, dtype=np.int64)
+    """Return the special registers that depend on a batch's blocks, by name without ``%``.
+
+    first: the linear index in the grid of the first of the batch's `blocks`. Values are arrays with one element per
+    thread, or scalars if they are the same in all threads.
+    """
+    block_numbers = np.arange(first, first + blocks, dtype=np.int64)
     x, y, _ = grid
-    found: dict[str, Any] = {}
-    columns = {
-        "ctaid.x": numbers % x,
-        "ctaid.y": numbers // x % y,
-        "ctaid.z": numbers // (x * y),
-        "smid": numbers % MULTIPROCESSORS,
+    per_block = {
+        "ctaid.x": block_numbers % x,
+        "ctaid.y": block_numbers // x % y,
+        "ctaid.z": block_numbers // (x * y),
+        "smid": block_numbers % MULTIPROCESSORS,
     }
+    # A cluster is one block.
     for axis in "xyz":
-        columns[f"clusterid.{axis}"] = columns[f"ctaid.{axis}"]
+        per_block[f"clusterid.{axis}"] = per_block[f"ctaid.{axis}"]
     stride = shape(block, blocks).stride
-    for name, values in columns.items():
-        same = bool((values == values[0]).all())
-        found[name] = np.uint32(values[0]) if same else np.repeat(values.astype(np.uint32), stride)
+    registers: dict[str, Any] = {}
+    for name, values in per_block.items():
+        uniform = bool((values == values[0]).all())
+        registers[name] = np.uint32(values[0]) if uniform else np.repeat(values.astype(np.uint32), stride)
     for axis, extent in zip("xyz", grid, strict=True):
-        found[f"nctaid.{axis}"] = found[f"nclusterid.{axis}"] = np.uint32(extent)
-    return found
+        registers[f"nctaid.{axis}"] = registers[f"nclusterid.{axis}"] = np.uint32(extent)
+    return registers

@@ -1,4 +1,4 @@
-"""One kernel with everything that it can reach: functions as generated code, shared memory laid out."""
+"""One kernel with everything that it can reach: functions as generated code, and the layout of shared memory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,15 @@ _LARGEST_SHARED = 227 << 10  # CUDA C++ Programming Guide, technical specificati
 
 
 class Kernel:
-    """functions: the names of those with bodies that the kernel may run, itself first. shared_size: without dynamic."""
+    """A kernel, independent of a device.
+
+    functions: the names of all functions with bodies that the kernel may run, itself first. numbers: name → index in
+    that list. shared_offsets: the byte offset of each ``.shared`` variable, by its number in the module. shared_size:
+    bytes of static shared memory per block. frame_size: bytes of local memory of the kernel's own frame.
+    """
 
     def __init__(self, module: ModuleCode, name: str) -> None:
+        """Resolve all functions that the kernel `name` may call, and lay out its shared memory."""
         self.module = module
         self.name = name
         self.functions: list[str] = []
@@ -25,7 +31,7 @@ class Kernel:
         self.programs: list[Program] = []
         self._graphs: list[Graph] = []
         self._units: dict[bool, list[Unit]] = {}
-        self._reach(name)
+        self._find_functions(name)
         program = self.programs[0]
         self.parameter_size = max(
             (variable.place + variable.size for variable in module.parameters_of(name)), default=0
@@ -36,51 +42,68 @@ class Kernel:
         self.dynamic_alignment = 16
         self._lay_out_shared()
 
-    def _reach(self, name: str) -> None:
-        waiting = [name]
-        while waiting:
-            name = self.module.resolved_name(waiting.pop(0))
+    def _find_functions(self, name: str) -> None:
+        """Number the functions that are reachable by calls from the function `name`, in breadth-first order.
+
+        An indirect call may reach every function with a body. Raise PtxRefusedError if one of them has no body.
+        """
+        worklist = [name]
+        while worklist:
+            name = self.module.resolved_name(worklist.pop(0))
             if name in self.numbers or name in PROVIDED:
                 continue
             program = self.module.program(name)
             self.numbers[name] = len(self.functions)
             self.functions.append(name)
             self.programs.append(program)
-            waiting += sorted(program.callees)
+            worklist += sorted(program.callees)
             if program.indirect:
-                waiting += self.module.functions_with_bodies()
+                worklist += self.module.functions_with_bodies()
 
     def _lay_out_shared(self) -> None:
+        """Assign offsets to the ``.shared`` variables that the kernel uses; those without a size come last.
+
+        These are dynamic shared memory: they all begin where static memory ends. Raise PtxRefusedError if static
+        memory exceeds the hardware's limit.
+        """
         used = set().union(*(program.shared for program in self.programs))
         dynamic = []
-        for place in sorted(used):
-            variable = self.module.shared[place]
+        for number in sorted(used):
+            variable = self.module.shared[number]
             if variable.size == 0:
-                dynamic.append(place)
+                dynamic.append(number)
                 self.dynamic_alignment = max(self.dynamic_alignment, variable.alignment)
                 continue
-            offset = -(-self.shared_size // variable.alignment) * variable.alignment
-            self.shared_offsets[place] = offset
+            offset = _align(self.shared_size, variable.alignment)
+            self.shared_offsets[number] = offset
             self.shared_size = offset + variable.size
         if dynamic:
-            self.shared_size = -(-self.shared_size // self.dynamic_alignment) * self.dynamic_alignment
-        for place in dynamic:
-            self.shared_offsets[place] = self.shared_size
+            self.shared_size = _align(self.shared_size, self.dynamic_alignment)
+        for number in dynamic:
+            self.shared_offsets[number] = self.shared_size
         if self.shared_size > _LARGEST_SHARED:
             text = self.programs[0].text
             raise PtxRefusedError(text.line, text.text, f"{self.shared_size} bytes of shared memory")
 
     def units(self, *, observed: bool) -> list[Unit]:
-        """The generated code of each function. PtxRefusedError: a statement that the device does not know."""
-        found = self._units.get(observed)
-        if found is None:
+        """Return the generated code of each function, with calls of an observer if `observed`.
+
+        Code is generated on first use. Raise PtxRefusedError for a statement that the device does not know.
+        """
+        units = self._units.get(observed)
+        if units is None:
             if not self._graphs:
                 self._graphs = [build_graph(program) for program in self.programs]
-            found = self._units[observed] = [generate(graph, observed=observed) for graph in self._graphs]
-        return found
+            units = self._units[observed] = [generate(graph, observed=observed) for graph in self._graphs]
+        return units
+
+
+def _align(offset: int, alignment: int) -> int:
+    """Return `offset` rounded up to a multiple of `alignment`."""
+    return -(-offset // alignment) * alignment
 
 
 @lru_cache(maxsize=1024)
 def kernel_of(module: ModuleCode, name: str) -> Kernel:
-    """A kernel of a module; made when first asked for. PtxRefusedError: it needs what the device lacks."""
+    """Return a kernel of a module, cached. Raise PtxRefusedError if it uses what the device does not support."""
     return Kernel(module, name)

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 
 class Lanes:
-    """An immutable set of threads: as a mask, as sorted indices, and how many.
+    """An immutable set of threads of a batch: as a mask, as sorted indices, and their count.
 
-    at: the indices, None where the set is every thread of the batch.
+    at: the sorted indices of the threads; None if the set is every thread of the batch.
     """
 
     __slots__ = ("_at", "count", "mask")
@@ -26,31 +26,32 @@ class Lanes:
         return self._at
 
     def indices(self) -> NDArray[np.int64]:
-        """The indices, also where the set is every thread."""
+        """Return the sorted indices of the threads, also if the set is every thread of the batch."""
         at = self.at
         return np.arange(self.mask.size) if at is None else at
 
     def joined(self, other: Lanes) -> Lanes:
-        """This set and another one that shares no thread with it."""
+        """Return the union of this set with a disjoint one."""
         return Lanes(self.mask | other.mask, self.count + other.count)
 
     def split(self, condition: NDArray[np.bool_], true: int) -> tuple[Lanes, Lanes]:
-        """The threads for which a condition, one element for each of them, holds (``true`` many), and the others."""
+        """Split the set by a condition that has one element per thread of the set.
+
+        Return the threads where it is true (`true` is their number) and those where it is false.
+        """
         at = self.at
         if at is None:
             return Lanes(condition, true), Lanes(~condition, self.count - true)
-        first = at[condition]
-        second = at[~condition]
-        return of_indices(first, self.mask.size), of_indices(second, self.mask.size)
+        return of_indices(at[condition], self.mask.size), of_indices(at[~condition], self.mask.size)
 
 
-def of_indices(at: NDArray[np.int64], size: int) -> Lanes:
-    """The set of these sorted indices."""
+def of_indices(indices: NDArray[np.int64], size: int) -> Lanes:
+    """Return the set of the threads with these sorted indices, in a batch of `size` threads."""
     mask = np.zeros(size, np.bool_)
-    mask[at] = True
-    return Lanes(mask, at.size, at if at.size != size else None)
+    mask[indices] = True
+    return Lanes(mask, indices.size, indices if indices.size != size else None)
 
 
 def of_mask(mask: NDArray[np.bool_]) -> Lanes:
-    """The set of the threads of a mask."""
+    """Return the set of the threads that a mask marks, which has one element per thread of the batch."""
     return Lanes(mask, int(np.count_nonzero(mask)))

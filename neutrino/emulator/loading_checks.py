@@ -1,4 +1,4 @@
-"""What an assembler refuses in PTX, where the interpreter would only speak of it at a launch: a look at names alone."""
+"""Names in PTX that an assembler would refuse when a module is loaded, and the interpreter only at a launch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _MNEMONICS = frozenset((
 
 
 def check_names(code: ModuleCode) -> None:
-    """PtxRefusedError: a statement is no instruction of PTX, or a function that is called is nowhere."""
+    """Check the mnemonics of all statements of a module, and the names of the functions that they call.
+
+    Raise PtxRefusedError if a mnemonic is no PTX instruction, or a called function has no body.
+    """
     for statement in code.statements:
         if statement.opcode.partition(".")[0] not in _MNEMONICS:
             raise PtxRefusedError(statement.line, statement.text, f"PTX has no instruction {statement.opcode}")
@@ -31,6 +34,6 @@ def check_names(code: ModuleCode) -> None:
         if function.items is None:
             continue
         for callee in sorted(code.program(name).callees):
-            text = code.texts.get(code.resolved_name(callee))
-            if callee not in PROVIDED and (text is None or text.items is None):
+            definition = code.texts.get(code.resolved_name(callee))
+            if callee not in PROVIDED and (definition is None or definition.items is None):
                 raise PtxRefusedError(function.line, function.text, f"{name} calls {callee}, which has no body")

@@ -1,4 +1,4 @@
-"""What each PTX instruction computes that only reads and writes registers, on arrays with an element a lane.
+"""The PTX instructions that only read and write registers, computed on arrays with one element per lane.
 
 The contract: integers, bits, comparisons, and float operations with a rounding modifier (or with none) are exactly what
 the PTX ISA and IEEE 754 say, in each rounding; where those leave it open, what an H200 computes. So NaN results are
@@ -30,25 +30,27 @@ _FLOAT_TYPES = frozenset(("f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "f32x2
 
 @cache
 def find_operation(opcode: str, destinations: int = 1, sources: int = 0) -> Operation | None:
-    """What the instruction `opcode` (dotted, without predicate and operands) computes.
+    """Return the computation of the instruction `opcode` (dotted, without predicate and operands).
 
-    destinations: registers written, the carry flag aside; 2 for `p|q`. sources: operands read, where the opcode leaves
-    it open (min and max of three); 0 for the usual number.
-    None where the instruction does more than compute from registers (memory, control, other lanes, special registers).
-    Raises ValueError, naming the modifier, where it is one of ours with a modifier, or lack of one, that is not known.
+    destinations: the number of registers written, without the carry flag; 2 for `p|q`. sources: the number of operands
+    read if the opcode leaves it open (min and max of three); 0 for the usual number.
+
+    Return None if the instruction does more than compute from registers (memory, control flow, other lanes, special
+    registers). Raise ValueError if it is supported in general, but not with these modifiers.
     """
-    words = Modifiers(opcode, destinations, sources)
-    builder = _BUILDERS.get(words.mnemonic)
+    modifiers = Modifiers(opcode, destinations, sources)
+    builder = _BUILDERS.get(modifiers.mnemonic)
     if builder is None:
-        table = _FLOATS if words.peek() in _FLOAT_TYPES else _INTEGERS
-        builder = table.get(words.mnemonic)
-    return None if builder is None else builder(words)
+        # Floating-point and integer instructions share mnemonics: the type comes last.
+        table = _FLOATS if modifiers.peek_last() in _FLOAT_TYPES else _INTEGERS
+        builder = table.get(modifiers.mnemonic)
+    return None if builder is None else builder(modifiers)
 
 
 @cache
 def find_matrix_operation(opcode: str) -> MatrixOperation | None:
-    """What `mma.sync.aligned.…` computes over the fragments of a warp's 32 lanes; None for any other instruction.
+    """Return the computation of `mma.sync.aligned.…` over the fragments that a warp's 32 lanes hold.
 
-    Raises ValueError, naming it, for a shape or type that is not known.
+    Return None for any other instruction. Raise ValueError for an unknown shape, type or modifier.
     """
     return _build_matrix(opcode)

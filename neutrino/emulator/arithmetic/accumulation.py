@@ -1,14 +1,14 @@
-"""How an H200's tensor cores round the sums of products, found from what one computed: the PTX ISA leaves it open.
+"""How an H200's tensor cores round the sums of products; the PTX ISA leaves it open. Derived from what one computed.
 
-With accumulators of f32 the products of all k and the accumulator are added as fixed-point numbers: what lies more than
-25 places below the leading place of the largest of them is cut off, and so is the sum when it is written. A product's
-leading place is the sum of its factors', whatever it is when multiplied out.
+With f32 accumulators, the products for all k and the accumulator are added as fixed-point numbers: each is truncated 25
+binary places below the highest leading place among them, and the sum is truncated again when it is written. The leading
+place of a product counts as the sum of its factors' leading places, even if the product itself carries into the next.
 
 m8n8k4 of f16, an instruction of older hardware, is a chain of fused multiply-adds in the order of k, from zero, to
 which the accumulator is added last.
 
-Not known: where in such sums subnormal factors count from, and when f32 results overflow; here from their own leading
-place, and to infinity.
+Not known are the leading place of subnormal factors in such sums, and when f32 results overflow. Here subnormal factors
+have their own leading place, and results overflow to infinity.
 """
 
 from __future__ import annotations
@@ -26,15 +26,19 @@ _BLOCK = 16
 
 
 def _leading_place(value: Lanes) -> Lanes:
-    """The exponent of each value's highest bit, int16; far below all others for zero."""
+    """Return the exponent of each value's highest bit, as int16; for zero one far below all others."""
     return np.where(value == 0, _LOWEST, np.frexp(value)[1] - 1).astype(np.int16)
 
 
-def _cut_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    """The sums over k, and c, of finite values: a [k, ..., m, 1], b [k, ..., 1, n], c [..., m, n]."""
-    place = (_leading_place(a) + _leading_place(b)).max(0)
-    place = np.maximum(np.maximum(place, _leading_place(c)), _LOWEST)
-    scale = np.ldexp(1.0, _PLACES - place)
+def _truncated_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+    """Return the sum of a * b over the first axis, plus c, of finite float64 values, as tensor cores add to f32.
+
+    Shapes: a [k, ..., m, 1], b [k, ..., 1, n], c and the result [..., m, n].
+    """
+    highest_place = (_leading_place(a) + _leading_place(b)).max(0)
+    highest_place = np.maximum(np.maximum(highest_place, _leading_place(c)), _LOWEST)
+    # Scaled so that the places that stay are the integer part.
+    scale = np.ldexp(1.0, _PLACES - highest_place)
     products = a * b
     products *= scale
     np.trunc(products, out=products)
@@ -43,25 +47,32 @@ def _cut_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
 
 
 def cut_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    """a @ b + c of float64 [warps, m, k], [warps, k, n], [warps, m, n], as tensor cores add to f32."""
+    """Return a @ b + c with the truncations of tensor cores that accumulate in f32.
+
+    All are float64. Shapes: a [warps, m, k], b [warps, k, n], c and the result [warps, m, n].
+    """
     exact = a @ b + c
     finite = np.isfinite(exact) & (np.abs(exact) < 2.0**128)
     if not finite.all():
-        # What infinity and NaN come to is in `exact`.
+        # Results with infinity and NaN are taken from `exact`; here they must not disturb the others.
         a, b, c = (np.where(np.isfinite(value), value, 0.0) for value in (a, b, c))
-    # With k first, sums and maxima run over whole planes.
+    # With k first, sums and maxima run over contiguous planes.
     left = np.ascontiguousarray(np.moveaxis(a, -1, 0))[..., None]
     right = np.ascontiguousarray(np.moveaxis(b, -2, 0))[..., None, :]
     parts = [
-        _cut_sum(left[:, at : at + _BLOCK], right[:, at : at + _BLOCK], c[at : at + _BLOCK])
-        for at in range(0, len(c), _BLOCK)
+        _truncated_sum(left[:, start : start + _BLOCK], right[:, start : start + _BLOCK], c[start : start + _BLOCK])
+        for start in range(0, len(c), _BLOCK)
     ]
     return np.where(finite, np.concatenate(parts), exact) if parts else exact
 
 
 def chained_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    """a @ b + c of float64 [..., m, k], [..., k, n], [..., m, n], as m8n8k4 adds: in f32."""
+    """Return a @ b + c as m8n8k4 adds: by f32 fused multiply-adds in the order of k, then c.
+
+    All are float64. Shapes: a [..., m, k], b [..., k, n], c and the result [..., m, n].
+    """
     total = np.zeros(c.shape, np.float32)
     for k in range(a.shape[-1]):
+        # A sum rounded to odd in float64 rounds to float32 as the exact sum would.
         total = sum_to_odd(a[..., :, k, None] * b[..., None, k, :], total.astype(np.float64)).astype(np.float32)
     return (total + c).astype(np.float32).astype(np.float64)

@@ -1,9 +1,9 @@
 """The instructions with .approx and .full (PTX ISA 9.7.3, 9.7.4): the nearest value, where the manual allows some ulps.
 
-Each gives the float64 result rounded once to the type, and the manual's results for zeros, infinities, NaN and, with
-.ftz, subnormal numbers. The hardware's last bits come from tables that are not documented, so they are not imitated:
-an H200 was off by one step of the type at most, by two in ex2, by 114 in tanh of f32; by 2**-15 in sin and
-cos of up to 314, by 2**-22 in lg2 near 1.
+Each returns the float64 result rounded once to the type, and the manual's results for zeros, infinities, NaN and, with
+.ftz, subnormal numbers. The hardware's last bits come from undocumented tables, so they are not reproduced. An H200
+differed by at most one ulp of the type, by two in ex2, by 114 in tanh of f32; by 2**-15 in sin and cos of up to 314, by
+2**-22 in lg2 near 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from neutrino.emulator.arithmetic.formats import decode, to_register
 from neutrino.emulator.arithmetic.operation import Function, Lanes, Modifiers
 
-# The types that each has, by PTX ISA section of the same name.
+# Mnemonic → the types that it has, from the PTX ISA section of the same name.
 _TYPES: Mapping[str, tuple[str, ...]] = {
     "div": ("f32",),
     "rcp": ("f32", "f64"),
@@ -46,7 +46,7 @@ _FUNCTIONS: Mapping[str, Function] = {
 
 
 def _divide(a: Lanes, b: Lanes) -> Lanes:
-    """div.approx: where the divisor is above 2**126, its reciprocal counts as zero."""
+    """Return a / b of f32 values as div.approx: the reciprocal of a finite divisor above 2**126 counts as zero."""
     magnitude = np.abs(b)
     large = (magnitude > np.float32(2.0**126)) & np.isfinite(magnitude)
     quotient = np.divide(a, b, dtype=np.float64)
@@ -56,36 +56,44 @@ def _divide(a: Lanes, b: Lanes) -> Lanes:
     return to_register(quotient, "f32", "rn")
 
 
-def _in_double(function: Function) -> Function:
-    """rcp and rsqrt of f64: they look at the upper word and give one, cut off; the lower words are zero.
+def _on_upper_words(function: Function) -> Function:
+    """Wrap a function of float64 values as the hardware approximates rcp and rsqrt of f64.
 
-    Subnormal operands and results count as zero, NaN whose payload is in the lower word as infinity.
+    Only the upper 32 bits of the operand are read, and the lower 32 bits of the result are zero. Subnormal operands and
+    results count as zero. A NaN whose payload is in the lower word alone counts as infinity.
     """
-    mask = np.uint64(0xFFFFFFFF00000000)
-    smallest = np.finfo(np.float64).tiny
+    upper_mask = np.uint64(0xFFFFFFFF00000000)
+    smallest_normal = np.finfo(np.float64).tiny
+    nan_word = np.uint64(0x7FFFFFFF00000000)
 
     def apply(a: Lanes) -> Lanes:
-        upper = (np.asarray(a).view(np.uint64) & mask).view(np.float64)
-        flushed = np.where(np.abs(upper) < smallest, np.copysign(np.float64(0), upper), upper)
+        """Apply the function to the upper 32 bits of f64 registers, and truncate the result to its upper 32 bits."""
+        upper = (np.asarray(a).view(np.uint64) & upper_mask).view(np.float64)
+        flushed = np.where(np.abs(upper) < smallest_normal, np.copysign(np.float64(0), upper), upper)
         result = function(flushed)
-        result = np.where(np.abs(result) < smallest, np.copysign(np.float64(0), result), result)
-        words = np.where(np.isnan(result), np.uint64(0x7FFFFFFF00000000), np.asarray(result).view(np.uint64) & mask)
+        result = np.where(np.abs(result) < smallest_normal, np.copysign(np.float64(0), result), result)
+        words = np.where(np.isnan(result), nan_word, np.asarray(result).view(np.uint64) & upper_mask)
         return words.view(np.float64)
 
     return apply
 
 
-def _approximation(words: Modifiers, name: str, form: str) -> tuple[Function, int]:
-    if name not in _TYPES[words.mnemonic] or (form == "full" and words.mnemonic != "div"):
-        raise ValueError(f"{words.opcode}: {words.mnemonic}.{form} has no form for {name}")
-    if words.mnemonic == "div":
+def _approximation(modifiers: Modifiers, name: str, form: str) -> tuple[Function, int]:
+    """Return the function of registers of the scalar type `name` for an approximation, and its number of operands.
+
+    form: "approx" or "full". Raise ValueError if the instruction does not have this form for this type; rcp and rsqrt
+    of f64 require .ftz.
+    """
+    if name not in _TYPES[modifiers.mnemonic] or (form == "full" and modifiers.mnemonic != "div"):
+        raise ValueError(f"{modifiers.opcode}: {modifiers.mnemonic}.{form} has no form for {name}")
+    if modifiers.mnemonic == "div":
         if form == "approx":
             return _divide, 2
         return lambda a, b: to_register(np.divide(a, b, dtype=np.float64), "f32", "rn"), 2
-    function = _FUNCTIONS[words.mnemonic]
+    function = _FUNCTIONS[modifiers.mnemonic]
     if name == "f64":
-        words.require(("ftz",), "modifier")
-        return _in_double(function), 1
+        modifiers.take_required(("ftz",), "modifier")
+        return _on_upper_words(function), 1
     return lambda a: to_register(function(decode(a, name).astype(np.float64)), name, "rn"), 1
 
 

@@ -23,28 +23,31 @@ from neutrino.emulator.arithmetic.operation import (
 _LOGIC = {"and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}", "not": "~{0}"}
 
 
-def _logic(words: Modifiers) -> Operation:
-    """and, or, xor, not."""
-    name = words.type(("pred", "b16", "b32", "b64"))
-    words.finish()
+def _logic(modifiers: Modifiers) -> Operation:
+    """Build the operation of `and`, `or`, `xor` or `not`, of predicates or words."""
+    name = modifiers.take_type(("pred", "b16", "b32", "b64"))
+    modifiers.check_all_taken()
     dtype = BOOL if name == "pred" else BITS[name]
-    count = 1 if words.mnemonic == "not" else 2
-    return from_expression((dtype,) * count, dtype, _LOGIC[words.mnemonic])
+    count = 1 if modifiers.mnemonic == "not" else 2
+    return from_expression((dtype,) * count, dtype, _LOGIC[modifiers.mnemonic])
 
 
-def _logical_not(words: Modifiers) -> Operation:
-    """cnot."""
-    dtype = BITS[words.type(("b16", "b32", "b64"))]
-    words.finish()
+def _logical_not(modifiers: Modifiers) -> Operation:
+    """Build the operation of `cnot`: 1 for a word that is zero, else 0."""
+    dtype = BITS[modifiers.take_type(("b16", "b32", "b64"))]
+    modifiers.check_all_taken()
     return from_expression((dtype,), dtype, f"({{0}} == 0).astype(np.{dtype.name})")
 
 
 def _lookup(a: Lanes, b: Lanes, c: Lanes, table: Lanes) -> Lanes:
-    """Bit by bit, the bit of the 8-bit `table` that a, b, c select; `table` is the same in all lanes."""
-    chosen = int(np.asarray(table).reshape(-1)[0]) if np.size(table) else 0
+    """Return, for each bit of the 32-bit words a, b, c, the bit of an 8-bit truth table that these three bits select.
+
+    The bits form the index of the table's bit, a's being the highest. `table` is the same in all lanes.
+    """
+    truth_table = int(np.asarray(table).reshape(-1)[0]) if np.size(table) else 0
     result = np.zeros(np.broadcast(a, b, c).shape, np.uint32)
     for row in range(8):
-        if chosen >> row & 1:
+        if truth_table >> row & 1:
             result = result | ((a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c))
     return result
 
@@ -52,32 +55,41 @@ def _lookup(a: Lanes, b: Lanes, c: Lanes, table: Lanes) -> Lanes:
 _PREDICATE_LOGIC: Mapping[str, Callable[[Lanes, Lanes], Lanes]] = {"or": np.logical_or, "and": np.logical_and}
 
 
-def _lop3(words: Modifiers) -> Operation:
-    """lop3; with .and or .or also the predicate (d != 0) BoolOp q."""
-    words.type(("b32",))
-    name = words.choose(_PREDICATE_LOGIC)
-    words.finish()
+def _lop3(modifiers: Modifiers) -> Operation:
+    """Build the operation of `lop3`: any logical function of three words, given by its truth table.
+
+    With .and or .or it has a second result, the predicate (result != 0) combined with a predicate operand.
+    """
+    modifiers.take_type(("b32",))
+    name = modifiers.take_any(_PREDICATE_LOGIC)
+    modifiers.check_all_taken()
     if name is None:
         return Operation((U32,) * 4, (U32,), _lookup)
     combine = _PREDICATE_LOGIC[name]
 
-    def function(a: Lanes, b: Lanes, c: Lanes, table: Lanes, predicate: Lanes) -> tuple[Lanes, Lanes]:
+    def lookup_and_combine(
+        a: Lanes, b: Lanes, c: Lanes, table: Lanes, predicate: Lanes
+    ) -> tuple[Lanes, Lanes]:
+        """Return the word from the truth table, and the predicate (word != 0) combined with `predicate`."""
         result = _lookup(a, b, c, table)
         return result, combine(result != 0, predicate)
 
-    return Operation((U32,) * 4 + (BOOL,), (U32, BOOL), function)
+    return Operation((U32,) * 4 + (BOOL,), (U32, BOOL), lookup_and_combine)
 
 
-def _shift(words: Modifiers) -> Operation:
-    """shl, shr: amounts above the width count as the width."""
-    if words.mnemonic == "shl":
-        dtype: np.dtype[Any] = BITS[words.type(("b16", "b32", "b64"))]
+_SHIFT_RIGHT_TYPES = ("b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64")
+
+
+def _shift(modifiers: Modifiers) -> Operation:
+    """Build the operation of `shl` or `shr`. A shift amount above the width counts as the width."""
+    if modifiers.mnemonic == "shl":
+        dtype: np.dtype[Any] = BITS[modifiers.take_type(("b16", "b32", "b64"))]
         symbol = "<<"
     else:
-        dtype = {**BITS, **INTEGERS}[words.type(("b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64"))]
+        dtype = {**BITS, **INTEGERS}[modifiers.take_type(_SHIFT_RIGHT_TYPES)]
         symbol = ">>"
-    words.finish()
-    # NumPy's own shift is defined for every amount that fits its type, and does just this.
+    modifiers.check_all_taken()
+    # NumPy's own shift does the same for every amount that fits its type, as the 32-bit amount does here.
     if dtype in (U32, U64):
         return from_expression((dtype, U32), dtype, f"{{0}} {symbol} {{1}}")
     width = 8 * dtype.itemsize
@@ -86,75 +98,83 @@ def _shift(words: Modifiers) -> Operation:
     )
 
 
-def _funnel_shift(words: Modifiers) -> Operation:
-    """shf: 32 bits of the 64-bit word whose high half is b and whose low half is a."""
-    words.type(("b32",))
-    left = words.require(("l", "r"), "direction") == "l"
-    wrap = words.require(("clamp", "wrap"), "mode") == "wrap"
-    words.finish()
+def _funnel_shift(modifiers: Modifiers) -> Operation:
+    """Build the operation of `shf`: shift the 64-bit word b:a (b is the high half) and take 32 bits of it.
 
-    def function(a: Lanes, b: Lanes, amount: Lanes) -> Lanes:
+    These are the upper half after a left shift, the lower half after a right shift.
+    """
+    modifiers.take_type(("b32",))
+    left = modifiers.take_required(("l", "r"), "direction") == "l"
+    wrap = modifiers.take_required(("clamp", "wrap"), "mode") == "wrap"
+    modifiers.check_all_taken()
+
+    def shift(a: Lanes, b: Lanes, amount: Lanes) -> Lanes:
         count = (amount & np.uint32(31) if wrap else np.minimum(amount, np.uint32(32))).astype(U64)
         word = a.astype(U64) | (b.astype(U64) << np.uint64(32))
         return ((word << count) >> np.uint64(32) if left else word >> count).astype(U32)
 
-    return Operation((U32, U32, U32), (U32,), function)
+    return Operation((U32, U32, U32), (U32,), shift)
 
 
 def _ones(count: Lanes) -> Lanes:
-    """64-bit words with the lowest `count` bits set, for counts of any size."""
+    """Return 64-bit words with the lowest `count` bits set; all bits for counts above 64."""
     return np.where(count >= np.uint64(64), ~np.uint64(0), (np.uint64(1) << count) - np.uint64(1))
 
 
-def _field_mask(dtype: np.dtype[Any]) -> Lanes:
-    """The bits of a field's place and length that count (PTX ISA 9.7.1: those of 0 to 255).
+def _field_operand_mask(dtype: np.dtype[Any]) -> Lanes:
+    """Return the mask of those bits of a bit field's position and length that count, for fields of `dtype` words.
 
-    Of 64-bit words all do: the compiler makes several instructions of these, which hold larger numbers at the width.
+    For 32-bit words these are the lowest eight (PTX ISA 9.7.1: values of 0 to 255). For 64-bit words all of them do:
+    the compiler expands the instruction into several, which limit larger values to the width.
     """
     return np.uint32(255 if dtype.itemsize == 4 else 0xFFFFFFFF)
 
 
-def _extract(words: Modifiers) -> Operation:
-    """bfe."""
-    dtype = INTEGERS[words.type(("u32", "u64", "s32", "s64"))]
-    words.finish()
+def _extract(modifiers: Modifiers) -> Operation:
+    """Build the operation of `bfe`: `length` bits of a from `position` upwards, sign-extended for signed types.
+
+    If a signed field ends beyond the word, the word's highest bit is its sign.
+    """
+    dtype = INTEGERS[modifiers.take_type(("u32", "u64", "s32", "s64"))]
+    modifiers.check_all_taken()
     width = np.uint64(8 * dtype.itemsize)
-    kept = _field_mask(dtype)
+    operand_mask = _field_operand_mask(dtype)
     unsigned = np.dtype(f"u{dtype.itemsize}")
 
-    def function(a: Lanes, position: Lanes, length: Lanes) -> Lanes:
-        start, count = (position & kept).astype(U64), (length & kept).astype(U64)
+    def extract(a: Lanes, position: Lanes, length: Lanes) -> Lanes:
+        """Return `length` bits of a from `position` upwards, extended to the width of `dtype`."""
+        start, count = (position & operand_mask).astype(U64), (length & operand_mask).astype(U64)
         word = a.view(unsigned).astype(U64)
         mask = _ones(np.minimum(count, width - np.minimum(start, width)))
         field = (word >> start) & mask
         if dtype.kind == "i":
-            top = np.minimum(start + np.maximum(count, np.uint64(1)) - np.uint64(1), width - np.uint64(1))
-            negative = ((word >> top) & np.uint64(1) != 0) & (count > 0)
+            sign_position = np.minimum(start + np.maximum(count, np.uint64(1)) - np.uint64(1), width - np.uint64(1))
+            negative = ((word >> sign_position) & np.uint64(1) != 0) & (count > 0)
             field = np.where(negative, field | ~mask, field)
         return field.astype(unsigned).view(dtype)
 
-    return Operation((dtype, U32, U32), (dtype,), function)
+    return Operation((dtype, U32, U32), (dtype,), extract)
 
 
-def _insert(words: Modifiers) -> Operation:
-    """bfi."""
-    dtype = BITS[words.type(("b32", "b64"))]
-    words.finish()
-    kept = _field_mask(dtype)
+def _insert(modifiers: Modifiers) -> Operation:
+    """Build the operation of `bfi`: b with `length` bits from `position` upwards replaced by the lowest bits of a."""
+    dtype = BITS[modifiers.take_type(("b32", "b64"))]
+    modifiers.check_all_taken()
+    operand_mask = _field_operand_mask(dtype)
 
-    def function(a: Lanes, b: Lanes, position: Lanes, length: Lanes) -> Lanes:
-        start, count = (position & kept).astype(U64), (length & kept).astype(U64)
+    def insert(a: Lanes, b: Lanes, position: Lanes, length: Lanes) -> Lanes:
+        start, count = (position & operand_mask).astype(U64), (length & operand_mask).astype(U64)
         mask = _ones(count) << start
         return ((b.astype(U64) & ~mask) | ((a.astype(U64) << start) & mask)).astype(dtype)
 
-    return Operation((dtype, dtype, U32, U32), (dtype,), function)
+    return Operation((dtype, dtype, U32, U32), (dtype,), insert)
 
 
 def population_count(word: Lanes) -> Lanes:
-    """The number of bits that are set in unsigned words, as 32-bit words."""
+    """Return the number of set bits in unsigned words of any width, as 32-bit words."""
     if hasattr(np, "bitwise_count"):
         return np.bitwise_count(word).astype(U32)
-    # NumPy before 2.0: sums of neighbouring fields, each step twice as wide.
+    # NumPy before 2.0: add adjacent fields in parallel, fields of 1, 2 and 4 bits; the product adds up the bytes.
     bits = word.astype(U64)
     bits = bits - ((bits >> np.uint64(1)) & np.uint64(0x5555555555555555))
     bits = (bits & np.uint64(0x3333333333333333)) + ((bits >> np.uint64(2)) & np.uint64(0x3333333333333333))
@@ -163,40 +183,47 @@ def population_count(word: Lanes) -> Lanes:
 
 
 def bit_length(word: Lanes) -> Lanes:
-    """One more than the position of the highest bit that is set in unsigned words; 0 for 0. 32-bit words."""
+    """Return one more than the position of the highest set bit of unsigned words, 0 for 0, as 32-bit words."""
     bits = word.astype(U64)
+    # Set all bits below the highest one.
     for shift in (1, 2, 4, 8, 16, 32):
         bits = bits | (bits >> np.uint64(shift))
     return population_count(bits)
 
 
-def _count(words: Modifiers) -> Operation:
-    """popc, clz."""
-    dtype = BITS[words.type(("b32", "b64"))]
-    words.finish()
-    if words.mnemonic == "popc":
+def _count(modifiers: Modifiers) -> Operation:
+    """Build the operation of `popc` (number of set bits) or `clz` (number of leading zeros)."""
+    dtype = BITS[modifiers.take_type(("b32", "b64"))]
+    modifiers.check_all_taken()
+    if modifiers.mnemonic == "popc":
         return Operation((dtype,), (U32,), population_count)
     width = np.uint32(8 * dtype.itemsize)
     return Operation((dtype,), (U32,), lambda a: width - bit_length(a))
 
 
-def _find(words: Modifiers) -> Operation:
-    """bfind: the highest bit that is set, or for a negative number the highest that is not; all ones for none."""
-    dtype = INTEGERS[words.type(("u32", "u64", "s32", "s64"))]
-    shift_amount = words.flag("shiftamt")
-    words.finish()
+def _find(modifiers: Modifiers) -> Operation:
+    """Build the operation of `bfind`: the position of the highest set bit, or of the highest zero bit if negative.
+
+    With .shiftamt it is the left shift that brings this bit to the top. Without such a bit it is 0xFFFFFFFF.
+    """
+    dtype = INTEGERS[modifiers.take_type(("u32", "u64", "s32", "s64"))]
+    shift_amount = modifiers.take_flag("shiftamt")
+    modifiers.check_all_taken()
     unsigned = np.dtype(f"u{dtype.itemsize}")
     top = np.uint32(8 * dtype.itemsize - 1)
 
-    def function(a: Lanes) -> Lanes:
+    def find(a: Lanes) -> Lanes:
+        """Return the position of the highest significant bit, or with .shiftamt its distance from the top bit."""
         magnitude = np.where(a < 0, ~a, a) if dtype.kind == "i" else np.asarray(a)
         length = bit_length(magnitude.view(unsigned))
+        # Wraps around to 0xFFFFFFFF for a length of 0.
         position = length - np.uint32(1)
         return np.where(length == 0, position, top - position) if shift_amount else position
 
-    return Operation((dtype,), (U32,), function)
+    return Operation((dtype,), (U32,), find)
 
 
+# Steps that reverse the bits of a 32-bit word: swap adjacent fields of so many bits. The mask selects the lower fields.
 _SWAPS = (
     (1, 0x5555555555555555),
     (2, 0x3333333333333333),
@@ -206,12 +233,13 @@ _SWAPS = (
 )
 
 
-def _reverse(words: Modifiers) -> Operation:
-    """brev."""
-    dtype = BITS[words.type(("b32", "b64"))]
-    words.finish()
+def _reverse(modifiers: Modifiers) -> Operation:
+    """Build the operation of `brev`: the bits of a word in reverse order."""
+    dtype = BITS[modifiers.take_type(("b32", "b64"))]
+    modifiers.check_all_taken()
 
-    def function(a: Lanes) -> Lanes:
+    def reverse(a: Lanes) -> Lanes:
+        """Return the words with their bits in reverse order, by swapping fields of 1, 2, 4, 8, 16 (and 32) bits."""
         word = a.astype(U64)
         for distance, mask in _SWAPS:
             shift, field = np.uint64(distance), np.uint64(mask)
@@ -220,55 +248,69 @@ def _reverse(words: Modifiers) -> Operation:
             word = (word >> np.uint64(32)) | (word << np.uint64(32))
         return word.astype(dtype)
 
-    return Operation((dtype,), (dtype,), function)
+    return Operation((dtype,), (dtype,), reverse)
 
 
-def _find_nth(words: Modifiers) -> Operation:
-    """fns: the position of the n-th bit that is set, counted from a base, upwards or downwards."""
-    words.type(("b32",))
-    words.finish()
+def _find_nth(modifiers: Modifiers) -> Operation:
+    """Build the operation of `fns`: the position of the n-th set bit of a mask, counted from a base position.
 
-    def function(mask: Lanes, base: Lanes, offset: Lanes) -> Lanes:
-        mask, base, offset = np.broadcast_arrays(mask, base, offset)
-        left = np.maximum(np.abs(offset.astype(np.int64)), 1)
-        step = np.where(offset < 0, -1, 1)
+    A positive n counts upwards, a negative one downwards. An n of 0 tests the bit at the base alone. Without such a bit
+    the result is 0xFFFFFFFF.
+    """
+    modifiers.take_type(("b32",))
+    modifiers.check_all_taken()
+
+    def find_nth(mask: Lanes, base: Lanes, n: Lanes) -> Lanes:
+        """Return the position of the n-th set bit of 32-bit masks, counted from `base`; 0xFFFFFFFF if there is none."""
+        mask, base, n = np.broadcast_arrays(mask, base, n)
+        remaining = np.maximum(np.abs(n.astype(np.int64)), 1)
+        step = np.where(n < 0, -1, 1)
         position = base.astype(np.int64)
         result = np.full(mask.shape, 0xFFFFFFFF, U32)
         for _ in range(32):
             inside = (position >= 0) & (position < 32)
-            bit = inside & ((mask >> (np.where(inside, position, 0).astype(U32))) & np.uint32(1) != 0)
-            left = left - bit
-            result = np.where(bit & (left == 0), position.astype(U32), result)
-            position = np.where(offset == 0, 32, position + step)
+            is_set = inside & ((mask >> (np.where(inside, position, 0).astype(U32))) & np.uint32(1) != 0)
+            remaining = remaining - is_set
+            result = np.where(is_set & (remaining == 0), position.astype(U32), result)
+            # With n = 0 the search ends here: go to a position outside of the mask.
+            position = np.where(n == 0, 32, position + step)
         return result
 
-    return Operation((U32, U32, S32), (U32,), function)
+    return Operation((U32, U32, S32), (U32,), find_nth)
 
 
-def _mask(words: Modifiers) -> Operation:
-    """bmsk: ones from bit a on, b of them."""
-    words.type(("b32",))
-    clamp = words.require(("clamp", "wrap"), "mode") == "clamp"
-    words.finish()
+def _mask(modifiers: Modifiers) -> Operation:
+    """Build the operation of `bmsk`: a 32-bit word with `length` set bits from `position` upwards.
 
-    def function(position: Lanes, length: Lanes) -> Lanes:
+    Operands above 31 count modulo 32 with .wrap, and as 32 with .clamp.
+    """
+    modifiers.take_type(("b32",))
+    clamp = modifiers.take_required(("clamp", "wrap"), "mode") == "clamp"
+    modifiers.check_all_taken()
+
+    def make_mask(position: Lanes, length: Lanes) -> Lanes:
+        """Return 32-bit words with `length` set bits from `position` upwards."""
         start, count = (position & np.uint32(31)).astype(U64), (length & np.uint32(31)).astype(U64)
         if clamp:
             start = np.where(position >= 32, np.uint64(32), start)
             count = np.where(length >= 32, np.uint64(32), count)
         return (_ones(count) << start).astype(U32)
 
-    return Operation((U32, U32), (U32,), function)
+    return Operation((U32, U32), (U32,), make_mask)
 
 
-def _extend(words: Modifiers) -> Operation:
-    """szext: the lowest b bits of a, sign- or zero-extended."""
-    signed = words.type(("u32", "s32")) == "s32"
-    clamp = words.require(("clamp", "wrap"), "mode") == "clamp"
-    words.finish()
+def _extend(modifiers: Modifiers) -> Operation:
+    """Build the operation of `szext`: the lowest `length` bits of a, sign-extended (s32) or zero-extended (u32).
+
+    A length above 31 counts modulo 32 with .wrap, and as 32 with .clamp.
+    """
+    signed = modifiers.take_type(("u32", "s32")) == "s32"
+    clamp = modifiers.take_required(("clamp", "wrap"), "mode") == "clamp"
+    modifiers.check_all_taken()
     dtype = S32 if signed else U32
 
-    def function(a: Lanes, length: Lanes) -> Lanes:
+    def extend(a: Lanes, length: Lanes) -> Lanes:
+        """Return the lowest `length` bits of a, extended to 32 bits by their sign if `signed`, else by zeros."""
         count = (length & np.uint32(31)).astype(U64)
         if clamp:
             count = np.where(length >= 32, np.uint64(32), count)
@@ -280,7 +322,7 @@ def _extend(words: Modifiers) -> Operation:
             field = np.where(sign != 0, field | ~mask, field)
         return field.astype(U32).view(dtype)
 
-    return Operation((dtype, U32), (dtype,), function)
+    return Operation((dtype, U32), (dtype,), extend)
 
 
 # PTX ISA 9.7.9, prmt, the table of its special modes: for each value of the two lowest bits of the selector the source
@@ -296,9 +338,13 @@ _PERMUTE_MODES = {
 
 
 def _permute_bytes(a: Lanes, b: Lanes, selector: Lanes) -> Lanes:
-    """Each byte of the result is that of b:a that its nibble of `selector` names; with bit 3, copies of its sign."""
+    """Return 32-bit words whose bytes are picked from the eight bytes of b:a (b is the high word).
+
+    Nibble i of `selector` picks byte i of the result: its lower three bits are the index of the source byte; with bit 3
+    the result is eight copies of that byte's sign bit.
+    """
     if np.ndim(selector) == 0:
-        return _permute_bytes_alike(a, b, int(selector))
+        return _permute_bytes_uniformly(a, b, int(selector))
     source = a.astype(U64) | (b.astype(U64) << np.uint64(32))
     result: Any = np.uint32(0)
     for index in range(4):
@@ -309,8 +355,8 @@ def _permute_bytes(a: Lanes, b: Lanes, selector: Lanes) -> Lanes:
     return result
 
 
-def _permute_bytes_alike(a: Lanes, b: Lanes, selector: int) -> Lanes:
-    """`_permute_bytes` where all lanes have the same selector."""
+def _permute_bytes_uniformly(a: Lanes, b: Lanes, selector: int) -> Lanes:
+    """Return the same as `_permute_bytes`, faster, if all lanes have the same selector."""
     result: Any = np.uint32(0)
     for index in range(4):
         nibble = selector >> 4 * index & 15
@@ -322,11 +368,11 @@ def _permute_bytes_alike(a: Lanes, b: Lanes, selector: int) -> Lanes:
     return result
 
 
-def _permute(words: Modifiers) -> Operation:
-    """prmt."""
-    mode = words.choose(_PERMUTE_MODES)
-    words.type(("b32",))
-    words.finish()
+def _permute(modifiers: Modifiers) -> Operation:
+    """Build the operation of `prmt`: a permutation of the bytes of two words, by a selector or in a special mode."""
+    mode = modifiers.take_any(_PERMUTE_MODES)
+    modifiers.take_type(("b32",))
+    modifiers.check_all_taken()
     if mode is None:
         return Operation((U32, U32, U32), (U32,), _permute_bytes)
     selectors = np.array(_PERMUTE_MODES[mode], U32)

@@ -33,7 +33,7 @@ _ORDERS = {
     "ge": "{0} >= {1}",
 }
 _UNSIGNED_ORDERS = {"lo": _ORDERS["lt"], "ls": _ORDERS["le"], "hi": _ORDERS["gt"], "hs": _ORDERS["ge"]}
-# Each comparison is false where an operand is NaN, but those with a u, which are true.
+# Comparisons are false if an operand is NaN, except those with a u (unordered), which are true.
 _FLOAT_ORDERS = {
     **_ORDERS,
     "ne": "({0} < {1}) | ({0} > {1})",
@@ -51,79 +51,105 @@ _FLOAT_TYPES = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
 _INTEGER_TYPES = ("b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64")
 
 
-def _comparison(words: Modifiers, name: str) -> tuple[str, bool]:
-    """The expression of the comparison among the modifiers, and whether subnormal operands count as zero."""
+def _comparison(modifiers: Modifiers, name: str) -> tuple[str, bool]:
+    """Take the comparison of values of the PTX type `name` from the modifiers.
+
+    Return its NumPy expression, and whether subnormal operands count as zero (.ftz). Raise ValueError if there is no
+    comparison that the type has.
+    """
     if name in _FLOAT_TYPES:
-        return _FLOAT_ORDERS[words.require(_FLOAT_ORDERS, "comparison")], words.flag("ftz")
+        return _FLOAT_ORDERS[modifiers.take_required(_FLOAT_ORDERS, "comparison")], modifiers.take_flag("ftz")
     if name in BITS:
-        return _ORDERS[words.require(("eq", "ne"), "comparison")], False
+        return _ORDERS[modifiers.take_required(("eq", "ne"), "comparison")], False
     orders = _ORDERS if name.startswith("s") else {**_ORDERS, **_UNSIGNED_ORDERS}
-    return orders[words.require(orders, "comparison")], False
+    return orders[modifiers.take_required(orders, "comparison")], False
 
 
 def _comparator(name: str, expression: str, ftz: bool) -> tuple[Operation, bool]:
-    """The comparison of two scalars of the PTX type `name`, and whether its expression reads registers as they are."""
+    """Return the operation that compares two registers of the scalar type `name` by a NumPy expression.
+
+    The second result says whether the expression applies to the registers directly; it does not if they must be
+    decoded (bf16) or flushed first.
+    """
     dtype = REGISTERS[name]
-    plain = from_expression((dtype, dtype), BOOL, expression)
+    direct = from_expression((dtype, dtype), BOOL, expression)
     if name != "bf16" and not ftz:
-        return plain, True
-    compare = plain.function
+        return direct, True
+    compare_values = direct.function
 
-    def function(a: Lanes, b: Lanes) -> Lanes:
+    def compare(a: Lanes, b: Lanes) -> Lanes:
         x, y = decode(a, name), decode(b, name)
-        return compare(flush(x, name), flush(y, name)) if ftz else compare(x, y)
+        return compare_values(flush(x, name), flush(y, name)) if ftz else compare_values(x, y)
 
-    return Operation((dtype, dtype), (BOOL,), function), False
+    return Operation((dtype, dtype), (BOOL,), compare), False
 
 
-def _set_predicate(words: Modifiers) -> Operation:
-    """setp: with a second destination also of the opposite comparison; with a BoolOp both combined with a predicate."""
-    name = words.type((*_INTEGER_TYPES, *_FLOAT_TYPES))
-    expression, ftz = _comparison(words, name)
-    combine = words.choose(_COMBINE)
-    words.finish()
+def _set_predicate(modifiers: Modifiers) -> Operation:
+    """Build the operation of `setp`: a comparison as a predicate.
+
+    A second destination gets the opposite of the comparison. With .and, .or or .xor, both are combined with a predicate
+    operand.
+    """
+    name = modifiers.take_type((*_INTEGER_TYPES, *_FLOAT_TYPES))
+    expression, ftz = _comparison(modifiers, name)
+    combine = modifiers.take_any(_COMBINE)
+    modifiers.check_all_taken()
     dtype = REGISTERS[name]
     inputs = (dtype, dtype) if combine is None else (dtype, dtype, BOOL)
     if name.endswith("x2"):
-        return _set_two(name, expression, ftz, combine, words.destinations)
-    comparator, plain = _comparator(name, expression, ftz)
-    if plain and words.destinations == 1:
+        return _set_predicates_of_pairs(name, expression, ftz, combine, modifiers.destinations)
+    comparator, is_expression = _comparator(name, expression, ftz)
+    if is_expression and modifiers.destinations == 1:
         if combine is None:
             return comparator
         return from_expression(inputs, BOOL, f"({expression}) {_COMBINE[combine]} {{2}}")
     compare = comparator.function
-    join = _joined(combine)
+    combine_with = _combiner(combine)
 
-    def function(a: Lanes, b: Lanes, *predicate: Lanes) -> Any:
+    # predicate: the operand of a combination, none without one.
+    def set_predicates(a: Lanes, b: Lanes, *predicate: Lanes) -> Any:
+        """Compare a with b; return the predicate, and its opposite if there is a second destination."""
         truth = compare(a, b)
-        first = join(truth, *predicate)
-        return (first, join(np.logical_not(truth), *predicate)) if words.destinations == 2 else first
+        first = combine_with(truth, *predicate)
+        return (first, combine_with(np.logical_not(truth), *predicate)) if modifiers.destinations == 2 else first
 
-    return Operation(inputs, (BOOL,) * words.destinations, function)
+    return Operation(inputs, (BOOL,) * modifiers.destinations, set_predicates)
 
 
-def _joined(combine: str | None) -> Function:
+def _combiner(combine: str | None) -> Function:
+    """Return the function that combines a comparison's result with a predicate by "and", "or" or "xor".
+
+    For None it takes no predicate and returns the result as it is.
+    """
     if combine is None:
         return lambda truth: truth
     return from_expression((BOOL, BOOL), BOOL, f"{{0}} {_COMBINE[combine]} {{1}}").function
 
 
-def _set_two(name: str, expression: str, ftz: bool, combine: str | None, destinations: int) -> Operation:
-    """setp of two packed values: the first predicate for the low one, the second for the high one."""
-    compare = _comparator(name.removesuffix("x2"), expression, ftz)[0].function
-    join = _joined(combine)
+def _set_predicates_of_pairs(
+    name: str, expression: str, ftz: bool, combine: str | None, destinations: int
+) -> Operation:
+    """Build the operation of `setp` of two packed values (f16x2, bf16x2).
 
-    def function(a: Lanes, b: Lanes, *predicate: Lanes) -> Any:
+    The first predicate is that of the low values, the second, if there is one, that of the high values.
+    """
+    comparator, _ = _comparator(name.removesuffix("x2"), expression, ftz)
+    compare = comparator.function
+    combine_with = _combiner(combine)
+
+    # predicate: the operand of a combination, none without one.
+    def set_predicates(a: Lanes, b: Lanes, *predicate: Lanes) -> Any:
         results = tuple(
-            join(compare(x, y), *predicate) for x, y in zip(halves_of(a, name), halves_of(b, name), strict=True)
+            combine_with(compare(x, y), *predicate)
+            for x, y in zip(halves_of(a, name), halves_of(b, name), strict=True)
         )
         return results if destinations == 2 else results[0]
 
     inputs = (U32, U32) if combine is None else (U32, U32, BOOL)
-    return Operation(inputs, (BOOL,) * destinations, function)
+    return Operation(inputs, (BOOL,) * destinations, set_predicates)
 
 
-# What `set` writes for true: all bits, or one.
+# The value that `set` writes for true, by result type: all bits set for integers, 1.0 for floats.
 _TRUTHS: Mapping[str, Any] = {
     "u16": np.uint16(0xFFFF),
     "s16": np.int16(-1),
@@ -137,51 +163,64 @@ _TRUTHS: Mapping[str, Any] = {
 }
 
 
-def _set(words: Modifiers) -> Operation:
-    """set."""
-    name = words.type((*_INTEGER_TYPES, *_FLOAT_TYPES))
-    result = words.type(_TRUTHS)
-    expression, ftz = _comparison(words, name)
-    combine = words.choose(_COMBINE)
-    words.finish()
-    join = _joined(combine)
-    truth = _TRUTHS[result]
-    inputs = (REGISTERS[name],) * 2 + ((BOOL,) if combine else ())
-    if name.endswith("x2"):
-        compare = _comparator(name.removesuffix("x2"), expression, ftz)[0].function
-        half = truth if result.endswith("x2") else np.uint16(0xFFFF)
+def _set(modifiers: Modifiers) -> Operation:
+    """Build the operation of `set`: a comparison as an integer with all bits set or a float 1.0, else zero.
 
-        def function(a: Lanes, b: Lanes, *predicate: Lanes) -> Lanes:
+    With .and, .or or .xor the comparison is combined with a predicate operand. Packed values are compared pair by pair,
+    each giving one half of the result.
+    """
+    name = modifiers.take_type((*_INTEGER_TYPES, *_FLOAT_TYPES))
+    result_name = modifiers.take_type(_TRUTHS)
+    expression, ftz = _comparison(modifiers, name)
+    combine = modifiers.take_any(_COMBINE)
+    modifiers.check_all_taken()
+    combine_with = _combiner(combine)
+    truth = _TRUTHS[result_name]
+    result_type = REGISTERS[result_name]
+    inputs = (REGISTERS[name],) * 2 + ((BOOL,) if combine else ())
+    comparator, _ = _comparator(name.removesuffix("x2"), expression, ftz)
+    compare = comparator.function
+
+    if name.endswith("x2"):
+        # An integer result of 32 bits has 16 set bits per pair.
+        half_truth = truth if result_name.endswith("x2") else np.uint16(0xFFFF)
+
+        # predicate: the operand of a combination, none without one.
+        def set_pair(a: Lanes, b: Lanes, *predicate: Lanes) -> Lanes:
+            """Compare both halves of packed registers; each half of the result is `half_truth` or zero."""
             low, high = (
-                np.where(join(compare(x, y), *predicate), half, np.uint16(0))
+                np.where(combine_with(compare(x, y), *predicate), half_truth, np.uint16(0))
                 for x, y in zip(halves_of(a, name), halves_of(b, name), strict=True)
             )
-            return join_halves(low, high).view(REGISTERS[result])
+            return join_halves(low, high).view(result_type)
 
-        return Operation(inputs, (REGISTERS[result],), function)
-    compare = _comparator(name, expression, ftz)[0].function
+        return Operation(inputs, (result_type,), set_pair)
+
     zero = truth.dtype.type(0)
     return Operation(
-        inputs, (REGISTERS[result],), lambda a, b, *predicate: np.where(join(compare(a, b), *predicate), truth, zero)
+        inputs,
+        (result_type,),
+        lambda a, b, *predicate: np.where(combine_with(compare(a, b), *predicate), truth, zero),
     )
 
 
-def _select(words: Modifiers) -> Operation:
-    """selp."""
-    dtype = {**BITS, **INTEGERS, **FLOATS, **PACKED}[words.type((*_INTEGER_TYPES, "f16", "f32", "f64", *PACKED))]
-    words.finish()
+def _select(modifiers: Modifiers) -> Operation:
+    """Build the operation of `selp`: a if the predicate c is true, else b."""
+    name = modifiers.take_type((*_INTEGER_TYPES, "f16", "f32", "f64", *PACKED))
+    dtype = {**BITS, **INTEGERS, **FLOATS, **PACKED}[name]
+    modifiers.check_all_taken()
     return from_expression((dtype, dtype, BOOL), dtype, "np.where({2}, {0}, {1})")
 
 
-def _select_by_sign(words: Modifiers) -> Operation:
-    """slct: a where c is at least zero, b where it is less or NaN."""
-    by = words.type(("s32", "f32"))
-    dtype = REGISTERS[words.type((*_INTEGER_TYPES, "f32", "f64"))]
-    ftz = words.flag("ftz")
-    words.finish()
-    if ftz and by == "f32":
+def _select_by_sign(modifiers: Modifiers) -> Operation:
+    """Build the operation of `slct`: a where c is at least zero, b where c is negative or NaN."""
+    c_name = modifiers.take_type(("s32", "f32"))
+    dtype = REGISTERS[modifiers.take_type((*_INTEGER_TYPES, "f32", "f64"))]
+    ftz = modifiers.take_flag("ftz")
+    modifiers.check_all_taken()
+    if ftz and c_name == "f32":
         return Operation((dtype, dtype, FLOATS["f32"]), (dtype,), lambda a, b, c: np.where(flush(c, "f32") >= 0, a, b))
-    return from_expression((dtype, dtype, REGISTERS[by]), dtype, "np.where({2} >= 0, {0}, {1})")
+    return from_expression((dtype, dtype, REGISTERS[c_name]), dtype, "np.where({2} >= 0, {0}, {1})")
 
 
 BUILDERS: Mapping[str, Callable[[Modifiers], Operation]] = {

@@ -42,7 +42,7 @@ from neutrino.emulator.arithmetic.rounding import MODES, sum_to_odd, to_f32, to_
 
 _FLOAT_TYPES = ("f16", "bf16", "f32", "f64")
 _TO_INTEGER = {"rni": "rn", "rzi": "rz", "rmi": "rm", "rpi": "rp"}
-# Packed pairs that cvt writes: the format of each value, and the register that holds both.
+# Packed pairs that cvt converts: the format of each value, and the type of the register that holds both.
 _PAIRS: Mapping[str, tuple[str, np.dtype[Any]]] = {
     "f16x2": ("f16", U32),
     "bf16x2": ("bf16", U32),
@@ -55,130 +55,148 @@ _PAIRS: Mapping[str, tuple[str, np.dtype[Any]]] = {
 }
 
 
-def _move(words: Modifiers) -> Operation | None:
-    """mov of one register into another; None for vectors."""
-    if words.choose(("v2", "v4")) is not None:
+def _move(modifiers: Modifiers) -> Operation | None:
+    """Build the operation of `mov` from one register to another; None for vectors, which are not computed here."""
+    if modifiers.take_any(("v2", "v4")) is not None:
         return None
-    dtype = REGISTERS.get(words.last())
-    words.finish()
+    dtype = REGISTERS.get(modifiers.take_last())
+    modifiers.check_all_taken()
     return None if dtype is None else from_expression((dtype,), dtype, "{0}")
 
 
 def _integer_to_integer(source: np.dtype[Any], target: np.dtype[Any], saturating: bool) -> Operation:
+    """Build the conversion between two integer types, clamped to the target's range (.sat) or truncated."""
     if not saturating:
         return from_expression((source,), target, f"{{0}}.astype(np.{target.name})")
-    held, wanted = np.iinfo(source), np.iinfo(target)
-    low, high = max(held.min, wanted.min), min(held.max, wanted.max)
+    source_limits, target_limits = np.iinfo(source), np.iinfo(target)
+    # The bounds of the clamping must be values of the source type.
+    low, high = max(source_limits.min, target_limits.min), min(source_limits.max, target_limits.max)
     return from_expression(
         (source,), target, f"np.clip({{0}}, np.{source.name}({low}), np.{source.name}({high})).astype(np.{target.name})"
     )
 
 
 def _float_to_integer(name: str, target: np.dtype[Any], mode: str, ftz: bool) -> Function:
-    """The whole number that `mode` gives, held within the target's range; NaN as the manual's table says."""
+    """Return the conversion of registers of the scalar type `name` to integers of type `target`.
+
+    Values are rounded by `mode` and clamped to the target's range; NaN gives what the manual's table says. ftz:
+    subnormal f32 operands count as zero.
+    """
     limits = np.iinfo(target)
-    # NaN gives zero, but the sign bit alone where the source is f64 or the target has 64 bits.
+    # NaN gives zero, but the sign bit alone if the source is f64 or the target has 64 bits.
     nan = 1 << (8 * target.itemsize - 1) if name == "f64" or target.itemsize == 8 else 0
     nan_word = np.array(nan, f"u{target.itemsize}").view(target)[()]
     low, high = float(limits.min), float(limits.max)
 
-    def function(a: Lanes) -> Lanes:
+    def convert(a: Lanes) -> Lanes:
+        """Round registers of the type `name` to integers, clamped to the range of `target`."""
         value = decode(a, name)
         if ftz and name == "f32":
             value = flush(value, name)
-        whole = to_integer(value.astype(np.float64), mode)
-        # The largest 64-bit numbers are no float64 values: float(limits.max) is one above them.
-        above, below, bad = whole >= high, whole <= low, np.isnan(whole)
-        inside = np.where(above | below | bad, 0.0, whole)
-        result = inside.astype(target)
+        rounded = to_integer(value.astype(np.float64), mode)
+        # The largest 64-bit integers are no float64 values: float(limits.max) is one above them.
+        above, below, is_nan = rounded >= high, rounded <= low, np.isnan(rounded)
+        # NumPy does not define the conversion of values out of range.
+        in_range = np.where(above | below | is_nan, 0.0, rounded)
+        result = in_range.astype(target)
         if above.any():
             result = np.where(above, target.type(limits.max), result)
         if below.any():
             result = np.where(below, target.type(limits.min), result)
-        return np.where(bad, nan_word, result) if bad.any() else result
+        return np.where(is_nan, nan_word, result) if is_nan.any() else result
 
-    return function
+    return convert
+
+
+def _halves_as_doubles(a: Lanes) -> tuple[Lanes, Lanes]:
+    """Return 64-bit integers as two float64 values that add up to them: the upper and the lower 32 bits."""
+    high = (a >> a.dtype.type(32)).astype(np.float64) * 2.0**32
+    low = (a & a.dtype.type(0xFFFFFFFF)).astype(np.float64)
+    return high, low
 
 
 def _integer_to_double(a: Lanes, exact: bool) -> Lanes:
-    """Integers as float64, rounded to odd where they have more than 53 bits."""
+    """Return integers as float64, rounded to odd if they have more than 53 bits; `exact` says that none has."""
     if exact:
         return a.astype(np.float64)
-    half = a.dtype.type(32)
-    high = (a >> half).astype(np.float64) * 4294967296.0
-    return sum_to_odd(high, (a & a.dtype.type(0xFFFFFFFF)).astype(np.float64))
+    high, low = _halves_as_doubles(a)
+    return sum_to_odd(high, low)
 
 
 def _integer_to_float(source: np.dtype[Any], name: str, mode: str) -> Function:
+    """Return the conversion of integers of type `source` to registers of the scalar type `name`, rounded by `mode`."""
     dtype = REGISTERS[name]
     if name == "f64":
         if source.itemsize < 8:
             return lambda a: a.astype(dtype)
-        return lambda a: _whole_to_double(a, mode)
+        return lambda a: _long_to_double(a, mode)
+    # NumPy rounds once in these cases; wider integers it may round twice on the way to f16.
     if mode == "rn" and (name == "f32" or (name == "f16" and source.itemsize <= 2)):
         return lambda a: a.astype(dtype)
     return lambda a: to_register(_integer_to_double(a, source.itemsize < 8), name, mode)
 
 
-def _whole_to_double(a: Lanes, mode: str) -> Lanes:
-    """64-bit integers as float64, rounded by `mode`."""
+def _long_to_double(a: Lanes, mode: str) -> Lanes:
+    """Return 64-bit integers as float64, rounded by `mode`."""
     near = a.astype(np.float64)
     if mode == "rn":
         return near
-    half = a.dtype.type(32)
-    high = (a >> half).astype(np.float64) * 4294967296.0
-    low = (a & a.dtype.type(0xFFFFFFFF)).astype(np.float64)
+    # Correct the nearest value by one step if its error has the wrong direction.
+    high, low = _halves_as_doubles(a)
     error = (high - near) + low
     down = {"rm": error < 0, "rp": np.bool_(False), "rz": (error < 0) & (near > 0)}[mode]
     up = {"rm": np.bool_(False), "rp": error > 0, "rz": (error > 0) & (near < 0)}[mode]
     return np.where(down, np.nextafter(near, -np.inf), np.where(up, np.nextafter(near, np.inf), near))
 
 
-def _convert(words: Modifiers) -> Operation:
-    """cvt."""
-    if words.flag("pack"):
-        return _pack_integers(words)
-    source, target = words.last(), words.last()
+def _convert(modifiers: Modifiers) -> Operation:
+    """Build the operation of `cvt`. Raise ValueError for a conversion or modifiers that it does not have."""
+    if modifiers.take_flag("pack"):
+        return _pack_integers(modifiers)
+    source, target = modifiers.take_last(), modifiers.take_last()
     if target in _PAIRS:
-        return _to_pair(words, source, target)
+        return _to_pair(modifiers, source, target)
     if source in _PAIRS:
-        raise ValueError(f"{words.opcode}: no conversion from {source} to {target}")
+        raise ValueError(f"{modifiers.opcode}: no conversion from {source} to {target}")
     if target == "tf32":
-        return _to_tf32(words, source)
+        return _to_tf32(modifiers, source)
     for name in (source, target):
         if name not in INTEGERS and name not in _FLOAT_TYPES:
-            raise ValueError(f"{words.opcode}: .{name} is no type that cvt has here")
-    saturating = words.flag("sat")
+            raise ValueError(f"{modifiers.opcode}: .{name} is no type that cvt has here")
+    saturating = modifiers.take_flag("sat")
     if source in INTEGERS and target in INTEGERS:
-        words.finish()
+        modifiers.check_all_taken()
         return _integer_to_integer(INTEGERS[source], INTEGERS[target], saturating)
-    whole, mode, ftz = words.choose(_TO_INTEGER), words.choose(MODES), words.flag("ftz")
-    relu, finite = words.flag("relu"), words.flag("satfinite")
-    words.finish()
+    integer_rounding = modifiers.take_any(_TO_INTEGER)
+    integer_mode = None if integer_rounding is None else _TO_INTEGER[integer_rounding]
+    mode, ftz = modifiers.take_any(MODES), modifiers.take_flag("ftz")
+    relu, satfinite = modifiers.take_flag("relu"), modifiers.take_flag("satfinite")
+    modifiers.check_all_taken()
     if target in INTEGERS:
-        if whole is None:
-            raise ValueError(f"{words.opcode}: no rounding to integer, which is one of .rni, .rzi, .rmi, .rpi")
-        return _single(source, target, _float_to_integer(source, INTEGERS[target], _TO_INTEGER[whole], ftz))
-    function = (
-        _integer_to_float(INTEGERS[source], target, mode or "rn")
-        if source in INTEGERS
-        else _float_to_float(source, target, mode or "rn", None if whole is None else _TO_INTEGER[whole], ftz)
-    )
-    return _single(source, target, _finished(function, target, saturating=saturating, relu=relu, finite=finite))
+        if integer_mode is None:
+            raise ValueError(f"{modifiers.opcode}: no rounding to integer, which is one of .rni, .rzi, .rmi, .rpi")
+        return _scalar_operation(source, target, _float_to_integer(source, INTEGERS[target], integer_mode, ftz))
+    if source in INTEGERS:
+        function = _integer_to_float(INTEGERS[source], target, mode or "rn")
+    else:
+        function = _float_to_float(source, target, mode or "rn", integer_mode, ftz)
+    function = _limit_results(function, target, saturating=saturating, relu=relu, satfinite=satfinite)
+    return _scalar_operation(source, target, function)
 
 
-def _single(source: str, target: str, function: Function) -> Operation:
+def _scalar_operation(source: str, target: str, function: Function) -> Operation:
     return Operation((REGISTERS[source],), (REGISTERS[target],), function)
 
 
-def _finished(function: Function, name: str, *, saturating: bool, relu: bool, finite: bool) -> Function:
-    """`function`, whose results are registers of the type `name`, with .sat, .relu and .satfinite."""
-    if not (saturating or relu or finite):
+def _limit_results(function: Function, name: str, *, saturating: bool, relu: bool, satfinite: bool) -> Function:
+    """Wrap a function whose results are registers of the type `name`, to apply .sat, .relu and .satfinite to them."""
+    if not (saturating or relu or satfinite):
         return function
 
     def apply(a: Lanes) -> Lanes:
+        """Apply the wrapped function, then .satfinite, .sat and .relu in this order."""
         result = function(a)
-        if finite:
+        if satfinite:
             largest = FORMATS[name].largest
             result = finish(
                 result,
@@ -192,25 +210,28 @@ def _finished(function: Function, name: str, *, saturating: bool, relu: bool, fi
     return apply
 
 
-def _float_to_float(source: str, target: str, mode: str, whole: str | None, ftz: bool) -> Function:
-    """Registers of one scalar type as another's; `whole`: rounded to an integer first.
+def _float_to_float(source: str, target: str, mode: str, integer_mode: str | None, ftz: bool) -> Function:
+    """Return the conversion of registers of the scalar type `source` to those of the type `target`, rounded by `mode`.
 
-    NaN keeps its sign and what there is room for of its payload from and to f64, and from bf16 to f32; it becomes the
-    canonical one elsewhere, and with .ftz. (ptxas, where it folds constants, makes it canonical in more places.)
+    integer_mode: the rounding to an integer, for conversions within a type; None for no such rounding. From and to f64,
+    and from bf16 to f32, NaN keeps its sign and as much of its payload as fits; otherwise, and with .ftz, it becomes
+    canonical. (Constants that ptxas folds have a canonical NaN in more cases.)
     """
 
-    def function(a: Lanes) -> Lanes:
+    def convert(a: Lanes) -> Lanes:
+        """Convert registers of the scalar type `source` to `target`, by the fastest way that rounds only once."""
         value = decode(a, source)
-        # To f16 the hardware rounds subnormal operands as any others, .ftz or not: it shows in rm and rp.
+        # To f16 the hardware rounds subnormal operands as any others, even with .ftz: it shows in rm and rp.
         if ftz and source == "f32" and target != "f16":
             value = flush(value, source)
         if source == target:
-            result = _whole_float(a, value, target, whole)
+            result = _round_to_integral(a, value, target, integer_mode)
             return canonical(result) if ftz else result
         if target == "f64":
             value = value.astype(np.float32)
             return (canonical(value) if ftz else value).astype(F64)
         if source == "bf16" and target == "f32" and not ftz:
+            # Decoded bf16 values are float32 already.
             return value
         if source == "f64" and target == "f32":
             result = to_f32(value, mode)
@@ -222,68 +243,83 @@ def _float_to_float(source: str, target: str, mode: str, whole: str | None, ftz:
             return narrow_nan(result, target, value)
         return flush(result, "f32") if ftz and target == "f32" else result
 
-    return function
+    return convert
 
 
-def _whole_float(a: Lanes, value: Lanes, name: str, whole: str | None) -> Lanes:
-    """Registers `a`, which hold `value`, rounded to integers if `whole` says how."""
-    if whole is None:
+def _round_to_integral(a: Lanes, value: Lanes, name: str, mode: str | None) -> Lanes:
+    """Return registers of the scalar type `name` with integral values: `value` rounded by `mode`.
+
+    a: the registers with the unrounded `value`. With mode None return them unchanged.
+    """
+    if mode is None:
         return a if name == "bf16" else value
-    rounded = to_integer(value, whole)
+    rounded = to_integer(value, mode)
     if name == "bf16":
         return to_bf16(rounded)
     return settle_nan(rounded, a) if name == "f64" else canonical(rounded)
 
 
-def _to_tf32(words: Modifiers, source: str) -> Operation:
+def _to_tf32(modifiers: Modifiers, source: str) -> Operation:
+    """Build the operation of `cvt` from f32 to tf32. Raise ValueError if `source` is another type."""
     if source != "f32":
-        raise ValueError(f"{words.opcode}: no conversion from {source} to tf32")
-    mode = words.require(("rna", "rn", "rz"), "rounding")
-    relu, finite = words.flag("relu"), words.flag("satfinite")
-    words.finish()
+        raise ValueError(f"{modifiers.opcode}: no conversion from {source} to tf32")
+    mode = modifiers.take_required(("rna", "rn", "rz"), "rounding")
+    relu, satfinite = modifiers.take_flag("relu"), modifiers.take_flag("satfinite")
+    modifiers.check_all_taken()
     format = FORMATS["tf32"]
 
-    def function(a: Lanes) -> Lanes:
-        result = _packed_value(a.astype(np.float64), format, mode, relu, finite)
+    def convert(a: Lanes) -> Lanes:
+        """Convert f32 values to tf32 words, as the hardware does with NaN."""
+        result = _convert_to_words(a.astype(np.float64), format, mode, relu, satfinite)
         if mode != "rna":
             return result
-        # Ties away from zero is an addition to the word, cut off: NaN comes out as the upper part of what it was. With
-        # .satfinite the hardware takes a last place from infinity, and from NaN as well.
+        # For rna the hardware adds to the word and truncates it, so that NaN keeps its upper part (19 of 32 bits). With
+        # .satfinite it takes one unit in the last place from infinity, and from NaN as well.
         upper = a.view(U32) & np.uint32(0xFFFFE000)
-        return np.where(np.isnan(a), upper - np.uint32(0x2000) if finite else upper, result)
+        return np.where(np.isnan(a), upper - np.uint32(0x2000) if satfinite else upper, result)
 
-    return Operation((REGISTERS["f32"],), (U32,), function)
+    return Operation((REGISTERS["f32"],), (U32,), convert)
 
 
-def _packed_value(value: Lanes, format: Format, mode: str, relu: bool, finite: bool) -> Lanes:
-    """The words of `format` for float64 values."""
+def _convert_to_words(value: Lanes, format: Format, mode: str, relu: bool, satfinite: bool) -> Lanes:
+    """Return float64 values as words of `format`, rounded by `mode`.
+
+    relu: negative values become 0. satfinite: values beyond the range become the largest finite ones.
+    """
     if relu:
         value = np.where(value <= 0, 0.0, value)
-    if format.name in ("f16", "bf16") and mode == "rn" and not finite:
+    if format.name in ("f16", "bf16") and mode == "rn" and not satfinite:
+        # The same, faster.
         return to_register(value, format.name, mode).view(U16)
     rounded = round_to(value, format, mode)
-    if finite:
+    if satfinite:
         rounded = np.where(np.isinf(rounded), np.copysign(format.largest, rounded), rounded)
     return encode(rounded, format)
 
 
-def _to_pair(words: Modifiers, source: str, target: str) -> Operation:
-    """cvt to two packed values: of two f32, the first one above; or of two packed ones."""
+def _to_pair(modifiers: Modifiers, source: str, target: str) -> Operation:
+    """Build the operation of `cvt` to two packed values of the type `target`.
+
+    The source is two f32 registers, of which the first becomes the upper value, or one register with two packed values.
+    Raise ValueError if there is no conversion between these types.
+    """
     element, dtype = _PAIRS[target]
     if element == "ue8m0":
-        raise ValueError(f"{words.opcode}: no conversion from {source} to {target}")
-    mode = words.require(("rn", "rz"), "rounding")
-    relu, finite = words.flag("relu"), words.flag("satfinite")
-    words.finish()
+        raise ValueError(f"{modifiers.opcode}: no conversion from {source} to {target}")
+    mode = modifiers.take_required(("rn", "rz"), "rounding")
+    relu, satfinite = modifiers.take_flag("relu"), modifiers.take_flag("satfinite")
+    modifiers.check_all_taken()
     format = FORMATS[element]
-    finite = finite or format.bits <= 8
+    # Formats of 8 bits and less always saturate.
+    satfinite = satfinite or format.bits <= 8
+    # Values of 6 bits fill a byte each.
     shift = 4 if element == "e2m1" else 8 if format.bits <= 8 else 16
 
     def join(low: Lanes, high: Lanes) -> Lanes:
         return low.astype(dtype) | (high.astype(dtype) << dtype.type(shift))
 
     def convert(value: Lanes) -> Lanes:
-        return _packed_value(value.astype(np.float64), format, mode, relu, finite)
+        return _convert_to_words(value.astype(np.float64), format, mode, relu, satfinite)
 
     if source == "f32":
         return Operation((REGISTERS["f32"],) * 2, (dtype,), in_blocks(lambda a, b: join(convert(b), convert(a))))
@@ -295,39 +331,40 @@ def _to_pair(words: Modifiers, source: str, target: str) -> Operation:
 
         return Operation((U32,), (dtype,), from_halves)
     if source not in _PAIRS or target not in ("f16x2", "bf16x2"):
-        raise ValueError(f"{words.opcode}: no conversion from {source} to {target}")
-    inner, word = _PAIRS[source]
-    width = word.type(4 if inner == "e2m1" else 8)
-    low_bits = word.type((1 << int(width)) - 1)
-    return Operation(
-        (word,),
-        (dtype,),
-        lambda a: join(*(convert(decode(part.astype(U8), inner)) for part in (a & low_bits, (a >> width) & low_bits))),
-    )
+        raise ValueError(f"{modifiers.opcode}: no conversion from {source} to {target}")
+    source_element, source_dtype = _PAIRS[source]
+    width = source_dtype.type(4 if source_element == "e2m1" else 8)
+    element_mask = source_dtype.type((1 << int(width)) - 1)
+
+    def from_narrow(a: Lanes) -> Lanes:
+        low, high = (a & element_mask).astype(U8), ((a >> width) & element_mask).astype(U8)
+        return join(convert(decode(low, source_element)), convert(decode(high, source_element)))
+
+    return Operation((source_dtype,), (dtype,), from_narrow)
 
 
-def _pack_integers(words: Modifiers) -> Operation:
-    """cvt.pack: two numbers saturated to a narrow type and packed into the low bits.
+def _pack_integers(modifiers: Modifiers) -> Operation:
+    """Build the operation of `cvt.pack`: two integers clamped to a narrow type and packed, the second one lowest.
 
-    A third operand's low bits, where there is one, fill the rest.
+    Types below 16 bits have a third operand, whose low bits fill the upper part of the word.
     """
-    third_type = words.choose(("b32",))
-    words.type(("s32",))
-    name = words.require(("u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"), "type")
-    words.require(("sat",), "modifier")
-    words.finish()
+    third_type = modifiers.take_any(("b32",))
+    modifiers.take_type(("s32",))
+    name = modifiers.take_required(("u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"), "type")
+    modifiers.take_required(("sat",), "modifier")
+    modifiers.check_all_taken()
     width = int(name[1:])
     low, high = (0, (1 << width) - 1) if name.startswith("u") else (-(1 << width - 1), (1 << width - 1) - 1)
     mask, shift = np.uint32((1 << width) - 1), np.uint32(width)
     if (third_type is None) != (width == 16):
-        raise ValueError(f"{words.opcode}: the third operand goes with types below 16 bits")
+        raise ValueError(f"{modifiers.opcode}: the third operand goes with types below 16 bits")
 
-    def function(a: Lanes, b: Lanes, *rest: Lanes) -> Lanes:
+    def pack(a: Lanes, b: Lanes, c: Lanes | None = None) -> Lanes:
         upper, lower = (np.clip(value, np.int32(low), np.int32(high)).view(U32) & mask for value in (a, b))
         packed = (upper << shift) | lower
-        return packed if not rest else packed | (rest[0] << np.uint32(2 * width))
+        return packed if c is None else packed | (c << np.uint32(2 * width))
 
-    return Operation((S32, S32) if third_type is None else (S32, S32, U32), (U32,), function)
+    return Operation((S32, S32) if third_type is None else (S32, S32, U32), (U32,), pack)
 
 
 BUILDERS: Mapping[str, Callable[[Modifiers], Operation | None]] = {"mov": _move, "cvt": _convert}

@@ -1,8 +1,13 @@
-"""float64 arithmetic rounded once in each direction: by error-free transformations, by integers where those overflow.
+"""float64 arithmetic with one rounding in any direction.
 
-Each function gives what IEEE 754 says; where the result is NaN, it is an operand that is NaN, made quiet, else
-0xfff8000000000000. Of several such operands an H200 takes b before a, and of three b before c before a; of a quotient,
-which is a subroutine, a before b.
+A result that IEEE arithmetic rounds to nearest is corrected by its error, which error-free transformations compute;
+where those would overflow or underflow, the result is computed with exact fractions instead.
+
+Results are those of IEEE 754. A NaN result is the first operand that is NaN, made quiet, or 0xfff8000000000000 if none
+is. An H200 looks at b before a, and of three operands at b, then c, then a; for a quotient, which is a subroutine, at a
+before b.
+
+mode: "rn" to nearest even, "rz" towards zero, "rm" and "rp" towards minus and plus infinity.
 """
 
 from __future__ import annotations
@@ -16,12 +21,15 @@ from neutrino.emulator.arithmetic.rounding import signed_zero_sum, sum_error, to
 
 _INVALID = np.uint64(0xFFF8000000000000)
 _QUIET = np.uint64(0x0008000000000000)
-# Within these magnitudes neither a product's error nor a splitting leaves the range of normal numbers.
+# Between these magnitudes neither the error of a product nor the halves of `_split` leave the range of normal numbers.
 _SMALL, _LARGE = 2.0**-900, 2.0**900
 
 
 def settle_nan(result: Lanes, *operands: Lanes) -> Lanes:
-    """`result` with the hardware's NaN in place of the processor's: the first of `operands` that is one, made quiet."""
+    """Return float64 `result` with each NaN replaced by the one that the GPU gives.
+
+    That is the first of `operands` that is NaN, made quiet, or 0xfff8000000000000 if none is.
+    """
     nan = np.isnan(result)
     if not nan.any():
         return result
@@ -32,57 +40,67 @@ def settle_nan(result: Lanes, *operands: Lanes) -> Lanes:
 
 
 def _split(value: Lanes) -> tuple[Lanes, Lanes]:
-    """Two halves of at most 26 bits each that add up to `value` (Dekker, Veltkamp)."""
-    scaled = value * 134217729.0
+    """Split float64 values into two parts of at most 26 bits each that add up to them (Dekker, Veltkamp)."""
+    scaled = value * 134217729.0  # 2**27 + 1
     high = scaled - (scaled - value)
     return high, value - high
 
 
 def product_error(a: Lanes, b: Lanes, product: Lanes) -> Lanes:
-    """What a * b has beyond `product`, its rounded value; exact between _SMALL and _LARGE."""
+    """Return the error a * b - product of the rounded `product`; exact for magnitudes between _SMALL and _LARGE."""
     a_high, a_low = _split(a)
     b_high, b_low = _split(b)
     return a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
 
 
 def _directed(near: Lanes, error: Lanes, mode: str) -> Lanes:
-    """The neighbour of `near` that `mode` asks for, where the exact value is near + error."""
+    """Round near + error in the direction `mode`, where `near` is that value rounded to nearest."""
     if mode == "rn":
         return near
     if mode == "rz":
-        outside = ((error < 0) & (near > 0)) | ((error > 0) & (near < 0))
-        return np.where(outside, np.nextafter(near, 0.0), near)
+        rounded_away = ((error < 0) & (near > 0)) | ((error > 0) & (near < 0))
+        return np.where(rounded_away, np.nextafter(near, 0.0), near)
     if mode == "rm":
         return np.where(error < 0, np.nextafter(near, -np.inf), near)
     return np.where(error > 0, np.nextafter(near, np.inf), near)
 
 
 def round_ratio(numerator: int, denominator: int, mode: str) -> float:
-    """The quotient of two integers (the second above zero) rounded to float64, subnormal and overflowing ones too."""
+    """Return numerator / denominator (positive) rounded to float64, also if subnormal or overflowing."""
     if numerator == 0:
         return 0.0
     negative, magnitude = numerator < 0, abs(numerator)
+
+    # The exponent of the quotient's highest bit: 2**exponent <= quotient < 2**(exponent + 1).
     exponent = magnitude.bit_length() - denominator.bit_length()
     if (magnitude << max(-exponent, 0)) < (denominator << max(exponent, 0)):
         exponent -= 1
-    quantum = max(exponent, -1022) - 52
-    quotient, rest = divmod(magnitude << max(-quantum, 0), denominator << max(quantum, 0))
-    twice = 2 * rest - (denominator << max(quantum, 0))
+
+    # Divide into a multiple of 2**last_place, the last of the 53 bits (or of a subnormal number).
+    last_place = max(exponent, -1022) - 52
+    divisor = denominator << max(last_place, 0)
+    quotient, remainder = divmod(magnitude << max(-last_place, 0), divisor)
+
     if mode == "rn":
-        away = twice > 0 or (twice == 0 and quotient & 1 == 1)
+        compared_to_half = 2 * remainder - divisor
+        away_from_zero = compared_to_half > 0 or (compared_to_half == 0 and quotient & 1 == 1)
     else:
-        away = rest != 0 and mode == ("rm" if negative else "rp")
-    quotient += away
-    if quotient.bit_length() + quantum > 1024:
-        outwards = mode in ("rn", "rm" if negative else "rp")
-        value = float("inf") if outwards else float.fromhex("0x1.fffffffffffffp1023")
+        away_from_zero = remainder != 0 and mode == ("rm" if negative else "rp")
+    quotient += away_from_zero
+    if quotient.bit_length() + last_place > 1024:
+        to_infinity = mode in ("rn", "rm" if negative else "rp")
+        value = float("inf") if to_infinity else float.fromhex("0x1.fffffffffffffp1023")
     else:
-        value = float.fromhex(f"{quotient:#x}p{quantum}")
+        value = float.fromhex(f"{quotient:#x}p{last_place}")
     return -value if negative else value
 
 
-def _by_integers(kind: str, result: Lanes, where: Lanes, operands: tuple[Lanes, ...], mode: str) -> Lanes:
-    """`result` with the lanes `where` computed from integers; their operands are finite and the results not zero."""
+def _recompute_exactly(kind: str, result: Lanes, where: Lanes, operands: tuple[Lanes, ...], mode: str) -> Lanes:
+    """Return `result` with the lanes that the mask `where` marks computed from exact fractions.
+
+    kind: "add" (of two operands), "fma" (of three) or "div" (of two). The operands of these lanes must be finite. A
+    lane whose exact result is zero keeps its `result`, which has the sign of zero.
+    """
     if not where.any():
         return result
     out = np.array(result, np.float64, ndmin=1)
@@ -100,8 +118,8 @@ def _by_integers(kind: str, result: Lanes, where: Lanes, operands: tuple[Lanes, 
     return out.reshape(np.shape(result))
 
 
-def _ordinary(*values: Lanes) -> Lanes:
-    """Where all of `values` are neither so small nor so large that an error-free transformation fails."""
+def _in_safe_range(*values: Lanes) -> Lanes:
+    """Return the mask of lanes where no value is so small or so large that an error-free transformation fails."""
     result = np.bool_(True)
     for value in values:
         magnitude = np.abs(value)
@@ -110,6 +128,7 @@ def _ordinary(*values: Lanes) -> Lanes:
 
 
 def _finite(*values: Lanes) -> Lanes:
+    """Return the mask of lanes where all values are finite."""
     result = np.bool_(True)
     for value in values:
         result = result & np.isfinite(value)
@@ -117,31 +136,35 @@ def _finite(*values: Lanes) -> Lanes:
 
 
 def add(a: Lanes, b: Lanes, mode: str) -> Lanes:
-    """a + b."""
+    """Return a + b, rounded once by `mode`."""
     near = a + b
     if mode == "rn":
         return settle_nan(near, b, a)
     result = _directed(near, sum_error(a, b, near), mode)
     if mode == "rm":
         result = signed_zero_sum(a, b, result)
+    # Sums of large numbers may overflow, and `sum_error` is exact only without that.
     large = (np.abs(a) > _LARGE) | (np.abs(b) > _LARGE)
-    return settle_nan(_by_integers("add", result, large & _finite(a, b), (a, b), mode), b, a)
+    return settle_nan(_recompute_exactly("add", result, large & _finite(a, b), (a, b), mode), b, a)
 
 
 def multiply(a: Lanes, b: Lanes, mode: str) -> Lanes:
-    """a * b."""
+    """Return a * b, rounded once by `mode`."""
     near = a * b
     if mode == "rn":
         return settle_nan(near, b, a)
     result = _directed(near, product_error(a, b, near), mode)
-    exact = (a == 0) | (b == 0) | ~_finite(a, b)
-    result = np.where(exact, near, result)
-    extreme = ~(exact | _ordinary(a, b, near))
-    return settle_nan(_by_integers("fma", result, extreme, (a, b, np.float64(0)), mode), b, a)
+    needs_no_rounding = (a == 0) | (b == 0) | ~_finite(a, b)
+    result = np.where(needs_no_rounding, near, result)
+    unsafe = ~(needs_no_rounding | _in_safe_range(a, b, near))
+    return settle_nan(_recompute_exactly("fma", result, unsafe, (a, b, np.float64(0)), mode), b, a)
 
 
 def _product_sum(a: Lanes, b: Lanes, c: Lanes, product: Lanes, mode: str) -> Lanes:
-    """a * b + c where nothing overflows and `product`, the rounded one, is neither zero nor tiny."""
+    """Return a * b + c, rounded once by `mode`; `product` is a * b rounded to nearest.
+
+    Correct only if nothing overflows, and `product` is neither zero nor tiny.
+    """
     low = product_error(a, b, product)
     # Boldo and Melquiond's algorithm: the two errors are added to odd, so that the last sum rounds as if exact.
     upper = low + c
@@ -155,23 +178,29 @@ def _product_sum(a: Lanes, b: Lanes, c: Lanes, product: Lanes, mode: str) -> Lan
 
 
 def multiply_add(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
-    """a * b + c."""
+    """Return a * b + c (fma), rounded once by `mode`."""
     product = a * b
     result = _product_sum(a, b, c, product, mode)
-    if _all_ordinary(a, b, c, product):
+    if _all_in_safe_range(a, b, c, product):
+        # A zero result is an exact cancellation, a * b == -c.
         return signed_zero_sum(-c, c, result) if mode == "rm" else result
-    trivial = (a == 0) | (b == 0) | ~_finite(a, b, c)
-    result = np.where(trivial, np.where(np.isinf(c) & _finite(a, b), c, product + c), result)
+
+    # Zero factors, infinities and NaN: plain arithmetic is right, except that finite factors whose product overflows
+    # must not turn an infinite c into NaN.
+    special = (a == 0) | (b == 0) | ~_finite(a, b, c)
+    result = np.where(special, np.where(np.isinf(c) & _finite(a, b), c, product + c), result)
     if mode == "rm":
-        # A product's sign counts where it is zero, and there alone `product` is exact.
-        zero = np.where((a == 0) | (b == 0), product, np.where(result == 0, -c, product))
-        result = np.where(result == 0, signed_zero_sum(zero, c, result), result)
-    extreme = ~trivial & ~(_ordinary(a, b, product) & (np.abs(c) < _LARGE))
-    return settle_nan(_by_integers("fma", result, extreme, (a, b, c), mode), b, c, a)
+        # The sign of a zero sum depends on that of the product, which is exact if a factor is zero, and -c if the sum
+        # cancels.
+        exact_product = np.where((a == 0) | (b == 0), product, np.where(result == 0, -c, product))
+        result = np.where(result == 0, signed_zero_sum(exact_product, c, result), result)
+
+    unsafe = ~special & ~(_in_safe_range(a, b, product) & (np.abs(c) < _LARGE))
+    return settle_nan(_recompute_exactly("fma", result, unsafe, (a, b, c), mode), b, c, a)
 
 
-def _all_ordinary(a: Lanes, b: Lanes, c: Lanes, product: Lanes) -> bool:
-    """Whether in no lane an error-free transformation of a * b + c fails, nor a NaN appears."""
+def _all_in_safe_range(a: Lanes, b: Lanes, c: Lanes, product: Lanes) -> bool:
+    """Return whether `_product_sum` is correct in all lanes, and none of its operands is NaN."""
     magnitude = np.abs(product)
     return bool(
         np.size(magnitude) == 0
@@ -184,21 +213,22 @@ def _all_ordinary(a: Lanes, b: Lanes, c: Lanes, product: Lanes) -> bool:
 
 
 def divide(a: Lanes, b: Lanes, mode: str) -> Lanes:
-    """a / b."""
+    """Return a / b, rounded once by `mode`."""
     near = a / b
     if mode == "rn":
         return settle_nan(near, a, b)
+    # The error of the quotient has the sign of the remainder divided by b.
     product = near * b
-    rest = (a - product) - product_error(near, b, product)
-    result = _directed(near, np.where(b < 0, -rest, rest), mode)
-    exact = (a == 0) | (b == 0) | ~_finite(a, b)
-    result = np.where(exact, near, result)
-    extreme = ~(exact | _ordinary(a, b, near, product))
-    return settle_nan(_by_integers("div", result, extreme, (a, b), mode), a, b)
+    remainder = (a - product) - product_error(near, b, product)
+    result = _directed(near, np.where(b < 0, -remainder, remainder), mode)
+    needs_no_rounding = (a == 0) | (b == 0) | ~_finite(a, b)
+    result = np.where(needs_no_rounding, near, result)
+    unsafe = ~(needs_no_rounding | _in_safe_range(a, b, near, product))
+    return settle_nan(_recompute_exactly("div", result, unsafe, (a, b), mode), a, b)
 
 
 def square_root(a: Lanes, mode: str) -> Lanes:
-    """The square root of a."""
+    """Return the square root of a, rounded once by `mode`."""
     near = np.sqrt(a)
     if mode != "rn":
         # Scaled by an even power of two, which changes no bit of the root, so that its square is in range.
@@ -206,7 +236,7 @@ def square_root(a: Lanes, mode: str) -> Lanes:
         value = np.ldexp(a, -exponent)
         root = np.sqrt(value)
         square = root * root
-        rest = (value - square) - product_error(root, root, square)
-        directed = np.ldexp(_directed(root, rest, mode), exponent // 2)
+        remainder = (value - square) - product_error(root, root, square)
+        directed = np.ldexp(_directed(root, remainder, mode), exponent // 2)
         near = np.where((a > 0) & np.isfinite(a), directed, near)
     return settle_nan(near, a)

@@ -47,6 +47,8 @@ _PAIRS = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32"}
 
 
 def _add_f64(mode: str) -> Function:
+    """Return a + b of float64 values, rounded to odd, with the sign of zero that `mode` gives."""
+
     def add(a: Lanes, b: Lanes) -> Lanes:
         total = sum_to_odd(a, b)
         return signed_zero_sum(a, b, total) if mode == "rm" else total
@@ -55,77 +57,86 @@ def _add_f64(mode: str) -> Function:
 
 
 def _multiply_add_f64(mode: str) -> Function:
-    """a * b + c of values of at most 24 bits, rounded to odd: their products are exact in float64."""
+    """Return a * b + c of float64 values of at most 24 bits, whose products are exact, rounded to odd."""
     add = _add_f64(mode)
     return lambda a, b, c: add(a * b, c)
 
 
 def _arithmetic(kind: str, name: str, mode: str) -> Function:
-    """`kind` (add, sub, mul, fma) of registers of the scalar type `name`, rounded by `mode`."""
+    """Return the function `kind` ("add", "sub", "mul", "fma") of registers of the scalar type `name`.
+
+    Its results are rounded once, by `mode`. Types and modes for which NumPy's arithmetic does that have forms of their
+    own; all others compute in float64 first.
+    """
     if name == "f64":
-        wide: dict[str, Function] = {
+        doubles: dict[str, Function] = {
             "add": lambda a, b: double.add(a, b, mode),
+            # A NaN keeps its sign.
             "sub": lambda a, b: double.add(a, np.where(np.isnan(b), b, -b), mode),
             "mul": lambda a, b: double.multiply(a, b, mode),
             "fma": lambda a, b, c: double.multiply_add(a, b, c, mode),
         }
-        return wide[kind]
+        return doubles[kind]
     if name == "f32" and mode == "rn":
-        single: dict[str, Function] = {
+        singles: dict[str, Function] = {
             "add": lambda a, b: canonical(a + b),
             "sub": lambda a, b: canonical(a - b),
             "mul": lambda a, b: canonical(a * b),
             "fma": lambda a, b, c: canonical(product_sum(a, b, c)),
         }
-        return single[kind]
+        return singles[kind]
     if name == "f16" and kind == "fma":
         return lambda a, b, c: canonical(product_sum(a, b, c))
     if name == "f16":
-        # float32 has more than twice float16's bits, so that one rounding there and one back are as one.
-        plain = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[kind]
-        return lambda a, b: canonical(plain(a, b, dtype=np.float32).astype(np.float16))
+        # float32 has more than twice the bits of float16, so that rounding to it first changes no result.
+        ufunc = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[kind]
+        return lambda a, b: canonical(ufunc(a, b, dtype=np.float32).astype(np.float16))
     if name == "bf16" and kind != "fma":
-        # The same holds of bf16; what products lose below float32's smallest number decides no rounding.
-        plain = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[kind]
-        return lambda a, b: to_bf16(plain(decode(a, name), decode(b, name)))
-    formulas: dict[str, Function] = {
+        # The same holds for bf16; what products lose below float32's smallest number decides no rounding.
+        ufunc = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[kind]
+        return lambda a, b: to_bf16(ufunc(decode(a, name), decode(b, name)))
+    exact_in_f64: dict[str, Function] = {
         "add": _add_f64(mode),
         "sub": lambda a, b: _add_f64(mode)(a, -b),
         "mul": np.multiply,
         "fma": _multiply_add_f64(mode),
     }
-    exact = formulas[kind]
+    exact = exact_in_f64[kind]
 
-    def function(*operands: Lanes) -> Lanes:
+    def compute(*operands: Lanes) -> Lanes:
         return to_register(exact(*(decode(operand, name).astype(np.float64) for operand in operands)), name, mode)
 
-    return function
+    return compute
 
 
 def saturate(value: Lanes) -> Lanes:
-    """float values held between 0 and 1; NaN gives 0 (.sat)."""
+    """Return floating-point values clamped to the range from 0 to 1; NaN becomes 0 (.sat)."""
     zero, one = value.dtype.type(0), value.dtype.type(1)
     return np.where(value > zero, np.minimum(value, one), zero)
 
 
 def rectify(value: Lanes) -> Lanes:
-    """float values, zero for negative ones; NaN stays, in its canonical form (.relu)."""
+    """Return floating-point values with negative ones replaced by 0; NaN becomes canonical (.relu)."""
     return canonical(np.where(value <= 0, value.dtype.type(0), value))
 
 
-def finish(value: Lanes, name: str, after: Callable[[Lanes], Lanes]) -> Lanes:
-    """`after` applied to the values of registers of the type `name`, back in such registers."""
+def finish(value: Lanes, name: str, transform: Callable[[Lanes], Lanes]) -> Lanes:
+    """Apply a function of floating-point values to registers of the type `name`; return such registers.
+
+    Only bf16 registers need a conversion, to float32 and back. The function's results must be bf16 values.
+    """
     if name != "bf16":
-        return after(value)
-    return (np.asarray(after(decode(value, name))).view(np.uint32) >> np.uint32(16)).astype(U16)
+        return transform(value)
+    return (np.asarray(transform(decode(value, name))).view(np.uint32) >> np.uint32(16)).astype(U16)
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """A function of registers of one scalar type.
+    """A function of registers of one scalar type, whose results are rounded by `mode`.
 
-    exact: where its results can round up to the smallest normal number, the function of float64 values that gives them
-    before they are rounded by `mode`.
+    exact: the function of float64 values that returns the results before the rounding (exact, or rounded to odd). With
+    .ftz it decides which results are subnormal before they round up to the smallest normal number. None: the rounded
+    results decide.
     """
 
     function: Function
@@ -134,12 +145,16 @@ class Rounded:
 
 
 def dressed(rounded: Rounded, name: str, *, ftz: bool, after: Function | None) -> Function:
-    """The function for registers of the scalar type `name`, subnormal numbers as zero, `after` applied at the end."""
+    """Return a function of registers of the scalar type `name`, extended by what its modifiers ask for.
+
+    ftz: subnormal operands and results become zero. after: applied to the values of the result (.sat, .relu).
+    """
     function, exact = rounded.function, rounded.exact
     if not ftz and after is None:
         return function
 
     def flushed(*operands: Lanes) -> Lanes:
+        """Apply the function to flushed operands (subnormal numbers as zero), and flush its result."""
         operands = tuple(finish(operand, name, lambda value: flush(value, name)) for operand in operands)
         result = function(*operands)
         if exact is None or name == "bf16":
@@ -147,14 +162,14 @@ def dressed(rounded: Rounded, name: str, *, ftz: bool, after: Function | None) -
         wide = (operand.astype(np.float64) for operand in operands)
         return flush_result(result, name, lambda: exact(*wide), rounded.mode)
 
-    inner = flushed if ftz else function
+    compute = flushed if ftz else function
     if after is None:
-        return inner
-    return lambda *operands: finish(inner(*operands), name, after)
+        return compute
+    return lambda *operands: finish(compute(*operands), name, after)
 
 
 def pairwise(function: Function, name: str) -> Function:
-    """`function` of the two values in registers of the packed type `name`, each apart."""
+    """Wrap a function of scalar registers, so that it applies to each half of registers of the packed type `name`."""
 
     def apply(*operands: Lanes) -> Lanes:
         pairs = [halves_of(operand, name) for operand in operands]
@@ -164,66 +179,82 @@ def pairwise(function: Function, name: str) -> Function:
     return apply
 
 
-def _take_after(words: Modifiers) -> Function | None:
-    if words.flag("sat"):
+def _take_result_modifier(modifiers: Modifiers) -> Function | None:
+    """Take .sat or .relu from the modifiers; return the function that it applies to results, None for neither."""
+    if modifiers.take_flag("sat"):
         return saturate
-    return rectify if words.flag("relu") else None
+    return rectify if modifiers.take_flag("relu") else None
 
 
-def build(words: Modifiers, name: str, count: int, rounded: Rounded) -> Operation:
-    """The operation of `count` operands of the type `name`, from its function of scalars and the modifiers left."""
+def build(modifiers: Modifiers, name: str, count: int, rounded: Rounded) -> Operation:
+    """Build the operation of `count` operands of the type `name`, scalar or packed, from its function of scalars.
+
+    Take .ftz, .sat and .relu from the modifiers. Raise ValueError if others remain, or for .ftz of f64.
+    """
     scalar = _PAIRS.get(name, name)
-    ftz, after = words.flag("ftz"), _take_after(words)
-    words.finish()
+    ftz, after = modifiers.take_flag("ftz"), _take_result_modifier(modifiers)
+    modifiers.check_all_taken()
     if ftz and scalar == "f64":
-        raise ValueError(f"{words.opcode}: .ftz is not for f64")
+        raise ValueError(f"{modifiers.opcode}: .ftz is not for f64")
     function = dressed(rounded, scalar, ftz=ftz, after=after)
     dtype = REGISTERS[name]
     return Operation((dtype,) * count, (dtype,), pairwise(function, name) if name in _PAIRS else function)
 
 
-def _rounded(words: Modifiers) -> Operation:
-    """add, sub, mul, fma, mad."""
-    kind = "fma" if words.mnemonic == "mad" else words.mnemonic
-    name = words.type((*_SCALARS, *_PAIRS))
-    # From PTX 8.6 on sm_100: f32 arithmetic with the first operands in half precision.
-    narrow = words.choose(("f16", "bf16"))
-    if narrow is None and words.peek() == "f32" and name in ("f16", "bf16"):
-        narrow, name = name, words.type(("f32",))
-    mode = words.choose(MODES) or "rn"
-    if mode != "rn" and _PAIRS.get(name, name) in ("f16", "bf16"):
-        raise ValueError(f"{words.opcode}: .{mode} is not for {name}")
-    function = _arithmetic(kind, _PAIRS.get(name, name), mode)
+def _rounded(modifiers: Modifiers) -> Operation:
+    """Build the operation of floating-point `add`, `sub`, `mul`, `fma` or `mad`.
+
+    From PTX 8.6 on sm_100 there are mixed forms: f32 arithmetic whose first operands (two of three, one of two) are
+    f16 or bf16.
+    """
+    kind = "fma" if modifiers.mnemonic == "mad" else modifiers.mnemonic
+    name = modifiers.take_type((*_SCALARS, *_PAIRS))
+    narrow = modifiers.take_any(("f16", "bf16"))
+    if narrow is None and modifiers.peek_last() == "f32" and name in ("f16", "bf16"):
+        # The mixed types may come in either order.
+        narrow, name = name, modifiers.take_type(("f32",))
+    scalar = _PAIRS.get(name, name)
+    mode = modifiers.take_any(MODES) or "rn"
+    if mode != "rn" and scalar in ("f16", "bf16"):
+        raise ValueError(f"{modifiers.opcode}: .{mode} is not for {name}")
+    function = _arithmetic(kind, scalar, mode)
     count = 3 if kind == "fma" else 2
     if kind == "fma" or mode != "rn":
         function = in_blocks(function)
     if narrow is None:
+        # Sums never round up to the smallest normal number, but products may.
         exact: dict[str, Function] = {"mul": np.multiply, "fma": _multiply_add_f64(mode)}
-        return build(words, name, count, Rounded(function, exact.get(kind), mode))
-    after = _take_after(words)
-    words.finish()
-    wide = dressed(Rounded(function), "f32", ftz=False, after=after)
-    first = 2 if kind == "fma" else 1
+        return build(modifiers, name, count, Rounded(function, exact.get(kind), mode))
 
-    def mixed(*operands: Lanes) -> Lanes:
-        narrowed = (decode(operand, narrow).astype(np.float32) for operand in operands[:first])
-        return wide(*narrowed, *operands[first:])
+    after = _take_result_modifier(modifiers)
+    modifiers.check_all_taken()
+    compute_f32 = dressed(Rounded(function), "f32", ftz=False, after=after)
+    narrow_count = 2 if kind == "fma" else 1
 
-    return Operation((REGISTERS[narrow],) * first + (F32,), (F32,), mixed)
+    def compute_mixed(*operands: Lanes) -> Lanes:
+        widened = (decode(operand, narrow).astype(np.float32) for operand in operands[:narrow_count])
+        return compute_f32(*widened, *operands[narrow_count:])
+
+    return Operation((REGISTERS[narrow],) * narrow_count + (F32,), (F32,), compute_mixed)
 
 
 def _divide_f32(mode: str) -> Function:
+    """Return the division of f32 values, rounded by `mode`."""
     # A quotient or root of two 24-bit numbers is never so near to a 24-bit number, nor to the middle of two, that the
     # first rounding to 53 bits would reach it.
     return lambda a, b: canonical(to_f32(np.divide(a, b, dtype=np.float64), mode))
 
 
-def _quotient(words: Modifiers) -> Operation:
-    """div, rcp, sqrt with a rounding mode; div without one is IEEE's to nearest."""
-    if words.mnemonic in APPROXIMATE and (operation := _approximation(words)):
-        return operation
-    name = words.type(("f32", "f64"))
-    mode = words.choose(MODES) or "rn"
+def _quotient(modifiers: Modifiers) -> Operation:
+    """Build the operation of floating-point `div`, `rcp` or `sqrt`, approximate or correctly rounded.
+
+    Without a rounding modifier they round to nearest even.
+    """
+    form = modifiers.take_any(("approx", "full")) if modifiers.mnemonic in APPROXIMATE else None
+    if form is not None:
+        return _approximation(modifiers, form)
+    name = modifiers.take_type(("f32", "f64"))
+    mode = modifiers.take_any(MODES) or "rn"
     if name == "f64":
         one = np.float64(1)
         functions: dict[str, Function] = {
@@ -239,81 +270,92 @@ def _quotient(words: Modifiers) -> Operation:
             "sqrt": lambda a: canonical(to_f32(np.sqrt(a, dtype=np.float64), mode)),
         }
     exact: dict[str, Function] = {"div": np.divide, "rcp": np.reciprocal}
-    rounded = Rounded(functions[words.mnemonic], exact.get(words.mnemonic), mode)
-    return build(words, name, 2 if words.mnemonic == "div" else 1, rounded)
+    rounded = Rounded(functions[modifiers.mnemonic], exact.get(modifiers.mnemonic), mode)
+    return build(modifiers, name, 2 if modifiers.mnemonic == "div" else 1, rounded)
 
 
-def _approximation(words: Modifiers) -> Operation | None:
-    form = words.choose(("approx", "full"))
-    return None if form is None else _built_approximation(words, form)
+def _approximation(modifiers: Modifiers, form: str) -> Operation:
+    """Build the operation of an approximation. form: "approx" or "full"."""
+    name = modifiers.take_type((*_SCALARS, *_PAIRS))
+    function, count = APPROXIMATE[modifiers.mnemonic](modifiers, _PAIRS.get(name, name), form)
+    return build(modifiers, name, count, Rounded(function))
 
 
-def _built_approximation(words: Modifiers, form: str) -> Operation:
-    name = words.type((*_SCALARS, *_PAIRS))
-    function, count = APPROXIMATE[words.mnemonic](words, _PAIRS.get(name, name), form)
-    return build(words, name, count, Rounded(function))
-
-
-def _approximate(words: Modifiers) -> Operation:
-    """rsqrt, sin, cos, lg2, ex2, tanh."""
-    return _built_approximation(words, words.require(("approx",), "form"))
+def _approximate(modifiers: Modifiers) -> Operation:
+    """Build the operation of `rsqrt`, `sin`, `cos`, `lg2`, `ex2` or `tanh`, which have the form .approx alone."""
+    return _approximation(modifiers, modifiers.take_required(("approx",), "form"))
 
 
 def _choose(kind: str, name: str, propagate: bool) -> Function:
-    """The smaller or larger of registers of the scalar type `name`; minus zero is below zero."""
-    least = kind == "min"
-    pick, combine = (np.fmin, np.bitwise_or) if least else (np.fmax, np.bitwise_and)
-    dtype = REGISTERS[name]
-    word = np.dtype(f"u{dtype.itemsize}")
+    """Return the minimum or maximum (`kind` "min" or "max") of two registers of the scalar type `name`.
+
+    Minus zero is below zero. If one operand is NaN the result is the other one, or NaN if `propagate` (.NaN).
+    """
+    pick = np.fmin if kind == "min" else np.fmax
+    # Of two zeros, min must return a negative one if there is one, max a positive one: combine their sign bits.
+    combine_zeros = np.bitwise_or if kind == "min" else np.bitwise_and
+    register_word = np.dtype(f"u{REGISTERS[name].itemsize}")
 
     def choose(a: Lanes, b: Lanes) -> Lanes:
+        """Return the smaller or larger of two registers of the type `name`."""
         if name == "bf16":
-            x, y = decode(a, name), decode(b, name)
-            return (np.asarray(choose_values(x, y, np.dtype(np.uint32))).view(np.uint32) >> np.uint32(16)).astype(U16)
-        return choose_values(a, b, word)
+            # Compare the values as float32, whose upper half is the bf16 word.
+            chosen = choose_values(decode(a, name), decode(b, name), np.dtype(np.uint32))
+            return (np.asarray(chosen).view(np.uint32) >> np.uint32(16)).astype(U16)
+        return choose_values(a, b, register_word)
 
     def choose_values(a: Lanes, b: Lanes, word: np.dtype[Any]) -> Lanes:
+        """Return the smaller or larger of two floats. word: the unsigned type of their size."""
         result = pick(a, b)
         if propagate:
             result = np.where(np.isnan(a) | np.isnan(b), result.dtype.type(np.nan), result)
-        zero = (a == 0) & (b == 0)
-        if zero.any():
-            bits = combine(np.asarray(a).view(word), np.asarray(b).view(word))
-            result = np.where(zero, bits, np.asarray(result).view(word)).view(result.dtype)
+        both_zero = (a == 0) & (b == 0)
+        if both_zero.any():
+            zeros = combine_zeros(np.asarray(a).view(word), np.asarray(b).view(word))
+            result = np.where(both_zero, zeros, np.asarray(result).view(word)).view(result.dtype)
         return double.settle_nan(result, b, a) if result.dtype == F64 else canonical(result)
 
     return choose
 
 
-def _extremum(words: Modifiers) -> Operation:
-    """min, max, of two or three."""
-    name = words.type((*_SCALARS, *_HALVES))
+def _extremum(modifiers: Modifiers) -> Operation:
+    """Build the operation of floating-point `min` or `max` of two or three operands.
+
+    .xorsign.abs (two operands): of the magnitudes, with the product of the signs. .abs (three operands): of the
+    magnitudes. .NaN: a NaN operand makes the result NaN. Raise ValueError for other combinations.
+    """
+    name = modifiers.take_type((*_SCALARS, *_HALVES))
     scalar = _PAIRS.get(name, name)
-    propagate = words.flag("NaN")
-    by_magnitude = words.flag("xorsign")
-    if by_magnitude and not words.flag("abs"):
-        raise ValueError(f"{words.opcode}: .xorsign goes with .abs")
-    choose = _choose(words.mnemonic, scalar, propagate)
-    absolute = False if by_magnitude else words.flag("abs")
-    count = words.sources or 2
+    propagate = modifiers.take_flag("NaN")
+    xorsign = modifiers.take_flag("xorsign")
+    if xorsign and not modifiers.take_flag("abs"):
+        raise ValueError(f"{modifiers.opcode}: .xorsign goes with .abs")
+    choose = _choose(modifiers.mnemonic, scalar, propagate)
+    absolute = False if xorsign else modifiers.take_flag("abs")
+    # The opcode leaves the number of operands open; 0 stands for the usual two.
+    count = modifiers.sources or 2
     function = choose
     if count == 3:
-        clear = _sign_bits(scalar)[1]
+        _, clear_sign, _ = _sign_functions(scalar)
 
         def function(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
             if absolute:
-                a, b, c = clear(a), clear(b), clear(c)
+                a, b, c = clear_sign(a), clear_sign(b), clear_sign(c)
             return choose(choose(a, b), c)
 
     elif absolute:
-        raise ValueError(f"{words.opcode}: .abs alone goes with three operands")
-    if by_magnitude:
+        raise ValueError(f"{modifiers.opcode}: .abs alone goes with three operands")
+    if xorsign:
         function = _with_xored_sign(choose, scalar)
-    return build(words, name, count, Rounded(function))
+    return build(modifiers, name, count, Rounded(function))
 
 
-def _sign_bits(name: str) -> tuple[Function, Function, Function]:
-    """Functions of registers of the scalar type `name`: the sign bit alone, all but it, and one that joins both."""
+def _sign_functions(name: str) -> tuple[Function, Function, Function]:
+    """Return three functions of registers of the scalar type `name`.
+
+    The first returns the sign bit as a word, the second the register with the sign bit cleared, the third sets the bits
+    of a word, its first argument, in a register, its second.
+    """
     dtype = REGISTERS[name]
     word = np.dtype(f"u{dtype.itemsize}")
     sign = word.type(1 << (8 * dtype.itemsize - 1))
@@ -325,38 +367,43 @@ def _sign_bits(name: str) -> tuple[Function, Function, Function]:
 
 
 def _with_xored_sign(choose: Function, name: str) -> Function:
-    sign, clear, join = _sign_bits(name)
+    """Wrap min or max for .xorsign.abs: choose by magnitude, and give the result the exclusive or of both signs.
 
-    def function(a: Lanes, b: Lanes) -> Lanes:
-        result = choose(clear(a), clear(b))
-        return np.where(_is_nan(result, name), result, join(sign(a) ^ sign(b), result))
+    name: the scalar type of the registers.
+    """
+    sign_of, clear_sign, set_bits = _sign_functions(name)
 
-    return function
+    def choose_magnitude(a: Lanes, b: Lanes) -> Lanes:
+        result = choose(clear_sign(a), clear_sign(b))
+        return np.where(_is_nan(result, name), result, set_bits(sign_of(a) ^ sign_of(b), result))
+
+    return choose_magnitude
 
 
 def _is_nan(value: Lanes, name: str) -> Lanes:
     return np.isnan(decode(value, name))
 
 
-def _sign(words: Modifiers) -> Operation:
-    """abs, neg, copysign."""
-    kind = words.mnemonic
-    name = words.type(("f32", "f64") if kind == "copysign" else (*_SCALARS, *_HALVES))
+def _sign(modifiers: Modifiers) -> Operation:
+    """Build the operation of floating-point `abs`, `neg` or `copysign`."""
+    kind = modifiers.mnemonic
+    name = modifiers.take_type(("f32", "f64") if kind == "copysign" else (*_SCALARS, *_HALVES))
     scalar = _PAIRS.get(name, name)
-    sign, clear, join = _sign_bits(scalar)
+    sign_of, clear_sign, set_bits = _sign_functions(scalar)
     if kind == "copysign":
-        words.finish()
+        modifiers.check_all_taken()
         dtype = REGISTERS[name]
-        return Operation((dtype, dtype), (dtype,), lambda a, b: join(sign(a), clear(b)))
-    plain = clear if kind == "abs" else _negate(scalar)
-    # The hardware adds a zero, so that NaN comes out as of an addition: of f64 with the sign that it had. What ptxas
-    # makes of constants differs: there NaN of f32, f64 and f16x2 keeps its payload, and its sign is cleared or changed.
+        return Operation((dtype, dtype), (dtype,), lambda a, b: set_bits(sign_of(a), clear_sign(b)))
+    change_sign = clear_sign if kind == "abs" else _negate(scalar)
+    # The hardware adds a zero, so that a NaN result is that of an addition: for f64 it keeps its sign. Constants that
+    # ptxas folds differ: there NaN of f32, f64 and f16x2 keeps its payload, and its sign is cleared or changed.
     if name == "f64":
-        return build(words, name, 1, Rounded(lambda value: double.settle_nan(plain(value), value)))
-    return build(words, name, 1, Rounded(lambda value: _with_canonical_nan(plain(value), scalar)))
+        return build(modifiers, name, 1, Rounded(lambda value: double.settle_nan(change_sign(value), value)))
+    return build(modifiers, name, 1, Rounded(lambda value: _with_canonical_nan(change_sign(value), scalar)))
 
 
 def _with_canonical_nan(value: Lanes, name: str) -> Lanes:
+    """Return registers of the scalar type f16, bf16 or f32 with every NaN replaced by the one the hardware writes."""
     if name != "bf16":
         return canonical(value)
     nan = _is_nan(value, name)
@@ -364,6 +411,7 @@ def _with_canonical_nan(value: Lanes, name: str) -> Lanes:
 
 
 def _negate(name: str) -> Function:
+    """Return a function of registers of the scalar type `name` that flips the sign bit."""
     dtype = REGISTERS[name]
     word = np.dtype(f"u{dtype.itemsize}")
     sign = word.type(1 << (8 * dtype.itemsize - 1))
@@ -381,11 +429,11 @@ _TESTS = {
 }
 
 
-def _test(words: Modifiers) -> Operation:
-    """testp."""
-    dtype = REGISTERS[words.type(("f32", "f64"))]
-    kind = words.require(_TESTS, "test")
-    words.finish()
+def _test(modifiers: Modifiers) -> Operation:
+    """Build the operation of `testp`: a predicate of whether a value belongs to a class of numbers."""
+    dtype = REGISTERS[modifiers.take_type(("f32", "f64"))]
+    kind = modifiers.take_required(_TESTS, "test")
+    modifiers.check_all_taken()
     return from_expression((dtype,), BOOL, _TESTS[kind])
 
 

@@ -1,4 +1,4 @@
-"""The floating-point formats: what words mean, and values rounded and written into them (PTX ISA 5.2.2, 5.2.3)."""
+"""The floating-point formats: decoding of words, and rounding and encoding of values (PTX ISA 5.2.2, 5.2.3)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from neutrino.emulator.arithmetic.rounding import to_f32, to_f32_odd, to_integer
 class Format:
     """A binary floating-point format of at most 32 bits.
 
-    precision: significant bits, the hidden one included. minimum: exponent of the smallest normal number. largest: the
-    largest finite value. nan: the word that NaN results are, None where the format has none. infinity: whether there is
-    one. bits: width of the word; low: unused bits at its lower end.
+    precision: significant bits, including the implicit one. minimum: the exponent of the smallest normal number.
+    largest: the largest finite value. nan: the word that a NaN is written as, None if the format has no NaN.
+    infinity: whether the format has infinities. bits: the width of a word; low: unused bits at its lower end.
     """
 
     name: str
@@ -57,28 +57,31 @@ _SMALLEST_NORMAL = {"f16": np.float16(2.0**-14), "bf16": np.float32(2.0**-126), 
 
 @cache
 def _table(name: str) -> Lanes:
-    """The float32 value of each word of a format of at most 8 bits."""
+    """Return the float32 value of each word of a format of at most 8 bits, indexed by the word."""
     format = FORMATS[name]
     count = 1 << format.bits
     values = np.empty(count, F32)
-    fraction = format.precision - 1
-    half = count >> 1
+    fraction_bits = format.precision - 1
+    sign_bit = count >> 1
     for word in range(count):
-        magnitude = word & (half - 1)
-        field, significand = magnitude >> fraction, magnitude & ((1 << fraction) - 1)
-        exponent = max(field, 1) - 1 + format.minimum
-        value = (significand + (1 << fraction if field else 0)) * 2.0 ** (exponent - fraction)
+        magnitude = word & (sign_bit - 1)
+        exponent_field, fraction = magnitude >> fraction_bits, magnitude & ((1 << fraction_bits) - 1)
+        # Subnormal numbers (exponent field 0) have the exponent of the smallest normal one, and no implicit bit.
+        exponent = max(exponent_field, 1) - 1 + format.minimum
+        implicit_bit = 1 << fraction_bits if exponent_field else 0
+        value = (fraction + implicit_bit) * 2.0 ** (exponent - fraction_bits)
         if value > format.largest:
-            value = np.inf if format.infinity and significand == 0 else np.nan
-        values[word] = -value if word & half else value
+            value = np.inf if format.infinity and fraction == 0 else np.nan
+        values[word] = -value if word & sign_bit else value
     values.setflags(write=False)
     return values
 
 
 def decode(words: Lanes, name: str) -> Lanes:
-    """The values of words in the format `name`: f16, f32 and f64 stay as they are, all others give float32."""
+    """Return the values of words in the format `name`: float32 values, but f16, f32 and f64 as they are."""
     if name in ("f16", "f32", "f64"):
         return words
+    # bf16 is the upper 16 bits of float32, tf32 the upper 19.
     if name == "bf16":
         return (words.astype(U32) << np.uint32(16)).view(F32)
     if name == "tf32":
@@ -87,7 +90,7 @@ def decode(words: Lanes, name: str) -> Lanes:
 
 
 def halves_of(word: Lanes, name: str) -> tuple[Lanes, Lanes]:
-    """The low and the high value of packed words, as the registers that would hold each."""
+    """Split packed words of the type `name` into the low and the high values, each as in a register of its own."""
     if name == "f32x2":
         return word.astype(U32).view(F32), (word >> np.uint64(32)).astype(U32).view(F32)
     dtype = F16 if name == "f16x2" else U16
@@ -95,14 +98,14 @@ def halves_of(word: Lanes, name: str) -> tuple[Lanes, Lanes]:
 
 
 def join_values(low: Lanes, high: Lanes) -> Lanes:
-    """The packed words of two registers of 16 bits, or of 32."""
+    """Pack two values of 16 bits, or of 32 bits, into words of twice that size."""
     if low.dtype.itemsize == 4:
         return low.view(U32).astype(U64) | (high.view(U32).astype(U64) << np.uint64(32))
     return low.view(U16).astype(U32) | (high.view(U16).astype(U32) << np.uint32(16))
 
 
 def flush(value: Lanes, name: str) -> Lanes:
-    """`value`, of the format `name`, with zeros of the same sign for subnormal numbers (.ftz)."""
+    """Return `value`, of the format `name`, with subnormal numbers replaced by zeros of the same sign (.ftz)."""
     small = np.abs(value) < _SMALLEST_NORMAL[name]
     return np.where(small, np.copysign(value.dtype.type(0), value), value) if small.any() else value
 
@@ -112,58 +115,61 @@ _LIFT = {"f16": 2.0**20, "f32": 2.0**64}
 
 
 def flush_result(result: Lanes, name: str, exact: Callable[[], Lanes], mode: str) -> Lanes:
-    """`flush` of results of the type f16 or f32 that were rounded by `mode`.
+    """Flush results of the type f16 or f32, which were rounded by `mode`: subnormal ones become zero (.ftz).
 
-    What counts as subnormal is the result rounded as if exponents had no lower end, as an H200 has it: so some of the
-    exact values just below the smallest normal number, which round to it, still give zero. exact: gives the results as
-    float64, exact or rounded to odd.
+    As on an H200, a result counts as subnormal if it is so when rounded with an unlimited exponent range. So some
+    exact values just below the smallest normal number become zero although they round to it. exact: returns the
+    results as float64, exact or rounded to odd; called only if some result is the smallest normal number.
     """
-    edge = np.abs(result) == _SMALLEST_NORMAL[name]
-    if edge.any():
+    at_smallest = np.abs(result) == _SMALLEST_NORMAL[name]
+    if at_smallest.any():
+        # Scaled up, the values round at full precision.
         lift = _LIFT[name]
         lifted = np.abs(to_register(exact() * lift, name, mode))
-        low = edge & (lifted < result.dtype.type(float(_SMALLEST_NORMAL[name]) * lift))
-        result = np.where(low, np.copysign(result.dtype.type(0), result), result)
+        subnormal = at_smallest & (lifted < result.dtype.type(float(_SMALLEST_NORMAL[name]) * lift))
+        result = np.where(subnormal, np.copysign(result.dtype.type(0), result), result)
     return flush(result, name)
 
 
 def round_to(value: Lanes, format: Format, mode: str) -> Lanes:
-    """float64 values, exact or rounded to odd, as float64 values that `format` holds, or infinities beyond its largest.
+    """Round float64 values, which are exact or rounded to odd, to values of `format`, returned as float64.
 
-    mode: one of "rn", "rz", "rm", "rp", and "rna", to nearest with ties away from zero.
+    mode: one of "rn", "rz", "rm", "rp", and "rna" (to nearest, ties away from zero). Values beyond the largest of the
+    format become infinite, or the largest if the mode rounds them towards zero.
     """
     exponent = np.frexp(value)[1] - 1
     shift = format.precision - 1 - np.maximum(exponent, format.minimum)
     rounded = np.ldexp(to_integer(np.ldexp(value, shift), mode), -shift)
     rounded = np.copysign(np.where(np.isfinite(value), rounded, value), value)
-    over = np.isfinite(value) & (np.abs(rounded) > format.largest)
-    if not over.any():
+    overflow = np.isfinite(value) & (np.abs(rounded) > format.largest)
+    if not overflow.any():
         return rounded
-    inwards = {"rn": False, "rna": False, "rz": True, "rm": value > 0, "rp": value < 0}[mode]
-    return np.where(over, np.copysign(np.where(inwards, format.largest, np.inf), value), rounded)
+    towards_zero = {"rn": False, "rna": False, "rz": True, "rm": value > 0, "rp": value < 0}[mode]
+    return np.where(overflow, np.copysign(np.where(towards_zero, format.largest, np.inf), value), rounded)
 
 
 def encode(value: Lanes, format: Format) -> Lanes:
-    """The words of float64 values that `format` holds, and of infinities and NaN where it has them.
+    """Return the words, in `format`, of float64 values that it can represent exactly.
 
-    What it has no word for becomes its NaN, or for lack of one its largest value.
+    Infinities and NaN that the format does not have become its NaN, or its largest value if it has no NaN.
     """
     magnitude = np.abs(value)
-    fraction = format.precision - 1
+    fraction_bits = format.precision - 1
     finite = np.where(magnitude <= format.largest, magnitude, 0.0)
     exponent = np.where(finite == 0, format.minimum, np.maximum(np.frexp(finite)[1] - 1, format.minimum))
-    word = ((exponent - format.minimum).astype(np.int64) << fraction) + np.ldexp(finite, fraction - exponent).astype(
-        np.int64
-    )
+    # The significand's implicit bit adds one to the exponent field, so that subnormal numbers have field 0.
+    exponent_field = (exponent - format.minimum).astype(np.int64) << fraction_bits
+    word = exponent_field + np.ldexp(finite, fraction_bits - exponent).astype(np.int64)
     if format.infinity:
-        top = encode(np.float64(format.largest), _without_infinity(format)).astype(np.int64) >> format.low
-        word = np.where(np.isinf(magnitude), (top | ((1 << fraction) - 1)) + 1, word)
+        # Infinity follows the word that has the largest exponent and all bits of the fraction set.
+        largest = encode(np.float64(format.largest), _without_infinity(format)).astype(np.int64) >> format.low
+        word = np.where(np.isinf(magnitude), (largest | ((1 << fraction_bits) - 1)) + 1, word)
     sign = np.signbit(value).astype(np.int64) << (format.bits - 1 - format.low)
     word = (word | sign) << format.low
-    without = np.isnan(value) if format.infinity else ~(magnitude <= format.largest)
-    if without.any():
-        missing = format.nan if format.nan is not None else (1 << (format.bits - 1)) - 1
-        word = np.where(without, np.int64(missing), word)
+    unrepresentable = np.isnan(value) if format.infinity else ~(magnitude <= format.largest)
+    if unrepresentable.any():
+        substitute = format.nan if format.nan is not None else (1 << (format.bits - 1)) - 1
+        word = np.where(unrepresentable, np.int64(substitute), word)
     return word.astype(format.word)
 
 
@@ -173,15 +179,20 @@ def _without_infinity(format: Format) -> Format:
 
 
 def to_bf16(value: Lanes) -> Lanes:
-    """The bf16 words nearest to float32 values, or to float64 values that are exact or rounded to odd."""
+    """Round float32 values, or float64 values that are exact or rounded to odd, to the nearest bf16; return words.
+
+    Ties go to even; NaN becomes 0x7FFF.
+    """
     if value.dtype == F64:
-        # Adding half of the last place carries into it as rounding does, but for subnormal results.
+        # bf16 has 45 fraction bits less than float64. Adding just under half of the last place that stays (a full half
+        # if that place is odd) rounds to nearest even, but not for subnormal results, whose last place is higher.
         words = np.asarray(value).view(np.int64)
         odd = (words >> 45) & 1
         near = ((words + ((1 << 44) - 1) + odd) & ~((1 << 45) - 1)).view(np.float64)
         magnitude = np.abs(value)
-        plain = (magnitude >= _SMALLEST_NORMAL["bf16"]) | (magnitude == 0)
-        value = near.astype(F32) if plain.all() else np.where(plain, near, to_f32_odd(value)).astype(F32)
+        normal = (magnitude >= _SMALLEST_NORMAL["bf16"]) | (magnitude == 0)
+        value = near.astype(F32) if normal.all() else np.where(normal, near, to_f32_odd(value)).astype(F32)
+    # The same addition, for the 16 bits that float32 has more.
     word = np.asarray(value).view(U32)
     odd = (word >> np.uint32(16)) & np.uint32(1)
     near = ((word + np.uint32(0x7FFF) + odd) >> np.uint32(16)).astype(U16)
@@ -190,30 +201,36 @@ def to_bf16(value: Lanes) -> Lanes:
 
 
 def canonical(value: Lanes) -> Lanes:
-    """`value` with the NaN that the hardware writes in float16 and float32 results in place of every other."""
+    """Return float16 or float32 values with every NaN replaced by the one that the hardware writes."""
     nan = np.isnan(value)
     if not nan.any():
         return value
     words = np.asarray(value).view(f"u{value.dtype.itemsize}")
-    largest = words.dtype.type(FORMATS["f32" if value.dtype == F32 else "f16"].nan)
-    return np.where(nan, largest, words).view(value.dtype)
+    canonical_nan = words.dtype.type(FORMATS["f32" if value.dtype == F32 else "f16"].nan)
+    return np.where(nan, canonical_nan, words).view(value.dtype)
 
 
 def narrow_nan(result: Lanes, name: str, value: Lanes) -> Lanes:
-    """`result`, words or values of f16 or bf16, where `value` of f64 is NaN: its sign and upper payload, made quiet."""
+    """Return `result`, f64 values converted to f16 or bf16, with the NaN that the hardware writes for a NaN in `value`.
+
+    That is the sign of the f64 NaN and the upper bits of its payload, made quiet.
+    """
     nan = np.isnan(value)
     if not nan.any():
         return result
     format = FORMATS[name]
-    fraction = format.precision - 1
+    fraction_bits = format.precision - 1
     words = np.asarray(value).view(U64)
-    kept = ((words | np.uint64(1 << 51)) >> np.uint64(52 - fraction)) & np.uint64((1 << 15) - 1)
-    narrow = (kept | (words >> np.uint64(48) & np.uint64(0x8000))).astype(U16)
+    # Bit 51, the highest bit of the 52-bit fraction, makes a NaN quiet.
+    quiet = words | np.uint64(1 << 51)
+    magnitude = (quiet >> np.uint64(52 - fraction_bits)) & np.uint64((1 << 15) - 1)
+    sign = words >> np.uint64(48) & np.uint64(0x8000)
+    narrow = (magnitude | sign).astype(U16)
     return np.where(nan, narrow, np.asarray(result).view(U16)).view(result.dtype)
 
 
 def to_register(value: Lanes, name: str, mode: str) -> Lanes:
-    """float64 values, exact or rounded to odd, rounded to registers of the type f16, bf16 or f32; NaN is canonical."""
+    """Round float64 values, exact or rounded to odd, to registers of the type f16, bf16 or f32; NaN is canonical."""
     if name == "f32":
         return canonical(to_f32(value, mode))
     if name == "f16" and mode == "rn":

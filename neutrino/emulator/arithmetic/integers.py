@@ -27,17 +27,17 @@ _SUMS = {"add": "{0} + {1}", "sub": "{0} - {1}"}
 
 
 def halves(word: Lanes, dtype: np.dtype[Any]) -> tuple[Lanes, Lanes]:
-    """The low and the high 16 bits of 32-bit words, as `dtype`."""
+    """Return the low and the high 16 bits of 32-bit words, as the 16-bit type `dtype`."""
     return word.astype(U16).view(dtype), (word >> np.uint32(16)).astype(U16).view(dtype)
 
 
 def join_halves(low: Lanes, high: Lanes) -> Lanes:
-    """The 32-bit words whose low and high 16 bits these are."""
+    """Return the 32-bit words that have these low and high 16 bits."""
     return low.view(U16).astype(U32) | (high.view(U16).astype(U32) << np.uint32(16))
 
 
 def by_halves(function: Function, dtype: np.dtype[Any]) -> Function:
-    """`function` applied to the two 16-bit halves of its arguments, each apart."""
+    """Wrap a function of 16-bit values of type `dtype`, so that it applies to each half of packed 32-bit words."""
 
     def apply(*words: Lanes) -> Lanes:
         pairs = [halves(word, dtype) for word in words]
@@ -48,6 +48,7 @@ def by_halves(function: Function, dtype: np.dtype[Any]) -> Function:
 
 
 def _wider(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the integer type of twice the width and the same signedness."""
     return np.dtype(f"{dtype.kind}{2 * dtype.itemsize}")
 
 
@@ -56,7 +57,10 @@ def _unsigned(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def multiply_high(a: Lanes, b: Lanes) -> Lanes:
-    """The upper half of the product of two integers of the same type."""
+    """Return the upper half of the product of two integers of the same type.
+
+    64-bit products are computed from 32-bit halves, as NumPy has no wider type.
+    """
     dtype = a.dtype
     if dtype.itemsize < 8:
         wide = _wider(dtype)
@@ -69,42 +73,48 @@ def multiply_high(a: Lanes, b: Lanes) -> Lanes:
     carry = x_low * y_high + (middle & mask)
     high = x_high * y_high + (middle >> half) + (carry >> half)
     if dtype.kind == "i":
+        # As an unsigned word a negative factor is larger by 2**64, which adds the other factor to the upper half.
         high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
     return high.astype(dtype)
 
 
 def _divide(a: Lanes, b: Lanes) -> Lanes:
-    """The quotient, cut towards zero; all bits set where the divisor is zero, as the code that ptxas makes gives."""
+    """Return the integer quotient, truncated towards zero.
+
+    A division by zero gives a word with all bits set, as the code that ptxas generates does.
+    """
     dtype = a.dtype
-    zero = b == 0
-    divisor = np.where(zero, dtype.type(1), b)
+    by_zero = b == 0
+    divisor = np.where(by_zero, dtype.type(1), b)
     quotient = a // divisor
     if dtype.kind == "i":
+        # NumPy rounds down: one more where the quotient is negative and not exact.
         remainder = a - quotient * divisor
         quotient = quotient + ((remainder != 0) & ((a < 0) != (divisor < 0))).astype(dtype)
-    return np.where(zero, np.zeros((), dtype) - dtype.type(1), quotient)
+    return np.where(by_zero, np.zeros((), dtype) - dtype.type(1), quotient)
 
 
 def _remainder(a: Lanes, b: Lanes) -> Lanes:
-    """What is left of `a`, with its sign; `_divide` says what happens at zero."""
+    """Return the remainder of a truncated integer division, with the sign of `a`; all bits set if `b` is zero."""
     dtype = a.dtype
-    zero = b == 0
-    divisor = np.where(zero, dtype.type(1), b)
-    rest = np.fmod(a, divisor)
-    return np.where(zero, np.zeros((), dtype) - dtype.type(1), rest)
+    by_zero = b == 0
+    divisor = np.where(by_zero, dtype.type(1), b)
+    remainder = np.fmod(a, divisor)
+    return np.where(by_zero, np.zeros((), dtype) - dtype.type(1), remainder)
 
 
 def saturating_sum(a: Lanes, b: Lanes, subtract: bool) -> Lanes:
-    """a + b or a - b, held within the type instead of wrapping round."""
+    """Return a + b, or a - b if `subtract`, of integers of the same type, clamped to its range."""
     dtype = a.dtype
     limits = np.iinfo(dtype)
     result = a - b if subtract else a + b
     if dtype.kind == "u":
-        return (
-            np.where(a < b, dtype.type(0), result) if subtract else np.where(result < a, dtype.type(limits.max), result)
-        )
-    other = ~b if subtract else b
-    overflow = ((a ^ result) & (other ^ result)) < 0
+        if subtract:
+            return np.where(a < b, dtype.type(0), result)
+        return np.where(result < a, dtype.type(limits.max), result)
+    # A sum overflows if both addends have the sign that it lacks; a - b is a + ~b + 1.
+    addend = ~b if subtract else b
+    overflow = ((a ^ result) & (addend ^ result)) < 0
     return np.where(overflow, np.where(a < 0, dtype.type(limits.min), dtype.type(limits.max)), result)
 
 
@@ -112,30 +122,30 @@ def _saturating(subtract: bool) -> Function:
     return lambda a, b: saturating_sum(a, b, subtract)
 
 
-def _sum(words: Modifiers) -> Operation:
-    """add, sub."""
-    if words.flag("cc"):
-        return _carrying_sum(words, takes=False, gives=True)
-    name = words.type((*_PLAIN, *_HALVES))
-    saturate = words.flag("sat")
-    words.finish()
+def _sum(modifiers: Modifiers) -> Operation:
+    """Build the operation of integer `add` or `sub`, with .sat or .cc (which writes the carry flag)."""
+    if modifiers.take_flag("cc"):
+        return _carrying_sum(modifiers, reads_carry=False, writes_carry=True)
+    name = modifiers.take_type((*_PLAIN, *_HALVES))
+    saturate = modifiers.take_flag("sat")
+    modifiers.check_all_taken()
     if name in _HALVES:
-        plain = np.subtract if words.mnemonic == "sub" else np.add
-        function = _saturating(words.mnemonic == "sub") if saturate else plain
+        plain = np.subtract if modifiers.mnemonic == "sub" else np.add
+        function = _saturating(modifiers.mnemonic == "sub") if saturate else plain
         return Operation((U32, U32), (U32,), by_halves(function, _HALVES[name]))
     dtype = INTEGERS[name]
     if saturate:
-        return Operation((dtype, dtype), (dtype,), _saturating(words.mnemonic == "sub"))
-    return from_expression((dtype, dtype), dtype, _SUMS[words.mnemonic])
+        return Operation((dtype, dtype), (dtype,), _saturating(modifiers.mnemonic == "sub"))
+    return from_expression((dtype, dtype), dtype, _SUMS[modifiers.mnemonic])
 
 
-def _with_carry(words: Modifiers) -> Operation:
-    """addc, subc."""
-    return _carrying_sum(words, takes=True, gives=words.flag("cc"))
+def _with_carry(modifiers: Modifiers) -> Operation:
+    """Build the operation of `addc` or `subc`, which read the carry flag."""
+    return _carrying_sum(modifiers, reads_carry=True, writes_carry=modifiers.take_flag("cc"))
 
 
 def add_carry(a: Lanes, b: Lanes, carry: Lanes) -> tuple[Lanes, Lanes]:
-    """a + b + carry of unsigned words, and whether that was more than they hold."""
+    """Return a + b + carry of unsigned words, wrapped around, and the carry out of that sum as a boolean."""
     dtype = a.dtype
     partial = a + b
     result = partial + carry.astype(dtype)
@@ -143,7 +153,7 @@ def add_carry(a: Lanes, b: Lanes, carry: Lanes) -> tuple[Lanes, Lanes]:
 
 
 def subtract_borrow(a: Lanes, b: Lanes, borrow: Lanes) -> tuple[Lanes, Lanes]:
-    """a - b - borrow of unsigned words, and whether that was less than zero."""
+    """Return a - b - borrow of unsigned words, wrapped around, and the borrow out of that difference as a boolean."""
     dtype = a.dtype
     partial = a - b
     return partial - borrow.astype(dtype), (a < b) | ((partial == 0) & borrow)
@@ -152,150 +162,181 @@ def subtract_borrow(a: Lanes, b: Lanes, borrow: Lanes) -> tuple[Lanes, Lanes]:
 _NO_CARRY = np.bool_(False)
 
 
-def _carrying_sum(words: Modifiers, *, takes: bool, gives: bool) -> Operation:
-    dtype = INTEGERS[words.type(("u32", "s32", "u64", "s64"))]
-    words.finish()
-    step = add_carry if words.mnemonic.startswith("add") else subtract_borrow
+def _carrying_sum(modifiers: Modifiers, *, reads_carry: bool, writes_carry: bool) -> Operation:
+    """Build the operation of a sum or difference with the carry flag as an input, an output, or both."""
+    dtype = INTEGERS[modifiers.take_type(("u32", "s32", "u64", "s64"))]
+    modifiers.check_all_taken()
+    compute = add_carry if modifiers.mnemonic.startswith("add") else subtract_borrow
     word = _unsigned(dtype)
 
-    def function(a: Lanes, b: Lanes, carry: Lanes = _NO_CARRY) -> Any:
-        result, flag = step(a.view(word), b.view(word), carry)
-        return (result.view(dtype), flag) if gives else result.view(dtype)
+    def add(a: Lanes, b: Lanes, carry: Lanes = _NO_CARRY) -> Any:
+        result, carry_out = compute(a.view(word), b.view(word), carry)
+        return (result.view(dtype), carry_out) if writes_carry else result.view(dtype)
 
-    return _carried(function, (dtype, dtype), dtype, takes=takes, gives=gives)
+    return _operation_with_carry(add, (dtype, dtype), dtype, reads_carry=reads_carry, writes_carry=writes_carry)
 
 
-def _carried(
-    function: Function, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any], *, takes: bool, gives: bool
+def _operation_with_carry(
+    function: Function,
+    inputs: tuple[np.dtype[Any], ...],
+    output: np.dtype[Any],
+    *,
+    reads_carry: bool,
+    writes_carry: bool,
 ) -> Operation:
+    """Return the operation of a function whose last input, last output, or both are the carry flag.
+
+    inputs, output: the types of the other arguments and of the other result.
+    """
     return Operation(
-        (*inputs, BOOL) if takes else inputs,
-        (output, BOOL) if gives else (output,),
+        (*inputs, BOOL) if reads_carry else inputs,
+        (output, BOOL) if writes_carry else (output,),
         function,
-        carry="inout" if takes and gives else "in" if takes else "out" if gives else None,
+        carry="inout" if reads_carry and writes_carry else "in" if reads_carry else "out" if writes_carry else None,
     )
 
 
-def _product(words: Modifiers) -> Operation:
-    """mul.lo, mul.hi, mul.wide."""
-    dtype = INTEGERS[words.type(_PLAIN)]
-    part = words.require(("lo", "hi", "wide"), "part of the product")
-    words.finish()
+def _product(modifiers: Modifiers) -> Operation:
+    """Build the operation of `mul`: the lower half (.lo), the upper half (.hi) or all (.wide) of the product."""
+    dtype = INTEGERS[modifiers.take_type(_PLAIN)]
+    part = modifiers.take_required(("lo", "hi", "wide"), "part of the product")
+    modifiers.check_all_taken()
     if part == "lo":
         return from_expression((dtype, dtype), dtype, "{0} * {1}")
     if part == "hi":
         return Operation((dtype, dtype), (dtype,), multiply_high)
     if dtype.itemsize == 8:
-        raise ValueError(f"{words.opcode}: .wide has no 64-bit form")
+        raise ValueError(f"{modifiers.opcode}: .wide has no 64-bit form")
     wide = _wider(dtype)
     return from_expression((dtype, dtype), wide, f"np.multiply({{0}}, {{1}}, dtype=np.{wide.name})")
 
 
-def _product_sum(words: Modifiers) -> Operation:
-    """mad.lo, mad.hi, mad.wide, with .sat or .cc."""
-    return _multiply_add(words, takes=False)
+def _product_sum(modifiers: Modifiers) -> Operation:
+    """Build the operation of `mad`."""
+    return _multiply_add(modifiers, reads_carry=False)
 
 
-def _product_sum_with_carry(words: Modifiers) -> Operation:
-    """madc."""
-    return _multiply_add(words, takes=True)
+def _product_sum_with_carry(modifiers: Modifiers) -> Operation:
+    """Build the operation of `madc`, which adds the carry flag."""
+    return _multiply_add(modifiers, reads_carry=True)
 
 
-def _multiply_add(words: Modifiers, *, takes: bool) -> Operation:
-    dtype = INTEGERS[words.type(_PLAIN)]
-    part = words.require(("lo", "hi", "wide"), "part of the product")
-    saturate, gives = words.flag("sat"), words.flag("cc")
-    words.finish()
+def _multiply_add(modifiers: Modifiers, *, reads_carry: bool) -> Operation:
+    """Build the operation of `mad` or `madc`: the lower (.lo), upper (.hi) or whole (.wide) product of a and b, plus c.
+
+    With .cc it also writes the carry flag. Raise ValueError for .sat, except on mad.hi.s32, and for a 64-bit .wide.
+    """
+    dtype = INTEGERS[modifiers.take_type(_PLAIN)]
+    part = modifiers.take_required(("lo", "hi", "wide"), "part of the product")
+    saturate, writes_carry = modifiers.take_flag("sat"), modifiers.take_flag("cc")
+    modifiers.check_all_taken()
     multiply = np.multiply if part == "lo" else multiply_high
-    if takes or gives:
-        return _carrying_product(words, dtype, multiply, takes=takes, gives=gives)
+    if reads_carry or writes_carry:
+        return _carrying_multiply_add(
+            modifiers, dtype, multiply, reads_carry=reads_carry, writes_carry=writes_carry
+        )
     if saturate:
         if part != "hi" or dtype != S32:
-            raise ValueError(f"{words.opcode}: .sat is for mad.hi.s32")
+            raise ValueError(f"{modifiers.opcode}: .sat is for mad.hi.s32")
         return Operation((S32, S32, S32), (S32,), lambda a, b, c: saturating_sum(multiply_high(a, b), c, False))
     if part == "lo":
         return from_expression((dtype, dtype, dtype), dtype, "{0} * {1} + {2}")
     if part == "hi":
         return Operation((dtype, dtype, dtype), (dtype,), lambda a, b, c: multiply_high(a, b) + c)
     if dtype.itemsize == 8:
-        raise ValueError(f"{words.opcode}: .wide has no 64-bit form")
+        raise ValueError(f"{modifiers.opcode}: .wide has no 64-bit form")
     wide = _wider(dtype)
     return from_expression((dtype, dtype, wide), wide, f"np.multiply({{0}}, {{1}}, dtype=np.{wide.name}) + {{2}}")
 
 
-def _carrying_product(
-    words: Modifiers, dtype: np.dtype[Any], multiply: Function, *, takes: bool, gives: bool
+def _carrying_multiply_add(
+    modifiers: Modifiers, dtype: np.dtype[Any], multiply: Function, *, reads_carry: bool, writes_carry: bool
 ) -> Operation:
+    """Build the operation multiply(a, b) + c with the carry flag as an input, an output, or both.
+
+    Raise ValueError for 16-bit types.
+    """
     if dtype.itemsize < 4:
-        raise ValueError(f"{words.opcode}: the carry flag is for 32 and 64 bits")
+        raise ValueError(f"{modifiers.opcode}: the carry flag is for 32 and 64 bits")
     word = _unsigned(dtype)
 
-    def function(a: Lanes, b: Lanes, c: Lanes, carry: Lanes = _NO_CARRY) -> Any:
-        result, flag = add_carry(multiply(a, b).view(word), c.view(word), carry)
-        return (result.view(dtype), flag) if gives else result.view(dtype)
+    def multiply_add(a: Lanes, b: Lanes, c: Lanes, carry: Lanes = _NO_CARRY) -> Any:
+        """Return the product (or its upper half) plus c plus the carry, and with .cc the carry out of this sum."""
+        result, carry_out = add_carry(multiply(a, b).view(word), c.view(word), carry)
+        return (result.view(dtype), carry_out) if writes_carry else result.view(dtype)
 
-    return _carried(function, (dtype, dtype, dtype), dtype, takes=takes, gives=gives)
+    inputs = (dtype, dtype, dtype)
+    return _operation_with_carry(multiply_add, inputs, dtype, reads_carry=reads_carry, writes_carry=writes_carry)
 
 
-def _product24(words: Modifiers) -> Operation:
-    """mul24, mad24: the low 24 bits multiplied; of the 48-bit product .hi is bits 16 to 47 and .lo bits 0 to 31."""
-    name = words.type(("u32", "s32"))
-    high = words.require(("lo", "hi"), "part of the product") == "hi"
-    saturate = words.flag("sat")
-    words.finish()
+def _product24(modifiers: Modifiers) -> Operation:
+    """Build the operation of `mul24` or `mad24`: the product of the low 24 bits of a and b, plus c for `mad24`.
+
+    Of the 48-bit product .hi takes bits 16 to 47 and .lo bits 0 to 31.
+    """
+    name = modifiers.take_type(("u32", "s32"))
+    high = modifiers.take_required(("lo", "hi"), "part of the product") == "hi"
+    saturate = modifiers.take_flag("sat")
+    modifiers.check_all_taken()
     dtype = INTEGERS[name]
     wide = _wider(dtype)
-    eight, part = dtype.type(8), wide.type(16 if high else 0)
+    unused_bits, part_shift = dtype.type(8), wide.type(16 if high else 0)
 
     def multiply(a: Lanes, b: Lanes) -> Lanes:
-        x, y = ((value << eight) >> eight for value in (a, b))
-        return ((x.astype(wide) * y.astype(wide)) >> part).astype(dtype)
+        # Shifting up and down again extends the low 24 bits by their sign, or by zeros.
+        x, y = ((value << unused_bits) >> unused_bits for value in (a, b))
+        return ((x.astype(wide) * y.astype(wide)) >> part_shift).astype(dtype)
 
-    if words.mnemonic == "mul24":
+    if modifiers.mnemonic == "mul24":
         return Operation((dtype, dtype), (dtype,), multiply)
     if saturate:
         return Operation((dtype,) * 3, (dtype,), lambda a, b, c: saturating_sum(multiply(a, b), c, False))
     return Operation((dtype,) * 3, (dtype,), lambda a, b, c: multiply(a, b) + c)
 
 
-def _quotient(words: Modifiers) -> Operation:
-    """div, rem."""
-    dtype = INTEGERS[words.type(_PLAIN)]
-    words.finish()
-    return Operation((dtype, dtype), (dtype,), _divide if words.mnemonic == "div" else _remainder)
+def _quotient(modifiers: Modifiers) -> Operation:
+    """Build the operation of integer `div` or `rem`."""
+    dtype = INTEGERS[modifiers.take_type(_PLAIN)]
+    modifiers.check_all_taken()
+    return Operation((dtype, dtype), (dtype,), _divide if modifiers.mnemonic == "div" else _remainder)
 
 
-def _sum_of_differences(words: Modifiers) -> Operation:
-    """sad."""
-    dtype = INTEGERS[words.type(_PLAIN)]
-    words.finish()
+def _sum_of_differences(modifiers: Modifiers) -> Operation:
+    """Build the operation of `sad`: c plus the absolute difference of a and b."""
+    dtype = INTEGERS[modifiers.take_type(_PLAIN)]
+    modifiers.check_all_taken()
     return Operation((dtype,) * 3, (dtype,), lambda a, b, c: c + np.where(a < b, b - a, a - b))
 
 
-def _sign(words: Modifiers) -> Operation:
-    """abs, neg."""
-    dtype = INTEGERS[words.type(("s16", "s32", "s64"))]
-    words.finish()
-    return from_expression((dtype,), dtype, "np.abs({0})" if words.mnemonic == "abs" else "-{0}")
+def _sign(modifiers: Modifiers) -> Operation:
+    """Build the operation of integer `abs` or `neg`."""
+    dtype = INTEGERS[modifiers.take_type(("s16", "s32", "s64"))]
+    modifiers.check_all_taken()
+    return from_expression((dtype,), dtype, "np.abs({0})" if modifiers.mnemonic == "abs" else "-{0}")
 
 
-def _extremum(words: Modifiers) -> Operation:
-    """min, max."""
-    name = words.type((*_PLAIN, *_HALVES))
-    relu = words.flag("relu")
-    words.finish()
+def _extremum(modifiers: Modifiers) -> Operation:
+    """Build the operation of integer `min` or `max`; with .relu, negative results become 0.
+
+    Raise ValueError for .relu with a type that does not have it.
+    """
+    name = modifiers.take_type((*_PLAIN, *_HALVES))
+    relu = modifiers.take_flag("relu")
+    modifiers.check_all_taken()
     if relu and name not in ("s32", "s16x2"):
-        raise ValueError(f"{words.opcode}: .relu is for s32 and s16x2")
-    choose = "np.minimum({0}, {1})" if words.mnemonic == "min" else "np.maximum({0}, {1})"
+        raise ValueError(f"{modifiers.opcode}: .relu is for s32 and s16x2")
+    expression = "np.minimum({0}, {1})" if modifiers.mnemonic == "min" else "np.maximum({0}, {1})"
     dtype = _HALVES.get(name) or INTEGERS[name]
-    operation = from_expression((dtype, dtype), dtype, f"np.maximum({choose}, np.{dtype.name}(0))" if relu else choose)
+    if relu:
+        expression = f"np.maximum({expression}, np.{dtype.name}(0))"
+    operation = from_expression((dtype, dtype), dtype, expression)
     if name in _HALVES:
         return Operation((U32, U32), (U32,), by_halves(operation.function, dtype))
     return operation
 
 
 def _fields(word: Lanes, width: int, signed: bool) -> list[Lanes]:
-    """The fields of `width` bits of 32-bit words, the lowest first, as signed 64-bit integers."""
+    """Split 32-bit words into fields of `width` bits; return their values, the lowest field first, as int64."""
     dtype = np.dtype(f"{'i' if signed else 'u'}{width // 8}")
     unsigned = _unsigned(dtype)
     return [
@@ -304,23 +345,31 @@ def _fields(word: Lanes, width: int, signed: bool) -> list[Lanes]:
     ]
 
 
-def _dot_product(words: Modifiers) -> Operation:
-    """dp4a, dp2a."""
-    b_type, a_type = words.type(("u32", "s32")), words.type(("u32", "s32"))
-    width, first = 8, 0
-    if words.mnemonic == "dp2a":
-        width, first = 16, 2 if words.require(("lo", "hi"), "half of b") == "hi" else 0
-    words.finish()
-    result = U32 if a_type == b_type == "u32" else S32
+def _dot_product(modifiers: Modifiers) -> Operation:
+    """Build the operation of `dp4a` or `dp2a`: the dot product of packed fields of a and b, plus c.
 
-    def function(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-        left, right = _fields(a, width, a_type == "s32"), _fields(b, 8, b_type == "s32")[first:]
+    `dp4a` multiplies four bytes by four bytes, `dp2a` the two 16-bit halves of a by the lower (.lo) or upper (.hi) two
+    bytes of b.
+    """
+    b_type, a_type = modifiers.take_type(("u32", "s32")), modifiers.take_type(("u32", "s32"))
+    a_field_bits, first_b_byte = 8, 0
+    if modifiers.mnemonic == "dp2a":
+        a_field_bits = 16
+        first_b_byte = 2 if modifiers.take_required(("lo", "hi"), "half of b") == "hi" else 0
+    modifiers.check_all_taken()
+    result_type = U32 if a_type == b_type == "u32" else S32
+
+    def multiply_add(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+        """Return the dot product of the packed fields of a and b, plus c, wrapped to 32 bits."""
+        a_fields = _fields(a, a_field_bits, a_type == "s32")
+        b_fields = _fields(b, 8, b_type == "s32")[first_b_byte:]
         total = c.astype(np.int64)
-        for x, y in zip(left, right, strict=False):
+        # dp2a.lo leaves the upper two bytes of b over.
+        for x, y in zip(a_fields, b_fields, strict=False):
             total = total + x * y
-        return total.astype(U32).view(result)
+        return total.astype(U32).view(result_type)
 
-    return Operation((INTEGERS[a_type], INTEGERS[b_type], result), (result,), function)
+    return Operation((INTEGERS[a_type], INTEGERS[b_type], result_type), (result_type,), multiply_add)
 
 
 BUILDERS: Mapping[str, Callable[[Modifiers], Operation]] = {

@@ -20,15 +20,16 @@ from neutrino.emulator.arithmetic.formats import FORMATS, canonical, decode
 from neutrino.emulator.arithmetic.operation import F16, S32, U8, U32, Lanes, Modifiers
 
 Words = NDArray[np.uint32]
-# For each element of a matrix its place among the elements that the 32 lanes hold, the first lane's first.
+# How a matrix is distributed over the 32 lanes of a warp: for each element of the matrix, its index among the elements
+# that the lanes hold, those of lane 0 first.
 Layout = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class MatrixOperation:
-    """What an `mma.sync` computes.
+    """The computation of an `mma.sync`.
 
-    a, b, c, d: 32-bit words that each lane holds of the operand (two, the lower first, for each f64).
+    a, b, c, d: the number of 32-bit words that each lane holds of the operand (for each f64 two, the lower first).
     function: (uint32[warps, 32, a], uint32[warps, 32, b], uint32[warps, 32, c]) -> uint32[warps, 32, d].
     """
 
@@ -39,7 +40,7 @@ class MatrixOperation:
     function: Callable[[Words, Words, Words], Words]
 
 
-# Bits of an element of each type.
+# The bits of an element of each type.
 _BITS = {
     "f64": 64,
     "f32": 32,
@@ -55,7 +56,7 @@ _BITS = {
     "u4": 4,
     "b1": 1,
 }
-# The shapes of each type of a and b, from the table of 9.7.15.1.
+# The shapes for each type of a and b, from the table of 9.7.15.1.
 _SHAPES: dict[str, tuple[str, ...]] = {
     "f16": ("m8n8k4", "m16n8k8", "m16n8k16"),
     "bf16": ("m16n8k8", "m16n8k16"),
@@ -69,7 +70,7 @@ _SHAPES: dict[str, tuple[str, ...]] = {
     "u4": ("m8n8k32", "m16n8k32", "m16n8k64"),
     "b1": ("m8n8k128", "m16n8k128", "m16n8k256"),
 }
-# The types of the accumulators that go with them.
+# The types of the accumulators for each type of a and b.
 _ACCUMULATORS: dict[str, tuple[str, ...]] = {
     "f16": ("f16", "f32"),
     "bf16": ("f32",),
@@ -79,78 +80,87 @@ _ACCUMULATORS: dict[str, tuple[str, ...]] = {
     "e5m2": ("f16", "f32"),
     **dict.fromkeys(("s8", "u8", "s4", "u4", "b1"), ("s32",)),
 }
-_SAME_KIND = ({"e4m3", "e5m2"}, {"s8", "u8"}, {"s4", "u4"})
+_MIXABLE = ({"e4m3", "e5m2"}, {"s8", "u8"}, {"s4", "u4"})
 
 
-def _place(lane: Lanes, index: Lanes, held: int) -> Layout:
-    return np.asarray(lane * held + index, np.int64)
+def _lane_index(lane: Lanes, index: Lanes, per_lane: int) -> Layout:
+    """Return the index among the elements of all lanes of element `index` of `lane`, if each holds `per_lane`."""
+    return np.asarray(lane * per_lane + index, np.int64)
 
 
 def _layout_a(m: int, k: int, bits: int) -> Layout:
-    """[m, k]: a group of four lanes holds a row; a word holds neighbours in k; the rows from 8 on are the odd words.
+    """Return the layout, [m, k], of the a matrix with elements of `bits` bits, for all shapes but m8n8k4 with f16.
 
-    The figures of 9.7.15.5 for all shapes but m8n8k4 with f16: "groupID" is the row, "threadID_in_group" the word's
-    place in k.
+    As in the figures of PTX ISA 9.7.15.5, a group of four lanes ("groupID") holds a row, and "threadID_in_group" is the
+    position of a lane's word in k. A word holds elements that are adjacent in k; rows from 8 on are in the odd words.
     """
     row, column = np.indices((m, k))
-    each = max(32 // bits, 1)
-    word = column // (4 * each)
+    per_word = max(32 // bits, 1)
+    word = column // (4 * per_word)
     if m == 16:
         word = 2 * word + row // 8
-    lane = 4 * (row % 8) + column // each % 4
-    return _place(lane, word * each + column % each, m * k // 32)
+    lane = 4 * (row % 8) + column // per_word % 4
+    return _lane_index(lane, word * per_word + column % per_word, m * k // 32)
 
 
 def _layout_b(k: int, n: int, bits: int) -> Layout:
-    """[k, n]: as `a`, transposed, with eight columns."""
+    """Return the layout, [k, n], of the b matrix with elements of `bits` bits: as `_layout_a`, but transposed."""
     row, column = np.indices((k, n))
-    each = max(32 // bits, 1)
-    lane = 4 * column + row // each % 4
-    return _place(lane, row // (4 * each) * each + row % each, k * n // 32)
+    per_word = max(32 // bits, 1)
+    lane = 4 * column + row // per_word % 4
+    return _lane_index(lane, row // (4 * per_word) * per_word + row % per_word, k * n // 32)
 
 
 def _layout_c(m: int, n: int) -> Layout:
-    """[m, n]: a group of four lanes holds a row, each two neighbours of it; rows 8 on come after."""
+    """Return the layout, [m, n], of accumulators.
+
+    A group of four lanes holds a row, each lane two adjacent elements of it; rows from 8 on follow as further elements.
+    """
     row, column = np.indices((m, n))
-    return _place(4 * (row % 8) + column // 2, 2 * (row // 8) + column % 2, m * n // 32)
+    return _lane_index(4 * (row % 8) + column // 2, 2 * (row // 8) + column % 2, m * n // 32)
 
 
-# m8n8k4 with f16 (9.7.15.5.1): four products side by side; lanes 4p to 4p + 3 and those 16 on hold the one numbered p.
+# m8n8k4 with f16 (9.7.15.5.1) computes four independent products. Product p belongs to the "quad pair" p: lanes 4p to
+# 4p + 3 and 4p + 16 to 4p + 19. The first axis of these layouts is the product.
 
 
-def _quad_pair_lane(matrix: Lanes, row: Lanes) -> Lanes:
-    """The lane that holds row (or column) 0 to 7 of a matrix."""
-    return 4 * matrix + row % 4 + 16 * (row // 4)
+def _quad_pair_lane(product: Lanes, row: Lanes) -> Lanes:
+    """Return the lane that holds row (or column) 0 to 7 of a matrix of a product."""
+    return 4 * product + row % 4 + 16 * (row // 4)
 
 
-def _layout_a_pairs(by_row: bool) -> Layout:
-    """[4, 8, 4]."""
-    matrix, row, column = np.indices((4, 8, 4))
+def _layout_a_quad_pairs(by_row: bool) -> Layout:
+    """Return the layout, [product, m, k] = [4, 8, 4], of a: lanes hold rows, or parts of columns if not `by_row`."""
+    product, row, column = np.indices((4, 8, 4))
     if by_row:
-        return _place(_quad_pair_lane(matrix, row), column, 4)
-    return _place(4 * matrix + column + 16 * (row // 4), row % 4, 4)
+        return _lane_index(_quad_pair_lane(product, row), column, 4)
+    return _lane_index(4 * product + column + 16 * (row // 4), row % 4, 4)
 
 
-def _layout_b_pairs(by_row: bool) -> Layout:
-    """[4, 4, 8]."""
-    matrix, row, column = np.indices((4, 4, 8))
+def _layout_b_quad_pairs(by_row: bool) -> Layout:
+    """Return the layout, [product, k, n] = [4, 4, 8], of b: lanes hold parts of rows, or columns if not `by_row`."""
+    product, row, column = np.indices((4, 4, 8))
     if by_row:
-        return _place(4 * matrix + row + 16 * (column // 4), column % 4, 4)
-    return _place(_quad_pair_lane(matrix, column), row, 4)
+        return _lane_index(4 * product + row + 16 * (column // 4), column % 4, 4)
+    return _lane_index(_quad_pair_lane(product, column), row, 4)
 
 
-def _layout_c_pairs(name: str) -> Layout:
-    """[4, 8, 8], for accumulators of f16 and of f32."""
-    matrix, row, column = np.indices((4, 8, 8))
+def _layout_c_quad_pairs(name: str) -> Layout:
+    """Return the layout, [product, m, n] = [4, 8, 8], of accumulators of the type `name` (f16 or f32)."""
+    product, row, column = np.indices((4, 8, 8))
     if name == "f16":
-        return _place(_quad_pair_lane(matrix, row), column, 8)
-    # Row (lane & 1) + (i & 2), column (i & 4) + (lane & 2) + (i & 1), of element i.
-    lane = 4 * matrix + (row & 1) + (column & 2) + 16 * (row // 4)
-    return _place(lane, (row & 2) + (column & 4) + (column & 1), 8)
+        return _lane_index(_quad_pair_lane(product, row), column, 8)
+    # Element i of a lane is in row (lane & 1) + (i & 2), column (i & 4) + (lane & 2) + (i & 1); rows from 4 on are in
+    # the upper half of the warp.
+    lane = 4 * product + (row & 1) + (column & 2) + 16 * (row // 4)
+    return _lane_index(lane, (row & 2) + (column & 4) + (column & 1), 8)
 
 
 def _values(words: Words, name: str) -> Lanes:
-    """The elements in the words [warps, 32, n], as float64 [warps, 32 * n * elements in a word] ."""
+    """Unpack fragments [warps, 32, words] with elements of the type `name`.
+
+    Return float64 values [warps, elements of all lanes].
+    """
     words = np.ascontiguousarray(words)
     warps = len(words)
     if name == "b1":
@@ -159,6 +169,7 @@ def _values(words: Words, name: str) -> Lanes:
     if name in ("s4", "u4"):
         pairs = words.view(U8).reshape(warps, -1)
         nibbles = np.stack((pairs & np.uint8(15), pairs >> np.uint8(4)), -1).reshape(warps, -1).astype(np.int8)
+        # In two's complement, a nibble above 7 is negative.
         return (nibbles - np.int8(16) * (nibbles > 7) if name == "s4" else nibbles).astype(np.float64)
     if name in FORMATS and name not in ("f16", "f32"):
         return decode(words.view(FORMATS[name].word), name).reshape(warps, -1).astype(np.float64)
@@ -166,8 +177,11 @@ def _values(words: Words, name: str) -> Lanes:
     return words.view(dtype).reshape(warps, -1).astype(np.float64)
 
 
-def _write(values: Lanes, name: str, saturate: bool) -> Lanes:
-    """The accumulators [warps, n] of the type `name` for float64 values."""
+def _round_to_accumulators(values: Lanes, name: str, saturate: bool) -> Lanes:
+    """Return float64 values as accumulators of the type `name`, of the same shape.
+
+    saturate: s32 accumulators are clamped to their range (.satfinite) instead of wrapped around.
+    """
     if name == "f64":
         return values
     if name == "f32":
@@ -182,7 +196,11 @@ def _write(values: Lanes, name: str, saturate: bool) -> Lanes:
 
 
 def _multiply(a: Lanes, b: Lanes, c: Lanes, name: str, exclusive: bool) -> Lanes:
-    """a @ b + c, of float64 [..., m, k], [..., k, n], [..., m, n]."""
+    """Return a @ b + c, all float64, for elements of the type `name`.
+
+    Shapes: a [..., m, k], b [..., k, n], c and the result [..., m, n]. f64 sums are fused multiply-adds in the order of
+    k, all others plain float64 sums. exclusive: multiply bits by exclusive or instead of and.
+    """
     if name == "f64":
         total = c
         for k in range(a.shape[-1]):
@@ -190,64 +208,73 @@ def _multiply(a: Lanes, b: Lanes, c: Lanes, name: str, exclusive: bool) -> Lanes
         return total
     products = a @ b
     if exclusive:
-        # Of bits x and y, x ^ y is x + y - 2xy.
+        # For bits x and y, x ^ y is x + y - 2xy.
         products = a.sum(-1)[..., :, None] + b.sum(-2)[..., None, :] - 2 * products
     return products + c
 
 
 def build(opcode: str) -> MatrixOperation | None:
-    """The operation of `opcode`; None where it is no `mma`; ValueError, naming it, for what is not known of one."""
-    words = Modifiers(opcode)
-    if words.mnemonic != "mma":
+    """Build the computation of the `mma.sync` instruction `opcode`; None if it is another instruction.
+
+    Raise ValueError for an unknown shape, type or modifier, or a combination that does not exist.
+    """
+    modifiers = Modifiers(opcode)
+    if modifiers.mnemonic != "mma":
         return None
     for word in ("sync", "aligned"):
-        words.require((word,), "modifier")
-    population = words.flag("popc")
-    bits_by = words.choose(("xor", "and"))
-    saturate = words.flag("satfinite")
-    c_type, b_type, a_type, d_type = (words.type(_BITS) for _ in range(4))
-    if a_type not in _SHAPES or (a_type != b_type and {a_type, b_type} not in _SAME_KIND):
+        modifiers.take_required((word,), "modifier")
+    has_popc = modifiers.take_flag("popc")
+    bit_operation = modifiers.take_any(("xor", "and"))
+    saturate = modifiers.take_flag("satfinite")
+    # The types come last, in the order d, a, b, c.
+    c_type, b_type, a_type, d_type = (modifiers.take_type(_BITS) for _ in range(4))
+    if a_type not in _SHAPES or (a_type != b_type and {a_type, b_type} not in _MIXABLE):
         raise ValueError(f"{opcode}: .{a_type} and .{b_type} do not go together")
     if c_type not in _ACCUMULATORS[a_type] or d_type not in _ACCUMULATORS[a_type]:
         raise ValueError(f"{opcode}: .{d_type} and .{c_type} are no accumulators for .{a_type}")
-    if (a_type == "b1") != population or (a_type == "b1") != (bits_by is not None):
+    if (a_type == "b1") != has_popc or (a_type == "b1") != (bit_operation is not None):
         raise ValueError(f"{opcode}: .b1 goes with .xor.popc or .and.popc")
-    shape = words.require(_SHAPES[a_type], "shape")
-    order_a = words.require(("row", "col"), "layout of a")
-    order_b = words.require(("row", "col"), "layout of b")
-    words.finish()
+    shape = modifiers.take_required(_SHAPES[a_type], "shape")
+    order_a = modifiers.take_required(("row", "col"), "layout of a")
+    order_b = modifiers.take_required(("row", "col"), "layout of b")
+    modifiers.check_all_taken()
+
     m, n, k = (int(number) for number in shape.replace("n", " ").replace("k", " ")[1:].split())
-    by_pairs = shape == "m8n8k4" and a_type == "f16"
-    cut = a_type in ("f16", "bf16", "tf32") and d_type == "f32"
-    if by_pairs:
-        layouts = (_layout_a_pairs(order_a == "row"), _layout_b_pairs(order_b == "row"))
-        layout_c, layout_d = _layout_c_pairs(c_type), _layout_c_pairs(d_type)
+    in_quad_pairs = shape == "m8n8k4" and a_type == "f16"
+    truncates = a_type in ("f16", "bf16", "tf32") and d_type == "f32"
+    if in_quad_pairs:
+        layout_a, layout_b = _layout_a_quad_pairs(order_a == "row"), _layout_b_quad_pairs(order_b == "row")
+        layout_c, layout_d = _layout_c_quad_pairs(c_type), _layout_c_quad_pairs(d_type)
     else:
         if (order_a, order_b) != ("row", "col"):
             raise ValueError(f"{opcode}: .{shape} is .row.col only")
-        layouts = (_layout_a(m, k, _BITS[a_type]), _layout_b(k, n, _BITS[b_type]))
+        layout_a, layout_b = _layout_a(m, k, _BITS[a_type]), _layout_b(k, n, _BITS[b_type])
         layout_c = layout_d = _layout_c(m, n)
-    layout_a, layout_b = layouts
-    # Where in the lanes' elements each of the matrix goes.
-    back = np.argsort(layout_d, axis=None)
+    # For each element that the lanes hold of d, its index in the matrix.
+    inverse_layout_d = np.argsort(layout_d, axis=None)
 
-    def function(a: Words, b: Words, c: Words) -> Words:
+    def multiply_add(a: Words, b: Words, c: Words) -> Words:
+        """Return the fragments of d = a * b + c; all are uint32[warps, 32, words per lane]."""
         left = np.take(_values(a, a_type), layout_a, axis=1)
         right = np.take(_values(b, b_type), layout_b, axis=1)
         accumulator = np.take(_values(c, c_type), layout_c, axis=1)
-        if by_pairs:
+        if in_quad_pairs:
             result = chained_sum(left, right, accumulator)
-        elif cut:
+        elif truncates:
             result = cut_sum(left, right, accumulator)
         else:
-            result = _multiply(left, right, accumulator, a_type, bits_by == "xor")
-        result = result.reshape(len(a), -1)
-        held = np.ascontiguousarray(_write(np.take(result, back, axis=1), d_type, saturate))
-        return held.view(U32).reshape(len(a), 32, -1)
+            result = _multiply(left, right, accumulator, a_type, bit_operation == "xor")
+        result = np.take(result.reshape(len(a), -1), inverse_layout_d, axis=1)
+        fragments = np.ascontiguousarray(_round_to_accumulators(result, d_type, saturate))
+        return fragments.view(U32).reshape(len(a), 32, -1)
 
-    def count(layout: Layout, name: str) -> int:
+    def words_per_lane(layout: Layout, name: str) -> int:
         return layout.size * _BITS[name] // (32 * 32)
 
     return MatrixOperation(
-        count(layout_a, a_type), count(layout_b, b_type), count(layout_c, c_type), count(layout_d, d_type), function
+        words_per_lane(layout_a, a_type),
+        words_per_lane(layout_b, b_type),
+        words_per_lane(layout_c, c_type),
+        words_per_lane(layout_d, d_type),
+        multiply_add,
     )

@@ -1,4 +1,4 @@
-"""What one instruction computes, and the words of an opcode that say so."""
+"""The operation that one instruction computes, and the modifiers of an opcode that select it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-# One-dimensional arrays with an element a lane, or NumPy scalars for what is the same in all lanes. The two share most
-# methods but no type, and the element types follow from the opcode, so that mypy has nothing to check here.
+# A one-dimensional array with one element per lane, or a NumPy scalar for a value that is the same in all lanes. They
+# share most methods but no type, and the element types follow from the opcode, so that mypy has nothing to check here.
 Lanes: TypeAlias = Any
 Function: TypeAlias = Callable[..., Any]
 Carry: TypeAlias = Literal["in", "out", "inout"]
@@ -22,19 +22,20 @@ F16, F32, F64 = (np.dtype(name) for name in ("f2", "f4", "f8"))
 INTEGERS = {"u8": U8, "u16": U16, "u32": U32, "u64": U64, "s8": S8, "s16": S16, "s32": S32, "s64": S64}
 BITS = {"b8": U8, "b16": U16, "b32": U32, "b64": U64}
 FLOATS = {"f16": F16, "f32": F32, "f64": F64}
-# Registers that hold what NumPy has no type for are words of their size.
+# Registers of types that NumPy does not have are unsigned words of their size.
 PACKED = {"bf16": U16, "f16x2": U32, "bf16x2": U32, "f32x2": U64, "u16x2": U32, "s16x2": U32}
 REGISTERS = {**INTEGERS, **BITS, **FLOATS, **PACKED, "pred": BOOL}
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What an instruction that only reads and writes registers computes.
+    """The computation of an instruction that only reads and writes registers.
 
     inputs, outputs: the types of `function`'s arguments and results, in the order of the PTX operands.
-    function: takes one-dimensional arrays or NumPy scalars of exactly `inputs`; gives what broadcasts to the lanes, of
-    exactly `outputs`, in a tuple where there are several. It keeps no state and expects NumPy's warnings to be off.
-    expression: where one line of NumPy does the same, that line, with {0}, {1} … for the arguments and `np` for NumPy.
+    function: takes one-dimensional arrays or NumPy scalars of exactly `inputs`; returns values of exactly `outputs`
+    that broadcast to the lanes, in a tuple if there are several. It keeps no state and expects NumPy's warnings to be
+    off.
+    expression: an equivalent line of NumPy, if there is one, with {0}, {1} … for the arguments and `np` for NumPy.
     carry: whether the condition code's carry flag is the last input ("in"), the last output ("out"), or both ("inout").
     """
 
@@ -46,84 +47,94 @@ class Operation:
 
 
 class Modifiers:
-    """The dotted words after an opcode's first, taken one by one by whoever knows what they mean.
+    """The modifiers of an opcode, such as `rn`, `ftz` and `f32` of `add.rn.ftz.f32`, with its mnemonic (`add`).
 
-    destinations: how many registers the instruction writes (`p|q` are two). sources: how many it reads, 0 where the
-    opcode says it.
+    Whoever builds the operation takes those that it knows, one after the other; `check_all_taken` refuses others.
+    destinations: the number of registers that the instruction writes (2 for `p|q`). sources: the number that it reads,
+    0 if the opcode determines it.
     """
 
     def __init__(self, opcode: str, destinations: int = 1, sources: int = 0) -> None:
         self.opcode = opcode
         self.destinations = destinations
         self.sources = sources
-        self.mnemonic, *self._words = opcode.split(".")
+        self.mnemonic, *self._remaining = opcode.split(".")
 
-    def flag(self, word: str) -> bool:
-        """Whether `word` is among the modifiers; it is taken."""
-        if word not in self._words:
+    def take_flag(self, modifier: str) -> bool:
+        """Remove `modifier` from those that remain; return whether it was among them."""
+        if modifier not in self._remaining:
             return False
-        self._words.remove(word)
+        self._remaining.remove(modifier)
         return True
 
-    def choose(self, words: Iterable[str]) -> str | None:
-        """The first modifier that is one of `words`, taken; None where there is none."""
-        allowed = set(words)
-        for word in self._words:
-            if word in allowed:
-                self._words.remove(word)
-                return word
+    def take_any(self, candidates: Iterable[str]) -> str | None:
+        """Remove and return the first remaining modifier that is one of `candidates`; None if there is none."""
+        allowed = set(candidates)
+        for modifier in self._remaining:
+            if modifier in allowed:
+                self._remaining.remove(modifier)
+                return modifier
         return None
 
-    def require(self, words: Iterable[str], what: str) -> str:
-        """As `choose`; ValueError where there is none."""
-        words = tuple(words)
-        found = self.choose(words)
-        if found is None:
-            raise ValueError(f"{self.opcode}: no {what}, which is one of {', '.join('.' + word for word in words)}")
-        return found
+    def take_required(self, candidates: Iterable[str], description: str) -> str:
+        """Remove and return the first remaining modifier that is one of `candidates`.
 
-    def type(self, allowed: Iterable[str]) -> str:
-        """The last modifier, taken; ValueError unless it is one of the types `allowed`."""
-        word = self.last()
-        if word not in set(allowed):
-            raise ValueError(f"{self.opcode}: .{word} is no type that {self.mnemonic} has here")
-        return word
+        Raise ValueError, with the description of what is missing, if there is none.
+        """
+        candidates = tuple(candidates)
+        modifier = self.take_any(candidates)
+        if modifier is None:
+            listed = ", ".join("." + candidate for candidate in candidates)
+            raise ValueError(f"{self.opcode}: no {description}, which is one of {listed}")
+        return modifier
 
-    def last(self) -> str:
-        """The last modifier, taken; ValueError where none is left."""
-        if not self._words:
+    def take_type(self, allowed: Iterable[str]) -> str:
+        """Remove and return the last remaining modifier, a type. Raise ValueError if it is not one of `allowed`."""
+        name = self.take_last()
+        if name not in set(allowed):
+            raise ValueError(f"{self.opcode}: .{name} is no type that {self.mnemonic} has here")
+        return name
+
+    def take_last(self) -> str:
+        """Remove and return the last remaining modifier. Raise ValueError if there is none."""
+        if not self._remaining:
             raise ValueError(f"{self.opcode}: a type is missing")
-        return self._words.pop()
+        return self._remaining.pop()
 
-    def peek(self) -> str:
-        """The last modifier, left in place; empty where none is left."""
-        return self._words[-1] if self._words else ""
+    def peek_last(self) -> str:
+        """Return the last remaining modifier without removing it; empty if there is none."""
+        return self._remaining[-1] if self._remaining else ""
 
-    def finish(self) -> None:
-        """Raise ValueError that names the modifiers that were not used."""
-        if self._words:
-            raise ValueError(f"{self.opcode}: unknown modifier .{self._words[0]}")
+    def check_all_taken(self) -> None:
+        """Raise ValueError, naming the first one, if modifiers remain: the device does not know them."""
+        if self._remaining:
+            raise ValueError(f"{self.opcode}: unknown modifier .{self._remaining[0]}")
 
 
 def from_expression(inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any], expression: str) -> Operation:
-    """The operation that `expression` describes, its function made from it."""
+    """Return the operation that evaluates a NumPy expression, in which {0}, {1} … stand for the arguments.
+
+    inputs, output: the types of the arguments and of the result.
+    """
     names = [f"x{index}" for index in range(len(inputs))]
     source = f"lambda {', '.join(names)}: {expression.format(*names)}"
-    return Operation(inputs, (output,), eval(source, {"np": np}), expression)  # our own tables' text only
+    return Operation(inputs, (output,), eval(source, {"np": np}), expression)  # only expressions of this package
 
 
-# Lanes at a time in long computations: their arrays then stay in the processor's cache, which doubles the speed.
+# Lanes per block of a long computation: their arrays then stay in the processor's cache, which doubles the speed.
 _BLOCK = 4096
 
 
 def in_blocks(function: Function) -> Function:
-    """`function`, of one result, applied to a few thousand lanes at a time."""
+    """Wrap an element-wise function with one result, so that it processes a few thousand lanes at a time."""
 
     def apply(*operands: Lanes) -> Lanes:
+        """Apply the function to slices of the operands, and concatenate its results."""
         size = max(np.size(operand) for operand in operands)
         if size <= 2 * _BLOCK:
             return function(*operands)
         parts = [
+            # Scalars are the same for all lanes.
             function(*(x[start : start + _BLOCK] if np.ndim(x) else x for x in operands))
             for start in range(0, size, _BLOCK)
         ]

@@ -1,4 +1,4 @@
-"""Values rounded once: float64 as the place where exact results are held, and the narrower formats that they go to.
+"""Rounding in one step: exact results as float64, rounded from there to narrower formats.
 
 A sum or product of narrow numbers may not fit float64's 53 bits, but rounded to odd (cut off, and the last bit set if
 anything was lost) it still rounds to any format of at most 51 bits as the exact value would, in every direction
@@ -18,55 +18,62 @@ _TO_INTEGER: dict[str, Function] = {"rn": np.rint, "rz": np.trunc, "rm": np.floo
 
 
 def to_integer(value: Lanes, mode: str) -> Lanes:
-    """float64 values rounded to whole numbers."""
+    """Round float64 values to integers. mode: one of `MODES`, or "rna": to nearest, ties away from zero."""
     if mode == "rna":
         return np.copysign(np.floor(np.abs(value) + 0.5), value)
     return _TO_INTEGER[mode](value)
 
 
 def sum_error(a: Lanes, b: Lanes, total: Lanes) -> Lanes:
-    """What a + b has beyond `total`, its rounded sum; exact while nothing overflows (Knuth's TwoSum)."""
-    other = total - a
-    return (a - (total - other)) + (b - other)
+    """Return the error a + b - total of the rounded sum `total`; exact if nothing overflows (Knuth's TwoSum)."""
+    b_part = total - a
+    return (a - (total - b_part)) + (b - b_part)
 
 
 def towards_odd(value: Lanes, error: Lanes) -> Lanes:
-    """value + error rounded to odd, where `value` is that sum rounded to nearest; both float64."""
+    """Return value + error rounded to odd, where `value` is that sum rounded to nearest; both are float64.
+
+    Rounding to odd picks, of the two neighbours of an inexact sum, the one whose last bit is set.
+    """
     bits = np.asarray(value).view(np.int64)
-    # The other neighbour lies away from zero where value and error have the same sign.
+    # The other neighbour lies away from zero if value and error have the same sign.
     step = np.where((error > 0) == (value > 0), np.int64(1), np.int64(-1))
     move = (error != 0) & ((bits & 1) == 0) & np.isfinite(value)
     return np.where(move, bits + step, bits).view(np.float64)
 
 
 def sum_to_odd(a: Lanes, b: Lanes) -> Lanes:
-    """a + b of float64 values, rounded to odd."""
+    """Return a + b of float64 values, rounded to odd."""
     total = a + b
     return towards_odd(total, sum_error(a, b, total))
 
 
 def signed_zero_sum(a: Lanes, b: Lanes, total: Lanes) -> Lanes:
-    """`total` of a and b with the sign that rounding towards minus infinity gives to zero (IEEE 754, 6.3)."""
+    """Return `total`, the sum of a and b, with the sign of zero for rounding towards minus infinity (IEEE 754, 6.3).
+
+    There a zero sum is negative unless both operands are positive zeros.
+    """
     return np.where((total == 0) & (np.signbit(a) | np.signbit(b)), -np.float64(0), total)
 
 
 def to_f32(value: Lanes, mode: str) -> Lanes:
-    """float64 values, exact or rounded to odd, rounded to float32."""
+    """Round float64 values, exact or rounded to odd, to float32 in one of the `MODES`."""
     near = value.astype(np.float32)
     if mode == "rn":
         return near
-    back = near.astype(np.float64)
+    # Go back by one step where the rounding to nearest went in the wrong direction.
+    widened = near.astype(np.float64)
     if mode == "rz":
-        return np.where(np.abs(back) > np.abs(value), np.nextafter(near, np.float32(0)), near)
+        return np.where(np.abs(widened) > np.abs(value), np.nextafter(near, np.float32(0)), near)
     if mode == "rm":
-        return np.where(back > value, np.nextafter(near, np.float32(-np.inf)), near)
-    return np.where(back < value, np.nextafter(near, np.float32(np.inf)), near)
+        return np.where(widened > value, np.nextafter(near, np.float32(-np.inf)), near)
+    return np.where(widened < value, np.nextafter(near, np.float32(np.inf)), near)
 
 
 def to_f32_odd(value: Lanes) -> Lanes:
-    """float64 values, exact or rounded to odd, rounded to odd in float32."""
-    cut = to_f32(value, "rz")
-    return (np.asarray(cut).view(np.uint32) | (cut.astype(np.float64) != value)).view(np.float32)
+    """Round float64 values, exact or rounded to odd, to odd in float32: truncate, and set the last bit if inexact."""
+    truncated = to_f32(value, "rz")
+    return (np.asarray(truncated).view(np.uint32) | (truncated.astype(np.float64) != value)).view(np.float32)
 
 
 # The bits of a float64 below the last one that a tie of the narrower type can have.
@@ -74,19 +81,21 @@ _BELOW_TIE = {np.dtype(np.float32): (1 << 28) - 1, np.dtype(np.float16): (1 << 4
 
 
 def product_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    """a * b + c of float32 or float16 values, rounded once to nearest."""
+    """Return a * b + c (fma) of float32 or float16 values, rounded once to nearest."""
     dtype = a.dtype
+    # The product is exact in float64; the sum is rounded to float64 and then to the type.
     product = np.multiply(a, b, dtype=np.float64)
     total = np.asarray(product + c)
     result = total.astype(dtype)
-    # The second rounding errs only where the first one ended on a tie: then all bits below a tie's own are zero.
-    doubtful = (total.view(np.int64) & _BELOW_TIE[dtype]) == 0
-    if doubtful.any():
-        where = np.flatnonzero(doubtful & (total != 0))
-        if where.size:
-            products, addends = (np.broadcast_to(x, total.shape).reshape(-1)[where] for x in (product, c))
+    # The second rounding can only be wrong if the first one ended on a tie of the narrower type, whose lower bits are
+    # all zero. Those few results are computed again, by rounding to odd first.
+    possible_tie = (total.view(np.int64) & _BELOW_TIE[dtype]) == 0
+    if possible_tie.any():
+        positions = np.flatnonzero(possible_tie & (total != 0))
+        if positions.size:
+            products, addends = (np.broadcast_to(x, total.shape).reshape(-1)[positions] for x in (product, c))
             exact = sum_to_odd(products, addends.astype(np.float64)).astype(dtype)
             if total.ndim == 0:
                 return exact[0]
-            result[where] = exact
+            result[positions] = exact
     return result
