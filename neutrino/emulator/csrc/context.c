@@ -21,11 +21,11 @@ static __thread struct {
 } stack;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the primary context */
-static struct ed_context *primary; /* the device's for ever, once it has been made */
-static int retained;
-static uint32_t device_fault; /* what befell a context: a process that has lost its device does not get it back */
+static struct ed_context *primary; /* made when first retained, and never freed */
+static int retained; /* how often the primary context is retained */
+static uint32_t device_fault; /* CUresult of the first fault of a kernel, which lasts to the end of the process */
 static unsigned primary_flags;
-static int started; /* cuInit has succeeded: also in children, which it does not hold for */
+static int started; /* cuInit has succeeded, in this process or in one that it was forked from */
 
 bool ed_initialised(void)
 {
@@ -42,7 +42,7 @@ API cuInit(unsigned int flags)
 	if (flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (__atomic_load_n(&started, __ATOMIC_ACQUIRE))
-		/* A process that was forked off one that uses the driver cannot. */
+		/* A process that was forked from one that uses the driver cannot use it. */
 		return ed_channel_is_ours() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 	pthread_mutex_lock(&init_mutex);
 	if (!started && !failed) {
@@ -61,6 +61,7 @@ CUresult ed_device_fault(void)
 	return (CUresult)__atomic_load_n(&device_fault, __ATOMIC_ACQUIRE);
 }
 
+/* Record the fault of a kernel; only the first one counts, and its message is printed. */
 void ed_device_fail(CUresult fault, const char *line)
 {
 	uint32_t none = 0;
@@ -76,6 +77,7 @@ static CUcontext current(void)
 	return stack.depth ? stack.contexts[stack.depth - 1] : NULL;
 }
 
+/* The context of a handle; the thread's current one for NULL. An error if there is none, or it was destroyed. */
 CUresult ed_context_of(CUcontext handle, struct ed_context **ret)
 {
 	*ret = handle ? handle : current();
@@ -86,6 +88,7 @@ CUresult ed_context_of(CUcontext handle, struct ed_context **ret)
 	return CUDA_SUCCESS;
 }
 
+/* The thread's current context. After a fault of the device, every call that needs a context returns the fault. */
 CUresult ed_context_current(struct ed_context **ret)
 {
 	CUresult result = ed_context_of(NULL, ret);
@@ -93,7 +96,7 @@ CUresult ed_context_current(struct ed_context **ret)
 	return result ? result : ed_device_fault();
 }
 
-/* --- life --- */
+/* --- creation and destruction --- */
 
 static uint64_t next_id(void)
 {
@@ -102,6 +105,7 @@ static uint64_t next_id(void)
 	return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
 }
 
+/* Make a context with its default stream. version: for cuCtxGetApiVersion. Returns NULL without memory. */
 static struct ed_context *make(unsigned flags, unsigned version)
 {
 	struct ed_context *context = ed_object_take(ED_CONTEXT, sizeof(*context));
@@ -119,7 +123,7 @@ static struct ed_context *make(unsigned flags, unsigned version)
 	return context;
 }
 
-/* Everything in it goes. */
+/* Wait for all work of a context, then free its streams, events, modules and memory. */
 static void empty(struct ed_context *context)
 {
 	ed_queue_wait_all(context);
@@ -130,6 +134,7 @@ static void empty(struct ed_context *context)
 	ed_memory_forget_context(context);
 }
 
+/* Free a context with all that it has. Its default stream goes last: the handle must be invalid before that. */
 static void destroy(struct ed_context *context)
 {
 	empty(context);
@@ -146,14 +151,15 @@ static CUresult push(CUcontext context)
 	return CUDA_SUCCESS;
 }
 
-/* CUctx_flags: the lowest bits are one way of waiting, the rest are bits of their own. */
+/* Whether flags are valid CUctx_flags. The low three bits are one of four scheduling policies: 0, 1, 2 or 4. */
 static bool are_flags(unsigned flags)
 {
-	unsigned waiting = flags & 7;
+	unsigned schedule = flags & 7;
 
-	return flags <= 0xff && (waiting <= 2 || waiting == 4);
+	return flags <= 0xff && (schedule <= 2 || schedule == 4);
 }
 
+/* cuCtxCreate: make a context and push it onto the thread's stack. */
 static CUresult create(CUcontext *ret, unsigned flags, CUdevice device, unsigned version)
 {
 	if (!ret)
@@ -200,6 +206,7 @@ API cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned int flags, CUd
 	return parameters ? CUDA_ERROR_NOT_SUPPORTED : create(context, flags, device, 3020);
 }
 
+/* cuCtxDestroy: also pops the context if it is the thread's current one. */
 static CUresult destroy_handle(CUcontext handle)
 {
 	if (!handle)
@@ -251,7 +258,7 @@ API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 	return result;
 }
 
-/* The handle stays good for cuCtxSetCurrent, and for whoever retains it again. */
+/* Free what the primary context has. Its handle stays valid for cuCtxSetCurrent, and when it is retained again. */
 static void end_primary(void)
 {
 	pthread_mutex_lock(&mutex);
@@ -263,6 +270,7 @@ static void end_primary(void)
 		empty(context);
 }
 
+/* cuDevicePrimaryCtxRelease: the last release ends the context. */
 static CUresult release_primary(CUdevice device)
 {
 	if (device != 0)
@@ -288,6 +296,7 @@ API cuDevicePrimaryCtxRelease_v2(CUdevice device)
 	return release_primary(device);
 }
 
+/* cuDevicePrimaryCtxReset: end the context, however often it is retained. */
 static CUresult reset_primary(CUdevice device)
 {
 	if (device != 0)
@@ -308,6 +317,7 @@ API cuDevicePrimaryCtxReset_v2(CUdevice device)
 	return reset_primary(device);
 }
 
+/* cuDevicePrimaryCtxSetFlags: for the context that exists, and for the one that will be made. */
 static CUresult set_primary_flags(CUdevice device, unsigned flags)
 {
 	if (device != 0)
@@ -348,7 +358,7 @@ API cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active
 	return CUDA_SUCCESS;
 }
 
-/* --- the thread's --- */
+/* --- the thread's stack of contexts --- */
 
 API cuCtxGetCurrent(CUcontext *context)
 {
@@ -359,7 +369,7 @@ API cuCtxGetCurrent(CUcontext *context)
 	return CUDA_SUCCESS;
 }
 
-/* The driver makes a destroyed one current without a word; calls in it are refused. */
+/* NVIDIA's driver lets a destroyed context become current without an error; later calls in it fail. */
 static bool is_or_was_context(CUcontext context)
 {
 	return ed_object_check(context, ED_CONTEXT) || ed_object_was(context, ED_CONTEXT);
@@ -394,6 +404,7 @@ API cuCtxPushCurrent_v2(CUcontext context)
 	return push_handle(context);
 }
 
+/* cuCtxPopCurrent: remove the current context from the thread's stack. ret may be NULL. */
 static CUresult pop(CUcontext *ret)
 {
 	if (!stack.depth)
@@ -478,6 +489,7 @@ API cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
 	return !version ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
+/* cuCtxSynchronize: wait for all work of a context, and print what kernels have printed. */
 static CUresult synchronize(struct ed_context *context)
 {
 	CUresult result = ed_capture_waits_for_all(context);
@@ -504,7 +516,7 @@ API cuCtxSynchronize_v2(CUcontext handle)
 	return result ? result : synchronize(context);
 }
 
-/* --- what has no meaning here but a value --- */
+/* --- settings that have no effect here --- */
 
 API cuCtxGetCacheConfig(int *config)
 {
@@ -542,6 +554,7 @@ API cuCtxSetSharedMemConfig(int config)
 /* Stack, printf buffer, heap, nested depth, pending launches, L2 granularity, persisting L2. */
 static size_t limits[] = {1024, ED_PRINTED_SIZE, 8388608, 2, 2048, 64, 0};
 
+/* CUDA_SUCCESS for a CUlimit that the device has; other errors for one that only newer devices have, or none has. */
 static CUresult check_limit(int limit)
 {
 	if (limit < 0 || limit > LIMIT_LAST)

@@ -35,8 +35,8 @@ void ed_graph_destroy(CUgraph graph);
 CUgraphNode ed_graph_add(CUgraph graph, const struct ed_operation *operation, const CUgraphNode *dependencies,
 			 size_t count);
 
-/* Whether node, or what it depends on, is what is looked for. */
-bool ed_graph_reaches(CUgraphNode node, CUgraphNode looked_for);
+/* Whether node is the target, or depends on it directly or not. */
+bool ed_graph_reaches(CUgraphNode node, CUgraphNode target);
 
 /* A graph of the same nodes and edges, NULL without memory. */
 CUgraph ed_graph_clone(CUgraph graph);

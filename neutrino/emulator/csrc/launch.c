@@ -180,7 +180,7 @@ static CUresult launch(const struct launch *wanted)
 	result = ed_launch_prepare(queue->context, wanted->function, wanted->grid, wanted->block, wanted->shared,
 				   wanted->is_cooperative, wanted->parameters, wanted->extra, &operation.kernel);
 	if (result)
-		ed_capture_spoil(queue);
+		ed_capture_invalidate(queue);
 	return result ? result : ed_stream_submit(queue, &operation, NULL);
 }
 
