@@ -85,8 +85,8 @@ CUresult ed_stream_queue(struct ed_context *context, CUstream handle, bool per_t
 }
 
 /*
- * Submit an operation to a queue, to run after the given moments too (count of them); or into the graph if the stream is
- * captured. The operation is owned by the queue or the graph from then on, and released at an error. ret: the moment
+ * Submit an operation to a queue, to run after the given moments too (count of them); or into the graph if the stream
+ * is captured. The operation is owned by the queue or the graph from then on, and released at an error. ret: the moment
  * when it has run, an empty one if it was captured; may be NULL.
  */
 CUresult ed_stream_submit_after(struct ed_queue *queue, struct ed_operation *operation, const struct ed_moment *after,
