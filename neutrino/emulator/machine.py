@@ -99,12 +99,14 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         """Run one basic block, or a chain of blocks, for one set of threads, and let them continue after it."""
         self.steps += 1
         key = self.choose()
+        minus_depth, function_index, block_index = key
         lanes = self.pending.pop(key)
         if self.random is not None:
             lanes = self.random_part(key, lanes)
-        unit = self.units[key[1]]
-        block = unit.graph.blocks[key[2]]
-        file = self.file(-key[0], key[1])
+        unit = self.units[function_index]
+        block = unit.graph.blocks[block_index]
+        file = self.file(-minus_depth, function_index)
+        # A block that begins with an instruction of the whole warp runs only for threads whose partners have arrived.
         if block.warp:
             ready = self.ready_members(key, block, unit, file, lanes)
             if ready is None:
@@ -119,8 +121,8 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         else:
             function = unit.pieces[block.index]
             count = block.count
-        at = lanes.at
-        result = function(self, file, at)
+        result = function(self, file, lanes.at)
+        # A block of hidden instructions alone counts none; the step clock advances all the same.
         self.device_state.steps += count or 1
         self.instructions += count * lanes.count
         self._patience -= 1
@@ -135,30 +137,30 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         result: what the block's generated function returned, which depends on its ending. For a branch it is the
         condition: None for an unconditional one, a scalar for the same in all threads, else one element per thread.
         """
-        depth, function, _ = key
+        minus_depth, function, _ = key
         ending = block.ending
         if ending is Ending.NEXT:
-            self.add((depth, function, block.next), lanes)
+            self.add((minus_depth, function, block.next), lanes)
         elif ending is Ending.BRANCH:
-            taken = (depth, function, block.taken[0])
+            taken = (minus_depth, function, block.taken[0])
             if result is None:
                 self.add(taken, lanes)
             elif not result.ndim:
-                self.add(taken if result else (depth, function, block.next), lanes)
+                self.add(taken if result else (minus_depth, function, block.next), lanes)
             else:
                 taken_count = int(np.count_nonzero(result))
                 if taken_count == lanes.count:
                     self.add(taken, lanes)
                 elif taken_count == 0:
-                    self.add((depth, function, block.next), lanes)
+                    self.add((minus_depth, function, block.next), lanes)
                 else:
                     branching, falling_through = lanes.split(result, taken_count)
                     self.add(taken, branching)
-                    self.add((depth, function, block.next), falling_through)
-        elif ending is Ending.EXIT or (ending is Ending.RETURN and depth == 0):
+                    self.add((minus_depth, function, block.next), falling_through)
+        elif ending is Ending.EXIT or (ending is Ending.RETURN and minus_depth == 0):
             self.end(lanes)
         elif ending is Ending.RETURN:
-            self.return_from(-depth, function, lanes)
+            self.return_from(-minus_depth, function, lanes)
         elif ending is Ending.CALL:
             self.call(key, block, lanes, result, file)
         elif ending is Ending.TABLE:
@@ -166,7 +168,7 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         elif ending is Ending.BARRIER:
             self.reach_barrier(key, block, lanes, result, file)
         elif ending is Ending.CLUSTER_WAIT:
-            self.cluster_wait((depth, function, block.next), lanes, block.instructions[-1].number)
+            self.cluster_wait((minus_depth, function, block.next), lanes, block.instructions[-1].number)
         else:
             self.fault(
                 FaultKind.TRAP, block.instructions[-1].number, "", thread=int(lanes.indices()[0])
@@ -177,7 +179,7 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
 
         index: one per thread, or a scalar. Raises DeviceFaultError for one beyond the list of labels.
         """
-        depth, function, _ = key
+        minus_depth, function, _ = key
         if not index.ndim:
             index = np.broadcast_to(index, (lanes.count,))
         threads = lanes.indices()
@@ -186,7 +188,7 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
             if value >= len(block.taken):
                 detail = f"index {int(value)} in a table of {len(block.taken)} labels"
                 self.fault(FaultKind.BAD_CALL, block.instructions[-1].number, detail, thread=int(selected[0]))
-            self.add((depth, function, block.taken[int(value)]), of_indices(selected, self.threads))
+            self.add((minus_depth, function, block.taken[int(value)]), of_indices(selected, self.threads))
 
     def end(self, lanes: Lanes) -> None:
         """End threads. Barriers and warps that waited for them may be complete without them."""

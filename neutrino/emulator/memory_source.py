@@ -96,7 +96,7 @@ class MemorySource(ValueSource):
                 raise self.refused(f"the modifier .{part} is not known here")
 
     def load(self) -> None:
-        """Generate ``ld`` and ``ldu``, with up to 8 vector elements."""
+        """Emit Python code for ``ld`` and ``ldu``, with up to 8 vector elements."""
         self.check_modifiers()
         destination, source = self.require(2, 3)[:2]
         dtype = self.type_of()
@@ -131,7 +131,7 @@ class MemorySource(ValueSource):
             raise self.refused("a parameter read at the wrong alignment")
 
     def store(self) -> None:
-        """Generate ``st``, with up to 8 vector elements."""
+        """Emit Python code for ``st``, with up to 8 vector elements."""
         self.check_modifiers()
         target, source = self.require(2, 3)[:2]
         dtype = self.type_of()
@@ -145,9 +145,9 @@ class MemorySource(ValueSource):
         self.emit(self.call_text("store", str(int(space)), base, offset, self.dtype(stored_type), f"({values})"))
 
     def atomic(self) -> None:
-        """Generate ``atom destination, [address], operands`` and ``red [address], operands``, also of vectors.
+        """Emit Python code for ``atom destination, [address], operands`` and ``red [address], operands``.
 
-        Raises PtxRefusedError for an unknown operation and for memory that cannot be written.
+        The operands may be vectors. Raises PtxRefusedError for an unknown operation and for read-only memory.
         """
         parts = self.instruction.parts
         is_reduction = parts[0] == "red"

@@ -42,7 +42,7 @@ class RegisterSource(ValueSource):
     """Generates mov, cvta, isspacep and whatever ``arithmetic`` implements."""
 
     def compute(self, instruction: Instruction) -> None:
-        """Generate an instruction that only reads and writes registers, such as ``add``, ``setp`` or ``cvt``.
+        """Emit Python code for an instruction that only reads and writes registers: ``add``, ``setp``, ``cvt`` …
 
         Raises PtxRefusedError for an unknown instruction, and for operands of the wrong number or size.
         """
@@ -85,7 +85,7 @@ class RegisterSource(ValueSource):
         self.apply_operation(operation, destinations, inputs)
 
     def apply_operation(self, operation: Operation, destinations: list[Operand], inputs: list[str]) -> None:
-        """Generate the call of an operation, and write its results.
+        """Emit a call of an operation, and write its results.
 
         inputs: variables with its arguments. destinations: one per result; missing ones at the end are discarded.
         """
@@ -99,16 +99,13 @@ class RegisterSource(ValueSource):
         if len(operation.outputs) == 1:
             self.write(destinations[0], self.fresh(call), operation.outputs[0])
             return
-        names = []
-        for _ in operation.outputs:
-            self.counter += 1
-            names.append(f"t{self.counter}")
+        names = self.new_names(len(operation.outputs))
         self.emit(f"{', '.join(names)} = {call}")
         for destination, name, dtype in zip(destinations, names, operation.outputs, strict=False):
             self.write(destination, name, dtype)
 
     def move(self) -> None:
-        """Generate ``mov``: between registers, or packing a vector into a register, or unpacking one."""
+        """Emit Python code for ``mov``: between registers, or packing a vector into a register, or unpacking one."""
         destination, source = self.require(2)
         dtype = self.type_of()
         if isinstance(source, Vector) and isinstance(destination, Vector):
@@ -177,7 +174,7 @@ class RegisterSource(ValueSource):
             self.write(element, part_name, part)
 
     def convert_address(self) -> None:
-        """Generate ``cvta`` and ``cvta.to``: between an address of a state space and a generic one.
+        """Emit Python code for ``cvta`` and ``cvta.to``: between an address of a state space and a generic one.
 
         The generic address is the space's base plus the address. Global and constant memory have the base 0.
         """
@@ -197,7 +194,7 @@ class RegisterSource(ValueSource):
         self.write(destination, name, dtype)
 
     def is_in_space(self) -> None:
-        """Generate ``isspacep``: whether a generic address lies in a state space."""
+        """Emit Python code for ``isspacep``: whether a generic address lies in a state space."""
         destination, source = self.require(2)
         space = SPACES.get(self.instruction.parts[1])
         if space is None:
@@ -213,18 +210,18 @@ class RegisterSource(ValueSource):
         self.write(destination, self.fresh(test), PREDICATE)
 
     def map_shared(self) -> None:
-        """Generate ``mapa``: in a cluster of one block, the address itself."""
+        """Emit Python code for ``mapa``: in a cluster of one block, the address itself."""
         destination, source, _ = self.require(3)
         dtype = self.type_of()
         self.write(destination, self.value(source, dtype), dtype)
 
     def get_rank(self) -> None:
-        """Generate ``getctarank``: in a cluster of one block, always 0."""
+        """Emit Python code for ``getctarank``: in a cluster of one block, always 0."""
         destination, _ = self.require(2)
         self.write(destination, self.constant_object(np.uint32(0)), U32)
 
     def policy(self) -> None:
-        """Generate ``createpolicy``: a cache policy, which nothing here reads, so any value will do."""
+        """Emit Python code for ``createpolicy``: a cache policy, which nothing here reads, so any value will do."""
         self.write(self.instruction.operands[0], self.constant_object(np.uint64(0)), U64)
 
 

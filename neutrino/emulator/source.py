@@ -157,7 +157,7 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
             self.emit(f"return {self.value(block.mask, U32)}")
 
     def write_back(self, live: int) -> None:
-        """Generate the assignments of the block's live results to the register file ``f``.
+        """Emit the assignments of the block's live results to the register file ``f``.
 
         live: bit set of the registers that are read after the block.
         """
@@ -248,7 +248,7 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
     # -- instructions
 
     def plain(self, instruction: Instruction) -> None:
-        """Generate the code of an instruction that does not end its block."""
+        """Emit Python code for an instruction that does not end its block."""
         method = _METHODS.get(instruction.name)
         if method is not None:
             method(self)
@@ -256,7 +256,10 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
             self.compute(instruction)
 
     def warp_or_cluster_barrier(self) -> None:
-        """Generate ``barrier.cluster.arrive``. ``bar.warp.sync`` needs no code: the scheduler holds its threads."""
+        """Emit Python code for ``barrier.cluster.arrive``.
+
+        ``bar.warp.sync`` needs no code: the scheduler makes its threads wait.
+        """
         if self.instruction.parts[:2] == ("barrier", "cluster"):
             self.emit("m.cluster_arrive(at)")
         elif self.instruction.parts[:2] != ("bar", "warp"):

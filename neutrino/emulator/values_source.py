@@ -69,10 +69,15 @@ class ValueSource:
         """Append a line to the function that is being generated."""
         self.lines.append("    " + line)
 
+    def new_names(self, count: int) -> list[str]:
+        """Return names for new local variables."""
+        first = self.counter + 1
+        self.counter += count
+        return [f"t{number}" for number in range(first, first + count)]
+
     def fresh(self, expression: str) -> str:
         """Assign an expression to a new local variable, and return the variable's name."""
-        self.counter += 1
-        name = f"t{self.counter}"
+        (name,) = self.new_names(1)
         self.emit(f"{name} = {expression}")
         return name
 

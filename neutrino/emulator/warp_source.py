@@ -23,14 +23,11 @@ class WarpSource(MemorySource):
     """Generates shuffles, votes and the like (PTX ISA 9.7.9), and matrix operations (9.7.14)."""
 
     def warp_operation(self, method: str, arguments: list[str], destinations: list[tuple[Operand, Any]]) -> None:
-        """Generate a call of a method of the batch that returns one value per destination, and write the results.
+        """Emit a call of a method of the batch that returns one value per destination, and write the results.
 
         arguments: source, in order. destinations: (operand, type of the result).
         """
-        names = []
-        for _ in destinations:
-            self.counter += 1
-            names.append(f"t{self.counter}")
+        names = self.new_names(len(destinations))
         self.emit(f"{', '.join(names)}, = m.{method}({', '.join(arguments)}, at)")
         for (destination, dtype), name in zip(destinations, names, strict=True):
             self.write(destination, name, dtype)
@@ -40,7 +37,7 @@ class WarpSource(MemorySource):
         return (operand.first, operand.second) if isinstance(operand, Pair) else (operand, Sink())
 
     def shuffle(self) -> None:
-        """Generate ``shfl.sync d|p, a, b, c, membermask``, or the old ``shfl`` without a mask."""
+        """Emit Python code for ``shfl.sync d|p, a, b, c, membermask``, or the old ``shfl`` without a mask."""
         parts = self.instruction.parts
         has_mask = "sync" in parts
         operands = self.require(5 if has_mask else 4)
@@ -52,7 +49,7 @@ class WarpSource(MemorySource):
         self.warp_operation("shuffle", arguments, [(first, U32), (second, PREDICATE)])
 
     def vote(self) -> None:
-        """Generate ``vote.sync d, predicate, membermask``, or the old ``vote`` without a mask."""
+        """Emit Python code for ``vote.sync d, predicate, membermask``, or the old ``vote`` without a mask."""
         parts = self.instruction.parts
         has_mask = "sync" in parts
         operands = self.require(3 if has_mask else 2)
@@ -64,7 +61,7 @@ class WarpSource(MemorySource):
         self.warp_operation("vote", arguments, [(operands[0], U32 if mode == "ballot" else PREDICATE)])
 
     def match(self) -> None:
-        """Generate ``match.any.sync d, a, membermask`` and ``match.all.sync d|p, a, membermask``."""
+        """Emit Python code for ``match.any.sync d, a, membermask`` and ``match.all.sync d|p, a, membermask``."""
         parts = self.instruction.parts
         destination, source, mask = self.require(3)
         dtype = word(self.type_of().itemsize)
@@ -73,7 +70,7 @@ class WarpSource(MemorySource):
         self.warp_operation("match", arguments, [(first, U32), (second, PREDICATE)])
 
     def reduce(self) -> None:
-        """Generate ``redux.sync d, a, membermask``. Raises PtxRefusedError unless the type has 32 bits."""
+        """Emit Python code for ``redux.sync d, a, membermask``. Raises PtxRefusedError unless the type has 32 bits."""
         destination, source, mask = self.require(3)
         parts = self.instruction.parts
         operation = next((part for part in parts if part in ("add", "min", "max", "and", "or", "xor")), "")
@@ -85,13 +82,13 @@ class WarpSource(MemorySource):
         self.warp_operation("reduce", arguments, [(destination, dtype)])
 
     def elect(self) -> None:
-        """Generate ``elect.sync d|p, membermask``."""
+        """Emit Python code for ``elect.sync d|p, membermask``."""
         destination, mask = self.require(2)
         first, second = self.pair(destination)
         self.warp_operation("elect", [self.value(mask, U32)], [(first, U32), (second, PREDICATE)])
 
     def active_mask(self) -> None:
-        """Generate ``activemask``, which depends on the instruction's guard, if any."""
+        """Emit Python code for ``activemask``, which depends on the instruction's guard, if any."""
         (destination,) = self.require(1)
         if self.guard is None:
             self.warp_operation("active_mask", ["None"], [(destination, U32)])
@@ -99,7 +96,7 @@ class WarpSource(MemorySource):
             self.warp_operation("active_mask", [self.guard], [(destination, U32)])
 
     def matrix(self) -> None:
-        """Generate ``mma d, a, b, c``. Each operand is a fragment: a thread's 32-bit words of a matrix.
+        """Emit Python code for ``mma d, a, b, c``. Each operand is a fragment: a thread's 32-bit words of a matrix.
 
         A 64-bit register of a fragment (f64) is two words. Raises PtxRefusedError for an unknown operation and for
         fragments of the wrong size.
@@ -145,7 +142,7 @@ class WarpSource(MemorySource):
         return [self.value(operand, U32)]
 
     def matrices(self) -> None:
-        """Generate ``ldmatrix d, [address]`` and ``stmatrix [address], a`` of 1, 2 or 4 matrices.
+        """Emit Python code for ``ldmatrix d, [address]`` and ``stmatrix [address], a`` of 1, 2 or 4 matrices.
 
         Raises PtxRefusedError for other matrices than 8 by 8 of 16-bit elements.
         """
@@ -169,6 +166,6 @@ class WarpSource(MemorySource):
             self.write(element, self.fresh(f"{loaded}[{index}]"), U32)
 
     def transpose(self) -> None:
-        """Generate ``movmatrix d, a``."""
+        """Emit Python code for ``movmatrix d, a``."""
         destination, source = self.require(2)
         self.warp_operation("transpose_matrix", [self.value(source, U32)], [(destination, U32)])
