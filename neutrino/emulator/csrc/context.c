@@ -61,7 +61,6 @@ CUresult ed_device_fault(void)
 	return (CUresult)__atomic_load_n(&device_fault, __ATOMIC_ACQUIRE);
 }
 
-/* Record the fault of a kernel; only the first one counts, and its message is printed. */
 void ed_device_fail(CUresult fault, const char *line)
 {
 	uint32_t none = 0;
@@ -159,7 +158,6 @@ static bool are_flags(unsigned flags)
 	return flags <= 0xff && (schedule <= 2 || schedule == 4);
 }
 
-/* cuCtxCreate: make a context and push it onto the thread's stack. */
 static CUresult create(CUcontext *ret, unsigned flags, CUdevice device, unsigned version)
 {
 	if (!ret)
@@ -270,7 +268,6 @@ static void end_primary(void)
 		empty(context);
 }
 
-/* cuDevicePrimaryCtxRelease: the last release ends the context. */
 static CUresult release_primary(CUdevice device)
 {
 	if (device != 0)
@@ -296,7 +293,6 @@ API cuDevicePrimaryCtxRelease_v2(CUdevice device)
 	return release_primary(device);
 }
 
-/* cuDevicePrimaryCtxReset: end the context, however often it is retained. */
 static CUresult reset_primary(CUdevice device)
 {
 	if (device != 0)
@@ -404,7 +400,6 @@ API cuCtxPushCurrent_v2(CUcontext context)
 	return push_handle(context);
 }
 
-/* cuCtxPopCurrent: remove the current context from the thread's stack. ret may be NULL. */
 static CUresult pop(CUcontext *ret)
 {
 	if (!stack.depth)
@@ -489,7 +484,6 @@ API cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
 	return !version ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
-/* cuCtxSynchronize: wait for all work of a context, and print what kernels have printed. */
 static CUresult synchronize(struct ed_context *context)
 {
 	CUresult result = ed_capture_waits_for_all(context);

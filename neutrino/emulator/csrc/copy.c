@@ -250,6 +250,7 @@ CUresult ed_copy_from(const CUDA_MEMCPY3D *p, struct ed_copy *ret)
 	return check(ret);
 }
 
+/* A copy of rows in slices, on a stream. */
 static CUresult copy_3d(const CUDA_MEMCPY3D *parameters, CUstream stream, bool per_thread, bool is_async)
 {
 	struct ed_copy copy;

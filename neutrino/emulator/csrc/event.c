@@ -131,6 +131,7 @@ void ed_event_forget_context(const struct ed_context *context)
 	ed_object_each(ED_EVENT, is_of_context, forget_event, context);
 }
 
+/* cuEventRecord: record an event on a stream, or in its capture. */
 static CUresult record(struct ed_context *context, CUevent event, CUstream stream, bool per_thread)
 {
 	struct ed_queue *queue;

@@ -67,6 +67,7 @@ static CUresult load_module(struct ed_context *context, CUmodule *ret, const voi
 	return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Load an image in memory, whose size is read from its header. */
 static CUresult load_data(CUmodule *module, const void *image, unsigned count, const int *options, void **values)
 {
 	IN_CONTEXT(context);

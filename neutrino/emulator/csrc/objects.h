@@ -24,7 +24,7 @@ enum ed_kind {
 	ED_KINDS,
 };
 
-/* The most bytes that an object may have. */
+/* The maximum size of an object in bytes. */
 #define ED_OBJECT_SIZE 256
 
 /* The first member of every object. */
@@ -36,7 +36,7 @@ struct ed_object {
 /* A zeroed object, NULL when all places are taken. */
 void *ed_object_take(enum ed_kind kind, size_t size);
 
-/* Give the place back; the content stays until the place is taken again. */
+/* Destroy an object; its content stays until the place is used again. */
 void ed_object_give(void *object);
 
 /*
@@ -44,10 +44,10 @@ void ed_object_give(void *object);
  */
 bool ed_object_check(const void *handle, enum ed_kind kind);
 
-/* The same without a word: for what may be one of two kinds. */
+/* The same without a message, for a handle that may be of one of two kinds. */
 bool ed_object_is(const void *handle, enum ed_kind kind);
 
-/* Whether it was one, and is destroyed. */
+/* Whether handle was an object of that kind, and is destroyed. */
 bool ed_object_was(const void *handle, enum ed_kind kind);
 
 /*
