@@ -78,12 +78,14 @@ _FAULTS = {
 
 @dataclass
 class _Module:
+    """A loaded module. kernels: by the index that the host uses for them."""
+
     loaded: LoadedModule
     kernels: tuple[Function, ...]
 
 
 class Server:
-    """Serves one host. A request and its reply carry the same number; a launch is replied to when it has ended."""
+    """Serves one host. A request and its reply carry the same id; a launch is replied to when it has ended."""
 
     def __init__(self, channel: socket.socket, device: Device, windows: Sequence[Window], seed: int | None) -> None:
         """windows: the memory that the host allocates itself. seed: for the order of launches, None for a fixed one."""
@@ -116,26 +118,27 @@ class Server:
         data = self._channel.recv(1 << 20)
         self._received += data
         while len(self._received) >= _HEADER.size:
-            code, size, number = _HEADER.unpack_from(self._received)
+            code, size, request_id = _HEADER.unpack_from(self._received)
             end = _HEADER.size + size
             if len(self._received) < end:
                 break
             body = bytes(self._received[_HEADER.size : end])
             del self._received[:end]
-            self._handle(_Request(code), number, body)
+            self._handle(_Request(code), request_id, body)
         return bool(data)
 
-    def _reply(self, number: int, status: int, body: bytes = b"") -> None:
-        self._channel.sendall(_HEADER.pack(status, len(body), number) + body)
+    def _reply(self, request_id: int, status: int, body: bytes = b"") -> None:
+        """Send a reply. status: a CUresult."""
+        self._channel.sendall(_HEADER.pack(status, len(body), request_id) + body)
 
-    def _handle(self, request: _Request, number: int, body: bytes) -> None:
-        """Handle one request. number: its id, for the reply; ALLOW and FORBID have none."""
+    def _handle(self, request: _Request, request_id: int, body: bytes) -> None:
+        """Handle one request. request_id: for the reply; ALLOW and FORBID have none."""
         if request is _Request.LAUNCH:
-            self._launch(number, body)
+            self._launch(request_id, body)
         elif request is _Request.LOAD:
-            self._load(number, body)
+            self._load(request_id, body)
         elif request is _Request.UNLOAD:
-            self._unload(number, *struct.unpack("<Q", body))
+            self._unload(request_id, *struct.unpack("<Q", body))
         elif request is _Request.ALLOW:
             address, size = struct.unpack("<QQ", body)
             self._window(address).allow(address, size)
@@ -144,40 +147,41 @@ class Server:
             self._window(address).forbid(address)
 
     def _window(self, address: int) -> Window:
+        """Return the window of the host's memory that contains an address."""
         return next(window for window in self._windows if window.base <= address < window.end)
 
     # --- modules ---
 
-    def _load(self, number: int, image: bytes) -> None:
+    def _load(self, request_id: int, image: bytes) -> None:
         """Load the PTX of an image, and reply with a description of the module, or with the reason for a refusal."""
         try:
             text = find_ptx(image)
             check_names(module_code(text))
             loaded = self._device.load(text)
         except ImageError as error:
-            self._reply(number, error.fault, str(error).encode())
+            self._reply(request_id, error.fault, str(error).encode())
             return
         except PtxRefusedError as error:
-            self._reply(number, _Status.INVALID_PTX, str(error).encode())
+            self._reply(request_id, _Status.INVALID_PTX, str(error).encode())
             return
         except OutOfMemoryError as error:
-            self._reply(number, _Status.OUT_OF_MEMORY, f"no room for the module's variables: {error}".encode())
+            self._reply(request_id, _Status.OUT_OF_MEMORY, f"no room for the module's variables: {error}".encode())
             return
         self._last_module += 1
         module = _Module(loaded, tuple(loaded.functions.values()))
         self._modules[self._last_module] = module
-        self._reply(number, _Status.SUCCESS, _describe(self._last_module, module))
+        self._reply(request_id, _Status.SUCCESS, _describe(self._last_module, module))
 
-    def _unload(self, number: int, module_id: int) -> None:
+    def _unload(self, request_id: int, module_id: int) -> None:
         """Free a module. An unknown id is no error."""
         module = self._modules.pop(module_id, None)
         if module is not None:
             self._device.unload(module.loaded)
-        self._reply(number, _Status.SUCCESS)
+        self._reply(request_id, _Status.SUCCESS)
 
     # --- launches ---
 
-    def _launch(self, number: int, body: bytes) -> None:
+    def _launch(self, request_id: int, body: bytes) -> None:
         """Begin a launch and give it its first turn. A launch that cannot begin is replied to with the reason.
 
         body: a struct ed_launch_request, then the kernel's parameter buffer.
@@ -185,7 +189,7 @@ class Server:
         module_id, kernel, *dimensions, shared, _cooperative, size = _LAUNCH.unpack_from(body)
         module = self._modules.get(module_id)
         if module is None:
-            self._reply(number, _Status.INVALID_HANDLE, b"a kernel of an unloaded module was launched")
+            self._reply(request_id, _Status.INVALID_HANDLE, b"a kernel of an unloaded module was launched")
             return
         parameters = body[_LAUNCH.size : _LAUNCH.size + size]
         grid = (dimensions[0], dimensions[1], dimensions[2])
@@ -193,23 +197,23 @@ class Server:
         try:
             run = self._device.begin(module.kernels[kernel], grid, block, parameters, shared=shared)
         except PtxRefusedError as error:
-            self._reply(number, _Status.ILLEGAL_INSTRUCTION, str(error).encode())
+            self._reply(request_id, _Status.ILLEGAL_INSTRUCTION, str(error).encode())
             return
         except DeviceFaultError as error:
-            self._reply(number, _FAULTS[error.kind], str(error).encode())
+            self._reply(request_id, _FAULTS[error.kind], str(error).encode())
             return
-        self._running[number] = run
-        self._turn(number, run)
+        self._running[request_id] = run
+        self._turn(request_id, run)
 
     def _advance(self) -> None:
         """Give every launch that is running one turn, in random order if there is a seed."""
         turns = list(self._running.items())
         if self._random is not None:
             self._random.shuffle(turns)
-        for number, run in turns:
-            self._turn(number, run)
+        for request_id, run in turns:
+            self._turn(request_id, run)
 
-    def _turn(self, number: int, run: Run) -> None:
+    def _turn(self, request_id: int, run: Run) -> None:
         """Run a launch for SLICE steps. When it ends, reply to it.
 
         The reply is two counters, or after an error a message and a zero byte; then what the kernel printed.
@@ -226,15 +230,15 @@ class Server:
 
         # All launches print into one buffer of the device: empty it before another launch has its turn.
         if new_text := self._device.take_printed():
-            printed = self._printed.setdefault(number, bytearray())
+            printed = self._printed.setdefault(request_id, bytearray())
             printed += new_text
             del printed[:-_MAX_PRINTED]
 
         if finished:
-            del self._running[number]
+            del self._running[request_id]
             statistics = run.statistics
             content = message or struct.pack("<QQ", statistics.thread_instructions, statistics.steps)
-            self._reply(number, status, content + self._printed.pop(number, b""))
+            self._reply(request_id, status, content + self._printed.pop(request_id, b""))
 
 
 def _string(text: str) -> bytes:

@@ -237,7 +237,7 @@ class _DataFlow:
         """Collect what one instruction shows: loaded parameters, accesses, types, addresses computed from others."""
         opcode, type_name = instruction.parts[0], instruction.type
         if opcode == "ld" and instruction.state_space == "param" and type_name:
-            self._read_parameter(instruction, TYPE_BYTES[type_name], type_name)
+            self._read_parameter(instruction, type_name)
             return
         if opcode == "st" and instruction.state_space == "param":
             self._passed_on |= _registers(instruction.operands[1:])
@@ -262,13 +262,13 @@ class _DataFlow:
             target, _, _, base = instruction.operands
             self._derived[base].add(target)
 
-    def _read_parameter(self, instruction: Instruction, size: int, type_name: str) -> None:
-        """Collect what an ld.param of elements of ``size`` bytes loads. Equal offsets load the same value."""
+    def _read_parameter(self, instruction: Instruction, type_name: str) -> None:
+        """Collect what an ld.param of that type loads. Equal offsets load the same value."""
         address = read_address(instruction.operands[1])
         if address is None:
             return
         for index, register in enumerate(vector_elements(instruction.operands[0])):
-            part = (address.base, int(address.offset, 0) + index * size)
+            part = (address.base, int(address.offset, 0) + index * TYPE_BYTES[type_name])
             if part in self._loaded:
                 _, first_register = self._loaded[part]
                 self._join(first_register, register)
