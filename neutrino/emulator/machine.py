@@ -1,13 +1,12 @@
-"""One batch of blocks, run: which threads go next, where they part, wait, meet, call and end.
+"""The scheduler of one batch of thread blocks: which threads run next, where they diverge, wait, reconverge and end.
 
-What is left to run is a set of disjoint (call depth, function, block) → threads. The deepest and then lowest goes
-first, so that threads meet again without a notion of post-dominators. With a random generator, a random part of the
-warps of a random entry goes.
+The threads that can run are kept as disjoint sets, by place: (- call depth, function, basic block). The deepest call
+and then the lowest block runs first, so that threads reconverge without post-dominators. With a random generator, some
+warps of a random set run instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,26 +23,35 @@ from neutrino.emulator.source import Unit
 from neutrino.emulator.state import Indices
 from neutrino.errors import FaultKind
 
-# Steps until the others get a turn; a block of instructions that threads wait with takes many at once.
+# Steps until other sets of threads get a turn. A basic block with an instruction that threads poll memory with counts
+# as many steps, since its threads probably wait for the others.
 _PATIENCE = 1 << 13
-_WAIT_COSTS = 128
+_POLLING_COST = 128
+# The length of that turn, in steps.
 _FAIR_STEPS = 32
+# The probability that a warp of the chosen set runs, under a random schedule.
 _RANDOM_SHARE = 0.4
 
 
 class Batch(Asynchronous, Matrices, Calls, Barriers):
-    """``advance`` until it says that the batch has finished."""
+    """One batch of thread blocks. Call ``advance`` until it returns True.
+
+    A key is a place in the code, (- call depth, function, basic block). Lanes is a set of threads of the batch.
+    """
 
     def __init__(self, *arguments: Any) -> None:
+        """The arguments are those of ``State``: kernel, memory, grid, blocks of the batch, parameters, …"""
         super().__init__(*arguments)
         shape = self.shape
         self.units: list[Unit] = self.kernel.units(observed=self.observer is not None)
         self.live: NDArray[np.bool_] = np.ones(self.threads, np.bool_) if shape.whole else shape.real.copy()
         self.live_count = shape.block_threads * shape.blocks
+        # The threads that can run, by place, and the step at which each place got its first thread.
         self.pending: dict[Key, Lanes] = {(0, 0, 0): Lanes(self.live.copy(), self.live_count)}
         self.since: dict[Key, int] = {(0, 0, 0): 0}
+        # The threads that wait at an instruction of a whole warp for other threads of their warps.
         self.stalled: dict[Key, Lanes] = {}
-        # Threads that may pass the bar.warp.sync that they stand at.
+        # The threads whose bar.warp.sync is complete: they need not wait there again.
         self.passed: NDArray[np.bool_] = np.zeros(self.threads, np.bool_)
         self.steps = 0
         self.instructions = 0
@@ -57,24 +65,27 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         self.start_asynchronous()
 
     def add(self, key: Key, lanes: Lanes) -> None:
-        """These threads go on there."""
-        known = self.pending.get(key)
-        if known is None:
+        """Let threads continue at a place; they join those that can run there already."""
+        pending = self.pending.get(key)
+        if pending is None:
             self.pending[key] = lanes
             self.since[key] = self.steps
         else:
-            self.pending[key] = known.joined(lanes)
+            self.pending[key] = pending.joined(lanes)
 
     def file(self, depth: int, function: int) -> RegisterFile:
-        """The registers of the threads that are in a function at a depth of calls."""
-        found = self.files.get((depth, function))
-        if found is None:
+        """Return the register file of a function at a call depth, new when no thread has been there yet."""
+        file = self.files.get((depth, function))
+        if file is None:
             program = self.units[function].graph.program
-            found = self.files[depth, function] = RegisterFile(program.registers, self.threads, depth, self.bases)
-        return found
+            file = self.files[depth, function] = RegisterFile(program.registers, self.threads, depth, self.bases)
+        return file
 
     def advance(self, steps: int) -> bool:
-        """Run up to so many blocks. True: every thread has ended. DeviceFaultError: one did what it must not."""
+        """Run up to ``steps`` steps (basic blocks). Returns True once every thread of the batch has ended.
+
+        Raises DeviceFaultError for a fault of a thread and for a deadlock.
+        """
         end = self.steps + steps
         self.waited = False
         with np.errstate(all="ignore"):
@@ -85,20 +96,23 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         return not self.pending and not self.wake()
 
     def step(self) -> None:
-        """Run one block, or a chain of blocks, for one set of threads."""
+        """Run one basic block, or a chain of blocks, for one set of threads, and let them continue after it."""
         self.steps += 1
         key = self.choose()
+        minus_depth, function_index, block_index = key
         lanes = self.pending.pop(key)
         if self.random is not None:
             lanes = self.random_part(key, lanes)
-        unit = self.units[key[1]]
-        block = unit.graph.blocks[key[2]]
-        file = self.file(-key[0], key[1])
+        unit = self.units[function_index]
+        block = unit.graph.blocks[block_index]
+        file = self.file(-minus_depth, function_index)
+        # A block that begins with an instruction of the whole warp runs only for threads whose partners have arrived.
         if block.warp:
-            together = self.together(key, block, unit, file, lanes)
-            if together is None:
+            ready = self.ready_members(key, block, unit, file, lanes)
+            if ready is None:
                 return
-            lanes = together
+            lanes = ready
+        # A chain is several blocks in one function, for threads that need not wait for others of their warps between.
         chain = unit.chains.get(block.index)
         if chain is not None and self.whole_warps(lanes):
             function, last = chain
@@ -107,70 +121,77 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         else:
             function = unit.pieces[block.index]
             count = block.count
-        at = lanes.at
-        result = function(self, file, at)
+        result = function(self, file, lanes.at)
+        # A block of hidden instructions alone counts none; the step clock advances all the same.
         self.device_state.steps += count or 1
         self.instructions += count * lanes.count
         self._patience -= 1
         if block.waits:
-            self._patience -= _WAIT_COSTS
+            self._patience -= _POLLING_COST
             self.waited = True
         self.leave(key, block, lanes, result, file)
 
     def leave(self, key: Key, block: Block, lanes: Lanes, result: Any, file: RegisterFile) -> None:
-        """Send the threads on from the end of a block."""
-        depth, function, _ = key
+        """Let threads continue after the end of a basic block, which says how: branch, call, barrier …
+
+        result: what the block's generated function returned, which depends on its ending. For a branch it is the
+        condition: None for an unconditional one, a scalar for the same in all threads, else one element per thread.
+        """
+        minus_depth, function, _ = key
         ending = block.ending
         if ending is Ending.NEXT:
-            self.add((depth, function, block.next), lanes)
+            self.add((minus_depth, function, block.next), lanes)
         elif ending is Ending.BRANCH:
-            taken = (depth, function, block.taken[0])
+            taken = (minus_depth, function, block.taken[0])
             if result is None:
                 self.add(taken, lanes)
             elif not result.ndim:
-                self.add(taken if result else (depth, function, block.next), lanes)
+                self.add(taken if result else (minus_depth, function, block.next), lanes)
             else:
-                true = int(np.count_nonzero(result))
-                if true == lanes.count:
+                taken_count = int(np.count_nonzero(result))
+                if taken_count == lanes.count:
                     self.add(taken, lanes)
-                elif true == 0:
-                    self.add((depth, function, block.next), lanes)
+                elif taken_count == 0:
+                    self.add((minus_depth, function, block.next), lanes)
                 else:
-                    first, second = lanes.split(result, true)
-                    self.add(taken, first)
-                    self.add((depth, function, block.next), second)
-        elif ending is Ending.EXIT or (ending is Ending.RETURN and depth == 0):
+                    branching, falling_through = lanes.split(result, taken_count)
+                    self.add(taken, branching)
+                    self.add((minus_depth, function, block.next), falling_through)
+        elif ending is Ending.EXIT or (ending is Ending.RETURN and minus_depth == 0):
             self.end(lanes)
         elif ending is Ending.RETURN:
-            self.return_from(-depth, function, lanes)
+            self.return_from(-minus_depth, function, lanes)
         elif ending is Ending.CALL:
             self.call(key, block, lanes, result, file)
         elif ending is Ending.TABLE:
-            self.table(key, block, lanes, result)
+            self.indexed_branch(key, block, lanes, result)
         elif ending is Ending.BARRIER:
             self.reach_barrier(key, block, lanes, result, file)
         elif ending is Ending.CLUSTER_WAIT:
-            self.cluster_wait((depth, function, block.next), lanes, block.instructions[-1].number)
+            self.cluster_wait((minus_depth, function, block.next), lanes, block.instructions[-1].number)
         else:
             self.fault(
                 FaultKind.TRAP, block.instructions[-1].number, "", thread=int(lanes.indices()[0])
             )
 
-    def table(self, key: Key, block: Block, lanes: Lanes, index: Any) -> None:
-        """``brx.idx``: each thread to the label that its index names."""
-        depth, function, _ = key
+    def indexed_branch(self, key: Key, block: Block, lanes: Lanes, index: Any) -> None:
+        """Execute ``brx.idx``: each thread continues at the label that its index selects.
+
+        index: one per thread, or a scalar. Raises DeviceFaultError for one beyond the list of labels.
+        """
+        minus_depth, function, _ = key
         if not index.ndim:
             index = np.broadcast_to(index, (lanes.count,))
         threads = lanes.indices()
         for value in np.unique(index):
-            chosen = threads[index == value]
+            selected = threads[index == value]
             if value >= len(block.taken):
                 detail = f"index {int(value)} in a table of {len(block.taken)} labels"
-                self.fault(FaultKind.BAD_CALL, block.instructions[-1].number, detail, thread=int(chosen[0]))
-            self.add((depth, function, block.taken[int(value)]), of_indices(chosen, self.threads))
+                self.fault(FaultKind.BAD_CALL, block.instructions[-1].number, detail, thread=int(selected[0]))
+            self.add((minus_depth, function, block.taken[int(value)]), of_indices(selected, self.threads))
 
     def end(self, lanes: Lanes) -> None:
-        """These threads have ended."""
+        """End threads. Barriers and warps that waited for them may be complete without them."""
         self.live_count -= lanes.count
         if lanes.at is None or not self.live_count:
             self.live[:] = False
@@ -180,9 +201,14 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
             self.release_barriers()
         self.resume_stalled()
 
-    # -- which goes next
+    # -- which threads run next
 
     def choose(self) -> Key:
+        """Return the place whose threads run next.
+
+        Under a random schedule it is any. Else it is the lowest key (the deepest call, then the lowest block), except
+        that now and then the places that have waited longest get a turn.
+        """
         pending = self.pending
         if len(pending) == 1:
             return next(iter(pending))
@@ -190,7 +216,7 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
             keys = list(pending)
             return keys[int(self.random.integers(len(keys)))]
         if self._patience <= 0:
-            # Threads that wait for what others do must not keep these from doing it.
+            # Threads that poll memory must not keep those from running that write it.
             self._patience = _PATIENCE
             self._fair = _FAIR_STEPS
         if self._fair:
@@ -199,17 +225,18 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         return min(pending)
 
     def random_part(self, key: Key, lanes: Lanes) -> Lanes:
+        """Return the threads of ``lanes`` in some random warps, at least one. The others stay pending at ``key``."""
         random = self.random
         if random is None:
             return lanes
-        warps = random.random(self.threads // WARP) < _RANDOM_SHARE
-        mask = lanes.mask & np.repeat(warps, WARP)
+        chosen_warps = random.random(self.threads // WARP) < _RANDOM_SHARE
+        mask = lanes.mask & np.repeat(chosen_warps, WARP)
         part = of_mask(mask)
         if not part.count:
-            # One of them goes alone: the fewer warps there are, the more often that shows what they owe each other.
-            some = np.flatnonzero(lanes.mask.reshape(-1, WARP).any(1))
-            warps[some[random.integers(some.size)]] = True
-            mask = lanes.mask & np.repeat(warps, WARP)
+            # One warp runs alone: with few warps that happens often, and shows a missing synchronization between them.
+            warps = np.flatnonzero(lanes.mask.reshape(-1, WARP).any(1))
+            chosen_warps[warps[random.integers(warps.size)]] = True
+            mask = lanes.mask & np.repeat(chosen_warps, WARP)
             part = of_mask(mask)
         if part.count == lanes.count:
             return lanes
@@ -219,85 +246,107 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
     # -- warps
 
     def whole_warps(self, lanes: Lanes) -> bool:
-        """Whether no living thread of these warps is missing."""
+        """Whether every live thread of the warps that ``lanes`` has threads of is in ``lanes``."""
         if lanes.count == self.live_count:
             return True
         rows = lanes.mask.reshape(-1, WARP)
-        missing = (self.live.reshape(-1, WARP) & ~rows).any(1)
-        return not bool((missing & rows.any(1)).any())
+        is_incomplete = (self.live.reshape(-1, WARP) & ~rows).any(1)
+        return not bool((is_incomplete & rows.any(1)).any())
 
-    def together(self, key: Key, block: Block, unit: Unit, file: RegisterFile, lanes: Lanes) -> Lanes | None:
-        """Those of the threads whose whole member mask is here; the others are held until it is."""
-        held = self.stalled.pop(key, None)
-        if held is not None:
-            lanes = lanes.joined(held)
-        mask = constant_mask(block)
-        everyone = is_for_all(block)
-        if everyone and lanes.count == self.live_count:
+    def ready_members(self, key: Key, block: Block, unit: Unit, file: RegisterFile, lanes: Lanes) -> Lanes | None:
+        """Return the threads that can execute the warp-wide instruction (``shfl.sync`` …) that begins a block.
+
+        A thread can once every live thread of its member mask (one bit per lane of its warp) is at the block too. The
+        other threads are stalled there. Returns None if all are.
+        """
+        stalled = self.stalled.pop(key, None)
+        if stalled is not None:
+            lanes = lanes.joined(stalled)
+
+        # The member masks: one word for all threads, or one word per thread where the mask is in a register.
+        constant = constant_mask(block)
+        is_full = is_for_all(block)
+        if is_full and lanes.count == self.live_count:
             return lanes
-        wanted = np.uint32(0xFFFFFFFF) if everyone else np.uint32(mask or 0)
-        if mask is None:
-            wanted = unit.masks[block.index](self, file, lanes.at)
-        if not everyone:
-            self.check_members(block, lanes, wanted)
-        here = lanes.mask
+        members = np.uint32(0xFFFFFFFF) if is_full else np.uint32(constant or 0)
+        if constant is None:
+            members = unit.masks[block.index](self, file, lanes.at)
+        if not is_full:
+            self.check_members(block, lanes, members)
+
+        # Which threads have arrived, and which of the others some thread waits for. A warp is 32 threads: thread >> 5.
+        arrived = lanes.mask
         is_barrier = block.instructions[0].name == "bar"
         if is_barrier:
-            # Any bar.warp.sync will do, not this one only (PTX ISA 9.7.13.2).
-            others = {other: some for other, some in self.stalled.items() if self.at_warp_barrier(other)}
-            for some in others.values():
-                here = here | some.mask
-        missing = self.ballots((self.live & ~here).reshape(-1, WARP))
-        at = lanes.indices()
-        ready = (missing[at >> 5] & wanted) == 0
+            # A thread at any other bar.warp.sync has arrived as well (PTX ISA 9.7.13.2).
+            others = {other: waiting for other, waiting in self.stalled.items() if self.at_warp_barrier(other)}
+            for waiting in others.values():
+                arrived = arrived | waiting.mask
+        missing = self.ballots((self.live & ~arrived).reshape(-1, WARP))
+        threads = lanes.indices()
+        ready = (missing[threads >> 5] & members) == 0
         if is_barrier:
-            ready |= self.passed[at]
-            self.passed[at] = False
+            ready |= self.passed[threads]
+            self.passed[threads] = False
             if others and ready.any():
-                self.pass_others(others, at[ready], np.broadcast_to(wanted, at.shape)[ready])
-        count = int(np.count_nonzero(ready))
-        if count == lanes.count:
+                self.release_other_barriers(others, threads[ready], np.broadcast_to(members, threads.shape)[ready])
+
+        ready_count = int(np.count_nonzero(ready))
+        if ready_count == lanes.count:
             return lanes
-        if count == 0:
+        if ready_count == 0:
             self.stalled[key] = lanes
             return None
-        going, self.stalled[key] = of_indices(at[ready], self.threads), of_indices(at[~ready], self.threads)
-        return going
+        self.stalled[key] = of_indices(threads[~ready], self.threads)
+        return of_indices(threads[ready], self.threads)
 
-    def check_members(self, block: Block, lanes: Lanes, wanted: Any) -> None:
-        """DeviceFaultError: a thread's member mask is without the thread itself."""
+    def check_members(self, block: Block, lanes: Lanes, members: Any) -> None:
+        """Raise DeviceFaultError for a thread whose own bit is not set in its member mask.
+
+        members: the masks of the block's first instruction, one word per thread of ``lanes``, or a scalar.
+        """
         threads = lanes.indices()
-        outside = (wanted >> (threads & 31).astype(np.uint32) & np.uint32(1)) == 0
+        outside = (members >> (threads & 31).astype(np.uint32) & np.uint32(1)) == 0
         if outside.any():
             place = int(np.flatnonzero(outside)[0])
-            mask = int(np.broadcast_to(wanted, threads.shape)[place])
+            mask = int(np.broadcast_to(members, threads.shape)[place])
             detail = f"the member mask {mask:#010x} is without the thread itself"
             self.fault(FaultKind.DEADLOCK, block.instructions[0].number, detail, thread=int(threads[place]))
 
     def at_warp_barrier(self, key: Key) -> bool:
-        """Whether threads stand at a ``bar.warp.sync`` there."""
+        """Whether the threads that are stalled at a place wait at a ``bar.warp.sync``."""
         return self.units[key[1]].graph.blocks[key[2]].instructions[0].name == "bar"
 
-    def pass_others(self, others: dict[Key, Lanes], at: Indices, members: NDArray[np.uint32]) -> None:
-        """The barriers of these threads are complete: so are those of their members that stand at another one."""
+    def release_other_barriers(
+        self, stalled: dict[Key, Lanes], threads: Indices, members: NDArray[np.uint32]
+    ) -> None:
+        """Let the partners of ``threads``, whose ``bar.warp.sync`` is complete, pass the one that they are at.
+
+        stalled: the threads at other ``bar.warp.sync`` instructions. members: the member mask of each of ``threads``.
+        """
+        # One word per warp: the lanes that a complete barrier waited for.
         masks = np.zeros(self.threads // WARP, np.uint32)
-        np.bitwise_or.at(masks, at >> 5, members)
-        for key, lanes in others.items():
-            threads = lanes.indices()
-            free = (masks[threads >> 5] >> (threads & 31).astype(np.uint32) & np.uint32(1)) != 0
-            if free.any():
-                self.passed[threads[free]] = True
+        np.bitwise_or.at(masks, threads >> 5, members)
+        for key, lanes in stalled.items():
+            waiting = lanes.indices()
+            released = (masks[waiting >> 5] >> (waiting & 31).astype(np.uint32) & np.uint32(1)) != 0
+            if released.any():
+                # All become pending; those that are not in ``passed`` stall again when they run.
+                self.passed[waiting[released]] = True
                 del self.stalled[key]
                 self.add(key, lanes)
 
     def wake(self) -> bool:
-        """With nothing left to run: find threads that can go on after all. False: all have ended."""
+        """Called when no thread is pending: find waiting threads that can continue after all.
+
+        Returns False if every thread has ended, else True. Raises DeviceFaultError if no thread can continue.
+        """
         if not self.live_count:
             self.finish_asynchronous()
             return False
         self.release_barriers()
         if not self.pending and self.stalled and self._woken != self.live_count:
-            # Threads that they waited for may have ended since.
+            # Threads that the stalled ones wait for may have ended since the last attempt.
             self._woken = self.live_count
             self.resume_stalled()
         if not self.pending:
@@ -305,25 +354,20 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         return True
 
     def resume_stalled(self) -> None:
-        """Let threads that wait for others of their warps look again."""
+        """Make all stalled threads pending: when they run, they check again whether their warps are complete."""
         stalled, self.stalled = self.stalled, {}
         for key, lanes in stalled.items():
             self.add(key, lanes)
 
     def report_deadlock(self) -> None:
-        """No thread can go on: say where they wait."""
+        """Raise DeviceFaultError at the statement where most of the waiting threads wait: none can continue."""
         places: list[tuple[int, Lanes]] = [
             (self.units[key[1]].graph.blocks[key[2]].instructions[0].number, lanes)
             for key, lanes in self.stalled.items()
         ]
         places += self.sleeping()
         number, lanes = max(places, key=lambda place: place[1].count)
-        detail = f"{lanes.count} threads wait here" + (
-            f", {sum(other.count for _, other in places) - lanes.count} elsewhere" if len(places) > 1 else ""
-        )
+        detail = f"{lanes.count} threads wait here"
+        if len(places) > 1:
+            detail += f", {sum(waiting.count for _, waiting in places) - lanes.count} elsewhere"
         self.fault(FaultKind.DEADLOCK, number, detail, thread=int(lanes.indices()[0]))
-
-    def fault_in(self, key: Key, kind: FaultKind, threads: Sequence[int] | Indices, detail: str) -> None:
-        """A fault at the last instruction of a block."""
-        number = self.units[key[1]].graph.blocks[key[2]].instructions[-1].number
-        self.fault(kind, number, detail, thread=int(threads[0]))

@@ -22,16 +22,23 @@ _HALF = np.dtype("u2")
 
 
 class Matrices(Accesses, WarpOperations):
-    """Each thread of eight names a row of 16 bytes; threads 8 i to 8 i + 7 those of matrix i."""
+    """Loads and stores of matrices. Lanes 8 i to 8 i + 7 of a warp have the addresses of the rows of matrix i.
+
+    A row is 16 bytes. ``at``: indices of the threads that execute the instruction, None for all threads of the batch.
+    """
 
     def load_matrices(
         self, number: int, space: int, base: Any, offset: Any, count: int, transposed: bool, at: Indices | None
     ) -> list[Any]:
-        """``ldmatrix``: a word a thread for each of ``count`` matrices."""
-        naming, addresses = self.naming_rows(base, offset, count, at)
-        words = self.load_some(number, space, addresses, _WORD, 4, naming)
+        """Execute ``ldmatrix``. Returns for each of ``count`` matrices one 32-bit word (two elements) per thread.
+
+        number: the statement's, for faults. base, offset: of the threads' addresses; offset may be None.
+        """
+        threads, addresses = self.row_addresses(base, offset, count, at)
+        words = self.load_some(number, space, addresses, _WORD, 4, threads)
         rows = np.zeros((self.threads, 4), _WORD)
-        rows[naming] = np.stack([np.broadcast_to(word, naming.shape) for word in words], axis=1)
+        rows[threads] = np.stack([np.broadcast_to(word, threads.shape) for word in words], axis=1)
+        # As [warp, row, element]: matrix i has the rows 8 i to 8 i + 7.
         halves = rows.view(_HALF).reshape(-1, WARP, 8)
         return [
             self.threads_in(_fragment(halves[:, 8 * matrix : 8 * matrix + 8], transposed), at)
@@ -48,28 +55,37 @@ class Matrices(Accesses, WarpOperations):
         transposed: bool,
         at: Indices | None,
     ) -> None:
-        """``stmatrix``"""
-        naming, addresses = self.naming_rows(base, offset, len(values), at)
-        rows = np.zeros((self.threads // WARP, WARP, 8), _HALF)
+        """Execute ``stmatrix``. values: for each matrix one 32-bit word (two elements) per thread.
+
+        number: the statement's, for faults. base, offset: of the threads' addresses; offset may be None.
+        """
+        threads, addresses = self.row_addresses(base, offset, len(values), at)
+        rows = np.zeros((self.threads // WARP, WARP, 8), _HALF)  # [warp, row, element], 8 rows per matrix
         for matrix, value in enumerate(values):
             rows[:, 8 * matrix : 8 * matrix + 8] = _matrix(self.rows(value, at), transposed)
-        words = rows.reshape(-1, 8).view(_WORD)[naming]
-        self.store_some(number, space, addresses, _WORD, [words[:, place] for place in range(4)], naming)
+        words = rows.reshape(-1, 8).view(_WORD)[threads]
+        self.store_some(number, space, addresses, _WORD, [words[:, column] for column in range(4)], threads)
 
-    def naming_rows(self, base: Any, offset: Any, count: int, at: Indices | None) -> tuple[Indices, Any]:
-        """The threads whose addresses count, and these."""
+    def row_addresses(self, base: Any, offset: Any, count: int, at: Indices | None) -> tuple[Indices, Any]:
+        """Return the threads that have the address of a row, and these addresses.
+
+        Those are the first 8 lanes of each warp for each of ``count`` matrices; the addresses of others are ignored.
+        """
         addresses = base if offset is None else base + offset
         threads = np.arange(self.threads, dtype=np.int64) if at is None else at
-        chosen = (threads & 31) < 8 * count
-        return threads[chosen], addresses[chosen] if addresses.ndim else addresses
+        has_row = (threads & 31) < 8 * count
+        return threads[has_row], addresses[has_row] if addresses.ndim else addresses
 
     def transpose_matrix(self, value: Any, at: Indices | None) -> tuple[Any]:
-        """``movmatrix``"""
+        """Execute ``movmatrix``: transpose the matrix of which each thread has one word."""
         return (self.threads_in(_fragment(_matrix(self.rows(value, at), False), True), at),)
 
 
 def _fragment(matrices: Array, transposed: bool) -> Array:
-    # [warp, 8, 8] of halves → [warp, 32] of words.
+    """Return the word of each lane, uint32[warp, 32], of one matrix per warp, uint16[warp, 8, 8].
+
+    Lane l has the elements (l / 4, 2 (l % 4)), in its low half, and the one to the right of it.
+    """
     if transposed:
         matrices = matrices.transpose(0, 2, 1)
     low = matrices[:, _LANES // 4, 2 * (_LANES % 4)].astype(_WORD)
@@ -79,6 +95,6 @@ def _fragment(matrices: Array, transposed: bool) -> Array:
 
 
 def _matrix(words: Array, transposed: bool) -> Array:
-    # [warp, 32] of words → [warp, 8, 8] of halves.
+    """Return one matrix per warp, uint16[warp, 8, 8], from the word of each lane, uint32[warp, 32]."""
     matrices: Array = np.ascontiguousarray(words, _WORD).view(_HALF).reshape(-1, 8, 8)
     return matrices.transpose(0, 2, 1) if transposed else matrices

@@ -1,4 +1,4 @@
-"""The address space: windows onto buffers, allocations in them with red zones between, poison in what is fresh."""
+"""The address space: windows onto buffers, and allocations in them, poisoned and separated by red zones."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from neutrino.emulator.datatypes import Array
 
 POISON = 0xA5
+"""The value of every byte of a fresh allocation."""
 RED_ZONE = 256
+"""Bytes after each allocation that no access may touch."""
 ALIGNMENT = 256
 
-# Where generic addresses lie. The low 32 bits of the bases are zero, so that a truncated generic address of shared
-# memory is a shared one, as on the hardware.
+# The generic addresses of each state space. The low 32 bits of the bases are zero, so that a truncated generic address
+# of shared memory is a shared one, as on the hardware.
 SHARED_BASE = 0x0100_0000_0000
 LOCAL_BASE = 0x0200_0000_0000
 CONST_BASE = 0x0300_0000_0000
@@ -43,9 +45,10 @@ class OutOfMemoryError(MemoryError):
 
 
 class Window:
-    """``buffer``, one byte an element, seen by kernels from address ``base`` on. constant: kernels may not write it.
+    """A part of the address space: kernels see ``buffer``, an array of bytes, from address ``base`` to ``end``.
 
-    Only allocations in it may be accessed.
+    Kernels may access only the address ranges in it that are valid: allocations, and what ``allow`` adds. constant:
+    kernels may not write it.
     """
 
     def __init__(self, base: int, buffer: NDArray[np.uint8], *, constant: bool = False) -> None:
@@ -53,65 +56,70 @@ class Window:
         self.buffer = buffer
         self.end = base + buffer.size
         self.constant = constant
+        # The valid ranges, sorted, and the same as arrays (made when needed).
         self._starts: list[int] = []
         self._ends: list[int] = []
         self._bounds: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = None
         self._views: dict[np.dtype[Any], Array] = {}
+        # The free ranges (start, end), sorted; and by address the size of each allocation with its red zone.
         self._free: list[tuple[int, int]] = [(base, self.end)]
         self._sizes: dict[int, int] = {}
 
     def view(self, dtype: np.dtype[Any]) -> Array:
-        """The buffer as words of that type; the word at address a has index (a - base) / size."""
-        found = self._views.get(dtype)
-        if found is None:
-            whole = self.buffer.size // dtype.itemsize * dtype.itemsize
-            found = self._views[dtype] = self.buffer[:whole].view(dtype)
-        return found
+        """Return the buffer as an array of ``dtype``: the word at address ``a`` has the index (a - base) / itemsize."""
+        view = self._views.get(dtype)
+        if view is None:
+            size = self.buffer.size // dtype.itemsize * dtype.itemsize
+            view = self._views[dtype] = self.buffer[:size].view(dtype)
+        return view
 
     def allow(self, address: int, size: int) -> None:
-        """Mark bytes as valid. They must not touch others that are."""
+        """Make ``size`` bytes from ``address`` on valid. The range must not touch another valid one."""
         if size <= 0:
             return
-        at = bisect_right(self._starts, address)
-        self._starts.insert(at, address)
-        self._ends.insert(at, address + size)
+        index = bisect_right(self._starts, address)
+        self._starts.insert(index, address)
+        self._ends.insert(index, address + size)
         self._bounds = None
 
     def forbid(self, address: int) -> None:
-        """The bytes marked from this address on are valid no more. KeyError: none are."""
-        at = bisect_right(self._starts, address) - 1
-        if at < 0 or self._starts[at] != address:
+        """Make the valid range that begins at ``address`` invalid. Raises KeyError if none does."""
+        index = bisect_right(self._starts, address) - 1
+        if index < 0 or self._starts[index] != address:
             raise KeyError(address)
-        del self._starts[at], self._ends[at]
+        del self._starts[index], self._ends[index]
         self._bounds = None
 
     def holds(self, low: int, high: int) -> bool:
-        """Whether one allocation covers the addresses from low up to, but without, high."""
-        at = bisect_right(self._starts, low) - 1
-        return at >= 0 and high <= self._ends[at]
+        """Whether the addresses from ``low`` to ``high`` (exclusive) are inside one valid range."""
+        index = bisect_right(self._starts, low) - 1
+        return index >= 0 and high <= self._ends[index]
 
     def valid(self, addresses: NDArray[np.uint64], size: int) -> NDArray[np.bool_]:
-        """Which of the addresses begin ``size`` bytes that one allocation covers."""
+        """Return for each address whether ``size`` bytes from it on are inside one valid range."""
         if self._bounds is None:
             self._bounds = (np.array(self._starts, np.uint64), np.array(self._ends, np.uint64))
         starts, ends = self._bounds
         if not starts.size:
             return np.zeros(addresses.shape, np.bool_)
-        at = np.searchsorted(starts, addresses, "right") - 1
-        inside: NDArray[np.bool_] = (at >= 0) & (addresses + np.uint64(size) <= ends[at])
+        index = np.searchsorted(starts, addresses, "right") - 1
+        inside: NDArray[np.bool_] = (index >= 0) & (addresses + np.uint64(size) <= ends[index])
         return inside
 
     def allocate(self, size: int, alignment: int = ALIGNMENT) -> int:
-        """Room for ``size`` bytes, a red zone after it, filled with poison. OutOfMemoryError: there is none."""
+        """Allocate ``size`` bytes, filled with poison, with a red zone after them, and return their address.
+
+        alignment: of the address; at least ALIGNMENT. Raises OutOfMemoryError if no free range is large enough.
+        """
         alignment = max(alignment, ALIGNMENT)
-        for at, (start, end) in enumerate(self._free):
-            address = -(-start // alignment) * alignment
+        for index, (start, end) in enumerate(self._free):
+            address = -(-start // alignment) * alignment  # rounded up
             stop = -(-(address + size + RED_ZONE) // ALIGNMENT) * ALIGNMENT
             if stop > end:
                 continue
-            self._free[at : at + 1] = [
-                piece for piece in ((start, address), (stop, end)) if piece[1] - piece[0] >= ALIGNMENT
-            ]
+            # What is left of the free range before and after the allocation.
+            remainders = ((start, address), (stop, end))
+            self._free[index : index + 1] = [(low, high) for low, high in remainders if high - low >= ALIGNMENT]
             self._sizes[address] = stop - address
             self.allow(address, size)
             self.buffer[address - self.base : stop - self.base] = POISON
@@ -119,8 +127,9 @@ class Window:
         raise OutOfMemoryError(f"no room for {size} bytes")
 
     def free(self, address: int) -> None:
-        """Give an allocation back. KeyError: there is none at this address."""
+        """Free the allocation at ``address``, and merge adjacent free ranges. Raises KeyError if there is none."""
         size = self._sizes.pop(address)
+        # An allocation of zero bytes has no valid range.
         if size > RED_ZONE and self.holds(address, address + 1):
             self.forbid(address)
         insort(self._free, (address, address + size))
@@ -133,21 +142,24 @@ class Window:
         self._free = merged
 
     def allocation(self, address: int) -> tuple[int, int] | None:
-        """(start, size) of the allocation that an address lies in."""
-        at = bisect_right(self._starts, address) - 1
-        if at < 0 or address >= self._ends[at]:
+        """Return (start, size) of the valid range that contains an address, None if there is none."""
+        index = bisect_right(self._starts, address) - 1
+        if index < 0 or address >= self._ends[index]:
             return None
-        return self._starts[at], self._ends[at] - self._starts[at]
+        return self._starts[index], self._ends[index] - self._starts[index]
 
 
 class Memory:
-    """All windows of a device."""
+    """The address space of a device: all its windows."""
 
     def __init__(self) -> None:
         self.windows: list[Window] = []
 
     def add(self, window: Window) -> None:
-        """Put a window into the address space. ValueError: another one or a fixed one lies there."""
+        """Add a window to the address space.
+
+        Raises ValueError if it overlaps another one, or the fixed addresses of shared memory, functions and so on.
+        """
         if window.base < FUNCTION_BASE and not window.constant:
             raise ValueError(f"addresses below {FUNCTION_BASE:#x} are taken")
         if any(window.base < other.end and other.base < window.end for other in self.windows):
@@ -155,7 +167,7 @@ class Memory:
         self.windows.append(window)
 
     def find(self, address: int) -> Window | None:
-        """The window around an address."""
+        """Return the window that contains an address, None if there is none."""
         for window in self.windows:
             if window.base <= address < window.end:
                 return window

@@ -1,4 +1,4 @@
-"""Loads, stores and atomics as Python source."""
+"""Code generation for loads, stores and atomics."""
 
 from __future__ import annotations
 
@@ -38,23 +38,29 @@ _REDUCTIONS = frozenset({"add", "min", "max", "and", "or", "xor", "inc", "dec", 
 
 
 class MemorySource(ValueSource):
-    """ld, st, atom and red (PTX ISA 9.7.9, 9.7.13)."""
+    """Generates ld, st, atom and red (PTX ISA 9.7.9, 9.7.13)."""
 
     def space(self, operand: Operand) -> Space:
-        """The state space that a memory instruction names. Parameters of functions lie in their frames."""
+        """Return the state space that the current instruction accesses at a memory operand.
+
+        It is the space that the opcode names, else the space of the variable that the operand names, else GENERIC.
+        """
         space = next((SPACES[part] for part in self.instruction.parts[1:] if part in SPACES), Space.GENERIC)
         base = operand.base if isinstance(operand, Memory) else None
-        if space is Space.PARAM and (
-            not self.entry
-            or (isinstance(base, Symbol) and base.variable is not None and base.variable.space == "local")
-        ):
+        variable = base.variable if isinstance(base, Symbol) else None
+        if space is Space.PARAM and (not self.entry or (variable is not None and variable.space == "local")):
+            # Only a kernel's own parameters are in a buffer. Those of functions and of calls lie in the frame.
             return Space.LOCAL
-        if space is Space.GENERIC and isinstance(base, Symbol) and base.variable is not None:
-            return SPACES[base.variable.space]
+        if space is Space.GENERIC and variable is not None:
+            return SPACES[variable.space]
         return space
 
     def memory(self, operand: Operand) -> tuple[Space, str, str]:
-        """(space, base address, offset) of ``[a+b]``: the last two as they stand in the source."""
+        """Return (state space, base address, offset) of ``[base + offset]``.
+
+        The last two are names of variables or constants of the generated code; the offset is "None" if zero. Raises
+        PtxRefusedError for another operand and for a base register that cannot have an address.
+        """
         if not isinstance(operand, Memory):
             raise self.refused("an operand that is no address")
         space = self.space(operand)
@@ -71,19 +77,26 @@ class MemorySource(ValueSource):
         return space, self.value(base, dtype), offset
 
     def vector_count(self) -> int:
+        """Return the number of vector elements by the opcode: 2 for ``.v2`` … and 1 without it."""
         return next((int(part[1]) for part in self.instruction.parts if part in ("v2", "v4", "v8")), 1)
 
     def call_text(self, method: str, *arguments: str) -> str:
+        """Return source that calls a method of the batch with the current statement, threads and guard."""
         return f"m.{method}({self.instruction.number}, {', '.join(arguments)}, at, {self.guard})"
 
     def check_modifiers(self, *known: str) -> None:
-        """Refuse what might mean something that is not done here. The last part is the type."""
+        """Raise PtxRefusedError if the opcode has a modifier that is not implemented. known: the implemented ones.
+
+        Modifiers that change no value (memory order, scope, cache) and state spaces are always accepted. The last part
+        of the opcode is its type.
+        """
         for part in self.instruction.parts[1:-1]:
-            plain = any(part in one for one in (_ORDERS, _SCOPES, _CACHES, _VECTORS, SPACES, known))
-            if not plain and not part.startswith(("L1::", "L2::")):
+            is_known = any(part in names for names in (_ORDERS, _SCOPES, _CACHES, _VECTORS, SPACES, known))
+            if not is_known and not part.startswith(("L1::", "L2::")):
                 raise self.refused(f"the modifier .{part} is not known here")
 
     def load(self) -> None:
+        """Emit Python code for ``ld`` and ``ldu``, with up to 8 vector elements."""
         self.check_modifiers()
         destination, source = self.require(2, 3)[:2]
         dtype = self.type_of()
@@ -91,27 +104,34 @@ class MemorySource(ValueSource):
         space, base, offset = self.memory(source)
         if space is Space.PARAM and isinstance(source, Memory) and isinstance(source.base, Symbol):
             self.check_parameter(source, dtype.itemsize * len(elements))
-        held = word(dtype.itemsize) if dtype.kind != "i" else dtype
-        names = self.fresh(
-            self.call_text("load", str(int(space)), base, offset, self.dtype(held), str(len(elements)))
+        # Signed integers keep their type: in a wider register they are extended by their sign.
+        loaded_type = word(dtype.itemsize) if dtype.kind != "i" else dtype
+        words = self.fresh(
+            self.call_text("load", str(int(space)), base, offset, self.dtype(loaded_type), str(len(elements)))
         )
-        loaded = [self.fresh(f"{names}[{place}]") for place in range(len(elements))]
+        loaded = [self.fresh(f"{words}[{place}]") for place in range(len(elements))]
         for element, name in zip(elements, loaded, strict=True):
-            if isinstance(element, Register) and element.type != "pred" and element.dtype.itemsize >= held.itemsize:
-                self.write(element, name, held)
-            elif not isinstance(element, Sink):
+            if isinstance(element, Register) and (
+                element.type == "pred" or element.dtype.itemsize < loaded_type.itemsize
+            ):
                 raise self.refused("a destination of the wrong size")
+            if not isinstance(element, Register | Sink):
+                raise self.refused("a destination of the wrong size")
+            self.write(element, name, loaded_type)
 
     def check_parameter(self, source: Memory, size: int) -> None:
+        """Raise PtxRefusedError unless ``size`` bytes from ``source`` are inside the parameter, and aligned to them."""
         base = source.base
         if not isinstance(base, Symbol) or base.variable is None:
             return
         if source.offset < 0 or source.offset + size > base.variable.size:
             raise self.refused("outside the parameter")
+        # Larger vectors are only checked when they are loaded.
         if (base.variable.place + source.offset) % size and size in (1, 2, 4, 8, 16):
             raise self.refused("a parameter read at the wrong alignment")
 
     def store(self) -> None:
+        """Emit Python code for ``st``, with up to 8 vector elements."""
         self.check_modifiers()
         target, source = self.require(2, 3)[:2]
         dtype = self.type_of()
@@ -119,55 +139,63 @@ class MemorySource(ValueSource):
         space, base, offset = self.memory(target)
         if space in (Space.CONST, Space.PARAM):
             raise self.refused("constants and the kernel's parameters cannot be written")
-        held = word(dtype.itemsize)
-        names = [self.value(element, held) for element in elements]
-        listed = "".join(f"{name}, " for name in names)
-        self.emit(self.call_text("store", str(int(space)), base, offset, self.dtype(held), f"({listed})"))
+        stored_type = word(dtype.itemsize)
+        names = [self.value(element, stored_type) for element in elements]
+        values = "".join(f"{name}, " for name in names)
+        self.emit(self.call_text("store", str(int(space)), base, offset, self.dtype(stored_type), f"({values})"))
 
     def atomic(self) -> None:
+        """Emit Python code for ``atom destination, [address], operands`` and ``red [address], operands``.
+
+        The operands may be vectors. Raises PtxRefusedError for an unknown operation and for read-only memory.
+        """
         parts = self.instruction.parts
-        reduction = parts[0] == "red"
+        is_reduction = parts[0] == "red"
         # The type of vectors may stand before the operation.
         type_name = next((part for part in reversed(parts) if part in TYPES), "")
         self.check_modifiers(*_REDUCTIONS, "noftz", type_name)
         if not type_name or (parts[-1] not in _REDUCTIONS and parts[-1] not in (type_name, "noftz")):
             raise self.refused("an atomic operation that the embedded device does not know")
-        operands = self.instruction.operands
-        destination: Operand = Sink() if reduction else operands[0] if operands else Sink()
-        rest = operands if reduction else operands[1:]
+        operands = list(self.instruction.operands)
+        destination: Operand = Sink()
+        if not is_reduction and operands:
+            destination = operands.pop(0)
         operation = next((part for part in parts[1:] if part in _REDUCTIONS), "")
-        wanted = 3 if operation == "cas" else 2
-        if not operation or len(rest) < wanted:
+        # The address and one operand; a compare-and-swap has two. A cache policy may follow.
+        operand_count = 3 if operation == "cas" else 2
+        if not operation or len(operands) < operand_count:
             raise self.refused("an atomic operation that the embedded device does not know")
+
         dtype = TYPES[type_name]
-        space, base, offset = self.memory(rest[0])
+        space, base, offset = self.memory(operands[0])
         if space in (Space.CONST, Space.PARAM):
             raise self.refused("constants and the kernel's parameters cannot be written")
         count = self.vector_count()
         results = self.elements(destination, count) if not isinstance(destination, Sink) else ()
-        live = "True" if results else "False"
-        listed = []
-        for operand in rest[1:wanted]:
+        vectors = []
+        for operand in operands[1:operand_count]:
             values = "".join(f"{self.value(element, dtype)}, " for element in self.elements(operand, count))
-            listed.append(f"({values})")
-        kind = self.atomic_kind(operation, type_name)
-        names = self.fresh(
+            vectors.append(f"({values})")
+        function = self.atomic_function(operation, type_name)
+        needs_result = "True" if results else "False"
+        words = self.fresh(
             self.call_text(
-                "atomic", str(int(space)), kind, base, offset, self.dtype(dtype), f"({', '.join(listed)},)", live
+                "atomic", str(int(space)), function, base, offset, self.dtype(dtype),
+                f"({', '.join(vectors)},)", needs_result,
             )
-        )
-        old = [self.fresh(f"{names}[{place}]") for place in range(len(results))]
-        for element, name in zip(results, old, strict=True):
+        )  # fmt: skip
+        old_values = [self.fresh(f"{words}[{place}]") for place in range(len(results))]
+        for element, name in zip(results, old_values, strict=True):
             self.write(element, name, dtype)
 
-    def atomic_kind(self, operation: str, type_name: str) -> str:
-        """The function for words that NumPy cannot add itself, else the operation's name."""
+    def atomic_function(self, operation: str, type_name: str) -> str:
+        """Return source for the operation of an atomic: its name, or a function for types that NumPy does not have."""
         if operation in ("add", "min", "max") and type_name in ("bf16", "f16x2", "bf16x2"):
-            suffix = ".rn" if operation == "add" else ""
-            found = find_operation(f"{operation}{suffix}.{type_name}")
-            if found is None:
+            rounding = ".rn" if operation == "add" else ""
+            arithmetic = find_operation(f"{operation}{rounding}.{type_name}")
+            if arithmetic is None:
                 raise self.refused("an atomic operation that the embedded device does not know")
             name = f"op{len(self.namespace)}"
-            self.namespace[name] = found.function
+            self.namespace[name] = arithmetic.function
             return name
         return repr(operation)

@@ -1,4 +1,4 @@
-"""A module on a device: its variables in memory, its functions by name."""
+"""A PTX module loaded on a device: its variables placed in memory and initialised, its kernels by name."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from neutrino.emulator.memory import OutOfMemoryError, Window
 from neutrino.emulator.text import Declaration, FunctionText, split_operands
 from neutrino.errors import PtxRefusedError
 
+# ``0xFF00(name)``: one byte of an address; and ``generic(name)``.
 _MASKED = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)\s*\(\s*(.+)\s*\)", re.DOTALL)
 _GENERIC = re.compile(r"generic\s*\(\s*([^()]+?)\s*\)")
 _SYMBOL = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:([-+])\s*(.+))?", re.ASCII | re.DOTALL)
@@ -27,7 +28,7 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", '"': '"', "'
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a kernel: ``offset`` bytes into the parameter buffer."""
+    """One parameter of a kernel. offset: in the parameter buffer; offset, size and align are in bytes."""
 
     name: str
     offset: int
@@ -38,8 +39,8 @@ class Parameter:
 class Function:
     """A kernel of a loaded module.
 
-    parameter_size: of the packed buffer. shared_size: static, a block. local_size: of the kernel's own frame, a thread.
-    directives: ``reqntid``, ``maxntid`` … with their numbers.
+    Sizes are in bytes. parameter_size: of the packed buffer. shared_size: static shared memory per block. local_size:
+    of the kernel's own stack frame, per thread. directives: name → numbers, of ``.reqntid``, ``.maxntid`` …
     """
 
     def __init__(self, module: LoadedModule, text: FunctionText) -> None:
@@ -51,15 +52,15 @@ class Function:
             Parameter(variable.name, variable.place, variable.size, variable.alignment)
             for variable in module.code.parameters_of(text.name)
         )
-        self.parameter_size = max((one.offset + one.size for one in self.parameters), default=0)
+        self.parameter_size = max((parameter.offset + parameter.size for parameter in self.parameters), default=0)
 
     @property
     def kernel(self) -> Kernel:
-        """What runs it. PtxRefusedError: it needs what the device lacks."""
+        """The kernel, resolved. Raises PtxRefusedError for a feature that the device does not have."""
         return kernel_of(self.module.code, self.name)
 
     def refused(self, message: str) -> PtxRefusedError:
-        """The error for a kernel that cannot be launched so."""
+        """Return the error to raise for a launch that this kernel does not support."""
         return PtxRefusedError(self.text.line, self.text.text, message)
 
     @property
@@ -72,9 +73,17 @@ class Function:
 
 
 class LoadedModule:
-    """functions: the kernels. variables: (address, size) of each ``.global`` and ``.const`` of module scope."""
+    """A PTX text on a device.
+
+    functions: its kernels, by name. variables: name → (address, size) of its ``.global`` and ``.const`` variables.
+    addresses: of these variables, by their number in the module. code: what depends on the text alone.
+    """
 
     def __init__(self, text: str, heap: Window, constants: Window) -> None:
+        """Load a text: ``.global`` variables go into ``heap``, ``.const`` ones into ``constants``.
+
+        Raises PtxRefusedError if the text is not supported, a variable does not fit, or its value cannot be read.
+        """
         self.code = module_code(text)
         self.addresses: list[np.uint64] = []
         self._allocated: list[tuple[Window, int]] = []
@@ -94,12 +103,13 @@ class LoadedModule:
         self.variables: Mapping[str, tuple[int, int]] = MappingProxyType(self._places)
 
     def unload(self) -> None:
-        """Give the memory of its variables back."""
+        """Free the memory of its variables."""
         for window, address in self._allocated:
             window.free(address)
         self._allocated.clear()
 
     def _place_variables(self, heap: Window, constants: Window) -> None:
+        """Allocate the variables, then initialise them: a value may be the address of a variable further down."""
         for declaration in self.code.declarations:
             variable = self.code.variables[declaration.name]
             size = variable.size
@@ -121,17 +131,22 @@ class LoadedModule:
             window.buffer[start : start + size] = np.frombuffer(content, np.uint8)
 
     def _open_size(self, declaration: Declaration) -> int:
-        element = TYPES[declaration.type].itemsize * declaration.vector
-        inner = 1
+        """Return the size in bytes of an array of open size (``a[] = { … }``), which its initialiser determines."""
+        element_size = TYPES[declaration.type].itemsize * declaration.vector
+        elements_per_row = 1
         for dimension in declaration.dimensions[1:]:
-            inner *= dimension or 1
+            elements_per_row *= dimension or 1
         text = declaration.initialiser.strip()
         if text.startswith('"'):
             return len(_string(text)) + 1
         rows = len(_list(text))
-        return element * inner * rows
+        return element_size * elements_per_row * rows
 
     def _content(self, declaration: Declaration, size: int) -> bytes:
+        """Return the initial bytes of a variable, zeros where it has no value.
+
+        Raises PtxRefusedError for more values than ``size`` bytes and for a value that cannot be read.
+        """
         text = declaration.initialiser.strip()
         if not text:
             return bytes(size)
@@ -145,23 +160,29 @@ class LoadedModule:
         return content + bytes(size - len(content))
 
     def _values(self, declaration: Declaration, text: str, dimensions: list[int]) -> bytes:
+        """Return the bytes of one value, or of a list ``{a, {b, c}}`` of values.
+
+        dimensions: those of the array that the list fills, outermost first. An inner list that is too short for its
+        row is filled with zeros.
+        """
         dtype = TYPES[declaration.type]
         if not text.startswith("{"):
             return self._value(declaration, text, dtype)
         if len(dimensions) > 8:
             raise PtxRefusedError(declaration.line, declaration.text, "too many dimensions")
-        below = dtype.itemsize * (declaration.vector if not dimensions[1:] else 1)
+        row_size = dtype.itemsize * (declaration.vector if not dimensions[1:] else 1)
         for dimension in dimensions[1:]:
-            below *= dimension
-        found = []
+            row_size *= dimension
+        rows = []
         for part in _list(text):
-            piece = self._values(declaration, part, dimensions[1:])
+            row = self._values(declaration, part, dimensions[1:])
             if part.startswith("{"):
-                piece += bytes(max(below - len(piece), 0))
-            found.append(piece)
-        return b"".join(found)
+                row += bytes(max(row_size - len(row), 0))
+            rows.append(row)
+        return b"".join(rows)
 
     def _value(self, declaration: Declaration, text: str, dtype: np.dtype[Any]) -> bytes:
+        """Return the bytes of one value of type ``dtype``: a number, an address, or one byte of an address."""
         shift = 0
         masked = _MASKED.fullmatch(text)
         if masked is not None:
@@ -172,9 +193,10 @@ class LoadedModule:
             text = masked[2].strip()
         value = self._address(text)
         if value is None:
-            bits = float_bits(text)
-            if bits is not None:
-                number = np.array([bits[0]], f"u{bits[1]}").view(f"f{bits[1]}")
+            float_constant = float_bits(text)
+            if float_constant is not None:
+                bits, size = float_constant
+                number = np.array([bits], f"u{size}").view(f"f{size}")
                 with np.errstate(all="ignore"):
                     return number.astype(dtype).tobytes() if dtype.kind == "f" else number.tobytes()
             value = evaluate_integer(text)
@@ -185,21 +207,26 @@ class LoadedModule:
         return (value >> shift & (1 << 8 * dtype.itemsize) - 1).to_bytes(dtype.itemsize, "little")
 
     def _address(self, text: str) -> int | None:
-        # Generic addresses of global and constant memory are the addresses themselves.
+        """Return the address that ``name``, ``name + offset`` or ``generic(name)`` stands for.
+
+        Returns None for other text and for names of neither a variable nor a function.
+        """
+        # Generic addresses of global and constant memory are the addresses themselves, so generic() changes nothing.
         match = _SYMBOL.fullmatch(_GENERIC.sub(r"\1", text))
         if match is None:
             return None
         offset = evaluate_integer(match[3]) if match[2] else 0
         if offset is None:
             return None
-        placed = self._places.get(match[1])
-        base = placed[0] if placed is not None else self.code.function_addresses.get(match[1])
+        variable = self._places.get(match[1])
+        base = variable[0] if variable is not None else self.code.function_addresses.get(match[1])
         if base is None:
             return None
         return base + (-offset if match[2] == "-" else offset)
 
 
 def _list(text: str) -> tuple[str, ...]:
+    """Return the elements of ``{a, b}``, or the text itself if it is no list. A comma may follow the last element."""
     if not (text.startswith("{") and text.endswith("}")):
         return (text,)
     inside = text[1:-1].strip().rstrip(",")
@@ -207,7 +234,10 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _string(text: str) -> bytes:
+    """Return the bytes of a string literal, given with its quotes, with escape sequences replaced as in C."""
+
     def replaced(match: re.Match[str]) -> str:
+        """Return the character of one escape sequence: hexadecimal, octal, or a single letter."""
         if match[1]:
             return chr(int(match[1], 16))
         if match[2]:

@@ -1,10 +1,10 @@
-"""One function of a module with every name resolved: registers, variables, labels, functions."""
+"""Name resolution: one function of a PTX module with every register, variable, label and function name resolved."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,18 +24,18 @@ from neutrino.emulator.text import (
 )
 from neutrino.errors import PtxRefusedError
 
-_NAME = re.compile(r"[A-Za-z_$%][\w$]*", re.ASCII)
 _NAME_AND_OFFSET = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:([-+])\s*(.+))?", re.ASCII | re.DOTALL)
+# A name of a register range such as ``%r<5>``: the prefix ``%r`` and the number.
 _NUMBERED = re.compile(r"(.*?)(0|[1-9]\d{0,8})", re.ASCII | re.DOTALL)
 _COMPONENT = re.compile(r"([A-Za-z_$%][\w$]*)\.([xyzwrgba])", re.ASCII)
 _COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
-_MOST_REGISTERS = 1 << 20
-_LARGEST_FRAME = 512 << 10  # CUDA C++ Programming Guide, technical specifications: local memory per thread
+_MAX_REGISTERS = 1 << 20
+_MAX_FRAME_SIZE = 512 << 10  # CUDA C++ Programming Guide, technical specifications: local memory per thread
 
 
 @dataclass(frozen=True)
 class Register:
-    """One register of a function. index: its number in the function's register file."""
+    """One register of a function. index: its index in the function's register file."""
 
     index: int
     type: str
@@ -47,7 +47,7 @@ class Register:
 
 @dataclass(frozen=True)
 class Immediate:
-    """A constant. Integer constants have no size of their own; those with a fraction do (4 or 8)."""
+    """A constant. bits: its value. float_size: 4 or 8 (bytes) for a floating-point constant, 0 for an integer."""
 
     bits: int
     float_size: int = 0
@@ -62,10 +62,10 @@ class Special:
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable in memory.
+    """A variable in memory. size, alignment: in bytes.
 
-    place: global, const and shared: its number in the module; local: its offset in the function's frame;
-    param: its offset in the kernel's parameters.
+    place: depends on the state space. For global, const and shared it is the variable's number in the module, for
+    local its byte offset in the function's stack frame, for param its byte offset in the kernel's parameter buffer.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Symbol:
-    """The address of a variable, or of a function (then ``variable`` is None), and an offset."""
+    """The address of a variable, or of a function (then ``variable`` is None), plus an offset in bytes."""
 
     name: str
     variable: Variable | None
@@ -86,7 +86,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Memory:
-    """``[base + offset]``"""
+    """A memory operand, ``[base + offset]``. offset: bytes."""
 
     base: Operand
     offset: int
@@ -94,14 +94,14 @@ class Memory:
 
 @dataclass(frozen=True)
 class Vector:
-    """``{a, b}``, or the list in parentheses of a call."""
+    """A vector operand, ``{a, b}``, or the parenthesized list of results or arguments of a call."""
 
     elements: tuple[Operand, ...]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """``p|q``"""
+    """A pair of destinations, ``p|q``."""
 
     first: Operand
     second: Operand
@@ -109,30 +109,33 @@ class Pair:
 
 @dataclass(frozen=True)
 class Negated:
-    """``!p``"""
+    """A negated predicate, ``!p``."""
 
     register: Register
 
 
 @dataclass(frozen=True)
 class Sink:
-    """``_``"""
+    """``_``, a destination whose value is discarded."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where a label stands. instruction: index of what follows it."""
+    """A branch target. instruction: index of the instruction after the label; -1 for a function of ``.calltargets``."""
 
     name: str
     instruction: int
 
+
+CallShape = tuple[tuple[int, ...], tuple[int, ...]]
+"""The sizes in bytes of the results and of the parameters of a ``.callprototype``."""
 
 Operand = Register | Immediate | Special | Symbol | Memory | Vector | Pair | Negated | Sink | Target
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What a function takes and gives back: registers or variables of its own."""
+    """The formal results and parameters of a function: registers, or variables in its frame."""
 
     results: tuple[Register | Variable, ...]
     parameters: tuple[Register | Variable, ...]
@@ -140,11 +143,13 @@ class Signature:
 
 @dataclass(frozen=True)
 class Instruction:
-    """A statement with its operands resolved. targets: of brx and of indirect calls, where they are listed.
+    """A statement with its operands resolved.
 
-    number: its place among all statements of the module; what observers and faults report.
-    hidden: made by the lowering, not in the text: never counted, never observed.
-    named: the registers that the statement names, as it writes them.
+    number: index among all statements of the module; observers and faults report it.
+    parts: the opcode split at its dots. guard, negated: the predicate of ``@p`` or ``@!p``.
+    targets: the labels of a ``brx.idx``, or the functions of a ``.calltargets``. prototype: of an indirect call.
+    hidden: inserted when the control-flow graph is built, not in the text: never counted, never observed.
+    named: (name as written, register) for each register that the statement names.
     """
 
     statement: Statement
@@ -154,21 +159,28 @@ class Instruction:
     guard: Register | None = None
     negated: bool = False
     targets: tuple[Target, ...] = ()
-    prototype: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    prototype: CallShape | None = None
     hidden: bool = False
     named: tuple[tuple[str, Register], ...] = ()
 
     @property
     def name(self) -> str:
+        """The opcode without its modifiers, as ``ld``."""
         return self.parts[0]
 
     def refused(self, message: str) -> PtxRefusedError:
+        """Return the error to raise for this statement."""
         return PtxRefusedError(self.statement.line, self.statement.text, message)
 
 
 @dataclass
 class Program:
-    """A function ready to be cut into blocks. registers: their types, by index."""
+    """A resolved function.
+
+    registers: the type of each register, by index. frame_size: bytes of its stack frame. callees: names of the
+    functions that it names. shared: numbers of the ``.shared`` variables that it names. indirect: it calls through a
+    register.
+    """
 
     text: FunctionText
     signature: Signature
@@ -181,7 +193,12 @@ class Program:
 
 
 @dataclass
-class _Names:
+class _ScopeNames:
+    """The names that one scope (the module, the function's head, or a ``{ }`` block of its body) declares.
+
+    ranges: prefix → (count, type), of ``.reg .b32 %r<5>``. labels: name → index of the instruction after it.
+    """
+
     registers: dict[str, Register | Vector] = field(default_factory=dict)
     ranges: dict[str, tuple[int, str]] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
@@ -191,42 +208,52 @@ class _Names:
 
 
 def variable_size(declaration: Declaration) -> tuple[int, int]:
-    """Bytes and alignment of a variable. An open array counts none."""
+    """Return the size and the alignment of a variable, in bytes. An array of open size (``[]``) has size 0.
+
+    Raises PtxRefusedError for a type that memory cannot hold and for an invalid alignment.
+    """
     dtype = TYPES.get(declaration.type)
     if dtype is None or declaration.type == "pred":
         raise PtxRefusedError(declaration.line, declaration.text, f"a variable of type .{declaration.type}")
-    element = dtype.itemsize * declaration.vector
+    element_size = dtype.itemsize * declaration.vector
     count = declaration.count if declaration.count is not None else 1
     for dimension in declaration.dimensions:
         count *= dimension or 0
-    alignment = declaration.alignment or element
+    alignment = declaration.alignment or element_size
     if alignment & (alignment - 1) or alignment > 1 << 20:
         raise PtxRefusedError(declaration.line, declaration.text, "an alignment that is no power of two")
-    return element * count, alignment
+    return element_size * count, alignment
 
 
 def resolve(
     text: FunctionText,
     variables: Mapping[str, Variable],
     functions: Mapping[str, FunctionText],
-    add_shared: Any,
+    add_shared: Callable[[Declaration], Variable],
     numbers: list[Statement],
 ) -> Program:
-    """Resolve a function with a body.
+    """Resolve every name in a function that has a body. Raises PtxRefusedError for an unknown name.
 
-    variables: of the module. add_shared(declaration) -> Variable: takes in a ``.shared`` of the body.
-    numbers: grows by the function's statements.
+    variables, functions: those of the module, by name. add_shared: called for each ``.shared`` declaration in the
+    body; it adds the variable to the module. numbers: the statements of the module; those of this function are
+    appended.
     """
     return _Resolver(text, variables, functions, add_shared, numbers).program
 
 
+def _round_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
 class _Resolver:
+    """Resolves the names of one function. The result is ``program``, complete after construction."""
+
     def __init__(
         self,
         text: FunctionText,
         variables: Mapping[str, Variable],
         functions: Mapping[str, FunctionText],
-        add_shared: Any,
+        add_shared: Callable[[Declaration], Variable],
         numbers: list[Statement],
     ) -> None:
         self.text = text
@@ -234,109 +261,108 @@ class _Resolver:
         self.add_shared = add_shared
         self.numbers = numbers
         self.registers: list[str] = []
-        self.frame = 0
-        self.scopes = [_Names(variables=dict(variables)), _Names()]
+        self.frame_size = 0
+        # Innermost last: the module's names, the function's own.
+        self.scopes = [_ScopeNames(variables=dict(variables)), _ScopeNames()]
         self.program = Program(text, Signature((), ()), self.registers)
+        # The statement that is being resolved, and the registers that it has named so far.
         self.statement: Statement | None = None
-        self.seen: dict[str, Register] = {}
-        results = tuple(self.formal(declaration) for declaration in text.results)
-        parameters = self.kernel_parameters() if text.entry else tuple(self.formal(one) for one in text.parameters)
+        self.named: dict[str, Register] = {}
+
+        results = tuple(self.declare_formal(declaration) for declaration in text.results)
+        if text.entry:
+            parameters: tuple[Register | Variable, ...] = self.declare_kernel_parameters()
+        else:
+            parameters = tuple(self.declare_formal(declaration) for declaration in text.parameters)
         self.program.signature = Signature(results, parameters)
-        self.body()
-        self.program.frame_size = -(-self.frame // 8) * 8
+        self.resolve_body()
+        self.program.frame_size = _round_up(self.frame_size, 8)
 
     # -- declarations
 
-    def kernel_parameters(self) -> tuple[Variable, ...]:
+    def declare_kernel_parameters(self) -> tuple[Variable, ...]:
+        """Declare the parameters of a kernel, each at the next aligned offset of the packed parameter buffer."""
         offset = 0
-        found = []
+        parameters = []
         for declaration in self.text.parameters:
             size, alignment = variable_size(declaration)
-            offset = -(-offset // alignment) * alignment
+            offset = _round_up(offset, alignment)
             variable = Variable(declaration.name, "param", size, alignment, offset)
             self.scopes[-1].variables[declaration.name] = variable
-            found.append(variable)
+            parameters.append(variable)
             offset += size
-        return tuple(found)
+        return tuple(parameters)
 
-    def formal(self, declaration: Declaration) -> Register | Variable:
+    def declare_formal(self, declaration: Declaration) -> Register | Variable:
+        """Declare a result or a parameter of a ``.func``: a ``.reg`` is a register, a ``.param`` lies in the frame."""
         if declaration.space == "reg":
             register = self.new_register(declaration)
             self.scopes[-1].registers[declaration.name] = register
             return register
-        return self.in_frame(declaration)
+        return self.declare_in_frame(declaration)
 
-    def in_frame(self, declaration: Declaration) -> Variable:
+    def declare_in_frame(self, declaration: Declaration) -> Variable:
+        """Declare a variable of the function and reserve room for it in the function's stack frame.
+
+        Raises PtxRefusedError for a frame above the 512 KiB of local memory per thread.
+        """
         size, alignment = variable_size(declaration)
-        # Frames lie in planes of eight bytes, so no variable shares one with another.
+        # Frames are stored as planes of eight bytes, so no two variables share a plane.
         alignment = max(alignment, 8)
-        self.frame = -(-self.frame // alignment) * alignment
-        variable = Variable(declaration.name, "local", size, alignment, self.frame)
-        self.frame += -(-size // 8) * 8
-        if self.frame > _LARGEST_FRAME:
+        self.frame_size = _round_up(self.frame_size, alignment)
+        variable = Variable(declaration.name, "local", size, alignment, self.frame_size)
+        self.frame_size += _round_up(size, 8)
+        if self.frame_size > _MAX_FRAME_SIZE:
             raise PtxRefusedError(declaration.line, declaration.text, "more than 512 KiB of local memory a thread")
         self.scopes[-1].variables[declaration.name] = variable
         return variable
 
     def new_register(self, declaration: Declaration) -> Register:
+        """Add a register of the declared type. Raises PtxRefusedError for an unknown type."""
         if declaration.type not in TYPES:
             raise PtxRefusedError(declaration.line, declaration.text, f"a register of type .{declaration.type}")
-        return self.numbered(declaration.type)
+        return self.add_register(declaration.type)
 
-    def numbered(self, type_name: str) -> Register:
+    def add_register(self, type_name: str) -> Register:
+        """Append a register to the function's register file."""
         self.registers.append(type_name)
         return Register(len(self.registers) - 1, type_name)
 
     def declare(self, declaration: Declaration) -> None:
+        """Enter a declaration of the body into the innermost scope.
+
+        Raises PtxRefusedError for an unknown register type and for a state space that a body cannot declare.
+        """
         names = self.scopes[-1]
         if declaration.space == "reg":
             if declaration.type not in TYPES:
                 raise PtxRefusedError(declaration.line, declaration.text, f"a register of type .{declaration.type}")
             if declaration.count is not None:
+                # A register of a range is added when it is first named, so the register file has only used ones.
                 names.ranges[declaration.name] = (declaration.count, declaration.type)
             elif declaration.vector > 1:
-                elements = tuple(self.numbered(declaration.type) for _ in range(declaration.vector))
+                elements = tuple(self.add_register(declaration.type) for _ in range(declaration.vector))
                 names.registers[declaration.name] = Vector(elements)
             else:
-                names.registers[declaration.name] = self.numbered(declaration.type)
+                names.registers[declaration.name] = self.add_register(declaration.type)
         elif declaration.space in ("local", "param"):
-            for name, one in _expanded(declaration):
-                names.variables[name] = self.in_frame(one)
+            for single in _single_declarations(declaration):
+                names.variables[single.name] = self.declare_in_frame(single)
         elif declaration.space == "shared":
-            for name, one in _expanded(declaration):
-                names.variables[name] = self.add_shared(one)
+            for single in _single_declarations(declaration):
+                names.variables[single.name] = self.add_shared(single)
         else:
             raise PtxRefusedError(declaration.line, declaration.text, f".{declaration.space} inside a function")
 
     # -- the body
 
-    def body(self) -> None:
-        items = self.text.items or ()
-        # Labels may be used before they are met: their scopes are found first.
-        inner: dict[int, _Names] = {}
-        stack = [self.scopes[-1]]
-        counted = 0
-        for position, item in enumerate(items):
+    def resolve_body(self) -> None:
+        """Resolve the statements of the body, in text order, into ``program.instructions``."""
+        inner_scopes = self.collect_labels()
+        for position, item in enumerate(self.text.items or ()):
             if isinstance(item, Scope):
                 if item.opens:
-                    inner[position] = _Names()
-                    stack.append(inner[position])
-                else:
-                    stack.pop()
-            elif isinstance(item, Label):
-                if item.name in stack[-1].labels:
-                    raise PtxRefusedError(item.line, item.name + ":", "a label twice")
-                stack[-1].labels[item.name] = counted
-            elif isinstance(item, Targets):
-                stack[-1].targets[item.name] = item
-            elif isinstance(item, Prototype):
-                stack[-1].prototypes[item.name] = item
-            elif isinstance(item, Statement):
-                counted += 1
-        for position, item in enumerate(items):
-            if isinstance(item, Scope):
-                if item.opens:
-                    self.scopes.append(inner[position])
+                    self.scopes.append(inner_scopes[position])
                 else:
                     self.scopes.pop()
             elif isinstance(item, Declaration):
@@ -344,38 +370,72 @@ class _Resolver:
             elif isinstance(item, Statement):
                 self.program.instructions.append(self.instruction(item))
 
+    def collect_labels(self) -> dict[int, _ScopeNames]:
+        """Return the scope that each ``{`` of the body opens, by its position, with its labels.
+
+        A branch may name a label further down, so labels are collected before any statement is resolved. Labels
+        outside of all braces go into the function's own scope. Raises PtxRefusedError for a label defined twice.
+        """
+        inner_scopes: dict[int, _ScopeNames] = {}
+        stack = [self.scopes[-1]]
+        statement_count = 0
+        for position, item in enumerate(self.text.items or ()):
+            if isinstance(item, Scope):
+                if item.opens:
+                    inner_scopes[position] = _ScopeNames()
+                    stack.append(inner_scopes[position])
+                else:
+                    stack.pop()
+            elif isinstance(item, Label):
+                if item.name in stack[-1].labels:
+                    raise PtxRefusedError(item.line, item.name + ":", "a label twice")
+                stack[-1].labels[item.name] = statement_count
+            elif isinstance(item, Targets):
+                stack[-1].targets[item.name] = item
+            elif isinstance(item, Prototype):
+                stack[-1].prototypes[item.name] = item
+            elif isinstance(item, Statement):
+                statement_count += 1
+        return inner_scopes
+
     def refused(self, message: str) -> PtxRefusedError:
+        """Return the error to raise at the current statement, or at the function's head before the first one."""
         statement = self.statement
         if statement is None:
             return PtxRefusedError(self.text.line, self.text.text, message)
         return PtxRefusedError(statement.line, statement.text, message)
 
     def instruction(self, statement: Statement) -> Instruction:
+        """Resolve one statement. Raises PtxRefusedError for an unknown name or an operand that cannot be read."""
         self.statement = statement
-        self.seen = {}
+        self.named = {}
         self.numbers.append(statement)
         parts = tuple(statement.opcode.split("."))
+
         guard = None
         if statement.guard is not None:
-            found = self.register(statement.guard)
-            if not isinstance(found, Register) or found.type != "pred":
+            predicate = self.register(statement.guard)
+            if not isinstance(predicate, Register) or predicate.type != "pred":
                 raise self.refused(f"{statement.guard} is no predicate")
-            guard = found
+            guard = predicate
+
         targets: tuple[Target, ...] = ()
         prototype = None
         operands: tuple[Operand, ...]
         if parts[0] == "call":
             operands, targets, prototype = self.call(statement)
         elif parts[0] == "bra" and len(statement.operands) == 1:
-            operands = (self.label(statement.operands[0]),)
+            operands = (self.branch_target(statement.operands[0]),)
         elif parts[0] == "brx" and len(statement.operands) == 2:
-            operands = (self.operand(statement.operands[0]),)
-            listed = self.find("targets", statement.operands[1])
-            if listed is None:
-                raise self.refused(f"{statement.operands[1]} is no list of labels")
-            targets = tuple(self.label(name) for name in listed.targets)
+            index, list_name = statement.operands
+            operands = (self.operand(index),)
+            label_list = self.lookup("targets", list_name)
+            if label_list is None:
+                raise self.refused(f"{list_name} is no list of labels")
+            targets = tuple(self.branch_target(name) for name in label_list.targets)
         else:
             operands = tuple(self.operand(text) for text in statement.operands)
+
         return Instruction(
             statement,
             len(self.numbers) - 1,
@@ -385,29 +445,39 @@ class _Resolver:
             statement.negated,
             targets,
             prototype,
-            named=tuple(self.seen.items()),
+            named=tuple(self.named.items()),
         )
 
-    def find(self, kind: str, name: str) -> Any:
+    def lookup(self, kind: str, name: str) -> Any:
+        """Return what a name means in the innermost scope that declares it, or None.
+
+        kind: a dictionary of ``_ScopeNames``: ``variables``, ``labels``, ``targets`` or ``prototypes``.
+        """
         for names in reversed(self.scopes):
-            found = getattr(names, kind).get(name)
-            if found is not None:
-                return found
+            entry = getattr(names, kind).get(name)
+            if entry is not None:
+                return entry
         return None
 
-    def label(self, name: str) -> Target:
-        place = self.find("labels", name)
-        if place is None:
+    def branch_target(self, name: str) -> Target:
+        """Return the instruction that a label stands before. Raises PtxRefusedError for an unknown label."""
+        index = self.lookup("labels", name)
+        if index is None:
             raise self.refused(f"no label {name}")
-        return Target(name, place)
+        return Target(name, index)
 
     def register(self, name: str) -> Register | Vector | None:
-        found = self.known_register(name)
-        if isinstance(found, Register):
-            self.seen[name] = found
-        return found
+        """Return the register of that name, None for another name, and note that the current statement names it."""
+        register = self.find_register(name)
+        if isinstance(register, Register):
+            self.named[name] = register
+        return register
 
-    def known_register(self, name: str) -> Register | Vector | None:
+    def find_register(self, name: str) -> Register | Vector | None:
+        """Return the register, or the vector of registers, of that name; None where it names none.
+
+        A register of a range (``%r12`` of ``.reg .b32 %r<99>``) is added to the register file when first named.
+        """
         numbered = _NUMBERED.fullmatch(name)
         for names in reversed(self.scopes):
             if name in names.registers:
@@ -415,80 +485,86 @@ class _Resolver:
             if numbered is not None and numbered[1] in names.ranges:
                 count, type_name = names.ranges[numbered[1]]
                 if int(numbered[2]) < count:
-                    if len(self.registers) >= _MOST_REGISTERS:
+                    if len(self.registers) >= _MAX_REGISTERS:
                         raise self.refused("too many registers")
-                    names.registers[name] = self.numbered(type_name)
+                    names.registers[name] = self.add_register(type_name)
                     return names.registers[name]
             if name in names.variables or name in names.labels:
+                # An inner variable or label hides a register of an outer scope.
                 return None
         return None
 
-    def call(
-        self, statement: Statement
-    ) -> tuple[tuple[Operand, ...], tuple[Target, ...], tuple[tuple[int, ...], tuple[int, ...]] | None]:
-        """``call (results), function, (arguments), prototype`` → (results, function, arguments)."""
-        rest = list(statement.operands)
-        results: Operand = self.operand(rest.pop(0)) if rest and rest[0].startswith("(") else Vector(())
-        if not rest:
+    def call(self, statement: Statement) -> tuple[tuple[Operand, ...], tuple[Target, ...], CallShape | None]:
+        """Resolve ``call (results), function, (arguments), prototype``; results and arguments may be missing.
+
+        Returns the operands (results, function, arguments). For an indirect call, returns also the functions of its
+        ``.calltargets`` or, where it names a ``.callprototype``, the sizes of its results and parameters.
+        """
+        texts = list(statement.operands)
+        results: Operand = self.operand(texts.pop(0)) if texts and texts[0].startswith("(") else Vector(())
+        if not texts:
             raise self.refused("no function to call")
-        name = rest.pop(0)
-        arguments: Operand = self.operand(rest.pop(0)) if rest and rest[0].startswith("(") else Vector(())
-        target = self.operand(name)
-        if isinstance(target, Register):
+        function_name = texts.pop(0)
+        arguments: Operand = self.operand(texts.pop(0)) if texts and texts[0].startswith("(") else Vector(())
+        function = self.operand(function_name)
+        operands = (results, function, arguments)
+
+        if isinstance(function, Register):
             self.program.indirect = True
-            if len(rest) != 1:
+            if len(texts) != 1:
                 raise self.refused("an indirect call without a prototype")
-            listed = self.find("targets", rest[0])
-            if listed is not None:
-                return (
-                    (results, target, arguments),
-                    tuple(Target(one, -1) for one in listed.targets),
-                    None,
-                )
-            prototype = self.find("prototypes", rest[0])
+            call_targets = self.lookup("targets", texts[0])
+            if call_targets is not None:
+                return operands, tuple(Target(name, -1) for name in call_targets.targets), None
+            prototype = self.lookup("prototypes", texts[0])
             if prototype is None:
-                raise self.refused(f"{rest[0]} is no prototype")
-            shape = (
-                tuple(variable_size(one)[0] for one in prototype.results),
-                tuple(variable_size(one)[0] for one in prototype.parameters),
-            )
-            return (results, target, arguments), (), shape
-        if not isinstance(target, Symbol) or target.variable is not None or target.offset:
-            raise self.refused(f"{name} is no function")
-        self.program.callees.add(target.name)
-        return (results, target, arguments), (), None
+                raise self.refused(f"{texts[0]} is no prototype")
+            result_sizes = tuple(variable_size(declaration)[0] for declaration in prototype.results)
+            parameter_sizes = tuple(variable_size(declaration)[0] for declaration in prototype.parameters)
+            return operands, (), (result_sizes, parameter_sizes)
+
+        if not isinstance(function, Symbol) or function.variable is not None or function.offset:
+            raise self.refused(f"{function_name} is no function")
+        self.program.callees.add(function.name)
+        return operands, (), None
 
     # -- operands
 
     def operand(self, text: str, depth: int = 0) -> Operand:
+        """Resolve one operand. depth: how many vectors, pairs or addresses enclose it.
+
+        Raises PtxRefusedError for an unknown name, and for text that is no operand or is nested too deep.
+        """
         if depth > 3:
             raise self.refused("operands nested too deep")
         first = text[0]
         if first == "_" and text == "_":
             return Sink()
-        called = self.statement is not None and self.statement.opcode.partition(".")[0] == "call"
-        if first == "{" or (first == "(" and called):
+        # Only a call has lists in parentheses; elsewhere a parenthesis begins a constant expression.
+        in_call = self.statement is not None and self.statement.opcode.partition(".")[0] == "call"
+        if first == "{" or (first == "(" and in_call):
             if text[-1] != {"{": "}", "(": ")"}[first]:
                 raise self.refused(f"cannot read {text}")
             return self.vector(text, depth)
         if first == "[":
             return self.memory(text, depth)
         if first == "!":
-            found = self.register(text[1:].strip())
-            if not isinstance(found, Register):
+            predicate = self.register(text[1:].strip())
+            if not isinstance(predicate, Register):
                 raise self.refused(f"{text[1:].strip()} is no register")
-            return Negated(found)
+            return Negated(predicate)
+        # ``p|q`` begins with a name; after a number, ``|`` is the operator of a constant expression.
         if "|" in text and (first in "%_" or first.isalpha()):
             left, right = text.split("|", 1)
             if not left.strip() or not right.strip():
                 raise self.refused(f"cannot read {text}")
             return Pair(self.operand(left.strip(), depth + 1), self.operand(right.strip(), depth + 1))
-        bits = float_bits(text)
-        if bits is not None:
-            return Immediate(*bits)
+        float_constant = float_bits(text)
+        if float_constant is not None:
+            return Immediate(*float_constant)
         match = _NAME_AND_OFFSET.fullmatch(text)
         if match is not None:
-            return self.named(match, text)
+            return self.named_operand(match, text)
         component = _COMPONENT.fullmatch(text)
         if component is not None:
             return self.component(component)
@@ -498,6 +574,7 @@ class _Resolver:
         return Immediate(value)
 
     def vector(self, text: str, depth: int) -> Vector:
+        """Resolve ``{a, b}`` or ``(a, b)``. An element that is itself a vector contributes its elements."""
         elements: list[Operand] = []
         for part in split_operands(text[1:-1]):
             if not part:
@@ -507,15 +584,22 @@ class _Resolver:
         return Vector(tuple(elements))
 
     def component(self, match: re.Match[str]) -> Operand:
-        found = self.register(match[1])
-        if isinstance(found, Vector) and _COMPONENTS[match[2]] < len(found.elements):
-            return found.elements[_COMPONENTS[match[2]]]
-        name = f"{match[1][1:]}.{match[2]}"
-        if match[1].startswith("%") and name in SPECIAL_REGISTERS:
-            return Special(name)
+        """Resolve ``name.x``: an element of a vector register, or of a special register such as ``%tid.x``."""
+        name, letter = match[1], match[2]
+        register = self.register(name)
+        if isinstance(register, Vector) and _COMPONENTS[letter] < len(register.elements):
+            return register.elements[_COMPONENTS[letter]]
+        special = f"{name[1:]}.{letter}"
+        if name.startswith("%") and special in SPECIAL_REGISTERS:
+            return Special(special)
         raise self.refused(f"no register {match[0]}")
 
-    def named(self, match: re.Match[str], text: str) -> Operand:
+    def named_operand(self, match: re.Match[str], text: str) -> Operand:
+        """Resolve ``name``, ``name + offset`` or ``name - offset``; match: of ``_NAME_AND_OFFSET``.
+
+        The name may be a register, a variable, ``WARP_SZ``, a function or a special register, in this order. Raises
+        PtxRefusedError for another name, or for an offset where none can be.
+        """
         name = match[1]
         offset = 0
         if match[2]:
@@ -523,12 +607,13 @@ class _Resolver:
             if value is None:
                 raise self.refused(f"cannot read {text}")
             offset = value if match[2] == "+" else -value
+
         register = self.register(name)
         if register is not None:
             if offset:
                 raise self.refused(f"cannot read {text}")
             return register
-        variable = self.find("variables", name)
+        variable = self.lookup("variables", name)
         if variable is not None:
             if variable.space == "shared":
                 self.program.shared.add(variable.place)
@@ -541,10 +626,15 @@ class _Resolver:
         if name[0] == "%" and name[1:] in SPECIAL_REGISTERS and not offset:
             return Special(name[1:])
         if name[0] == "%" and f"{name[1:]}.x" in SPECIAL_REGISTERS and not offset:
+            # ``%tid`` alone is the vector of its four components.
             return Vector(tuple(Special(f"{name[1:]}.{axis}") for axis in "xyzw"))
         raise self.refused(f"no register, variable or function {name}")
 
     def memory(self, text: str, depth: int) -> Memory:
+        """Resolve ``[base]`` or ``[base + offset]``, where the base is a register, a symbol or a constant.
+
+        Raises PtxRefusedError for any other base.
+        """
         if text[-1] != "]":
             raise self.refused(f"cannot read {text}")
         inside = text[1:-1].strip()
@@ -561,33 +651,21 @@ class _Resolver:
         base = self.operand(inside, depth + 1)
         if isinstance(base, Symbol):
             return Memory(Symbol(base.name, base.variable), base.offset)
-        if isinstance(base, Immediate):
-            return Memory(base, 0)
-        if isinstance(base, Register):
+        if isinstance(base, Immediate | Register):
             return Memory(base, 0)
         raise self.refused(f"cannot read {text}")
 
 
-def _expanded(declaration: Declaration) -> list[tuple[str, Declaration]]:
-    # .param .b32 p<3> declares p0, p1, p2.
+def _single_declarations(declaration: Declaration) -> list[Declaration]:
+    """Return one declaration per variable: ``.param .b32 p<3>`` declares p0, p1 and p2.
+
+    Raises PtxRefusedError for more than 4096 variables.
+    """
     if declaration.count is None:
-        return [(declaration.name, declaration)]
+        return [declaration]
     if declaration.count > 4096:
         raise PtxRefusedError(declaration.line, declaration.text, "too many variables")
     return [
-        (
-            f"{declaration.name}{number}",
-            Declaration(
-                declaration.line,
-                declaration.text,
-                f"{declaration.name}{number}",
-                declaration.space,
-                declaration.type,
-                None,
-                declaration.dimensions,
-                declaration.alignment,
-                declaration.vector,
-            ),
-        )
+        replace(declaration, name=f"{declaration.name}{number}", count=None, initialiser="", linkage="")
         for number in range(declaration.count)
     ]

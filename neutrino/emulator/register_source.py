@@ -1,4 +1,4 @@
-"""Instructions that only compute from registers, and moves between them, as Python source."""
+"""Code generation for instructions that only compute from registers, and for moves and address conversions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BASES = {
     Space.LOCAL: LOCAL_BASE,
     Space.PARAM: PARAM_BASE,
 }
-# Address ranges for isspacep (PTX ISA 9.7.9.20). Global memory has the rest.
+# Generic address ranges for isspacep (PTX ISA 9.7.9.20): first, end.
 _RANGES = {
     Space.SHARED: (SHARED_BASE, SHARED_BASE + SPACE_SIZE),
     Space.LOCAL: (LOCAL_BASE, LOCAL_BASE + SPACE_SIZE),
@@ -39,45 +39,56 @@ _RANGES = {
 
 
 class RegisterSource(ValueSource):
-    """mov, cvta and whatever ``arithmetic`` knows."""
+    """Generates mov, cvta, isspacep and whatever ``arithmetic`` implements."""
 
     def compute(self, instruction: Instruction) -> None:
-        """An instruction that only reads and writes registers."""
-        parts = instruction.parts
+        """Emit Python code for an instruction that only reads and writes registers: ``add``, ``setp``, ``cvt`` …
+
+        Raises PtxRefusedError for an unknown instruction, and for operands of the wrong number or size.
+        """
         operands: list[Operand] = []
         for operand in instruction.operands:
             operands += (operand.first, operand.second) if isinstance(operand, Pair) else (operand,)
-        written = 2 if isinstance(next(iter(instruction.operands), None), Pair) else 1
+        destination_count = 2 if isinstance(next(iter(instruction.operands), None), Pair) else 1
         try:
-            operation = find_operation(instruction.statement.opcode, written, len(operands) - written)
+            operation = find_operation(
+                instruction.statement.opcode, destination_count, len(operands) - destination_count
+            )
         except ValueError as error:
             raise self.refused(str(error)) from error
         if operation is None:
             raise self.refused("an instruction that the embedded device does not know")
+
+        # The carry flag is the last input and output of operations such as addc.cc, but no operand in the text.
         carry_in = operation.carry in ("in", "inout")
         carry_out = operation.carry in ("out", "inout")
-        takes = len(operation.inputs) - carry_in
-        gives = len(operation.outputs) - carry_out
+        input_count = len(operation.inputs) - carry_in
+        output_count = len(operation.outputs) - carry_out
         # The second result of setp and the like may be left out.
-        given = len(operands) - takes
-        if not 1 <= given <= gives:
+        destination_count = len(operands) - input_count
+        if not 1 <= destination_count <= output_count:
             raise self.refused(f"{len(instruction.operands)} operands")
-        sources = list(zip(operands[given:], operation.inputs[:takes], strict=True))
+        sources = list(zip(operands[destination_count:], operation.inputs[:input_count], strict=True))
         for operand, dtype in sources:
             # Registers may be wider than the type in ld, st and cvt only (PTX ISA 9.4.1).
-            if isinstance(operand, Register) and operand.dtype.itemsize != dtype.itemsize and parts[0] != "cvt":
+            if isinstance(operand, Register) and operand.dtype.itemsize != dtype.itemsize and instruction.name != "cvt":
                 raise self.refused(f"a register of {8 * operand.dtype.itemsize} bits for {8 * dtype.itemsize}")
+
         inputs = [self.value(operand, dtype) for operand, dtype in sources]
-        destinations = operands[:given]
+        destinations = operands[:destination_count]
         carry = self.graph.carry
         if carry is not None and uses_carry(instruction):
             if carry_in:
                 inputs.append(self.read(carry, PREDICATE))
             if carry_out:
-                destinations += [Sink()] * (gives - given) + [carry]
-        self.results(operation, destinations, inputs)
+                destinations += [Sink()] * (output_count - destination_count) + [carry]
+        self.apply_operation(operation, destinations, inputs)
 
-    def results(self, operation: Operation, destinations: list[Operand], inputs: list[str]) -> None:
+    def apply_operation(self, operation: Operation, destinations: list[Operand], inputs: list[str]) -> None:
+        """Emit a call of an operation, and write its results.
+
+        inputs: variables with its arguments. destinations: one per result; missing ones at the end are discarded.
+        """
         if operation.expression is not None and len(operation.outputs) == 1:
             name = self.fresh(operation.expression.format(*inputs))
             self.write(destinations[0], name, operation.outputs[0])
@@ -88,21 +99,21 @@ class RegisterSource(ValueSource):
         if len(operation.outputs) == 1:
             self.write(destinations[0], self.fresh(call), operation.outputs[0])
             return
-        names = []
-        for _ in operation.outputs:
-            self.counter += 1
-            names.append(f"t{self.counter}")
+        names = self.new_names(len(operation.outputs))
         self.emit(f"{', '.join(names)} = {call}")
         for destination, name, dtype in zip(destinations, names, operation.outputs, strict=False):
             self.write(destination, name, dtype)
 
     def move(self) -> None:
+        """Emit Python code for ``mov``: between registers, or packing a vector into a register, or unpacking one."""
         destination, source = self.require(2)
         dtype = self.type_of()
         if isinstance(source, Vector) and isinstance(destination, Vector):
-            pairs = list(zip(destination.elements, source.elements, strict=False))
-            for one, name in [(one, self.value(other, dtype)) for one, other in pairs]:
-                self.write(one, name, dtype)
+            pairs = zip(destination.elements, source.elements, strict=False)
+            # All are read before any is written, since a register may be in both vectors.
+            values = [(element, self.value(source_element, dtype)) for element, source_element in pairs]
+            for element, name in values:
+                self.write(element, name, dtype)
         elif isinstance(source, Vector):
             self.write(destination, self.packed(source, dtype), word(dtype.itemsize))
         elif isinstance(destination, Vector):
@@ -111,6 +122,10 @@ class RegisterSource(ValueSource):
             self.write(destination, self.value(source, dtype), dtype)
 
     def packed(self, source: Vector, dtype: np.dtype[Any]) -> str:
+        """Return the variable with the 2 or 4 elements of a vector packed into one word, the first one lowest.
+
+        dtype: the type of the word. Raises PtxRefusedError for elements that do not fill it.
+        """
         count = len(source.elements)
         part = word(dtype.itemsize // count) if count in (2, 4) else None
         if part is None or part.itemsize == 0:
@@ -133,27 +148,36 @@ class RegisterSource(ValueSource):
         return self.fresh(" | ".join(pieces))
 
     def unpack(self, destination: Vector, name: str, dtype: np.dtype[Any]) -> None:
+        """Write the parts of the word in variable ``name`` to the 2 or 4 registers of a vector, the lowest part first.
+
+        dtype: the type of the word. Raises PtxRefusedError for a vector of another length.
+        """
         count = len(destination.elements)
         if count not in (2, 4) or dtype.itemsize // count == 0:
             raise self.refused("a vector of the wrong size")
         if dtype == DOUBLE_WORD:
             if count != 2:
                 raise self.refused("a vector of the wrong size")
+            # DOUBLE_WORD has the fields x (low 64 bits) and y (high).
             halves = [self.fresh(f"{name}[{half!r}]") for half in "xy"]
             for element, half in zip(destination.elements, halves, strict=True):
                 self.write(element, half, U64)
             return
         part = word(dtype.itemsize // count)
         whole = word(dtype.itemsize)
-        names = []
+        parts = []
         for place in range(count):
             shift = self.constant_object(np.array(8 * part.itemsize * place, whole)[()])
             shifted = f"({name} >> {shift})" if place else name
-            names.append(self.fresh(f"{shifted}.astype({self.dtype(part)})"))
-        for element, one in zip(destination.elements, names, strict=True):
-            self.write(element, one, part)
+            parts.append(self.fresh(f"{shifted}.astype({self.dtype(part)})"))
+        for element, part_name in zip(destination.elements, parts, strict=True):
+            self.write(element, part_name, part)
 
     def convert_address(self) -> None:
+        """Emit Python code for ``cvta`` and ``cvta.to``: between an address of a state space and a generic one.
+
+        The generic address is the space's base plus the address. Global and constant memory have the base 0.
+        """
         destination, source = self.require(2)
         parts = self.instruction.parts
         dtype = self.type_of()
@@ -170,6 +194,7 @@ class RegisterSource(ValueSource):
         self.write(destination, name, dtype)
 
     def is_in_space(self) -> None:
+        """Emit Python code for ``isspacep``: whether a generic address lies in a state space."""
         destination, source = self.require(2)
         space = SPACES.get(self.instruction.parts[1])
         if space is None:
@@ -178,28 +203,30 @@ class RegisterSource(ValueSource):
         name = self.value(source, U64)
         test = f"({name} >= {low}) & ({name} < {high})"
         if space is Space.GLOBAL:
-            # An H200 counts a kernel's parameters as global memory, as the generic window of constants.
+            # On an H200, isspacep.global also holds for generic addresses of constants and of kernel parameters.
             low = self.constant_object(np.uint64(_RANGES[Space.CONST][0]))
             high = self.constant_object(np.uint64(_RANGES[Space.PARAM][1]))
             test = f"({test}) | (({name} >= {low}) & ({name} < {high}))"
         self.write(destination, self.fresh(test), PREDICATE)
 
     def map_shared(self) -> None:
-        """mapa: with clusters of one block, the address itself."""
+        """Emit Python code for ``mapa``: in a cluster of one block, the address itself."""
         destination, source, _ = self.require(3)
         dtype = self.type_of()
         self.write(destination, self.value(source, dtype), dtype)
 
     def get_rank(self) -> None:
+        """Emit Python code for ``getctarank``: in a cluster of one block, always 0."""
         destination, _ = self.require(2)
         self.write(destination, self.constant_object(np.uint32(0)), U32)
 
     def policy(self) -> None:
-        """createpolicy: how caches are to be used; the values mean nothing here."""
+        """Emit Python code for ``createpolicy``: a cache policy, which nothing here reads, so any value will do."""
         self.write(self.instruction.operands[0], self.constant_object(np.uint64(0)), U64)
 
 
 def _join(low: Array, high: Array) -> Array:
+    """Return 128-bit values from their low and high 64 bits; either may be a scalar."""
     shape = np.broadcast_shapes(np.shape(low), np.shape(high))
     whole = np.empty(shape, DOUBLE_WORD)
     whole["x"] = low

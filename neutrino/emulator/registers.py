@@ -1,4 +1,7 @@
-"""What generated code does with registers: arrays with one element a thread, or scalars."""
+"""Helpers of generated code for registers, which are arrays with one element per thread, or NumPy scalars.
+
+A scalar has the same value in every thread. ``at``: the indices of the threads that execute the code.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ import numpy as np
 
 
 def get(value: Any, at: Any) -> Any:
-    """The elements of a register for the threads ``at``."""
+    """Return the elements of a register for the threads ``at``."""
     return value[at] if value.ndim else value
 
 
 def put(file: Any, index: int, value: Any, at: Any) -> None:
-    """Write the elements of a register for the threads ``at``.
+    """Write register ``index`` of a register file in the threads ``at``. value: one element per thread, or a scalar.
 
-    The array may be another register's as well until it is written in place for the first time.
+    Copy on write: after a ``mov`` two registers may share one array. ``file.owned`` has the registers that do not.
     """
     old = file.values[index]
     if index not in file.owned:
@@ -27,20 +30,20 @@ def put(file: Any, index: int, value: Any, at: Any) -> None:
 
 
 def pick(condition: Any, new: Any, old: Any) -> Any:
-    """``new`` where a guard holds, ``old`` elsewhere."""
+    """Return ``new`` where a guard holds, and ``old`` elsewhere. condition: one element per thread, or a scalar."""
     if condition.ndim:
         return np.where(condition, new, old)
     return new if condition else old
 
 
 def uniform(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, made to take scalars only as well."""
+    """Wrap a function that needs arrays so that it also takes scalars alone, and then returns scalars."""
 
     def call(*values: Any) -> Any:
         for value in values:
             if value.ndim:
                 return function(*values)
         result = function(*(np.reshape(value, 1) for value in values))
-        return tuple(one[0] for one in result) if isinstance(result, tuple) else result[0]
+        return tuple(output[0] for output in result) if isinstance(result, tuple) else result[0]
 
     return call

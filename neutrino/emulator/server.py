@@ -1,7 +1,7 @@
-"""The process of the stand-in driver that runs what the host's streams launch, interleaved.
+"""The device process of the stand-in driver: it runs the kernels that the host's streams launch, interleaved.
 
-It gets work over a socket, and sees the host's device memory, and its pinned memory, through shared segments. It ends
-when the host does.
+The host is the program that uses the driver. Requests come over a socket. Device memory, and the host's pinned memory,
+are shared segments. The process ends when the host does.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ from neutrino.errors import DeviceFaultError, FaultKind, PtxRefusedError
 SOCKET_FD = 3
 HOST_PROCESS_FD = 4
 SLICE = 24
-"""Steps of one launch before the next one has its turn, and a message is looked for. A step takes some 10 µs or more,
-so that a kernel that waits costs others little, and looking costs little itself."""
+"""Steps that one launch runs before the next one's turn and a look at the socket. A step takes some 10 µs or more, so
+that a kernel that waits costs the others little, and a look costs little."""
 
-_HEADER = struct.Struct("<IIQ")  # code, bytes after it, id: channel.c
+# The structures of channel.c and channel.h.
+_HEADER = struct.Struct("<IIQ")  # code, bytes after the header, id
 _LAUNCH = struct.Struct("<QI3I3IIII")  # struct ed_launch_request
 _READY_ID = 0
-_MOST_PRINTED = 64 << 20
-"""Bytes that one launch may print; of more the latest are kept. What the host keeps of them is its limit."""
+_MAX_PRINTED = 64 << 20
+"""Bytes of a launch's printed text that are sent, the latest ones. The host applies its own limit."""
 _MAX_THREADS = 1024
 
 
 class _Request(IntEnum):
-    """enum ed_request of channel.h."""
+    """The requests of the host: enum ed_request of channel.h."""
 
     LOAD = 1
     UNLOAD = 2
@@ -54,7 +55,7 @@ class _Request(IntEnum):
 
 
 class _Status(IntEnum):
-    """The driver's errors that a reply may carry."""
+    """The status of a reply: values of CUresult."""
 
     SUCCESS = 0
     OUT_OF_MEMORY = 2
@@ -63,7 +64,8 @@ class _Status(IntEnum):
     ILLEGAL_INSTRUCTION = 715
 
 
-# What a GPU does: a trap is an unspecified failure; threads that wait for ever end by the watchdog where there is one.
+# The CUresult that a GPU's driver reports: a trap is an unspecified failure; threads that wait forever are ended by the
+# watchdog, where there is one.
 _FAULTS = {
     FaultKind.OUT_OF_BOUNDS: 700,
     FaultKind.MISALIGNED: 716,
@@ -76,14 +78,17 @@ _FAULTS = {
 
 @dataclass
 class _Module:
+    """A loaded module. kernels: by the index that the host uses for them."""
+
     loaded: LoadedModule
     kernels: tuple[Function, ...]
 
 
 class Server:
-    """One host's device. seed: of the schedules, None for the fixed one."""
+    """Serves one host. A request and its reply carry the same id; a launch is replied to when it has ended."""
 
     def __init__(self, channel: socket.socket, device: Device, windows: Sequence[Window], seed: int | None) -> None:
+        """windows: the memory that the host allocates itself. seed: for the order of launches, None for a fixed one."""
         self._channel = channel
         self._device = device
         self._windows = windows
@@ -95,10 +100,10 @@ class Server:
         self._received = bytearray()
 
     def serve(self) -> None:
-        """Answer until the host has ended."""
+        """Handle requests and run launches until the host has ended."""
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
-        # Where the kernel has no such descriptors the socket's end must do.
+        # The pidfd of the host. An old Linux has none; then only the end of the socket shows that the host has ended.
         if _is_open(HOST_PROCESS_FD):
             poll.register(HOST_PROCESS_FD, select.POLLIN)
         self._reply(_READY_ID, _Status.SUCCESS)
@@ -109,28 +114,31 @@ class Server:
             self._advance()
 
     def _receive(self) -> bool:
+        """Read from the socket and handle every request that is complete. Returns False at the end of the socket."""
         data = self._channel.recv(1 << 20)
         self._received += data
         while len(self._received) >= _HEADER.size:
-            code, size, number = _HEADER.unpack_from(self._received)
+            code, size, request_id = _HEADER.unpack_from(self._received)
             end = _HEADER.size + size
             if len(self._received) < end:
                 break
             body = bytes(self._received[_HEADER.size : end])
             del self._received[:end]
-            self._handle(_Request(code), number, body)
+            self._handle(_Request(code), request_id, body)
         return bool(data)
 
-    def _reply(self, number: int, status: int, body: bytes = b"") -> None:
-        self._channel.sendall(_HEADER.pack(status, len(body), number) + body)
+    def _reply(self, request_id: int, status: int, body: bytes = b"") -> None:
+        """Send a reply. status: a CUresult."""
+        self._channel.sendall(_HEADER.pack(status, len(body), request_id) + body)
 
-    def _handle(self, request: _Request, number: int, body: bytes) -> None:
+    def _handle(self, request: _Request, request_id: int, body: bytes) -> None:
+        """Handle one request. request_id: for the reply; ALLOW and FORBID have none."""
         if request is _Request.LAUNCH:
-            self._launch(number, body)
+            self._launch(request_id, body)
         elif request is _Request.LOAD:
-            self._load(number, body)
+            self._load(request_id, body)
         elif request is _Request.UNLOAD:
-            self._unload(number, *struct.unpack("<Q", body))
+            self._unload(request_id, *struct.unpack("<Q", body))
         elif request is _Request.ALLOW:
             address, size = struct.unpack("<QQ", body)
             self._window(address).allow(address, size)
@@ -139,114 +147,133 @@ class Server:
             self._window(address).forbid(address)
 
     def _window(self, address: int) -> Window:
+        """Return the window of the host's memory that contains an address."""
         return next(window for window in self._windows if window.base <= address < window.end)
 
     # --- modules ---
 
-    def _load(self, number: int, image: bytes) -> None:
+    def _load(self, request_id: int, image: bytes) -> None:
+        """Load the PTX of an image, and reply with a description of the module, or with the reason for a refusal."""
         try:
             text = find_ptx(image)
             check_names(module_code(text))
             loaded = self._device.load(text)
         except ImageError as error:
-            self._reply(number, error.fault, str(error).encode())
+            self._reply(request_id, error.fault, str(error).encode())
             return
         except PtxRefusedError as error:
-            self._reply(number, _Status.INVALID_PTX, str(error).encode())
+            self._reply(request_id, _Status.INVALID_PTX, str(error).encode())
             return
         except OutOfMemoryError as error:
-            self._reply(number, _Status.OUT_OF_MEMORY, f"no room for the module's variables: {error}".encode())
+            self._reply(request_id, _Status.OUT_OF_MEMORY, f"no room for the module's variables: {error}".encode())
             return
         self._last_module += 1
         module = _Module(loaded, tuple(loaded.functions.values()))
         self._modules[self._last_module] = module
-        self._reply(number, _Status.SUCCESS, _describe(self._last_module, module))
+        self._reply(request_id, _Status.SUCCESS, _describe(self._last_module, module))
 
-    def _unload(self, number: int, module: int) -> None:
-        found = self._modules.pop(module, None)
-        if found is not None:
-            self._device.unload(found.loaded)
-        self._reply(number, _Status.SUCCESS)
+    def _unload(self, request_id: int, module_id: int) -> None:
+        """Free a module. An unknown id is no error."""
+        module = self._modules.pop(module_id, None)
+        if module is not None:
+            self._device.unload(module.loaded)
+        self._reply(request_id, _Status.SUCCESS)
 
     # --- launches ---
 
-    def _launch(self, number: int, body: bytes) -> None:
-        module, kernel, *shape, shared, _, size = _LAUNCH.unpack_from(body)
-        found = self._modules.get(module)
-        if found is None:
-            self._reply(number, _Status.INVALID_HANDLE, b"a kernel of an unloaded module was launched")
+    def _launch(self, request_id: int, body: bytes) -> None:
+        """Begin a launch and give it its first turn. A launch that cannot begin is replied to with the reason.
+
+        body: a struct ed_launch_request, then the kernel's parameter buffer.
+        """
+        module_id, kernel, *dimensions, shared, _cooperative, size = _LAUNCH.unpack_from(body)
+        module = self._modules.get(module_id)
+        if module is None:
+            self._reply(request_id, _Status.INVALID_HANDLE, b"a kernel of an unloaded module was launched")
             return
         parameters = body[_LAUNCH.size : _LAUNCH.size + size]
-        grid = (shape[0], shape[1], shape[2])
-        block = (shape[3], shape[4], shape[5])
+        grid = (dimensions[0], dimensions[1], dimensions[2])
+        block = (dimensions[3], dimensions[4], dimensions[5])
         try:
-            run = self._device.begin(found.kernels[kernel], grid, block, parameters, shared=shared)
+            run = self._device.begin(module.kernels[kernel], grid, block, parameters, shared=shared)
         except PtxRefusedError as error:
-            self._reply(number, _Status.ILLEGAL_INSTRUCTION, str(error).encode())
+            self._reply(request_id, _Status.ILLEGAL_INSTRUCTION, str(error).encode())
             return
         except DeviceFaultError as error:
-            self._reply(number, _FAULTS[error.kind], str(error).encode())
+            self._reply(request_id, _FAULTS[error.kind], str(error).encode())
             return
-        self._running[number] = run
-        self._turn(number, run)
+        self._running[request_id] = run
+        self._turn(request_id, run)
 
     def _advance(self) -> None:
+        """Give every launch that is running one turn, in random order if there is a seed."""
         turns = list(self._running.items())
         if self._random is not None:
             self._random.shuffle(turns)
-        for number, run in turns:
-            self._turn(number, run)
+        for request_id, run in turns:
+            self._turn(request_id, run)
 
-    def _turn(self, number: int, run: Run) -> None:
-        finished, status, said = False, int(_Status.SUCCESS), b""
+    def _turn(self, request_id: int, run: Run) -> None:
+        """Run a launch for SLICE steps. When it ends, reply to it.
+
+        The reply is two counters, or after an error a message and a zero byte; then what the kernel printed.
+        """
+        finished = False
+        status = int(_Status.SUCCESS)
+        message = b""
         try:
             finished = run.advance(SLICE)
         except DeviceFaultError as error:
-            finished, status, said = True, _FAULTS[error.kind], str(error).encode() + b"\0"
+            finished, status, message = True, _FAULTS[error.kind], str(error).encode() + b"\0"
         except PtxRefusedError as error:
-            finished, status, said = True, _Status.ILLEGAL_INSTRUCTION, str(error).encode() + b"\0"
-        # Before another launch has its turn: it is this one's.
-        if printed := self._device.take_printed():
-            mine = self._printed.setdefault(number, bytearray())
-            mine += printed
-            del mine[:-_MOST_PRINTED]
+            finished, status, message = True, _Status.ILLEGAL_INSTRUCTION, str(error).encode() + b"\0"
+
+        # All launches print into one buffer of the device: empty it before another launch has its turn.
+        if new_text := self._device.take_printed():
+            printed = self._printed.setdefault(request_id, bytearray())
+            printed += new_text
+            del printed[:-_MAX_PRINTED]
+
         if finished:
-            del self._running[number]
+            del self._running[request_id]
             statistics = run.statistics
-            said = said or struct.pack("<QQ", statistics.thread_instructions, statistics.steps)
-            self._reply(number, status, said + self._printed.pop(number, b""))
+            content = message or struct.pack("<QQ", statistics.thread_instructions, statistics.steps)
+            self._reply(request_id, status, content + self._printed.pop(request_id, b""))
 
 
 def _string(text: str) -> bytes:
+    """Encode a string for module.c: its length, the bytes, and a zero byte."""
     data = text.encode()
     return struct.pack("<I", len(data)) + data + b"\0"
 
 
-def _describe(number: int, module: _Module) -> bytes:
-    """module.c reads it: describe()."""
-    parts = [struct.pack("<QI", number, len(module.kernels))]
+def _describe(module_id: int, module: _Module) -> bytes:
+    """Return the description of a module for the host: its kernels and variables. describe() of module.c reads it."""
+    parts = [struct.pack("<QI", module_id, len(module.kernels))]
     for kernel in module.kernels:
         try:
             sizes = (kernel.shared_size, kernel.local_size)
         except PtxRefusedError:
-            # The launch will say so: others of the module may run.
+            # A launch of this kernel will be refused; other kernels of the module may run.
             sizes = (0, 0)
+        # The block dimensions that .reqntid requires, zeros without it, and the most threads of a block.
         required = (*kernel.directives.get("reqntid", ()), 1, 1)[:3] if "reqntid" in kernel.directives else (0, 0, 0)
-        most = math.prod(kernel.directives.get("maxntid", (_MAX_THREADS,)))
+        max_threads = math.prod(kernel.directives.get("maxntid", (_MAX_THREADS,)))
         if required[0]:
-            most = math.prod(required)
+            max_threads = math.prod(required)
         parts.append(_string(kernel.name))
         parts.append(struct.pack("<III", kernel.parameter_size, *sizes))
-        parts.append(struct.pack("<I3I", min(most, _MAX_THREADS), *required))
+        parts.append(struct.pack("<I3I", min(max_threads, _MAX_THREADS), *required))
         parts.append(struct.pack("<I", len(kernel.parameters)))
         parts += [struct.pack("<II", parameter.offset, parameter.size) for parameter in kernel.parameters]
     variables = module.loaded.variables
     parts.append(struct.pack("<I", len(variables)))
-    parts += [_string(name) + struct.pack("<QQ", *place) for name, place in variables.items()]
+    parts += [_string(name) + struct.pack("<QQ", address, size) for name, (address, size) in variables.items()]
     return b"".join(parts)
 
 
 def _is_open(descriptor: int) -> bool:
+    """Whether a file descriptor is open in this process."""
     try:
         os.fstat(descriptor)
     except OSError:
@@ -255,7 +282,7 @@ def _is_open(descriptor: int) -> bool:
 
 
 def _attach(segment: int, size: int) -> NDArray[np.uint8]:
-    """A System V segment as an array. OSError: it is not there."""
+    """Attach a System V shared memory segment, and return it as an array of bytes. Raises OSError if that fails."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.shmat.restype = ctypes.c_void_p
     address = libc.shmat(ctypes.c_int(segment), None, 0)
@@ -266,20 +293,21 @@ def _attach(segment: int, size: int) -> NDArray[np.uint8]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """The process. arguments: device memory, host memory, seed, steps.
+    """Run the device process until its host ends. arguments: device memory, host memory, seed or "", step limit or 0.
 
-    Device memory is ``segment:base:size:constants:variables``, host memory ``segment:base:size``: a System V segment,
-    the address of its first byte for kernels, bytes; the first bytes of device memory are for variables of modules,
-    the first of those for constants.
+    Device memory is ``segment:base:size:constants_end:variables_end``, host memory ``segment:base:size``: the id of a
+    System V segment, the address at which kernels see it, its size in bytes. Device memory up to ``constants_end``
+    is for the constants of modules, up to ``variables_end`` for their variables; both are offsets from its begin.
     """
-    segment, base, size, constant_part, part = (int(word) for word in arguments[0].split(":"))
+    segment, base, size, constants_end, variables_end = (int(word) for word in arguments[0].split(":"))
     host_segment, host_base, host_size = (int(word) for word in arguments[1].split(":"))
     seed = int(arguments[2], 0) if arguments[2] else None
     memory = _attach(segment, size)
-    constants = Window(CONST_BASE, memory[:constant_part], constant=True)
-    modules = Window(base + constant_part, memory[constant_part:part])
-    windows = (Window(base + part, memory[part:]), Window(host_base, _attach(host_segment, host_size)))
-    # A kernel that runs or polls for long is right; threads that wait for one another are detected without a limit.
+    constants = Window(CONST_BASE, memory[:constants_end], constant=True)
+    modules = Window(base + constants_end, memory[constants_end:variables_end])
+    allocations = Window(base + variables_end, memory[variables_end:])
+    windows = (allocations, Window(host_base, _attach(host_segment, host_size)))
+    # No step limit unless asked for: a kernel may run or poll for long. Deadlocks are detected without a limit.
     device = Device(memory=0, seed=seed, step_limit=int(arguments[3]) or sys.maxsize)
     device.place(modules, constants, windows)
     Server(socket.socket(fileno=SOCKET_FD), device, windows, seed).serve()

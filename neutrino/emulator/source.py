@@ -1,7 +1,7 @@
-"""Basic blocks to Python source: each one a function over arrays with one element per thread.
+"""Code generation: each basic block becomes a Python function over arrays with one element per thread.
 
-A generated function is called as ``block(m, f, at)``: the batch, the register file, and which threads (None: every
-one; else their indices). It reads each register once, computes, and writes back what is read later.
+A generated function is called as ``block(m, f, at)``: the batch, the register file, and the indices of the threads that
+execute it (None: all). It loads each register once, computes, and writes back the registers that are live afterwards.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from neutrino.emulator.program import (
     Vector,
 )
 from neutrino.emulator.register_source import RegisterSource
-from neutrino.emulator.values_source import U32, U64, Held
+from neutrino.emulator.values_source import U32, U64, BlockValues
 from neutrino.emulator.warp_source import WarpSource
 
-# Instructions that tell the hardware something and change no value.
-_NOTHING = frozenset(
+# Hints, fences and the like: instructions that change no value.
+_NO_EFFECT = frozenset(
     {
         "membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "pragma", "setmaxnreg", "brkpt",
         "pmevent", "applypriority", "discard",
@@ -35,7 +35,11 @@ _NOTHING = frozenset(
 
 @dataclass(frozen=True)
 class BarrierUse:
-    """What a bar or barrier instruction does. reduction: ``popc``, ``and``, ``or`` or "". destination: of that."""
+    """What a ``bar`` or ``barrier`` instruction does.
+
+    arrive_only: its threads do not wait. aligned: all threads of a warp must execute the same one. reduction: of the
+    threads' predicates, ``popc``, ``and`` or ``or``, "" for none. destination: the register for its result.
+    """
 
     arrive_only: bool
     aligned: bool
@@ -45,10 +49,13 @@ class BarrierUse:
 
 @dataclass
 class Unit:
-    """The code of one function. pieces: block → function; chains: block → (function, its last block).
+    """The generated code of one function.
 
-    A chain runs several blocks that are parted by instructions of warps only: it may be used where whole warps run.
-    masks: block → function that gives the member masks, where they are no constants.
+    pieces: a Python function for each block. chains: block → (a Python function for it and the blocks after it, its
+    last block); a chain may run instead of its blocks where whole warps do, since only warp-wide instructions divide
+    them. chain_counts: block → instructions in its chain. masks: block → Python function that returns the member masks
+    of the block's first instruction, where they are no constant. barriers: block → the barrier that ends it. source:
+    of all functions.
     """
 
     graph: Graph
@@ -61,33 +68,38 @@ class Unit:
 
 
 def generate(graph: Graph, *, observed: bool) -> Unit:
-    """Generate a function's code. observed: with a call of the observer before each statement.
+    """Generate and compile the code of a function. observed: report each statement to the launch's observer.
 
-    PtxRefusedError: it has a statement that the device does not know.
+    Raises PtxRefusedError for a statement that the emulated device does not know.
     """
     return _Generator(graph, observed).unit()
 
 
 class _Generator(RegisterSource, WarpSource, AsynchronousSource):
+    """Generates the code of one PTX function, block by block."""
+
     def __init__(self, graph: Graph, observed: bool) -> None:
         super().__init__(graph, observed)
         self.barriers: dict[int, BarrierUse] = {}
 
     def unit(self) -> Unit:
+        """Generate the Python functions for all blocks, chains of blocks and member masks, and compile them."""
         blocks = self.graph.blocks
-        chains = {}
+        chains = {}  # first block → last block
         for block in blocks:
             self.block([block], f"piece_{block.index}")
-            first = block.index > 0 and blocks[block.index - 1].joined
+            # ``joined``: the block falls through into one that only this block precedes.
+            is_inside_chain = block.index > 0 and blocks[block.index - 1].joined
             last = block.index
             while blocks[last].joined:
                 last += 1
-            if not first and last > block.index:
+            if not is_inside_chain and last > block.index:
                 self.block(blocks[block.index : last + 1], f"chain_{block.index}")
                 chains[block.index] = last
         masked = [block.index for block in blocks if block.warp and constant_mask(block) is None]
         for index in masked:
             self.mask(blocks[index])
+
         source = "\n".join(self.lines) + "\n"
         code = compile(source, f"<{self.program.text.name}>", "exec")
         exec(code, self.namespace)
@@ -102,8 +114,12 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
         )
 
     def block(self, blocks: list[Block], name: str) -> None:
+        """Generate the Python function ``name`` for one basic block, or for a chain of consecutive ones.
+
+        It returns what the scheduler needs at the end of the last block: a branch condition, call arguments …
+        """
         self.lines += [f"def {name}(m, f, at):", "    r = f.values"]
-        self.values = Held()
+        self.values = BlockValues()
         self.position = 0
         ending = ""
         for block in blocks:
@@ -112,8 +128,8 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
                 self.guard = self.guard_name(instruction)
                 if self.observed and not instruction.hidden:
                     self.emit(f"m.executed({instruction.number}, at, {self.guard})")
-                last = instruction is block.instructions[-1] and block.ending is not Ending.NEXT
-                if last:
+                ends_block = instruction is block.instructions[-1] and block.ending is not Ending.NEXT
+                if ends_block:
                     ending = self.ending(block, instruction)
                 elif self.observed and instruction.named:
                     before = self.named_values(instruction)
@@ -122,45 +138,58 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
                     self.emit(f"m.valued({instruction.number}, at, {self.guard}, {values})")
                 else:
                     self.plain(instruction)
+                # Hidden instructions are not in the PTX text, so they are not counted.
                 self.position += not instruction.hidden
         self.write_back(blocks[-1].live_out)
         self.emit(f"return {ending or None}")
 
     def named_values(self, instruction: Instruction) -> str:
-        """The registers that a statement names, with what they hold now."""
+        """Return source for a tuple of (name, current value) pairs of the registers that a statement names."""
         pairs = (f"({name!r}, {self.register_value(register)}), " for name, register in instruction.named)
         return f"({''.join(pairs)})"
 
     def mask(self, block: Block) -> None:
+        """Generate the Python function that returns the member mask of the block's first, warp-wide, instruction."""
         self.lines += [f"def mask_{block.index}(m, f, at):", "    r = f.values"]
-        self.values = Held()
+        self.values = BlockValues()
         self.instruction = block.instructions[0]
         if block.mask is not None:
             self.emit(f"return {self.value(block.mask, U32)}")
 
     def write_back(self, live: int) -> None:
+        """Emit the assignments of the block's live results to the register file ``f``.
+
+        live: bit set of the registers that are read after the block.
+        """
         indices = sorted(index for index in self.values.written if live >> index & 1)
         if not indices:
             return
-        finals = [(index, self.register_value(Register(index, self.program.registers[index]))) for index in indices]
+        results = [(index, self.register_value(Register(index, self.program.registers[index]))) for index in indices]
         self.emit("if at is None:")
-        for index, name in finals:
+        for index, name in results:
             self.emit(f"    r[{index}] = {name}")
-        # What was moved as it is now has two registers, the one that was read among them.
+        # ``f.owned`` has the registers whose array may be modified in place. After a ``mov`` two registers may share
+        # one array, a register that was read among them.
         shared = tuple(sorted(self.values.read.union(indices)))
         self.emit(f"    f.owned.difference_update({self.constant_object(shared)})")
         self.emit("else:")
-        for index, name in finals:
+        for index, name in results:
             self.emit(f"    put(f, {index}, {name}, at)")
 
     # -- how blocks end
 
     def ending(self, block: Block, instruction: Instruction) -> str:
+        """Return source for what a block's function returns, "" for nothing. instruction: the block's last one.
+
+        It is the condition of a branch, the index of a ``brx.idx``, or the operands of a call or barrier.
+        """
         kind = block.ending
         if kind is Ending.BRANCH:
             return self.guard or ""
         if kind is Ending.TABLE:
-            return self.value(self.require(2 - 1)[0], U32)
+            # Its list of labels is not among the resolved operands.
+            (index,) = self.require(1)
+            return self.value(index, U32)
         if kind is Ending.CALL:
             return self.call(instruction)
         if kind is Ending.BARRIER:
@@ -168,10 +197,14 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
         return ""
 
     def call(self, instruction: Instruction) -> str:
+        """Return source for ``(address, (argument, …))`` of a call. The address is None for a direct call.
+
+        An argument that is a variable in the frame is None: the scheduler copies its memory.
+        """
         results, target, arguments = instruction.operands
         if not isinstance(results, Vector) or not isinstance(arguments, Vector):
             raise self.refused("cannot read the call")
-        where = self.value(target, U64) if isinstance(target, Register) else "None"
+        address = self.value(target, U64) if isinstance(target, Register) else "None"
         values = []
         for argument in arguments.elements:
             if isinstance(argument, Symbol):
@@ -182,9 +215,13 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
                 values.append(self.immediate(argument, word(argument.float_size or 8)))
             else:
                 raise self.refused("an argument that is no value")
-        return f"({where}, ({''.join(value + ', ' for value in values)}))"
+        return f"({address}, ({''.join(value + ', ' for value in values)}))"
 
     def barrier(self, block: Block, instruction: Instruction) -> str:
+        """Return source for ``(number, thread count, predicate)`` of a barrier; the last two may be None.
+
+        ``barriers`` gets what the scheduler must know besides: see ``BarrierUse``.
+        """
         parts = instruction.parts
         operands = list(instruction.operands)
         reduction = ""
@@ -211,13 +248,18 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
     # -- instructions
 
     def plain(self, instruction: Instruction) -> None:
+        """Emit Python code for an instruction that does not end its block."""
         method = _METHODS.get(instruction.name)
         if method is not None:
             method(self)
-        elif instruction.name not in _NOTHING:
+        elif instruction.name not in _NO_EFFECT:
             self.compute(instruction)
 
-    def bar_warp(self) -> None:
+    def warp_or_cluster_barrier(self) -> None:
+        """Emit Python code for ``barrier.cluster.arrive``.
+
+        ``bar.warp.sync`` needs no code: the scheduler makes its threads wait.
+        """
         if self.instruction.parts[:2] == ("barrier", "cluster"):
             self.emit("m.cluster_arrive(at)")
         elif self.instruction.parts[:2] != ("bar", "warp"):
@@ -248,6 +290,6 @@ _METHODS: dict[str, Callable[[_Generator], None]] = {
     "movmatrix": _Generator.transpose,
     "cp": _Generator.copy_async,
     "mbarrier": _Generator.memory_barrier,
-    "bar": _Generator.bar_warp,
-    "barrier": _Generator.bar_warp,
+    "bar": _Generator.warp_or_cluster_barrier,
+    "barrier": _Generator.warp_or_cluster_barrier,
 }

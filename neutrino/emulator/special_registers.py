@@ -23,7 +23,7 @@ SPECIAL_REGISTERS: dict[str, str] = {
     **dict.fromkeys(_WORDS, "u32"),
     **dict.fromkeys(_LONG_WORDS, "u64"),
     "is_explicit_cluster": "pred",
-    # Performance counters and what a tool's driver sets: read as zero.
+    # Performance counters, and registers that the driver sets for tools: read as zero.
     **{f"pm{number}": "u32" for number in range(8)},
     **{f"pm{number}_64": "u64" for number in range(8)},
     **{f"envreg{number}": "u32" for number in range(32)},
@@ -31,4 +31,4 @@ SPECIAL_REGISTERS: dict[str, str] = {
 """Name without ``%`` → type. ``.w`` reads as zero."""
 
 CLOCKS = frozenset({"clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi"})
-"""Those that change while a thread runs."""
+"""The special registers that change while a thread runs."""

@@ -1,4 +1,4 @@
-"""The state of one batch of blocks while it runs, and how its faults are reported."""
+"""The state of one batch of thread blocks while it runs: memory, thread indices, observer and faults."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from neutrino.emulator.text import Statement
 from neutrino.errors import DeviceFaultError, FaultKind
 
 Indices = NDArray[np.int64]
+"""Indices of threads: in the batch, unless something else is said."""
 CLOCK_START = 1 << 20
-_PRINTED = 1 << 20  # CUDA C++ Programming Guide, formatted output: the default size of the buffer
+_PRINT_BUFFER_SIZE = 1 << 20  # CUDA C++ Programming Guide, formatted output: the default size of the buffer
 EPOCH = 1_700_000_000_000_000_000
+"""The value of ``%globaltimer``, in nanoseconds, when the step clock is 0."""
 
 
 class Observer(Protocol):
-    """Gets everything that an observed launch does.
+    """Is called for every statement and memory access of an observed launch.
 
-    One with a ``registers(statement, threads, before, after)`` is also called, after each statement that does not end
-    a basic block, what the registers that it names held before and hold after it: name → one value a thread.
+    An observer may also have ``registers(statement, threads, before, after)``. It is called after each statement that
+    does not end a basic block, with the values that the registers that it names had before and have after it: name →
+    one value per thread.
     """
 
     def executed(self, statement: Statement, threads: Indices) -> None:
-        """The threads (linear over the whole grid) are about to run a statement; its guard holds for them."""
+        """Called before a statement runs. threads: linear indices over the grid, of those for which its guard holds."""
 
     def accessed(
         self,
@@ -38,14 +41,15 @@ class Observer(Protocol):
         size: int,
         spaces: NDArray[np.uint8],
     ) -> None:
-        """The threads access ``size`` bytes each. spaces: of ``Space``; addresses: in that space."""
+        """Called for a memory access of ``size`` bytes per thread. spaces: values of ``Space``; addresses: in that
+        space; each one per thread."""
 
 
 class DeviceState:
-    """What launches leave besides memory.
+    """The state of a device that lasts from launch to launch, besides its memory.
 
-    steps: the step clock, instructions that batches have run so far. heap: where ``malloc`` of a kernel allocates.
-    printed: by kernels, the latest MiB of it.
+    steps: the step clock, the number of instructions that batches have run. heap: where a kernel's ``malloc``
+    allocates. printed: what kernels have printed, the latest MiB of it.
     """
 
     def __init__(self, heap: Window) -> None:
@@ -54,13 +58,16 @@ class DeviceState:
         self.printed = bytearray()
 
     def print(self, text: bytes) -> None:
-        """Add to what kernels have printed."""
+        """Append to the printed text. Only the latest MiB is kept."""
         self.printed += text
-        del self.printed[:-_PRINTED]
+        del self.printed[:-_PRINT_BUFFER_SIZE]
 
 
 class State:
-    """The memory and the identity of the threads of one batch."""
+    """The state of one batch: thread blocks of one launch that run together, one array element per thread.
+
+    ``at`` in its methods has the indices of the threads that execute an instruction, None for all of the batch.
+    """
 
     def __init__(
         self,
@@ -77,6 +84,11 @@ class State:
         observer: Observer | None,
         random: np.random.Generator | None,
     ) -> None:
+        """Create the state of a batch of ``blocks`` blocks, the first with the linear index ``first`` in the grid.
+
+        addresses: of the module's variables, by number. grid, block: dimensions of the launch. parameters: the kernel's
+        parameter buffer. dynamic_shared: bytes per block. random: None for the deterministic schedule.
+        """
         self.kernel = kernel
         self.addresses = addresses
         self.memory = memory
@@ -89,6 +101,7 @@ class State:
         self.observer = observer
         self.random = random
         self.dynamic_shared = dynamic_shared
+        # The shared memory of the batch is one array: that of each block begins at a multiple of 128 bytes.
         self.shared_size = kernel.shared_size + dynamic_shared
         self.shared_stride = -(-self.shared_size // 128) * 128
         self.shared = np.full(self.shared_stride * blocks, POISON, np.uint8)
@@ -96,6 +109,7 @@ class State:
         self.shared_base: Any = (
             np.int64(0) if blocks == 1 or not self.shared_size else self.shape.block_of * self.shared_stride
         )
+        # Local memory grows by planes of eight bytes per thread.
         self.local = np.empty((0, self.threads), np.uint64)
         self.registers = self.shape.registers
         self.block_registers = block_registers(block, blocks, grid, first)
@@ -103,15 +117,16 @@ class State:
     # -- special registers
 
     def special(self, name: str, at: Indices | None) -> Any:
-        """A special register other than a clock."""
+        """Return the value of a special register other than a clock: a scalar, or one element per thread of ``at``."""
         value = self.registers.get(name)
         if value is None:
             value = self.block_registers.get(name)
         if value is None:
-            value = self.sizes(name)
+            value = self.other_register(name)
         return value if at is None or not value.ndim else value[at]
 
-    def sizes(self, name: str) -> Any:
+    def other_register(self, name: str) -> Any:
+        """Return a special register that does not depend on the thread: sizes of shared memory, and zero for others."""
         if name == "dynamic_smem_size":
             return np.uint32(self.dynamic_shared)
         if name in ("total_smem_size", "aggr_smem_size"):
@@ -119,7 +134,11 @@ class State:
         return np.uint64(0) if name.endswith("_64") or name == "current_graph_exec" else np.uint32(0)
 
     def clock_register(self, name: str, position: int) -> Any:
-        """A clock at the instruction of that position in its block. The same in all threads that read it together."""
+        """Return the value of a clock register, a scalar: threads that read it together get the same value.
+
+        position: the number of instructions before the reading one in its basic block, since the step clock advances
+        only after a block. A nanosecond of ``%globaltimer`` is one instruction.
+        """
         steps = self.device_state.steps + position
         if name == "clock64":
             return np.uint64(steps)
@@ -133,23 +152,26 @@ class State:
         return np.uint32((nanoseconds if name == "globaltimer_lo" else nanoseconds >> 32) & 0xFFFFFFFF)
 
     def function_address(self, name: str) -> Any:
-        """The address of a function, for indirect calls."""
+        """Return the address of a function, for indirect calls."""
         return np.uint64(self.kernel.module.function_addresses[name])
 
     def shared_address(self, place: int, offset: Any) -> Any:
-        """The address in shared memory of a variable, by its number in the module."""
+        """Return an address in shared memory: that of a variable, by its number in the module, plus an offset."""
         return np.uint64(self.kernel.shared_offsets[place]) + offset
 
     # -- observers
 
     def threads_of(self, at: Indices | None) -> Indices:
-        """Linear indices over the whole grid."""
+        """Return the linear indices over the whole grid of threads of the batch."""
         shape = self.shape
         linear = (shape.block_of + self.first) * shape.block_threads + shape.in_block
         return linear if at is None else linear[at]
 
     def executed(self, number: int, at: Indices | None, guard: Any) -> None:
-        """Tell the observer that a statement is about to run."""
+        """Report to the observer, if any, that a statement is about to run in the threads for which its guard holds.
+
+        number: the statement's, in the module. guard: None, or a boolean per thread of ``at``, or one for all.
+        """
         if self.observer is None:
             return
         at = self.guarded(at, guard)
@@ -157,36 +179,46 @@ class State:
             self.observer.executed(self.kernel.module.statements[number], self.threads_of(at))
 
     def valued(self, number: int, at: Indices | None, guard: Any, *values: tuple[tuple[str, Any], ...]) -> None:
-        """Tell an observer that wants them what the registers of a statement held before it and hold after it."""
+        """Report the register values of a statement to an observer that has a method ``registers``.
+
+        number: the statement's, in the module. values: two tuples of (register name, value), before and after it. Only
+        the threads for which the guard holds are reported.
+        """
         observe = getattr(self.observer, "registers", None)
         if observe is None:
             return
-        inside = self.guarded(at, guard)
-        if inside is not None and not inside.size:
+        guarded = self.guarded(at, guard)
+        if guarded is not None and not guarded.size:
             return
-        lanes = (self.threads if at is None else at.size,)
-        # A guard without lanes of its own holds for all.
-        kept = slice(None) if guard is None or not guard.ndim else guard
-        before, after = ({name: np.broadcast_to(value, lanes)[kept] for name, value in one} for one in values)
-        observe(self.kernel.module.statements[number], self.threads_of(inside), before, after)
+        shape = (self.threads if at is None else at.size,)
+        # A scalar guard holds for all threads here: else ``guarded`` would be empty.
+        mask = slice(None) if guard is None or not guard.ndim else guard
+        before, after = ({name: np.broadcast_to(value, shape)[mask] for name, value in pairs} for pairs in values)
+        observe(self.kernel.module.statements[number], self.threads_of(guarded), before, after)
 
     def guarded(self, at: Indices | None, guard: Any) -> Indices | None:
-        """The threads for which a guard holds."""
+        """Return the indices of those threads of ``at`` for which a guard holds; None for all threads of the batch.
+
+        guard: None, or one boolean per thread of ``at``, or a scalar for all of them.
+        """
         if guard is None:
             return at
         if guard.ndim:
-            inside: Indices = np.flatnonzero(guard) if at is None else at[guard]
-            return inside
+            guarded: Indices = np.flatnonzero(guard) if at is None else at[guard]
+            return guarded
         return at if guard else np.empty(0, np.int64)
 
     def observe(self, number: int, space: Space, addresses: Any, size: int, at: Indices | None) -> None:
-        """Tell the observer of an access."""
+        """Report a memory access to the observer, if any.
+
+        number: the statement's, in the module. addresses: one per thread of ``at``, or a scalar. size: in bytes.
+        """
         if self.observer is None:
             return
         threads = self.threads_of(at)
-        everywhere = np.broadcast_to(np.asarray(addresses, np.uint64), threads.shape)
+        per_thread = np.broadcast_to(np.asarray(addresses, np.uint64), threads.shape)
         spaces = np.full(threads.shape, int(space), np.uint8)
-        self.observer.accessed(self.kernel.module.statements[number], threads, everywhere, size, spaces)
+        self.observer.accessed(self.kernel.module.statements[number], threads, per_thread, size, spaces)
 
     # -- faults
 
@@ -199,33 +231,34 @@ class State:
         thread: int | None = None,
         address: int | None = None,
     ) -> NoReturn:
-        """Raise DeviceFaultError. thread: its index in the batch."""
+        """Raise DeviceFaultError for a statement of the module. thread: the index, in the batch, of one at fault."""
         statement = self.kernel.module.statements[number]
-        where = self.position(thread) if thread is not None else (None, None)
+        block_index, thread_index = self.position(thread) if thread is not None else (None, None)
         raise DeviceFaultError(
             kind,
             self.kernel.name,
             statement.line,
             statement.text,
             detail,
-            block=where[0],
-            thread=where[1],
+            block=block_index,
+            thread=thread_index,
             address=address,
         )
 
     def position(self, thread: int) -> tuple[Dimensions, Dimensions]:
-        """(block, thread) indices of a thread of the batch."""
-        block, inside = divmod(thread, self.shape.stride)
+        """Return ``blockIdx`` and ``threadIdx``, as (x, y, z), of a thread of the batch."""
+        # ``stride``: threads per block, filled up to whole warps.
+        block, thread_in_block = divmod(thread, self.shape.stride)
         block += self.first
-        x, y, _ = self.grid
-        bx, by, _ = self.shape.block
+        grid_x, grid_y, _ = self.grid
+        block_x, block_y, _ = self.shape.block
         return (
-            (block % x, block // x % y, block // (x * y)),
-            (inside % bx, inside // bx % by, inside // (bx * by)),
+            (block % grid_x, block // grid_x % grid_y, block // (grid_x * grid_y)),
+            (thread_in_block % block_x, thread_in_block // block_x % block_y, thread_in_block // (block_x * block_y)),
         )
 
     def one_of(self, at: Indices | None, place: int = 0) -> int:
-        """The thread at a place among those that run."""
+        """Return the index in the batch of the thread at ``place`` among those of ``at``."""
         return place if at is None else int(at[place])
 
 

@@ -1,7 +1,7 @@
-"""What a launch of unprobed text did, statement by statement.
+"""Records of what a launch did, statement by statement.
 
-The interpreter reports which lanes ran each statement and which addresses they touched. Probes, twins and maps are
-unknown here: what a probe recorded can be checked against what the tracer saw of the original.
+The emulator reports which threads executed each statement and which addresses they accessed. This module knows nothing
+of probes, so what a probe recorded can be checked against the trace of the original kernel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Values = Mapping[str, npt.NDArray[Any]]
 
 
 class TracedStatement(Protocol):
-    """What is read of a statement. line: in the text given to ``Device.load``, from 1; opcode: the whole dotted one."""
+    """The attributes of a statement that are used. line: in the PTX text, from 1. opcode: with all its modifiers."""
 
     @property
     def line(self) -> int: ...
@@ -30,7 +30,7 @@ class TracedStatement(Protocol):
 
 @dataclass
 class Site:
-    """One statement of the kernel. executions: of single threads; accessed: bytes by ``Space``, of all threads."""
+    """One statement that was executed. executions: summed over threads. accessed: ``Space`` → bytes of all threads."""
 
     line: int
     opcode: str
@@ -41,7 +41,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Access:
-    """One address a lane: uint64[n]; size: bytes a lane; spaces: uint8[n], values of ``Space``."""
+    """One memory access of n threads: addresses is uint64[n]; size: bytes per thread; spaces: ``Space``, uint8[n]."""
 
     threads: Lanes
     addresses: npt.NDArray[np.uint64]
@@ -51,10 +51,10 @@ class Access:
 
 @dataclass
 class Execution:
-    """A statement, run once by some lanes.
+    """One execution of a statement by n threads.
 
-    threads: int64[n], linear thread indices over the grid. accesses: a copy touches two places; of some statements
-    the lanes are reported one by one. before, after: register values of the lanes, where they were asked for.
+    threads: int64[n], linear thread indices over the grid. accesses: a copy has two; some statements report one per
+    thread. before, after: register name → value per thread, if the tracer was created with ``registers``.
     """
 
     site: Site
@@ -65,9 +65,9 @@ class Execution:
 
 
 class Tracer:
-    """An observer that keeps what it hears.
+    """An observer of a launch that counts all executions, and records some.
 
-    keep: which statements' executions are kept, all are counted; None keeps none. registers: keep register
+    keep: returns whether the executions of a statement are recorded; None records none. registers: record register
     values too.
     """
 
@@ -75,28 +75,28 @@ class Tracer:
         self, keep: Callable[[TracedStatement], bool] | None = None, *, registers: bool = False
     ) -> None:
         self._keep = keep
-        self._kept: dict[int, bool] = {}
+        # All by id(statement), so the statements have to stay alive.
+        self._is_recorded: dict[int, bool] = {}
         self._sites: dict[int, Site] = {}
-        # Statements are compared by identity, so they have to stay alive.
         self._statements: dict[int, TracedStatement] = {}
-        self._open: dict[int, Execution] = {}
+        self._latest: dict[int, Execution] = {}
         self.executions: list[Execution] = []
-        """Kept ones. Those of one thread are in the order in which it ran them."""
+        """The recorded ones. Those of one thread are in the order in which it ran them."""
         self.registers = self._registers if registers else None
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """Every statement that some thread executed, by its place in the text."""
+        """Every statement that some thread executed, by line."""
         return tuple(sorted(self._sites.values(), key=lambda site: site.line))
 
     def executed(self, statement: TracedStatement, threads: Lanes) -> None:
-        """Some lanes run a statement."""
+        """Called before some threads execute a statement. threads: linear indices over the grid."""
         site = self._site(statement)
         site.executions += len(threads)
-        if self._kept[id(statement)]:
+        if self._is_recorded[id(statement)]:
             execution = Execution(site, np.array(threads))
             self.executions.append(execution)
-            self._open[id(statement)] = execution
+            self._latest[id(statement)] = execution
 
     def accessed(
         self,
@@ -106,30 +106,35 @@ class Tracer:
         size: int,
         spaces: npt.NDArray[np.uint8],
     ) -> None:
-        """The lanes that run a statement touch addresses."""
+        """Called when threads that execute a statement access memory, ``size`` bytes each.
+
+        addresses, spaces (values of ``Space``): one per thread.
+        """
         site = self._site(statement)
-        for space, lanes in zip(*np.unique(spaces, return_counts=True), strict=True):
-            site.accessed[int(space)] = site.accessed.get(int(space), 0) + size * int(lanes)
-        execution = self._open.get(id(statement))
+        for space, thread_count in zip(*np.unique(spaces, return_counts=True), strict=True):
+            site.accessed[int(space)] = site.accessed.get(int(space), 0) + size * int(thread_count)
+        execution = self._latest.get(id(statement))
         if execution is not None:
             execution.accesses.append(Access(np.array(threads), np.array(addresses), size, np.array(spaces)))
 
     def of(self, matches: Callable[[str], bool]) -> Iterator[Execution]:
-        """The kept executions of statements with certain opcodes, in order."""
+        """Return the recorded executions of the statements whose opcode ``matches`` accepts, in order."""
         return (execution for execution in self.executions if matches(execution.site.opcode))
 
     def _registers(self, statement: TracedStatement, threads: Lanes, before: Values, after: Values) -> None:
+        """Called after a statement, with the values of its registers before and after it."""
         self._site(statement)
-        execution = self._open.get(id(statement))
+        execution = self._latest.get(id(statement))
         if execution is not None and len(execution.threads) == len(threads):
             execution.before = {name: np.array(values) for name, values in before.items()}
             execution.after = {name: np.array(values) for name, values in after.items()}
 
     def _site(self, statement: TracedStatement) -> Site:
-        known = self._sites.get(id(statement))
-        if known is None:
-            known = Site(statement.line, statement.opcode, statement.text)
-            self._sites[id(statement)] = known
+        """Return the counters of a statement, created when it is first executed."""
+        site = self._sites.get(id(statement))
+        if site is None:
+            site = Site(statement.line, statement.opcode, statement.text)
+            self._sites[id(statement)] = site
             self._statements[id(statement)] = statement
-            self._kept[id(statement)] = self._keep is not None and self._keep(statement)
-        return known
+            self._is_recorded[id(statement)] = self._keep is not None and self._keep(statement)
+        return site

@@ -1,4 +1,4 @@
-"""Operands as Python source: what holds a value, in which type, and how it is written back."""
+"""Code generation for operands: which Python expression has an operand's value, in which type, and how to write it."""
 
 from __future__ import annotations
 
@@ -28,16 +28,28 @@ U32 = np.dtype("u4")
 
 
 @dataclass
-class Held:
-    # Register index → type → the local variable that holds it so; and which were read from their file, which written
-    # in this block.
+class BlockValues:
+    """The registers that the generated code of one basic block has in local variables.
+
+    names: register index → type → the local variable with the register's bits in that type. read: indices of the
+    registers loaded from the register file. written: indices of those that the block has assigned.
+    """
+
     names: dict[int, dict[np.dtype[Any], str]] = field(default_factory=dict)
     read: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
 
 
 class ValueSource:
-    """The source of one function as far as it is written, and the values that the block at hand holds."""
+    """Generates Python source for the operands of a PTX function. Base of the generators for instructions.
+
+    The generated code is a function of ``m`` (the batch), ``f`` (its register file) and ``at`` (the indices of the
+    threads that execute it, None for all). A value is an array with one element per thread, or a NumPy scalar.
+
+    lines: the source so far. namespace: the globals of the generated code. values: of the block that is being
+    generated. position: how many instructions of the block come before the current one. guard: the variable with the
+    current instruction's predicate, or None.
+    """
 
     def __init__(self, graph: Graph, observed: bool) -> None:
         self.graph = graph
@@ -47,40 +59,55 @@ class ValueSource:
         self.lines: list[str] = []
         self.namespace: dict[str, Any] = {"np": np, "get": get, "put": put, "pick": pick}
         self.constants: dict[Any, str] = {}
-        self.values = Held()
-        self.counter = 0
+        self.values = BlockValues()
+        self.counter = 0  # of the variables t1, t2, …
         self.position = 0
         self.instruction = graph.blocks[0].instructions[0]
         self.guard: str | None = None
 
     def emit(self, line: str) -> None:
+        """Append a line to the function that is being generated."""
         self.lines.append("    " + line)
 
+    def new_names(self, count: int) -> list[str]:
+        """Return names for new local variables."""
+        first = self.counter + 1
+        self.counter += count
+        return [f"t{number}" for number in range(first, first + count)]
+
     def fresh(self, expression: str) -> str:
-        self.counter += 1
-        name = f"t{self.counter}"
+        """Assign an expression to a new local variable, and return the variable's name."""
+        (name,) = self.new_names(1)
         self.emit(f"{name} = {expression}")
         return name
 
     def refused(self, message: str) -> Exception:
+        """Return the PtxRefusedError to raise for the current instruction."""
         return self.instruction.refused(message)
 
     def constant_object(self, value: Any) -> str:
+        """Return the name of a global of the generated code that has this value. Equal values share one name."""
         key: Any = (type(value), value)
         if isinstance(value, np.generic):
+            # By their bits: 0.0 equals -0.0, and a NaN does not equal itself.
             key = (value.dtype.str, value.tobytes())
         elif isinstance(value, np.dtype):
             key = ("dtype", value.str, str(value))
-        found = self.constants.get(key)
-        if found is None:
-            found = self.constants[key] = f"c{len(self.constants)}"
-            self.namespace[found] = value
-        return found
+        name = self.constants.get(key)
+        if name is None:
+            name = self.constants[key] = f"c{len(self.constants)}"
+            self.namespace[name] = value
+        return name
 
     def dtype(self, dtype: np.dtype[Any]) -> str:
+        """Return the name of a global of the generated code that is this NumPy type."""
         return self.constant_object(dtype)
 
     def immediate(self, operand: Immediate, dtype: np.dtype[Any]) -> str:
+        """Return the name of a global that is the constant as a NumPy scalar of the type.
+
+        Raises PtxRefusedError for a floating-point constant where an integer of another size is needed.
+        """
         if dtype == PREDICATE:
             return self.constant_object(np.bool_(bool(operand.bits)))
         if dtype == DOUBLE_WORD:
@@ -89,6 +116,7 @@ class ValueSource:
         size = dtype.itemsize
         bits = operand.bits
         if operand.float_size:
+            # A floating-point constant. Its bits are used as they are, or rounded to a float type of another size.
             value = np.array([bits], word(operand.float_size)).view(f"f{operand.float_size}")
             if size != operand.float_size:
                 if dtype.kind != "f":
@@ -97,51 +125,66 @@ class ValueSource:
                     value = value.astype(dtype)
             return self.constant_object(value.view(dtype)[0])
         if dtype.kind == "f" and size > 2:
+            # An integer constant for an f32 or f64 operand is a number; for an f16 one it is the bits.
             return self.constant_object(np.array([bits]).astype(dtype)[0])
         return self.constant_object(np.array([bits & (1 << 8 * size) - 1], word(size)).view(dtype)[0])
 
     def register_value(self, register: Register) -> str:
-        """The local variable with a register's value, in the register's own type."""
-        known = self.values.names.setdefault(register.index, {})
-        if register.dtype in known:
-            return known[register.dtype]
-        if not known:
+        """Return the local variable with a register's value in the register's own type.
+
+        The register is loaded from the register file unless the block has its value in some variable already.
+        """
+        variables = self.values.names.setdefault(register.index, {})
+        if register.dtype in variables:
+            return variables[register.dtype]
+        if not variables:
             index = register.index
             self.values.read.add(index)
             name = self.fresh(f"r[{index}] if at is None else get(r[{index}], at)")
         else:
-            held, held_name = next(iter(known.items()))
-            name = self.fresh(self.converted(held_name, held, register.dtype))
-        known[register.dtype] = name
+            dtype, variable = next(iter(variables.items()))
+            name = self.fresh(self.converted(variable, dtype, register.dtype))
+        variables[register.dtype] = name
         return name
 
-    def converted(self, name: str, held: np.dtype[Any], wanted: np.dtype[Any]) -> str:
-        """An expression for a value in another type of the same bits, or cut off, or extended by its sign."""
-        if held == wanted:
+    def converted(self, name: str, source: np.dtype[Any], target: np.dtype[Any]) -> str:
+        """Return an expression for the value of variable ``name`` in another type.
+
+        Types of the same size share the bits. A larger value is truncated; a smaller one is extended by its sign if
+        its type is a signed integer, else by zeros. Raises PtxRefusedError between a predicate and a number.
+        """
+        if source == target:
             return name
-        if PREDICATE in (held, wanted) or (DOUBLE_WORD in (held, wanted) and held.itemsize != wanted.itemsize):
+        if PREDICATE in (source, target) or (DOUBLE_WORD in (source, target) and source.itemsize != target.itemsize):
             raise self.refused("an operand of the wrong type")
-        if held.itemsize == wanted.itemsize:
-            return f"{name}.view({self.dtype(wanted)})"
-        if held.kind == "f":
-            name, held = f"{name}.view({self.dtype(word(held.itemsize))})", word(held.itemsize)
-        if held.itemsize < wanted.itemsize and held.kind == "i":
-            step = np.dtype(f"i{wanted.itemsize}")
+        if source.itemsize == target.itemsize:
+            return f"{name}.view({self.dtype(target)})"
+        if source.kind == "f":
+            # ``astype`` would convert the number, not the bits.
+            source = word(source.itemsize)
+            name = f"{name}.view({self.dtype(source)})"
+        if source.itemsize < target.itemsize and source.kind == "i":
+            resized = np.dtype(f"i{target.itemsize}")
         else:
-            step = word(wanted.itemsize)
-        cast = f"{name}.astype({self.dtype(step)})"
-        return cast if step == wanted else f"{cast}.view({self.dtype(wanted)})"
+            resized = word(target.itemsize)
+        cast = f"{name}.astype({self.dtype(resized)})"
+        return cast if resized == target else f"{cast}.view({self.dtype(target)})"
 
     def read(self, register: Register, dtype: np.dtype[Any]) -> str:
-        known = self.values.names.setdefault(register.index, {})
-        if dtype not in known:
+        """Return the local variable with a register's value in the type."""
+        variables = self.values.names.setdefault(register.index, {})
+        if dtype not in variables:
             own = self.register_value(register)
-            if dtype not in known:
-                known[dtype] = self.fresh(self.converted(own, register.dtype, dtype))
-        return known[dtype]
+            # If that is the register's own type, register_value has just added it.
+            if dtype not in variables:
+                variables[dtype] = self.fresh(self.converted(own, register.dtype, dtype))
+        return variables[dtype]
 
     def value(self, operand: Operand, dtype: np.dtype[Any]) -> str:
-        """A local variable or constant with an operand's value in the type wanted."""
+        """Return the name of a local variable or a global with an operand's value in the type.
+
+        Raises PtxRefusedError for an operand that has no single value, such as a vector.
+        """
         if isinstance(operand, Register):
             return self.read(operand, dtype)
         if isinstance(operand, Immediate):
@@ -149,19 +192,22 @@ class ValueSource:
         if isinstance(operand, Negated):
             return self.fresh(f"~{self.read(operand.register, PREDICATE)}")
         if isinstance(operand, Special):
-            held = TYPES[SPECIAL_REGISTERS[operand.name]]
+            register_type = TYPES[SPECIAL_REGISTERS[operand.name]]
             if operand.name in CLOCKS:
                 name = self.fresh(f"m.clock_register({operand.name!r}, {self.position})")
             else:
                 name = self.fresh(f"m.special({operand.name!r}, at)")
-            return name if held == dtype else self.fresh(self.converted(name, held, dtype))
+            return name if register_type == dtype else self.fresh(self.converted(name, register_type, dtype))
         if isinstance(operand, Symbol):
             name = self.address(operand)
             return name if dtype == U64 else self.fresh(self.converted(name, U64, dtype))
         raise self.refused("an operand that is no value")
 
     def address(self, symbol: Symbol) -> str:
-        """The address of a symbol, 64 bits, in the state space of its variable."""
+        """Return the variable with a symbol's 64-bit address, an address of the state space of its variable.
+
+        ``variable.place`` is an offset for parameters and locals, and a number of the module for the other spaces.
+        """
         variable = symbol.variable
         offset = symbol.offset & (1 << 64) - 1
         if variable is None:
@@ -171,27 +217,33 @@ class ValueSource:
         if variable.space in ("global", "const"):
             return self.fresh(f"m.addresses[{variable.place}] + {self.constant_object(np.uint64(offset))}")
         if variable.space == "local" and not self.entry:
+            # The frame of a called function may begin elsewhere in each thread; that of a kernel begins at zero.
             place = self.constant_object(np.uint64((variable.place + offset) & (1 << 64) - 1))
             return self.fresh(f"(f.base if at is None else get(f.base, at)) + {place}")
         return self.constant_object(np.uint64((variable.place + offset) & (1 << 64) - 1))
 
     def guard_name(self, instruction: Instruction) -> str | None:
+        """Return the variable that says in which threads an instruction takes effect; None without a guard."""
         if instruction.guard is None:
             return None
         name = self.read(instruction.guard, PREDICATE)
         return self.fresh(f"~{name}") if instruction.negated else name
 
     def write(self, operand: Operand, name: str, dtype: np.dtype[Any]) -> None:
-        """Give a register a value of some type, under the instruction's guard."""
+        """Assign the variable ``name``, a value of type ``dtype``, to a destination register, under the guard.
+
+        Raises PtxRefusedError if the destination is no register, or is too narrow.
+        """
         if isinstance(operand, Sink):
             return
         if not isinstance(operand, Register):
             raise self.refused("a destination that is no register")
-        own = operand.dtype
-        if dtype.itemsize > own.itemsize:
-            raise self.refused(f"a result of {8 * dtype.itemsize} bits for a register of {8 * own.itemsize}")
-        if dtype != own and (dtype.itemsize != own.itemsize or PREDICATE in (dtype, own)):
-            name, dtype = self.fresh(self.converted(name, dtype, own)), own
+        register_type = operand.dtype
+        if dtype.itemsize > register_type.itemsize:
+            raise self.refused(f"a result of {8 * dtype.itemsize} bits for a register of {8 * register_type.itemsize}")
+        # A value of the register's size stays in its type until it is read in another one.
+        if dtype != register_type and (dtype.itemsize != register_type.itemsize or PREDICATE in (dtype, register_type)):
+            name, dtype = self.fresh(self.converted(name, dtype, register_type)), register_type
         if self.guard is not None:
             old = self.read(operand, dtype)
             name = self.fresh(f"pick({self.guard}, {name}, {old})")
@@ -199,24 +251,31 @@ class ValueSource:
         self.values.written.add(operand.index)
 
     def require(self, low: int, high: int | None = None) -> tuple[Operand, ...]:
+        """Return the current instruction's operands. Raises PtxRefusedError unless there are ``low`` to ``high``.
+
+        high: None for exactly ``low``.
+        """
         operands = self.instruction.operands
         if not low <= len(operands) <= (low if high is None else high):
             raise self.refused(f"{len(operands)} operands")
         return operands
 
-    def type_of(self, place: int = -1) -> np.dtype[Any]:
-        name = self.instruction.parts[place]
+    def type_of(self) -> np.dtype[Any]:
+        """Return the NumPy type that the last part of the current opcode names, as ``.u32``."""
+        name = self.instruction.parts[-1]
         if name not in TYPES:
             raise self.refused(f"no type .{name}")
         return TYPES[name]
 
     def elements(self, operand: Operand, count: int) -> tuple[Operand, ...]:
+        """Return the elements of a vector operand, or the operand itself. Raises PtxRefusedError if not ``count``."""
         elements = operand.elements if isinstance(operand, Vector) else (operand,)
         if len(elements) != count:
             raise self.refused(f"a vector of {len(elements)} for one of {count}")
         return elements
 
     def number(self, operand: Operand) -> int:
+        """Return the value of an operand that must be an integer constant. Raises PtxRefusedError for another one."""
         if not isinstance(operand, Immediate) or operand.float_size:
             raise self.refused("an operand that is no constant")
         return operand.bits

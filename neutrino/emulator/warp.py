@@ -1,4 +1,4 @@
-"""Operations of a warp (PTX ISA 9.7.9.5 and on): what threads tell each other through registers."""
+"""Warp-wide operations (PTX ISA 9.7.9.5 and on): shuffles, votes, matches, reductions between the lanes of a warp."""
 
 from __future__ import annotations
 
@@ -12,81 +12,93 @@ from neutrino.emulator.geometry import WARP
 from neutrino.emulator.memory import POISON
 from neutrino.emulator.state import Indices, State
 
-_BITS = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
-_UNPREDICTABLE = int.from_bytes(bytes([POISON]) * 4, "little")
-_LANES = np.arange(WARP, dtype=np.int64)
+_LANE_BITS = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
+_UNDEFINED = int.from_bytes(bytes([POISON]) * 4, "little")
 
 
 class WarpOperations(State):
-    """``at``: the threads that take part. Results have one element for each of them."""
+    """Warp-wide operations on the threads of a batch.
+
+    ``at`` has the indices of the threads that execute the instruction, None for all; thread ``t`` is lane ``t & 31`` of
+    warp ``t >> 5``. Operands and results have one element for each of these threads; an operand may be a scalar.
+    """
 
     def rows(self, value: Any, at: Indices | None, dtype: Any = None, *, absent: int = 0) -> Array:
-        """Values of threads as one row of 32 a warp; ``absent`` where a thread does not take part."""
+        """Return the threads' values as [warp, lane]. A lane that does not execute the instruction has ``absent``."""
         dtype = dtype or value.dtype
         if at is None:
-            every: Array = np.broadcast_to(value, (self.threads,))
-            return every.reshape(-1, WARP)
-        whole = np.full(self.threads, absent, dtype)
-        whole[at] = value
-        return whole.reshape(-1, WARP)
+            per_thread: Array = np.broadcast_to(value, (self.threads,))
+            return per_thread.reshape(-1, WARP)
+        per_thread = np.full(self.threads, absent, dtype)
+        per_thread[at] = value
+        return per_thread.reshape(-1, WARP)
 
     def active(self, at: Indices | None) -> Array:
-        """Which threads take part, one row a warp."""
+        """Return which threads execute the instruction, as bool[warp, lane]."""
         if at is None:
             return np.ones((self.threads // WARP, WARP), np.bool_)
         return self.rows(np.True_, at, np.bool_)
 
     def threads_in(self, rows: Array, at: Indices | None) -> Array:
-        """One value a thread, from one row a warp."""
+        """Return the elements of ``rows[warp, lane]`` for the threads that execute the instruction."""
         flat = rows.reshape(-1)
         return flat if at is None else flat[at]
 
     def in_warps(self, words: Array, at: Indices | None) -> Array:
-        """One value a thread, from one value a warp."""
+        """Return the value of its warp, from one value per warp, for each thread that executes the instruction."""
         if at is None:
             return np.repeat(words, WARP)
         repeated: Array = words[at >> 5]
         return repeated
 
     def shuffle(self, mode: str, value: Any, source: Any, control: Any, at: Indices | None) -> tuple[Any, Any]:
-        """``shfl`` (PTX ISA 9.7.9.6): the value of another thread, and whether there was one in range."""
+        """Execute ``shfl d|p, a, b, c``: return the value ``a`` of another lane, and whether that lane is in range.
+
+        mode: ``up``, ``down``, ``bfly`` or ``idx``. source: ``b``, a lane or a distance. control: ``c``, the bits of
+        the lane number that select a segment of the warp, shifted by 8, and the last lane of a segment. A lane out of
+        range gets its own value. The formulas and names are those of PTX ISA 9.7.9.6.
+        """
         size = self.threads if at is None else at.size
         lane = (np.arange(size, dtype=np.int64) if at is None else at) & 31
         b = source.astype(np.int64) & 31
         c = control.astype(np.int64)
-        segment = (c >> 8) & 31
+        segment_mask = (c >> 8) & 31
         clamp = c & 31
-        low = lane & segment
-        high = low | (clamp & ~segment)
+        min_lane = lane & segment_mask
+        max_lane = min_lane | (clamp & ~segment_mask)
         if mode == "up":
-            from_lane = lane - b
-            good = from_lane >= high
+            source_lane = lane - b
+            # For this mode, the clamp is the lowest lane.
+            in_range = source_lane >= max_lane
         elif mode == "down":
-            from_lane = lane + b
-            good = from_lane <= high
+            source_lane = lane + b
+            in_range = source_lane <= max_lane
         elif mode == "bfly":
-            from_lane = lane ^ b
-            good = from_lane <= high
+            source_lane = lane ^ b
+            in_range = source_lane <= max_lane
         else:
-            from_lane = low | (b & ~segment)
-            good = from_lane <= high
-        from_lane = np.where(good, from_lane, lane)
-        first = (np.arange(size, dtype=np.int64) if at is None else at) & ~31
-        # What a thread that does not take part holds is unpredictable.
-        whole = self.rows(value, at, absent=_UNPREDICTABLE).reshape(-1)
-        return whole[first + from_lane], good
+            source_lane = min_lane | (b & ~segment_mask)
+            in_range = source_lane <= max_lane
+        source_lane = np.where(in_range, source_lane, lane)
+        first_of_warp = (np.arange(size, dtype=np.int64) if at is None else at) & ~31
+        # The value of a lane that does not execute the instruction is undefined.
+        values = self.rows(value, at, absent=_UNDEFINED).reshape(-1)
+        return values[first_of_warp + source_lane], in_range
 
     def ballots(self, rows: Array) -> Array:
-        """One word a warp of which threads are set."""
-        words: Array = (rows * _BITS).sum(1, dtype=np.uint32)
+        """Return one word per warp, whose bit ``l`` is set where ``rows[warp, l]`` is true."""
+        words: Array = (rows * _LANE_BITS).sum(1, dtype=np.uint32)
         return words
 
     def vote(self, mode: str, predicate: Any, mask: Any, at: Indices | None) -> tuple[Any]:
-        """``vote`` (PTX ISA 9.7.9.9)."""
+        """Execute ``vote`` (PTX ISA 9.7.9.9): compare a predicate among the lanes of the member mask.
+
+        mode: ``ballot`` returns the word of the lanes where it holds; ``all``, ``any`` and ``uni`` return a boolean.
+        """
         active = self.ballots(self.active(at))
-        true = self.ballots(self.rows(predicate, at, np.bool_))
+        true_lanes = self.ballots(self.rows(predicate, at, np.bool_))
         members = self.in_warps(active, at) & mask
-        votes = self.in_warps(true, at) & mask
+        votes = self.in_warps(true_lanes, at) & mask
         if mode == "ballot":
             return (votes,)
         if mode == "any":
@@ -96,28 +108,35 @@ class WarpOperations(State):
         return ((votes == 0) | (votes == members),)
 
     def match(self, mode: str, value: Any, mask: Any, at: Indices | None) -> tuple[Any, Any]:
-        """``match`` (PTX ISA 9.7.9.11)."""
+        """Execute ``match`` (PTX ISA 9.7.9.11): return the word of the member lanes that have the same value.
+
+        mode: for ``all`` the word is 0 unless all members have the same value, and the second result says whether.
+        """
         rows = self.rows(value, at)
-        same = (rows[:, :, None] == rows[:, None, :]) & self.active(at)[:, None, :]
-        words = (same * _BITS).sum(2, dtype=np.uint32)
-        equal = self.threads_in(words, at) & mask
+        is_same = (rows[:, :, None] == rows[:, None, :]) & self.active(at)[:, None, :]  # [warp, lane, other lane]
+        words = (is_same * _LANE_BITS).sum(2, dtype=np.uint32)
+        equal_lanes = self.threads_in(words, at) & mask
         if mode == "any":
-            return equal, np.True_
+            return equal_lanes, np.True_
         members = self.in_warps(self.ballots(self.active(at)), at) & mask
-        every = equal == members
-        return np.where(every, members, np.uint32(0)), every
+        all_equal = equal_lanes == members
+        return np.where(all_equal, members, np.uint32(0)), all_equal
 
     def reduce(
         self, operation: str, absolute: bool, with_nan: bool, value: Any, mask: Any, at: Indices | None
     ) -> tuple[Any]:
-        """``redux`` (PTX ISA 9.7.9.12)."""
+        """Execute ``redux`` (PTX ISA 9.7.9.12): reduce a value over the lanes of the member mask.
+
+        operation: ``add``, ``min``, ``max``, ``and``, ``or`` or ``xor``. absolute: of absolute values. with_nan: of
+        floats, a NaN operand makes the result NaN; else NaN operands are ignored.
+        """
         size = self.threads if at is None else at.size
         values = np.broadcast_to(value, (size,))
         if absolute:
             values = np.abs(values)
         threads = np.arange(size, dtype=np.int64) if at is None else at
         masks = np.broadcast_to(mask, (size,)).astype(np.int64)
-        # Threads of one warp and one member mask reduce together.
+        # Threads of one warp with the same member mask reduce together. ``group`` numbers the (warp, mask) pairs.
         groups, group = np.unique((threads >> 5 << 32) | masks, return_inverse=True)
         function: Any = {
             "add": np.add,
@@ -134,15 +153,19 @@ class WarpOperations(State):
         return (function.reduceat(values[order], starts, dtype=values.dtype)[group],)
 
     def elect(self, mask: Any, at: Indices | None) -> tuple[Any, Any]:
-        """``elect`` (PTX ISA 9.7.9.13): the lowest thread leads."""
+        """Execute ``elect`` (PTX ISA 9.7.9.13): return the elected lane, and whether the thread is that lane.
+
+        The lowest lane of the member mask is elected.
+        """
         members = self.in_warps(self.ballots(self.active(at)), at) & mask
-        lowest = members & (~members + np.uint32(1))
-        leader = np.log2(np.maximum(lowest, 1).astype(np.float64)).astype(np.uint32)
+        lowest_bit = members & (~members + np.uint32(1))
+        # The logarithm of a power of two is its bit number. The maximum avoids log2(0).
+        leader = np.log2(np.maximum(lowest_bit, 1).astype(np.float64)).astype(np.uint32)
         lane = (np.arange(self.threads, dtype=np.int64) if at is None else at) & 31
         return leader, leader == lane
 
     def active_mask(self, guard: Any, at: Indices | None) -> tuple[Any]:
-        """``activemask``: the threads that run this together."""
+        """Execute ``activemask``: return the word of the lanes that execute it now and whose guard holds."""
         return (self.in_warps(self.ballots(self.active(self.guarded(at, guard))), at),)
 
     def matrix(
@@ -153,16 +176,20 @@ class WarpOperations(State):
         c: Sequence[Any],
         at: Indices | None,
     ) -> Array:
-        """A matrix operation of whole warps; one row of 32-bit words a thread."""
+        """Execute ``mma d, a, b, c``. Returns the 32-bit words of ``d`` as [thread, word].
+
+        a, b, c: the words of each thread's fragment. function: takes and returns fragments as [warp, lane, word].
+        """
         fragments = []
-        for names in (a, b, c):
-            rows = [self.rows(name, at) for name in names]
+        for words in (a, b, c):
+            rows = [self.rows(word, at) for word in words]
             fragments.append(np.stack(rows, axis=2))
         if at is None:
             result: Array = function(*fragments)
             return result.reshape(self.threads, -1)
+        # Only the warps that execute the instruction.
         warps = np.unique(at >> 5)
-        done = function(*(fragment[warps] for fragment in fragments))
-        rows_of = np.searchsorted(warps, at >> 5)
-        chosen: Array = done[rows_of, at & 31]
-        return chosen
+        products = function(*(fragment[warps] for fragment in fragments))
+        rows_of_threads = np.searchsorted(warps, at >> 5)
+        per_thread: Array = products[rows_of_threads, at & 31]
+        return per_thread

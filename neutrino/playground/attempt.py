@@ -30,13 +30,13 @@ _ROOT = Path(__file__).resolve().parents[2]
 _PROGRAM = "neutrino.playground.program"
 _DEVICE_MESSAGE = re.compile(r"^neutrino: embedded device: (.*)$", re.MULTILINE)
 _ADDRESS = re.compile(r"\bat (0x[0-9a-f]+)\b")
-_PLACE = re.compile(r"PTX line \d+: .*$")
-_NEAR = 4 << 20
+_PTX_LINE = re.compile(r"PTX line \d+: .*$")
+_MAX_DISTANCE = 4 << 20
 """An access up to this many bytes away from a buffer is reported as one that missed that buffer."""
-_LONGEST = 600
+_MAX_MESSAGE_LENGTH = 600
 """Characters of the device's messages that are shown: they quote statements, which may be of any length."""
-_SECOND_LOOK_STEPS = 20_000
-_SECOND_LOOK_SECONDS = 10.0
+_DIAGNOSTIC_STEPS = 20_000
+_DIAGNOSTIC_SECONDS = 10.0
 """Limits of the second run of a kernel that did not end, which shows where it is: basic blocks, and seconds."""
 
 
@@ -71,7 +71,7 @@ class Attempt:
     """The result of both runs. outputs: the buffers, then the ``.global`` variables of the module.
 
     printed: what the kernel wrote to stdout, without the probe and with it. trace: of the run with the probe; probed:
-    the kernel in it. Both valid while the folder is.
+    the kernel in it. Both can be read as long as the trace's folder exists.
     """
 
     kernel: Kernel
@@ -111,7 +111,7 @@ class AttemptRequest:
 
 
 def attempt(request: AttemptRequest) -> Attempt:
-    """Run the kernel with and without the probe.
+    """Run the kernel with and without the probe, each in a process of its own, both at the same time.
 
     Raises NeutrinoError for an invalid kernel or invalid settings, for a kernel that the device refuses, and for a
     launch that ends by a fault, with the argument that an access missed; and OSError.
@@ -125,28 +125,29 @@ def attempt(request: AttemptRequest) -> Attempt:
         folders = [Path(scratch) / name for name in ("plain", "probed")]
         for folder in folders:
             _write_inputs(folder, request.text, kernel, inputs, [name for name, _ in variables])
+
         runs = [_start(folders[0], _plain_environment(request.device))]
         printed = []
         try:
             runs.append(_start(folders[1], _probed_environment(request, kernel)))
             for run, folder in zip(runs, folders, strict=True):
                 try:
-                    written, said = run.communicate(timeout=request.timeout)
+                    stdout, stderr = run.communicate(timeout=request.timeout)
                 except subprocess.TimeoutExpired:
                     raise NeutrinoError(_timeout_message(request, kernel, inputs, folder)) from None
-                _check_finished(folder, said, kernel, inputs)
-                printed.append(written)
+                _check_finished(folder, stderr, kernel, inputs)
+                printed.append(stdout)
         finally:
             for run in runs:
                 _stop(run)
+
         outputs = (*_buffers_after(inputs, folders), *_variables_after(variables, folders))
-    return Attempt(
-        kernel, inputs, outputs, (printed[0], printed[1]), *_trace_of(request.tracedir, runs[1].pid, kernel.name)
-    )
+    trace, probed = _trace_of(request.tracedir, runs[1].pid, kernel.name)
+    return Attempt(kernel, inputs, outputs, (printed[0], printed[1]), trace, probed)
 
 
 def _variables(module: Module) -> list[tuple[str, ElementType]]:
-    """The variables that a kernel can write, with the type of their elements."""
+    """Return the names of the module's ``.global`` variables, which a kernel can write, with their element types."""
     return [
         (variable.name, element_type(variable.type.rpartition(".")[2]))
         for variable in module.variables
@@ -155,31 +156,43 @@ def _variables(module: Module) -> list[tuple[str, ElementType]]:
 
 
 def _buffers_after(inputs: Inputs, folders: Sequence[Path]) -> Iterator[Output]:
+    """Yield each buffer with its contents after both runs. folders: of the plain and of the probed run."""
     for index, buffer in enumerate(inputs.buffers):
         plain, probed = ((folder / f"{index}.out").read_bytes() for folder in folders)
         yield Output(buffer.value.name, buffer.type, buffer.data, plain, probed)
 
 
 def _variables_after(variables: Sequence[tuple[str, ElementType]], folders: Sequence[Path]) -> Iterator[Output]:
-    for index, (name, kind) in enumerate(variables):
-        before, plain = ((folders[0] / f"{index}.{when}").read_bytes() for when in ("before", "after"))
-        start, probed = ((folders[1] / f"{index}.{when}").read_bytes() for when in ("before", "after"))
-        if start != before:
-            # An address among the initial values may be another one in each run. Bytes that stayed are the same.
-            was, now, other = (np.frombuffer(data, np.uint8) for data in (start, probed, before))
-            probed = np.where(was == now, other, now).astype(np.uint8).tobytes()
-        yield Output(name, kind, before, plain, probed)
+    """Yield each variable of the module, (name, element type), with its contents before and after both runs.
+
+    folders: of the plain and of the probed run.
+    """
+    for index, (name, element) in enumerate(variables):
+        plain_before, plain = ((folders[0] / f"{index}.{when}").read_bytes() for when in ("before", "after"))
+        probed_before, probed = ((folders[1] / f"{index}.{when}").read_bytes() for when in ("before", "after"))
+        if probed_before != plain_before:
+            # Initial values with an address in them may differ between the runs. That is no difference that the probe
+            # made, so bytes that the probed run did not change get the plain run's initial value.
+            initial, final, reference = (
+                np.frombuffer(data, np.uint8) for data in (probed_before, probed, plain_before)
+            )
+            probed = np.where(initial == final, reference, final).astype(np.uint8).tobytes()
+        yield Output(name, element, plain_before, plain, probed)
 
 
 def _write_inputs(folder: Path, text: str, kernel: Kernel, inputs: Inputs, variables: Sequence[str]) -> None:
-    """Write what the program reads."""
+    """Create a folder with the files that the program of ``_PROGRAM`` reads: the PTX, the launch, the buffers.
+
+    variables: the names of the module's variables that the program is to save.
+    """
     folder.mkdir()
-    parameters: list[str] = []
-    buffers: list[tuple[int, int]] = []
+    parameters: list[str] = []  # the bytes of each, in hexadecimal
+    buffers: list[tuple[int, int]] = []  # of each: the parameter with its address, and the address's offset in it
     for index, (size, items) in enumerate(inputs.arguments):
         data = bytearray(size)
         for item in items:
             if isinstance(item, Buffer):
+                # Its address is known only when the program has allocated it.
                 (folder / f"{len(buffers)}.in").write_bytes(item.data)
                 buffers.append((index, item.value.offset))
             else:
@@ -194,12 +207,13 @@ def _write_inputs(folder: Path, text: str, kernel: Kernel, inputs: Inputs, varia
 
 
 def _plain_environment(device: EmbeddedDevice) -> dict[str, str]:
-    found = ":".join([str(stand_in().parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
-    return {**os.environ, **device.environment(os.environ), "LD_LIBRARY_PATH": found}
+    """Return the environment of a run without probes: programs load the embedded device as ``libcuda.so.1``."""
+    library_path = ":".join([str(stand_in().parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
+    return {**os.environ, **device.environment(os.environ), "LD_LIBRARY_PATH": library_path}
 
 
 def _probed_environment(request: AttemptRequest, kernel: Kernel) -> dict[str, str]:
-    # A literal part of a name selects; what else it selects is not launched.
+    """Return the environment of a run in which the kernel is probed, as any program is run with probes."""
     selection = Selection((f"/^{re.escape(kernel.name)}$/",))
     run = Request(
         [sys.executable], request.probes, request.probe_names, selection,
@@ -209,116 +223,140 @@ def _probed_environment(request: AttemptRequest, kernel: Kernel) -> dict[str, st
 
 
 def _start(folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]:
-    search = ":".join([str(_ROOT), *filter(None, [environment.get("PYTHONPATH")])])
+    """Start the program that launches the kernel. folder: its inputs, and where it writes its results."""
+    python_path = ":".join([str(_ROOT), *filter(None, [environment.get("PYTHONPATH")])])
     return subprocess.Popen(
-        [sys.executable, "-m", _PROGRAM, str(folder), str(os.getpid())], env={**environment, "PYTHONPATH": search},
+        [sys.executable, "-m", _PROGRAM, str(folder), str(os.getpid())], env={**environment, "PYTHONPATH": python_path},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
         errors="replace",
     )  # fmt: skip
 
 
 def _stop(run: subprocess.Popen[str]) -> None:
+    """Kill a run that has not ended."""
     if run.poll() is None:
         run.kill()
         run.wait()
 
 
 def _timeout_message(request: AttemptRequest, kernel: Kernel, inputs: Inputs, folder: Path) -> str:
-    """The message for a kernel that did not end in time: where it is, and what makes it shorter."""
-    where = "with the probe: " if folder.name == "probed" else ""
-    said = f"{where}{kernel.name} has not ended within {request.timeout:g} s"
-    place = _place_in(folder.parent / "plain", request.device)
-    if place:
-        said += f"; after {_SECOND_LOOK_STEPS:,} basic blocks a thread was at {place}"
+    """Return the message for a kernel that did not end in time: where it is, and what may make it shorter.
+
+    folder: of the run that did not end.
+    """
+    prefix = "with the probe: " if folder.name == "probed" else ""
+    message = f"{prefix}{kernel.name} has not ended within {request.timeout:g} s"
+    reached = _reached_line(folder.parent / "plain", request.device)
+    if reached:
+        message += f"; after {_DIAGNOSTIC_STEPS:,} basic blocks a thread was at {reached}"
+
+    # An integer argument is often a number of elements or of iterations.
     numbers = [item for _, items in inputs.arguments for item in items if isinstance(item, Number)]
     integer = next((item.value.name for item in numbers if item.value.role is Role.INTEGER), None)
     smaller = f"a smaller --arg {integer}=NUMBER, " if integer else ""
     fewer = "--grid 1" if kernel.exact else "--grid 1 or --block 32"
-    return f"{said}\n{smaller}{fewer} may make it shorter; --timeout SECONDS allows more time"
+    return f"{message}\n{smaller}{fewer} may make it shorter; --timeout SECONDS allows more time"
 
 
-def _place_in(folder: Path, device: EmbeddedDevice) -> str:
-    """The PTX line that the kernel has reached after some steps, or nothing if that takes too long."""
+def _reached_line(folder: Path, device: EmbeddedDevice) -> str:
+    """Run a kernel that does not end once more, with a step limit, and return the PTX line that a thread has reached.
+
+    Returns "" if that takes too long. folder: of the plain run, with its inputs.
+    """
     environment = dict(_plain_environment(device))
-    environment[VARIABLE] += f";steps={_SECOND_LOOK_STEPS}"
+    environment[VARIABLE] += f";steps={_DIAGNOSTIC_STEPS}"
     run = _start(folder, environment)
     try:
-        said = run.communicate(timeout=_SECOND_LOOK_SECONDS)[1]
+        _, stderr = run.communicate(timeout=_DIAGNOSTIC_SECONDS)
     except subprocess.TimeoutExpired:
         return ""
     finally:
         _stop(run)
-    found = next((_PLACE.search(line) for line in _DEVICE_MESSAGE.findall(said) if "step limit" in line), None)
-    return _shortened(found[0]) if found else ""
+    match = next((_PTX_LINE.search(line) for line in _DEVICE_MESSAGE.findall(stderr) if "step limit" in line), None)
+    return _shortened(match[0]) if match else ""
 
 
 def _shortened(text: str) -> str:
-    half = _LONGEST // 2
-    return text if len(text) <= _LONGEST else f"{text[:half]} … {text[-half:]}"
+    """Cut the middle out of a text that is too long to be shown."""
+    half = _MAX_MESSAGE_LENGTH // 2
+    return text if len(text) <= _MAX_MESSAGE_LENGTH else f"{text[:half]} … {text[-half:]}"
 
 
-def _check_finished(folder: Path, said: str, kernel: Kernel, inputs: Inputs) -> None:
-    """Raise NeutrinoError with the reason when the program did not come to its end."""
+def _check_finished(folder: Path, stderr: str, kernel: Kernel, inputs: Inputs) -> None:
+    """Raise NeutrinoError with the reason if the program ended early, or a call of the driver failed in it.
+
+    folder: of the run. stderr: what the program and the embedded device wrote there.
+    """
     done = folder / "done.json"
     if not done.is_file():
-        last = said.strip().splitlines()[-1:] or ["without a message"]
-        raise NeutrinoError(f"{kernel.name}: the program that launches it ended early: {_shortened(last[0])}")
+        last_line = stderr.strip().splitlines()[-1:] or ["without a message"]
+        raise NeutrinoError(f"{kernel.name}: the program that launches it ended early: {_shortened(last_line[0])}")
     result: dict[str, Any] = json.loads(done.read_text())
     failure = result["failure"]
     if failure is None:
         return
-    words = [_shortened(line) for line in _DEVICE_MESSAGE.findall(said)]
-    where = "with the probe: " if folder.name == "probed" else ""
+
+    messages = [_shortened(line) for line in _DEVICE_MESSAGE.findall(stderr)]
+    last_message = messages[-1] if messages else failure["name"]
+    prefix = "with the probe: " if folder.name == "probed" else ""
     if failure["call"] == "cuModuleLoadDataEx":
-        reason = failure["log"].splitlines()[0] if failure["log"] else words[-1] if words else failure["name"]
+        reason = failure["log"].splitlines()[0] if failure["log"] else last_message
         raise NeutrinoError(f"{kernel.name}: the embedded device cannot run this text: {_shortened(reason)}")
     if failure["call"] == "cuFuncSetAttribute":
         raise NeutrinoError(
-            f"{kernel.name}: {where}--shared {inputs.shared} and the kernel's own shared memory are more than the "
+            f"{kernel.name}: {prefix}--shared {inputs.shared} and the kernel's own shared memory are more than the "
             f"{MOST_SHARED:,} bytes that a block may have"
         )
     if failure["call"] == "cuMemAlloc_v2":
         grid, block = (",".join(map(str, extents)) for extents in (inputs.grid, inputs.block))
         size = sum(len(buffer.data) for buffer in inputs.buffers)
         raise NeutrinoError(
-            f"{kernel.name}: {where}no memory for its buffers of {size:,} bytes, generated for --grid {grid} and "
+            f"{kernel.name}: {prefix}no memory for its buffers of {size:,} bytes, generated for --grid {grid} and "
             f"--block {block}: launch fewer threads, or give smaller ones, --arg NAME=TYPE:COUNT"
         )
-    fault = next((line for line in words if "PTX line" in line), None)
+    fault = next((message for message in messages if "PTX line" in message), None)
     if fault is None:
-        raise NeutrinoError(f"{kernel.name}: {where}{failure['call']}: {words[-1] if words else failure['name']}")
-    raise NeutrinoError(f"{where}{fault}{_nearest_argument(fault, result['addresses'], inputs)}")
+        raise NeutrinoError(f"{kernel.name}: {prefix}{failure['call']}: {last_message}")
+    raise NeutrinoError(f"{prefix}{fault}{_nearest_argument(fault, result['addresses'], inputs)}")
 
 
 def _nearest_argument(fault: str, addresses: list[list[int]], inputs: Inputs) -> str:
-    """Which argument an access outside of all buffers was probably meant for, and what may help."""
-    found = _ADDRESS.search(fault)
-    if found and "shared memory" in fault:
+    """Return a line on which argument an invalid access was probably meant for, and what may help; "" if unknown.
+
+    fault: the device's message, with the address. addresses: [start, size] of each buffer of ``inputs``.
+    """
+    match = _ADDRESS.search(fault)
+    if match and "shared memory" in fault:
         return "\nthe kernel may want another --block, or more --shared"
-    if found is None or not addresses:
+    if match is None or not addresses:
         return ""
-    address = int(found[1], 16)
+    address = int(match[1], 16)
+    # The first page: a small offset from a null pointer.
     if address < 1 << 12:
         return "\nthat address is next to a null pointer"
+
     distances = [max(start - address, address - start - size, 0) for start, size in addresses]
     nearest = min(range(len(distances)), key=distances.__getitem__)
-    if "misaligned" in fault:
-        # The size of the buffer has no part in it.
-        inside = distances[nearest] == 0 and address < sum(addresses[nearest])
-        return f"\nthat is {inputs.buffers[nearest].value.name} + {address - addresses[nearest][0]:,} bytes" * inside
-    if distances[nearest] > _NEAR:
-        return "\nno argument is near: an index that leads far away, a variable of the module, a pointer in a buffer?"
     buffer, (start, size) = inputs.buffers[nearest], addresses[nearest]
-    name, kind = buffer.value.name, buffer.type.name
+    name, type_name = buffer.value.name, buffer.type.name
+    if "misaligned" in fault:
+        # A larger buffer would not help.
+        return f"\nthat is {name} + {address - start:,} bytes" if start <= address < start + size else ""
+    if distances[nearest] > _MAX_DISTANCE:
+        return "\nno argument is near: an index that leads far away, a variable of the module, a pointer in a buffer?"
     side = "before" if address < start else "after the end of"
     distance = f"{distances[nearest]:,} bytes" if distances[nearest] else "right"
     return (
-        f"\nthat is {distance} {side} {name} ({kind} × {buffer.elements:,}, {size:,} bytes); "
-        f"--arg {name}={kind}:COUNT makes it larger, and smaller integers may keep the kernel inside"
+        f"\nthat is {distance} {side} {name} ({type_name} × {buffer.elements:,}, {size:,} bytes); "
+        f"--arg {name}={type_name}:COUNT makes it larger, and smaller integers may keep the kernel inside"
     )
 
 
 def _trace_of(tracedir: Path, pid: int, name: str) -> tuple[Trace, TraceKernel]:
+    """Return the trace that the process ``pid`` left in ``tracedir``, and the kernel of that name in it.
+
+    Raises NeutrinoError if there is no trace, or the kernel is not in it.
+    """
     folders = list(tracedir.glob(f"*_{pid}"))
     if not folders:
         raise NeutrinoError(f"{tracedir}: the run with the probe left no trace")

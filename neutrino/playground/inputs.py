@@ -18,23 +18,25 @@ from neutrino.playground.parameters import Kernel, Role, Value
 THREADS = 128
 """Threads of a block where the kernel does not say."""
 BLOCKS = 4
+"""Blocks of the grid where the user does not say."""
 _BUFFER_BYTES = 1 << 20
 _SHARED_BYTES = 32 << 10
-_MOST_BYTES = 128 << 20
+_MAX_BUFFER_BYTES = 128 << 20
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", 9.0; by axis where there are three.
-_MOST_THREADS = 1024
-_MOST_BLOCK = (1024, 1024, 64)
-_MOST_GRID = ((1 << 31) - 1, 65535, 65535)
+_MAX_THREADS = 1024
+_MAX_BLOCK = (1024, 1024, 64)
+_MAX_GRID = ((1 << 31) - 1, 65535, 65535)
 MOST_SHARED = 227 << 10
 """Bytes of shared memory that a block may have, the kernel's own included."""
-_PLAIN_FLOAT = 1.5
+_DEFAULT_FLOAT = 1.5
+"""The value of a generated floating-point argument."""
 _BUFFER = re.compile(rf"(?P<type>{'|'.join(NAMES)}):(?P<count>\d+)(?:=(?P<fill>.+))?")
 _FLOAT_FORMATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Device memory for a pointer argument. data: what it holds before the launch. origin: where that is from."""
+    """Device memory for a pointer argument. data: its bytes before the launch. origin: of these bytes, for people."""
 
     value: Value
     type: ElementType
@@ -49,7 +51,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Number:
-    """A plain number. data: its bytes. text: as it is shown."""
+    """An argument that is a number. data: its bytes, little-endian. text: for people."""
 
     value: Value
     data: bytes
@@ -58,9 +60,9 @@ class Number:
 
 @dataclass(frozen=True)
 class Inputs:
-    """One launch. grid: blocks; block: threads; shared: bytes of dynamic shared memory.
+    """The inputs of one launch. grid: in blocks. block: in threads. shared: bytes of dynamic shared memory per block.
 
-    arguments: by parameter, in order: its size in bytes and what is in it.
+    arguments: of each parameter, in order, its size in bytes and the values in it.
     """
 
     grid: tuple[int, int, int]
@@ -76,8 +78,10 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Choices:
-    """The user's settings of a launch; None for a generated value. arguments: name or position → text. seed: of random
-    data."""
+    """The user's settings of a launch; None for a generated value.
+
+    arguments: name or position of a value → text. seed: of random data.
+    """
 
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
@@ -87,20 +91,23 @@ class Choices:
 
 
 def make_inputs(kernel: Kernel, choices: Choices) -> Inputs:
-    """Inputs for one launch. Raises NeutrinoError for choices that do not fit the kernel, or a file that is not there.
+    """Return the inputs of one launch: the user's choices, and generated values for the rest.
 
-    Pointers get buffers of 1 MiB, or more where the launch has more threads; integers the number of threads.
+    Pointers get buffers of 1 MiB, or more where the launch has more threads; integers the number of threads. Raises
+    NeutrinoError for choices that do not fit the kernel, and for a file that cannot be read.
     """
     block = choices.block or kernel.block or (THREADS, 1, 1)
     if kernel.exact and kernel.block and block != kernel.block:
-        wanted, given = (",".join(map(str, extents)) for extents in (kernel.block, block))
-        raise NeutrinoError(f"--block {given}: the kernel says .reqntid {wanted}, and runs with that alone")
+        required, chosen = (",".join(map(str, extents)) for extents in (kernel.block, block))
+        raise NeutrinoError(f"--block {chosen}: the kernel says .reqntid {required}, and runs with that alone")
     grid = choices.grid or (BLOCKS, 1, 1)
-    shared = choices.shared if choices.shared is not None else _SHARED_BYTES if kernel.dynamic_shared else 0
+    default_shared = _SHARED_BYTES if kernel.dynamic_shared else 0
+    shared = choices.shared if choices.shared is not None else default_shared
     _check_launch(grid, block, shared)
+
     generator = _ArgumentGenerator(math.prod(grid) * math.prod(block), choices)
     values = [value for _, values in kernel.parameters for value in values]
-    texts = _texts(values, choices.arguments or {})
+    texts = _argument_texts(values, choices.arguments or {})
     arguments = tuple(
         (parameter.size, tuple(generator.argument(value, texts.get(value.name)) for value in values))
         for parameter, values in kernel.parameters
@@ -109,20 +116,25 @@ def make_inputs(kernel: Kernel, choices: Choices) -> Inputs:
 
 
 def _check_launch(grid: tuple[int, int, int], block: tuple[int, int, int], shared: int) -> None:
-    """Raise NeutrinoError for a launch that the device does not take."""
-    for option, extents, most in (("grid", grid, _MOST_GRID), ("block", block, _MOST_BLOCK)):
-        if any(extent > limit for extent, limit in zip(extents, most, strict=True)):
-            given, limits = (",".join(map(str, numbers)) for numbers in (extents, most))
-            raise NeutrinoError(f"--{option} {given}: the device takes up to {limits}")
-    if math.prod(block) > _MOST_THREADS:
-        given = ",".join(map(str, block))
-        raise NeutrinoError(f"--block {given}: {math.prod(block):,} threads, but a block has up to {_MOST_THREADS:,}")
+    """Raise NeutrinoError for a launch beyond the device's limits. shared: bytes of dynamic shared memory."""
+    for option, extents, limits in (("grid", grid, _MAX_GRID), ("block", block, _MAX_BLOCK)):
+        if any(extent > limit for extent, limit in zip(extents, limits, strict=True)):
+            extents_text, limits_text = (",".join(map(str, numbers)) for numbers in (extents, limits))
+            raise NeutrinoError(f"--{option} {extents_text}: the device takes up to {limits_text}")
+    if math.prod(block) > _MAX_THREADS:
+        block_text = ",".join(map(str, block))
+        raise NeutrinoError(
+            f"--block {block_text}: {math.prod(block):,} threads, but a block has up to {_MAX_THREADS:,}"
+        )
     if shared > MOST_SHARED:
         raise NeutrinoError(f"--shared {shared}: a block has up to {MOST_SHARED:,} bytes (227 KiB) of shared memory")
 
 
-def _texts(values: Sequence[Value], arguments: Mapping[str, str]) -> dict[str, str]:
-    """The user's arguments, by the value's name."""
+def _argument_texts(values: Sequence[Value], arguments: Mapping[str, str]) -> dict[str, str]:
+    """Return the user's arguments by the name of the value.
+
+    arguments: by name or by position, from 0. Raises NeutrinoError for a key that is neither.
+    """
     names = [value.name for value in values]
     texts = {}
     for key, text in arguments.items():
@@ -140,93 +152,112 @@ class _ArgumentGenerator:
     """Generates arguments, from one source of random numbers so that no two buffers are alike."""
 
     def __init__(self, threads: int, choices: Choices) -> None:
+        """threads: of the whole launch."""
         self._threads = threads
         self._random_numbers = np.random.default_rng(choices.seed)
 
     def argument(self, value: Value, text: str | None) -> Buffer | Number:
-        """One argument. text: the user's, if any."""
+        """Return an argument for a value of the kernel. text: what the user gave for it, None to generate one.
+
+        Raises NeutrinoError for a text that does not fit the value.
+        """
         if value.role is Role.POINTER:
             if text is None and not (value.loads or value.stores or value.updates):
                 return Number(value, bytes(value.size), "null, never used")
-            return self._buffer(value) if text is None else self._given_buffer(value, text)
-        return self._number(value) if text is None else self._given_number(value, text)
+            return self._generated_buffer(value) if text is None else self._buffer_from_text(value, text)
+        return self._generated_number(value) if text is None else _encoded_text(value, text)
 
-    def _buffer(self, value: Value) -> Buffer:
-        kind = element_type(value.type)
-        size = max(_BUFFER_BYTES, 4 * self._threads * kind.dtype.itemsize)
-        count = min(size, _MOST_BYTES) // kind.dtype.itemsize
+    def _generated_buffer(self, value: Value) -> Buffer:
+        """Return a buffer of 1 MiB, or of 4 elements per thread if that is more: random if the kernel loads from it."""
+        element = element_type(value.type)
+        size = max(_BUFFER_BYTES, 4 * self._threads * element.dtype.itemsize)
+        count = min(size, _MAX_BUFFER_BYTES) // element.dtype.itemsize
         if not value.loads:
-            return Buffer(value, kind, bytes(count * kind.dtype.itemsize), "zeros")
-        return Buffer(value, kind, self._random(kind, count), "random")
+            return Buffer(value, element, bytes(count * element.dtype.itemsize), "zeros")
+        return Buffer(value, element, self._random(element, count), "random")
 
-    def _random(self, kind: ElementType, count: int) -> bytes:
-        # Integers that are read may be indices, so they stay below what every buffer holds.
-        return kind.random(count, self._threads, self._random_numbers).tobytes()
+    def _random(self, element: ElementType, count: int) -> bytes:
+        """Return ``count`` random elements: fractions from -1 to 1, or integers below the number of threads."""
+        # The kernel may use integers that it loads as indices. A generated buffer has at least 4 elements per thread,
+        # unless that is more than 128 MiB.
+        return element.random(count, self._threads, self._random_numbers).tobytes()
 
-    def _given_buffer(self, value: Value, text: str) -> Buffer:
-        kind = element_type(value.type)
+    def _buffer_from_text(self, value: Value, text: str) -> Buffer:
+        """Return the buffer that ``TYPE:COUNT`` (random), ``TYPE:COUNT=NUMBER`` or ``@FILE`` describes."""
         if text.startswith("@"):
-            return _file_buffer(value, kind, text[1:])
+            return _file_buffer(value, element_type(value.type), text[1:])
         match = _BUFFER.fullmatch(text)
         if match is None:
             raise NeutrinoError(
                 f"--arg {value.name}={text}: a pointer takes TYPE:COUNT, TYPE:COUNT=NUMBER or @FILE; "
                 f"TYPE is one of {', '.join(NAMES)}"
             )
-        kind, count = ElementType(match["type"]), int(match["count"])
-        if not 0 < count * kind.dtype.itemsize <= _MOST_BYTES:
-            raise NeutrinoError(f"--arg {value.name}={text}: a buffer takes 1 to {_MOST_BYTES} bytes")
+        element, count = ElementType(match["type"]), int(match["count"])
+        if not 0 < count * element.dtype.itemsize <= _MAX_BUFFER_BYTES:
+            raise NeutrinoError(f"--arg {value.name}={text}: a buffer takes 1 to {_MAX_BUFFER_BYTES} bytes")
         if match["fill"] is None:
-            return Buffer(value, kind, self._random(kind, count), "random")
-        number = _parsed(value, match["fill"], kind.is_float)
+            return Buffer(value, element, self._random(element, count), "random")
+        number = _parsed(value, match["fill"], element.is_float)
         try:
-            filled = np.full(count, number, "f8" if kind.is_float else kind.dtype)
+            numbers = np.full(count, number, "f8" if element.is_float else element.dtype)
         except OverflowError:
-            raise NeutrinoError(f"--arg {value.name}={text}: {kind.name} does not hold {number}") from None
+            raise NeutrinoError(f"--arg {value.name}={text}: {element.name} does not hold {number}") from None
         with np.errstate(over="ignore"):
-            data = kind.encode(filled).tobytes()
-        if kind.is_float and math.isfinite(number) and np.isinf(kind.decode(data)[0]):
-            raise NeutrinoError(f"--arg {value.name}={text}: {kind.name} does not hold {number:g}")
-        return Buffer(value, kind, data, f"all {match['fill']}")
+            data = element.encode(numbers).tobytes()
+        # A finite number that is too large for a float type becomes an infinity.
+        if element.is_float and math.isfinite(number) and np.isinf(element.decode(data)[0]):
+            raise NeutrinoError(f"--arg {value.name}={text}: {element.name} does not hold {number:g}")
+        return Buffer(value, element, data, f"all {match['fill']}")
 
-    def _number(self, value: Value) -> Number:
+    def _generated_number(self, value: Value) -> Number:
+        """Return 1.5 for a fraction; for an integer the number of threads, or the maximum of its size if less."""
         if value.role is Role.FLOAT:
-            return _encoded(value, _PLAIN_FLOAT)
+            return _encoded(value, _DEFAULT_FLOAT)
         return _encoded(value, min(self._threads, (1 << (8 * value.size - 1)) - 1))
 
-    def _given_number(self, value: Value, text: str) -> Number:
-        return _encoded(value, _parsed(value, text, value.role is Role.FLOAT))
+
+def _encoded_text(value: Value, text: str) -> Number:
+    """Return the number that the user gave for a value. Raises NeutrinoError if the text is none or does not fit."""
+    return _encoded(value, _parsed(value, text, value.role is Role.FLOAT))
 
 
 def _parsed(value: Value, text: str, is_float: bool) -> int | float:
+    """Return the number that a text stands for; integers may be written as ``0x10``. Raises NeutrinoError if none."""
     try:
         number = float(text) if is_float else int(text, 0)
     except ValueError:
-        kind = "a number" if is_float else "an integer"
-        raise NeutrinoError(f"--arg {value.name}={text}: it takes {kind}") from None
-    # Python reads digits that no float holds as an infinity.
+        expected = "a number" if is_float else "an integer"
+        raise NeutrinoError(f"--arg {value.name}={text}: it takes {expected}") from None
+    # Python reads a number that is too large for a float as an infinity.
     if is_float and math.isinf(number) and "inf" not in text.lower():
         raise NeutrinoError(f"--arg {value.name}={text}: {value.type or 'a fraction'} does not hold it; write inf")
     return number
 
 
 def _encoded(value: Value, number: int | float) -> Number:
+    """Return a number as the little-endian bytes of a value. Raises NeutrinoError if its type does not hold it."""
     bits = 8 * value.size
     if value.role is Role.FLOAT:
         try:
+            # A bf16 is the upper half of an f32.
             data = struct.pack("<f" if value.type == "bf16" else _FLOAT_FORMATS[value.type], number)
         except OverflowError:
             raise NeutrinoError(f"--arg {value.name}={number:g}: {value.type} does not hold it") from None
         data = data[2:] if value.type == "bf16" else data
         return Number(value, data.ljust(value.size, b"\0"), f"{number:g}")
-    whole = int(number)
-    if not -(1 << (bits - 1)) <= whole < 1 << bits:
-        raise NeutrinoError(f"--arg {value.name}={whole}: it has {bits} bits")
-    return Number(value, (whole & ((1 << bits) - 1)).to_bytes(value.size, "little"), str(whole))
+    integer = int(number)
+    # PTX integers have no sign of their own: both signed and unsigned ones are accepted.
+    if not -(1 << (bits - 1)) <= integer < 1 << bits:
+        raise NeutrinoError(f"--arg {value.name}={integer}: it has {bits} bits")
+    return Number(value, (integer & ((1 << bits) - 1)).to_bytes(value.size, "little"), str(integer))
 
 
-def _file_buffer(value: Value, kind: ElementType, path: str) -> Buffer:
-    # A pipe may never end.
+def _file_buffer(value: Value, element: ElementType, path: str) -> Buffer:
+    """Return a buffer with the contents of a file, or with the array of an ``.npy`` file.
+
+    Raises NeutrinoError for a file that is empty or cannot be read.
+    """
+    # Reading a pipe might never end.
     if Path(path).exists() and not Path(path).is_file():
         raise NeutrinoError(f"--arg {value.name}=@{path}: cannot be read: it is not a regular file")
     try:
@@ -234,8 +265,8 @@ def _file_buffer(value: Value, kind: ElementType, path: str) -> Buffer:
         if path.endswith(".npy"):
             data = np.load(path, allow_pickle=False).tobytes()
     except (OSError, ValueError) as error:
-        words = (error.strerror if isinstance(error, OSError) else None) or error
-        raise NeutrinoError(f"--arg {value.name}=@{path}: cannot be read: {words}") from error
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise NeutrinoError(f"--arg {value.name}=@{path}: cannot be read: {reason}") from error
     if not data:
         raise NeutrinoError(f"--arg {value.name}=@{path}: the file is empty")
-    return Buffer(value, kind, data, f"from {path}")
+    return Buffer(value, element, data, f"from {path}")

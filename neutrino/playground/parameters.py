@@ -1,7 +1,8 @@
-"""The kinds of a kernel's parameters: which are pointers, to what, and which are plain numbers.
+"""Analysis of a kernel's parameters: which are pointers, to elements of which type, and which are plain numbers.
 
-Read off the text by following each ``ld.param`` through what may move an address. An estimate, good enough to generate
-inputs: a pointer that went through memory or a call's results is not followed.
+The PTX says only how large a parameter is. Each value that an ``ld.param`` loads is followed through the instructions
+that may compute an address from it. The result is an estimate, good enough to generate inputs: a pointer that went
+through memory, or through a call's results, is not followed.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ _THREADS = re.compile(r"\.(?P<word>reqntid|maxntid)\s+(?P<extents>\d+(?:\s*,\s*\
 _POINTER = re.compile(r"\.param\b[^,()]*\.ptr\b[^,()]*?(?P<name>[A-Za-z_$%][\w$]*)\s*(?=,|\Z)", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*", re.ASCII)
 _OPEN_SHARED = re.compile(r"\.extern\s+\.shared\b[^;]*\[\s*\]\s*;", re.ASCII)
-# How files begin that are taken for PTX by mistake.
+# The first characters of files that are taken for PTX by mistake.
 _OTHER_FORMATS = {
     "\x7fELF": "an ELF file: a program, a library or machine code", "\x50\xed\x55\xba": "a fatbin",
     "BC\xc0\xde": "LLVM bitcode", "!<arch>": "an archive",
 }  # fmt: skip
 _FLOATS = ("f64", "f32", "f16", "bf16")
-_PAIRS = {"f16x2": "f16", "bf16x2": "bf16"}
-_MOVES = frozenset({"mov", "cvta", "add", "sub", "selp", "or", "shfl"})
-"""Operations whose 64-bit result can be the address that an operand was, or lie in the same buffer."""
+_PACKED_TYPES = {"f16x2": "f16", "bf16x2": "bf16"}
+_ADDRESS_OPERATIONS = frozenset({"mov", "cvta", "add", "sub", "selp", "or", "shfl"})
+"""Operations whose 64-bit result can be an address in the same buffer as the address in an operand."""
 
 
 class Role(Enum):
@@ -78,19 +79,25 @@ class Kernel:
 
 
 def check_text(text: str) -> None:
-    """Raise NeutrinoError for a file that is no PTX. text: as read, latin-1."""
-    what = next((what for magic, what in _OTHER_FORMATS.items() if text.startswith(magic)), None)
-    if what is None and "\0" in text.rstrip("\0"):
-        what = "data, with zero bytes in it"
-    if what:
-        raise NeutrinoError(f"this is {what}, not PTX; neutrino-extract lists the PTX in a file, and writes it with -o")
+    """Raise NeutrinoError for the contents of a file that is not PTX. text: the file's bytes as latin-1."""
+    file_format = next((name for magic, name in _OTHER_FORMATS.items() if text.startswith(magic)), None)
+    # A PTX text may end in zero bytes: programs pass it to the driver so.
+    if file_format is None and "\0" in text.rstrip("\0"):
+        file_format = "data, with zero bytes in it"
+    if file_format:
+        raise NeutrinoError(
+            f"this is {file_format}, not PTX; neutrino-extract lists the PTX in a file, and writes it with -o"
+        )
 
 
 def choose_kernel(module: Module, name: str | None) -> Function:
-    """The kernel of that name, or the only one. Raises NeutrinoError that lists what there is."""
+    """Return the kernel of that name, or the only kernel if ``name`` is None.
+
+    Raises NeutrinoError, with the names to choose from, if there is none or no name was given and there are several.
+    """
     names = [entry.name for entry in module.entries]
     if not names:
-        raise NeutrinoError(f"no kernel in it: {_why_none(module)}")
+        raise NeutrinoError(f"no kernel in it: {_missing_kernel_reason(module)}")
     for entry in module.entries:
         if names.count(entry.name) > 1:
             lines = [module.line(other.statement.start) for other in module.entries if other.name == entry.name]
@@ -103,7 +110,8 @@ def choose_kernel(module: Module, name: str | None) -> Function:
     raise NeutrinoError(f"no kernel {name} in it; it has {', '.join(names)}")
 
 
-def _why_none(module: Module) -> str:
+def _missing_kernel_reason(module: Module) -> str:
+    """Return why a module has no kernel: an ``.entry`` is in text that could not be parsed, or there is none."""
     for statement in module.statements:
         entry = module.code.find(".entry", statement.start, statement.end)
         if statement.kind is Kind.UNKNOWN and entry >= 0:
@@ -114,28 +122,37 @@ def _why_none(module: Module) -> str:
 
 
 def read_kernel(module: Module, entry: Function) -> Kernel:
-    """What a kernel's text says about its parameters and its launch. Raises PtxError for parameters of unknown form."""
+    """Return what a kernel's text says about its parameters and its launch.
+
+    Raises PtxError for parameters of unknown form.
+    """
     flow = _DataFlow(module, entry)
     parameters, _ = module.parameter_layout(entry)
-    declared = module.code[slice(*entry.parameters)] if entry.parameters else ""
-    pointers = {match["name"] for match in _POINTER.finditer(declared)}
+    declarations = module.code[slice(*entry.parameters)] if entry.parameters else ""
+    pointers = {match["name"] for match in _POINTER.finditer(declarations)}
+
+    # The block's dimensions, by ``.reqntid x, y, z`` or ``.maxntid``; y and z may be missing.
     header = module.code[entry.name_end : entry.body[0]] if entry.body else ""
-    threads = _THREADS.search(header)
+    directive = _THREADS.search(header)
     block: tuple[int, int, int] | None = None
-    if threads:
-        x, y, z, *_ = [*(int(extent) for extent in threads["extents"].split(",")), 1, 1]
+    if directive:
+        x, y, z, *_ = [*(int(extent) for extent in directive["extents"].split(",")), 1, 1]
         block = (x, y, z)
+
     return Kernel(
         entry.name,
         tuple((parameter, tuple(flow.values(parameter, parameter.name in pointers))) for parameter in parameters),
         block,
-        threads is not None and threads["word"] == "reqntid",
+        directive is not None and directive["word"] == "reqntid",
         _uses_dynamic_shared(module, entry),
     )
 
 
 def _uses_dynamic_shared(module: Module, entry: Function) -> bool:
-    """Whether the kernel, or what it names, names shared memory of open size."""
+    """Whether a kernel uses dynamic shared memory, which PTX declares as an array of open size (``[]``).
+
+    Functions that the kernel names are searched too, and the functions and variables that those name, and so on.
+    """
     symbols = module.symbols
     reached: set[str] = set()
     texts = [module.code[slice(*entry.body)]] if entry.body else []
@@ -156,153 +173,192 @@ def _uses_dynamic_shared(module: Module, entry: Function) -> bool:
 
 
 class _DataFlow:
-    """One pass over a kernel's instructions collects edges; what is asked of them follows the edges."""
+    """The flow of addresses and types through the registers of one kernel.
+
+    One pass over the instructions collects facts, without regard to control flow; ``values`` draws conclusions.
+    """
 
     def __init__(self, module: Module, entry: Function) -> None:
-        self._same: dict[str, str] = {}
+        # Union-find: registers with the same value, and so the same type, have the same root.
+        self._parents: dict[str, str] = {}
+        # Register → the types with which instructions use it.
         self._types: dict[str, set[str]] = defaultdict(set)
+        # (parameter, offset) → (type, register) of the first ld.param there.
         self._loaded: dict[tuple[str, int], tuple[str, str]] = {}
-        self._moved: dict[str, set[str]] = defaultdict(set)
+        # Register → registers whose value may be an address computed from its own.
+        self._derived: dict[str, set[str]] = defaultdict(set)
+        # (base register, "load", "store" or "update", instruction) of each access to global memory.
         self._accesses: list[tuple[str, str, Instruction]] = []
+        # Registers that are arguments of calls.
         self._passed_on: set[str] = set()
-        # What products of matrices read and write: their operands often went through shared memory, without a type.
-        self._factor = self._product = ""
+        # The types of the factors and of the result of matrix products. The operands often went through shared memory
+        # by untyped copies, which hide the type.
+        self._factor_type = self._product_type = ""
         for instruction in _instructions(module, entry):
             self._read(instruction)
 
     def values(self, parameter: Parameter, is_pointer: bool) -> Iterator[Value]:
-        """The values in a parameter, in order."""
-        parts = {offset: part for (name, offset), part in sorted(self._loaded.items()) if name == parameter.name}
-        whole = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}.get(parameter.size)
-        if not parts and whole:
-            # Never loaded: its kind does not matter to the kernel.
-            yield Value(parameter.name, 0, parameter.size, Role.POINTER if is_pointer else Role.INTEGER, whole)
-        for offset, (kind, register) in parts.items():
-            alone = len(parts) == 1 and offset == 0
-            name = parameter.name if alone else f"{parameter.name}+{offset}"
-            yield self._value(name, offset, kind, register, is_pointer and alone)
+        """Yield the values in a parameter, by offset: one, or for a structure each part of it that is loaded.
 
-    def _value(self, name: str, offset: int, kind: str, register: str, is_pointer: bool) -> Value:
-        size = TYPE_BYTES[kind]
+        is_pointer: the parameter is declared with ``.ptr``.
+        """
+        parts = {offset: part for (name, offset), part in sorted(self._loaded.items()) if name == parameter.name}
+        unsigned_type = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}.get(parameter.size)
+        if not parts and unsigned_type:
+            # Never loaded: its type does not matter to the kernel.
+            yield Value(parameter.name, 0, parameter.size, Role.POINTER if is_pointer else Role.INTEGER, unsigned_type)
+        for offset, (type_name, register) in parts.items():
+            is_whole = len(parts) == 1 and offset == 0
+            name = parameter.name if is_whole else f"{parameter.name}+{offset}"
+            yield self._value(name, offset, type_name, register, is_pointer and is_whole)
+
+    def _value(self, name: str, offset: int, type_name: str, register: str, is_pointer: bool) -> Value:
+        """Return the value that an ld.param of that type loads into ``register``: a pointer or a number.
+
+        It is a pointer if memory is accessed through it, if it is passed to a function, or if it is declared as one.
+        """
+        size = TYPE_BYTES[type_name]
         reached = self._reach(register)
-        accesses = [(what, instruction) for base, what, instruction in self._accesses if base in reached]
+        accesses = [(access, instruction) for base, access, instruction in self._accesses if base in reached]
         if size == 8 and (accesses or is_pointer or reached & self._passed_on):
-            # What is loaded says best what it is; the words are in that order.
-            kinds = [self._element(instruction) for _, instruction in sorted(accesses, key=lambda pair: pair[0])]
-            does = {what for what, _ in accesses}
-            unknown = not accesses
+            # The element type is that of the first access that has one. Loads show it best; "load" sorts first.
+            by_access = sorted(accesses, key=lambda pair: pair[0])
+            element_types = [self._element_type(instruction) for _, instruction in by_access]
+            element_type = next((element for element in element_types if element), "f32")
+            # A pointer that is only passed on may be used for both.
+            kinds = {access for access, _ in accesses} or {"load", "store"}
             return Value(
-                name, offset, size, Role.POINTER, next((kind for kind in kinds if kind), "f32"),
-                "load" in does or unknown, "store" in does or unknown, "update" in does,
-            )  # fmt: skip
-        number = self._number_type(kind, register)
-        return Value(name, offset, size, Role.FLOAT if number in _FLOATS else Role.INTEGER, number)
+                name, offset, size, Role.POINTER, element_type, "load" in kinds, "store" in kinds, "update" in kinds
+            )
+        number_type = self._number_type(type_name, register)
+        return Value(name, offset, size, Role.FLOAT if number_type in _FLOATS else Role.INTEGER, number_type)
 
     def _read(self, instruction: Instruction) -> None:
-        opcode, kind = instruction.parts[0], instruction.type
-        if opcode == "ld" and instruction.state_space == "param" and kind:
-            address = read_address(instruction.operands[1])
-            if address is not None:
-                for index, register in enumerate(vector_elements(instruction.operands[0])):
-                    place = (address.base, int(address.offset, 0) + index * TYPE_BYTES[kind])
-                    if place in self._loaded:
-                        self._join(self._loaded[place][1], register)
-                        self._move(self._loaded[place][1], register)
-                    else:
-                        self._loaded[place] = (kind, register)
+        """Collect what one instruction shows: loaded parameters, accesses, types, addresses computed from others."""
+        opcode, type_name = instruction.parts[0], instruction.type
+        if opcode == "ld" and instruction.state_space == "param" and type_name:
+            self._read_parameter(instruction, type_name)
             return
         if opcode == "st" and instruction.state_space == "param":
             self._passed_on |= _registers(instruction.operands[1:])
         elif opcode == "call":
             self._passed_on |= _registers(instruction.operands)
-        places = [operand for operand in instruction.operands if operand.startswith("[")]
-        for index, operand in enumerate(places):
+
+        memory_operands = [operand for operand in instruction.operands if operand.startswith("[")]
+        for index, operand in enumerate(memory_operands):
             address = read_address(operand)
             if address is not None and _space(instruction, index) in (None, "global", "const"):
                 self._accesses.append((address.base, _access(instruction, index), instruction))
+
         self._note_types(instruction)
-        wide = kind is not None and TYPE_BYTES[kind] == 8
-        if opcode in _MOVES and wide:
+
+        is_64_bit = type_name is not None and TYPE_BYTES[type_name] == 8
+        if opcode in _ADDRESS_OPERATIONS and is_64_bit:
             for source in _registers(instruction.sources):
                 for target in _registers(instruction.operands[:1]):
-                    self._move(source, target)
+                    self._derived[source].add(target)
         elif opcode == "mad" and len(instruction.operands) == 4:
-            self._move(instruction.operands[3], instruction.operands[0])
+            # index * size + base: only the last operand can be an address.
+            target, _, _, base = instruction.operands
+            self._derived[base].add(target)
+
+    def _read_parameter(self, instruction: Instruction, type_name: str) -> None:
+        """Collect what an ld.param of that type loads. Equal offsets load the same value."""
+        address = read_address(instruction.operands[1])
+        if address is None:
+            return
+        for index, register in enumerate(vector_elements(instruction.operands[0])):
+            part = (address.base, int(address.offset, 0) + index * TYPE_BYTES[type_name])
+            if part in self._loaded:
+                _, first_register = self._loaded[part]
+                self._join(first_register, register)
+                self._derived[first_register].add(register)
+            else:
+                self._loaded[part] = (type_name, register)
 
     def _note_types(self, instruction: Instruction) -> None:
+        """Collect the types of the registers that an instruction reads and writes, by the types in its opcode."""
         parts, operands = instruction.parts, instruction.operands
         if parts[0] in ("mov", "shfl"):
             for source in _registers(operands[1:2]):
                 for target in _registers(operands[:1]):
                     self._join(source, target)
             return
-        kinds = [part for part in parts[1:] if part in TYPE_BYTES]
-        if parts[0] == "cvt" and len(kinds) == 2 and len(operands) >= 2:
-            self._type(operands[:1], kinds[0])
-            self._type(operands[1:], kinds[1])
-        elif parts[0] in ("mma", "wmma") and len(kinds) == len(operands) == 4:
+        types = [part for part in parts[1:] if part in TYPE_BYTES]
+        if parts[0] == "cvt" and len(types) == 2 and len(operands) >= 2:
+            self._add_type(operands[:1], types[0])
+            self._add_type(operands[1:], types[1])
+        elif parts[0] in ("mma", "wmma") and len(types) == len(operands) == 4:
             # PTX ISA, "mma": .dtype.atype.btype.ctype, in the order of the operands.
-            for operand, kind in zip(operands, kinds, strict=True):
-                self._type([operand], "f32" if kind == "tf32" else kind)
-            self._product = kinds[0] if kinds[0] in _FLOATS else ""
-            self._factor = {"tf32": "f32"}.get(kinds[1], kinds[1] if kinds[1] in _FLOATS else "")
-        elif kinds and not any(operand.startswith("[") for operand in operands):
-            self._type(operands, kinds[-1])
-        elif kinds and parts[0] in ("ld", "st", "atom", "red"):
-            self._type([operand for operand in operands if not operand.startswith("[")], kinds[-1])
+            for operand, type_name in zip(operands, types, strict=True):
+                self._add_type([operand], "f32" if type_name == "tf32" else type_name)
+            self._product_type = types[0] if types[0] in _FLOATS else ""
+            self._factor_type = {"tf32": "f32"}.get(types[1], types[1] if types[1] in _FLOATS else "")
+        elif types and not any(operand.startswith("[") for operand in operands):
+            self._add_type(operands, types[-1])
+        elif types and parts[0] in ("ld", "st", "atom", "red"):
+            self._add_type([operand for operand in operands if not operand.startswith("[")], types[-1])
 
-    def _type(self, operands: Sequence[str], kind: str) -> None:
-        if not kind.startswith("b") or kind.startswith("bf"):
+    def _add_type(self, operands: Sequence[str], type_name: str) -> None:
+        """Record a type for the registers in operands. Untyped bits (``b32``) say nothing and are ignored."""
+        if not type_name.startswith("b") or type_name.startswith("bf"):
             for register in _registers(operands):
-                self._types[register].add(_PAIRS.get(kind, kind))
+                self._types[register].add(_PACKED_TYPES.get(type_name, type_name))
 
     def _find(self, register: str) -> str:
-        while (above := self._same.get(register, register)) != register:
-            register = above
+        """Return the root of a register's set in the union-find."""
+        while (parent := self._parents.get(register, register)) != register:
+            register = parent
         return register
 
-    def _join(self, one: str, other: str) -> None:
-        self._same[self._find(one)] = self._find(other)
-
-    def _move(self, source: str, target: str) -> None:
-        self._moved[source].add(target)
+    def _join(self, first: str, second: str) -> None:
+        """Record that two registers have the same value."""
+        self._parents[self._find(first)] = self._find(second)
 
     def _reach(self, register: str) -> set[str]:
-        reached, fresh = {register}, [register]
-        while fresh:
-            for target in self._moved[fresh.pop()] - reached:
+        """Return the register and all registers that may have an address computed from its value."""
+        reached, pending = {register}, [register]
+        while pending:
+            for target in self._derived[pending.pop()] - reached:
                 reached.add(target)
-                fresh.append(target)
+                pending.append(target)
         return reached
 
     def _known_types(self, register: str) -> set[str]:
-        group = self._find(register)
-        return set().union(*(kinds for name, kinds in self._types.items() if self._find(name) == group))
+        """Return the types with which a register, or another one that has the same value, is used."""
+        root = self._find(register)
+        return set().union(*(types for name, types in self._types.items() if self._find(name) == root))
 
-    def _number_type(self, kind: str, register: str) -> str:
-        if kind in TYPE_BYTES and not kind.startswith("b"):
-            return kind
+    def _number_type(self, type_name: str, register: str) -> str:
+        """Return the type of a number that is loaded as ``type_name``; for untyped bits, a type that its uses show."""
+        if type_name in TYPE_BYTES and not type_name.startswith("b"):
+            return type_name
         known = self._known_types(register)
-        return next((name for name in _FLOATS if name in known), "u" + kind.lstrip("bf"))
+        return next((name for name in _FLOATS if name in known), "u" + type_name.lstrip("bf"))
 
-    def _element(self, instruction: Instruction) -> str:
-        """The type of one element of the accessed memory, by the instruction or by the use of its registers."""
-        kind = _PAIRS.get(instruction.type or "", instruction.type or "")
-        if not kind:
-            return self._factor
-        if not kind.startswith("b") or kind == "bf16":
-            return kind
+    def _element_type(self, instruction: Instruction) -> str:
+        """Return the type of one element of the memory that an instruction accesses, "" if nothing shows it.
+
+        It is the type in the opcode, or for untyped bits the type with which other instructions use the registers.
+        """
+        type_name = _PACKED_TYPES.get(instruction.type or "", instruction.type or "")
+        if not type_name:
+            # A copy to shared memory, for example.
+            return self._factor_type
+        if not type_name.startswith("b") or type_name == "bf16":
+            return type_name
         values = [operand for operand in instruction.operands if not operand.startswith("[")]
         known = set().union(*(self._known_types(register) for register in _registers(values)))
-        size = TYPE_BYTES[kind]
+        size = TYPE_BYTES[type_name]
         fitting = [name for name in _FLOATS if name in known and TYPE_BYTES[name] <= size]
-        likely = self._product if instruction.parts[0] == "st" else self._factor
-        if not known and likely and TYPE_BYTES[likely] <= size:
-            return likely
+        matrix_type = self._product_type if instruction.parts[0] == "st" else self._factor_type
+        if not known and matrix_type and TYPE_BYTES[matrix_type] <= size:
+            return matrix_type
         return fitting[0] if fitting else "u" + {1: "8", 2: "16", 4: "32", 8: "64"}.get(size, "32")
 
 
 def _instructions(module: Module, entry: Function) -> Iterator[Instruction]:
+    """Yield the instructions of a kernel's body in text order, without those that cannot be read."""
     if entry.body is None:
         return
     for match in _STATEMENT.finditer(module.code, *entry.body):
@@ -312,12 +368,19 @@ def _instructions(module: Module, entry: Function) -> Iterator[Instruction]:
 
 
 def _space(instruction: Instruction, index: int) -> str | None:
-    """The state space of a memory operand, counted among those; copies name the target's, then the source's."""
+    """Return the state space of the memory operand number ``index``, None if the opcode names none.
+
+    An opcode with two memory operands, such as ``cp.async.shared.global``, names the spaces in their order.
+    """
     spaces = [part.partition("::")[0] for part in instruction.parts if part.partition("::")[0] in STATE_SPACES]
     return spaces[min(index, len(spaces) - 1)] if spaces else None
 
 
 def _access(instruction: Instruction, index: int) -> str:
+    """Return what an instruction does at its memory operand number ``index``: "load", "store" or "update" (atomics).
+
+    The first memory operand of a copy (``cp``) is its destination.
+    """
     parts = instruction.parts
     if parts[0] == "st" or parts[:2] == ("wmma", "store") or (parts[0] == "cp" and index == 0):
         return "store"
@@ -325,4 +388,5 @@ def _access(instruction: Instruction, index: int) -> str:
 
 
 def _registers(operands: Sequence[str]) -> set[str]:
+    """Return the registers that operands name, without memory operands."""
     return {name for operand in operands for name in REGISTER.findall(operand) if not operand.startswith("[")}

@@ -1,10 +1,10 @@
-"""A program of the driver API that knows nothing of Neutrino: it launches one kernel and keeps what its buffers hold.
+"""A program that launches one kernel by the CUDA driver API and saves the contents of its buffers.
 
-    python -m neutrino.playground.program FOLDER PID_OF_THE_STARTER
+    python -m neutrino.playground.program FOLDER PARENT_PID
 
-FOLDER/launch.json says what to launch (``attempt`` writes it); the buffers' contents after it, those of the module's
-variables before and after, and ``done.json`` with the buffers' addresses or with what went wrong, are written there.
-It finds the driver as every program does. Its stdout is the kernel's own.
+FOLDER/launch.json says what to launch (``attempt`` writes it). The program writes into FOLDER: the buffers after the
+launch, the module's variables before and after it, and ``done.json`` with the buffers' addresses and the error, if any.
+It loads ``libcuda.so.1`` as any program does, so that it can be probed as any program is. Its stdout is the kernel's.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from neutrino.loader._interface import ffi
 
 _LOG_BYTES = 8192
 _PR_SET_PDEATHSIG = 1  # prctl(2)
-# cuda.h, CUjit_option: where the driver puts the reason why it refuses an image, and how much room there is.
+# cuda.h, CUjit_option: the buffer for the reason why the driver refuses an image, and the buffer's size.
 _JIT_ERROR_LOG_BUFFER = 5
 _JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6
+_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # cuda.h, CUfunction_attribute
 
 
 class _CallError(Exception):
-    """A call of the driver that failed. code: its CUresult. log: what it said of an image."""
+    """A call of the driver that failed. code, name: its CUresult. log: the driver's log of loading an image, if any."""
 
     def __init__(self, call: str, code: int, name: str, log: str) -> None:
         super().__init__(f"{call}: {name}")
@@ -37,16 +38,20 @@ class _CallError(Exception):
 
 
 def _text(characters: Any) -> str:
+    """Return a zero-terminated C string."""
     data = ffi.string(characters)
     return data.decode("utf-8", "replace") if isinstance(data, bytes) else data
 
 
 class _Driver:
+    """Calls of the driver API. A call that fails raises _CallError."""
+
     def __init__(self) -> None:
         self._library: Any = ffi.dlopen("libcuda.so.1")
         self._log = ffi.new("char[]", _LOG_BYTES)
 
     def __call__(self, call: str, *arguments: Any) -> None:
+        """Call a function of the driver by its name."""
         code = getattr(self._library, call)(*arguments)
         if code:
             name = ffi.new("const char **")
@@ -54,6 +59,7 @@ class _Driver:
             raise _CallError(call, code, _text(name[0]) if name[0] else "?", _text(self._log).strip())
 
     def load(self, image: bytes) -> Any:
+        """Load a module from zero-terminated PTX, and return its CUmodule. A failure's ``log`` has the reason."""
         module = ffi.new("CUmodule *")
         options = ffi.new("int[]", [_JIT_ERROR_LOG_BUFFER, _JIT_ERROR_LOG_BUFFER_SIZE_BYTES])
         values = ffi.new("void *[]", [self._log, ffi.cast("void *", _LOG_BYTES)])
@@ -61,18 +67,23 @@ class _Driver:
         return module[0]
 
     def variable(self, module: Any, name: str) -> tuple[int, int]:
+        """Return the device address and the size in bytes of a variable of a module."""
         address, size = ffi.new("CUdeviceptr *"), ffi.new("size_t *")
         self("cuModuleGetGlobal_v2", address, size, module, name.encode())
         return address[0], size[0]
 
     def read(self, address: int, size: int) -> bytes:
+        """Copy ``size`` bytes of device memory."""
         data = bytearray(size)
         self("cuMemcpyDtoH_v2", ffi.from_buffer(data), address, size)
         return bytes(data)
 
 
 def run(folder: Path) -> dict[str, Any]:
-    """Launch what FOLDER/launch.json says. Returns what goes into ``done.json``."""
+    """Launch what FOLDER/launch.json says, and return the contents of ``done.json``.
+
+    addresses: (address, size) of each buffer that was allocated. failure: of a call of the driver, None if none failed.
+    """
     plan = json.loads((folder / "launch.json").read_text())
     addresses: list[tuple[int, int]] = []
     try:
@@ -84,44 +95,57 @@ def run(folder: Path) -> dict[str, Any]:
 
 
 def _launch(driver: _Driver, folder: Path, plan: dict[str, Any], addresses: list[tuple[int, int]]) -> None:
+    """Load the kernel, launch it, and save the buffers and the module's variables to files in ``folder``.
+
+    plan: the contents of launch.json. addresses: gets (address, size) of each buffer; it is complete up to the call
+    that fails, since an access that faults is explained by it. Raises _CallError.
+    """
     device, context = ffi.new("CUdevice *"), ffi.new("CUcontext *")
     driver("cuInit", 0)
     driver("cuDeviceGet", device, 0)
     driver("cuDevicePrimaryCtxRetain", context, device[0])
     driver("cuCtxSetCurrent", context[0])
+
     module = driver.load((folder / "kernel.ptx").read_bytes() + b"\0")
     variables = [driver.variable(module, name) for name in plan["variables"]]
-    for index, place in enumerate(variables):
-        (folder / f"{index}.before").write_bytes(driver.read(*place))
+    for index, (variable, size) in enumerate(variables):
+        (folder / f"{index}.before").write_bytes(driver.read(variable, size))
     function = ffi.new("CUfunction *")
     driver("cuModuleGetFunction", function, module, plan["kernel"].encode())
+
+    # Each buffer is allocated and filled, and its address written into a parameter at the offset that the plan says.
     parameters = [bytearray(bytes.fromhex(text)) for text in plan["parameters"]]
-    for index, buffer in enumerate(plan["buffers"]):
+    for index, (parameter, offset) in enumerate(plan["buffers"]):
         data = (folder / f"{index}.in").read_bytes()
         address = ffi.new("CUdeviceptr *")
         driver("cuMemAlloc_v2", address, len(data))
         driver("cuMemcpyHtoD_v2", address[0], ffi.from_buffer(data), len(data))
         addresses.append((address[0], len(data)))
-        parameter, offset = buffer
         parameters[parameter][offset : offset + 8] = address[0].to_bytes(8, "little")
+
+    # ``storage`` keeps alive what the pointers point to.
     storage = [ffi.from_buffer(parameter) for parameter in parameters]
     pointers = ffi.new("void *[]", [*storage, ffi.NULL])
     if plan["shared"] > 48 << 10:
-        # cuda.h, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: beyond 48 KiB a program must ask.
-        driver("cuFuncSetAttribute", function[0], 8, plan["shared"])
+        # Above 48 KiB a program must ask for dynamic shared memory before the launch.
+        driver("cuFuncSetAttribute", function[0], _MAX_DYNAMIC_SHARED_SIZE_BYTES, plan["shared"])
     grid, block, shared = plan["grid"], plan["block"], plan["shared"]
     driver("cuLaunchKernel", function[0], *grid, *block, shared, ffi.NULL, pointers, ffi.NULL)
     driver("cuCtxSynchronize")
-    for index, place in enumerate(addresses):
-        (folder / f"{index}.out").write_bytes(driver.read(*place))
-    for index, place in enumerate(variables):
-        (folder / f"{index}.after").write_bytes(driver.read(*place))
+
+    for index, (buffer, size) in enumerate(addresses):
+        (folder / f"{index}.out").write_bytes(driver.read(buffer, size))
+    for index, (variable, size) in enumerate(variables):
+        (folder / f"{index}.after").write_bytes(driver.read(variable, size))
     driver("cuModuleUnload", module)
     driver("cuDevicePrimaryCtxRelease_v2", device[0])
 
 
 def _end_with_parent(parent: int) -> None:
-    """End with the process that started this one, which limits the run time: the kernel may not end by itself."""
+    """Let this process be killed when its parent ends: the parent limits the run time, and a kernel may never end.
+
+    parent: its process id. It may have ended already; then this process exits at once.
+    """
     libc: Any = ffi.dlopen(None)
     if libc.prctl(_PR_SET_PDEATHSIG, ffi.cast("unsigned long", signal.SIGKILL)) != 0:
         sys.exit("PR_SET_PDEATHSIG was refused")

@@ -1,4 +1,4 @@
-/* Calls that take memory and give it back: device memory, at once or in a stream's turn, and pinned memory. */
+/* Calls that allocate and free memory: device memory, at once or in a stream's turn, and pinned memory. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -12,6 +12,7 @@
 
 /* --- device memory --- */
 
+/* Wait, if the setting fail asks for slow allocations. */
 static void be_slow(void)
 {
 	uint64_t time = ed_failure(ED_FAIL_SLOWALLOC);
@@ -20,6 +21,7 @@ static void be_slow(void)
 		nanosleep(&(struct timespec){(time_t)(time / 1000000000), (long)(time % 1000000000)}, NULL);
 }
 
+/* Allocate device or managed memory. flags: of managed memory. */
 static CUresult allocate(struct ed_context *context, CUdeviceptr *ret, size_t size, enum ed_sort sort, unsigned flags)
 {
 	uint64_t failure = ed_failure(ED_FAIL_ALLOC);
@@ -70,7 +72,7 @@ API cuMemFree_v2(CUdeviceptr address)
 		return result;
 	if (!ed_memory_is_valid(address, 1))
 		return CUDA_ERROR_INVALID_VALUE;
-	/* As the driver does: what may still use it ends first. */
+	/* As NVIDIA's driver does: work that may still use the memory ends first. */
 	ed_queue_wait_all(context);
 	result = ed_memory_release(address, false);
 	return result ? result : ed_device_fault();
@@ -113,13 +115,14 @@ static void free_in_turn(void *address)
 	ed_memory_free_now((uint64_t)(uintptr_t)address);
 }
 
+/* cuMemAllocAsync: the memory is allocated at once, not in the stream's turn. */
 static CUresult allocate_async(struct ed_context *context, CUdeviceptr *address, size_t size, CUstream stream,
 			       bool per_thread)
 {
 	struct ed_queue *queue;
 	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
 
-	/* Graphs of ours hold no allocations. */
+	/* Graphs cannot contain allocations here. */
 	if (!result)
 		result = ed_capture_forbids(queue);
 	if (!result)
@@ -130,6 +133,7 @@ static CUresult allocate_async(struct ed_context *context, CUdeviceptr *address,
 	return CUDA_SUCCESS;
 }
 
+/* cuMemFreeAsync: the memory is freed when the work before it in the stream has run. */
 static CUresult free_async(struct ed_context *context, CUdeviceptr address, CUstream stream, bool per_thread)
 {
 	struct ed_queue *queue;
@@ -173,6 +177,7 @@ API cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 	return free_async(context, address, stream, true);
 }
 
+/* The device's only memory pool, a handle without any memory of its own. */
 static CUmemoryPool default_pool(void)
 {
 	static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -219,9 +224,9 @@ API cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
 	ENTER();
 	if (!ed_object_check(pool, ED_POOL) || attribute < 1 || attribute > 8 || !value)
 		return CUDA_ERROR_INVALID_VALUE;
-	uint64_t given = 0;
-	memcpy(&given, value, attribute < 4 ? 4 : 8);
-	__atomic_store_n(&pool_attributes[attribute], given, __ATOMIC_RELAXED);
+	uint64_t number = 0;
+	memcpy(&number, value, attribute < 4 ? 4 : 8);
+	__atomic_store_n(&pool_attributes[attribute], number, __ATOMIC_RELAXED);
 	return CUDA_SUCCESS;
 }
 
@@ -230,8 +235,8 @@ API cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value)
 	ENTER();
 	if (!ed_object_check(pool, ED_POOL) || attribute < 1 || attribute > 8 || !value)
 		return CUDA_ERROR_INVALID_VALUE;
-	uint64_t found = __atomic_load_n(&pool_attributes[attribute], __ATOMIC_RELAXED);
-	memcpy(value, &found, attribute < 4 ? 4 : 8);
+	uint64_t number = __atomic_load_n(&pool_attributes[attribute], __ATOMIC_RELAXED);
+	memcpy(value, &number, attribute < 4 ? 4 : 8);
 	return CUDA_SUCCESS;
 }
 
@@ -244,6 +249,7 @@ API cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 
 /* --- pinned memory --- */
 
+/* Allocate pinned memory. No bytes give NULL without an error. */
 static CUresult allocate_host(struct ed_context *context, void **ret, size_t size, unsigned flags)
 {
 	uint64_t failure = ed_failure(ED_FAIL_HOSTALLOC);
@@ -290,7 +296,7 @@ API cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *memory, unsigned in
 	ENTER_CONTEXT(context);
 	if (!address || flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* What the program ed_registered is its own process's memory: kernels cannot go there. */
+	/* Kernels run in another process: they cannot access memory that the program has registered. */
 	if (!ed_memory_is_valid((uint64_t)(uintptr_t)memory, 1))
 		return ed_memory_is_pinned((uint64_t)(uintptr_t)memory) ? CUDA_ERROR_NOT_SUPPORTED
 									 : CUDA_ERROR_INVALID_VALUE;

@@ -7,43 +7,46 @@
 #include "graph.h"
 #include "stream.h"
 
+/* A stream's part in a capture. */
 struct member {
 	struct ed_queue *queue;
-	CUgraphNode *frontier; /* what the next node on this queue depends on */
+	CUgraphNode *frontier; /* the nodes that the next node of this stream depends on */
 	size_t count;
 };
 
 struct ed_capture {
 	uint64_t id;
 	CUgraph graph;
-	bool owns_graph; /* it was not the program's before */
-	bool is_spoilt;
-	int mode;
-	const void *thread;
-	struct ed_queue *origin;
+	bool owns_graph; /* made for this capture, not given by the program */
+	bool is_invalidated; /* by a forbidden call; it can only be ended */
+	int mode; /* CUstreamCaptureMode */
+	const void *thread; /* that began it: this_thread() */
+	struct ed_queue *origin; /* of the stream that was captured first */
 	struct member *members;
 	size_t member_count;
 	struct ed_capture *next;
 };
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of all below, and of what is captured in events */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the captures, and the captured nodes of events */
 static struct ed_capture *captures;
 static uint32_t capture_count; /* read without the mutex: most programs never have one */
 static __thread int thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-/* An address that no other thread has. */
+/* An identity of the calling thread: the address of a thread-local variable. */
 static const void *this_thread(void)
 {
 	return &thread_mode;
 }
 
-static bool any(void)
+/* Whether any stream is being captured. Cheap, without the mutex. */
+static bool is_any_capture(void)
 {
 	return __atomic_load_n(&capture_count, __ATOMIC_ACQUIRE) != 0;
 }
 
 /* --- with the mutex held --- */
 
+/* The part of a stream in a capture, NULL if it has none. */
 static struct member *member_of(struct ed_capture *capture, const struct ed_queue *queue)
 {
 	for (size_t i = 0; i < capture->member_count; i++)
@@ -52,6 +55,7 @@ static struct member *member_of(struct ed_capture *capture, const struct ed_queu
 	return NULL;
 }
 
+/* The capture with that id, NULL if it has ended. */
 static struct ed_capture *find_capture(uint64_t id)
 {
 	struct ed_capture *capture = captures;
@@ -61,6 +65,7 @@ static struct ed_capture *find_capture(uint64_t id)
 	return capture;
 }
 
+/* Make the next node of a stream depend on a node. Returns false without memory. */
 static bool add_to_frontier(struct member *member, CUgraphNode node)
 {
 	for (size_t i = 0; i < member->count; i++)
@@ -74,6 +79,7 @@ static bool add_to_frontier(struct member *member, CUgraphNode node)
 	return true;
 }
 
+/* Make a stream part of a capture. Returns NULL without memory. */
 static struct member *join(struct ed_capture *capture, struct ed_queue *queue)
 {
 	struct member *more = realloc(capture->members, (capture->member_count + 1) * sizeof(*more));
@@ -86,6 +92,7 @@ static struct member *join(struct ed_capture *capture, struct ed_queue *queue)
 	return &more[capture->member_count++];
 }
 
+/* End the capture of all its streams, and free it. Its graph stays. */
 static void end(struct ed_capture *capture)
 {
 	for (size_t i = 0; i < capture->member_count; i++) {
@@ -102,8 +109,8 @@ static void end(struct ed_capture *capture)
 	free(capture);
 }
 
-/* A capture of a stream that the context's default stream would have to wait for, or NULL. */
-static struct ed_capture *in_the_way(const struct ed_queue *legacy)
+/* A capture of a stream that the context's default (legacy) stream synchronizes with, or NULL. */
+static struct ed_capture *find_blocking_capture(const struct ed_queue *legacy)
 {
 	for (struct ed_capture *capture = captures; capture; capture = capture->next)
 		for (size_t i = 0; i < capture->member_count; i++)
@@ -112,26 +119,28 @@ static struct ed_capture *in_the_way(const struct ed_queue *legacy)
 	return NULL;
 }
 
+/* Work on the default stream would depend on captured streams: refuse it, and invalidate the capture. */
 static CUresult check_legacy(const struct ed_queue *queue)
 {
-	struct ed_capture *capture = queue->is_legacy ? in_the_way(queue) : NULL;
+	struct ed_capture *capture = queue->is_legacy ? find_blocking_capture(queue) : NULL;
 
 	if (!capture)
 		return CUDA_SUCCESS;
-	capture->is_spoilt = true;
+	capture->is_invalidated = true;
 	return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
-/* --- what calls ask --- */
+/* --- checks of other calls --- */
 
+/* If the stream is captured, add the operation to the graph as a node that depends on the stream's frontier. */
 CUresult ed_capture_operation(struct ed_queue *queue, struct ed_operation *operation, bool *captured)
 {
-	if (!any())
+	if (!is_any_capture())
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&mutex);
 	CUresult result = check_legacy(queue);
 	struct ed_capture *capture = queue->capture;
-	if (!result && capture && capture->is_spoilt)
+	if (!result && capture && capture->is_invalidated)
 		result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	if (!result && capture) {
 		struct member *member = member_of(capture, queue);
@@ -141,7 +150,7 @@ CUresult ed_capture_operation(struct ed_queue *queue, struct ed_operation *opera
 			member->count = 0;
 		}
 		if (!node || !add_to_frontier(member, node)) {
-			capture->is_spoilt = true;
+			capture->is_invalidated = true;
 			result = CUDA_ERROR_OUT_OF_MEMORY;
 		}
 	}
@@ -149,14 +158,15 @@ CUresult ed_capture_operation(struct ed_queue *queue, struct ed_operation *opera
 	return result;
 }
 
+/* For a call that cannot be captured: an error if the stream is captured, and the capture is invalidated. */
 CUresult ed_capture_forbids(struct ed_queue *queue)
 {
-	if (!any())
+	if (!is_any_capture())
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&mutex);
 	CUresult result = check_legacy(queue);
 	if (!result && queue->capture) {
-		queue->capture->is_spoilt = true;
+		queue->capture->is_invalidated = true;
 		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	}
 	pthread_mutex_unlock(&mutex);
@@ -170,21 +180,26 @@ CUresult ed_capture_waits_for(struct ed_queue *queue)
 	return result ? result : ed_capture_unsafe();
 }
 
-void ed_capture_spoil(struct ed_queue *queue)
+/* Invalidate the capture of a stream, if any, since a call on the stream had invalid arguments. */
+void ed_capture_invalidate(struct ed_queue *queue)
 {
-	if (!any())
+	if (!is_any_capture())
 		return;
 	pthread_mutex_lock(&mutex);
 	if (queue->capture)
-		queue->capture->is_spoilt = true;
+		queue->capture->is_invalidated = true;
 	pthread_mutex_unlock(&mutex);
 }
 
+/*
+ * For calls that are unsafe during a capture, such as allocations. They are an error, and invalidate the capture, in
+ * the thread that captures unless the mode is relaxed, and in other threads if both modes are global.
+ */
 CUresult ed_capture_unsafe(void)
 {
 	CUresult result = CUDA_SUCCESS;
 
-	if (!any() || thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+	if (!is_any_capture() || thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&mutex);
 	for (struct ed_capture *capture = captures; capture; capture = capture->next) {
@@ -192,7 +207,7 @@ CUresult ed_capture_unsafe(void)
 		if ((is_own && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED) ||
 		    (!is_own && thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
 		     capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL)) {
-			capture->is_spoilt = true;
+			capture->is_invalidated = true;
 			result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 		}
 	}
@@ -200,6 +215,7 @@ CUresult ed_capture_unsafe(void)
 	return result;
 }
 
+/* Whether any stream of a capture belongs to the context. */
 static bool is_in_context(const struct ed_capture *capture, const struct ed_context *context)
 {
 	for (size_t i = 0; i < capture->member_count; i++)
@@ -208,35 +224,39 @@ static bool is_in_context(const struct ed_capture *capture, const struct ed_cont
 	return false;
 }
 
+/* For a call that waits for all streams of a context: an error if any is captured, and the capture is invalidated. */
 CUresult ed_capture_waits_for_all(const struct ed_context *context)
 {
 	CUresult result = CUDA_SUCCESS;
 
-	if (!any())
+	if (!is_any_capture())
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&mutex);
 	for (struct ed_capture *capture = captures; capture; capture = capture->next)
 		if (is_in_context(capture, context)) {
-			capture->is_spoilt = true;
+			capture->is_invalidated = true;
 			result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 		}
 	pthread_mutex_unlock(&mutex);
 	return result;
 }
 
-/* With the mutex held: the event's part of a capture comes before what follows on the queue. */
+/*
+ * With the mutex held: the stream waits for an event that was recorded in a capture. It joins the capture, and its next
+ * node depends on the nodes of the event.
+ */
 static CUresult wait_in_capture(struct ed_queue *queue, CUevent event, struct ed_capture *capture)
 {
 	if (queue->is_legacy) {
-		capture->is_spoilt = true;
+		capture->is_invalidated = true;
 		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 	}
 	if (queue->capture && queue->capture != capture) {
-		queue->capture->is_spoilt = capture->is_spoilt = true;
+		queue->capture->is_invalidated = capture->is_invalidated = true;
 		return CUDA_ERROR_STREAM_CAPTURE_MERGE;
 	}
-	/* What is left of the event is nothing that another stream could wait for. */
-	if (capture->is_spoilt)
+	/* Nothing is left of an invalidated capture that a stream outside of it could wait for. */
+	if (capture->is_invalidated)
 		return queue->capture ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_INVALID_VALUE;
 	struct member *member = queue->capture ? member_of(capture, queue) : join(capture, queue);
 	for (size_t i = 0; member && i < event->node_count; i++)
@@ -245,6 +265,7 @@ static CUresult wait_in_capture(struct ed_queue *queue, CUevent event, struct ed
 	return member ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* cuStreamWaitEvent. captured: set when a capture is concerned, so that nothing is left to do. */
 CUresult ed_capture_wait(struct ed_queue *queue, CUevent event, bool *captured)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -257,12 +278,12 @@ CUresult ed_capture_wait(struct ed_queue *queue, CUevent event, bool *captured)
 	} else if (event->capture_id) {
 		result = CUDA_ERROR_INVALID_VALUE;
 		if (queue->capture)
-			queue->capture->is_spoilt = true;
+			queue->capture->is_invalidated = true;
 	} else if (queue->capture) {
 		*captured = true;
-		/* Nothing to wait for is no dependency. */
+		/* An event that was never recorded is no dependency. A captured stream cannot depend on other work. */
 		if (!ed_moment_is_past(ed_event_moment(event)) || ed_event_moment(event).queue) {
-			queue->capture->is_spoilt = true;
+			queue->capture->is_invalidated = true;
 			result = CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
 		}
 	} else {
@@ -272,14 +293,15 @@ CUresult ed_capture_wait(struct ed_queue *queue, CUevent event, bool *captured)
 	return result;
 }
 
+/* cuEventRecord: on a captured stream, the event gets a copy of the stream's frontier, and captured is set. */
 CUresult ed_capture_record(struct ed_queue *queue, CUevent event, bool *captured)
 {
-	if (!any() && !__atomic_load_n(&event->capture_id, __ATOMIC_ACQUIRE))
+	if (!is_any_capture() && !__atomic_load_n(&event->capture_id, __ATOMIC_ACQUIRE))
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&mutex);
 	CUresult result = check_legacy(queue);
 	struct ed_capture *capture = queue->capture;
-	if (!result && capture && capture->is_spoilt)
+	if (!result && capture && capture->is_invalidated)
 		result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	if (!result) {
 		free(event->nodes);
@@ -303,7 +325,8 @@ CUresult ed_capture_record(struct ed_queue *queue, CUevent event, bool *captured
 	return result;
 }
 
-CUresult ed_capture_asks_event(CUevent event, bool spoils)
+/* For a query of an event: an error if it was last recorded in a capture, which is invalidated if asked for. */
+CUresult ed_capture_asks_event(CUevent event, bool invalidates)
 {
 	CUresult result = CUDA_SUCCESS;
 
@@ -312,15 +335,16 @@ CUresult ed_capture_asks_event(CUevent event, bool spoils)
 	pthread_mutex_lock(&mutex);
 	if (event->capture_id) {
 		struct ed_capture *capture = find_capture(event->capture_id);
-		/* Of a capture that has ended, or is spoilt already, the event is as good as none. */
-		result = !capture || capture->is_spoilt ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_CAPTURED_EVENT;
-		if (capture && spoils)
-			capture->is_spoilt = true;
+		/* The driver returns another error once the capture has ended or was invalidated. */
+		result = !capture || capture->is_invalidated ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_CAPTURED_EVENT;
+		if (capture && invalidates)
+			capture->is_invalidated = true;
 	}
 	pthread_mutex_unlock(&mutex);
 	return result;
 }
 
+/* Called when an event is destroyed: free its captured nodes. */
 void ed_capture_event_gone(CUevent event)
 {
 	pthread_mutex_lock(&mutex);
@@ -330,9 +354,10 @@ void ed_capture_event_gone(CUevent event)
 	pthread_mutex_unlock(&mutex);
 }
 
+/* Called when a stream is destroyed: end the capture that it began, or leave and invalidate the one that it joined. */
 void ed_capture_stream_gone(struct ed_queue *queue)
 {
-	if (!any())
+	if (!is_any_capture())
 		return;
 	pthread_mutex_lock(&mutex);
 	struct ed_capture *capture = queue->capture;
@@ -342,7 +367,7 @@ void ed_capture_stream_gone(struct ed_queue *queue)
 		end(capture);
 	} else if (capture) {
 		struct member *member = member_of(capture, queue);
-		capture->is_spoilt = true;
+		capture->is_invalidated = true;
 		free(member->frontier);
 		*member = capture->members[--capture->member_count];
 		__atomic_store_n(&queue->capture, NULL, __ATOMIC_RELEASE);
@@ -352,6 +377,10 @@ void ed_capture_stream_gone(struct ed_queue *queue)
 
 /* --- beginning and ending --- */
 
+/*
+ * Begin a capture of a stream. graph: to add to, NULL for a new one. dependencies: nodes that the first captured node
+ * depends on, count of them. per_thread: which default stream the handle 0 means.
+ */
 static CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, size_t count, int mode,
 		      bool per_thread)
 {
@@ -438,7 +467,7 @@ API cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgra
 	return graph ? begin(stream, graph, dependencies, count, mode, true) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* With the mutex held: whether what was captured on other streams comes before something on the first. */
+/* With the mutex held: whether the first stream waits, directly or not, for the last nodes of all other streams. */
 static bool is_joined(struct ed_capture *capture)
 {
 	const struct member *origin = member_of(capture, capture->origin);
@@ -454,6 +483,7 @@ static bool is_joined(struct ed_capture *capture)
 	return true;
 }
 
+/* cuStreamEndCapture: the graph goes to ret, NULL if the capture was invalidated or may not be ended so. */
 static CUresult end_capture(CUstream stream, CUgraph *ret, bool per_thread)
 {
 	struct ed_queue *queue;
@@ -468,14 +498,14 @@ static CUresult end_capture(CUstream stream, CUgraph *ret, bool per_thread)
 		result = CUDA_ERROR_ILLEGAL_STATE;
 		goto out;
 	}
-	/* A thread that may not end it ends it all the same, and has nothing of it. */
+	/* A call from the wrong thread ends the capture nevertheless, but gets an error and no graph. */
 	bool is_wrong_thread = capture->thread != this_thread() && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
 	if (capture->origin != queue) {
-		capture->is_spoilt = true;
+		capture->is_invalidated = true;
 		result = CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
 		goto out;
 	}
-	result = capture->is_spoilt    ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+	result = capture->is_invalidated    ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
 		 : is_wrong_thread     ? CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
 		 : !is_joined(capture) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
 				       : CUDA_SUCCESS;
@@ -504,7 +534,7 @@ API cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 API cuThreadExchangeStreamCaptureMode(int *mode)
 {
 	ENTER();
-	/* The driver takes a mode beyond the last, which is none of the three. */
+	/* NVIDIA's driver also accepts the value after the last mode, which acts as none of the three. */
 	if (!mode || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED + 1)
 		return CUDA_ERROR_INVALID_VALUE;
 	int before = thread_mode;
@@ -513,7 +543,10 @@ API cuThreadExchangeStreamCaptureMode(int *mode)
 	return CUDA_SUCCESS;
 }
 
-/* An answer about the default stream would have to be one about all that it waits for: 906, and nothing is spoilt. */
+/*
+ * cuStreamGetCaptureInfo and cuStreamIsCapturing. For the default stream it is an error while a stream is captured that
+ * it synchronizes with, but the capture is not invalidated.
+ */
 CUresult ed_capture_ask(CUstream stream, const struct ed_capture_info *ret, bool per_thread)
 {
 	struct ed_context *context;
@@ -527,15 +560,15 @@ CUresult ed_capture_ask(CUstream stream, const struct ed_capture_info *ret, bool
 	if (result)
 		return result;
 	*ret->status = CU_STREAM_CAPTURE_STATUS_NONE;
-	if (!any())
+	if (!is_any_capture())
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&mutex);
 	struct ed_capture *capture = queue->capture;
-	if (queue->is_legacy && in_the_way(queue))
+	if (queue->is_legacy && find_blocking_capture(queue))
 		result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 	if (!result && capture) {
 		const struct member *member = member_of(capture, queue);
-		*ret->status = capture->is_spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+		*ret->status = capture->is_invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
 						  : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 		if (ret->id)
 			*ret->id = capture->id;

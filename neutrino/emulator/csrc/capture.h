@@ -9,39 +9,39 @@
 
 /*
  * For work on a queue: captured is set when it has become a node of a graph, which then owns the operation. 906 where
- * the default stream would have to wait for a stream that is being captured, 901 once the capture has been spoilt.
+ * the default stream would have to wait for a stream that is being captured, 901 once the capture was invalidated.
  */
 CUresult ed_capture_operation(struct ed_queue *queue, struct ed_operation *operation, bool *captured);
 
 /*
- * For what would wait for a queue, or ask how far it is: 900 while it is captured, and the capture is spoilt; of another
- * queue it is as unsafe as an allocation.
+ * For calls that wait for a queue or query it: 900 while it is captured, and the capture is invalidated. For another
+ * queue they are unsafe calls, as allocations are.
  */
 CUresult ed_capture_waits_for(struct ed_queue *queue);
 
-/* For what would wait for all that a context does: 900 while anything of it is captured, in whatever mode. */
+/* For calls that wait for all work of a context: 900 while any stream of it is captured, in whatever mode. */
 CUresult ed_capture_waits_for_all(const struct ed_context *context);
 
-/* For what a capture cannot hold: 900 while the queue is captured, and the capture is spoilt. */
+/* For calls that cannot be captured: 900 while the queue is captured, and the capture is invalidated. */
 CUresult ed_capture_forbids(struct ed_queue *queue);
 
-/* For calls that are unsafe in a capture: 900 where the thread's mode and the captures that go on say so. */
+/* For calls that are unsafe during a capture: 900 where the thread's mode and those of the captures forbid them. */
 CUresult ed_capture_unsafe(void);
 
-/* cuStreamWaitEvent, cuEventRecord: captured is set when nothing is left to do. */
+/* For cuStreamWaitEvent and cuEventRecord: captured is set when nothing is left to do. */
 CUresult ed_capture_wait(struct ed_queue *queue, CUevent event, bool *captured);
 CUresult ed_capture_record(struct ed_queue *queue, CUevent event, bool *captured);
 
 /*
- * For cuEventQuery and the like: 907 when the event was last recorded in a capture, which is spoilt by it if spoils; 1
- * when that capture has ended or was spoilt before.
+ * For cuEventQuery and the like: 907 when the event was last recorded in a capture, which is invalidated if invalidates
+ * is set; 1 when that capture has ended or was invalidated before.
  */
-CUresult ed_capture_asks_event(CUevent event, bool spoils);
+CUresult ed_capture_asks_event(CUevent event, bool invalidates);
 
-/* A call on the queue was wrong in itself: the capture that it would have gone into is spoilt. */
-void ed_capture_spoil(struct ed_queue *queue);
+/* Invalidate the capture of a queue, if any, since a call on the queue had invalid arguments. */
+void ed_capture_invalidate(struct ed_queue *queue);
 
-/* Where the answers go; NULL: not asked for. */
+/* Where the results of cuStreamGetCaptureInfo go; NULL for those not asked for. */
 struct ed_capture_info {
 	int *status;
 	uint64_t *id;

@@ -1,4 +1,4 @@
-/* What programs ask of a stream that may be captured. */
+/* Queries of a stream's capture. */
 #include "capture.h"
 
 API cuStreamIsCapturing(CUstream stream, int *status)

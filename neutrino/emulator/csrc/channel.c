@@ -30,12 +30,12 @@
 /* Descriptors in the device process. */
 enum {
 	SOCKET_FD = 3,
-	HOST_PROCESS_FD = 4, /* readable when the host has ended; closed where the kernel cannot tell */
+	HOST_PROCESS_FD = 4, /* a pidfd: readable when the host has ended; closed where Linux has no pidfds */
 	FIRST_FREE_FD,
 	ENOUGH_FDS = 16, /* the interpreter reads a few files at a time */
 };
 
-/* What the interpreter runs. An error that nobody handles is the last that is said: by the message that says READY. */
+/* What the interpreter runs. An exception that nothing handles is sent to the host as a reply with the id READY_ID. */
 #define PROGRAM                                                                                                        \
 	"import os, struct, sys, traceback\n"                                                                          \
 	"def last_words(*error):\n"                                                                                    \
@@ -47,15 +47,17 @@ enum {
 	"from neutrino.emulator.server import main\n"                                                                  \
 	"main(sys.argv[2:])\n"
 
-#define ENVIRONMENT_MOST 4096
+#define MAX_ENVIRONMENT 4096 /* variables */
 #define READY_ID 0
 
+/* Of every message. A reply has the id of its request. */
 struct header {
 	uint32_t code; /* of the request, or the status of a reply */
-	uint32_t size; /* of what follows */
+	uint32_t size; /* of what follows, in bytes */
 	uint64_t id;
 };
 
+/* A thread that waits for the reply with that id. */
 struct waiter {
 	uint64_t id;
 	bool done;
@@ -66,7 +68,7 @@ struct waiter {
 struct ed_shared ed_shared;
 
 static int channel = -1;
-static int *ours; /* a page that a forked child finds zeroed */
+static int *ours; /* in a page that is zero in a forked child */
 static pthread_mutex_t send_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t arrived = PTHREAD_COND_INITIALIZER;
@@ -76,11 +78,13 @@ static bool reading; /* one of the waiting threads reads for all */
 static bool broken;
 static bool ready;
 
-/* --- what is shared --- */
+/* --- shared memory --- */
 
 /*
- * System V segments rather than memory files: a program's limit on the size of files does not hold for them. Marked
- * for removal at once, which on Linux lets the device process attach still, and leaves no file.
+ * Make a shared memory segment, and attach it. Returns NULL if that fails.
+ *
+ * System V segments rather than memory files: a program's limit on the size of files does not apply to them. A segment
+ * is marked for removal at once: on Linux the device process can still attach it, and it goes with both processes.
  */
 static uint8_t *make_segment(uint64_t size, int *id)
 {
@@ -92,6 +96,7 @@ static uint8_t *make_segment(uint64_t size, int *id)
 	return memory == (void *)-1 ? NULL : memory;
 }
 
+/* Make the segments of device memory and of pinned host memory. Their ids go to ids. Returns false if that fails. */
 static bool make_shared(int ids[2])
 {
 	const struct ed_settings *settings = ed_settings();
@@ -105,13 +110,17 @@ static bool make_shared(int ids[2])
 
 /* --- starting --- */
 
+/*
+ * Move a descriptor to a number from 32 on, so that it is not in the way of numbers that a program chooses itself.
+ * Returns the new number, or -1 with errno set; fd is closed then.
+ */
 static int above_stdio(int fd)
 {
 	if (fd < 0)
 		return fd;
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 32);
 
-	/* Where so high a number is not allowed. */
+	/* The limit on open files may be lower than 32. */
 	if (copy < 0 && fd > STDERR_FILENO)
 		return fd;
 	if (copy < 0)
@@ -122,7 +131,8 @@ static int above_stdio(int fd)
 	return copy;
 }
 
-static bool is_kept(const char *variable)
+/* Whether the device process inherits an environment variable: not those that change loading, sanitizers or Python. */
+static bool is_inherited(const char *variable)
 {
 	static const char *const dropped[] = {"LD_PRELOAD=", "LD_AUDIT=", "NEUTRINO_", "ASAN_OPTIONS=", "TSAN_OPTIONS=",
 					      "UBSAN_OPTIONS=", "PYTHON"};
@@ -133,16 +143,21 @@ static bool is_kept(const char *variable)
 	return true;
 }
 
-/* Make fd the number wanted, to stay open over exec. */
-static void put(int fd, int wanted)
+/* Give a descriptor the number target, so that it stays open over exec. */
+static void put(int fd, int target)
 {
-	if (fd == wanted)
+	if (fd == target)
 		fcntl(fd, F_SETFD, 0);
 	else
-		dup2(fd, wanted);
+		dup2(fd, target);
 }
 
-/* Only what is safe between fork and exec. */
+/*
+ * In the child process: become the device process. Only calls that are safe between fork and exec.
+ *
+ * The process gets default signal handling, /dev/null for stdio, the socket and the host's pidfd at fixed numbers, and
+ * no other descriptors. If the interpreter cannot be started, the reply with READY_ID says so.
+ */
 static _Noreturn void become_device(int socket, int host_process, char *const *arguments, char *const *environment)
 {
 	struct sigaction plain = {.sa_handler = SIG_DFL};
@@ -184,21 +199,25 @@ static _Noreturn void become_device(int socket, int host_process, char *const *a
 	_exit(1);
 }
 
+/*
+ * Start the device process with the interpreter of the settings. socket, host_process: its descriptors; the latter may
+ * be negative. ids: of the shared segments. Everything is prepared before the fork: the child must not allocate.
+ */
 static void spawn(int socket, int host_process, const int ids[2])
 {
-	static char *environment[ENVIRONMENT_MOST + 4];
+	static char *environment[MAX_ENVIRONMENT + 4];
 	static char values[5][4200];
 	const struct ed_settings *settings = ed_settings();
-	size_t kept = 0;
+	size_t count = 0;
 	sigset_t all, before;
 
-	for (char **variable = environ; variable && *variable && kept < ENVIRONMENT_MOST; variable++)
-		if (is_kept(*variable))
-			environment[kept++] = *variable;
-	/* The process serves one program on a machine that others use as well. */
-	environment[kept++] = "OPENBLAS_NUM_THREADS=1";
-	environment[kept++] = "OMP_NUM_THREADS=1";
-	environment[kept] = NULL;
+	for (char **variable = environ; variable && *variable && count < MAX_ENVIRONMENT; variable++)
+		if (is_inherited(*variable))
+			environment[count++] = *variable;
+	/* No threads of NumPy's: the machine has other users. */
+	environment[count++] = "OPENBLAS_NUM_THREADS=1";
+	environment[count++] = "OMP_NUM_THREADS=1";
+	environment[count] = NULL;
 	snprintf(values[0], sizeof(values[0]), "%s", settings->root);
 	snprintf(values[1], sizeof(values[1]), "%d:%llu:%llu:%llu:%llu", ids[0], (unsigned long long)ED_DEVICE_BASE,
 		 (unsigned long long)ed_shared.device_size, (unsigned long long)ED_CONSTANT_SIZE,
@@ -207,7 +226,7 @@ static void spawn(int socket, int host_process, const int ids[2])
 		 (unsigned long long)ed_shared.host_size);
 	snprintf(values[3], sizeof(values[3]), "%s", settings->seed);
 	snprintf(values[4], sizeof(values[4]), "%llu", (unsigned long long)settings->steps);
-	/* -I: nothing of the program's folder or environment is imported. */
+	/* -I: Python ignores the environment, and imports nothing from the working directory. */
 	char *arguments[] = {
 		(char *)settings->python,
 		"-I",
@@ -222,7 +241,7 @@ static void spawn(int socket, int host_process, const int ids[2])
 	};
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	/* Without SIGCHLD, so that neither a handler nor a waitpid of the program's takes notice. */
+	/* No exit signal: neither a SIGCHLD handler of the program nor its waitpid notices the child. */
 	long child = syscall(SYS_clone, 0, NULL, NULL, NULL, NULL);
 	if (child == 0)
 		become_device(socket, host_process, arguments, environment);
@@ -232,6 +251,7 @@ static void spawn(int socket, int host_process, const int ids[2])
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+/* Make the shared memory and the socket, and start the device process. Returns false, with a line on stderr, if not. */
 bool ed_channel_start(void)
 {
 	int ids[2], ends[2];
@@ -250,14 +270,14 @@ bool ed_channel_start(void)
 	}
 	*ours = 1;
 	channel = above_stdio(ends[0]);
-	int other = above_stdio(ends[1]);
-	if (channel < 0 || other < 0) {
+	int device_end = above_stdio(ends[1]);
+	if (channel < 0 || device_end < 0) {
 		ed_say("no descriptor left for the device process: %s", strerror(errno));
 		return false;
 	}
 	int host_process = above_stdio((int)syscall(SYS_pidfd_open, getpid(), 0));
-	spawn(other, host_process, ids);
-	close(other);
+	spawn(device_end, host_process, ids);
+	close(device_end);
 	if (host_process >= 0)
 		close(host_process);
 	return true;
@@ -268,8 +288,9 @@ bool ed_channel_is_ours(void)
 	return ours && ours != MAP_FAILED && *ours;
 }
 
-/* --- asking --- */
+/* --- requests and replies --- */
 
+/* Send all bytes of the parts, which are changed on the way. Returns false at an error. */
 static bool send_all(struct iovec *parts, int count)
 {
 	struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
@@ -293,21 +314,23 @@ static bool send_all(struct iovec *parts, int count)
 	return true;
 }
 
+/* Receive exactly size bytes. Returns false at the end of the socket or an error. */
 static bool receive_all(void *to, size_t size)
 {
 	size_t used = 0;
 
 	while (used < size) {
-		ssize_t got = recv(channel, (char *)to + used, size - used, 0);
-		if (got < 0 && errno == EINTR)
+		ssize_t received = recv(channel, (char *)to + used, size - used, 0);
+		if (received < 0 && errno == EINTR)
 			continue;
-		if (got <= 0)
+		if (received <= 0)
 			return false;
-		used += (size_t)got;
+		used += (size_t)received;
 	}
 	return true;
 }
 
+/* Receive one message. data: its body, with a zero byte after it, to be freed by the caller. */
 static bool receive(struct header *header, uint8_t **data)
 {
 	if (!receive_all(header, sizeof(*header)))
@@ -319,6 +342,7 @@ static bool receive(struct header *header, uint8_t **data)
 	return false;
 }
 
+/* Make a reply an error with that text. */
 static void fail(struct ed_reply *reply, int status, const char *text)
 {
 	reply->status = status;
@@ -326,7 +350,7 @@ static void fail(struct ed_reply *reply, int status, const char *text)
 	reply->size = strlen(text);
 }
 
-/* With the mutex held: the device process is gone or talks nonsense. */
+/* With the mutex held: the socket is of no use any more. Every waiting thread gets an error. */
 static void all_fail(void)
 {
 	if (!broken)
@@ -341,7 +365,10 @@ static void all_fail(void)
 	pthread_cond_broadcast(&arrived);
 }
 
-/* With the mutex held: until the waiter's reply is there. Whoever comes first reads for the others. */
+/*
+ * With the mutex held: wait until the waiter's reply has arrived, then remove the waiter. One waiting thread reads the
+ * socket for all; it gives the mutex back while it reads.
+ */
 static void wait_for(struct waiter *waiter)
 {
 	while (!waiter->done) {
@@ -364,18 +391,19 @@ static void wait_for(struct waiter *waiter)
 			all_fail();
 			break;
 		}
-		struct waiter *found = waiters;
-		while (found && found->id != header.id)
-			found = found->next;
-		if (found) {
-			*found->reply = (struct ed_reply){(int)header.code, header.size, data};
-			found->done = true;
+		struct waiter *recipient = waiters;
+		while (recipient && recipient->id != header.id)
+			recipient = recipient->next;
+		if (recipient) {
+			*recipient->reply = (struct ed_reply){(int)header.code, header.size, data};
+			recipient->done = true;
 		} else {
+			/* A message with that id after the first one is the text of an exception. */
 			if (header.id == READY_ID)
 				ed_say("%s", (const char *)data);
 			free(data);
 		}
-		/* Also when the reply was ours: another must read on. */
+		/* Also if the reply was this thread's own: another thread must read next. */
 		pthread_cond_broadcast(&arrived);
 	}
 	for (struct waiter **link = &waiters; *link; link = &(*link)->next)
@@ -385,7 +413,10 @@ static void wait_for(struct waiter *waiter)
 		}
 }
 
-/* With the mutex held: the process says once whether it is ready. */
+/*
+ * With the mutex held: wait for the device process's first message, which says whether it is ready. Returns false, with
+ * an error as the reply, if it is not. The first caller waits for the message, others for the first caller.
+ */
 static bool wait_ready(struct ed_reply *ret)
 {
 	static bool asked;
@@ -410,7 +441,7 @@ static bool wait_ready(struct ed_reply *ret)
 	return ready;
 }
 
-/* Header and parts in one piece among other threads' messages. */
+/* Send a header and the parts of a body as one message, not interleaved with messages of other threads. */
 static bool send_message(struct header *header, const struct iovec *parts, int count)
 {
 	struct iovec all[8] = {{header, sizeof(*header)}};
@@ -425,14 +456,16 @@ static bool send_message(struct header *header, const struct iovec *parts, int c
 	return sent;
 }
 
+/* Send a request that has no reply. */
 void ed_channel_tell(enum ed_request kind, const struct iovec *parts, int count)
 {
 	struct header header = {.code = kind};
 
-	/* Before the process is ready the socket keeps it. */
+	/* If the process is not ready yet, the socket buffers the message. */
 	send_message(&header, parts, count);
 }
 
+/* Send a request and wait for the reply. */
 void ed_channel_call(enum ed_request kind, const struct iovec *parts, int count, struct ed_reply *ret)
 {
 	struct waiter waiter = {.reply = ret};

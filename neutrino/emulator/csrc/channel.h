@@ -1,4 +1,4 @@
-/* The device process, which runs the kernels: how it is started, what is shared with it, how it is asked. */
+/* The device process, which runs the kernels: its start, the memory that is shared with it, requests and replies. */
 #ifndef ED_CHANNEL_H
 #define ED_CHANNEL_H
 
@@ -12,13 +12,13 @@ enum ed_request {
 	ED_REQUEST_LOAD = 1, /* an image's bytes -> module.h's description */
 	ED_REQUEST_UNLOAD,   /* u64 module */
 	ED_REQUEST_LAUNCH,   /* struct ed_launch_request, parameters -> u64 thread instructions, u64 steps, what it printed */
-	ED_REQUEST_ALLOW,    /* u64 address, u64 size: kernels may go there. Not answered */
-	ED_REQUEST_FORBID,   /* u64 address: no more. Not answered */
+	ED_REQUEST_ALLOW,    /* u64 address, u64 size: kernels may access it. No reply */
+	ED_REQUEST_FORBID,   /* u64 address: no longer. No reply */
 };
 
 struct ed_launch_request {
 	uint64_t module;
-	uint32_t kernel; /* its number in the description */
+	uint32_t kernel; /* its index in the description */
 	uint32_t grid[3], block[3];
 	uint32_t shared; /* dynamic, bytes */
 	uint32_t cooperative;
@@ -33,7 +33,7 @@ struct ed_reply {
 };
 
 /*
- * Memory that both processes see. device is mapped here at an address that no kernel knows; host lies at the same
+ * Memory that both processes have mapped. device is mapped here at another address than kernels use; host has the same
  * address for kernels.
  */
 struct ed_shared {
@@ -43,16 +43,16 @@ struct ed_shared {
 
 extern struct ed_shared ed_shared;
 
-/* Start the process; it gets ready beside the caller. False with a line on stderr when it cannot be. */
+/* Start the process, without waiting until it is ready. False, with a line on stderr, if that fails. */
 bool ed_channel_start(void);
 
-/* Ask and wait. Any number of threads may do so at once. */
+/* Send a request and wait for the reply. Any number of threads may do so at once. */
 void ed_channel_call(enum ed_request kind, const struct iovec *parts, int count, struct ed_reply *ret);
 
-/* Send a message that is not answered. It is handled before any later request. */
+/* Send a request that has no reply. It is handled before any later request. */
 void ed_channel_tell(enum ed_request kind, const struct iovec *parts, int count);
 
-/* Whether this is the process that started it, and not one that it forked. */
+/* Whether the calling process started the device process, and is not a fork of one that did. */
 bool ed_channel_is_ours(void);
 
 #endif

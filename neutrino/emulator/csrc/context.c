@@ -21,11 +21,11 @@ static __thread struct {
 } stack;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the primary context */
-static struct ed_context *primary; /* the device's for ever, once it has been made */
-static int retained;
-static uint32_t device_fault; /* what befell a context: a process that has lost its device does not get it back */
+static struct ed_context *primary; /* made when first retained, and never freed */
+static int retained; /* how often the primary context is retained */
+static uint32_t device_fault; /* CUresult of the first fault of a kernel, which lasts to the end of the process */
 static unsigned primary_flags;
-static int started; /* cuInit has succeeded: also in children, which it does not hold for */
+static int started; /* cuInit has succeeded, in this process or in one that it was forked from */
 
 bool ed_initialised(void)
 {
@@ -42,7 +42,7 @@ API cuInit(unsigned int flags)
 	if (flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (__atomic_load_n(&started, __ATOMIC_ACQUIRE))
-		/* A process that was forked off one that uses the driver cannot. */
+		/* A process that was forked from one that uses the driver cannot use it. */
 		return ed_channel_is_ours() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 	pthread_mutex_lock(&init_mutex);
 	if (!started && !failed) {
@@ -76,6 +76,7 @@ static CUcontext current(void)
 	return stack.depth ? stack.contexts[stack.depth - 1] : NULL;
 }
 
+/* The context of a handle; the thread's current one for NULL. An error if there is none, or it was destroyed. */
 CUresult ed_context_of(CUcontext handle, struct ed_context **ret)
 {
 	*ret = handle ? handle : current();
@@ -86,6 +87,7 @@ CUresult ed_context_of(CUcontext handle, struct ed_context **ret)
 	return CUDA_SUCCESS;
 }
 
+/* The thread's current context. After a fault of the device, every call that needs a context returns the fault. */
 CUresult ed_context_current(struct ed_context **ret)
 {
 	CUresult result = ed_context_of(NULL, ret);
@@ -93,7 +95,7 @@ CUresult ed_context_current(struct ed_context **ret)
 	return result ? result : ed_device_fault();
 }
 
-/* --- life --- */
+/* --- creation and destruction --- */
 
 static uint64_t next_id(void)
 {
@@ -102,6 +104,7 @@ static uint64_t next_id(void)
 	return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
 }
 
+/* Make a context with its default stream. version: for cuCtxGetApiVersion. Returns NULL without memory. */
 static struct ed_context *make(unsigned flags, unsigned version)
 {
 	struct ed_context *context = ed_object_take(ED_CONTEXT, sizeof(*context));
@@ -119,7 +122,7 @@ static struct ed_context *make(unsigned flags, unsigned version)
 	return context;
 }
 
-/* Everything in it goes. */
+/* Wait for all work of a context, then free its streams, events, modules and memory. */
 static void empty(struct ed_context *context)
 {
 	ed_queue_wait_all(context);
@@ -130,6 +133,7 @@ static void empty(struct ed_context *context)
 	ed_memory_forget_context(context);
 }
 
+/* Free a context with all that it has. Its default stream goes last: the handle must be invalid before that. */
 static void destroy(struct ed_context *context)
 {
 	empty(context);
@@ -146,12 +150,12 @@ static CUresult push(CUcontext context)
 	return CUDA_SUCCESS;
 }
 
-/* CUctx_flags: the lowest bits are one way of waiting, the rest are bits of their own. */
+/* Whether flags are valid CUctx_flags. The low three bits are one of four scheduling policies: 0, 1, 2 or 4. */
 static bool are_flags(unsigned flags)
 {
-	unsigned waiting = flags & 7;
+	unsigned schedule = flags & 7;
 
-	return flags <= 0xff && (waiting <= 2 || waiting == 4);
+	return flags <= 0xff && (schedule <= 2 || schedule == 4);
 }
 
 static CUresult create(CUcontext *ret, unsigned flags, CUdevice device, unsigned version)
@@ -200,6 +204,7 @@ API cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned int flags, CUd
 	return parameters ? CUDA_ERROR_NOT_SUPPORTED : create(context, flags, device, 3020);
 }
 
+/* cuCtxDestroy: also pops the context if it is the thread's current one. */
 static CUresult destroy_handle(CUcontext handle)
 {
 	if (!handle)
@@ -251,7 +256,7 @@ API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 	return result;
 }
 
-/* The handle stays good for cuCtxSetCurrent, and for whoever retains it again. */
+/* Free what the primary context has. Its handle stays valid for cuCtxSetCurrent, and when it is retained again. */
 static void end_primary(void)
 {
 	pthread_mutex_lock(&mutex);
@@ -308,6 +313,7 @@ API cuDevicePrimaryCtxReset_v2(CUdevice device)
 	return reset_primary(device);
 }
 
+/* cuDevicePrimaryCtxSetFlags: for the context that exists, and for the one that will be made. */
 static CUresult set_primary_flags(CUdevice device, unsigned flags)
 {
 	if (device != 0)
@@ -348,7 +354,7 @@ API cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active
 	return CUDA_SUCCESS;
 }
 
-/* --- the thread's --- */
+/* --- the thread's stack of contexts --- */
 
 API cuCtxGetCurrent(CUcontext *context)
 {
@@ -359,7 +365,7 @@ API cuCtxGetCurrent(CUcontext *context)
 	return CUDA_SUCCESS;
 }
 
-/* The driver makes a destroyed one current without a word; calls in it are refused. */
+/* NVIDIA's driver lets a destroyed context become current without an error; later calls in it fail. */
 static bool is_or_was_context(CUcontext context)
 {
 	return ed_object_check(context, ED_CONTEXT) || ed_object_was(context, ED_CONTEXT);
@@ -504,7 +510,7 @@ API cuCtxSynchronize_v2(CUcontext handle)
 	return result ? result : synchronize(context);
 }
 
-/* --- what has no meaning here but a value --- */
+/* --- settings that have no effect here --- */
 
 API cuCtxGetCacheConfig(int *config)
 {
@@ -542,6 +548,7 @@ API cuCtxSetSharedMemConfig(int config)
 /* Stack, printf buffer, heap, nested depth, pending launches, L2 granularity, persisting L2. */
 static size_t limits[] = {1024, ED_PRINTED_SIZE, 8388608, 2, 2048, 64, 0};
 
+/* CUDA_SUCCESS for a CUlimit that the device has; other errors for one that only newer devices have, or none has. */
 static CUresult check_limit(int limit)
 {
 	if (limit < 0 || limit > LIMIT_LAST)

@@ -1,4 +1,4 @@
-/* Contexts: which one is current to a thread, and its errors. */
+/* Contexts: the thread's current one, and the device's fault. */
 #ifndef ED_CONTEXT_H
 #define ED_CONTEXT_H
 
@@ -10,9 +10,9 @@ struct ed_queue;
 
 struct ed_context {
 	struct ed_object object;
-	uint64_t id;	 /* never used again, as the handle is */
+	uint64_t id;	 /* unlike the handle, never reused */
 	unsigned flags;
-	unsigned version; /* of the function that made it */
+	unsigned version; /* of the API of the function that made it */
 	bool is_primary;
 	uint32_t is_ended; /* the primary context between its end and the next time that it is retained */
 	struct ed_queue *legacy; /* the default stream */
@@ -21,13 +21,13 @@ struct ed_context {
 /* CUDA_SUCCESS with the calling thread's context; 201 without one, 709 when it was destroyed, or its fault. */
 CUresult ed_context_current(struct ed_context **ret);
 
-/* The context that the handle, or for NULL the thread, names: 709 where it has ended. */
+/* The context of a handle, or the thread's current one for NULL: 709 if it has ended. */
 CUresult ed_context_of(CUcontext handle, struct ed_context **ret);
 
-/* The process has lost the device. The first fault stays; line is what is said of it, NULL for nothing. */
+/* Record a fault of the device. The first one stays; line is the message about it, NULL for none. */
 void ed_device_fail(CUresult fault, const char *line);
 
-/* The error that every call in every context returns since a kernel's fault, 0 while all is well. */
+/* The fault that every call in every context returns after it, 0 if there was none. */
 CUresult ed_device_fault(void);
 
 /* Whether cuInit has been called in this process. */
@@ -45,13 +45,13 @@ extern __thread bool ed_in_host_function;
 			return CUDA_ERROR_NOT_INITIALIZED;                                                             \
 	} while (0)
 
-/* The same, and refuse it in a host function. */
+/* The same, but the call is also refused in a host function. */
 #define ENTER()                                                                                                        \
 	ENTER_ANYWHERE();                                                                                              \
 	if (ed_in_host_function)                                                                                       \
 	return CUDA_ERROR_NOT_PERMITTED
 
-/* The thread's context, which is declared; returns where there is none or it has a fault. */
+/* Declare and get the thread's context; return from the function with an error if there is none, or after a fault. */
 #define IN_CONTEXT(context)                                                                                            \
 	struct ed_context *context;                                                                                    \
 	do {                                                                                                           \
@@ -60,7 +60,7 @@ extern __thread bool ed_in_host_function;
 			return in_context;                                                                             \
 	} while (0)
 
-/* For functions that work in the thread's context. */
+/* For functions that need a context: ENTER() and IN_CONTEXT(). */
 #define ENTER_CONTEXT(context)                                                                                         \
 	ENTER();                                                                                                       \
 	IN_CONTEXT(context)

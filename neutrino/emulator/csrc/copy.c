@@ -9,18 +9,21 @@
 #include "printed.h"
 #include "stream.h"
 
-/* --- doing it --- */
+/* --- execution --- */
 
+/* The number of bytes from the first to the last of a copy's rows, on the side with this pitch and slice size. */
 static uint64_t extent(uint64_t pitch, uint64_t slice, const struct ed_copy *copy)
 {
 	return (copy->depth - 1) * slice + (copy->height - 1) * pitch + copy->width;
 }
 
+/* Whether memory can be accessed: the device's must be allocated, the program's own is not checked. */
 static bool is_there(uint64_t address, uint64_t size)
 {
 	return !ed_memory_is_device(address) || ed_memory_is_valid(address, size);
 }
 
+/* Copy memory, row by row. The memory may have been freed since the copy was submitted. */
 CUresult ed_copy_run(const struct ed_copy *copy)
 {
 	uint64_t failure = ed_failure(ED_FAIL_COPY);
@@ -43,6 +46,7 @@ CUresult ed_copy_run(const struct ed_copy *copy)
 	return CUDA_SUCCESS;
 }
 
+/* Set memory to a value of 1, 2 or 4 bytes, row by row. */
 CUresult ed_fill_run(const struct ed_fill *fill)
 {
 	uint64_t failure = ed_failure(ED_FAIL_COPY);
@@ -64,9 +68,12 @@ CUresult ed_fill_run(const struct ed_fill *fill)
 	return CUDA_SUCCESS;
 }
 
-/* --- putting it on a stream --- */
+/* --- submission to a stream --- */
 
-/* Take the source's bytes now: the program may change pageable memory as soon as the call returns. */
+/*
+ * Copy the source's bytes now: the program may change pageable memory as soon as the call returns. False without
+ * memory.
+ */
 static bool stage(struct ed_copy *copy)
 {
 	copy->staged = malloc(copy->width * copy->height * copy->depth);
@@ -80,11 +87,13 @@ static bool stage(struct ed_copy *copy)
 	return true;
 }
 
+/* Whether an address is ordinary memory of the program, which the driver has not pinned. */
 static bool is_pageable(uint64_t address)
 {
 	return !ed_memory_is_device(address) && !ed_memory_is_pinned(address);
 }
 
+/* Check a copy's pitch, and that its memory is allocated, when the call is made. */
 static CUresult check(const struct ed_copy *copy)
 {
 	uint64_t size = copy->width * copy->height * copy->depth;
@@ -99,7 +108,7 @@ static CUresult check(const struct ed_copy *copy)
 		       : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* What both forms of a call do before they go to a stream: a synchronous one cannot be captured, but does no harm. */
+/* The queue of a copy's or fill's stream. A synchronous call on a captured stream is an error. */
 static CUresult begin(struct ed_context *context, CUstream stream, bool per_thread, bool is_async,
 		      struct ed_queue **queue)
 {
@@ -110,11 +119,12 @@ static CUresult begin(struct ed_context *context, CUstream stream, bool per_thre
 	return result;
 }
 
-static CUresult submit_copy(struct ed_context *context, const struct ed_copy *wanted, CUstream stream, bool per_thread,
+/* Put a copy on a stream, and wait for its end where the driver would. */
+static CUresult submit_copy(struct ed_context *context, const struct ed_copy *request, CUstream stream, bool per_thread,
 			    bool is_async)
 {
 	struct ed_queue *queue;
-	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_MEMCPY, .copy = *wanted};
+	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_MEMCPY, .copy = *request};
 	struct ed_copy *copy = &operation.copy;
 	struct ed_moment done;
 	CUresult result = begin(context, stream, per_thread, is_async, &queue);
@@ -131,9 +141,12 @@ static CUresult submit_copy(struct ed_context *context, const struct ed_copy *wa
 	result = ed_stream_submit(queue, &operation, &done);
 	if (result || is_captured)
 		return result;
-	/* Between two places of the device the driver does not wait; to pageable memory it does, even if asked not to. */
-	bool waits = is_async ? is_pageable(wanted->to) : is_pageable(wanted->to) || !ed_memory_is_device(wanted->from) ||
-								  !ed_memory_is_device(wanted->to);
+	/*
+	 * NVIDIA's driver waits for synchronous copies, except within the device, and for asynchronous ones to pageable
+	 * memory.
+	 */
+	bool waits = is_async ? is_pageable(request->to) : is_pageable(request->to) || !ed_memory_is_device(request->from) ||
+								  !ed_memory_is_device(request->to);
 	if (waits) {
 		ed_moment_wait(done);
 		ed_printed_flush();
@@ -141,6 +154,7 @@ static CUresult submit_copy(struct ed_context *context, const struct ed_copy *wa
 	return waits ? ed_device_fault() : CUDA_SUCCESS;
 }
 
+/* Copy size bytes. */
 static CUresult copy_linear(struct ed_context *context, uint64_t to, uint64_t from, size_t size, CUstream stream,
 			    bool per_thread, bool is_async)
 {
@@ -150,7 +164,7 @@ static CUresult copy_linear(struct ed_context *context, uint64_t to, uint64_t fr
 	return submit_copy(context, &copy, stream, per_thread, is_async);
 }
 
-/* Whether the side that a name calls the device's is: cuMemcpyHtoD to host memory is an error. */
+/* Whether the sides that a call's name says are the device's are: cuMemcpyHtoD to host memory is an error. */
 static bool are_device(uint64_t to, bool to_device, uint64_t from, bool from_device)
 {
 	return (!to_device || ed_memory_is_valid(to, 1)) && (!from_device || ed_memory_is_valid(from, 1));
@@ -205,12 +219,14 @@ API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CU
 
 /* --- rows and slices --- */
 
+/* The address that a memory type and the two pointers of a structure stand for. False for an unsupported type. */
 static bool place(int type, const void *host, CUdeviceptr device, uint64_t *ret)
 {
 	*ret = type == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)host : device;
 	return type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
 }
 
+/* Read the parameters of a copy, and check them. A pitch or height of 0 means that rows or slices are adjacent. */
 CUresult ed_copy_from(const CUDA_MEMCPY3D *p, struct ed_copy *ret)
 {
 	if (!p)
@@ -234,6 +250,7 @@ CUresult ed_copy_from(const CUDA_MEMCPY3D *p, struct ed_copy *ret)
 	return check(ret);
 }
 
+/* A copy of rows in slices, on a stream. */
 static CUresult copy_3d(const CUDA_MEMCPY3D *parameters, CUstream stream, bool per_thread, bool is_async)
 {
 	struct ed_copy copy;
@@ -243,6 +260,7 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *parameters, CUstream stream, bool p
 	return result ? result : submit_copy(context, &copy, stream, per_thread, is_async);
 }
 
+/* A copy of one slice, as a copy in three dimensions. */
 static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool per_thread, bool is_async)
 {
 	if (!p)
@@ -277,6 +295,7 @@ SHAPE_FORM(cuMemcpy3DAsync_v2_ptsz, CUDA_MEMCPY3D, copy_3d, (const CUDA_MEMCPY3D
 
 /* --- fills --- */
 
+/* Check a fill's alignment and pitch, and that its memory is allocated. */
 static CUresult check_fill(const struct ed_fill *fill)
 {
 	if (!fill->width || !fill->height)
@@ -295,6 +314,7 @@ CUresult ed_fill_from(const CUDA_MEMSET_NODE_PARAMS *p, struct ed_fill *ret)
 	return check_fill(ret);
 }
 
+/* Put a fill on a stream. The driver does not wait for fills, even in the synchronous calls. */
 static CUresult submit_fill(const struct ed_fill *fill, CUstream stream, bool per_thread, bool is_async)
 {
 	struct ed_queue *queue;

@@ -4,11 +4,11 @@
 
 #include "operation.h"
 
-/* Do it now. */
+/* Run a copy or a fill. */
 CUresult ed_copy_run(const struct ed_copy *copy);
 CUresult ed_fill_run(const struct ed_fill *fill);
 
-/* What CUDA_MEMCPY3D and CUDA_MEMSET_NODE_PARAMS ask for, checked. */
+/* Read CUDA_MEMCPY3D and CUDA_MEMSET_NODE_PARAMS, and check them. */
 CUresult ed_copy_from(const CUDA_MEMCPY3D *parameters, struct ed_copy *ret);
 CUresult ed_fill_from(const CUDA_MEMSET_NODE_PARAMS *parameters, struct ed_fill *ret);
 

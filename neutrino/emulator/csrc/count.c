@@ -16,12 +16,13 @@
 static const char *const caller_names[ED_CALLERS] = {"program", "hook", "hook-thread"};
 static struct ed_counter *counters;
 
-/* Return addresses seen, with 1 added to the verdict in the lowest bits of the word beside. */
+/* A hash table of return addresses. is_hook: 0 while it is looked up, then 1 for no and 2 for yes. */
 static struct {
 	const void *address;
 	uint32_t is_hook;
 } sites[SITES];
 
+/* Whether the file name in a path is this one. */
 static bool ends_in(const char *path, const char *name)
 {
 	const char *slash = strrchr(path, '/');
@@ -29,7 +30,7 @@ static bool ends_in(const char *path, const char *name)
 	return !strcmp(slash ? slash + 1 : path, name);
 }
 
-/* The hook bears the driver's name, as this library does. */
+/* Whether an address is in the hook, which has the driver's file name, as this library has. */
 static bool look_up(const void *address)
 {
 	static Dl_info own;
@@ -41,6 +42,7 @@ static bool look_up(const void *address)
 	       (ends_in(info.dli_fname, "libcuda.so.1") || ends_in(info.dli_fname, "libcuda.so"));
 }
 
+/* Whether a return address is in the hook. Looked up once per address, in a hash table without locks. */
 static bool is_hook(const void *address)
 {
 	size_t start = ((uintptr_t)address >> 2) % SITES;
@@ -62,19 +64,21 @@ static bool is_hook(const void *address)
 	return look_up(address);
 }
 
+/* Whether the calling thread is one of the hook's own, by its name. */
 static bool is_hook_thread(void)
 {
-	static __thread int known; /* 1: no, 2: yes */
+	static __thread int known; /* 0: not looked up, 1: no, 2: yes */
 	char name[16] = "";
 
 	if (known != 2) {
-		/* A thread is named after it has started, but never before its first call. */
+		/* A thread may get its name after its first call here, so no is not final. */
 		prctl(PR_GET_NAME, name);
 		known = strncmp(name, "neutrino-", 9) ? 1 : 2;
 	}
 	return known == 2;
 }
 
+/* Add a counter to the list when its function is called first, in one thread only. */
 static void add_counter(struct ed_counter *counter, const char *name)
 {
 	const char *none = NULL;
@@ -87,6 +91,7 @@ static void add_counter(struct ed_counter *counter, const char *name)
 		;
 }
 
+/* Count a call of an entry point. caller: the return address. */
 void ed_count(struct ed_counter *counter, const char *name, const void *caller)
 {
 	if (!ed_settings()->count[0])
@@ -99,6 +104,7 @@ void ed_count(struct ed_counter *counter, const char *name, const void *caller)
 
 static pid_t process;
 
+/* At the end of the process, not of a forked child: write all counters as JSON. */
 static void write_counts(void)
 {
 	if (getpid() != process)

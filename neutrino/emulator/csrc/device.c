@@ -1,4 +1,4 @@
-/* What a program may ask about the device and the driver. */
+/* Queries of the device and the driver. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,9 @@
 
 #define DEVICE_NAME "Neutrino embedded device (PTX interpreter, step clock)"
 
-/* By CUdevice_attribute, as of an sm_90; what is not named is 0. Clocks are those of nothing: it has a step clock. */
+/*
+ * By CUdevice_attribute, those of an sm_90; others are 0. The clock rates have no meaning: there is only a step clock.
+ */
 static const int attributes[] = {
 	[1] = 1024,	     /* MAX_THREADS_PER_BLOCK */
 	[2] = 1024,	     /* MAX_BLOCK_DIM_X */
@@ -164,7 +166,7 @@ API cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
 	return CUDA_SUCCESS;
 }
 
-/* cudart asks for tables that say whose driver this is. It is nobody's: there are none. */
+/* cudart identifies NVIDIA's driver by undocumented tables. This driver has none. */
 API cuGetExportTable(const void **table, const CUuuid *id)
 {
 	static struct ed_counter counter;

@@ -1,4 +1,4 @@
-/* Names of the driver's errors, and what they say in words: those of the names. */
+/* Names of the driver's errors, and their descriptions, which are the words of the names. */
 #include <stddef.h>
 
 #include "abi.h"

@@ -8,8 +8,9 @@
 #include "settings.h"
 #include "stream.h"
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of every event's mark */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the mark of every event */
 
+/* Make a mark, one recording of an event, with one reference. NULL without memory. */
 struct ed_mark *ed_mark_make(void)
 {
 	struct ed_mark *mark = calloc(1, sizeof(*mark));
@@ -33,6 +34,7 @@ struct ed_moment ed_event_moment(CUevent event)
 	return moment;
 }
 
+/* Replace the mark of an event: its last recording. */
 void ed_event_set(CUevent event, struct ed_mark *mark)
 {
 	pthread_mutex_lock(&mutex);
@@ -42,6 +44,7 @@ void ed_event_set(CUevent event, struct ed_mark *mark)
 	ed_mark_release(before);
 }
 
+/* Record an event on a queue: its new mark gets the time when the work before it has run. */
 CUresult ed_event_record(CUevent event, struct ed_queue *queue)
 {
 	struct ed_mark *mark = ed_mark_make();
@@ -54,7 +57,7 @@ CUresult ed_event_record(CUevent event, struct ed_queue *queue)
 		.event = {mark, event},
 	};
 	__atomic_add_fetch(&mark->holders, 1, __ATOMIC_ACQ_REL);
-	/* Nobody else knows the mark before it has its moment. */
+	/* No other thread has the mark before it has its moment. */
 	struct ed_moment moment = ed_queue_submit(queue, &operation, NULL, 0);
 	if (!moment.queue) {
 		ed_mark_release(mark);
@@ -73,15 +76,16 @@ API cuEventCreate(CUevent *event, unsigned int flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (failure)
 		return (CUresult)failure;
-	struct ed_event *made = ed_object_take(ED_EVENT, sizeof(*made));
-	if (!made)
+	struct ed_event *created = ed_object_take(ED_EVENT, sizeof(*created));
+	if (!created)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	__atomic_store_n(&made->context, context, __ATOMIC_RELAXED);
-	made->flags = flags;
-	*event = made;
+	__atomic_store_n(&created->context, context, __ATOMIC_RELAXED);
+	created->flags = flags;
+	*event = created;
 	return CUDA_SUCCESS;
 }
 
+/* Free an event. */
 static CUresult destroy(CUevent event)
 {
 	if (!ed_object_check(event, ED_EVENT))
@@ -92,7 +96,7 @@ static CUresult destroy(CUevent event)
 	return CUDA_SUCCESS;
 }
 
-/* In a process that has lost its device it goes all the same. */
+/* cuEventDestroy. After a fault of the device the event is freed, but the call returns the fault. */
 static CUresult destroy_handle(CUevent event)
 {
 	CUresult result = destroy(event);
@@ -127,6 +131,7 @@ void ed_event_forget_context(const struct ed_context *context)
 	ed_object_each(ED_EVENT, is_of_context, forget_event, context);
 }
 
+/* cuEventRecord: record an event on a stream, or in its capture. */
 static CUresult record(struct ed_context *context, CUevent event, CUstream stream, bool per_thread)
 {
 	struct ed_queue *queue;
@@ -171,7 +176,7 @@ API cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int fla
 API cuEventQuery(CUevent event)
 {
 	ENTER_ANYWHERE();
-	/* The driver looks at the event before it asks who calls. */
+	/* NVIDIA's driver checks the event first, then whether it is called from a host function. */
 	if (ed_in_host_function)
 		return ed_object_check(event, ED_EVENT) ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_HANDLE;
 	IN_CONTEXT(context);
@@ -200,7 +205,10 @@ API cuEventSynchronize(CUevent event)
 	return ed_device_fault();
 }
 
-/* The device has no clock of its own that runs in time: the host's, at the moments when the marks were reached. */
+/*
+ * cuEventElapsedTime. The times are those of the host's clock when the events' marks were reached, since the device's
+ * clock counts steps.
+ */
 static CUresult elapsed(float *milliseconds, CUevent start, CUevent end)
 {
 	CUevent events[] = {start, end};

@@ -33,6 +33,7 @@ static unsigned request_count;
 static uint64_t passages[ED_FAIL_POINTS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+/* A number, or a time such as 5ms or 20us in nanoseconds. */
 static uint64_t read_value(const char *text)
 {
 	char *unit;
@@ -41,6 +42,7 @@ static uint64_t read_value(const char *text)
 	return !strncmp(unit, "ms", 2) ? value * 1000000 : !strncmp(unit, "us", 2) ? value * 1000 : value;
 }
 
+/* Read one request, POINT[@N[+]][=VALUE]: passage N of that point fails, with + all after it too, without @ all. */
 static void read_request(const char *text, size_t length)
 {
 	size_t name = strcspn(text, "@=,");
@@ -50,24 +52,25 @@ static void read_request(const char *text, size_t length)
 			continue;
 		struct request *request = &requests[request_count++];
 		*request = (struct request){(enum ed_point)i, 1, UINT64_MAX, points[i].value};
-		const char *rest = text + name;
-		if (*rest == '@') {
+		const char *next = text + name;
+		if (*next == '@') {
 			char *end;
-			request->from = request->to = strtoull(rest + 1, &end, 10);
+			request->from = request->to = strtoull(next + 1, &end, 10);
 			if (*end == '+') {
 				request->to = UINT64_MAX;
 				end++;
 			}
-			rest = end;
+			next = end;
 		}
-		/* occupancy=1 and the like say that it is wanted. */
-		if (*rest == '=' && !(i >= ED_FAIL_OCCUPANCY && !strncmp(rest, "=1", 2) && (size_t)(rest + 2 - text) == length))
-			request->value = read_value(rest + 1);
+		/* =1 at the last points means their default value, not 1. */
+		if (*next == '=' && !(i >= ED_FAIL_OCCUPANCY && !strncmp(next, "=1", 2) && (size_t)(next + 2 - text) == length))
+			request->value = read_value(next + 1);
 		return;
 	}
 	ed_say("fail: no point of that name: %.*s", (int)length, text);
 }
 
+/* Read the requests of the setting fail, which are separated by commas. */
 static void read_requests(void)
 {
 	const char *text = ed_settings()->fail;
@@ -79,6 +82,7 @@ static void read_requests(void)
 	}
 }
 
+/* Count a passage of a point. Returns the value with which it must fail, 0 if it must not. */
 uint64_t ed_failure(enum ed_point point)
 {
 	pthread_once(&once, read_requests);

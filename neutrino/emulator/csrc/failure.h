@@ -30,7 +30,7 @@ enum ed_point {
 	ED_FAIL_POINTS,
 };
 
-/* Pass a point: 0, or the value that was asked for. */
+/* Count a passage of a point. Returns the value with which it must fail, 0 if it must not. */
 uint64_t ed_failure(enum ed_point point);
 
 #endif

@@ -1,7 +1,8 @@
-/* What programs ask of kernels and functions: what they are of, their parameters and their attributes. */
+/* Queries of kernels and functions: their module or library, parameters and attributes. */
 #include "capture.h"
 #include "module.h"
 
+/* The function of a handle, which may be a CUkernel: then it is the kernel's function in the context. */
 CUresult ed_function_of(struct ed_context *context, CUfunction handle, CUfunction *ret)
 {
 	struct ed_module *module;
@@ -11,7 +12,7 @@ CUresult ed_function_of(struct ed_context *context, CUfunction handle, CUfunctio
 		return CUDA_SUCCESS;
 	CUkernel kernel = (CUkernel)(void *)handle;
 	if (!ed_object_is(kernel, ED_KERNEL)) {
-		/* For the line that names what it was. */
+		/* For the message about the use of a destroyed object. */
 		if (ed_object_check(handle, ED_FUNCTION))
 			ed_object_check(kernel, ED_KERNEL);
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -84,6 +85,7 @@ API cuFuncGetModule(CUmodule *module, CUfunction handle)
 	return result;
 }
 
+/* The offset and size of a parameter. size may be NULL. */
 static CUresult parameter_of(const struct ed_description *kernel, size_t index, size_t *offset, size_t *size)
 {
 	if (!offset || index >= kernel->parameter_count)
@@ -132,6 +134,7 @@ API cuFuncLoad(CUfunction handle)
 
 /* --- attributes --- */
 
+/* cuFuncGetAttribute and cuKernelGetAttribute. dynamic, carveout: what has been set for the function. */
 static CUresult get_attribute(int *value, int attribute, const struct ed_description *kernel, int dynamic, int carveout)
 {
 	if (!value || attribute < 0 || attribute >= CU_FUNC_ATTRIBUTE_MAX)
@@ -146,7 +149,7 @@ static CUresult get_attribute(int *value, int attribute, const struct ed_descrip
 	case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
 		*value = (int)kernel->local_size;
 		break;
-	/* There are no registers to count: a number that leaves occupancy to threads and shared memory. */
+	/* There are no registers here. With 32 per thread, registers do not limit the occupancy. */
 	case CU_FUNC_ATTRIBUTE_NUM_REGS:
 		*value = 32;
 		break;
@@ -167,6 +170,7 @@ static CUresult get_attribute(int *value, int attribute, const struct ed_descrip
 	return CUDA_SUCCESS;
 }
 
+/* cuFuncSetAttribute and cuKernelSetAttribute. Only two attributes have an effect; later ones are accepted. */
 static CUresult set_attribute(int attribute, int value, const struct ed_description *kernel, int32_t *dynamic,
 			      int32_t *carveout)
 {

@@ -16,6 +16,7 @@ CUgraph ed_graph_make(void)
 	return ed_object_take(ED_GRAPH, sizeof(struct ed_graph));
 }
 
+/* Free a node with its operation or its child graph. */
 void ed_node_destroy(CUgraphNode node)
 {
 	if (node->child)
@@ -35,6 +36,7 @@ void ed_graph_destroy(CUgraph graph)
 	ed_object_give(graph);
 }
 
+/* Make a node depend on another one, unless it does already. Returns false without memory. */
 bool ed_node_depend(CUgraphNode node, CUgraphNode dependency)
 {
 	for (size_t i = 0; i < node->dependency_count; i++)
@@ -48,6 +50,7 @@ bool ed_node_depend(CUgraphNode node, CUgraphNode dependency)
 	return true;
 }
 
+/* Add a node that executes an operation after its dependencies. It then owns the operation. NULL without memory. */
 CUgraphNode ed_graph_add(CUgraph graph, const struct ed_operation *operation, const CUgraphNode *dependencies,
 			 size_t count)
 {
@@ -76,16 +79,18 @@ CUgraphNode ed_graph_add(CUgraph graph, const struct ed_operation *operation, co
 	return node;
 }
 
-bool ed_graph_reaches(CUgraphNode node, CUgraphNode looked_for)
+/* Whether a node is the target, or depends on it directly or not. */
+bool ed_graph_reaches(CUgraphNode node, CUgraphNode target)
 {
-	if (node == looked_for)
+	if (node == target)
 		return true;
 	for (size_t i = 0; i < node->dependency_count; i++)
-		if (ed_graph_reaches(node->dependencies[i], looked_for))
+		if (ed_graph_reaches(node->dependencies[i], target))
 			return true;
 	return false;
 }
 
+/* Add a copy of a node, with its operation or child graph but without its dependencies, to a graph. */
 static CUgraphNode clone_node(CUgraph to, CUgraphNode from)
 {
 	struct ed_operation operation = from->operation;
@@ -108,6 +113,7 @@ static CUgraphNode clone_node(CUgraph to, CUgraphNode from)
 	return node;
 }
 
+/* The index of a node in its graph, graph->count if it is in another one. */
 size_t ed_graph_index(const struct ed_graph *graph, CUgraphNode node)
 {
 	size_t i = 0;
@@ -117,6 +123,7 @@ size_t ed_graph_index(const struct ed_graph *graph, CUgraphNode node)
 	return i;
 }
 
+/* A copy of a graph: its nodes in the same order, then the dependencies between the copies. NULL without memory. */
 CUgraph ed_graph_clone(CUgraph graph)
 {
 	CUgraph copy = ed_graph_make();
@@ -178,6 +185,7 @@ API cuGraphNodeFindInClone(CUgraphNode *ret, CUgraphNode node, CUgraph graph)
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
+/* CUDA_ERROR_INVALID_VALUE unless a node can be added to the graph after these dependencies, which must be in it. */
 CUresult ed_graph_check_place(const CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count)
 {
 	if (!ret || !ed_object_check(graph, ED_GRAPH) || (count && !dependencies))
@@ -188,6 +196,7 @@ CUresult ed_graph_check_place(const CUgraphNode *ret, CUgraph graph, const CUgra
 	return CUDA_SUCCESS;
 }
 
+/* Add a node with an operation, which is released if there is no memory. */
 static CUresult add(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 		    struct ed_operation *operation)
 {
@@ -198,6 +207,7 @@ static CUresult add(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependen
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Make the operation of a kernel node: the launch, with a copy of the kernel's parameters. */
 CUresult ed_graph_kernel(const CUDA_KERNEL_NODE_PARAMS *p, struct ed_operation *ret)
 {
 	struct ed_context *context;
@@ -208,7 +218,7 @@ CUresult ed_graph_kernel(const CUDA_KERNEL_NODE_PARAMS *p, struct ed_operation *
 	if (result)
 		return result;
 	CUfunction function = p->func ? p->func : (CUfunction)(void *)p->kern;
-	/* Unlike a launch a node takes a kernel by its own member only. */
+	/* A launch also takes a CUkernel as its function; a node takes it in the member kern only. */
 	if (p->func && ed_object_is(p->func, ED_KERNEL))
 		return CUDA_ERROR_INVALID_HANDLE;
 	uint32_t grid[] = {p->gridDimX, p->gridDimY, p->gridDimZ};
@@ -218,6 +228,7 @@ CUresult ed_graph_kernel(const CUDA_KERNEL_NODE_PARAMS *p, struct ed_operation *
 				 &ret->kernel);
 }
 
+/* The parameters of a kernel node in the newer structure, which begins with the old one. */
 CUDA_KERNEL_NODE_PARAMS ed_graph_widen(const CUDA_KERNEL_NODE_PARAMS_v1 *p)
 {
 	CUDA_KERNEL_NODE_PARAMS wide = {0};
@@ -226,6 +237,7 @@ CUDA_KERNEL_NODE_PARAMS ed_graph_widen(const CUDA_KERNEL_NODE_PARAMS_v1 *p)
 	return wide;
 }
 
+/* Add a node that launches a kernel. */
 static CUresult add_kernel(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			   const CUDA_KERNEL_NODE_PARAMS *parameters)
 {
@@ -254,6 +266,7 @@ API cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode 
 	return add_kernel(node, graph, dependencies, count, parameters);
 }
 
+/* Add a node that copies memory. handle: the context, NULL for the current one. */
 static CUresult add_copy(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			 const CUDA_MEMCPY3D *parameters, CUcontext handle)
 {
@@ -274,6 +287,7 @@ API cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *de
 	return add_copy(node, graph, dependencies, count, parameters, context);
 }
 
+/* Add a node that sets memory. handle: the context, NULL for the current one. */
 static CUresult add_fill(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			 const CUDA_MEMSET_NODE_PARAMS *parameters, CUcontext handle)
 {
@@ -294,6 +308,7 @@ API cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *de
 	return add_fill(node, graph, dependencies, count, parameters, context);
 }
 
+/* Add a node that calls a function of the program. */
 static CUresult add_host(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			 const CUDA_HOST_NODE_PARAMS *parameters)
 {
@@ -315,6 +330,7 @@ API cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *depe
 	return add_host(node, graph, dependencies, count, parameters);
 }
 
+/* Add a node that records an event or waits for one. type: which of the two, a CUgraphNodeType. */
 static CUresult add_event(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count, int type,
 			  CUevent event)
 {
@@ -349,6 +365,7 @@ API cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dep
 	return result ? result : add(node, graph, dependencies, count, &operation);
 }
 
+/* Add a node that runs a graph. The node gets a copy of the child graph, as of now. */
 static CUresult add_child(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraph child)
 {
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
@@ -384,7 +401,10 @@ API cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph)
 	return CUDA_SUCCESS;
 }
 
-/* CUgraphNodeParams: the type, three reserved words, then the parameters of that type. */
+/*
+ * cuGraphAddNode: add a node of any type. parameters is a CUgraphNodeParams: the type, three reserved words, then the
+ * structure of parameters of that type.
+ */
 static CUresult add_any(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			const void *parameters)
 {

@@ -9,18 +9,18 @@ struct ed_graph {
 	struct ed_object object;
 	CUgraphNode *nodes; /* in the order in which they were made */
 	size_t count, room;
-	bool is_child; /* a child node's own copy: it goes with the node */
+	bool is_child; /* a child node's own copy, freed with the node */
 };
 
 struct ed_node {
 	struct ed_object object;
 	CUgraph graph;
-	struct ed_operation operation; /* of a child graph: nothing, see child */
+	struct ed_operation operation; /* unused for a child graph: see child */
 	CUgraph child;
 	CUgraphNode *dependencies;
 	size_t dependency_count;
 	CUgraphNode clone_of; /* not followed, only compared */
-	void **pointers; /* to a kernel's parameters, for who asks for them */
+	void **pointers; /* to a kernel's parameters, for cuGraphKernelNodeGetParams */
 };
 
 _Static_assert(sizeof(struct ed_node) <= ED_OBJECT_SIZE, "a node fits its place");
@@ -29,25 +29,25 @@ CUgraph ed_graph_make(void);
 void ed_graph_destroy(CUgraph graph);
 
 /*
- * A node that does the operation, which it owns from then on; NULL without memory, and then the operation is the
- * caller's still.
+ * Add a node that executes an operation, which it owns from then on. NULL without memory; then the caller still owns
+ * the operation.
  */
 CUgraphNode ed_graph_add(CUgraph graph, const struct ed_operation *operation, const CUgraphNode *dependencies,
 			 size_t count);
 
-/* Whether node, or what it depends on, is what is looked for. */
-bool ed_graph_reaches(CUgraphNode node, CUgraphNode looked_for);
+/* Whether node is the target, or depends on it directly or not. */
+bool ed_graph_reaches(CUgraphNode node, CUgraphNode target);
 
 /* A graph of the same nodes and edges, NULL without memory. */
 CUgraph ed_graph_clone(CUgraph graph);
 
-/* A node's place in the order in which they were made. */
+/* A node's index in the order in which the nodes were made. */
 size_t ed_graph_index(const struct ed_graph *graph, CUgraphNode node);
 
 /* Add an edge, unless it is there; false without memory. */
 bool ed_node_depend(CUgraphNode node, CUgraphNode dependency);
 
-/* The node and what it holds; no edges of others to it are left. */
+/* Free a node and what it owns. Edges of other nodes to it must have been removed. */
 void ed_node_destroy(CUgraphNode node);
 
 /* Whether a node can be added to the graph after these; CUDA_ERROR_INVALID_VALUE if not. */

@@ -19,6 +19,7 @@ struct ed_exec {
 
 #define INSTANTIATE_FLAGS 15u /* CUgraphInstantiate_flags together */
 
+/* Make an executable graph: a plan with copies of the nodes. CUDA_ERROR_INVALID_VALUE for a graph with a cycle. */
 static CUresult instantiate(CUgraphExec *ret, CUgraph graph, uint64_t flags)
 {
 	IN_CONTEXT(context);
@@ -98,14 +99,14 @@ API cuGraphExecDestroy(CUgraphExec exec)
 	ENTER();
 	if (!ed_object_check(exec, ED_EXEC))
 		return CUDA_ERROR_INVALID_VALUE;
-	/* A launch that has not run yet holds the plan. */
+	/* Launches that have not run yet have references to the plan. */
 	struct ed_plan *plan = exec->plan;
 	ed_object_give(exec);
 	ed_plan_release(plan);
 	return CUDA_SUCCESS;
 }
 
-/* The moments that the plan's waits for events stand for, and how many. */
+/* Collect the moments of the events that the plan's nodes wait for, up to most. Returns how many there are. */
 static size_t awaited(const struct ed_plan *plan, struct ed_moment *ret, size_t most)
 {
 	size_t count = 0;
@@ -116,6 +117,7 @@ static size_t awaited(const struct ed_plan *plan, struct ed_moment *ret, size_t 
 	return count;
 }
 
+/* Let the events that a plan records be recorded at the end of its launch. */
 static void set_events(const struct ed_plan *plan, struct ed_moment moment)
 {
 	for (size_t i = 0; i < plan->count; i++) {
@@ -130,6 +132,7 @@ static void set_events(const struct ed_plan *plan, struct ed_moment moment)
 	}
 }
 
+/* cuGraphLaunch: submit the plan as one operation, after the exec's last launch and the events that it waits for. */
 static CUresult launch(CUgraphExec exec, CUstream stream, bool per_thread)
 {
 	struct ed_queue *queue;
@@ -167,7 +170,7 @@ API cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 	return launch(exec, stream, true);
 }
 
-/* There is nothing to bring anywhere. */
+/* cuGraphUpload: only checks its arguments, since plans are not uploaded to the device. */
 static CUresult upload(CUgraphExec exec, CUstream stream, bool per_thread)
 {
 	struct ed_queue *queue;
@@ -191,7 +194,9 @@ API cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 	return upload(exec, stream, true);
 }
 
-/* The plan with one step's operation replaced: launches under way keep the old one. */
+/*
+ * A copy of a plan with the operation of step at replaced. Launches under way keep the old plan. NULL without memory.
+ */
 static struct ed_plan *replaced(const struct ed_plan *plan, size_t at, struct ed_operation *operation)
 {
 	struct ed_plan *copy = calloc(1, sizeof(*copy) + plan->count * sizeof(copy->steps[0]));
@@ -220,6 +225,7 @@ static struct ed_plan *replaced(const struct ed_plan *plan, size_t at, struct ed
 	return copy;
 }
 
+/* Replace the launch of one kernel node, which is named by the node of the graph that was instantiated. */
 static CUresult exec_set_kernel(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)
 {
 	struct ed_operation operation;
@@ -263,6 +269,7 @@ enum { /* CUgraphExecUpdateResult */
 	UPDATE_NODE_TYPE_CHANGED = 3,
 };
 
+/* Replace the plan by one of another graph of the same shape. verdict: a CUgraphExecUpdateResult. */
 static CUresult update(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, int *verdict)
 {
 	IN_CONTEXT(context);
@@ -288,7 +295,7 @@ static CUresult update(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node,
 		ed_plan_release(plan);
 		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 	}
-	/* The program goes on naming the nodes that the graph was instantiated from. */
+	/* The program still uses the nodes of the graph that was instantiated to name nodes of the exec. */
 	for (size_t i = 0; i < plan->count; i++)
 		plan->steps[i].node = exec->plan->steps[i].node;
 	ed_plan_release(exec->plan);

@@ -1,4 +1,4 @@
-/* Looking into graphs, and changing their nodes and edges. */
+/* Queries of graphs, and changes of their nodes and edges. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,18 +7,21 @@
 #include "graph.h"
 #include "module.h"
 
-/* As many of found as *count has room for; without room only how many there are. */
-static CUresult give_list(CUgraphNode *ret, size_t *count, const CUgraphNode *found, size_t found_count)
+/*
+ * Return a list of nodes as the driver does: as many as *count has room for, padded with NULL, and their number in
+ * *count. Without an array only their number.
+ */
+static CUresult give_list(CUgraphNode *ret, size_t *count, const CUgraphNode *nodes, size_t node_count)
 {
 	if (!count)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (ret) {
 		for (size_t i = 0; i < *count; i++)
-			ret[i] = i < found_count ? found[i] : NULL;
-		if (*count <= found_count)
+			ret[i] = i < node_count ? nodes[i] : NULL;
+		if (*count <= node_count)
 			return CUDA_SUCCESS;
 	}
-	*count = found_count;
+	*count = node_count;
 	return CUDA_SUCCESS;
 }
 
@@ -47,6 +50,7 @@ API cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
 	return result;
 }
 
+/* cuGraphGetEdges: as many edges as *count has room for; without arrays only their number. */
 static CUresult get_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data, size_t *count)
 {
 	size_t found = 0;
@@ -105,6 +109,7 @@ API cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *dependencies, C
 	return give_list(dependencies, count, node->dependencies, node->dependency_count);
 }
 
+/* cuGraphNodeGetDependentNodes: the nodes that depend directly on a node. */
 static CUresult dependents(CUgraphNode node, CUgraphNode *ret, size_t *count)
 {
 	if (!ed_object_check(node, ED_NODE))
@@ -137,6 +142,7 @@ API cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *nodes, CUgrap
 	return dependents(node, nodes, count);
 }
 
+/* cuGraphAddDependencies: count edges, from[i] before to[i]. */
 static CUresult add_dependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count)
 {
 	CUgraphNode unused = NULL;
@@ -164,6 +170,7 @@ API cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgr
 	return add_dependencies(graph, from, to, count);
 }
 
+/* Remove an edge, if it is there. */
 static void remove_dependency(CUgraphNode node, CUgraphNode dependency)
 {
 	for (size_t i = 0; i < node->dependency_count; i++)
@@ -185,6 +192,7 @@ API cuGraphDestroyNode(CUgraphNode node)
 	return CUDA_SUCCESS;
 }
 
+/* cuGraphKernelNodeGetParams. The pointers to the parameters belong to the node. */
 static CUresult get_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *ret)
 {
 	CUfunction function;
@@ -236,6 +244,7 @@ API cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *par
 	return get_kernel(node, parameters);
 }
 
+/* cuGraphKernelNodeSetParams: replace the launch of a kernel node. */
 static CUresult set_kernel(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)
 {
 	struct ed_operation operation;
@@ -245,7 +254,7 @@ static CUresult set_kernel(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *para
 	CUresult result = ed_graph_kernel(parameters, &operation);
 	if (result)
 		return result;
-	/* What the new parameters were read from may be the old ones: they go last. */
+	/* The new parameters may have been read from the old ones, so these are freed last. */
 	ed_operation_release(&node->operation);
 	node->operation = operation;
 	return CUDA_SUCCESS;

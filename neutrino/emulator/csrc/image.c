@@ -31,7 +31,7 @@ struct fatbin_header {
 	uint64_t size;
 };
 
-/* How many bytes an image in memory has; its first ones say. image becomes what the wrapper points at. */
+/* The size of an image in memory, by its header. If it is a fatbin's wrapper, *image becomes what that points to. */
 size_t ed_image_measure(const void **image)
 {
 	uint32_t magic;
@@ -48,13 +48,13 @@ size_t ed_image_measure(const void **image)
 		memcpy(&header, *image, sizeof(header));
 		return header.header_size + header.size;
 	}
-	/* Machine code will be refused: its header shows what it is. */
+	/* Machine code will be refused; the device process needs only its header to recognize it. */
 	if (!memcmp(*image, "\177ELF", 4))
 		return ELF_HEADER;
 	return strlen(*image);
 }
 
-/* The file's bytes followed by a zero, NULL with *result when it cannot be read. */
+/* Read a file. Returns its bytes followed by zeros, to be freed by the caller; NULL with *result if that fails. */
 uint8_t *ed_image_file(const char *path, size_t *size, CUresult *result)
 {
 	struct stat status;
@@ -66,12 +66,12 @@ uint8_t *ed_image_file(const char *path, size_t *size, CUresult *result)
 	if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
 		*size = (size_t)status.st_size;
 		data = calloc(1, *size + sizeof(struct fatbin_wrapper));
-		ssize_t got = 1;
-		while (data && used < *size && got) {
-			got = read(fd, data + used, *size - used);
-			if (got < 0 && errno != EINTR)
+		ssize_t length = 1;
+		while (data && used < *size && length) {
+			length = read(fd, data + used, *size - used);
+			if (length < 0 && errno != EINTR)
 				break;
-			used += got > 0 ? (size_t)got : 0;
+			used += length > 0 ? (size_t)length : 0;
 		}
 		*result = !data ? CUDA_ERROR_OUT_OF_MEMORY : used < *size ? CUDA_ERROR_INVALID_IMAGE : CUDA_SUCCESS;
 	}
@@ -84,13 +84,14 @@ uint8_t *ed_image_file(const char *path, size_t *size, CUresult *result)
 	return data;
 }
 
-/* --- what the device process says of them --- */
+/* --- descriptions by the device process --- */
 
 struct cursor {
 	uint8_t *at, *end;
 	bool failed;
 };
 
+/* Read a little-endian number of size bytes. At the end of the data the cursor fails, and the result is 0. */
 static uint64_t read_number(struct cursor *cursor, size_t size)
 {
 	uint64_t value = 0;
@@ -104,7 +105,7 @@ static uint64_t read_number(struct cursor *cursor, size_t size)
 	return value;
 }
 
-/* Its length, its bytes, a zero. */
+/* Read a string: its length, its bytes, and a zero byte. It stays in the data. */
 static const char *read_string(struct cursor *cursor)
 {
 	uint64_t length = read_number(cursor, 4);
@@ -118,6 +119,7 @@ static const char *read_string(struct cursor *cursor)
 	return text;
 }
 
+/* Free what describe() has made. */
 static void forget(struct ed_loaded *loaded)
 {
 	for (uint32_t i = 0; loaded->kernels && i < loaded->kernel_count; i++)
@@ -128,6 +130,10 @@ static void forget(struct ed_loaded *loaded)
 	*loaded = (struct ed_loaded){0};
 }
 
+/*
+ * Read the device process's description of a module: _describe() of server.py. ret owns the reply's data.
+ * Returns false, with everything freed, for a description that cannot be read.
+ */
 static bool describe(struct ed_reply *reply, struct ed_loaded *ret)
 {
 	struct cursor cursor = {reply->data, reply->data + reply->size, false};
@@ -169,7 +175,10 @@ static bool describe(struct ed_reply *reply, struct ed_loaded *ret)
 }
 
 
-/* Where the program wants to read what a compiler would say: the sizes become those of the text. */
+/*
+ * Write a text to the log buffer that the options of cuModuleLoadDataEx give, if any. buffer_option: the buffer's; the
+ * next option is the buffer's size, whose value becomes the length of the text.
+ */
 static void write_log(unsigned count, const int *options, void **values, int buffer_option, const char *text)
 {
 	char *buffer = NULL;
@@ -206,6 +215,7 @@ API neutrinoEmbeddedRefusal(char *text, size_t size)
 	return CUDA_SUCCESS;
 }
 
+/* Let the device process load an image. On refusal its reason goes to the log buffer of the options and to stderr. */
 CUresult ed_image_load(const void *image, size_t size, unsigned count, const int *options, void **values,
 		     struct ed_loaded *ret)
 {
@@ -228,6 +238,7 @@ CUresult ed_image_load(const void *image, size_t size, unsigned count, const int
 	return describe(&reply, ret) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
+/* Unload an image from the device process, and free its description. */
 void ed_image_unload(struct ed_loaded *loaded)
 {
 	struct ed_reply reply;
@@ -239,6 +250,7 @@ void ed_image_unload(struct ed_loaded *loaded)
 	forget(loaded);
 }
 
+/* The number of the kernel of that name, or CUDA_ERROR_NOT_FOUND. */
 CUresult ed_image_find(const struct ed_loaded *loaded, const char *name, uint32_t *ret)
 {
 	for (*ret = 0; *ret < loaded->kernel_count; ++*ret)
@@ -247,6 +259,7 @@ CUresult ed_image_find(const struct ed_loaded *loaded, const char *name, uint32_
 	return CUDA_ERROR_NOT_FOUND;
 }
 
+/* The address and size of the variable of that name; address and size may be NULL. */
 CUresult ed_image_variable(const struct ed_loaded *loaded, const char *name, CUdeviceptr *address, size_t *size)
 {
 	for (uint32_t i = 0; i < loaded->variable_count; i++) {

@@ -25,22 +25,22 @@ struct ed_variable {
 	uint64_t address, size;
 };
 
-/* What one loading of an image gave. */
+/* One loading of an image: its kernels and variables. */
 struct ed_loaded {
-	uint64_t number; /* the device process's */
+	uint64_t number; /* the device process's id of the module */
 	uint32_t kernel_count, variable_count;
 	struct ed_description *kernels;
 	struct ed_variable *variables;
-	uint8_t *reply; /* the names lie in it */
+	uint8_t *reply; /* the data that the names are in */
 };
 
-/* Bytes of an image in memory; *image is moved to where they begin. */
+/* The size of an image in memory; *image is moved to where it begins. */
 size_t ed_image_measure(const void **image);
 
 /* The bytes of a file, which the caller frees; NULL with the result. */
 uint8_t *ed_image_file(const char *path, size_t *size, CUresult *result);
 
-/* Have the device process read an image, with the options of cuModuleLoadDataEx. */
+/* Let the device process load an image, with the options of cuModuleLoadDataEx. */
 CUresult ed_image_load(const void *image, size_t size, unsigned count, const int *options, void **values,
 		       struct ed_loaded *ret);
 void ed_image_unload(struct ed_loaded *loaded);

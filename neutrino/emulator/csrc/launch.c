@@ -18,6 +18,7 @@
 #define BLOCK_MOST 1024u
 #define BLOCK_Z_MOST 64u
 
+/* Run a kernel in the device process, and wait for its end. A fault is recorded for the whole device. */
 CUresult ed_launch_run(const struct ed_kernel_work *work)
 {
 	struct ed_launch_request request = {
@@ -35,7 +36,7 @@ CUresult ed_launch_run(const struct ed_kernel_work *work)
 	ed_channel_call(ED_REQUEST_LAUNCH, parts, 2, &reply);
 	if (reply.status)
 		ed_device_fail(reply.status, (const char *)reply.data);
-	/* Behind two numbers, or the line that says what went wrong and its zero. */
+	/* The printed text comes after two counters, or after a message and its zero byte. */
 	size_t before = reply.status ? strlen((const char *)reply.data) + 1 : 2 * sizeof(uint64_t);
 	if (reply.size > before)
 		ed_printed_add(reply.data + before, reply.size - before);
@@ -43,6 +44,7 @@ CUresult ed_launch_run(const struct ed_kernel_work *work)
 	return reply.status;
 }
 
+/* Copy a launch's parameters into the kernel's parameter buffer: from one pointer each, or from the buffer in extra. */
 static CUresult pack(const struct ed_description *kernel, void **parameters, void **extra, uint8_t *ret)
 {
 	const void *buffer = NULL;
@@ -70,7 +72,7 @@ static CUresult pack(const struct ed_description *kernel, void **parameters, voi
 	}
 	if (!buffer || !size)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* The driver takes a buffer that is too short, but for one of no bytes, and no byte more than the parameters have. */
+	/* NVIDIA's driver accepts a buffer that is too short, unless it is empty, but none that is too long. */
 	if (!*size && kernel->parameter_size)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (*size > kernel->parameter_size)
@@ -79,6 +81,7 @@ static CUresult pack(const struct ed_description *kernel, void **parameters, voi
 	return CUDA_SUCCESS;
 }
 
+/* Whether a kernel is a twin, the instrumented copy of a kernel, by its name. */
 static bool is_twin(const struct ed_description *kernel)
 {
 	const char *end = "__neutrino";
@@ -87,6 +90,7 @@ static bool is_twin(const struct ed_description *kernel)
 	return length > strlen(end) && !strcmp(kernel->name + length - strlen(end), end);
 }
 
+/* Check a launch against the limits of the device and of the kernel. */
 static CUresult check_shape(CUfunction function, const uint32_t grid[3], const uint32_t block[3], uint32_t shared,
 			    bool is_cooperative)
 {
@@ -107,7 +111,10 @@ static CUresult check_shape(CUfunction function, const uint32_t grid[3], const u
 	return CUDA_SUCCESS;
 }
 
-/* Errors that a context does not survive come back at this launch and at all calls after it. */
+/*
+ * The error with which the setting fail makes this launch fail, 0 without one. Errors that destroy the context are
+ * recorded as the device's fault, so that all later calls return them too.
+ */
 static CUresult requested_failure(const struct ed_description *kernel)
 {
 	uint64_t failure = ed_failure(ED_FAIL_LAUNCH);
@@ -120,6 +127,7 @@ static CUresult requested_failure(const struct ed_description *kernel)
 	return (CUresult)failure;
 }
 
+/* Check a launch, and make the work of it, with a copy of the parameters. handle: a CUfunction or a CUkernel. */
 CUresult ed_launch_prepare(struct ed_context *context, CUfunction handle, const uint32_t grid[3],
 			   const uint32_t block[3], uint32_t shared, bool is_cooperative, void **parameters,
 			   void **extra, struct ed_kernel_work *ret)
@@ -165,22 +173,23 @@ struct launch {
 	void **parameters, **extra;
 };
 
-static CUresult launch(const struct launch *wanted)
+/* Put a launch on its stream. A launch that is refused invalidates the stream's capture, if any. */
+static CUresult launch(const struct launch *request)
 {
 	struct ed_queue *queue;
 
 	struct ed_context *context;
 	CUresult result = ed_context_current(&context);
 	if (!result)
-		result = ed_stream_queue(context, wanted->stream, wanted->per_thread, &queue);
+		result = ed_stream_queue(context, request->stream, request->per_thread, &queue);
 	if (result)
 		return result;
-	/* A stream's launches run in its context, whichever is current. */
+	/* A launch runs in the context of its stream, which need not be the current one. */
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_KERNEL, .context = queue->context};
-	result = ed_launch_prepare(queue->context, wanted->function, wanted->grid, wanted->block, wanted->shared,
-				   wanted->is_cooperative, wanted->parameters, wanted->extra, &operation.kernel);
+	result = ed_launch_prepare(queue->context, request->function, request->grid, request->block, request->shared,
+				   request->is_cooperative, request->parameters, request->extra, &operation.kernel);
 	if (result)
-		ed_capture_spoil(queue);
+		ed_capture_invalidate(queue);
 	return result ? result : ed_stream_submit(queue, &operation, NULL);
 }
 
@@ -213,7 +222,7 @@ API cuLaunchCooperativeKernel_ptsz(CUfunction function, SHAPE_PARAMETERS, CUstre
 	return launch(&(struct launch){function, SHAPE, true, true, stream, parameters, NULL});
 }
 
-/* Attributes that change what a kernel may do are honoured or refused; those that only tune are not looked at. */
+/* cuLaunchKernelEx. Attributes that change what a kernel may do are obeyed or refused; those for tuning are ignored. */
 static CUresult launch_config(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra,
 			      bool per_thread)
 {

@@ -5,7 +5,7 @@
 #include "context.h"
 #include "operation.h"
 
-/* Ask the device process to run it and wait. */
+/* Let the device process run a kernel, and wait for its end. */
 CUresult ed_launch_run(const struct ed_kernel_work *work);
 
 /*

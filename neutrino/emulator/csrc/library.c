@@ -8,7 +8,10 @@
 #include "module.h"
 #include "queue.h"
 
-/* The library's module in the context: loaded again for every context after the first. Under lifetimes. */
+/*
+ * With ed_module_lifetimes held: the library's module in a context. A module without a context is used if there is one;
+ * else the image is loaded again.
+ */
 static CUresult find_or_load(struct ed_library *library, struct ed_context *context, struct ed_module **ret)
 {
 	struct ed_module *unclaimed = NULL;
@@ -34,10 +37,11 @@ static CUresult find_or_load(struct ed_library *library, struct ed_context *cont
 	module->next_of_library = library->modules;
 	library->modules = module;
 	pthread_mutex_unlock(&ed_module_mutex);
-	/* Another thread may have been faster: then this one waits unclaimed for the next context. */
+	/* The new module has no context yet: the next round uses it, unless another thread was faster. */
 	return find_or_load(library, context, ret);
 }
 
+/* The library's module in a context, or the error with which its image was refused. */
 CUresult ed_library_module(struct ed_library *library, struct ed_context *context, struct ed_module **ret)
 {
 	if (library->refused)
@@ -48,13 +52,14 @@ CUresult ed_library_module(struct ed_library *library, struct ed_context *contex
 	return result;
 }
 
+/* Whether an error says that the image is at fault. */
 static bool is_of_image(CUresult result)
 {
 	return result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_NO_BINARY_FOR_GPU ||
 	       result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
 }
 
-/* The driver looks into a library's image when something of it is asked for: then the error comes. */
+/* A library whose image was refused. As NVIDIA's driver does, the error is returned when something of it is used. */
 static CUresult refused_library(CUlibrary *ret, CUresult error)
 {
 	struct ed_library *library = ed_object_take(ED_LIBRARY, sizeof(*library));
@@ -66,6 +71,7 @@ static CUresult refused_library(CUlibrary *ret, CUresult error)
 	return CUDA_SUCCESS;
 }
 
+/* Load an image as a library, with a copy of it, since each context gets a module of its own. */
 static CUresult load_library(CUlibrary *ret, const void *image, size_t size, const int *options, void **values,
 			     unsigned count)
 {
@@ -135,7 +141,7 @@ API cuLibraryLoadFromFile(CUlibrary *library, const char *path, int *jit_options
 	return result;
 }
 
-/* Every context that has a module of the library; the lock is not held meanwhile, since a kernel may wait for others. */
+/* Wait for all work of the contexts that have a module of the library. No lock is held, since it may take long. */
 static void wait_for_users(const struct ed_library *library)
 {
 	struct ed_context *contexts[64];
@@ -189,6 +195,7 @@ API cuLibraryGetModule(CUmodule *module, CUlibrary library)
 	return ed_library_module(library, context, module);
 }
 
+/* The kernel handle of a kernel of a library, made when first asked for. NULL without memory. */
 static CUkernel kernel_at(struct ed_library *library, uint32_t number)
 {
 	pthread_mutex_lock(&ed_module_mutex);

@@ -40,7 +40,7 @@ static uint8_t *region_bytes(const struct ed_region *region)
 	return ed_region_is_host(region) ? ed_shared.host : ed_shared.device;
 }
 
-/* The region that an address lies in, NULL for none, and how far in it. */
+/* The region that contains an address, with its offset there; NULL if none does. */
 struct ed_region *ed_region_of(uint64_t address, uint64_t *offset)
 {
 	*offset = address - ED_CONSTANT_BASE;
@@ -53,7 +53,7 @@ struct ed_region *ed_region_of(uint64_t address, uint64_t *offset)
 	return *offset < ed_shared.host_size ? &ed_host_region : NULL;
 }
 
-/* How many pieces begin at or before the offset. */
+/* The number of pieces that begin at or before an offset. */
 static size_t pieces_until(const struct ed_region *region, uint64_t offset)
 {
 	size_t low = 0, high = region->count;
@@ -68,7 +68,7 @@ static size_t pieces_until(const struct ed_region *region, uint64_t offset)
 	return low;
 }
 
-/* The piece that has the byte, or NULL. */
+/* The piece that contains an offset, or NULL. */
 struct ed_piece *ed_piece_at(const struct ed_region *region, uint64_t offset)
 {
 	size_t index = pieces_until(region, offset);
@@ -79,6 +79,7 @@ struct ed_piece *ed_piece_at(const struct ed_region *region, uint64_t offset)
 	return offset - piece->offset < piece->size ? piece : NULL;
 }
 
+/* Round up to a multiple of ED_ALIGNMENT. */
 static uint64_t round_up(uint64_t value)
 {
 	return (value + ED_ALIGNMENT - 1) / ED_ALIGNMENT * ED_ALIGNMENT;
@@ -92,6 +93,7 @@ static uint64_t place_after(const struct ed_region *region, size_t index)
 	return round_up((end > region->begin ? end : region->begin) + RED_ZONE);
 }
 
+/* Whether size bytes at an offset fit between piece index - 1 and piece index, with red zones on both sides. */
 static bool fits(const struct ed_region *region, size_t index, uint64_t offset, uint64_t size)
 {
 	uint64_t begin = place_after(region, index);
@@ -100,7 +102,10 @@ static bool fits(const struct ed_region *region, size_t index, uint64_t offset, 
 	return offset >= begin && offset <= end && end - offset >= RED_ZONE && size <= end - offset - RED_ZONE;
 }
 
-/* Where size bytes fit: what was freed last first, so that addresses come back at once; else the lowest place. */
+/*
+ * Find room for size bytes, the offset and the index of the new piece. Places that were freed lately come first, so
+ * that addresses are reused at once and a use after free is likely to show; else the lowest place is taken.
+ */
 static bool find_place(struct ed_region *region, uint64_t size, size_t *index, uint64_t *offset)
 {
 	for (unsigned i = region->freed_count; i-- > 0;) {
@@ -119,7 +124,7 @@ static bool find_place(struct ed_region *region, uint64_t size, size_t *index, u
 	return false;
 }
 
-/* With the ed_memory_mutex held, so that messages stay in order. */
+/* Tell the device process which memory is valid. With ed_memory_mutex held, so that messages stay in order. */
 static void tell(enum ed_request kind, uint64_t address, uint64_t size)
 {
 	uint64_t words[] = {address, size};
@@ -127,6 +132,7 @@ static void tell(enum ed_request kind, uint64_t address, uint64_t size)
 	ed_channel_tell(kind, &(struct iovec){words, sizeof(words)}, 1);
 }
 
+/* Insert a piece at an index, which keeps the order. Variables of modules do not count as memory in use. */
 static bool insert(struct ed_region *region, size_t index, struct ed_piece piece)
 {
 	if (region->count == region->room) {
@@ -146,6 +152,7 @@ static bool insert(struct ed_region *region, size_t index, struct ed_piece piece
 	return true;
 }
 
+/* Remove a piece from its region's list. Its bytes are not touched. */
 static void remove_piece(struct ed_region *region, struct ed_piece *piece)
 {
 	size_t index = (size_t)(piece - region->pieces);
@@ -155,7 +162,7 @@ static void remove_piece(struct ed_region *region, struct ed_piece *piece)
 	memmove(piece, piece + 1, (--region->count - index) * sizeof(*piece));
 }
 
-/* The address of size new bytes, 0 without room. */
+/* Allocate size bytes, filled with poison, and return their address, 0 without room. like: context, sort and flags. */
 uint64_t ed_region_take(struct ed_region *region, uint64_t size, struct ed_piece like)
 {
 	size_t index;
@@ -177,7 +184,7 @@ uint64_t ed_region_take(struct ed_region *region, uint64_t size, struct ed_piece
 	return address;
 }
 
-/* With the ed_memory_mutex held. */
+/* With ed_memory_mutex held: free a piece, poison its bytes, and remember its place. */
 static void give(struct ed_region *region, struct ed_piece *piece)
 {
 	tell(ED_REQUEST_FORBID, ed_region_base(region) + piece->offset, piece->size);
@@ -188,6 +195,7 @@ static void give(struct ed_region *region, struct ed_piece *piece)
 	remove_piece(region, piece);
 }
 
+/* Add a variable of a module, which the device process has placed, to the list of valid memory. */
 void ed_memory_add_variable(struct ed_context *context, uint64_t address, uint64_t size)
 {
 	uint64_t offset;
@@ -199,6 +207,7 @@ void ed_memory_add_variable(struct ed_context *context, uint64_t address, uint64
 	pthread_mutex_unlock(&ed_memory_mutex);
 }
 
+/* Remove a variable of a module that is being unloaded. */
 void ed_memory_remove_variable(uint64_t address)
 {
 	uint64_t offset;
@@ -211,7 +220,7 @@ void ed_memory_remove_variable(uint64_t address)
 	pthread_mutex_unlock(&ed_memory_mutex);
 }
 
-/* Free what begins there and is of that sort. */
+/* Free the allocation that begins at an address: pinned memory, or other memory. CUDA_ERROR_INVALID_VALUE if none. */
 CUresult ed_memory_release(uint64_t address, bool is_pinned)
 {
 	uint64_t offset;
@@ -235,6 +244,7 @@ void ed_memory_free_now(uint64_t address)
 	ed_memory_release(address, false);
 }
 
+/* Free all memory that a context allocated. Variables go with their modules. */
 void ed_memory_forget_context(const struct ed_context *context)
 {
 	struct ed_region *regions[] = {&ed_device_region, &ed_host_region};
@@ -254,6 +264,7 @@ bool ed_memory_is_device(uint64_t address)
 	return ed_region_of(address, &offset) == &ed_device_region;
 }
 
+/* Whether an address is in memory that the driver allocated on the host, or that the program registered. */
 bool ed_memory_is_pinned(uint64_t address)
 {
 	uint64_t offset;
@@ -266,6 +277,7 @@ bool ed_memory_is_pinned(uint64_t address)
 	return found;
 }
 
+/* The pointer with which this process accesses an address of the device, or of the program itself. */
 uint8_t *ed_memory_here(uint64_t address)
 {
 	uint64_t offset;
@@ -273,6 +285,7 @@ uint8_t *ed_memory_here(uint64_t address)
 	return ed_region_of(address, &offset) == &ed_device_region ? ed_shared.device + offset : (uint8_t *)(uintptr_t)address;
 }
 
+/* Whether size bytes at an address lie in one allocation or variable. Always true for no bytes. */
 bool ed_memory_is_valid(uint64_t address, uint64_t size)
 {
 	uint64_t offset;

@@ -1,46 +1,46 @@
-/* Device, managed and pinned memory: who has which bytes, and where this process finds them. */
+/* Device, managed and pinned memory: which bytes are allocated, and where this process finds them. */
 #ifndef ED_MEMORY_H
 #define ED_MEMORY_H
 
 #include "abi.h"
 #include "context.h"
 
-/* Where kernels find the device's memory. Nothing lies there in this process. */
+/* The address of device memory for kernels. Nothing is mapped there in this process. */
 #define ED_DEVICE_BASE UINT64_C(0x200000000000)
 
-/* Where kernels find constants of modules: the first bytes of the same memory. */
+/* The address of the modules' constants for kernels. They are the first bytes of device memory. */
 #define ED_CONSTANT_BASE UINT64_C(0x30000000000)
 #define ED_CONSTANT_SIZE (UINT64_C(4) << 20)
 
-/* Multiple of every address given out. */
+/* The alignment of every allocation. */
 #define ED_ALIGNMENT 256u
 
-/* What fresh memory, and freed memory, is filled with. */
+/* The byte that fresh memory and freed memory is filled with. */
 #define ED_POISON 0xa5
 
-/* The first part of device memory is the device process's, for variables of modules. */
+/* The size of the first part of device memory, where the device process places the modules' variables. */
 uint64_t ed_memory_module_part(void);
 
-/* Whether [address, address + size) are bytes that the device has and a program may use. */
+/* Whether [address, address + size) lies in one allocation or variable. */
 bool ed_memory_is_valid(uint64_t address, uint64_t size);
 
-/* Whether the address is the device's, and not the program's own. */
+/* Whether the address is in device memory, allocated or not. */
 bool ed_memory_is_device(uint64_t address);
 
 /* Whether the address is pinned or managed memory: copies from there may be read late. */
 bool ed_memory_is_pinned(uint64_t address);
 
-/* Where the bytes lie in this process, whosever they are. */
+/* The pointer with which this process accesses an address of the device, or of the program itself. */
 uint8_t *ed_memory_here(uint64_t address);
 
-/* The context's memory is no more. */
+/* Free all memory that a context allocated. */
 void ed_memory_forget_context(const struct ed_context *context);
 
-/* Variables of a module, which the device process placed, and their end. */
+/* Add or remove a variable of a module, which the device process has placed. */
 void ed_memory_add_variable(struct ed_context *context, uint64_t address, uint64_t size);
 void ed_memory_remove_variable(uint64_t address);
 
-/* For memory that a stream gives back in its turn. */
+/* Free memory for cuMemFreeAsync, when it is the stream's turn. */
 void ed_memory_free_now(uint64_t address);
 
 #endif

@@ -12,6 +12,7 @@ pthread_mutex_t ed_module_lifetimes = PTHREAD_MUTEX_INITIALIZER;
 
 /* --- modules --- */
 
+/* Make a module that of a context: its variables become valid memory of the context. */
 void ed_module_settle(struct ed_module *module, struct ed_context *context)
 {
 	module->context = context;
@@ -19,7 +20,7 @@ void ed_module_settle(struct ed_module *module, struct ed_context *context)
 		ed_memory_add_variable(context, module->loaded.variables[i].address, module->loaded.variables[i].size);
 }
 
-/* A module of what was loaded, which it owns from then on; NULL without memory. */
+/* Make a module of a loaded image, which it owns from then on. context: NULL for none yet. NULL without memory. */
 struct ed_module *ed_module_make(struct ed_context *context, struct ed_loaded *loaded)
 {
 	CUfunction *functions = calloc(loaded->kernel_count + 1, sizeof(CUfunction));
@@ -37,6 +38,7 @@ struct ed_module *ed_module_make(struct ed_context *context, struct ed_loaded *l
 	return module;
 }
 
+/* Free a module with its functions, and unload its image. */
 void ed_module_destroy(struct ed_module *module)
 {
 	struct ed_loaded loaded = module->loaded;
@@ -50,6 +52,7 @@ void ed_module_destroy(struct ed_module *module)
 	ed_image_unload(&loaded);
 }
 
+/* Load an image of known size as a module of a context. */
 static CUresult load_module(struct ed_context *context, CUmodule *ret, const void *image, size_t size, unsigned count,
 			    const int *options, void **values)
 {
@@ -64,6 +67,7 @@ static CUresult load_module(struct ed_context *context, CUmodule *ret, const voi
 	return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Load an image in memory, whose size is read from its header. */
 static CUresult load_data(CUmodule *module, const void *image, unsigned count, const int *options, void **values)
 {
 	IN_CONTEXT(context);
@@ -134,13 +138,14 @@ API cuModuleGetLoadingMode(int *mode)
 
 /* --- functions --- */
 
-#define SHARED_WITHOUT_ASKING 49152 /* bytes a block */
+#define SHARED_WITHOUT_ASKING 49152 /* bytes per block: more needs cuFuncSetAttribute */
 
 int32_t ed_default_dynamic(const struct ed_description *kernel)
 {
 	return kernel->shared_size < SHARED_WITHOUT_ASKING ? SHARED_WITHOUT_ASKING - (int32_t)kernel->shared_size : 0;
 }
 
+/* The function handle of a kernel of a module, made when first asked for. NULL without memory. */
 CUfunction ed_function_at(struct ed_module *module, uint32_t number)
 {
 	pthread_mutex_lock(&ed_module_mutex);
@@ -166,7 +171,7 @@ API cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 	ENTER();
 	if (!function || !name || !*name)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* The driver looks at the module before it asks for a context. */
+	/* NVIDIA's driver checks the module before the context. */
 	if (!ed_object_check(module, ED_MODULE))
 		return CUDA_ERROR_INVALID_HANDLE;
 	IN_CONTEXT(context);
@@ -213,12 +218,13 @@ static bool is_of_context(const void *module, const void *context)
 	return ((const struct ed_module *)module)->context == context;
 }
 
+/* Free a module of a context that ends. If it is the last one of a library, the image is loaded again. */
 static void forget_module(void *object)
 {
 	struct ed_module *module = object;
 
 	if (module->library) {
-		/* Fresh variables for whoever asks next: the library itself stays. */
+		/* The library itself stays: the next context gets a module with fresh variables. */
 		struct ed_loaded loaded;
 		struct ed_library *library = module->library;
 		pthread_mutex_lock(&ed_module_mutex);

@@ -25,11 +25,16 @@ static const char *const names[ED_KINDS] = {
 	[ED_NODE] = "graph node", [ED_EXEC] = "executable graph", [ED_POOL] = "memory pool",
 };
 
+/* The state of a living object of a kind. The state after it, an even number, is that of a destroyed one. */
 static uint32_t alive(enum ed_kind kind)
 {
 	return (uint32_t)kind * 2 + 1;
 }
 
+/*
+ * Make an object, zeroed, at the place that was freed last. Places are never unmapped, so that handles can be
+ * checked.
+ */
 void *ed_object_take(enum ed_kind kind, size_t size)
 {
 	struct table *table = &tables[kind];
@@ -59,6 +64,7 @@ void *ed_object_take(enum ed_kind kind, size_t size)
 	return object;
 }
 
+/* Destroy an object. Its place is free for another one of the same kind. */
 void ed_object_give(void *handle)
 {
 	struct ed_object *object = handle;
@@ -71,7 +77,7 @@ void ed_object_give(void *handle)
 	pthread_mutex_unlock(&mutex);
 }
 
-/* The object's state, 0 where the handle is no place of that kind. */
+/* The state of an object, 0 if the handle is not the address of a place for objects of that kind. */
 static uint32_t state_of(const void *handle, enum ed_kind kind)
 {
 	const uint8_t *places = __atomic_load_n(&tables[kind].places, __ATOMIC_ACQUIRE);
@@ -92,6 +98,7 @@ bool ed_object_was(const void *handle, enum ed_kind kind)
 	return state_of(handle, kind) == alive(kind) + 1;
 }
 
+/* Whether a handle is a living object of a kind. The use of a destroyed one is reported; in strict mode it aborts. */
 bool ed_object_check(const void *handle, enum ed_kind kind)
 {
 	uint32_t state = state_of(handle, kind);
@@ -106,6 +113,10 @@ bool ed_object_check(const void *handle, enum ed_kind kind)
 	return false;
 }
 
+/*
+ * Call a function for each object that is wanted. The mutex is not held meanwhile, so that it may destroy the
+ * object.
+ */
 void ed_object_each(enum ed_kind kind, bool (*is_wanted)(const void *object, const void *argument),
 		    void (*each)(void *object), const void *argument)
 {

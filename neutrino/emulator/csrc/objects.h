@@ -24,7 +24,7 @@ enum ed_kind {
 	ED_KINDS,
 };
 
-/* The most bytes that an object may have. */
+/* The maximum size of an object in bytes. */
 #define ED_OBJECT_SIZE 256
 
 /* The first member of every object. */
@@ -36,21 +36,23 @@ struct ed_object {
 /* A zeroed object, NULL when all places are taken. */
 void *ed_object_take(enum ed_kind kind, size_t size);
 
-/* Give the place back; the content stays until the place is taken again. */
+/* Destroy an object; its content stays until the place is used again. */
 void ed_object_give(void *object);
 
-/* Whether handle is a living object of that kind. A destroyed one is named on stderr and, if strict, ends the process. */
+/*
+ * Whether handle is a living object of that kind. A destroyed one is named on stderr and, if strict, ends the process.
+ */
 bool ed_object_check(const void *handle, enum ed_kind kind);
 
-/* The same without a word: for what may be one of two kinds. */
+/* The same without a message, for a handle that may be of one of two kinds. */
 bool ed_object_is(const void *handle, enum ed_kind kind);
 
-/* Whether it was one, and is destroyed. */
+/* Whether handle was an object of that kind, and is destroyed. */
 bool ed_object_was(const void *handle, enum ed_kind kind);
 
 /*
- * Call each for every living object of that kind that is_wanted; it may destroy it. is_wanted is asked under the lock of
- * all objects: none comes or goes meanwhile, but another thread may still fill what it has just made.
+ * Call each for every living object of that kind that is_wanted; it may destroy it. is_wanted is asked under the lock
+ * of all objects: none comes or goes meanwhile, but another thread may still fill what it has just made.
  */
 void ed_object_each(enum ed_kind kind, bool (*is_wanted)(const void *object, const void *argument),
 		    void (*each)(void *object), const void *argument);

@@ -12,6 +12,7 @@
 #define SHARED_RESERVED 1024
 #define SHARED_MOST 232448
 
+/* Whether a kernel is a twin, the instrumented copy of a kernel, by its name. */
 static bool is_twin(const struct ed_description *kernel)
 {
 	const char *found = strstr(kernel->name, "__neutrino");
@@ -19,6 +20,7 @@ static bool is_twin(const struct ed_description *kernel)
 	return found && !found[strlen("__neutrino")];
 }
 
+/* How many blocks of a kernel fit on a multiprocessor. shared: dynamic bytes per block. */
 int ed_occupancy_blocks(CUfunction function, uint32_t threads, uint64_t shared)
 {
 	uint64_t warps = (threads + 31) / 32;
@@ -34,6 +36,7 @@ int ed_occupancy_blocks(CUfunction function, uint32_t threads, uint64_t shared)
 	return (int)(divisor ? blocks / divisor : blocks);
 }
 
+/* cuOccupancyMaxActiveBlocksPerMultiprocessor. */
 static CUresult active_blocks(int *ret, CUfunction handle, int threads, size_t shared)
 {
 	CUfunction function;
@@ -60,6 +63,7 @@ API cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction
 	return flags > 1 ? CUDA_ERROR_INVALID_VALUE : active_blocks(blocks, function, threads, shared);
 }
 
+/* cuOccupancyMaxPotentialBlockSize: the block with the most resident threads, the largest one of several. */
 static CUresult best_block(int *grid, int *block, CUfunction handle, CUoccupancyB2DSize shared_of, size_t shared,
 			   int limit)
 {

@@ -1,4 +1,4 @@
-/* How many blocks a multiprocessor would hold. */
+/* Occupancy: how many blocks can be resident on a multiprocessor. */
 #ifndef ED_OCCUPANCY_H
 #define ED_OCCUPANCY_H
 
@@ -6,7 +6,7 @@
 
 #define ED_MULTIPROCESSORS 132
 
-/* Blocks of that many threads and bytes of dynamic shared memory. */
+/* The number of resident blocks of that many threads. shared: bytes of dynamic shared memory per block. */
 int ed_occupancy_blocks(CUfunction function, uint32_t threads, uint64_t shared);
 
 #endif

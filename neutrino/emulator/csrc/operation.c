@@ -9,6 +9,7 @@
 #include "launch.h"
 #include "settings.h"
 
+/* Replace a pointer to size bytes by one to a copy of them. False without memory; NULL stays NULL. */
 static bool duplicate(uint8_t **data, size_t size)
 {
 	if (!*data)
@@ -20,6 +21,7 @@ static bool duplicate(uint8_t **data, size_t size)
 	return copy != NULL;
 }
 
+/* Copy an operation with what it owns. False without memory. */
 bool ed_operation_copy(struct ed_operation *to, const struct ed_operation *from)
 {
 	*to = *from;
@@ -42,6 +44,7 @@ bool ed_operation_copy(struct ed_operation *to, const struct ed_operation *from)
 
 __thread bool ed_in_host_function;
 
+/* Call a function of the program. Callbacks get the device's fault; host functions are skipped after one. */
 static CUresult run_host(struct ed_operation *operation)
 {
 	ed_in_host_function = true;
@@ -54,6 +57,7 @@ static CUresult run_host(struct ed_operation *operation)
 	return CUDA_SUCCESS;
 }
 
+/* Run an operation in the calling thread, which is a queue's. An error is recorded as the device's fault. */
 CUresult ed_operation_run(struct ed_operation *operation)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -83,6 +87,7 @@ CUresult ed_operation_run(struct ed_operation *operation)
 	return result;
 }
 
+/* Free what an operation owns. */
 void ed_operation_release(struct ed_operation *operation)
 {
 	switch (operation->type) {

@@ -1,4 +1,4 @@
-/* What a stream does and a graph's node holds: one operation, with all that it needs copied at the call. */
+/* Operations of streams and of graphs' nodes, with copies of everything that they need. */
 #ifndef ED_OPERATION_H
 #define ED_OPERATION_H
 
@@ -7,12 +7,12 @@
 struct ed_mark;
 struct ed_plan;
 
-/* Bytes between two places, of rows of slices. Addresses are the program's: of the device or of the host. */
+/* A copy of rows in slices. Addresses are those that the program uses, of the device or of the host. */
 struct ed_copy {
 	uint64_t to, from;
 	uint64_t to_pitch, to_slice, from_pitch, from_slice;
 	uint64_t width, height, depth;
-	uint8_t *staged; /* the source's bytes, taken at the call; NULL: read when it runs */
+	uint8_t *staged; /* the source's bytes, copied at the call; NULL: read when the operation runs */
 };
 
 struct ed_fill {
@@ -22,8 +22,8 @@ struct ed_fill {
 };
 
 struct ed_kernel_work {
-	CUfunction function; /* as the program named it */
-	uint64_t module;     /* the device process's number */
+	CUfunction function; /* the program's handle, which may be a CUkernel */
+	uint64_t module;     /* the device process's id */
 	uint32_t kernel;
 	uint32_t grid[3], block[3];
 	uint32_t shared;
@@ -46,17 +46,17 @@ struct ed_operation {
 			void *data;
 		} host;
 		struct {
-			struct ed_mark *mark; /* NULL in a graph: made anew at each launch */
+			struct ed_mark *mark; /* NULL in a graph: each launch makes a new one */
 			CUevent event;
 		} event;
-		struct ed_plan *plan; /* a graph ready to run */
+		struct ed_plan *plan; /* of an executable graph */
 	};
 };
 
-/* A copy that stands alone; false without memory. */
+/* Copy an operation with everything that it owns; false without memory. */
 bool ed_operation_copy(struct ed_operation *to, const struct ed_operation *from);
 
-/* Do it, in the calling thread. An error is the context's fault from then on. */
+/* Run an operation in the calling thread. An error is recorded as the device's fault. */
 CUresult ed_operation_run(struct ed_operation *operation);
 
 void ed_operation_release(struct ed_operation *operation);

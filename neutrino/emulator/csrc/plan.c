@@ -9,6 +9,7 @@ void ed_plan_hold(struct ed_plan *plan)
 	__atomic_add_fetch(&plan->holders, 1, __ATOMIC_ACQ_REL);
 }
 
+/* Drop one reference to a plan; the last one frees it. */
 void ed_plan_release(struct ed_plan *plan)
 {
 	if (!plan || __atomic_sub_fetch(&plan->holders, 1, __ATOMIC_ACQ_REL))
@@ -20,6 +21,7 @@ void ed_plan_release(struct ed_plan *plan)
 	free(plan);
 }
 
+/* Make a plan: a copy of each node's operation, with the indices of the steps that it follows. NULL without memory. */
 struct ed_plan *ed_plan_make(CUgraph graph, struct ed_context *context)
 {
 	struct ed_plan *plan = calloc(1, sizeof(*plan) + graph->count * sizeof(plan->steps[0]));
@@ -52,6 +54,7 @@ struct ed_plan *ed_plan_make(CUgraph graph, struct ed_context *context)
 	return plan;
 }
 
+/* Whether a step has not run, but all steps that it follows have. */
 static bool may_run(const struct ed_plan *plan, size_t number, const bool *done)
 {
 	if (done[number])
@@ -62,10 +65,10 @@ static bool may_run(const struct ed_plan *plan, size_t number, const bool *done)
 	return true;
 }
 
-/* The next that may run: the first, or with a seed a random one. plan->count: a cycle is left. */
+/* The next step to run: the first that may, or with a seed a random one. plan->count if none may: there is a cycle. */
 static size_t choose(const struct ed_plan *plan, const bool *done, uint64_t *random)
 {
-	size_t found = plan->count, candidates = 0;
+	size_t chosen = plan->count, candidates = 0;
 
 	for (size_t i = 0; i < plan->count; i++) {
 		if (!may_run(plan, i, done))
@@ -73,12 +76,14 @@ static size_t choose(const struct ed_plan *plan, const bool *done, uint64_t *ran
 		if (!ed_settings()->seed[0])
 			return i;
 		*random = *random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+		/* Reservoir sampling: the n-th candidate replaces the choice with probability 1/n. */
 		if ((*random >> 33) % ++candidates == 0)
-			found = i;
+			chosen = i;
 	}
-	return found;
+	return chosen;
 }
 
+/* Whether all steps of a plan can run in some order. */
 bool ed_plan_is_acyclic(const struct ed_plan *plan)
 {
 	bool *done = calloc(plan->count + 1, sizeof(*done));
@@ -96,6 +101,7 @@ bool ed_plan_is_acyclic(const struct ed_plan *plan)
 	return left == 0;
 }
 
+/* Run the steps of a plan one after the other, in an order that the edges allow, up to the first fault. */
 CUresult ed_plan_run(struct ed_plan *plan)
 {
 	static uint64_t runs;

@@ -1,4 +1,4 @@
-/* What streams run of a graph: its operations as they were when the plan was made, and which comes after which. */
+/* Plans: copies of a graph's operations, as they were when the graph was instantiated, and their order. */
 #ifndef ED_PLAN_H
 #define ED_PLAN_H
 
@@ -6,7 +6,7 @@
 
 struct ed_step {
 	struct ed_operation operation;
-	CUgraphNode node; /* what it was made of: only compared */
+	CUgraphNode node; /* that it was made from; only compared, never followed */
 	size_t *after;
 	size_t after_count;
 };
@@ -17,7 +17,7 @@ struct ed_plan {
 	struct ed_step steps[];
 };
 
-/* A plan of the graph's nodes, held once; NULL without memory. */
+/* A plan of the graph's nodes, with one reference; NULL without memory. */
 struct ed_plan *ed_plan_make(CUgraph graph, struct ed_context *context);
 
 bool ed_plan_is_acyclic(const struct ed_plan *plan);

@@ -1,4 +1,4 @@
-/* What programs ask of an address. */
+/* Queries of an address: cuPointerGetAttribute. */
 #include "region.h"
 
 enum {
@@ -20,11 +20,15 @@ enum {
 	POINTER_MEMPOOL,
 };
 
+/*
+ * cuPointerGetAttribute: ret is set, mostly to 0, even when CUDA_ERROR_INVALID_VALUE says that the address is
+ * unknown.
+ */
 static CUresult pointer_attribute(void *ret, int attribute, uint64_t address)
 {
 	uint64_t offset;
 	struct ed_region *region = ed_region_of(address, &offset);
-	struct ed_piece found = {0};
+	struct ed_piece allocation = {0};
 	bool is_known = false;
 
 	if (region) {
@@ -32,16 +36,16 @@ static CUresult pointer_attribute(void *ret, int attribute, uint64_t address)
 		const struct ed_piece *piece = ed_piece_at(region, offset);
 		is_known = piece != NULL;
 		if (piece)
-			found = *piece;
+			allocation = *piece;
 		pthread_mutex_unlock(&ed_memory_mutex);
 	}
-	bool on_device = is_known && (found.sort == DEVICE || found.sort == VARIABLE);
+	bool on_device = is_known && (allocation.sort == DEVICE || allocation.sort == VARIABLE);
 	switch (attribute) {
 	case POINTER_CONTEXT:
-		*(CUcontext *)ret = found.context;
+		*(CUcontext *)ret = allocation.context;
 		break;
 	case POINTER_MEMORY_TYPE:
-		*(unsigned *)ret = found.sort == PINNED ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+		*(unsigned *)ret = allocation.sort == PINNED ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 		break;
 	case POINTER_DEVICE_POINTER:
 		*(CUdeviceptr *)ret = address;
@@ -52,16 +56,16 @@ static CUresult pointer_attribute(void *ret, int attribute, uint64_t address)
 		*(void **)ret = (void *)(uintptr_t)address;
 		break;
 	case POINTER_BUFFER_ID:
-		*(unsigned long long *)ret = found.id;
+		*(unsigned long long *)ret = allocation.id;
 		break;
 	case POINTER_IS_MANAGED:
-		*(int *)ret = found.sort == MANAGED;
+		*(int *)ret = allocation.sort == MANAGED;
 		break;
 	case POINTER_RANGE_START:
-		*(CUdeviceptr *)ret = is_known ? address - (offset - found.offset) : 0;
+		*(CUdeviceptr *)ret = is_known ? address - (offset - allocation.offset) : 0;
 		break;
 	case POINTER_RANGE_SIZE:
-		*(size_t *)ret = found.size;
+		*(size_t *)ret = allocation.size;
 		break;
 	case POINTER_MAPPED:
 		*(int *)ret = is_known;
@@ -95,7 +99,7 @@ API cuPointerGetAttribute(void *data, int attribute, CUdeviceptr address)
 	return data ? pointer_attribute(data, attribute, address) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* An address that the driver does not know is no error here: its attributes are 0. */
+/* Unlike cuPointerGetAttribute, an unknown address is no error: its attributes are 0. */
 API cuPointerGetAttributes(unsigned int count, int *attributes, void **data, CUdeviceptr address)
 {
 	ENTER_CONTEXT(context);

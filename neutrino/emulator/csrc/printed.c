@@ -7,11 +7,13 @@
 #include <string.h>
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER; /* taken before: two flushes do not change places */
+/* Taken before the mutex, so that two flushes keep their order. */
+static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 static char *kept;
 static size_t kept_size;
 static size_t limit = ED_PRINTED_SIZE;
 
+/* Append what a kernel has printed. Beyond the limit the oldest text is dropped. */
 void ed_printed_add(const void *text, size_t size)
 {
 	if (!size)
@@ -39,6 +41,7 @@ void ed_printed_limit(size_t size)
 	pthread_mutex_unlock(&mutex);
 }
 
+/* Write what kernels have printed to the program's standard output. */
 void ed_printed_flush(void)
 {
 	if (!__atomic_load_n(&kept_size, __ATOMIC_ACQUIRE))
@@ -50,7 +53,7 @@ void ed_printed_flush(void)
 	kept = NULL;
 	__atomic_store_n(&kept_size, 0, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&mutex);
-	/* A program that has closed it may have another file there: only what stdio still calls its own. */
+	/* A program that has closed stdout may have another file at its descriptor: write by stdio, and only if it is open. */
 	if (size && fileno(stdout) >= 0 && fcntl(fileno(stdout), F_GETFD) >= 0) {
 		fwrite(text, 1, size, stdout);
 		fflush(stdout);

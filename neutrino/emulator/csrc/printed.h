@@ -9,13 +9,13 @@
 
 #define ED_PRINTED_SIZE 1048576u /* CU_LIMIT_PRINTF_FIFO_SIZE, before the program sets it */
 
-/* A launch has ended that printed so. Of more than the limit the latest is kept. */
+/* Append what a launch has printed. Beyond the limit the oldest text is dropped. */
 void ed_printed_add(const void *text, size_t size);
 
-/* Write what there is, through stdio as the driver does, and in the order of the launches' ends. */
+/* Write the text to stdout, by stdio as NVIDIA's driver does, in the order in which launches ended. */
 void ed_printed_flush(void);
 
-/* The bytes that are kept. */
+/* Set the limit in bytes. */
 void ed_printed_limit(size_t size);
 
 #endif

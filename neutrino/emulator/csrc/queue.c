@@ -14,35 +14,38 @@ struct ed_item {
 	struct ed_moment after[];
 };
 
-static pthread_mutex_t queues_mutex = PTHREAD_MUTEX_INITIALIZER; /* of the lists of queues and their owners */
+static pthread_mutex_t queues_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the lists of queues and their owners */
 static struct ed_queue *all_queues, *free_queues;
 
+/* Wait up to the time that the setting delay allows, so that tests see other orders of work. */
 static void wait_a_random_time(struct ed_queue *queue)
 {
-	uint32_t most = ed_settings()->delay;
+	uint32_t max = ed_settings()->delay; /* microseconds */
 
-	if (!most)
+	if (!max)
 		return;
 	/* xorshift64: https://www.jstatsoft.org/article/view/v008i14 */
 	queue->random ^= queue->random << 13;
 	queue->random ^= queue->random >> 7;
 	queue->random ^= queue->random << 17;
-	uint64_t time = (queue->random >> 16) % (most + 1) * 1000;
+	uint64_t time = (queue->random >> 16) % (max + 1) * 1000;
 	nanosleep(&(struct timespec){(time_t)(time / 1000000000), (long)(time % 1000000000)}, NULL);
 }
 
+/* Wait for the moments that an item must follow, run its operation, and free it. */
 static void do_item(struct ed_queue *queue, struct ed_item *item)
 {
 	for (size_t i = 0; i < item->count; i++)
 		ed_moment_wait(item->after[i]);
 	wait_a_random_time(queue);
-	/* Callbacks get the fault; nothing else runs in a context that has one. */
+	/* After a fault nothing runs but callbacks, which get the fault. */
 	if (!ed_device_fault() || item->operation.type == CU_GRAPH_NODE_TYPE_HOST)
 		ed_operation_run(&item->operation);
 	ed_operation_release(&item->operation);
 	free(item);
 }
 
+/* The thread of a queue: runs its items in order, for as long as the process lives. */
 static void *serve(void *argument)
 {
 	struct ed_queue *queue = argument;
@@ -62,6 +65,7 @@ static void *serve(void *argument)
 	return NULL;
 }
 
+/* Start the thread of a queue, with all signals blocked: they are for the program's own threads. */
 static bool start_thread(struct ed_queue *queue)
 {
 	sigset_t all, before;
@@ -77,11 +81,13 @@ static bool start_thread(struct ed_queue *queue)
 	return started;
 }
 
+/* Whether all items of a queue have run. */
 static bool is_idle(const struct ed_queue *queue)
 {
 	return __atomic_load_n(&queue->completed, __ATOMIC_ACQUIRE) == __atomic_load_n(&queue->submitted, __ATOMIC_ACQUIRE);
 }
 
+/* With queues_mutex held: make a queue, without its thread. Queues are reused, never freed. */
 static struct ed_queue *make_queue(void)
 {
 	static uint64_t made;
@@ -92,17 +98,18 @@ static struct ed_queue *make_queue(void)
 	pthread_mutex_init(&queue->mutex, NULL);
 	pthread_cond_init(&queue->work, NULL);
 	pthread_cond_init(&queue->progress, NULL);
-	/* Never 0, which xorshift would keep. */
+	/* Never 0: xorshift would stay at 0. */
 	queue->random = (strtoull(ed_settings()->seed, NULL, 0) + ++made) * UINT64_C(0x9e3779b97f4a7c15) | 1;
 	queue->next_of_all = all_queues;
 	all_queues = queue;
 	return queue;
 }
 
+/* Get a queue for a stream: an idle one whose stream has gone, or a new one. NULL without a thread or memory. */
 struct ed_queue *ed_queue_take(struct ed_context *context, bool is_blocking, bool is_legacy)
 {
 	pthread_mutex_lock(&queues_mutex);
-	/* One that is idle: work of a stream that is gone may wait for what the new stream does. */
+	/* Only an idle one: work of the former stream may wait for work of the new one. */
 	struct ed_queue **link = &free_queues;
 	while (*link && !is_idle(*link))
 		link = &(*link)->next_free;
@@ -129,6 +136,7 @@ struct ed_queue *ed_queue_take(struct ed_context *context, bool is_blocking, boo
 	return queue;
 }
 
+/* Let a queue be reused. Its items still run. */
 void ed_queue_give(struct ed_queue *queue)
 {
 	pthread_mutex_lock(&queues_mutex);
@@ -148,6 +156,7 @@ bool ed_moment_is_past(struct ed_moment moment)
 	return !moment.queue || __atomic_load_n(&moment.queue->completed, __ATOMIC_ACQUIRE) >= moment.number;
 }
 
+/* Wait until the item that a moment stands for has run. */
 void ed_moment_wait(struct ed_moment moment)
 {
 	if (ed_moment_is_past(moment))
@@ -159,8 +168,9 @@ void ed_moment_wait(struct ed_moment moment)
 }
 
 /*
- * What the default stream's rules ask for: its work waits for all before it on the context's blocking streams, and
- * theirs for its. What is on a queue that no stream stands for any more counts too.
+ * The moments that new work must follow by the rules of the default stream: its work waits for all work on the
+ * context's blocking streams, and theirs for its. Queues whose stream is gone count too. ret: room for most moments.
+ * Returns how many there are; those that have passed are left out.
  */
 static size_t implied(const struct ed_queue *queue, struct ed_moment *ret, size_t most)
 {
@@ -183,6 +193,7 @@ static size_t implied(const struct ed_queue *queue, struct ed_moment *ret, size_
 	return count;
 }
 
+/* Append an operation to a queue. Returns the moment at which it has run; .queue is NULL without memory. */
 struct ed_moment ed_queue_submit(struct ed_queue *queue, struct ed_operation *operation, const struct ed_moment *after,
 				 size_t count)
 {
@@ -213,6 +224,7 @@ struct ed_moment ed_queue_submit(struct ed_queue *queue, struct ed_operation *op
 	return moment;
 }
 
+/* Wait for what is on the queues of a context now; on all of them, or on those of blocking streams. */
 static void wait_for_queues(const struct ed_context *context, bool only_blocking)
 {
 	struct ed_moment moments[1024];
@@ -239,6 +251,7 @@ void ed_queue_wait_blocking(const struct ed_context *context)
 	wait_for_queues(context, true);
 }
 
+/* Call a function for every queue of a context that a stream uses. It must not submit. */
 void ed_queue_each(const struct ed_context *context, void (*each)(struct ed_queue *, void *), void *argument)
 {
 	pthread_mutex_lock(&queues_mutex);

@@ -37,7 +37,7 @@ struct ed_queue {
 /* A queue for a new stream of the context; NULL without a thread or memory. */
 struct ed_queue *ed_queue_take(struct ed_context *context, bool is_blocking, bool is_legacy);
 
-/* No stream stands for it any more. What is left on it runs on. */
+/* Let a queue be reused. The items that are left on it still run. */
 void ed_queue_give(struct ed_queue *queue);
 
 /*
@@ -47,7 +47,7 @@ void ed_queue_give(struct ed_queue *queue);
 struct ed_moment ed_queue_submit(struct ed_queue *queue, struct ed_operation *operation, const struct ed_moment *after,
 				 size_t count);
 
-/* The moment at which all that is on it now is done. */
+/* The moment at which all items that are on it now have run. */
 struct ed_moment ed_queue_end(struct ed_queue *queue);
 
 bool ed_moment_is_past(struct ed_moment moment);

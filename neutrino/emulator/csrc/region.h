@@ -6,9 +6,9 @@
 
 #include "memory.h"
 
-/* Between two pieces there are as many bytes at least that no kernel may touch. */
+/* Between two pieces there are at least so many bytes that no kernel may touch. */
 #define RED_ZONE 256u
-#define REMEMBERED 64
+#define REMEMBERED 64 /* places that were freed last */
 
 enum ed_sort {
 	DEVICE,
@@ -29,7 +29,7 @@ struct ed_piece {
 struct ed_region {
 	struct ed_piece *pieces;
 	size_t count, room;
-	uint64_t begin;	 /* offsets before it are not ours to give */
+	uint64_t begin;	 /* the device process allocates before this offset */
 	uint64_t in_use; /* bytes */
 	uint64_t freed[REMEMBERED];
 	unsigned freed_count;
@@ -39,7 +39,7 @@ struct ed_registered {
 	uint64_t address, size;
 };
 
-/* Of all below. */
+/* Guards everything below. */
 extern pthread_mutex_t ed_memory_mutex;
 extern struct ed_region ed_device_region, ed_host_region;
 

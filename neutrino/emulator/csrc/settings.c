@@ -14,6 +14,7 @@
 static struct ed_settings settings;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+/* The value of a hexadecimal digit, -1 for another character. */
 static int hexadecimal(char digit)
 {
 	return digit >= '0' && digit <= '9'   ? digit - '0'
@@ -22,7 +23,7 @@ static int hexadecimal(char digit)
 					      : -1;
 }
 
-/* Copy [from, end) with its escapes undone. */
+/* Copy [from, end) to a buffer of size bytes, with %XX decoded; what does not fit is cut off. */
 static void copy_value(char *to, size_t size, const char *from, const char *end)
 {
 	size_t used = 0;
@@ -38,6 +39,7 @@ static void copy_value(char *to, size_t size, const char *from, const char *end)
 	to[used] = 0;
 }
 
+/* Set the setting of a name to the value in [value, end). Each TEXT and NUMBER line is one setting. */
 static void set(const char *key, size_t length, const char *value, const char *end)
 {
 	char number[32];
@@ -66,7 +68,9 @@ static void set(const char *key, size_t length, const char *value, const char *e
 	ed_say("NEUTRINO_EMBEDDED: unknown key %.*s", (int)length, key);
 }
 
-/* This library lies in neutrino/emulator/lib below the root. */
+/*
+ * Set the root, the folder of the package neutrino, from this library's path, ROOT/neutrino/emulator/lib/libcuda.so.1.
+ */
 static void default_root(void)
 {
 	Dl_info info;
@@ -84,6 +88,7 @@ static void default_root(void)
 	}
 }
 
+/* Read NEUTRINO_EMBEDDED, pairs key=value separated by semicolons, over the defaults. */
 static void read_settings(void)
 {
 	const char *text = getenv("NEUTRINO_EMBEDDED");
@@ -101,7 +106,7 @@ static void read_settings(void)
 			ed_say("NEUTRINO_EMBEDDED: no value for %.*s", (int)(end - text), text);
 		text = *end ? end + 1 : end;
 	}
-	/* Whole pages, and small enough that offsets fit what the device's addresses leave. */
+	/* From 64 MiB to 64 GiB, in whole pages of 2 MiB. */
 	uint64_t *sizes[] = {&settings.memory, &settings.host_memory};
 	for (int i = 0; i < 2; i++) {
 		if (*sizes[i] < UINT64_C(64) << 20)
@@ -118,6 +123,7 @@ const struct ed_settings *ed_settings(void)
 	return &settings;
 }
 
+/* Write a line to stderr, as printf would, with the device's name in front. */
 void ed_say(const char *format, ...)
 {
 	char line[4096] = "neutrino: embedded device: ";
@@ -129,7 +135,7 @@ void ed_say(const char *format, ...)
 	va_end(arguments);
 	used += length < 0 ? 0 : (size_t)length < sizeof(line) - used - 1 ? (size_t)length : sizeof(line) - used - 2;
 	line[used++] = '\n';
-	/* One write, so that lines of several threads stay whole; a pipe without a reader must not end the program. */
+	/* One write, so that lines of several threads stay whole. SIGPIPE is blocked: it must not end the program. */
 	sigset_t pipe_signal, before, pending;
 	sigemptyset(&pipe_signal);
 	sigaddset(&pipe_signal, SIGPIPE);

@@ -1,4 +1,4 @@
-/* What NEUTRINO_EMBEDDED says: key=value pairs separated by ';', '%XX' for a byte that would separate. */
+/* The settings in NEUTRINO_EMBEDDED: key=value pairs separated by ';', with '%XX' for a byte that would separate. */
 #ifndef ED_SETTINGS_H
 #define ED_SETTINGS_H
 
@@ -14,14 +14,14 @@ struct ed_settings {
 	uint64_t steps;	      /* limit of a launch; 0: none */
 	uint64_t memory;      /* bytes of device memory */
 	uint64_t host_memory; /* bytes of managed and pinned memory */
-	uint32_t delay;	      /* most microseconds before an item of a stream */
+	uint32_t delay;	      /* maximum microseconds that an item of a stream waits before it runs */
 	bool strict;	      /* use of a destroyed object ends the process */
 };
 
 /* Read once, at first use. */
 const struct ed_settings *ed_settings(void);
 
-/* A line on stderr that begins with "neutrino: embedded device: "; printf's format. */
+/* Write a line to stderr that begins with "neutrino: embedded device: "; with a format as printf's. */
 void ed_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 uint64_t ed_now_ns(void);

@@ -8,61 +8,65 @@
 #include "failure.h"
 #include "printed.h"
 
-/* --- which queue --- */
+/* --- the queue of a stream handle --- */
 
-#define OWN_STREAMS 16
+#define MAX_THREAD_STREAMS 16
 
-/* A thread's default streams, by context. */
-struct own_streams {
+/* A thread's default streams (CU_STREAM_PER_THREAD), one for each context that it has used lately. */
+struct thread_streams {
 	struct {
-		uint64_t context;
+		uint64_t context; /* its id: a handle may be used again for another context */
 		struct ed_queue *queue;
-	} of[OWN_STREAMS];
-	unsigned next;
+	} entries[MAX_THREAD_STREAMS];
+	unsigned next; /* the entry to replace, modulo their number */
 };
 
-static pthread_key_t own_key;
-static pthread_once_t own_once = PTHREAD_ONCE_INIT;
+static pthread_key_t thread_streams_key;
+static pthread_once_t thread_streams_once = PTHREAD_ONCE_INIT;
 
-static void thread_ends(void *argument)
+/* Called when a thread ends, with its streams. */
+static void free_thread_streams(void *argument)
 {
-	struct own_streams *own = argument;
+	struct thread_streams *streams = argument;
 
-	for (int i = 0; i < OWN_STREAMS; i++)
-		if (own->of[i].queue)
-			ed_queue_give(own->of[i].queue);
-	free(own);
+	for (int i = 0; i < MAX_THREAD_STREAMS; i++)
+		if (streams->entries[i].queue)
+			ed_queue_give(streams->entries[i].queue);
+	free(streams);
 }
 
-static void make_own_key(void)
+static void make_thread_streams_key(void)
 {
-	pthread_key_create(&own_key, thread_ends);
+	pthread_key_create(&thread_streams_key, free_thread_streams);
 }
 
-static struct ed_queue *own_queue(struct ed_context *context)
+/* The queue of the thread's own default stream in a context, made when first used. NULL without memory. */
+static struct ed_queue *thread_queue(struct ed_context *context)
 {
 	uint64_t id = __atomic_load_n(&context->id, __ATOMIC_ACQUIRE);
 
-	pthread_once(&own_once, make_own_key);
-	struct own_streams *own = pthread_getspecific(own_key);
-	if (!own) {
-		own = calloc(1, sizeof(*own));
-		if (!own || pthread_setspecific(own_key, own) != 0) {
-			free(own);
+	pthread_once(&thread_streams_once, make_thread_streams_key);
+	struct thread_streams *streams = pthread_getspecific(thread_streams_key);
+	if (!streams) {
+		streams = calloc(1, sizeof(*streams));
+		if (!streams || pthread_setspecific(thread_streams_key, streams) != 0) {
+			free(streams);
 			return NULL;
 		}
 	}
-	for (int i = 0; i < OWN_STREAMS; i++)
-		if (own->of[i].queue && own->of[i].context == id)
-			return own->of[i].queue;
-	unsigned slot = own->next++ % OWN_STREAMS;
-	if (own->of[slot].queue)
-		ed_queue_give(own->of[slot].queue);
-	own->of[slot].context = id;
-	own->of[slot].queue = ed_queue_take(context, true, false);
-	return own->of[slot].queue;
+	for (int i = 0; i < MAX_THREAD_STREAMS; i++)
+		if (streams->entries[i].queue && streams->entries[i].context == id)
+			return streams->entries[i].queue;
+	/* The oldest entry is replaced. */
+	unsigned slot = streams->next++ % MAX_THREAD_STREAMS;
+	if (streams->entries[slot].queue)
+		ed_queue_give(streams->entries[slot].queue);
+	streams->entries[slot].context = id;
+	streams->entries[slot].queue = ed_queue_take(context, true, false);
+	return streams->entries[slot].queue;
 }
 
+/* The queue of a stream handle. per_thread: the handle 0 is the thread's own default stream, else the legacy one. */
 CUresult ed_stream_queue(struct ed_context *context, CUstream handle, bool per_thread, struct ed_queue **ret)
 {
 	if (!handle)
@@ -70,7 +74,7 @@ CUresult ed_stream_queue(struct ed_context *context, CUstream handle, bool per_t
 	if (handle == CU_STREAM_LEGACY) {
 		*ret = context->legacy;
 	} else if (handle == CU_STREAM_PER_THREAD) {
-		*ret = own_queue(context);
+		*ret = thread_queue(context);
 	} else {
 		if (!ed_object_check(handle, ED_STREAM))
 			return CUDA_ERROR_INVALID_HANDLE;
@@ -80,6 +84,11 @@ CUresult ed_stream_queue(struct ed_context *context, CUstream handle, bool per_t
 	return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/*
+ * Submit an operation to a queue, to run after the given moments too (count of them); or into the graph if the stream
+ * is captured. The operation is owned by the queue or the graph from then on, and released at an error. ret: the moment
+ * when it has run, an empty one if it was captured; may be NULL.
+ */
 CUresult ed_stream_submit_after(struct ed_queue *queue, struct ed_operation *operation, const struct ed_moment *after,
 				size_t count, struct ed_moment *ret)
 {
@@ -108,12 +117,13 @@ CUresult ed_stream_submit(struct ed_queue *queue, struct ed_operation *operation
 
 static uint64_t next_id(void)
 {
-	/* 1 and 2 are the default streams'. */
+	/* 1 is the id of the legacy default stream, 2 of the per-thread one. */
 	static uint64_t last = 2;
 
 	return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
 }
 
+/* cuStreamCreate: make a stream with a queue of its own. */
 static CUresult create(struct ed_context *context, CUstream *ret, unsigned flags, int priority)
 {
 	uint64_t failure = ed_failure(ED_FAIL_STREAM);
@@ -129,7 +139,7 @@ static CUresult create(struct ed_context *context, CUstream *ret, unsigned flags
 			ed_queue_give(queue);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	/* A context that ends in another thread looks at it meanwhile. */
+	/* Atomic, since ed_stream_forget_context may read it in another thread meanwhile. */
 	__atomic_store_n(&stream->context, context, __ATOMIC_RELAXED);
 	stream->queue = queue;
 	stream->id = next_id();
@@ -151,6 +161,7 @@ API cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priorit
 	return create(context, stream, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
 }
 
+/* Free a stream. The handle is invalid before its queue is freed. */
 static CUresult destroy(CUstream stream)
 {
 	if (!ed_object_check(stream, ED_STREAM))
@@ -162,7 +173,7 @@ static CUresult destroy(CUstream stream)
 	return CUDA_SUCCESS;
 }
 
-/* In a process that has lost its device it goes all the same. */
+/* cuStreamDestroy. After a fault of the device the stream is freed, but the call returns an error. */
 static CUresult destroy_handle(CUstream stream)
 {
 	CUresult result = destroy(stream);
@@ -197,8 +208,9 @@ void ed_stream_forget_context(const struct ed_context *context)
 	ed_object_each(ED_STREAM, is_of_context, forget_stream, context);
 }
 
-/* --- questions --- */
+/* --- queries --- */
 
+/* cuStreamGetCtx. Handles up to CU_STREAM_PER_THREAD are the default streams, which every context has. */
 static CUresult get_context(CUstream stream, CUcontext *ret)
 {
 	IN_CONTEXT(context);
@@ -282,6 +294,7 @@ API cuStreamGetId(CUstream stream, unsigned long long *id)
 
 /* --- waiting --- */
 
+/* cuStreamQuery: CUDA_ERROR_NOT_READY while work of the stream has not ended. */
 static CUresult query(struct ed_context *context, CUstream handle, bool per_thread)
 {
 	struct ed_queue *queue;
@@ -308,6 +321,7 @@ API cuStreamQuery_ptsz(CUstream stream)
 	return query(context, stream, true);
 }
 
+/* cuStreamSynchronize: wait for all work of a stream, and print what kernels have printed. */
 static CUresult synchronize(struct ed_context *context, CUstream handle, bool per_thread)
 {
 	struct ed_queue *queue;
@@ -317,7 +331,7 @@ static CUresult synchronize(struct ed_context *context, CUstream handle, bool pe
 		result = ed_capture_waits_for(queue);
 	if (result)
 		return result;
-	/* The default stream's end is that of everything it would wait for. */
+	/* The legacy default stream synchronizes with all blocking streams. */
 	if (queue->is_legacy)
 		ed_queue_wait_blocking(context);
 	ed_moment_wait(ed_queue_end(queue));
@@ -337,6 +351,7 @@ API cuStreamSynchronize_ptsz(CUstream stream)
 	return synchronize(context, stream, true);
 }
 
+/* cuStreamWaitEvent: later work of the stream runs after the work that the event recorded. */
 static CUresult wait_event(struct ed_context *context, CUstream handle, CUevent event, bool per_thread)
 {
 	struct ed_queue *queue;
@@ -370,6 +385,7 @@ API cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags)
 
 /* --- host functions --- */
 
+/* cuLaunchHostFunc (function) and cuStreamAddCallback (callback): run either after the work before it in the stream. */
 static CUresult host_function(struct ed_context *context, CUstream handle, CUhostFn function,
 			      CUstreamCallback callback, void *data, bool per_thread)
 {
@@ -378,6 +394,7 @@ static CUresult host_function(struct ed_context *context, CUstream handle, CUhos
 
 	if (!function && !callback)
 		return CUDA_ERROR_INVALID_VALUE;
+	/* Callbacks, unlike host functions, cannot be captured. */
 	if (!result && callback)
 		result = ed_capture_forbids(queue);
 	if (result)

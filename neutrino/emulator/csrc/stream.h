@@ -29,7 +29,7 @@ CUresult ed_stream_submit(struct ed_queue *queue, struct ed_operation *operation
 CUresult ed_stream_submit_after(struct ed_queue *queue, struct ed_operation *operation, const struct ed_moment *after,
 				size_t count, struct ed_moment *ret);
 
-/* Streams and threads' default streams of the context are no more. */
+/* Free the streams of a context, and its threads' default streams. */
 void ed_stream_forget_context(const struct ed_context *context);
 
 #endif

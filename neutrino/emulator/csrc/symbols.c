@@ -1,4 +1,4 @@
-/* cuGetProcAddress: names without their versions, and what CUDA version each version of a function came with. */
+/* cuGetProcAddress: functions by their names without suffixes, and the CUDA version that each variant came with. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -62,6 +62,7 @@ static const struct {
 	{"cuStreamUpdateCaptureDependencies_v2", 12030},
 };
 
+/* The CUDA version that a function came with, as 12030 for 12.3. */
 static int since(const char *name)
 {
 	for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++)
@@ -87,18 +88,19 @@ static void open_own(void)
 		own = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
 }
 
+/* This library's function of that exact name, NULL if it has none. */
 static void *look_up(const char *name)
 {
 	Dl_info info, mine;
 	void *found = own ? dlsym(own, name) : NULL;
 
-	/* What its dependencies export is none of it. */
+	/* dlsym also finds functions of this library's dependencies, which do not count. */
 	if (!found || !dladdr(found, &info) || !dladdr((void *)open_own, &mine) || info.dli_fbase != mine.dli_fbase)
 		return NULL;
 	return found;
 }
 
-/* Programs name functions as the manual does. */
+/* Whether a name ends in a suffix of variants. cuGetProcAddress takes names without one, as in the manual. */
 static bool has_suffix(const char *symbol)
 {
 	static const char *const suffixes[] = {"_v2", "_v3", "_v4", "_ptsz", "_ptds"};
@@ -112,12 +114,16 @@ static bool has_suffix(const char *symbol)
 	return false;
 }
 
+/*
+ * cuGetProcAddress: the newest variant of a function (name, _v2 …) that the version has; with the flag for it, that of
+ * per-thread default streams. status: a CUdriverProcAddressQueryResult; may be NULL.
+ */
 static CUresult get(const char *symbol, void **function, int version, uint64_t flags, int *status)
 {
 	static const char *const suffixes[] = {"_v4", "_v3", "_v2", ""};
 	static const char *const per_thread[] = {"_ptsz", "_ptds", ""};
 	char name[160];
-	int found = SYMBOL_NOT_FOUND;
+	int failure = SYMBOL_NOT_FOUND;
 
 	if (!symbol || !function || flags > CU_GET_PROC_ADDRESS_LAST || version > ED_DRIVER_VERSION)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -128,11 +134,10 @@ static CUresult get(const char *symbol, void **function, int version, uint64_t f
 		symbol = "cuGraphInstantiateWithFlags";
 	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]) && !*function && !has_suffix(symbol); i++) {
 		snprintf(name, sizeof(name), "%s%s", symbol, suffixes[i]);
-		bool is_there = look_up(name) != NULL;
-		if (!is_there)
+		if (!look_up(name))
 			continue;
 		if (since(name) > version) {
-			found = VERSION_NOT_SUFFICIENT;
+			failure = VERSION_NOT_SUFFICIENT;
 			continue;
 		}
 		size_t first = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM ? 0 : 2;
@@ -142,7 +147,7 @@ static CUresult get(const char *symbol, void **function, int version, uint64_t f
 		}
 	}
 	if (status)
-		*status = *function ? SUCCESS : found;
+		*status = *function ? SUCCESS : failure;
 	return *function || status ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
