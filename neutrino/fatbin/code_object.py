@@ -1,8 +1,8 @@
 """Code objects: AMD's machine code in ELF. Their targets, and the registers and memory that their kernels use.
 
 LLVM documents all of it ("User Guide for AMDGPU Backend", sections "ELF Code Object", "Code Object Metadata" and
-"Kernel Descriptor"). The figures are those of the metadata note. Where a kernel's descriptor, from which the hardware is
-set up, has another value, the kernel's ``conflicts`` say so.
+"Kernel Descriptor"). The figures are those of the metadata note. Where a kernel's descriptor, from which the hardware
+is set up, has another value, the kernel's ``conflicts`` say so.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ _TRIPLE = "amdgcn-amd-amdhsa--"
 class CodeObjectKernel:
     """The properties of one kernel in a code object.
 
-    symbol: name of its descriptor's symbol. vgprs, sgprs, agprs: registers; agprs is None where the
-    architecture has no separate ones or the metadata do not state them. vgpr_spills, sgpr_spills: spilled registers, None where not stated. group_segment (LDS per work-group),
-    private_segment (scratch per work-item) and kernarg_segment: bytes. wavefront_size, max_workgroup_size: work-items.
-    dynamic_stack: whether the size of the stack, and so the scratch, is only known at run time. conflicts: messages
-    about the fields that differ in the descriptor.
+    symbol: name of its descriptor's symbol. vgprs, sgprs, agprs: registers; agprs is None where the architecture has no
+    separate ones or the metadata do not state them. vgpr_spills, sgpr_spills: spilled registers, None where not stated.
+    group_segment (LDS per work-group), private_segment (scratch per work-item) and kernarg_segment: bytes.
+    wavefront_size, max_workgroup_size: work-items. dynamic_stack: whether the size of the stack, and so the scratch, is
+    only known at run time. conflicts: messages about the fields that differ in the descriptor.
     """
 
     name: str
