@@ -1,4 +1,4 @@
-"""Types of single numbers: of a record's fields and of the structures' members."""
+"""Scalar types, of the fields of records and of the members of structures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NUMPY_TYPES = {
     "u8": "<u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "f32": "<f4",
     "s8": "<i1", "s16": "<i2", "s32": "<i4", "s64": "<i8", "f64": "<f8",
 }  # fmt: skip
-"""What NumPy calls them."""
+"""The NumPy type string of each scalar type."""
 
 
 class ScalarType(enum.Enum):
@@ -27,5 +27,5 @@ class ScalarType(enum.Enum):
 
     @property
     def size(self) -> int:
-        """Bytes; also the alignment."""
+        """The size in bytes, which is also the alignment."""
         return int(self.value[1:]) // 8
