@@ -12,8 +12,8 @@ class NeutrinoError(Exception):
     """Base class of all errors that Neutrino raises."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Worker processes raise exceptions that are pickled for the parent. By default, unpickling would call __init__
-        # with the message alone, but subclasses have other parameters.
+        """Pickle the exception with its attributes, for worker processes that raise it to their parent."""
+        # By default, unpickling would call __init__ with the message alone, but subclasses have other parameters.
         return _unpickle, (type(self), self.args, self.__dict__)
 
 
@@ -32,6 +32,7 @@ class FormatError(NeutrinoError):
     """
 
     def __init__(self, file: str, offset: int, field: str, found: str, expected: str) -> None:
+        """Build the message from the parameters, which become attributes: see the class."""
         super().__init__(f"{file}: at {offset:#x}: {field} is {found}, expected {expected}")
         self.file = file
         self.offset = offset
@@ -60,6 +61,7 @@ class ToolError(NeutrinoError):
     """
 
     def __init__(self, argv: list[str], status: int | None, stderr: str) -> None:
+        """Build the message from the tool's name, its status, and the first line of stderr."""
         tool = Path(argv[0]).name
         outcome = "could not be started" if status is None else f"exit status {status}"
         super().__init__(
@@ -124,6 +126,7 @@ class PtxError(NeutrinoError):
     """PTX text that cannot be probed. line: in the text, counted from 1. source: the statement there."""
 
     def __init__(self, line: int, source: str, message: str) -> None:
+        """message: why the statement cannot be probed."""
         super().__init__(f"PTX line {line}: {message}: {source.strip()!r}")
         self.line = line
         self.source = source
@@ -144,6 +147,7 @@ class PtxRefusedError(EmulatorError):
     """
 
     def __init__(self, line: int, source: str, message: str) -> None:
+        """message: why the statement is refused."""
         super().__init__(f"PTX line {line}: {message}: {' '.join(source.split())!r}")
         self.line = line
         self.source = source
@@ -179,6 +183,7 @@ class DeviceFaultError(EmulatorError):
         thread: tuple[int, int, int] | None = None,
         address: int | None = None,
     ) -> None:
+        """Build the message from the parameters; see the class. They become attributes, except ``detail``."""
         by_thread = f" by thread {thread} of block {block}" if thread is not None else ""
         at_address = f" at {address:#x}" if address is not None else ""
         details = f": {detail}" if detail else ""

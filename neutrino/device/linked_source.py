@@ -212,6 +212,10 @@ class _UnitsWithoutPtx:
     """The translation units without PTX for an architecture, to say why a kernel has none."""
 
     def __init__(self, units: Sequence[Container], arch: str) -> None:
+        """Collect the kernels that the units' cubins for an architecture have, if their PTX is for other ones only.
+
+        units: containers with the images of one translation unit each. arch: such as ``sm_90``.
+        """
         self._arch = arch
         self._has_lto_ir = any(image.kind is ImageKind.NVVM for unit in units for image in unit.images)
         # For kernels of units that have PTX, but for other architectures: these architectures.

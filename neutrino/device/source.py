@@ -20,7 +20,7 @@ from neutrino.fatbin.ptxscan import with_ptx_target
 from neutrino.sass.cubin import Cubin, read_cubin
 
 DEBUG_SECTION = ".nv_debug_ptx_txt"
-"""The cubin's section that keeps the PTX when line information was asked for."""
+"""The section of a cubin that contains its PTX, if it was compiled with line information."""
 
 _TARGET = re.compile(r"^[ \t]*\.target[ \t]+(sm_\w+)", re.MULTILINE)
 _ARCH = re.compile(r"sm_(\d+)([af]?)$")
@@ -198,8 +198,8 @@ def find_source(
     else:
         source = _of_machine_code(container, picked, retarget)
     if candidates > 1:
-        what = "cubins" if picked.kind is ImageKind.CUBIN else "PTX texts"
-        detail = f"the image holds {candidates} {what} for {picked.arch}: it is not known which one the driver uses"
+        images = "cubins" if picked.kind is ImageKind.CUBIN else "PTX texts"
+        detail = f"the image holds {candidates} {images} for {picked.arch}: it is not known which one the driver uses"
         source = replace(source, reason=Reason.VARIANT, detail=detail, retargeted="")
     return replace(source, image=picked.index)
 
@@ -220,8 +220,8 @@ def _of_machine_code(container: Container, picked: Image, retarget: bool) -> Sou
     arch = machine.arch or picked.arch
     texts = [image for image in container.images if image.kind is ImageKind.PTX]
     target = Device.parse(arch)
-    # Machine code for sm_86 may be compiled from PTX for compute_80. PTX for sm_86 beside it was then compiled from the
-    # source separately, so it may be another program.
+    # Machine code for sm_86 may be compiled from PTX for compute_80. PTX for sm_86 in the same container was then
+    # compiled from the source separately, so it may be another program.
     has_same_arch_source = machine.virtual is None or target is None or machine.virtual == target.number
     same_arch = [image for image in texts if image.arch == arch]
     if same_arch and has_same_arch_source:
@@ -271,15 +271,15 @@ def _nearest(texts: Iterable[Image], arch: str) -> Image | None:
     Lower architectures are preferred to higher ones: PTX for a lower one can be assembled unchanged for a higher one,
     but PTX for a higher one may use what the lower one lacks.
     """
-    wanted = Device.parse(arch)
+    code_device = Device.parse(arch)
     ranked = []
     for image in texts:
         target = Device.parse(image.arch)
-        if target is not None and wanted is not None:
-            distance = abs(target.number - wanted.number)
-            is_above = target.number > wanted.number
+        if target is not None and code_device is not None:
+            distance = abs(target.number - code_device.number)
+            is_above = target.number > code_device.number
             # The same number, the same major number, a lower major number, a higher one.
-            group = 0 if not distance else 1 if target.major == wanted.major else 2 + is_above
+            group = 0 if not distance else 1 if target.major == code_device.major else 2 + is_above
             ranked.append(((group, distance, is_above, target.suffix), image))
     return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
 

@@ -31,6 +31,7 @@ class Cursor:
     __slots__ = ("base", "data", "end", "file", "position", "start")
 
     def __init__(self, data: memoryview, file: str, *, start: int = 0, end: int | None = None, base: int = 0) -> None:
+        """Start at ``data[start]``; parameters as described for the class. Raises FormatError for an invalid range."""
         self.data = data
         self.file = file
         self.base = base

@@ -63,13 +63,14 @@ _TYPE_MASK = (1 << _SYMBOL_SHIFT) - 1
 
 
 class Elf:
-    """An ELF file in memory.
-
-    data: the file from its first byte on. file, base: name of the file and offset of the data in it, for error
-    messages. Raises FormatError for what is not ELF64 little endian, and for header tables that leave the data.
-    """
+    """An ELF file in memory. Other tables than those of section and program headers are read when they are used."""
 
     def __init__(self, data: memoryview, file: str, base: int = 0) -> None:
+        """Read the ELF header, and the tables of section headers and program headers.
+
+        data: the file from its first byte on. file, base: name of the file and offset of the data in it, for error
+        messages. Raises FormatError for what is not ELF64 little endian, and for tables that leave the data.
+        """
         self.data = data
         self.file = file
         self.base = base

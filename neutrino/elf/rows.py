@@ -71,8 +71,8 @@ class SymbolRow(NamedTuple):
 class Relocation(NamedTuple):
     """A row of a table of relocations.
 
-    offset: of what is relocated: in its section, or of dynamic relocations its virtual address. symbol: index in the
-    symbol table, 0 for none. type: the machine's number. addend: 0 in tables without (SHT_REL).
+    offset: in the section that is relocated; for a dynamic relocation a virtual address. symbol: index in the symbol
+    table, 0 for none. type: the machine's number. addend: 0 in tables without (SHT_REL).
     """
 
     offset: int

@@ -18,6 +18,10 @@ class StringTable:
     """
 
     def __init__(self, cursor: Cursor, table: memoryview, field: str) -> None:
+        """Copy a string table. cursor: makes the errors. table: its content. field: whose offsets are looked up.
+
+        Raises FormatError when the table is too large.
+        """
         if len(table) > _MAX_NAME_TABLE:
             raise cursor.error(f"table of {field}", f"{len(table)} bytes long", f"at most {_MAX_NAME_TABLE}", at=0)
         self._cursor = cursor

@@ -61,19 +61,24 @@ class Tables:
 
     programs, sections, dynamic: program headers, section headers and dynamic entries in file order; the latter are
     [tag, value], with every DT_NULL. names: content of the section name table. dynamic_row: the program header of
-    PT_DYNAMIC. dynamic_offset: its original file offset. Raises FormatError when a table leaves the file, PatchError
-    when one has more rows than are supported.
+    PT_DYNAMIC. dynamic_offset: its original file offset.
     """
 
     def __init__(self, elf: Elf) -> None:
+        """Read the tables of an ELF file that has a dynamic section.
+
+        Raises FormatError when a table leaves the file, PatchError when one has more rows than are supported.
+        """
         self.elf = elf
         self.header = bytearray(elf.bytes_at(0, ELF_HEADER_SIZE, "ELF header"))
         if max(len(elf.segments), len(elf.sections) + 1) >= _LONGEST_TABLE:
             raise PatchError(elf.file, f"has {_LONGEST_TABLE} or more program or section headers")
+
         size = SEGMENT_LAYOUT.size * len(elf.segments)
         self.programs_offset = elf.program_headers
         rows = elf.bytes_at(self.programs_offset, size, "program header table")
         self.programs = [ProgramHeader(*row) for row in SEGMENT_LAYOUT.iter_unpack(rows)]
+
         size = SECTION_LAYOUT.size * len(elf.sections)
         rows = elf.bytes_at(elf.section_headers, size, "section header table")
         self.sections = [SectionHeader(*row) for row in SECTION_LAYOUT.iter_unpack(rows)]
@@ -86,6 +91,7 @@ class Tables:
                 self.names_index = self.sections[0].link
             row = self.sections[self.names_index]
             self.names += elf.bytes_at(row.offset, row.size, "section name table")
+
         self.dynamic_row = next(row for row in self.programs if row.type == PT_DYNAMIC)
         self.dynamic_offset = self.dynamic_row.offset
         size = self.dynamic_row.file_size // DYNAMIC_LAYOUT.size * DYNAMIC_LAYOUT.size

@@ -205,10 +205,11 @@ class _Zstd:
     """Decoder of a ZSTD frame."""
 
     def __init__(self, payload: memoryview) -> None:
+        """payload: the compressed data, whose stated sizes must have been checked."""
         import zstandard
 
         self._error = zstandard.ZstdError
-        # The stated sizes were checked against the payload's, so the window may be as large as the content.
+        # Because of that check the window may be as large as the content.
         self._reader = zstandard.ZstdDecompressor(max_window_size=MAX_DECODED).stream_reader(payload)
 
     def read(self, size: int) -> bytes:

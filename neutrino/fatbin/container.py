@@ -1,4 +1,4 @@
-"""Containers: what holds images. A CUDA fatbin, or a bare image that is a file of its own."""
+"""Containers of images: CUDA fatbins and offload bundles; a file that is a single image counts as one, too."""
 
 from __future__ import annotations
 
@@ -50,12 +50,13 @@ _NOT_ZERO = re.compile(rb"[^\0]")
 class Container:
     """Images that belong together: those of one translation unit, or one bare image.
 
-    kind: ``cuda-fatbin``, ``hip-bundle`` or ``file``. section: of the host ELF, empty if none. offset, size: in the
-    file, in bytes; of a member of an archive, in the archive, or for a thin one in the member's own file. header: the
-    container's own, empty for ``file``. trailing: bytes after it that were given with it. bundle: of a
-    ``hip-bundle``, its table and how it is compressed; None when the image is a section of its own. member: the
-    archive's member that it is in, empty if none. wrappers: versions of the wrappers that point to it, in file order:
-    1 for a translation unit's, 2 for one that the device linker made; none when nothing in the file does.
+    index: number of the container in its file. kind: ``cuda-fatbin``, ``hip-bundle``, ``offload-binary`` or ``file``.
+    section: of the host ELF that contains it, empty if none. offset, size: in the file, in bytes; for a member of an
+    archive, in the archive, or for a thin archive in the member's own file. header: bytes of the container's header,
+    empty for ``file``. trailing: bytes after the container that were read with it. bundle: for a ``hip-bundle``, its
+    table and compression; None when the image is a section by itself. member: name of the archive's member that
+    contains it, empty if none. wrappers: versions of the wrappers (structures by which host code finds containers)
+    that point to it, in file order: 1 for a translation unit's, 2 for one made by the device linker.
     """
 
     index: int

@@ -77,7 +77,7 @@ def read_data(data: bytes | memoryview, name: str, *, search_data: bool = True) 
 
 
 class _ReadContext:
-    """The state of reading one file with all archives in it.
+    """The state of reading one file, with all archives in it.
 
     thin_archives: paths of the thin archives that are being read, outermost first; initially that of the file itself,
     empty for data in memory. thin_members: how many members of thin archives were read. depth: how deep the current
@@ -86,6 +86,7 @@ class _ReadContext:
     """
 
     def __init__(self, thin_archives: tuple[Path, ...], search_data: bool) -> None:
+        """Begin to read a file; the parameters are the attributes of the same names."""
         self.thin_archives = thin_archives
         self.thin_members = 0
         self.depth = 0
@@ -129,6 +130,7 @@ def _read(data: memoryview, name: str, base: int, context: _ReadContext) -> Iter
 
 
 def _is_archive(data: memoryview) -> bool:
+    """Whether data begin with the magic string of an archive."""
     # Imported within functions here and below: most files are not archives, and listing them should start quickly.
     from neutrino.fatbin.archive import is_archive
 
@@ -187,9 +189,9 @@ def _in_thin_member(member: Member, name: str, context: _ReadContext) -> Iterato
         if path not in context.nested_archives:
             context.nested_archives[path] = _map(path, is_archive_member=True)
         data = context.nested_archives[path]
-        inner = nested_member(Cursor(data, str(path)), member.nested)
-        for container in _in_member(inner.data or data[:0], f"{path}({inner.name})", inner.offset, context):
-            yield replace(container, member=inner.name)
+        target = nested_member(Cursor(data, str(path)), member.nested)
+        for container in _in_member(target.data or data[:0], f"{path}({target.name})", target.offset, context):
+            yield replace(container, member=target.name)
         return
 
     # The member may itself be a thin archive, whose paths are relative to its own folder.

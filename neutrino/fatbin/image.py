@@ -1,4 +1,4 @@
-"""One image: a kernel program in one form for one architecture, as it is stored in a file."""
+"""An image: a program of kernels in one form (PTX, cubin, …) for one architecture, as it is stored in a file."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Input:
     @property
     def stem(self) -> str:
         """The file's own name without its folder and its last suffix."""
-        # What a wheel calls its members need not be a path of this system.
+        # The name of a wheel's member need not be a valid path on this system, so it is split by hand.
         return Path(self.member.name.rpartition("/")[2]).stem if self.member else self.path.stem
 
     def data(self) -> memoryview:

@@ -74,22 +74,22 @@ def _read(cursor: Cursor, index: int, section: str) -> Container:
     content = cursor.take(size, "offload binary (size)")
 
     # Offsets count from the beginning of the offload binary.
-    inner = Cursor(content, cursor.file, base=cursor.base + begin)
-    inner.seek(entry_offset, "offset of the entry", at=_ENTRY_OFFSET)
-    kind, _, _, strings_offset, string_count, image_offset, image_size = inner.unpack(_ENTRY, "offload binary entry")
-    inner.seek(strings_offset, "offset of the strings", at=entry_offset + _STRINGS_OFFSET)
+    binary = Cursor(content, cursor.file, base=cursor.base + begin)
+    binary.seek(entry_offset, "offset of the entry", at=_ENTRY_OFFSET)
+    kind, _, _, strings_offset, string_count, image_offset, image_size = binary.unpack(_ENTRY, "offload binary entry")
+    binary.seek(strings_offset, "offset of the strings", at=entry_offset + _STRINGS_OFFSET)
     if string_count > _MAX_STRINGS:
-        raise inner.error("number of strings", str(string_count), f"at most {_MAX_STRINGS}")
-    string_offsets = [inner.unpack(_STRING, "string") for _ in range(string_count)]
-    strings = {_string(inner, key): _string(inner, value) for key, value in string_offsets}
-    inner.seek(image_offset, "offset of the image", at=entry_offset + _IMAGE_OFFSET)
-    payload = inner.take(image_size, "image")
-    image = _image(payload, kind, strings, cursor.file, inner.base)
+        raise binary.error("number of strings", str(string_count), f"at most {_MAX_STRINGS}")
+    string_offsets = [binary.unpack(_STRING, "string") for _ in range(string_count)]
+    strings = {_string(binary, key): _string(binary, value) for key, value in string_offsets}
+    binary.seek(image_offset, "offset of the image", at=entry_offset + _IMAGE_OFFSET)
+    payload = binary.take(image_size, "image")
+    image = _image(payload, kind, strings, cursor.file, binary.base)
 
     # Header and trailing bytes are kept, so that the container can be written back unchanged.
     image = replace(image, header=bytes(content[:image_offset]))
     trailing = bytes(content[image_offset + image_size :])
-    return Container(index, OFFLOAD_BINARY, section, inner.base, size, (image,), trailing=trailing)
+    return Container(index, OFFLOAD_BINARY, section, binary.base, size, (image,), trailing=trailing)
 
 
 def _image(payload: memoryview, kind: int, strings: dict[str, str], file: str, offset: int) -> Image:
@@ -105,11 +105,11 @@ def _image(payload: memoryview, kind: int, strings: dict[str, str], file: str, o
     return replace(image, arch=arch or triple)
 
 
-def _string(inner: Cursor, offset: int) -> str:
+def _string(binary: Cursor, offset: int) -> str:
     """Read the NUL-terminated string at an offset of the offload binary. Raises FormatError for one without a NUL."""
-    inner.seek(offset, "offset of a string")
-    content = bytes(inner.take(min(inner.remaining, _MAX_STRING), "string"))
+    binary.seek(offset, "offset of a string")
+    content = bytes(binary.take(min(binary.remaining, _MAX_STRING), "string"))
     end = content.find(b"\0")
     if end < 0:
-        raise inner.error("string", f"longer than {len(content)} bytes", "one that ends with NUL", at=offset)
+        raise binary.error("string", f"longer than {len(content)} bytes", "one that ends with NUL", at=offset)
     return content[:end].decode("latin-1")

@@ -224,6 +224,10 @@ class _Zip64:
     """
 
     def __init__(self, directory: Cursor, extra: memoryview, header_offset: int) -> None:
+        """Find the ZIP64 block in the extra field of a directory header; there may be none.
+
+        directory: cursor over the central directory. extra: the extra field's content. header_offset: for errors.
+        """
         blocks = Cursor(extra, directory.file, base=header_offset)
         # Empty, so that resolve fails if the ZIP64 block is missing.
         self._values = Cursor(extra[:0], directory.file, base=header_offset)

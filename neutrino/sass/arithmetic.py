@@ -153,12 +153,13 @@ def _arithmetic(code: bytes, arch: str) -> tuple[npt.NDArray[np.intp], _Words]:
     return np.flatnonzero(selected)[is_counted], counted_as[is_counted]
 
 
-def compare(original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[str, int]) -> str | None:
-    """Compare the arithmetic of a kernel and its twin (the instrumented copy). None if they compute the same.
+def compare(original: Mapping[str, int], twin: Mapping[str, int], probe_counts: Mapping[str, int]) -> str | None:
+    """Compare the arithmetic of a kernel and its twin (the instrumented copy).
 
-    original, twin: results of count_arithmetic. own: how many products the probe itself adds to the twin: private
-    copies of products of the kernel. Returns the counts that differ, as a message. Without the probe's own, the counts
-    must be equal for each mnemonic, except for two cases that cannot hide a change:
+    original, twin: results of count_arithmetic. probe_counts: those of the twin's instructions that the probe added:
+    private copies of products of the kernel. Returns None if kernel and twin compute the same, else a message with the
+    counts that differ. Without the probe's, the counts must be equal for each mnemonic, except in two cases that cannot
+    hide a change:
 
     - The assembler may merge a private copy with an equal product of the kernel. So the number of products may be
       anything from the original's to the original's plus the probe's. If a fusion were undone, there would also be one
@@ -169,11 +170,11 @@ def compare(original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[s
     """
     differences = []
     for sums, products, fused in _FAMILIES:
-        may_fuse = any(counts.get(name) for counts in (original, twin, own) for name in (products, fused))
+        may_fuse = any(counts.get(name) for counts in (original, twin, probe_counts) for name in (products, fused))
         if not may_fuse:
             continue
         for mnemonic in (sums, products, fused):
-            before, after, added = original.get(mnemonic, 0), twin.get(mnemonic, 0), own.get(mnemonic, 0)
+            before, after, added = original.get(mnemonic, 0), twin.get(mnemonic, 0), probe_counts.get(mnemonic, 0)
             least = before if mnemonic in PRODUCTS else before + added
             if not least <= after <= before + added:
                 of_which = f" ({added} of them the probe's)" if added else ""
@@ -181,7 +182,7 @@ def compare(original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[s
     return ", ".join(differences) or None
 
 
-def compare_kinds(original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[str, int]) -> str | None:
+def compare_kinds(original: Mapping[str, int], twin: Mapping[str, int], probe_counts: Mapping[str, int]) -> str | None:
     """Compare which mnemonics a kernel and its twin (the instrumented copy) use, but not how often.
 
     This is for code that is known to be fused in the same way, but may have an instruction a different number of times.
@@ -191,6 +192,6 @@ def compare_kinds(original: Mapping[str, int], twin: Mapping[str, int], own: Map
     differences = []
     for mnemonic in (name for family in _FAMILIES for name in family):
         before, after = original.get(mnemonic, 0), twin.get(mnemonic, 0)
-        if (before and not after) or (after and not before and not own.get(mnemonic, 0)):
+        if (before and not after) or (after and not before and not probe_counts.get(mnemonic, 0)):
             differences.append(f"{mnemonic} {before} → {after}")
     return ", ".join(differences) or None

@@ -186,11 +186,11 @@ def _contents(elf: Elf, section: Section) -> Cursor:
     return Cursor(elf.contents(section), elf.file, base=elf.base + base)
 
 
-def _kernel(elf: Elf, symbol: Symbol, own: _Attributes) -> CubinKernel:
+def _kernel(elf: Elf, symbol: Symbol, properties: _Attributes) -> CubinKernel:
     """Return the properties of the kernel that a symbol stands for.
 
-    own: its attributes from ``.nv.info``, to which those from the kernel's own ``.nv.info.NAME`` are added here. Raises
-    FormatError for damaged attributes.
+    properties: those from ``.nv.info``, to which this function adds those from ``.nv.info.NAME``. Raises FormatError
+    for damaged attributes.
     """
     name = symbol.name
     text = elf.sections[symbol.section]
@@ -208,32 +208,32 @@ def _kernel(elf: Elf, symbol: Symbol, own: _Attributes) -> CubinKernel:
                 parameters.append((ordinal, offset, size))
             elif attribute == _PARAM_CBANK:
                 cursor.integer(4, "constant bank symbol")
-                own.parameter_base = cursor.integer(2, "parameter base")
-                own.parameter_size = cursor.integer(2, "size of the parameters")
+                properties.parameter_base = cursor.integer(2, "parameter base")
+                properties.parameter_size = cursor.integer(2, "size of the parameters")
             elif attribute == _CBANK_PARAM_SIZE:
-                own.parameter_size = cursor.integer(2, "size of the parameters")
+                properties.parameter_size = cursor.integer(2, "size of the parameters")
             elif attribute == _MAX_THREADS:
-                own.max_threads = _dimensions(cursor, "maximum of threads")
+                properties.max_threads = _dimensions(cursor, "maximum of threads")
             elif attribute == _REQNTID:
-                own.required_threads = _dimensions(cursor, "required threads")
+                properties.required_threads = _dimensions(cursor, "required threads")
             elif attribute == _NUM_BARRIERS:
-                own.barriers = cursor.integer(1, "number of barriers")
+                properties.barriers = cursor.integer(1, "number of barriers")
     shared = elf.section(f".nv.shared.{name}")
     return CubinKernel(
         name=name,
         # Before sm_90 the register count is also in the high byte of the text section's sh_info.
-        registers=text.info >> 24 if own.registers is None else own.registers,
-        frame=own.frame,
-        stack=own.stack,
+        registers=text.info >> 24 if properties.registers is None else properties.registers,
+        frame=properties.frame,
+        stack=properties.stack,
         shared=0 if shared is None else shared.size,
         parameters=tuple(sorted(parameters)),
-        parameter_base=own.parameter_base,
-        parameter_size=own.parameter_size,
+        parameter_base=properties.parameter_base,
+        parameter_size=properties.parameter_size,
         code=bytes(elf.contents(text)),
-        max_threads=own.max_threads,
-        required_threads=own.required_threads,
+        max_threads=properties.max_threads,
+        required_threads=properties.required_threads,
         # In the older ABI the number of barriers is in the text section's sh_flags.
-        barriers=(text.flags >> 20 & 0x7F) if own.barriers is None else own.barriers,
+        barriers=(text.flags >> 20 & 0x7F) if properties.barriers is None else properties.barriers,
     )
 
 

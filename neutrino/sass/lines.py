@@ -162,6 +162,7 @@ def _unsigned(cursor: Cursor) -> int:
 
 
 def _signed(cursor: Cursor) -> int:
+    """Read a signed LEB128 number."""
     value, bits, last_byte = _leb128(cursor)
     # Bit 6 of the last byte is the sign.
     return value - (1 << bits) if last_byte & 0x40 else value

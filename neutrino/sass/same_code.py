@@ -31,6 +31,7 @@ class _Code:
     """The code, references and constants of the functions in a cubin."""
 
     def __init__(self, elf: Elf) -> None:
+        """Index the symbols of a cubin; by name only those that it defines, of equal names the first."""
         self._elf = elf
         self._symbols = {symbol.index: symbol for symbol in elf.symbols()}
         self._by_name: dict[str, Symbol] = {}
