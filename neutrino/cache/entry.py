@@ -271,9 +271,9 @@ def read_entry(data: bytes, name: str) -> Entry:
 
 
 def _map(file: str, table_offset: int, row: np.void) -> MapEntry:
-    """Read and check a row of the table of maps. file, table_offset: for error messages.
+    """Read and check a row of the table of maps, to which probes write records.
 
-    Raises FormatError for an invalid kind, level, size, cap or name.
+    file, table_offset: for error messages. Raises FormatError for an invalid kind, level, size, cap or name.
     """
     kind, level, size, cap = (int(row[member]) for member in ("kind", "level", "record_size", "cap"))
     if kind >= len(MAP_TYPES) or level >= len(LEVELS):
@@ -281,6 +281,7 @@ def _map(file: str, table_offset: int, row: np.void) -> MapEntry:
         raise FormatError(file, table_offset, "map kind, level", f"{kind}, {level}", expected)
     if not 0 < size <= MAX_RECORD:
         raise FormatError(file, table_offset, "record size", str(size), f"1 to {MAX_RECORD}")
+    # The cap is the number of records per slot; kinds of maps without slots always have 1.
     if not MAP_TYPES[kind].in_slots and cap != 1:
         raise FormatError(file, table_offset, f"cap of a {MAP_TYPES[kind].name}", str(cap), "1")
     text = bytes(row["name"]).partition(b"\0")[0]
@@ -290,9 +291,10 @@ def _map(file: str, table_offset: int, row: np.void) -> MapEntry:
 
 
 def _check_kernel(file: str, table_offset: int, kernel: KernelEntry, maps: int, images: int) -> None:
-    """Check that the hook can use a kernel of an entry with this many maps and images.
+    """Check that a kernel of an entry is consistent, so that the hook can launch its twin (instrumented copy).
 
-    file, table_offset: for error messages. Raises FormatError.
+    maps, images: how many the entry has. file, table_offset: for error messages. Raises FormatError for an
+    inconsistent kernel.
     """
 
     def check(is_valid: bool, field: str, found: object, expected: str) -> None:
@@ -330,6 +332,7 @@ def _kernel(reader: _Reader, row: np.void) -> KernelEntry:
         raise FormatError(reader.name, 0, "name of a kernel", "none", "an offset")
     if int(row["twin_offset"]) and not optional_text("twin_offset"):
         raise FormatError(reader.name, 0, "twin of kernel", "an empty name", "a name")
+    # _value2member_map_ has the values of all members of the enumeration.
     if int(row["reason"]) not in Reason._value2member_map_:
         raise FormatError(reader.name, 0, "reason", str(int(row["reason"])), f"at most {max(Reason)}")
     files = reader.table(TWIN_FILE, int(row["files_offset"]), int(row["files"]), "files")

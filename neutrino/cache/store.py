@@ -41,6 +41,7 @@ class Cache:
         A damaged one is removed, and None is returned. Raises OSError when the folder cannot be read or belongs to
         another user.
         """
+        # Imported here because it needs NumPy, which other users of this module need not wait for.
         from neutrino.cache.entry import read_entry
 
         path = self.entry_path(key)

@@ -182,7 +182,7 @@ def _unit_of(
     """Find the translation unit that a kernel of the linked machine code comes from, or the reason why there is none.
 
     It must define the kernel in its PTX, and its own machine code of the kernel must be the linked code. Of several
-    such units any will do, if they define the kernel in the same way.
+    such units any can be used, if the PTX of the kernel, and of the functions that it calls, has the same text in all.
     """
     defining = []
     for unit in candidates:

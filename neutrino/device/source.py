@@ -194,9 +194,9 @@ def find_source(
         suffix = target.suffix if target else ""
         # The driver compiles for the device itself, and with the suffix "a" only if the PTX has it.
         arch = device if suffix in ("", "f") else device.rstrip("af") + suffix
-        source = _with_text(None, picked, arch)
+        source = _source_with_text(None, picked, arch)
     else:
-        source = _of_machine_code(container, picked, retarget)
+        source = _source_of_machine_code(container, picked, retarget)
     if candidates > 1:
         images = "cubins" if picked.kind is ImageKind.CUBIN else "PTX texts"
         detail = f"the image holds {candidates} {images} for {picked.arch}: it is not known which one the driver uses"
@@ -211,7 +211,7 @@ def _candidate_count(container: Container, picked: Image) -> int:
     return len({image.data for image in same}) if len(same) > 1 else 1
 
 
-def _of_machine_code(container: Container, picked: Image, retarget: bool) -> Source:
+def _source_of_machine_code(container: Container, picked: Image, retarget: bool) -> Source:
     """Find the PTX that machine code was compiled from. picked: its image. retarget: as for find_source.
 
     In this order: PTX images of the same architecture, the PTX in the cubin, and, if retarget is set, other PTX images.
@@ -225,7 +225,7 @@ def _of_machine_code(container: Container, picked: Image, retarget: bool) -> Sou
     has_same_arch_source = machine.virtual is None or target is None or machine.virtual == target.number
     same_arch = [image for image in texts if image.arch == arch]
     if same_arch and has_same_arch_source:
-        return _only(machine, same_arch, arch)
+        return _source_of_same_arch(machine, same_arch, arch)
 
     if machine.debug_ptx is not None:
         match = _TARGET.search(machine.debug_ptx)
@@ -241,10 +241,10 @@ def _of_machine_code(container: Container, picked: Image, retarget: bool) -> Sou
     source_arch = "" if has_same_arch_source else f"sm_{machine.virtual}{target.suffix if target else ''}"
     of_source_arch = [image for image in texts if image.arch == source_arch]
     if retarget and len(of_source_arch) == 1:
-        return _retargeted(replace(_with_text(machine, of_source_arch[0], arch), own=True), source_arch)
+        return _retargeted(replace(_source_with_text(machine, of_source_arch[0], arch), own=True), source_arch)
     nearest = _nearest(texts, arch) if retarget else None
     if nearest is not None:
-        return _retargeted(_with_text(machine, nearest, arch), nearest.arch)
+        return _retargeted(_source_with_text(machine, nearest, arch), nearest.arch)
     if texts:
         text_archs = ", ".join(sorted({image.arch or "unknown" for image in texts}))
         made_of = f", compiled from PTX for {source_arch}" if source_arch else ""
@@ -253,7 +253,7 @@ def _of_machine_code(container: Container, picked: Image, retarget: bool) -> Sou
     return Source(machine, None, arch, (), Reason.NO_PTX, f"{arch} machine code without PTX")
 
 
-def _only(machine: Cubin, texts: Sequence[Image], arch: str) -> Source:
+def _source_of_same_arch(machine: Cubin, texts: Sequence[Image], arch: str) -> Source:
     """Return the source for machine code from PTX images of its architecture, which must not differ.
 
     If they do, it is not known which one the machine code was compiled from, and the source has no text.
@@ -262,7 +262,7 @@ def _only(machine: Cubin, texts: Sequence[Image], arch: str) -> Source:
         count = len(texts)
         detail = f"the image holds {count} PTX texts for {arch}: it is not known from which one the code was compiled"
         return Source(machine, None, arch, (), Reason.VARIANT, detail)
-    return _with_text(machine, texts[0], arch)
+    return _source_with_text(machine, texts[0], arch)
 
 
 def _nearest(texts: Iterable[Image], arch: str) -> Image | None:
@@ -303,7 +303,7 @@ def _by_rank(images: Iterable[Image], kind: ImageKind, rank: Callable[[str], tup
     return [image for _, image in sorted(ranked, key=lambda pair: pair[0], reverse=True)]
 
 
-def _with_text(machine: Cubin | None, image: Image, arch: str) -> Source:
+def _source_with_text(machine: Cubin | None, image: Image, arch: str) -> Source:
     """Return the source with a PTX image's text, or with the reason why its stored options cannot be used.
 
     machine: the machine code that was compiled from it, None where the driver compiles the text. arch: to assemble for.

@@ -15,10 +15,10 @@ def map_file(file: BinaryIO, size: int) -> memoryview:
     """
     if sys.version_info >= (3, 13):
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, trackfd=False))
-    return _by_libc(file.fileno(), size)
+    return _map_by_libc(file.fileno(), size)
 
 
-def _by_libc(descriptor: int, size: int) -> memoryview:
+def _map_by_libc(descriptor: int, size: int) -> memoryview:
     """Map a file with the C library's mmap. Raises OSError.
 
     Before Python 3.13 the objects of the module ``mmap`` keep a duplicate of the descriptor open.

@@ -33,11 +33,13 @@ def is_ptx(data: bytes | memoryview) -> bool:
 
 def ptx_target(text: bytes | memoryview) -> str:
     """Return the architecture of the first ``.target``, such as ``sm_90a``; empty when there is none."""
+    # The pattern also matches comments and strings, without group 1, to skip them.
     return next((match[1].decode("ascii") for match in _TARGET.finditer(text) if match[1]), "")
 
 
 def ptx_version(text: bytes | memoryview) -> tuple[int, int] | None:
     """Return the PTX ISA version of the first ``.version`` directive, 8.7 as (8, 7); None when there is none."""
+    # The pattern also matches comments and strings, without group 1, to skip them.
     number = next((match[1] for match in _VERSION_NUMBER.finditer(text) if match[1]), None)
     if number is None:
         return None
@@ -70,6 +72,7 @@ def ptx_entries(text: bytes | memoryview) -> tuple[str, ...]:
     """Return the mangled names of the kernels (``.entry``) in PTX text, in order, without duplicates."""
     matches = _entries_outside_comments(bytes(text))
     if matches is None:
+        # Comments and strings match without group 1.
         matches = [match for match in _ENTRY.finditer(text) if match[1]]
     return tuple(dict.fromkeys(match[1].decode("latin-1") for match in matches))
 

@@ -211,6 +211,7 @@ def _member(directory: Cursor, file_cursor: Cursor) -> Member | None:
 
 def _name(name: bytes, flags: int) -> str:
     """Decode a member's name; bytes that are not valid UTF-8 become backslash escapes. flags: of its header."""
+    # The flag says that the name is UTF-8; without it the encoding is code page 437 (APPNOTE.TXT, appendix D).
     try:
         return name.decode("utf-8" if flags & _UTF_8 else "cp437")
     except UnicodeDecodeError:

@@ -118,12 +118,14 @@ def make_twins(
 
     assembler: may be None if the source has no PTX, and for the embedded device. emit: the form of the images; ignored
     for the embedded device, which takes PTX text. unproven: for a source with PTX of another architecture, also make
-    twins of kernels that are not proven to be the ones that run. Raises as patch_image.
+    twins of kernels that are not proven to be the ones that run. dump: writes the results of the steps to files; None:
+    it does not. Raises as patch_image.
     """
     is_embedded = device is DeviceKind.EMBEDDED
     if assembler is None and source.text is not None and not is_embedded:
         raise ToolMissingError("ptxas", ASSEMBLER_HINT)
     dump = dump or Dump()
+    # bounded_stack: on a GPU a thread has no more stack than the program has asked for.
     backend = PtxTwins(
         source, probes, LATEST_PTX if assembler is None else assembler.ptx_version, assembler,
         Emit.PTX if is_embedded else emit, bounded_stack=not is_embedded, unproven=unproven, dump=dump,
@@ -142,8 +144,8 @@ def make_linked_twins(
 ) -> Twins:
     """Make twins (instrumented copies) of the kernels of device-linked code. The images are cubins.
 
-    source: the linked machine code, and the PTX of the translation units that it was linked from. linker: for the
-    twins. Raises as patch_image.
+    source: the linked machine code, and the PTX of the translation units that it was linked from. assembler, linker:
+    which build the twins. dump: writes the results of the steps to files; None: it does not. Raises as patch_image.
     """
     dump = dump or Dump()
     backend = LinkedTwins(source, probes, assembler.ptx_version, (assembler, linker), dump)

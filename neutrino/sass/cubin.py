@@ -264,6 +264,7 @@ def attributes(elf: Elf, section: Section) -> Iterator[tuple[int, Cursor]]:
 
 def _arch(elf: Elf) -> str:
     """Return the architecture, such as ``sm_90a``; empty if the cubin's OS ABI is not a known one."""
+    # The older OS ABI has number and suffix in e_flags, the newer one only the number, in other bits.
     if elf.os_abi == _OSABI_CUDA:
         return f"sm_{elf.flags & 0xFF}{'a' if elf.flags & _FLAG_A else ''}"
     if elf.os_abi != _OSABI_CUDA_V2:
@@ -294,6 +295,7 @@ def _suffix(elf: Elf, arch_number: int) -> str:
 
 def _toolkit(elf: Elf) -> tuple[int, int] | None:
     """Return the version (major, minor) of the CUDA toolkit that made the cubin, None if it is not recorded."""
+    # The older OS ABI has it in e_version, the newer one in a note.
     if elf.os_abi == _OSABI_CUDA:
         return _release(elf.version)
     note = elf.section(".note.nv.cuinfo")
@@ -305,6 +307,7 @@ def _toolkit(elf: Elf) -> tuple[int, int] | None:
 
 def _virtual(elf: Elf) -> int | None:
     """Return the number of the architecture that the PTX was for, such as 80; None if it is not recorded."""
+    # The older OS ABI has it in bits 16 to 23 of e_flags, the newer one in a note; 0 means not recorded.
     if elf.os_abi == _OSABI_CUDA:
         return elf.flags >> 16 & 0xFF or None
     note = elf.section(".note.nv.cuinfo")
@@ -315,6 +318,7 @@ def _virtual(elf: Elf) -> int | None:
 
 
 def _release(number: int) -> tuple[int, int]:
+    """Split a toolkit's release into (major, minor); 124 stands for 12.4."""
     return number // 10, number % 10
 
 

@@ -68,8 +68,8 @@ def _effect(code: bytes) -> str:
         for opcode, word in zip(opcodes, words, strict=True)
     ):
         return "does nothing"
-    # It traps if an unconditional BPT comes before the first instruction that ends or leaves the code. Calls, such as
-    # of vprintf for a message, return, so they are allowed before it.
+    # It traps if an unconditional BPT (breakpoint or trap) comes before the first instruction that ends or leaves the
+    # code. Calls, such as of vprintf for a message, return, so they are allowed before it.
     for opcode, word in zip(opcodes, words, strict=True):
         if opcode == _BPT and word >> 12 & 0xF == _ALWAYS:
             return "only traps"

@@ -56,7 +56,8 @@ def _is_whole_elf(data: bytes) -> bool:
     """Whether data are an ELF64 file that is long enough for its program and section header tables."""
     if len(data) < 64 or data[:4] != b"\x7fELF":
         return False
-    programs, sections = struct.unpack_from("<QQ", data, 0x20)
-    program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, 0x36)
-    end = max(programs + program_size * program_count, sections + section_size * section_count)
+    # Fields of the ELF header, at their offsets in the gABI.
+    phoff, shoff = struct.unpack_from("<QQ", data, 0x20)
+    phentsize, phnum, shentsize, shnum = struct.unpack_from("<HHHH", data, 0x36)
+    end = max(phoff + phentsize * phnum, shoff + shentsize * shnum)
     return bool(end <= len(data))
