@@ -25,14 +25,14 @@ def _unpickle(kind: type[NeutrinoError], args: tuple[object, ...], attributes: d
 
 
 class FormatError(NeutrinoError):
-    """A file or an image is not valid in its format.
-
-    file: what was read, as the user would name it. offset: byte offset in it.
-    field: what is wrong there. found, expected: in words.
-    """
+    """A file or an image is not valid in its format. The parameters are attributes of the same names."""
 
     def __init__(self, file: str, offset: int, field: str, found: str, expected: str) -> None:
-        """Build the message from the parameters, which become attributes: see the class."""
+        """Build the message.
+
+        file: what was read, as the user would name it. offset: byte offset in it. field: what is wrong there. found,
+        expected: in words.
+        """
         super().__init__(f"{file}: at {offset:#x}: {field} is {found}, expected {expected}")
         self.file = file
         self.offset = offset
@@ -61,7 +61,11 @@ class ToolError(NeutrinoError):
     """
 
     def __init__(self, argv: list[str], status: int | None, stderr: str) -> None:
-        """Build the message from the tool's name, its status, and the first line of stderr."""
+        """Build the message from the tool's name, its status, and the first line of stderr.
+
+        argv: command line. status: exit status, None when the tool did not start or did not end. stderr: what it
+        printed, or why it could not be run.
+        """
         tool = Path(argv[0]).name
         outcome = "could not be started" if status is None else f"exit status {status}"
         super().__init__(
@@ -165,11 +169,7 @@ class FaultKind(Enum):
 
 
 class DeviceFaultError(EmulatorError):
-    """A kernel was aborted by a fault.
-
-    line, source: number and text of the PTX statement. detail: in words, empty for none. block, thread: indices (x, y,
-    z) of the first thread that caused it, None if no thread did. address: of the access, None for other faults.
-    """
+    """A kernel was aborted by a fault. The parameters are attributes of the same names, except ``detail``."""
 
     def __init__(
         self,
@@ -183,7 +183,12 @@ class DeviceFaultError(EmulatorError):
         thread: tuple[int, int, int] | None = None,
         address: int | None = None,
     ) -> None:
-        """Build the message from the parameters; see the class. They become attributes, except ``detail``."""
+        """Build the message.
+
+        line, source: number and text of the PTX statement. detail: in words, empty for none. block, thread: indices (x,
+        y, z) of the first thread that caused the fault, None if no thread did. address: of the access, None for other
+        faults.
+        """
         by_thread = f" by thread {thread} of block {block}" if thread is not None else ""
         at_address = f" at {address:#x}" if address is not None else ""
         details = f": {detail}" if detail else ""

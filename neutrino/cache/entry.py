@@ -128,7 +128,11 @@ class _Writer:
 
 
 def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry], images: Sequence[bytes]) -> bytes:
-    """Serialize a cache entry. key: 32 bytes. Raises NeutrinoError for a map whose name has more than 63 bytes."""
+    """Serialize a cache entry.
+
+    key: 32 bytes. maps: to which the probes write. images: those that the driver loads for twins (instrumented
+    kernels), then alternatives with a register cap. Raises NeutrinoError for a map whose name has more than 63 bytes.
+    """
     writer = _Writer(TWINS_HEADER.size)
     map_rows = []
     for map_ in maps:
@@ -232,7 +236,8 @@ class _Reader:
 def read_entry(data: bytes, name: str) -> Entry:
     """Read a cache entry. name: the file, for error messages.
 
-    Raises FormatError for everything that the hook refuses too: a wrong digest, and values that it could not launch by.
+    Raises FormatError for everything that the hook (the library that launches twins) refuses: a wrong digest, and
+    values with which it could not launch them.
     """
     reader = _Reader(data, name)
     header = reader.table(TWINS_HEADER, 0, 1, "header")[0]

@@ -91,6 +91,7 @@ def nested_member(cursor: Cursor, header: int) -> Member:
 def _header(cursor: Cursor) -> tuple[bytes, int]:
     """Read the next member header: the name field without trailing spaces, and the size of the content in bytes."""
     begin = cursor.position
+    # The size is at offset 48 of the header, its end mark at 58.
     name, _, _, _, _, digits, end = cursor.unpack(_HEADER, "member header")
     if end != _END_OF_HEADER:
         raise cursor.error("end of a member header", end.hex(" "), _END_OF_HEADER.hex(" "), at=begin + 58)

@@ -77,20 +77,21 @@ def read_data(data: bytes | memoryview, name: str, *, search_data: bool = True) 
 
 
 class _ReadContext:
-    """The state of reading one file, with all archives in it.
-
-    thin_archives: paths of the thin archives that are being read, outermost first; initially that of the file itself,
-    empty for data in memory. thin_members: how many members of thin archives were read. depth: how deep the current
-    archive is nested in others. nested_archives: the mapped archives that thin ones name members of. search_data: as
-    for read_file.
-    """
+    """The state of reading one file, with all archives in it."""
 
     def __init__(self, thin_archives: tuple[Path, ...], search_data: bool) -> None:
-        """Begin to read a file; the parameters are the attributes of the same names."""
+        """Begin to read a file.
+
+        thin_archives: paths of the thin archives that are being read, outermost first; initially that of the file
+        itself, or empty for data in memory. search_data: whether to search data for images that nothing points to.
+        """
         self.thin_archives = thin_archives
         self.thin_members = 0
+        """How many members of thin archives have been read."""
         self.depth = 0
+        """In how many archives the one that is being read is nested."""
         self.nested_archives: dict[Path, memoryview] = {}
+        """Mapped archives of which thin archives name members."""
         self.search_data = search_data
 
 
@@ -204,7 +205,8 @@ def _in_host(elf: Elf, search_data: bool) -> list[Container]:
     """Return the containers of an ELF file for a CPU.
 
     First, in file order, those in sections made for containers and those that wrappers point to (structures by which
-    host code finds its containers); then those found by searching the data. search_data: as for read_file.
+    host code finds its containers); then those found by searching the data. search_data: if false, the data are only
+    searched when there are no containers in sections.
     """
     containers = list(_in_sections(elf))
     # The images in a patched file's own section are Neutrino's, not the program's.

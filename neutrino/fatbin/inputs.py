@@ -75,7 +75,8 @@ class Input:
     def read(self, data: memoryview, *, search_data: bool = True) -> tuple[Container, ...]:
         """Read the file's containers of device code. Raises as ``read_file``.
 
-        data: the file's content, as the method ``data`` returns it. search_data: as for ``read_file``.
+        data: the file's content, as the method ``data`` returns it. search_data: whether to search the program's data
+        for images that nothing points to.
         """
         # A file on disk is read by its path, because a thin archive names files relative to its folder.
         if self.member is None:

@@ -74,8 +74,8 @@ def patch_image(
 
     The entry also says why other kernels have no twin. image: fatbin, cubin or PTX text. arch: the device's, such as
     ``sm_90``. key: 32 bytes, stored in the entry. device: for the embedded device the entry's images are PTX text that
-    ends with NUL, and assembler may be None. retarget: as for ``find_source``. save_temps: a folder in which the result
-    of each step is written, in a folder per image.
+    ends with NUL, and assembler may be None. retarget: also use PTX for another architecture than the machine code's.
+    save_temps: a folder in which the result of each step is written, in a folder per image.
 
     Raises FormatError for a damaged image, and ProbeError when a probe uses a value that an instruction does not have.
     Problems of the machine are raised too, since they must not be stored in an entry: ToolMissingError without an

@@ -186,8 +186,9 @@ def compare_kinds(original: Mapping[str, int], twin: Mapping[str, int], probe_co
     """Compare which mnemonics a kernel and its twin (the instrumented copy) use, but not how often.
 
     This is for code that is known to be fused in the same way, but may have an instruction a different number of times.
-    Parameters as for compare. None if the twin uses those of the kernel and the probe, else a message with the counts
-    of those that differ.
+    original, twin, probe_counts: counts by mnemonic of the kernel, the twin, and the twin's instructions that the probe
+    added. Returns None if the twin uses the mnemonics of the kernel and the probe, else a message with those that
+    differ.
     """
     differences = []
     for mnemonic in (name for family in _FAMILIES for name in family):

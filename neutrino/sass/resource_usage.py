@@ -77,6 +77,7 @@ def resource_usage(data: bytes | memoryview, name: str) -> ResourceUsage:
     """Read the resource usage of a cubin. name: for error messages. Raises FormatError if it is not a valid cubin."""
     elf = open_cubin(data, name)
     texts = {section.name.removeprefix(_TEXT): section for section in elf.sections if section.name.startswith(_TEXT)}
+    # Only functions with a code section of their own.
     symbols = {
         symbol.name: symbol
         for symbol in function_symbols(elf)

@@ -128,6 +128,7 @@ def _parse_resources(printed: str) -> dict[str, Resources]:
             kernel, frame_and_spills = match[1], (0, 0, 0)
         elif match := _PROPERTIES.search(line):
             function = match[1]
+        # A stack line is that of the function in the line before. After the registers these are called functions.
         elif (match := _STACK.search(line)) and function == kernel:
             frame_and_spills = (int(match[1]), int(match[2]), int(match[3]))
         elif match and not kernel:
