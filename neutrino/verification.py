@@ -153,7 +153,8 @@ def _verify_typed(part: DraftProbes) -> tuple[ProbeSet | None, list[Diagnostic]]
     if any(fault.severity == "error" for fault in faults):
         return None, faults
     probe_set = verified(
-        part.file, part.source, False, "", part.maps, part.registers, part.probes, part.warnings
+        part.file, part.source, reads_back=False, target="", maps=part.maps, registers=part.registers,
+        probes=part.probes, warnings=part.warnings,
     )  # fmt: skip
     return probe_set, faults
 
@@ -182,8 +183,9 @@ def _verify_assembly(
 def _probe_set(part: WrittenProbes, probes: tuple[Probe, ...]) -> ProbeSet:
     """Return the probe set of a file. probes: those of the file, verified and lowered to PTX."""
     return verified(
-        part.file, part.source, not part.is_older, TARGET, part.maps,
-        part.registers, probes, part.warnings, (), part.analyze_hooks, part.callbacks,
+        part.file, part.source, reads_back=not part.is_older, target=TARGET, maps=part.maps,
+        registers=part.registers, probes=probes, warnings=part.warnings,
+        analyze_hooks=part.analyze_hooks, callbacks=part.callbacks,
     )  # fmt: skip
 
 

@@ -148,7 +148,7 @@ def build_bundle(
     table = bytearray(MAGIC + _COUNT.pack(len(rows)))
     body = bytearray()
     for name, content in rows:
-        # Offsets count from the beginning of the bundle, so the body begins after the table.
+        # Align the content in the bundle, in which the body comes after the table.
         body += bytes(-(table_size + len(body)) % alignment)
         table += _ENTRY.pack(table_size + len(body), len(content), len(name)) + name
         body += content

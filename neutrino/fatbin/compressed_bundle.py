@@ -239,7 +239,10 @@ class _ByIdentity:
 
 @functools.lru_cache(maxsize=1)
 def _cached(key: _ByIdentity) -> bytes:
-    """Decode a whole bundle; the result for the last bundle is cached. Raises FormatError for damaged data."""
+    """Decode a whole bundle. The result for the last bundle is cached, so that reading all its images decodes it once.
+
+    key: the bundle, which is compared by identity. Raises FormatError for damaged data.
+    """
     stream = key.bundle.stream()
     decoded = stream.take(key.bundle.size)
     stream.finish()

@@ -91,9 +91,9 @@ def count_arithmetic(code: bytes, arch: str) -> dict[str, int]:
 
 
 def arithmetic_at(code: bytes, arch: str) -> dict[int, str]:
-    """Return the mnemonic of each instruction that count_arithmetic counts, by the instruction's offset in bytes.
+    """Return the mnemonic of each floating-point addition, product and fused multiply-add in a kernel's machine code.
 
-    Parameters and errors are those of count_arithmetic.
+    The keys are offsets of instructions in bytes. Parameters and errors are those of count_arithmetic.
     """
     indices, opcodes = _arithmetic(code, arch)
     return {
@@ -105,8 +105,9 @@ def arithmetic_at(code: bytes, arch: str) -> dict[int, str]:
 def _arithmetic(code: bytes, arch: str) -> tuple[npt.NDArray[np.intp], _Words]:
     """Find the floating-point additions, products and fused multiply-adds in machine code.
 
-    Returns the indices of these instructions, and the opcode that each counts as: see the cases below. Parameters and
-    errors are those of count_arithmetic.
+    code: the bytes of ``.text.<kernel>``. arch: such as ``sm_90a``. Returns the indices of these instructions, and the
+    opcode that each counts as: see the cases below. Raises FormatError when the code is not a whole number of
+    instructions, or for an architecture before sm_75.
     """
     arch_number = int("".join(character for character in arch if character.isdigit()) or 0)
     if arch_number < FIRST_ARCHITECTURE:
