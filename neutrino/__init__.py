@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 _ERRORS = "neutrino.errors"
-_WHERE = {
+_MODULES = {
     "ProbeSet": "neutrino.probing.ir.probe_set",
     "Trace": "neutrino.tracing.trace",
     **dict.fromkeys(("extract", "load_probes", "open_trace", "patch_file"), "neutrino.api"),
@@ -55,10 +55,11 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when they are asked for: each command imports this module, and most need little of the rest.
+    """Import a public name from its module when it is used. Raises AttributeError for any other name."""
+    # Not earlier, because each command imports this package, and most need few of the names.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_WHERE.get(name, _ERRORS)), name)
+    return getattr(import_module(_MODULES.get(name, _ERRORS)), name)
 
 
 def __dir__() -> list[str]:

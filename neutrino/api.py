@@ -1,4 +1,4 @@
-"""The functions of the Python API, as ``import neutrino`` gives them."""
+"""The functions of the Python API, which ``import neutrino`` provides."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from neutrino.tracing.trace import Trace, find_traces
 from neutrino.verification import load_probes as load_named
 
 Name = str | os.PathLike[str]
-"""A path; of a probe also the name of one that ships with Neutrino."""
+"""A path; for a probe, also the name of one that ships with Neutrino."""
 
 
 def load_probes(names: Name | Sequence[Name]) -> ProbeSet:
-    """The probes of these names, verified and merged in this order, as ``-p`` takes them.
+    """Read probe files, verify them, and merge them in this order, as the option ``-p`` does.
 
     names: one or several. A ``str`` without a ``/`` that does not end in ``.toml`` or ``.py`` names a probe that ships
-    with Neutrino.
+    with Neutrino; any other is a path.
 
-    Raises ProbeError with every fault of every file, NeutrinoError for a file or a shipped probe that is not there.
+    Raises ProbeError with every error of every file, NeutrinoError for a file or shipped probe that does not exist.
     """
-    given = [names] if isinstance(names, (str, os.PathLike)) else list(names)
-    return load_named([name if isinstance(name, str) else _path(name) for name in given])
+    name_list = [names] if isinstance(names, (str, os.PathLike)) else list(names)
+    return load_named([name if isinstance(name, str) else _path(name) for name in name_list])
 
 
 def _path(name: os.PathLike[str]) -> str:
+    """Return a path as text that cannot be taken for the name of a shipped probe, because it contains ``/``."""
     path = os.fspath(name)
     return path if "/" in path else f"./{path}"
 
@@ -49,15 +50,16 @@ def patch_file(
     drop: Sequence[str] = (),
     jobs: int | None = None,
 ) -> Report:
-    """Write a copy of a library or program that carries twins of its kernels, as ``neutrino-patch`` does.
+    """Write a copy of a library or program with twins (instrumented copies) of its kernels, as ``neutrino-patch`` does.
 
-    output: the copy, or a folder for it; None for ``NAME.neutrino.EXT`` beside the file. archs: devices as ``sm_90``;
-    none for this machine's GPUs or, without one, every architecture of the file's images. keep, drop: patterns of
-    kernels, as after ``-k`` and ``--filter``. jobs: processes, by default one per CPU.
+    output: path of the copy, or a folder for it; None for ``NAME.neutrino.EXT`` beside the file. archs: architectures
+    of the devices, such as ``sm_90``; empty for this machine's GPUs or, if it has none, all architectures of the file's
+    images. keep, drop: patterns of kernel names, as for ``-k`` and ``--filter``. jobs: number of processes, by default
+    one per CPU.
 
     The report lists which kernels were probed and why others were not. Its ``output`` is None when no kernel could be
     probed and nothing was written. Raises PatchError for a file that cannot carry twins, FormatError for a damaged one,
-    ToolError when a tool is missing or failed, OSError.
+    ToolError when a tool is missing or failed, OSError when a file cannot be read or written.
     """
     if not isinstance(probes, ProbeSet):
         raise TypeError(f"probes are what load_probes returns, not {type(probes).__name__}")
@@ -71,12 +73,12 @@ def patch_file(
 
 
 def extract(file: Name, output: Name | None = None) -> tuple[Container, ...]:
-    """The GPU code in a file: a host library or program, an archive, a fatbin, cubin, code object, PTX text or wheel.
+    """Read the GPU code in a file: a host library or program, an archive, a fatbin, cubin, code object or PTX text.
 
-    output: a folder that gets each image as a file ``<stem>.<container>.<image>.<arch>.<ext>``; made where it is not
-    there. None writes nothing. A file without GPU code has no containers.
+    output: a folder to which each image is written as ``<stem>.<container>.<image>.<arch>.<ext>``; it is created if it
+    does not exist. None writes nothing. Returns the containers of the images, none for a file without GPU code.
 
-    Raises FormatError for a damaged file, OSError.
+    Raises FormatError for a damaged file, OSError when a file cannot be read or written.
     """
     source = Path(file)
     containers = tuple(read_file(source))
@@ -91,8 +93,8 @@ def extract(file: Name, output: Name | None = None) -> tuple[Container, ...]:
 
 
 def open_trace(path: Name) -> Trace:
-    """A trace directory, or the newest one in a folder of them, such as ``trace``.
+    """Open a trace directory, or the newest one in a folder of trace directories, such as ``trace``.
 
-    Raises TraceError for one that cannot be read, and where there is none.
+    Raises TraceError when it cannot be read, or when there is none.
     """
     return Trace(find_traces(Path(path))[-1])

@@ -1,49 +1,51 @@
-"""C++ names, readable: the demangler of the machine's C++ library."""
+"""Demangling of C++ names, by the C++ library of the machine."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
 
-_MAX_KEPT = 16 << 20
-"""Characters of names that are kept: the images of a container mostly have the same kernels."""
+_MAX_CACHED = 16 << 20
+"""Characters of names that are cached: the images of a container mostly have the same kernels."""
 
 
 def demangle(name: str) -> str:
-    """The C++ declaration that an Itanium-mangled name stands for; the name itself where it stands for none.
+    """Return the C++ declaration of an Itanium-mangled name; any other name is returned unchanged.
 
-    Without libstdc++ on the machine every name is returned as it is.
+    Without libstdc++ on the machine every name is returned unchanged.
     """
-    # __cxa_demangle also reads bare types: the kernel "f" would come out as "float".
+    # __cxa_demangle also accepts types alone: it would turn the kernel name "f" into "float".
     if not name.startswith("_Z") or not name.isascii() or "\0" in name:
         return name
     return _names().readable(name)
 
 
 class _Names:
-    """Asks a demangler, and keeps its answers up to a size."""
+    """A demangler with a cache, which is cleared when it would exceed a size."""
 
-    def __init__(self, ask: Callable[[str], str]) -> None:
-        self._ask = ask
-        self._kept: dict[str, str] = {}
-        self._room = _MAX_KEPT
+    def __init__(self, demangle_one: Callable[[str], str]) -> None:
+        self._demangle_one = demangle_one
+        self._cache: dict[str, str] = {}
+        self._characters_left = _MAX_CACHED
 
     def readable(self, name: str) -> str:
-        found = self._kept.get(name)
-        if found is None:
-            found = self._ask(name)
-            size = len(name) + len(found)
-            if size > self._room:
-                self._kept.clear()
-                self._room = _MAX_KEPT
-            self._room -= size
-            self._kept[name] = found
-        return found
+        """Return the demangled name, from the cache if it is there."""
+        demangled = self._cache.get(name)
+        if demangled is None:
+            demangled = self._demangle_one(name)
+            size = len(name) + len(demangled)
+            if size > self._characters_left:
+                self._cache.clear()
+                self._characters_left = _MAX_CACHED
+            self._characters_left -= size
+            self._cache[name] = demangled
+        return demangled
 
 
 @functools.cache
 def _names() -> _Names:
-    # Here, because every listing imports this module, and few need it.
+    """Return the demangler of libstdc++; without that library, one that returns names unchanged."""
+    # Imported here because every listing imports this module, and few demangle names.
     import ctypes
 
     try:
@@ -57,14 +59,15 @@ def _names() -> _Names:
     free.argtypes = [ctypes.c_void_p]
     free.restype = None
 
-    def through_library(name: str) -> str:
+    def demangle_one(name: str) -> str:
         status = ctypes.c_int()
-        text = cxa_demangle(name.encode("ascii"), None, None, ctypes.byref(status))
-        if not text:
+        # Without a buffer of the caller, the result is allocated, and must be freed. NULL: not a mangled name.
+        pointer = cxa_demangle(name.encode("ascii"), None, None, ctypes.byref(status))
+        if not pointer:
             return name
         try:
-            return ctypes.string_at(text).decode("utf-8", "replace")
+            return ctypes.string_at(pointer).decode("utf-8", "replace")
         finally:
-            free(text)
+            free(pointer)
 
-    return _Names(through_library)
+    return _Names(demangle_one)

@@ -1,4 +1,4 @@
-"""The exceptions that Neutrino raises: one tree, with the facts on the exception."""
+"""The exceptions that Neutrino raises. All have one base class, and attributes with the details of the message."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ class NeutrinoError(Exception):
     """Base class of all errors that Neutrino raises."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Workers raise them in one process for another. What Exception does would call __init__ with the message alone.
-        return _remade, (type(self), self.args, self.__dict__)
+        """Pickle the exception with its attributes, for worker processes that raise it to their parent."""
+        # By default, unpickling would call __init__ with the message alone, but subclasses have other parameters.
+        return _unpickle, (type(self), self.args, self.__dict__)
 
 
-def _remade(kind: type[NeutrinoError], args: tuple[object, ...], facts: dict[str, object]) -> NeutrinoError:
+def _unpickle(kind: type[NeutrinoError], args: tuple[object, ...], attributes: dict[str, object]) -> NeutrinoError:
+    """Recreate a pickled exception without calling its __init__. kind: its class."""
     error = kind.__new__(kind, *args)
-    error.__dict__.update(facts)
+    error.__dict__.update(attributes)
     return error
 
 
 class FormatError(NeutrinoError):
-    """A file or an image does not have the form that it claims.
-
-    file: what was read, as the user would name it. offset: byte offset in it.
-    field: the field being read. found, expected: in words.
-    """
+    """A file or an image is not valid in its format. The parameters are attributes of the same names."""
 
     def __init__(self, file: str, offset: int, field: str, found: str, expected: str) -> None:
+        """Build the message.
+
+        file: what was read, as the user would name it. offset: byte offset in it. field: what is wrong there. found,
+        expected: in words.
+        """
         super().__init__(f"{file}: at {offset:#x}: {field} is {found}, expected {expected}")
         self.file = file
         self.offset = offset
@@ -39,7 +42,7 @@ class FormatError(NeutrinoError):
 
 
 class PatchError(NeutrinoError):
-    """A file that cannot be patched or restored because of what it is, not because it is damaged.
+    """A valid file that cannot be patched or restored.
 
     file: as the user would name it. reason: why, and what to do instead.
     """
@@ -51,13 +54,22 @@ class PatchError(NeutrinoError):
 
 
 class ToolError(NeutrinoError):
-    """An external tool could not be run or refused its input. status: None when it did not start."""
+    """An external tool could not be run, or failed.
+
+    argv: its command line. status: exit status, negative for a signal; None when it did not start or did not end.
+    stderr: what it printed, or why it could not be run.
+    """
 
     def __init__(self, argv: list[str], status: int | None, stderr: str) -> None:
+        """Build the message from the tool's name, its status, and the first line of stderr.
+
+        argv: command line. status: exit status, None when the tool did not start or did not end. stderr: what it
+        printed, or why it could not be run.
+        """
         tool = Path(argv[0]).name
-        what = "could not be started" if status is None else f"exit status {status}"
+        outcome = "could not be started" if status is None else f"exit status {status}"
         super().__init__(
-            f"{tool}: {what}: {stderr.strip().splitlines()[0] if stderr.strip() else 'no message'}"
+            f"{tool}: {outcome}: {stderr.strip().splitlines()[0] if stderr.strip() else 'no message'}"
         )
         self.argv = argv
         self.status = status
@@ -74,7 +86,7 @@ class ToolMissingError(ToolError):
 
 @dataclass(frozen=True)
 class Span:
-    """A place in the probe file, counted from 1."""
+    """A position in a probe file: line and column, which count from 1."""
 
     line: int
     column: int
@@ -82,9 +94,9 @@ class Span:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One fault in a probe file. line and column count from 1; source is the line itself.
+    """One error or warning in a probe file. line and column count from 1; source is the text of that line.
 
-    code: which kind of fault it is, in kebab-case, for programs that read it (``undeclared-register``).
+    severity: ``error`` or ``warning``. code: the kind of error in kebab-case, for programs (``undeclared-register``).
     """
 
     file: str
@@ -102,10 +114,10 @@ class Diagnostic:
 
 
 class ProbeError(NeutrinoError):
-    """A probe file is wrong.
+    """A probe file has errors.
 
-    diagnostics: every fault found, in file order, never empty, with the warnings of the file. partial: what was read of
-    each file, as a ``ProbeSet`` whose snippets can still be verified.
+    diagnostics: all errors and warnings, in file order, never empty. partial: what could be read of each file, whose
+    snippets can still be verified.
     """
 
     def __init__(self, diagnostics: list[Diagnostic], partial: tuple[Any, ...] = ()) -> None:
@@ -115,9 +127,10 @@ class ProbeError(NeutrinoError):
 
 
 class PtxError(NeutrinoError):
-    """PTX text that cannot be probed. line: in the text, from 1. source: the statement."""
+    """PTX text that cannot be probed. line: in the text, counted from 1. source: the statement there."""
 
     def __init__(self, line: int, source: str, message: str) -> None:
+        """message: why the statement cannot be probed."""
         super().__init__(f"PTX line {line}: {message}: {source.strip()!r}")
         self.line = line
         self.source = source
@@ -128,23 +141,24 @@ class TraceError(NeutrinoError):
 
 
 class EmulatorError(NeutrinoError):
-    """Base class of the errors that the embedded device reports of a program."""
+    """Base class of the errors of programs that the embedded device (the CPU emulator) runs."""
 
 
 class PtxRefusedError(EmulatorError):
     """PTX that the embedded device does not run: malformed, or not supported.
 
-    line: in the text, from 1. source: the statement as it stands there.
+    line: in the text, counted from 1. source: the statement there.
     """
 
     def __init__(self, line: int, source: str, message: str) -> None:
+        """message: why the statement is refused."""
         super().__init__(f"PTX line {line}: {message}: {' '.join(source.split())!r}")
         self.line = line
         self.source = source
 
 
 class FaultKind(Enum):
-    """What a kernel did that ends its context."""
+    """Why a kernel was aborted. Its context cannot be used after that."""
 
     OUT_OF_BOUNDS = "access outside every allocation"
     MISALIGNED = "misaligned access"
@@ -155,10 +169,7 @@ class FaultKind(Enum):
 
 
 class DeviceFaultError(EmulatorError):
-    """A kernel ended by a fault. line, source: the statement. block, thread: indices of the first thread that did it.
-
-    address: of the access, None where there is none.
-    """
+    """A kernel was aborted by a fault. The parameters are attributes of the same names, except ``detail``."""
 
     def __init__(
         self,
@@ -172,10 +183,17 @@ class DeviceFaultError(EmulatorError):
         thread: tuple[int, int, int] | None = None,
         address: int | None = None,
     ) -> None:
-        where = f" by thread {thread} of block {block}" if thread is not None else ""
-        at = f" at {address:#x}" if address is not None else ""
-        what = f": {detail}" if detail else ""
-        super().__init__(f"{kernel}: {kind.value}{at}{where}{what}: PTX line {line}: {' '.join(source.split())!r}")
+        """Build the message.
+
+        line, source: number and text of the PTX statement. detail: in words, empty for none. block, thread: indices (x,
+        y, z) of the first thread that caused the fault, None if no thread did. address: of the access, None for other
+        faults.
+        """
+        by_thread = f" by thread {thread} of block {block}" if thread is not None else ""
+        at_address = f" at {address:#x}" if address is not None else ""
+        details = f": {detail}" if detail else ""
+        statement = " ".join(source.split())
+        super().__init__(f"{kernel}: {kind.value}{at_address}{by_thread}{details}: PTX line {line}: {statement!r}")
         self.kind = kind
         self.kernel = kernel
         self.line = line

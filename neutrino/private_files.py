@@ -1,4 +1,4 @@
-"""Files and folders that belong to the user alone, and where Neutrino keeps them."""
+"""Files and folders that only the user can read and write, and the cache folder, where Neutrino keeps them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,29 @@ _FOLDER_MODE = 0o700
 
 
 def cache_root() -> Path:
-    """Neutrino's folder under XDG_CACHE_HOME; it need not exist. Raises NeutrinoError for a user without a home."""
+    """Return the path of Neutrino's cache folder, which need not exist: in XDG_CACHE_HOME, else in ``~/.cache``.
+
+    Raises NeutrinoError for a user without a home folder.
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
     try:
+        # The XDG specification says that relative paths are to be ignored.
         return (Path(base) if base.startswith("/") else Path.home().absolute() / ".cache") / "neutrino"
     except RuntimeError:
         raise NeutrinoError("this user has no home folder to keep the cache in; set XDG_CACHE_HOME") from None
 
 
 def private_folder(path: Path) -> Path:
-    """Make path and what is missing above it, 0700, and return it.
+    """Create a folder with mode 0700, and its missing parents, unless it exists; return its path.
 
-    Raises PermissionError when path is not a folder of this user, is a link, or others may write into it.
+    Raises PermissionError when the path is not a folder, belongs to another user, is another user's link, or can be
+    written by others.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=_FOLDER_MODE)
     status = path.lstat()
+    # A link of the user's own is followed.
     if stat.S_ISLNK(status.st_mode) and status.st_uid == os.getuid():
         status = path.stat()
     if not stat.S_ISDIR(status.st_mode):
@@ -43,22 +49,29 @@ def private_folder(path: Path) -> Path:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write data to path, 0600, so that path holds all of it or what it held before. Raises OSError."""
-    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    """Write a file with mode 0600, so that it is never incomplete: on an error it keeps its former content.
+
+    Raises OSError.
+    """
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
+            # On disk before the rename, so that a crash of the machine cannot leave an empty file.
             os.fsync(file.fileno())
-        Path(aside).replace(path)
+        Path(temporary).replace(path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
-            Path(aside).unlink()
+            Path(temporary).unlink()
         raise
 
 
 def read_private(path: Path) -> bytes | None:
-    """What write_private wrote, or None when there is nothing. Raises PermissionError when another user made it."""
+    """Return the content of a file, None if it does not exist.
+
+    Raises PermissionError when the file belongs to another user, OSError when it is a link or cannot be read.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

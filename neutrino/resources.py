@@ -1,4 +1,4 @@
-"""Where the files that ship with Neutrino lie: in the package, or beside it in a checkout."""
+"""Paths of the files that ship with Neutrino: in the package, or beside it in a checkout."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def shipped_probes() -> dict[str, Path]:
-    """Name → path of every probe that ships with Neutrino, sorted by name."""
+    """Return the path of every probe that ships with Neutrino, by its name, sorted."""
     folder = _folder("probes")
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def tool_path(name: str) -> Path:
-    """Path of a shipped tool, such as ``read.py``. FileNotFoundError: the installation lacks it."""
+    """Return the path of a shipped tool, such as ``read.py``. Raises FileNotFoundError if the installation lacks it."""
     path = _folder("tools") / name
     if not path.is_file():
         raise FileNotFoundError(f"{path}: a file that ships with Neutrino is missing; install it again")
@@ -22,6 +22,7 @@ def tool_path(name: str) -> Path:
 
 
 def _folder(name: str) -> Path:
-    # A wheel carries the files inside the package; in a checkout they lie beside it, where people look.
+    """Return the path of a folder of shipped files, such as ``probes``."""
+    # An installed wheel has it inside the package; in a checkout it is beside the package, where people look.
     inside = _PACKAGE / name
     return inside if inside.is_dir() and any(inside.iterdir()) else _PACKAGE.parent / name

@@ -1,4 +1,4 @@
-"""From names and files to verified probes: the one way by which commands, Python and the hook get a ``ProbeSet``."""
+"""Reading, verifying and merging probe files: how commands, the Python API and the hook get a ``ProbeSet``."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from neutrino.ptx.snippets.verifier import verify, verify_draft
 from neutrino.resources import shipped_probes
 
 _ABOUT_REGISTERS = frozenset({"undeclared-register", "register-type", "not-a-predicate", "save-type"})
-"""Codes of faults that follow from a declaration that could not be read."""
+"""Codes of faults that may only be caused by a register declaration that could not be read."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """Everything there is to say of some probe files.
+    """The result of checking some probe files.
 
-    probes: None where something is wrong, or where a file's assembly is for a platform without a verifier. written: the
-    files, as far as they can be read, in the order of their names. diagnostics: by file, in file order. is_read: all
-    files are probe files; what is wrong is in their assembly alone.
+    probes: the verified and merged probes; None if there is an error, or if a file's assembly is for a platform without
+    a verifier. written: the files' content, as far as it could be read, in the order in which the files were named.
+    diagnostics: errors and warnings, by file, in file order. is_read: whether all files could be read; if so, the
+    errors are in their snippets only.
     """
 
     probes: ProbeSet | None
@@ -40,11 +41,14 @@ class Checked:
 
     @property
     def is_valid(self) -> bool:
-        """Nothing is wrong, warnings aside."""
-        return all(found.severity != "error" for found in self.diagnostics)
+        """Whether there are no errors; there may be warnings."""
+        return all(diagnostic.severity != "error" for diagnostic in self.diagnostics)
 
     def probe_set(self) -> ProbeSet:
-        """The probes, for CUDA kernels. Raises ProbeError with all diagnostics where something is wrong."""
+        """Return the probes, which are for CUDA kernels.
+
+        Raises ProbeError with all diagnostics if there is an error, and for probes for another platform.
+        """
         if not self.is_valid:
             raise ProbeError(list(self.diagnostics))
         require_platform(self.written, "cuda")
@@ -54,36 +58,45 @@ class Checked:
 
 
 def load_probes(names: Sequence[str]) -> ProbeSet:
-    """The probes of these names, verified and merged in this order.
+    """Read the named probe files, verify them, and merge them in this order.
 
-    A name with a ``/`` or ending in ``.toml`` or ``.py`` is a path, any other a probe that ships with Neutrino. Raises
-    ProbeError with all faults of all files, NeutrinoError for a file or a shipped probe that is not there.
+    A name that contains ``/``, or ends in ``.toml`` or ``.py``, is a path; any other is that of a probe that ships with
+    Neutrino. Raises ProbeError with all errors of all files, NeutrinoError for a file or shipped probe that does not
+    exist.
     """
     return check_probes(names).probe_set()
 
 
 def load_probe_file(path: str | Path) -> ProbeSet:
-    """The probes of one file, verified. Raises as ``load_probes``."""
+    """Read and verify one probe file. Raises as ``load_probes``."""
     return _check([lambda: _read_file(path)]).probe_set()
 
 
 def read_probes(file: str, text: str) -> ProbeSet:
-    """The probes of a text, verified. file: its path, which paths in it are relative to. Raises as ``load_probes``."""
+    """Verify the text of a probe file. Raises as ``load_probes``.
+
+    file: its path, for messages; paths in the text are relative to it.
+    """
     return _check([lambda: read_probe_text(file, text)]).probe_set()
 
 
 def check_probes(names: Sequence[str]) -> Checked:
-    """As ``load_probes``, with what is wrong as a value. Raises NeutrinoError for files that are not there."""
+    """Check the named probe files as ``load_probes``, but return the errors instead of raising ProbeError.
+
+    Raises NeutrinoError when no file is named, or one does not exist.
+    """
     if not names:
         raise NeutrinoError("no probe is named; give -p a shipped probe or the path of a .toml or .py file")
     return _check([_reader(name) for name in dict.fromkeys(names)])
 
 
 def _reader(name: str) -> Callable[[], WrittenProbes | DraftProbes]:
+    """Return a function that reads the probe file of that name."""
     return lambda: _read_file(_find(name))
 
 
 def _read_file(path: str | Path) -> WrittenProbes | DraftProbes:
+    """Read a probe file, in Python or TOML by its suffix. Raises ProbeError, NeutrinoError for a missing file."""
     if str(path).endswith(".py"):
         from neutrino.language.reader import read_python_file
 
@@ -92,63 +105,95 @@ def _read_file(path: str | Path) -> WrittenProbes | DraftProbes:
 
 
 def _check(readers: Sequence[Callable[[], WrittenProbes | DraftProbes]]) -> Checked:
-    """Snippets are verified as well where other things are wrong, so that a second run finds nothing new."""
+    """Read probe files and verify them. readers: functions that read one file each.
+
+    Snippets are verified even if there are other errors, so that fixing these does not bring up new ones.
+    """
     written: list[WrittenProbes | DraftProbes] = []
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     is_read = True
     for read in readers:
         try:
             part = read()
-            found += part.warnings
+            diagnostics += part.warnings
             written.append(part)
         except ProbeError as error:
             is_read = False
-            found += error.diagnostics
+            diagnostics += error.diagnostics
             written += error.partial
     if is_read:
-        found += mixed_platforms(written) or merge_faults(written)
-    sets = []
+        diagnostics += mixed_platforms(written) or merge_faults(written)
+
+    sets: list[ProbeSet] = []
     for part in written:
         if isinstance(part, DraftProbes):
-            faults = verify_typed(part) or verify_draft(part)
-            found += faults
-            if all(fault.severity != "error" for fault in faults):
-                sets.append(
-                    verified(part.file, part.source, False, "", part.maps, part.registers, part.probes, part.warnings)
-                )
+            probe_set, faults = _verify_typed(part)
+        elif part.platform == "cuda":
+            probe_set, faults = _verify_assembly(part, diagnostics)
+        else:
             continue
-        if part.platform != "cuda":
-            continue
-        outcome = verify(part)
-        known = {(item.file, item.line, item.column) for item in found if item.severity == "error"}
-        unsure = any(item.file == part.file and item.code in DECLARATION_FAULTS for item in found)
-        found += [
-            item
-            for item in outcome.diagnostics
-            if outcome.probes is not None
-            or ((item.file, item.line, item.column) not in known and not (unsure and item.code in _ABOUT_REGISTERS))
-        ]
-        if outcome.probes is not None:
-            sets.append(_sealed(part, outcome.probes))
-    # What could not be read may have been the SAVE.
-    wrong_files = {item.file for item in found if item.severity == "error"}
-    found = [item for item in found if item.code != "unused-map" or item.file not in wrong_files]
-    files = list(dict.fromkeys(item.file for item in found))
-    diagnostics = sorted(found, key=lambda item: (files.index(item.file), item.line, item.column))
+        diagnostics += faults
+        if probe_set is not None:
+            sets.append(probe_set)
+
+    # In a file with errors, a map may seem unused only because the SAVE to it could not be read.
+    wrong_files = {item.file for item in diagnostics if item.severity == "error"}
+    diagnostics = [item for item in diagnostics if item.code != "unused-map" or item.file not in wrong_files]
+    files = list(dict.fromkeys(item.file for item in diagnostics))
+    in_order = sorted(diagnostics, key=lambda item: (files.index(item.file), item.line, item.column))
     probes = None
     if sets and len(sets) == len(written) and not wrong_files:
         probes = sets[0] if len(sets) == 1 else merge(sets)
-    return Checked(probes, tuple(written), tuple(diagnostics), is_read)
+    return Checked(probes, tuple(written), tuple(in_order), is_read)
 
 
-def _sealed(part: WrittenProbes, probes: tuple[Probe, ...]) -> ProbeSet:
+def _verify_typed(part: DraftProbes) -> tuple[ProbeSet | None, list[Diagnostic]]:
+    """Verify typed probes, of a Python file. Returns the probe set (None if there are errors), and all faults."""
+    faults = verify_typed(part) or verify_draft(part)
+    if any(fault.severity == "error" for fault in faults):
+        return None, faults
+    probe_set = verified(
+        part.file, part.source, reads_back=False, target="", maps=part.maps, registers=part.registers,
+        probes=part.probes, warnings=part.warnings,
+    )  # fmt: skip
+    return probe_set, faults
+
+
+def _verify_assembly(
+    part: WrittenProbes, earlier: Sequence[Diagnostic]
+) -> tuple[ProbeSet | None, list[Diagnostic]]:
+    """Verify probes whose snippets are PTX. Returns the probe set (None if there are errors), and the new faults.
+
+    earlier: diagnostics of all files so far. Errors that only follow from those are left out: an error at the same
+    place, and one about a register if a declaration of the file could not be read.
+    """
+    outcome = verify(part)
+    if outcome.probes is not None:
+        return _probe_set(part, outcome.probes), list(outcome.diagnostics)
+    error_places = {(item.file, item.line, item.column) for item in earlier if item.severity == "error"}
+    lacks_declarations = any(item.file == part.file and item.code in DECLARATION_FAULTS for item in earlier)
+    return None, [
+        item
+        for item in outcome.diagnostics
+        if (item.file, item.line, item.column) not in error_places
+        and not (lacks_declarations and item.code in _ABOUT_REGISTERS)
+    ]
+
+
+def _probe_set(part: WrittenProbes, probes: tuple[Probe, ...]) -> ProbeSet:
+    """Return the probe set of a file. probes: those of the file, verified and lowered to PTX."""
     return verified(
-        part.file, part.source, not part.is_older, TARGET, part.maps,
-        part.registers, probes, part.warnings, (), part.analyze_hooks, part.callbacks,
+        part.file, part.source, reads_back=not part.is_older, target=TARGET, maps=part.maps,
+        registers=part.registers, probes=probes, warnings=part.warnings,
+        analyze_hooks=part.analyze_hooks, callbacks=part.callbacks,
     )  # fmt: skip
 
 
 def _find(name: str) -> Path:
+    """Return the path of a named probe file, which for a path need not exist.
+
+    Raises NeutrinoError for any other name that is not a shipped probe's.
+    """
     if "/" in name or name.endswith((".toml", ".py")):
         return Path(name)
     shipped = shipped_probes()
@@ -157,8 +202,8 @@ def _find(name: str) -> Path:
     if not name:
         raise NeutrinoError("the name of a probe is empty; give a shipped probe or the path of a .toml or .py file")
     guess = nearest(name, shipped)
-    meant = f"; did you mean {guess}?" if guess else ""
+    suggestion = f"; did you mean {guess}?" if guess else ""
     raise NeutrinoError(
-        f"{name}: no such shipped probe{meant} (there are: {', '.join(shipped)}; "
+        f"{name}: no such shipped probe{suggestion} (there are: {', '.join(shipped)}; "
         f"a file's name needs a '/' or must end in .toml or .py)"
     )

@@ -1,4 +1,5 @@
-"""The probe block: what a twin reads of its launch, passed by value as its last parameter, 8-byte aligned.
+"""The probe block: the data of a launch that a twin (instrumented kernel) reads. It is the twin's last parameter,
+passed by value, 8-byte aligned.
 
 ::
 
@@ -24,5 +25,8 @@ MAX_MAPS = 64
 
 
 def block_size(maps: int, variables: int) -> int:
-    """Bytes of the probe block."""
+    """Return the size in bytes of a kernel's probe block.
+
+    maps: number of maps of the run. variables: number of module variables that the kernel uses.
+    """
     return BLOCK_HEADER + BLOCK_PER_MAP * maps + BLOCK_PER_VARIABLE * variables

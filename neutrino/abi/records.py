@@ -1,4 +1,4 @@
-"""Records: fields at the offsets that C gives them."""
+"""The layout of records: fields at the offsets that a C compiler would give them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAX_RECORD = 65536
-"""Bytes of a record."""
+"""Largest size of a record, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -26,21 +26,25 @@ class Field:
 
 
 def lay_out_fields(fields: Sequence[tuple[str, ScalarType]]) -> tuple[tuple[Field, ...], int, int]:
-    """Place fields by C alignment. Returns the fields, the record's bytes, and how many are padding."""
+    """Assign offsets to fields by C alignment.
+
+    fields: name and type of each, in order. Returns the fields, the record's size in bytes, and how many bytes of that
+    are padding.
+    """
     offset = 0
     alignment = 1
-    placed = []
+    with_offsets = []
     for name, scalar in fields:
         offset = align_up(offset, scalar.size)
-        placed.append(Field(name, scalar, offset))
+        with_offsets.append(Field(name, scalar, offset))
         offset += scalar.size
         alignment = max(alignment, scalar.size)
     size = align_up(offset, alignment)
-    return tuple(placed), size, size - sum(scalar.size for _, scalar in fields)
+    return tuple(with_offsets), size, size - sum(scalar.size for _, scalar in fields)
 
 
 def record_dtype(fields: Sequence[Field], size: int) -> np.dtype[np.void]:
-    """The NumPy type of one record of size bytes."""
+    """Return the NumPy type of a record with these fields. size: of the record, in bytes."""
     import numpy as np
 
     return np.dtype(

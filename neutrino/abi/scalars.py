@@ -27,4 +27,4 @@ class ScalarType(enum.Enum):
 
     def __init__(self, name: str) -> None:
         self.size = int(name[1:]) // 8
-        """Bytes; also the alignment."""
+        """Bytes of one value, which is also its alignment."""

@@ -1,4 +1,4 @@
-"""C structures as data: what the header, the NumPy types of the reader and ``read.py`` are made from.
+"""Descriptions of C structures, from which the C header, the NumPy types of the reader and ``read.py`` are generated.
 
 All integers are little endian; every structure has C alignment and no hidden padding.
 """
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Member:
-    """One member of a C structure. count > 1: an array; type ``char``: bytes."""
+    """One member of a C structure. count: length of an array, 1 for a single value. note: a comment for the header.
+
+    type: as in ``NUMPY_TYPES``, or ``char``: then the member is a byte string of ``count`` bytes.
+    """
 
     name: str
     type: str
@@ -35,24 +38,25 @@ class Struct:
     @property
     def dtype(self) -> np.dtype[np.void]:
         """The structure as a NumPy type."""
-        # Here, because reading a probe file needs this module but must not wait for NumPy.
+        # Imported here because reading a probe file needs this module, and should not wait for NumPy.
         import numpy as np
 
-        return np.dtype(
-            [
-                (member.name, NUMPY_TYPES[member.type], (member.count,))
-                if member.count > 1 and member.type != "char"
-                else (member.name, f"S{member.count}" if member.type == "char" else NUMPY_TYPES[member.type])
-                for member in self.members
-            ]
-        )
+        fields: list[tuple[str, str] | tuple[str, str, tuple[int]]] = []
+        for member in self.members:
+            if member.type == "char":
+                fields.append((member.name, f"S{member.count}"))
+            elif member.count > 1:
+                fields.append((member.name, NUMPY_TYPES[member.type], (member.count,)))
+            else:
+                fields.append((member.name, NUMPY_TYPES[member.type]))
+        return np.dtype(fields)
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size in bytes."""
         return self.dtype.itemsize
 
 
 def align_up(value: int, alignment: int) -> int:
-    """The smallest multiple of alignment (a power of two) not below value."""
+    """Round a value up to a multiple of ``alignment``, which must be a power of two."""
     return (value + alignment - 1) & ~(alignment - 1)

@@ -1,7 +1,8 @@
-"""A cache entry: the twins of one image, what the hook must know of each kernel, and the files for its trace folder.
+"""Cache entries: the twins (instrumented copies) of one image's kernels, what the hook must know of each kernel, and
+the files for its trace folder.
 
-The format is ``TWINS_HEADER`` and what it points at, in ``neutrino/abi``. The hook reads it in place, so
-the writer aligns tables to 8 bytes and images to 64, and ends every string with NUL.
+The format is ``TWINS_HEADER`` and the tables that it points to, in ``neutrino/abi``. The hook reads an entry in place,
+so the writer aligns tables to 8 bytes and images to 64, and ends every string with NUL.
 """
 
 from __future__ import annotations
@@ -27,16 +28,20 @@ from neutrino.maps.registry import MAP_TYPES, number_of
 
 _TABLE_ALIGN = 8
 _IMAGE_ALIGN = 64
+_DIGEST_SIZE = 32
 _LONGEST_NAME = 63
-_MOST_ON_STACK = 65536
-"""Bytes that the hook takes for a launch on the stack of the program's thread."""
+_MAX_ON_STACK = 65536
+"""Limit in bytes of a kernel's parameters, and of its probe block. For a launch the hook copies both to the stack of
+the program's thread."""
 
 
 def _digested_from() -> int:
+    """Return the offset in bytes after the header's digest."""
     fields = TWINS_HEADER.dtype.fields
     if fields is None:
         raise NeutrinoError("the header of a cache entry has no members")
-    return int(fields["digest"][1]) + 32
+    _, digest_offset = fields["digest"][:2]
+    return int(digest_offset) + _DIGEST_SIZE
 
 
 DIGESTED_FROM = _digested_from()
@@ -45,12 +50,13 @@ DIGESTED_FROM = _digested_from()
 
 @dataclass(frozen=True)
 class KernelEntry:
-    """One kernel of an entry. twin: its name, "" without one. parameters: (offset, size) in bytes, the
-    program's own.
+    """One kernel of an entry.
 
-    block_offset, block_size: of the probe block in the twin's parameter space. image: index of the entry's image that
-    has the twin. capped: of the one that has it under a register cap, 0 where none has. files: what goes into
-    ``kernel/<id>/``.
+    name: mangled. reason, detail: why it has no twin (the instrumented copy). twin: the twin's name, empty if there is
+    none. parameters: (offset, size) in bytes of the program's own parameters. variables: names of module variables
+    whose addresses the twin needs. block_offset, block_size: of the probe block in the twin's parameter space, in
+    bytes. image: index of the entry's image that has the twin. capped: index of the one that has it compiled with a
+    register cap, 0 if none has. files: names and contents of the files for ``kernel/<id>/``.
     """
 
     name: str
@@ -68,7 +74,7 @@ class KernelEntry:
 
 @dataclass(frozen=True)
 class MapEntry:
-    """What the hook knows of a map. record_size: bytes; cap: records a slot, or ``DYNAMIC_CAP``."""
+    """What the hook needs to know of a map. record_size: bytes. cap: records per slot, or ``DYNAMIC_CAP``."""
 
     name: str
     kind: type[MapType]
@@ -79,7 +85,7 @@ class MapEntry:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry as read back. key: the 32 bytes it was made for. images: the twins', then those under a register cap."""
+    """An entry as it was read. key: its 32-byte cache key. images: of the twins, then those with a register cap."""
 
     key: bytes
     maps: tuple[MapEntry, ...]
@@ -88,27 +94,32 @@ class Entry:
 
 
 class _Writer:
-    def __init__(self, size: int) -> None:
-        self.data = bytearray(size)
-        self._texts: dict[bytes, int] = {}
+    """Appends tables, texts and images to an entry, after a header of ``header_size`` bytes that is filled in last."""
+
+    def __init__(self, header_size: int) -> None:
+        self.data = bytearray(header_size)
+        self._text_offsets: dict[bytes, int] = {}
 
     def align(self, alignment: int) -> int:
+        """Pad the data to a multiple of ``alignment`` bytes, and return their length."""
         self.data += bytes(align_up(len(self.data), alignment) - len(self.data))
         return len(self.data)
 
     def append(self, data: bytes, alignment: int) -> int:
+        """Append bytes at the next multiple of ``alignment``, and return their offset."""
         offset = self.align(alignment)
         self.data += data
         return offset
 
     def text(self, text: str) -> int:
-        """Offset of text, NUL-terminated; equal texts share one place."""
+        """Append a NUL-terminated string, and return its offset. Equal strings are stored once."""
         data = text.encode("utf-8", "surrogateescape") + b"\0"
-        if data not in self._texts:
-            self._texts[data] = self.append(data, 1)
-        return self._texts[data]
+        if data not in self._text_offsets:
+            self._text_offsets[data] = self.append(data, 1)
+        return self._text_offsets[data]
 
     def table(self, struct: Struct, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Append a table, and return its offset. rows: values by member; members that are left out are zero."""
         table = np.zeros(len(rows), struct.dtype)
         for row, values in zip(table, rows, strict=True):
             for name, value in values.items():
@@ -117,21 +128,27 @@ class _Writer:
 
 
 def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry], images: Sequence[bytes]) -> bytes:
-    """The bytes of an entry. key: 32 bytes. Raises NeutrinoError for a map whose name has more than 63 bytes."""
+    """Serialize a cache entry.
+
+    key: 32 bytes. maps: to which the probes write. images: those that the driver loads for twins (instrumented
+    kernels), then alternatives with a register cap. Raises NeutrinoError for a map whose name has more than 63 bytes.
+    """
     writer = _Writer(TWINS_HEADER.size)
     map_rows = []
-    for entry in maps:
-        name = entry.name.encode()
+    for map_ in maps:
+        name = map_.name.encode()
         if len(name) > _LONGEST_NAME:
             raise NeutrinoError(
-                f"map {entry.name}: the name has {len(name)} bytes, the trace format holds {_LONGEST_NAME}"
+                f"map {map_.name}: the name has {len(name)} bytes, the trace format holds {_LONGEST_NAME}"
             )
         map_rows.append({
-            "name": name, "kind": number_of(entry.kind), "level": LEVELS.index(entry.level),
-            "record_size": entry.size, "cap": entry.cap,
+            "name": name, "kind": number_of(map_.kind), "level": LEVELS.index(map_.level),
+            "record_size": map_.size, "cap": map_.cap,
         })  # fmt: skip
     maps_offset = writer.table(MAP_DESCRIPTOR, map_rows)
     kernels_offset = writer.table(TWIN_KERNEL, [_kernel_row(writer, kernel) for kernel in kernels])
+
+    # The table of images comes before the images, so it is filled in when their offsets are known.
     images_offset = writer.append(bytes(TWIN_IMAGE.size * len(images)), _TABLE_ALIGN)
     image_rows = np.zeros(len(images), TWIN_IMAGE.dtype)
     for index, image in enumerate(images):
@@ -150,12 +167,15 @@ def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry],
     header["images"] = len(images)
     header["images_offset"] = images_offset
     writer.data[: TWINS_HEADER.size] = header.tobytes()
+
+    # The digest covers everything after itself, the rest of the header included.
     digest = hashlib.sha256(memoryview(writer.data)[DIGESTED_FROM:]).digest()
-    writer.data[DIGESTED_FROM - 32 : DIGESTED_FROM] = digest
+    writer.data[DIGESTED_FROM - _DIGEST_SIZE : DIGESTED_FROM] = digest
     return bytes(writer.data)
 
 
 def _kernel_row(writer: _Writer, kernel: KernelEntry) -> dict[str, int]:
+    """Append a kernel's texts, files and tables to an entry, and return the kernel's row, which has their offsets."""
     names = {name: writer.text(name) for name in kernel.files}
     files = [
         {"name_offset": names[name], "offset": writer.append(data, _TABLE_ALIGN), "size": len(data)}
@@ -163,6 +183,7 @@ def _kernel_row(writer: _Writer, kernel: KernelEntry) -> dict[str, int]:
     ]
     variables = np.array([writer.text(name) for name in kernel.variables], "<u8")
     return {
+        # An offset of 0, where the header is, means that there is no text.
         "name_offset": writer.text(kernel.name),
         "twin_offset": writer.text(kernel.twin) if kernel.twin else 0,
         "detail_offset": writer.text(kernel.detail) if kernel.detail else 0,
@@ -183,34 +204,44 @@ def _kernel_row(writer: _Writer, kernel: KernelEntry) -> dict[str, int]:
 
 
 class _Reader:
+    """Reads parts of an entry. name: its file, for error messages."""
+
     def __init__(self, data: bytes, name: str) -> None:
         self.data = data
         self.name = name
 
-    def span(self, offset: int, size: int, what: str) -> bytes:
+    def span(self, offset: int, size: int, field: str) -> bytes:
+        """Return ``size`` bytes at an offset. Raises FormatError, naming the field, when they leave the entry."""
         if offset < 0 or size < 0 or offset + size > len(self.data):
-            raise FormatError(self.name, offset, what, f"{size} bytes", f"to end by {len(self.data):#x}")
+            raise FormatError(self.name, offset, field, f"{size} bytes", f"to end by {len(self.data):#x}")
         return self.data[offset : offset + size]
 
-    def table(self, struct: Struct, offset: int, rows: int, what: str) -> np.ndarray[Any, np.dtype[np.void]]:
-        if offset % _TABLE_ALIGN:
-            raise FormatError(self.name, offset, what, "an odd offset", f"a multiple of {_TABLE_ALIGN}")
-        return np.frombuffer(self.span(offset, rows * struct.size, what), struct.dtype)
+    def table(self, struct: Struct, offset: int, rows: int, field: str) -> np.ndarray[Any, np.dtype[np.void]]:
+        """Return a table as an array of ``rows`` structures.
 
-    def text(self, offset: int, what: str) -> str:
+        Raises FormatError, naming the field, when it leaves the entry or is not aligned.
+        """
+        if offset % _TABLE_ALIGN:
+            raise FormatError(self.name, offset, field, "an odd offset", f"a multiple of {_TABLE_ALIGN}")
+        return np.frombuffer(self.span(offset, rows * struct.size, field), struct.dtype)
+
+    def text(self, offset: int, field: str) -> str:
+        """Return the NUL-terminated string at an offset. Raises FormatError, naming the field, if it does not end."""
         end = self.data.find(b"\0", offset)
         if end < 0 or offset >= len(self.data):
-            raise FormatError(self.name, offset, what, "not ended", "a NUL-terminated text")
+            raise FormatError(self.name, offset, field, "not ended", "a NUL-terminated text")
         return self.data[offset:end].decode("utf-8", "surrogateescape")
 
 
 def read_entry(data: bytes, name: str) -> Entry:
-    """Read an entry back. name: the file, for messages.
+    """Read a cache entry. name: the file, for error messages.
 
-    Raises FormatError for all that the hook refuses: a wrong digest, and whatever it could not launch by.
+    Raises FormatError for everything that the hook (the library that launches twins) refuses: a wrong digest, and
+    values with which it could not launch them.
     """
     reader = _Reader(data, name)
     header = reader.table(TWINS_HEADER, 0, 1, "header")[0]
+    # NumPy strips the NULs at the end of a string.
     if bytes(header["magic"]).ljust(8, b"\0") != TWINS_MAGIC:
         raise FormatError(name, 0, "magic", repr(bytes(header["magic"])), repr(TWINS_MAGIC))
     if int(header["version"]) != TWINS_VERSION:
@@ -221,82 +252,106 @@ def read_entry(data: bytes, name: str) -> Entry:
     if int(header["size"]) != len(data):
         raise FormatError(name, DIGESTED_FROM, "size", str(int(header["size"])), f"the file's {len(data)}")
     if hashlib.sha256(memoryview(data)[DIGESTED_FROM:]).digest() != header["digest"].tobytes():
-        raise FormatError(name, DIGESTED_FROM - 32, "digest", "not that of the content", "SHA-256 of what follows")
-    at = int(header["maps_offset"])
-    if int(header["maps"]) > MAX_MAPS:
-        raise FormatError(name, 12, "maps", str(int(header["maps"])), f"at most {MAX_MAPS}")
-    maps = [_map(name, at, row) for row in reader.table(MAP_DESCRIPTOR, at, int(header["maps"]), "map descriptors")]
-    images = reader.table(TWIN_IMAGE, int(header["images_offset"]), int(header["images"]), "images")
-    at = int(header["kernels_offset"])
+        digest_offset = DIGESTED_FROM - _DIGEST_SIZE
+        raise FormatError(name, digest_offset, "digest", "not that of the content", "SHA-256 of what follows")
+
+    map_count, maps_offset = int(header["maps"]), int(header["maps_offset"])
+    if map_count > MAX_MAPS:
+        raise FormatError(name, 12, "maps", str(map_count), f"at most {MAX_MAPS}")
+    map_rows = reader.table(MAP_DESCRIPTOR, maps_offset, map_count, "map descriptors")
+    maps = [_map(name, maps_offset, row) for row in map_rows]
+    image_rows = reader.table(TWIN_IMAGE, int(header["images_offset"]), int(header["images"]), "images")
+    kernels_offset = int(header["kernels_offset"])
     kernels = []
-    for row in reader.table(TWIN_KERNEL, at, int(header["kernels"]), "kernels"):
-        kernels.append(_kernel(reader, row))
-        _check_kernel(name, at, kernels[-1], len(maps), len(images))
+    for row in reader.table(TWIN_KERNEL, kernels_offset, int(header["kernels"]), "kernels"):
+        kernel = _kernel(reader, row)
+        _check_kernel(name, kernels_offset, kernel, len(maps), len(image_rows))
+        kernels.append(kernel)
     return Entry(
         header["key"].tobytes(),
         tuple(maps),
         tuple(kernels),
-        tuple(reader.span(int(row["offset"]), int(row["size"]), "image") for row in images),
+        tuple(reader.span(int(row["offset"]), int(row["size"]), "image") for row in image_rows),
     )
 
 
-def _map(name: str, at: int, row: np.void) -> MapEntry:
+def _map(file: str, table_offset: int, row: np.void) -> MapEntry:
+    """Read and check a row of the table of maps, to which probes write records.
+
+    file, table_offset: for error messages. Raises FormatError for an invalid kind, level, size, cap or name.
+    """
     kind, level, size, cap = (int(row[member]) for member in ("kind", "level", "record_size", "cap"))
     if kind >= len(MAP_TYPES) or level >= len(LEVELS):
         expected = f"at most {len(MAP_TYPES) - 1}, {len(LEVELS) - 1}"
-        raise FormatError(name, at, "map kind, level", f"{kind}, {level}", expected)
+        raise FormatError(file, table_offset, "map kind, level", f"{kind}, {level}", expected)
     if not 0 < size <= MAX_RECORD:
-        raise FormatError(name, at, "record size", str(size), f"1 to {MAX_RECORD}")
+        raise FormatError(file, table_offset, "record size", str(size), f"1 to {MAX_RECORD}")
+    # The cap is the number of records per slot; kinds of maps without slots always have 1.
     if not MAP_TYPES[kind].in_slots and cap != 1:
-        raise FormatError(name, at, f"cap of a {MAP_TYPES[kind].name}", str(cap), "1")
+        raise FormatError(file, table_offset, f"cap of a {MAP_TYPES[kind].name}", str(cap), "1")
     text = bytes(row["name"]).partition(b"\0")[0]
     if len(text) > _LONGEST_NAME:
-        raise FormatError(name, at, "map name", "not ended", "a NUL-terminated text")
+        raise FormatError(file, table_offset, "map name", "not ended", "a NUL-terminated text")
     return MapEntry(text.decode("utf-8", "surrogateescape"), MAP_TYPES[kind], LEVELS[level], size, cap)
 
 
-def _check_kernel(name: str, at: int, kernel: KernelEntry, maps: int, images: int) -> None:
-    def check(is_valid: bool, what: str, found: object, expected: str) -> None:
+def _check_kernel(file: str, table_offset: int, kernel: KernelEntry, maps: int, images: int) -> None:
+    """Check that a kernel of an entry is consistent, so that the hook can launch its twin (instrumented copy).
+
+    maps, images: how many the entry has. file, table_offset: for error messages. Raises FormatError for an
+    inconsistent kernel.
+    """
+
+    def check(is_valid: bool, field: str, found: object, expected: str) -> None:
         if not is_valid:
-            raise FormatError(name, at, f"{what} of kernel {kernel.name!r}", str(found), expected)
+            raise FormatError(file, table_offset, f"{field} of kernel {kernel.name!r}", str(found), expected)
 
     check((kernel.reason is Reason.PROBED) == bool(kernel.twin), "twin", repr(kernel.twin), "one if it is probed")
     if kernel.twin:
         check(max(kernel.image, kernel.capped) < images, "images", (kernel.image, kernel.capped), f"below {images}")
-        expected = block_size(maps, len(kernel.variables))
-        check(kernel.block_size == expected, "block_size", kernel.block_size, str(expected))
-    most = max(kernel.block_offset, kernel.block_size)
-    check(most <= _MOST_ON_STACK, "probe block", most, f"at most {_MOST_ON_STACK}")
+        expected_size = block_size(maps, len(kernel.variables))
+        check(kernel.block_size == expected_size, "block_size", kernel.block_size, str(expected_size))
+    largest = max(kernel.block_offset, kernel.block_size)
+    check(largest <= _MAX_ON_STACK, "probe block", largest, f"at most {_MAX_ON_STACK}")
+    # The program's parameters come before the probe block, and each has at least a byte.
     check(len(kernel.parameters) <= kernel.block_offset, "parameters", len(kernel.parameters), "one a byte")
     for offset, size in kernel.parameters:
         end = offset + size
         check(end <= kernel.block_offset, "parameter", end, f"to end by {kernel.block_offset}")
-    for file in kernel.files:
-        check(file[:1] not in {"", "."} and "/" not in file, "file name", repr(file), "a name")
+    # File names must not be hidden or lead out of the kernel's folder.
+    for file_name in kernel.files:
+        check(file_name[:1] not in {"", "."} and "/" not in file_name, "file name", repr(file_name), "a name")
 
 
 def _kernel(reader: _Reader, row: np.void) -> KernelEntry:
-    def text(member: str) -> str:
+    """Read a row of the table of kernels, with the texts, files and tables that it points to.
+
+    Raises FormatError when one of these leaves the entry, or a required one is missing.
+    """
+
+    def optional_text(member: str) -> str:
         offset = int(row[member])
         return reader.text(offset, member) if offset else ""
 
     if not int(row["name_offset"]):
         raise FormatError(reader.name, 0, "name of a kernel", "none", "an offset")
-    if int(row["twin_offset"]) and not text("twin_offset"):
+    if int(row["twin_offset"]) and not optional_text("twin_offset"):
         raise FormatError(reader.name, 0, "twin of kernel", "an empty name", "a name")
+    # _value2member_map_ has the values of all members of the enumeration.
     if int(row["reason"]) not in Reason._value2member_map_:
         raise FormatError(reader.name, 0, "reason", str(int(row["reason"])), f"at most {max(Reason)}")
     files = reader.table(TWIN_FILE, int(row["files_offset"]), int(row["files"]), "files")
     parameters = reader.table(TWIN_PARAMETER, int(row["parameters_offset"]), int(row["parameters"]), "parameters")
-    at = int(row["variables_offset"])
-    if at % _TABLE_ALIGN:
-        raise FormatError(reader.name, at, "variables", "an odd offset", f"a multiple of {_TABLE_ALIGN}")
-    variables = np.frombuffer(reader.span(at, 8 * int(row["variables"]), "variables"), "<u8")
+    variables_offset = int(row["variables_offset"])
+    if variables_offset % _TABLE_ALIGN:
+        raise FormatError(reader.name, variables_offset, "variables", "an odd offset", f"a multiple of {_TABLE_ALIGN}")
+    # One 8-byte offset of a name for each variable.
+    variables = np.frombuffer(reader.span(variables_offset, 8 * int(row["variables"]), "variables"), "<u8")
     return KernelEntry(
         name=reader.text(int(row["name_offset"]), "name"),
         reason=Reason(int(row["reason"])),
-        detail=text("detail_offset"),
-        twin=text("twin_offset"),
+        detail=optional_text("detail_offset"),
+        twin=optional_text("twin_offset"),
         parameters=tuple((int(parameter["offset"]), int(parameter["size"])) for parameter in parameters),
         variables=tuple(reader.text(int(offset), "variable") for offset in variables),
         block_offset=int(row["block_offset"]),

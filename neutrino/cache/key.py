@@ -1,4 +1,4 @@
-"""What an entry depends on, as 32 bytes: the run's settings, the patcher's sources, the device and the image."""
+"""Keys of cache entries: 32 bytes made from the run's settings, the patcher's sources, the device and the image."""
 
 from __future__ import annotations
 
@@ -12,26 +12,35 @@ from neutrino.device.kind import DeviceKind
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 PATCHER = "neutrino.patch.image"
-"""What processes import that make twins: all that decides what a twin is, is imported from there on."""
+"""The module that makes twins: everything that decides what a twin is, is imported by it, directly or indirectly."""
 
-# Begun by letters, not by the line's start: three times as fast, and every start of a run waits for it.
+# Without an anchor at the line's start, which would make the search three times as slow; every start of a run waits for
+# it. imports_of checks what is before a match.
 _FROM = re.compile(r"from (neutrino[\w.]*) import (\([^)]*\)|[^\n#]*)")
 _MODULE = re.compile(r"import (neutrino[^\n#]*)")
 _NAME = re.compile(r"([\w.]+)(?: as \w+)?")
 Import = tuple[bool, str, tuple[str, ...]]
-"""Whether it stands at the module's top level, the module, and the names that are taken from it."""
+"""Whether an import is at the top level of its module, the imported module, and the names imported from that."""
 
 
 def run_key(
     probes: str, selection: str, assembler: str, version: str, device: DeviceKind = DeviceKind.GPU
 ) -> bytes:
-    """The 32 bytes that stand for a run's settings: two digests, the assembler's identity, Neutrino's version."""
+    """Return the 32-byte key of a run's settings.
+
+    probes, selection: digests of the probes and of the selection of kernels. assembler: its identity. version: of
+    Neutrino, and of the patcher's sources. device: of the twins.
+    """
+    # Each part with its length, so that no two lists of parts have the same bytes.
     parts = ("neutrino", version, probes, selection, assembler, device.value)
     return hashlib.sha256(b"".join(len(part.encode()).to_bytes(8, "little") + part.encode() for part in parts)).digest()
 
 
 def image_key(run: bytes, arch: str, image: bytes) -> bytes:
-    """The 32-byte key of an image's entry: SHA-256 over the run's key, the device's ``sm_90``, the image."""
+    """Return the 32-byte key of an image's entry.
+
+    run: key of the run's settings. arch: the device's, such as ``sm_90``. image: its bytes, or their digest.
+    """
     digest = hashlib.sha256(run)
     digest.update(arch.encode())
     digest.update(image)
@@ -39,10 +48,10 @@ def image_key(run: bytes, arch: str, image: bytes) -> bytes:
 
 
 def patcher_identity(package: Path = _PACKAGE) -> str:
-    """SHA-256, in hex, over the sources that decide what a twin is. package: the folder of ``neutrino``.
+    """Return the SHA-256, in hex, of the Python sources that decide what a twin (instrumented kernel) is.
 
-    A checkout changes more often than its version: twins of the code of yesterday are not those of today. Nothing is
-    imported for it. Raises OSError when a source cannot be read.
+    It is part of the cache key because a checkout may change while its version stays the same. package: the folder of
+    ``neutrino``. The sources are read, not imported. Raises OSError when one cannot be read.
     """
     digest = hashlib.sha256()
     for name, source in sorted(patcher_sources(package).items()):
@@ -52,57 +61,63 @@ def patcher_identity(package: Path = _PACKAGE) -> str:
 
 
 def patcher_sources(package: Path = _PACKAGE) -> dict[str, bytes]:
-    """The sources of all modules of Neutrino that the patcher imports at any time, by their paths in package.
+    """Return the sources of the patcher and of all modules of Neutrino that it imports, directly or indirectly.
 
-    Imports within functions count. Those under TYPE_CHECKING count too, but for a package's own ``__init__``: there
-    they name what is imported lazily, and only those of the names that somebody asks the package for count.
+    The keys are paths in ``package``. Imports within functions count. Imports under TYPE_CHECKING count too, except in
+    the ``__init__`` of a package: these are the names that it imports lazily, so they count only if a module imports
+    that name from the package. Raises OSError when a source cannot be read.
     """
     paths = _modules(package)
-    found: dict[str, bytes] = {}
+    sources: dict[str, bytes] = {}
     imports: dict[str, list[Import]] = {}
-    asked: dict[str, set[str]] = {}
-    waiting: list[tuple[str, tuple[str, ...]]] = [(PATCHER, ())]
-    while waiting:
-        module, names = waiting.pop()
-        is_new = module not in asked
-        new_names = {*names} - asked.setdefault(module, set())
+    # For each visited module the names that other modules import from it.
+    requested: dict[str, set[str]] = {}
+    pending: list[tuple[str, tuple[str, ...]]] = [(PATCHER, ())]
+    while pending:
+        module, names = pending.pop()
+        is_new = module not in requested
+        new_names = {*names} - requested.setdefault(module, set())
         if not is_new and not new_names:
             continue
-        asked[module] |= new_names
+        requested[module] |= new_names
         path = paths.get(module)
         if path is None:
+            # An imported name that is not a module (see below), or a module of another package.
             continue
         if is_new:
-            found[path] = (package / path).read_bytes()
-            imports[module] = list(imports_of(found[path].decode()))
-            # The package that it is in is run before it.
-            waiting.append((module.rpartition(".")[0], ()))
+            sources[path] = (package / path).read_bytes()
+            imports[module] = list(imports_of(sources[path].decode()))
+            # Importing a module first runs the package that contains it.
+            pending.append((module.rpartition(".")[0], ()))
         is_package = path.endswith("__init__.py")
         if is_package:
-            waiting += [(f"{module}.{name}", ()) for name in new_names]
-        for top, home, taken in imports[module]:
-            if (is_new and (top or not is_package)) or (is_package and not top and new_names & {*taken}):
-                waiting.append((home, taken))
-    return found
+            # A name imported from a package may be a module in it.
+            pending += [(f"{module}.{name}", ()) for name in new_names]
+        for is_top_level, imported_module, imported_names in imports[module]:
+            is_lazy = is_package and not is_top_level
+            if new_names & {*imported_names} if is_lazy else is_new:
+                pending.append((imported_module, imported_names))
+    return sources
 
 
 def _modules(package: Path) -> dict[str, str]:
-    """The path in package of each module, by the module's name."""
-    found = {}
+    """Return the path in ``package`` of each module of Neutrino, by the module's dotted name."""
+    paths = {}
     for folder, _, files in os.walk(package):
-        prefix = folder[len(str(package)) + 1 :]
-        home = ".".join(["neutrino", *Path(prefix).parts])
+        relative = folder[len(str(package)) + 1 :]
+        package_name = ".".join(["neutrino", *Path(relative).parts])
         for file in files:
             if file.endswith(".py"):
-                name = home if file == "__init__.py" else f"{home}.{file[:-3]}"
-                found[name] = f"{prefix}/{file}" if prefix else file
-    return found
+                module = package_name if file == "__init__.py" else f"{package_name}.{file[:-3]}"
+                paths[module] = f"{relative}/{file}" if relative else file
+    return paths
 
 
 def imports_of(source: str) -> Iterator[Import]:
-    """What a module imports of Neutrino."""
+    """Yield the imports of Neutrino's modules in a Python source, as ``Import`` describes them."""
     for match in _FROM.finditer(source):
         indent = source[source.rfind("\n", 0, match.start()) + 1 : match.start()]
+        # Only white space may be before a statement.
         if not indent.strip():
             yield not indent, match[1], tuple(_NAME.findall(match[2]))
     for match in _MODULE.finditer(source):

@@ -1,7 +1,7 @@
-"""The content-addressed store of twins, in a folder that belongs to the user alone.
+"""The store of cache entries by key, in a folder that only the user can write to.
 
-An entry is ``twins/<first two hex digits>/<64 hex digits>.twins`` under the root. The hook reads these files
-itself, so a name, once there, always holds a whole entry: it is written aside, synchronised and renamed.
+An entry is ``twins/<first two hex digits>/<64 hex digits>.twins`` under the root. The hook reads these files itself, so
+a file must never be incomplete: it is written under a temporary name, synchronized and renamed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ class Cache:
         self.root = root
 
     def entry_path(self, key: bytes) -> Path:
-        """Where the entry of a 32-byte key lies, whether it is there or not."""
+        """Return the path of the entry with a 32-byte key, whether it exists or not."""
         name = key.hex()
         return self.root / "twins" / name[:2] / f"{name}.twins"
 
     def write(self, key: bytes, entry: bytes) -> Path:
-        """Store an entry and return its path. Raises OSError, and leaves no unfinished file then."""
+        """Store an entry and return its path. Raises OSError; no incomplete file is left then.
+
+        key: 32 bytes. entry: the bytes that write_entry returns.
+        """
         path = self.entry_path(key)
         for folder in (self.root, self.root / "twins", path.parent):
             private_folder(folder)
@@ -33,10 +36,12 @@ class Cache:
         return path
 
     def read(self, key: bytes) -> bytes | None:
-        """A verified entry, or None when there is none. One that is damaged is removed and counts as none.
+        """Return the bytes of an entry, None if there is none with this 32-byte key.
 
-        Raises OSError when the folder cannot be read or is not this user's.
+        A damaged one is removed, and None is returned. Raises OSError when the folder cannot be read or belongs to
+        another user.
         """
+        # Imported here because it needs NumPy, which other users of this module need not wait for.
         from neutrino.cache.entry import read_entry
 
         path = self.entry_path(key)

@@ -1,1 +1,1 @@
-"""Which image of a container a device runs, and the PTX that it stands for."""
+"""Which image of a container a device runs, and the PTX that it was compiled from."""

@@ -1,9 +1,9 @@
 """Device-linked code: which machine code a device runs, and the PTX of the translation units that it was linked from.
 
-``nvcc -rdc=true`` leaves relocatable cubins and PTX of each translation unit in ``__nv_relfatbin``. The driver runs
-another container, in ``.nv_fatbin``: cubins that the device linker made of them, without PTX. Nothing in the file says
-which units these were, so they are found by names and machine code: a unit's PTX stands for a linked kernel if the
-unit's own cubin for the same architecture has the kernel's code, up to relocations.
+``nvcc -rdc=true`` stores relocatable cubins and PTX of each translation unit in ``__nv_relfatbin``. The driver runs
+another container, in ``.nv_fatbin``: cubins that the device linker made from them, without PTX. Nothing in the file
+says which units these were, so they are found by names and machine code: a unit's PTX is that of a linked kernel if the
+unit's own cubin for the same architecture has the kernel's code, except where relocations changed it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ RELOCATABLE_SECTION = "__nv_relfatbin"
 """Where nvcc puts the containers that the device linker reads."""
 
 _VARIABLE_SECTIONS = (".nv.global", ".nv.constant3")
-_OWN_NAMES = ("$", "__cuda_sm", ".nv")
-"""The prefix of functions that ptxas adds and no PTX defines, such as ``__cuda_sm20_div_u64``."""
+_PTXAS_PREFIXES = ("$", "__cuda_sm", ".nv")
+"""Prefixes of the names of functions that ptxas adds and no PTX defines, such as ``__cuda_sm20_div_u64``."""
 
-_INSTRUCTION = np.array([(1 << 64) - 1, (1 << 41) - 1], np.uint64)
-"""The bits of an instruction without its scheduling (105 and up), which nvlink sets anew from sm_100 on."""
+_WITHOUT_SCHEDULING = np.array([(1 << 64) - 1, (1 << 41) - 1], np.uint64)
+"""Mask of a 128-bit instruction without its scheduling bits (105 and up), which nvlink changes from sm_100 on."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A translation unit of linked code. container: its index in the file. options: for ptxas.
+    """A translation unit of linked code.
 
-    functions: of the linked code's functions, those whose code is this unit's.
+    container: index in the file. text: its PTX. options: for ptxas. functions: names of the linked code's device
+    functions whose machine code is that of this unit.
     """
 
     container: int
@@ -52,9 +53,10 @@ class Unit:
 class LinkedSource:
     """The machine code of a linked container that runs on a device, and its PTX.
 
-    machine: the linked machine code that the driver picks, None without any. units: those whose PTX can be used.
-    kernels: the unit that each kernel comes from, by its place in units. refused: why a kernel has none. variables:
-    the names of the linked code's variables, as often as they occur. missing: what of it no unit defines, in words.
+    machine: the linked machine code that the driver picks, None if none fits. units: those whose PTX can be used.
+    kernels: the index in units of the unit that defines each kernel. refused: for the other kernels, why there is none.
+    variables: the names of the linked code's variables, with duplicates. missing: a message when the linked code has a
+    function or variable that no unit defines, else empty. reason, detail: why there is no machine code.
     """
 
     machine: Cubin | None
@@ -69,47 +71,53 @@ class LinkedSource:
 
 
 def is_linked(container: Container, units: Sequence[Container]) -> bool:
-    """Whether a container holds what the device linker made of units: executable cubins, and no PTX of its own.
+    """Whether a container was made by the device linker: it has executable cubins, and no PTX.
 
-    units: the file's containers of RELOCATABLE_SECTION. Raises FormatError for a damaged cubin.
+    units: the containers in RELOCATABLE_SECTION of the same file, from which the linker makes it; without any, the
+    result is false. Raises FormatError for a damaged cubin.
     """
     if not units or container.section == RELOCATABLE_SECTION:
         return False
     cubins = [image for image in container.images if image.kind is ImageKind.CUBIN]
     if not cubins or any(image.kind is ImageKind.PTX for image in container.images):
         return False
-    return all(_elf(image).type == ET_EXEC for image in cubins[:1])
+    # The first cubin is enough: the device linker makes all of them.
+    return bool(_elf(cubins[0]).type == ET_EXEC)
 
 
 def find_linked_source(linked: Container, units: Sequence[Container], device: str) -> LinkedSource:
-    """The linked machine code that the driver would run on device (``sm_90``), and the PTX of the units in it.
+    """Find the linked machine code that the driver would run on a device, and the PTX of its translation units.
 
-    linked: a container for which is_linked is true. Raises FormatError for damaged images.
+    linked: a container for which is_linked is true. units: the containers in RELOCATABLE_SECTION of the same file.
+    device: such as ``sm_90``. Raises FormatError for damaged images.
     """
-    fitting = [(rank, image) for image in linked.images
-               if image.kind is ImageKind.CUBIN and (rank := runs_on(image.arch, device)) is not None]  # fmt: skip
-    if not fitting:
+    # The cubin that the driver picks.
+    ranked = [(rank, image) for image in linked.images
+              if image.kind is ImageKind.CUBIN and (rank := runs_on(image.arch, device)) is not None]  # fmt: skip
+    if not ranked:
         found = ", ".join(sorted({image.arch or "unknown" for image in linked.images})) or "nothing"
         detail = f"nothing for {device}: the linked image holds {found}, and the driver would link its units itself"
         return LinkedSource(None, device, reason=Reason.NO_PTX, detail=detail)
-    image = max(fitting, key=lambda pair: pair[0])[1]
+    _, image = max(ranked, key=lambda pair: pair[0])
     data = image.data
     machine = read_cubin(data, f"linked {image.arch} cubin")
     arch = machine.arch or image.arch
     if not machine.kernels:
         # nvcc links a stub of this kind into every file, relocatable code or not.
         return LinkedSource(machine, arch)
+
+    # The unit that each of its kernels comes from.
     candidates = [unit for container in units if (unit := _candidate(container, arch)) is not None]
     usable = [unit for unit in candidates if not unit.refusal]
-    chosen: dict[str, int] = {}
+    unit_by_kernel: dict[str, int] = {}
     refused: dict[str, tuple[Reason, str]] = {}
-    others = _Others(units, arch)
+    units_without_ptx = _UnitsWithoutPtx(units, arch)
     for name in machine.kernels:
-        verdict = _unit_of(name, machine, candidates, others, arch)
-        if isinstance(verdict, _Candidate):
-            chosen[name] = usable.index(verdict)
+        result = _unit_of(name, machine, candidates, units_without_ptx, arch)
+        if isinstance(result, _Candidate):
+            unit_by_kernel[name] = usable.index(result)
         else:
-            refused[name] = verdict
+            refused[name] = result
     variables = _variables(Elf(memoryview(data), image.file))
     return LinkedSource(
         machine,
@@ -123,7 +131,7 @@ def find_linked_source(linked: Container, units: Sequence[Container], device: st
             )
             for unit in usable
         ),
-        chosen,
+        unit_by_kernel,
         refused,
         variables,
         _missing(machine, variables, usable),
@@ -132,7 +140,11 @@ def find_linked_source(linked: Container, units: Sequence[Container], device: st
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A unit with PTX for the architecture. refusal: why it cannot be assembled. elf: its own machine code."""
+    """A translation unit with PTX for the linked code's architecture.
+
+    container: index in the file. module: the PTX. options: for ptxas. refusal: why the PTX cannot be assembled, None if
+    it can. elf, machine: the unit's own machine code for the architecture, None if there is none.
+    """
 
     container: int
     module: Module
@@ -143,12 +155,13 @@ class _Candidate:
 
 
 def _candidate(container: Container, arch: str) -> _Candidate | None:
+    """Read the translation unit in a container; None if it has no PTX for the architecture."""
     text = next((image for image in container.images if image.kind is ImageKind.PTX and image.arch == arch), None)
     if text is None:
         return None
     options, refusal = stored_options(text.options, relocatable=True)
-    own = next((image for image in container.images if image.kind is ImageKind.CUBIN and image.arch == arch), None)
-    elf = _elf(own) if own is not None else None
+    cubin = next((image for image in container.images if image.kind is ImageKind.CUBIN and image.arch == arch), None)
+    elf = _elf(cubin) if cubin is not None else None
     return _Candidate(
         container.index,
         parse(text.data.decode("latin-1")),
@@ -164,69 +177,87 @@ def _elf(image: Image) -> Elf:
 
 
 def _unit_of(
-    name: str, machine: Cubin, candidates: Sequence[_Candidate], others: _Others, arch: str
+    name: str, machine: Cubin, candidates: Sequence[_Candidate], units_without_ptx: _UnitsWithoutPtx, arch: str
 ) -> _Candidate | tuple[Reason, str]:
-    """The unit that a linked kernel comes from, or why there is none."""
+    """Find the translation unit that a kernel of the linked machine code comes from, or the reason why there is none.
+
+    It must define the kernel in its PTX, and its own machine code of the kernel must be the linked code. Of several
+    such units any can be used, if the PTX of the kernel, and of the functions that it calls, has the same text in all.
+    """
     defining = []
     for unit in candidates:
         entries = [entry for entry in unit.module.entries if entry.name == name and entry.body is not None]
         defining += [(unit, entry) for entry in entries]
     if not defining:
-        return others.why(name)
-    own = [(unit, entry) for unit, entry in defining if unit.machine is not None]
-    if not own:
+        return units_without_ptx.reason(name)
+    with_code = [(unit, entry) for unit, entry in defining if unit.machine is not None]
+    if not with_code:
         detail = f"the unit that defines it has no machine code for {arch} to compare with the linked code"
         return Reason.VARIANT, detail
-    same = [(unit, entry) for unit, entry in own if _has_code(unit, name, machine.kernels[name].code)]
-    if not same:
-        where = "the unit that defines it has" if len(own) == 1 else f"the {len(own)} units that define it have"
-        return Reason.VARIANT, f"{where} machine code for {arch} that differs from the linked code"
-    if len(same) > 1 and len({shapes(Linkage(unit.module), entry) for unit, entry in same}) > 1:
-        return Reason.VARIANT, f"{len(same)} units define it differently, with the same machine code"
-    usable = [unit for unit, _ in same if not unit.refusal]
-    return usable[0] if usable else (Reason.UNSUPPORTED, same[0][0].refusal or "")
+    matching = [(unit, entry) for unit, entry in with_code if _has_code(unit, name, machine.kernels[name].code)]
+    if not matching:
+        count = len(with_code)
+        which = "the unit that defines it has" if count == 1 else f"the {count} units that define it have"
+        return Reason.VARIANT, f"{which} machine code for {arch} that differs from the linked code"
+    if len(matching) > 1 and len({shapes(Linkage(unit.module), entry) for unit, entry in matching}) > 1:
+        return Reason.VARIANT, f"{len(matching)} units define it differently, with the same machine code"
+    usable = [unit for unit, _ in matching if not unit.refusal]
+    if usable:
+        return usable[0]
+    first_unit, _ = matching[0]
+    return Reason.UNSUPPORTED, first_unit.refusal or ""
 
 
-class _Others:
-    """The units without PTX for an architecture: why a kernel has none."""
+class _UnitsWithoutPtx:
+    """The translation units without PTX for an architecture, to say why a kernel has none."""
 
     def __init__(self, units: Sequence[Container], arch: str) -> None:
+        """Collect the kernels that the units' cubins for an architecture have, if their PTX is for other ones only.
+
+        units: containers with the images of one translation unit each. arch: such as ``sm_90``.
+        """
         self._arch = arch
-        self._intermediate = any(image.kind is ImageKind.NVVM for unit in units for image in unit.images)
-        self._texts: dict[str, set[str]] = {}
+        self._has_lto_ir = any(image.kind is ImageKind.NVVM for unit in units for image in unit.images)
+        # For kernels of units that have PTX, but for other architectures: these architectures.
+        self._ptx_archs: dict[str, set[str]] = {}
         for unit in units:
-            texts = {image.arch for image in unit.images if image.kind is ImageKind.PTX}
-            for image in unit.images if texts and arch not in texts else ():
+            archs = {image.arch for image in unit.images if image.kind is ImageKind.PTX}
+            if not archs or arch in archs:
+                continue
+            for image in unit.images:
                 if image.kind is ImageKind.CUBIN and image.arch == arch:
                     for name in cubin_kernel_names(image.data, image.file):
-                        self._texts.setdefault(name, set()).update(texts)
+                        self._ptx_archs.setdefault(name, set()).update(archs)
 
-    def why(self, name: str) -> tuple[Reason, str]:
-        """Why a kernel that no PTX for the architecture defines has none."""
-        if name in self._texts:
-            found = ", ".join(sorted(self._texts[name]))
+    def reason(self, name: str) -> tuple[Reason, str]:
+        """Return the reason why no PTX for the architecture defines a kernel, and a message."""
+        if name in self._ptx_archs:
+            found = ", ".join(sorted(self._ptx_archs[name]))
             return Reason.VARIANT, f"its unit's PTX is for {found}, the linked machine code for {self._arch}"
         detail = f"no unit in the file has its PTX for {self._arch}"
-        return Reason.NO_PTX, detail + ("; there is LTO IR, which is not supported" if self._intermediate else "")
+        return Reason.NO_PTX, detail + ("; there is LTO IR, which is not supported" if self._has_lto_ir else "")
 
 
 def _has_code(unit: _Candidate, name: str, linked: bytes) -> bool:
-    """Whether the unit's own machine code of a kernel or function is the one that was linked."""
+    """Whether linked machine code is the unit's own code of a kernel or function, after linking.
+
+    They may differ in scheduling bits, and in instructions that have relocations.
+    """
     if unit.machine is None or unit.elf is None:
         return False
     kernel = unit.machine.kernels.get(name)
-    own = kernel.code if kernel is not None else unit.machine.functions.get(name)
-    if own is None or len(own) != len(linked) or len(own) % INSTRUCTION_SIZE:
+    code = kernel.code if kernel is not None else unit.machine.functions.get(name)
+    if code is None or len(code) != len(linked) or len(code) % INSTRUCTION_SIZE:
         return False
-    if own == linked:
+    if code == linked:
         return True
-    before, after = (np.frombuffer(code, "<u8").reshape(-1, 2) & _INSTRUCTION for code in (own, linked))
-    differing = {int(row) * INSTRUCTION_SIZE for row in np.nonzero((before != after).any(axis=1))[0]}
+    before, after = (np.frombuffer(part, "<u8").reshape(-1, 2) & _WITHOUT_SCHEDULING for part in (code, linked))
+    differing = {int(index) * INSTRUCTION_SIZE for index in np.nonzero((before != after).any(axis=1))[0]}
     return differing <= _relocated(unit.elf, name)
 
 
 def _relocated(elf: Elf, name: str) -> set[int]:
-    """Offsets of the instructions of a kernel or function that the linker fills something into."""
+    """Return the offsets in bytes of the instructions of a kernel or function that have relocations."""
     section = elf.section(f".text.{name}")
     tables = () if section is None else elf.relocation_tables.get(section.index, ())
     offsets = {relocation.offset for table in tables for relocation in elf.relocations(table)}
@@ -234,24 +265,30 @@ def _relocated(elf: Elf, name: str) -> set[int]:
 
 
 def _variables(elf: Elf) -> tuple[str, ...]:
-    """The names of the variables in global and constant memory."""
-    places = {section.index for section in elf.sections if section.name.startswith(_VARIABLE_SECTIONS)}
-    return tuple(symbol.name for symbol in elf.symbols() if symbol.type == STT_OBJECT and symbol.section in places)
+    """Return the names of the variables in global and constant memory, with duplicates."""
+    sections = {section.index for section in elf.sections if section.name.startswith(_VARIABLE_SECTIONS)}
+    return tuple(symbol.name for symbol in elf.symbols() if symbol.type == STT_OBJECT and symbol.section in sections)
 
 
 def _missing(machine: Cubin, variables: Collection[str], units: Sequence[_Candidate]) -> str:
-    """What the linked code has and no unit defines, in words."""
+    """Return a message that names something of the linked code that no unit's PTX defines; empty if there is nothing.
+
+    variables: names of the linked code's variables.
+    """
     defined: set[str] = set()
     for unit in units:
         defined |= {entry.name for entry in (*unit.module.entries, *unit.module.functions) if entry.body is not None}
         defined |= {variable.name for variable in unit.module.variables}
-    lacking = {*machine.kernels, *machine.functions, *variables} - defined
-    first = min((name for name in lacking if not name.startswith(_OWN_NAMES)), default=None)
+    undefined = {*machine.kernels, *machine.functions, *variables} - defined
+    first = min((name for name in undefined if not name.startswith(_PTXAS_PREFIXES)), default=None)
     return "" if first is None else f"no unit in the file has the PTX that defines {first}"
 
 
 def program(source: LinkedSource) -> Program:
-    """The units of linked code as modules, each with the number of its place in source.units."""
+    """Return the program that the translation units of linked code form, with their PTX parsed.
+
+    The modules are in the order of source.units.
+    """
     return Program(
         [parse(unit.text) for unit in source.units],
         functions=source.machine.functions if source.machine is not None else (),

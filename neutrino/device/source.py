@@ -1,9 +1,9 @@
-"""Which machine code the driver runs on a device, and which PTX it stands for.
+"""Which machine code the driver runs on a device, and which PTX that was compiled from.
 
-A twin may only be made from PTX of the same container and the architecture, suffix included, of the machine
-code that the driver picks; or from the PTX that the driver itself would compile. Any other PTX is another
-program: a variant, which is used only on request, and then compared with the machine code (``variant.py``). The
-embedded device runs PTX only and ignores machine code.
+A twin (the instrumented copy of a kernel) may only be made from PTX of the same container and the same architecture,
+suffix included, as the machine code that the driver picks; or from the PTX that the driver itself would compile. Any
+other PTX may be another program. It is called a variant, used only on request, and then compared with the machine code
+(``variant.py``). The embedded device runs PTX only and ignores machine code.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from neutrino.fatbin.ptxscan import with_ptx_target
 from neutrino.sass.cubin import Cubin, read_cubin
 
 DEBUG_SECTION = ".nv_debug_ptx_txt"
-"""The cubin's section that keeps the PTX when line information was asked for."""
+"""The section of a cubin that contains its PTX, if it was compiled with line information."""
 
 _TARGET = re.compile(r"^[ \t]*\.target[ \t]+(sm_\w+)", re.MULTILINE)
 _ARCH = re.compile(r"sm_(\d+)([af]?)$")
-_ALONE = frozenset({101})
+_OWN_FAMILY = frozenset({101})
+"""Architectures that do not belong to the family of the lower ones of their major number."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """An architecture: 90 and ``a`` of ``sm_90a``. The first digits are the major number, the last the minor."""
+    """An architecture: 90 and ``a`` of ``sm_90a``. The last digit of the number is the minor, the others the major."""
 
     number: int
     suffix: str
 
     @classmethod
     def parse(cls, arch: str) -> Device | None:
-        """From ``sm_90a``; None when arch is not of this form."""
+        """Parse an architecture such as ``sm_90a``; None when it is not of this form."""
         match = _ARCH.match(arch)
         return cls(int(match[1]), match[2]) if match else None
 
@@ -47,23 +48,29 @@ class Device:
 
 
 def runs_on(code: str, device: str) -> tuple[int, int] | None:
-    """How well machine code for one architecture suits a device: None when it does not run there, else the
-    higher the better.
+    """Rank machine code for one architecture on a device of another; None when it does not run there.
 
-    Code runs on the same major and a minor that is not lower; with ``a`` on this architecture alone, with
-    ``f`` on its family (PTX ISA manual, ".target"): the same, but that sm_101 is a family of its own. The exact
-    architecture is best, ``a`` before ``f`` before none.
+    code, device: such as ``sm_90a``. Of several, the one with the highest rank suits best: the exact architecture, with
+    ``a`` before ``f`` before none. Code without a suffix runs on the same major and the same or a higher minor number;
+    with ``a`` on this architecture alone; with ``f`` on its family (PTX ISA manual, ".target"), which is the same as
+    without a suffix, except that sm_101 is a family of its own.
     """
     image, target = Device.parse(code), Device.parse(device)
     if image is None or target is None or image.major != target.major or image.number > target.number:
         return None
-    if image.number != target.number and (image.suffix == "a" or (image.suffix == "f" and target.number in _ALONE)):
+    if image.number != target.number and (
+        image.suffix == "a" or (image.suffix == "f" and target.number in _OWN_FAMILY)
+    ):
         return None
     return image.number, {"a": 2, "f": 1, "": 0}[image.suffix]
 
 
 def compiles_for(text: str, device: str) -> tuple[int, int] | None:
-    """As runs_on, for PTX that the driver would compile: without a suffix it suits every later architecture too."""
+    """Rank PTX for one architecture on a device of another, as runs_on; None when the driver cannot compile it.
+
+    PTX without a suffix can be compiled for the same and every later architecture; with a suffix the rules are those
+    of machine code.
+    """
     image, target = Device.parse(text), Device.parse(device)
     if image is None or target is None:
         return None
@@ -74,13 +81,14 @@ def compiles_for(text: str, device: str) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Source:
-    """What runs on the device, and the PTX it was made from.
+    """What runs on the device, and the PTX that it was compiled from.
 
-    machine: the machine code that the driver picks, None where it compiles PTX. text: the PTX, None where
-    there is none of the same architecture; then reason and detail say so. arch: to assemble for. options: for
-    ptxas. found: where the PTX was. retargeted: ``sm_120 → sm_90``, when it is a variant. own: then whether the machine
-    code says that it was made of this very PTX, by keeping it or by the architecture of its PTX. image: index in the
-    container of what the driver picks, machine code or PTX; None where nothing fits.
+    machine: the machine code that the driver picks, None where it compiles PTX. text: the PTX, None where there is none
+    that can be used; then reason and detail say why. arch: to assemble for. options: for ptxas. found: where the PTX
+    was found, in words. retargeted: ``sm_120 → sm_90`` for a variant (PTX for another architecture), else empty. own:
+    of a variant, whether the cubin shows that it was compiled from this very PTX, because it contains the text or
+    states its architecture. image: index in the container of the image that the driver picks, machine code or PTX;
+    None where nothing fits.
     """
 
     machine: Cubin | None
@@ -115,16 +123,17 @@ _OPTIONS_DROPPED = frozenset({"-m", "--machine"})
 
 
 def stored_options(line: str, *, relocatable: bool = False) -> tuple[tuple[str, ...], str | None]:
-    """The ptxas options stored with an image that affect its code, and why they cannot be used, or None.
+    """Return the ptxas options that affect the code, from the command line stored with a PTX image.
 
-    relocatable: accept ``--compile-only``, and leave it out like options that do not affect code.
-    An option that is not known is not passed on: it might name a file, or change what the code means.
+    The second value is None, or a message why the image cannot be assembled in the same way: an unknown option is never
+    passed on, because it might name a file or change the meaning of the code. relocatable: ignore ``--compile-only``,
+    which otherwise is a reason to refuse.
     """
     try:
         words = shlex.split(line)
     except ValueError as error:
         return (), f"the ptxas options stored with the image cannot be read ({error}): {line}"
-    kept: list[str] = []
+    options: list[str] = []
     position = 0
     while position < len(words):
         word = words[position]
@@ -137,77 +146,87 @@ def stored_options(line: str, *, relocatable: bool = False) -> tuple[tuple[str, 
         if word in _FLAGS_DROPPED or re.fullmatch(r"-m(32|64)", word):
             continue
         if word in _FLAGS_KEPT or re.fullmatch(r"-O\d", word):
-            kept.append(word)
+            options.append(word)
         elif name in _OPTIONS_KEPT | _OPTIONS_DROPPED and (equals or position < len(words)):
+            # The value is part of the word, or the next one.
             value = [] if equals else [words[position]]
             position += len(value)
-            kept += [word, *value] if name in _OPTIONS_KEPT else []
+            options += [word, *value] if name in _OPTIONS_KEPT else []
         else:
             return (), f"the image was assembled with an unknown ptxas option: {word}"
-    return tuple(kept), None
+    return tuple(options), None
 
 
 def picked_image(container: Container, device: str, kind: DeviceKind = DeviceKind.GPU) -> Image | None:
-    """The image that the driver picks from a container: machine code, else PTX that it compiles.
+    """Return the image that the driver picks from a container: machine code, else PTX that it compiles.
 
-    device: ``sm_90``. None when nothing fits. The embedded device takes PTX only, that of the highest architecture.
+    device: such as ``sm_90``. None when nothing fits. The embedded device takes PTX only, that of the highest
+    architecture.
     """
-    if kind is DeviceKind.GPU and (
-        cubins := _best(container.images, ImageKind.CUBIN, lambda arch: runs_on(arch, device))
-    ):
-        return cubins[0]
-    texts = _best(container.images, ImageKind.PTX, lambda arch: compiles_for(arch, device))
+    if kind is DeviceKind.GPU:
+        cubins = _by_rank(container.images, ImageKind.CUBIN, lambda arch: runs_on(arch, device))
+        if cubins:
+            return cubins[0]
+    texts = _by_rank(container.images, ImageKind.PTX, lambda arch: compiles_for(arch, device))
     return texts[0] if texts else None
 
 
 def find_source(
     container: Container, device: str, kind: DeviceKind = DeviceKind.GPU, *, retarget: bool = False
 ) -> Source:
-    """The machine code that the driver would run on device (``sm_90``) and the PTX that it stands for.
+    """Find the image that the driver picks for a device, and the PTX that its machine code was compiled from.
 
-    retarget: where there is none, the PTX of another architecture that stands closest to the machine code: that which
-    the cubin itself keeps; else of the same number with another suffix; else of the same major, else below, else above,
-    in each case the nearest. Its ``.target`` is lowered where the assembler would not take it for the machine code's
-    architecture.
-    On the embedded device there is no machine code, and the PTX is the one of the highest architecture that it takes.
+    device: such as ``sm_90``. retarget: if there is no such PTX, use that of another architecture which is closest to
+    the machine code's: the text in the cubin itself; else the same number with another suffix; else the same major
+    number, else a lower one, else a higher one, in each case the nearest. Its ``.target`` is changed where the
+    assembler would not accept it for the machine code's architecture.
+    The embedded device has no machine code: it takes the PTX of the highest architecture. Where no PTX can be used, the
+    result's reason and detail say why. Raises FormatError for damaged images.
     """
     picked = picked_image(container, device, kind)
     if picked is None:
         found = ", ".join(sorted({image.arch or "unknown" for image in container.images})) or "nothing"
         lacking = "nothing" if kind is DeviceKind.GPU else "no PTX"
         return Source(None, None, device, (), Reason.NO_PTX, f"{lacking} for {device}: the image holds {found}")
-    several = _alike(container, picked)
+    candidates = _candidate_count(container, picked)
     if picked.kind is ImageKind.PTX:
         target = Device.parse(picked.arch)
         suffix = target.suffix if target else ""
-        # The driver compiles for the device itself; with a suffix only when the PTX asks for it.
+        # The driver compiles for the device itself, and with the suffix "a" only if the PTX has it.
         arch = device if suffix in ("", "f") else device.rstrip("af") + suffix
-        source = _with_text(None, picked, arch)
+        source = _source_with_text(None, picked, arch)
     else:
-        source = _of_machine_code(container, picked, retarget)
-    if several > 1:
-        what = "cubins" if picked.kind is ImageKind.CUBIN else "PTX texts"
-        detail = f"the image holds {several} {what} for {picked.arch}: it is not known which one the driver uses"
+        source = _source_of_machine_code(container, picked, retarget)
+    if candidates > 1:
+        images = "cubins" if picked.kind is ImageKind.CUBIN else "PTX texts"
+        detail = f"the image holds {candidates} {images} for {picked.arch}: it is not known which one the driver uses"
         source = replace(source, reason=Reason.VARIANT, detail=detail, retargeted="")
     return replace(source, image=picked.index)
 
 
-def _alike(container: Container, picked: Image) -> int:
-    """How many different images the driver may pick."""
+def _candidate_count(container: Container, picked: Image) -> int:
+    """Count the different images of the picked one's kind and architecture: the driver may use any of them."""
     same = [image for image in container.images if image.kind is picked.kind and image.arch == picked.arch]
+    # A single image, the usual case, need not be decoded.
     return len({image.data for image in same}) if len(same) > 1 else 1
 
 
-def _of_machine_code(container: Container, picked: Image, retarget: bool) -> Source:
+def _source_of_machine_code(container: Container, picked: Image, retarget: bool) -> Source:
+    """Find the PTX that machine code was compiled from. picked: its image. retarget: as for find_source.
+
+    In this order: PTX images of the same architecture, the PTX in the cubin, and, if retarget is set, other PTX images.
+    """
     machine = read_cubin(picked.data, f"{picked.arch} cubin")
     arch = machine.arch or picked.arch
     texts = [image for image in container.images if image.kind is ImageKind.PTX]
-    wanted = Device.parse(arch)
-    # compute_80 can be made into sm_86, and beside it lie PTX for sm_86 that was compiled by itself.
-    is_own = machine.virtual is None or wanted is None or machine.virtual == wanted.number
-    fitting = [image for image in texts if image.arch == arch]
-    if fitting and is_own:
-        return _only(machine, fitting, arch)
+    target = Device.parse(arch)
+    # Machine code for sm_86 may be compiled from PTX for compute_80. PTX for sm_86 in the same container was then
+    # compiled from the source separately, so it may be another program.
+    has_same_arch_source = machine.virtual is None or target is None or machine.virtual == target.number
+    same_arch = [image for image in texts if image.arch == arch]
+    if same_arch and has_same_arch_source:
+        return _source_of_same_arch(machine, same_arch, arch)
+
     if machine.debug_ptx is not None:
         match = _TARGET.search(machine.debug_ptx)
         target_name = match[1] if match else "an unknown target"
@@ -218,59 +237,77 @@ def _of_machine_code(container: Container, picked: Image, retarget: bool) -> Sou
             return _retargeted(source, target_name)
         detail = f"the PTX in the cubin is for {target_name}, the machine code that runs is {arch}"
         return Source(machine, None, arch, (), Reason.VARIANT, detail)
-    source_arch = "" if is_own else f"sm_{machine.virtual}{wanted.suffix if wanted else ''}"
-    named = [image for image in texts if image.arch == source_arch]
-    if retarget and len(named) == 1:
-        return _retargeted(replace(_with_text(machine, named[0], arch), own=True), source_arch)
+
+    source_arch = "" if has_same_arch_source else f"sm_{machine.virtual}{target.suffix if target else ''}"
+    of_source_arch = [image for image in texts if image.arch == source_arch]
+    if retarget and len(of_source_arch) == 1:
+        return _retargeted(replace(_source_with_text(machine, of_source_arch[0], arch), own=True), source_arch)
     nearest = _nearest(texts, arch) if retarget else None
     if nearest is not None:
-        return _retargeted(_with_text(machine, nearest, arch), nearest.arch)
+        return _retargeted(_source_with_text(machine, nearest, arch), nearest.arch)
     if texts:
-        others = ", ".join(sorted({image.arch or "unknown" for image in texts}))
+        text_archs = ", ".join(sorted({image.arch or "unknown" for image in texts}))
         made_of = f", compiled from PTX for {source_arch}" if source_arch else ""
-        detail = f"the PTX is for {others}, the machine code that runs is {arch}{made_of}"
+        detail = f"the PTX is for {text_archs}, the machine code that runs is {arch}{made_of}"
         return Source(machine, None, arch, (), Reason.VARIANT, detail)
     return Source(machine, None, arch, (), Reason.NO_PTX, f"{arch} machine code without PTX")
 
 
-def _only(machine: Cubin, texts: Sequence[Image], arch: str) -> Source:
-    """The text of the machine code's architecture; with several it is not known from which it was compiled."""
+def _source_of_same_arch(machine: Cubin, texts: Sequence[Image], arch: str) -> Source:
+    """Return the source for machine code from PTX images of its architecture, which must not differ.
+
+    If they do, it is not known which one the machine code was compiled from, and the source has no text.
+    """
     if len({(image.data, image.options) for image in texts}) > 1:
         count = len(texts)
         detail = f"the image holds {count} PTX texts for {arch}: it is not known from which one the code was compiled"
         return Source(machine, None, arch, (), Reason.VARIANT, detail)
-    return _with_text(machine, texts[0], arch)
+    return _source_with_text(machine, texts[0], arch)
 
 
 def _nearest(texts: Iterable[Image], arch: str) -> Image | None:
-    """What is for an architecture below assembles for one above as it is, while the other way the text must do without
-    what is new there: so below goes before above."""
-    wanted = Device.parse(arch)
+    """Return the PTX image whose architecture is nearest to ``arch``; None if no image has a valid architecture.
+
+    Lower architectures are preferred to higher ones: PTX for a lower one can be assembled unchanged for a higher one,
+    but PTX for a higher one may use what the lower one lacks.
+    """
+    code_device = Device.parse(arch)
     ranked = []
     for image in texts:
         target = Device.parse(image.arch)
-        if target is not None and wanted is not None:
-            far = abs(target.number - wanted.number)
-            above = target.number > wanted.number
-            group = 0 if not far else 1 if target.major == wanted.major else 2 + above
-            ranked.append(((group, far, above, target.suffix), image))
+        if target is not None and code_device is not None:
+            distance = abs(target.number - code_device.number)
+            is_above = target.number > code_device.number
+            # The same number, the same major number, a lower major number, a higher one.
+            group = 0 if not distance else 1 if target.major == code_device.major else 2 + is_above
+            ranked.append(((group, distance, is_above, target.suffix), image))
     return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
 
 
 def _retargeted(source: Source, target: str) -> Source:
-    """The source whose text is for target, made to be assembled for the machine code's architecture."""
-    text, own, wanted = source.text, Device.parse(target), Device.parse(source.arch)
-    if text is not None and own is not None and wanted is not None and (own.suffix or own.number > wanted.number):
+    """Mark a source as a variant: its text is for ``target``, but will be assembled for the source's architecture.
+
+    The text's ``.target`` is changed if it has a suffix or is higher, because the assembler would refuse it.
+    """
+    text, text_device, code_device = source.text, Device.parse(target), Device.parse(source.arch)
+    if text is not None and text_device is not None and code_device is not None and (
+        text_device.suffix or text_device.number > code_device.number
+    ):
         text = with_ptx_target(text.encode("latin-1"), source.arch).decode("latin-1")
     return replace(source, text=text, retargeted=f"{target} → {source.arch}")
 
 
-def _best(images: Iterable[Image], kind: ImageKind, rank: Callable[[str], tuple[int, int] | None]) -> list[Image]:
+def _by_rank(images: Iterable[Image], kind: ImageKind, rank: Callable[[str], tuple[int, int] | None]) -> list[Image]:
+    """Return the images of one kind, the highest rank first. rank: of an architecture; None leaves the image out."""
     ranked = [(found, image) for image in images if image.kind is kind and (found := rank(image.arch)) is not None]
     return [image for _, image in sorted(ranked, key=lambda pair: pair[0], reverse=True)]
 
 
-def _with_text(machine: Cubin | None, image: Image, arch: str) -> Source:
+def _source_with_text(machine: Cubin | None, image: Image, arch: str) -> Source:
+    """Return the source with a PTX image's text, or with the reason why its stored options cannot be used.
+
+    machine: the machine code that was compiled from it, None where the driver compiles the text. arch: to assemble for.
+    """
     text = image.data.decode("latin-1")
     options, refusal = stored_options(image.options)
     if refusal:

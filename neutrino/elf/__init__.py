@@ -1,1 +1,1 @@
-"""ELF files: read where they lie, with every bound checked, and their tables written anew. Knows no GPUs."""
+"""ELF files: reading them in place, with every bound checked, and writing their tables. Nothing here is about GPUs."""

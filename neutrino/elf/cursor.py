@@ -1,4 +1,4 @@
-"""A bounds-checked position in bytes: the only way in which this package reads a field."""
+"""A bounds-checked reader of binary data, with which all fields of files are read."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ _WIDTHS = {size: struct.Struct(f"<{code}") for size, code in ((1, "B"), (2, "H")
 
 
 def release(data: memoryview) -> None:
-    """Let go of the memory that the pages of a mapped file take; they are there again when they are looked at.
+    """Free the memory that the pages of a mapped file take; they are read again when they are accessed.
 
-    A page touched here and there brings many others along (folios of the page cache, 2 MiB each at most). Data that
-    are no mapped file are left alone.
+    Accessing single pages all over a file loads many more (folios of the page cache, up to 2 MiB each). Data that are
+    not a mapped file are left alone.
     """
     if data.readonly and isinstance(data.obj, mmap.mmap):
         data.obj.madvise(mmap.MADV_DONTNEED)
 
 
 class Cursor:
-    """Reads little-endian fields from data[start:end]; whatever would leave that range is a FormatError.
+    """Reads little-endian fields from ``data[start:end]``; reading beyond that range raises FormatError.
 
-    file: what is read, as the user would name it. base: offset of data[0] in that file, for error messages.
+    file: what is read, as the user would name it. base: offset of data[0] in that file, for error messages. Positions
+    count from data[0], not from start.
     """
 
     __slots__ = ("base", "data", "end", "file", "position", "start")
 
     def __init__(self, data: memoryview, file: str, *, start: int = 0, end: int | None = None, base: int = 0) -> None:
+        """Start at ``data[start]``; parameters as described for the class. Raises FormatError for an invalid range."""
         self.data = data
         self.file = file
         self.base = base
@@ -45,15 +47,18 @@ class Cursor:
         return self.end - self.position
 
     def release(self) -> None:
-        """Let go of the memory that the pages of a mapped file take: ``release``."""
+        """Free the memory that the pages of a mapped file take, as the function ``release``."""
         release(self.data)
 
     def error(self, field: str, found: str, expected: str, *, at: int | None = None) -> FormatError:
-        """The FormatError for a field at offset ``at`` of the data (the position, if left out)."""
+        """Return the FormatError for a field; the caller raises it.
+
+        found, expected: in words. at: position of the field, None for the current position.
+        """
         return FormatError(self.file, self.base + (self.position if at is None else at), field, found, expected)
 
     def take(self, size: int, field: str) -> memoryview:
-        """The next size bytes, not copied; the position advances past them."""
+        """Return the next ``size`` bytes, not copied, and advance. Raises FormatError, naming the field, if too few."""
         if not 0 <= size <= self.remaining:
             raise self.error(field, f"{size} bytes long", f"at most {self.remaining} bytes before the end")
         begin = self.position
@@ -61,7 +66,7 @@ class Cursor:
         return self.data[begin : self.position]
 
     def unpack(self, layout: struct.Struct, field: str) -> tuple[Any, ...]:
-        """The next fields, by a ``struct`` layout."""
+        """Return the next fields, as the ``struct`` layout has them, and advance. Raises FormatError if cut off."""
         if layout.size > self.remaining:
             raise self.error(field, f"cut off after {self.remaining} bytes", f"{layout.size} bytes")
         values = layout.unpack_from(self.data, self.position)
@@ -69,13 +74,15 @@ class Cursor:
         return values
 
     def integer(self, size: int, field: str) -> int:
-        """The next unsigned integer of 1, 2, 4 or 8 bytes."""
+        """Return the next unsigned integer of 1, 2, 4 or 8 bytes, and advance. Raises FormatError if cut off."""
         value: int = self.unpack(_WIDTHS[size], field)[0]
         return value
 
     def seek(self, position: int, field: str, *, at: int | None = None) -> None:
-        """Move to an absolute offset of the data, which must lie within the range. at: where the field is that holds
-        it, for the error (the position, if left out)."""
+        """Move to an absolute position. Raises FormatError when it is outside of the cursor's range.
+
+        field: what states the position. at: where that field is, for the error; None for the current position.
+        """
         if not self.start <= position <= self.end:
             raise self.error(field, f"{position:#x}", f"an offset from {self.start:#x} to {self.end:#x}", at=at)
         self.position = position

@@ -1,4 +1,4 @@
-"""Rows of the tables of an ELF file: what is read of each, and how it is laid out (gABI, chapters 4 and 5)."""
+"""Rows of the tables of an ELF file: their layouts, and the fields that are read (gABI, chapters 4 and 5)."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Symbol:
 
 
 class SymbolRow(NamedTuple):
-    """A row of a symbol table as it is stored, but for SHN_XINDEX, which is resolved where the file says to what.
-    name: offset in the string table."""
+    """A row of a symbol table as it is stored. name: offset in the string table. section: index, with SHN_XINDEX
+    resolved if the file has a table for that."""
 
     name: int
     info: int
@@ -71,8 +71,8 @@ class SymbolRow(NamedTuple):
 class Relocation(NamedTuple):
     """A row of a table of relocations.
 
-    offset: of what is relocated: in its section, or of dynamic relocations its virtual address. symbol: index in the
-    symbol table, 0 for none. type: the machine's number. addend: 0 in tables without (SHT_REL).
+    offset: in the section that is relocated; for a dynamic relocation a virtual address. symbol: index in the symbol
+    table, 0 for none. type: the machine's number. addend: 0 in tables without (SHT_REL).
     """
 
     offset: int

@@ -1,6 +1,7 @@
-"""The tables of an ELF file as rows that can be changed: ELF header, program headers, section headers, dynamic section.
+"""The tables of an ELF file in a form that can be changed and written: ELF header, program headers, section headers,
+dynamic section.
 
-``reader`` reads; here is what is written anew. Fields are named as in the gABI, without their prefixes.
+``reader`` only reads. Fields are named as in the gABI, without their prefixes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class ProgramHeader:
     alignment: int
 
     def covers(self, offset: int, size: int) -> bool:
-        """Whether a range of the file lies within the row's."""
+        """Whether the segment contains a range of the file."""
         return self.offset <= offset and offset + size <= self.offset + self.file_size
 
 
@@ -56,22 +57,28 @@ class SectionHeader:
 
 
 class Tables:
-    """The tables of one file, to be changed and packed again.
+    """The tables of one file, which can be changed and serialized again.
 
-    programs, sections, dynamic: rows in file order; dynamic holds [tag, value] with every DT_NULL. names: the section
-    name table. dynamic_row, dynamic_offset: the row of PT_DYNAMIC, and where in the file that was. Raises FormatError
-    when a table leaves the file, PatchError when one has more rows than are supported.
+    programs, sections, dynamic: program headers, section headers and dynamic entries in file order; the latter are
+    [tag, value], with every DT_NULL. names: content of the section name table. dynamic_row: the program header of
+    PT_DYNAMIC. dynamic_offset: its original file offset.
     """
 
     def __init__(self, elf: Elf) -> None:
+        """Read the tables of an ELF file that has a dynamic section.
+
+        Raises FormatError when a table leaves the file, PatchError when one has more rows than are supported.
+        """
         self.elf = elf
         self.header = bytearray(elf.bytes_at(0, ELF_HEADER_SIZE, "ELF header"))
         if max(len(elf.segments), len(elf.sections) + 1) >= _LONGEST_TABLE:
             raise PatchError(elf.file, f"has {_LONGEST_TABLE} or more program or section headers")
+
         size = SEGMENT_LAYOUT.size * len(elf.segments)
         self.programs_offset = elf.program_headers
         rows = elf.bytes_at(self.programs_offset, size, "program header table")
         self.programs = [ProgramHeader(*row) for row in SEGMENT_LAYOUT.iter_unpack(rows)]
+
         size = SECTION_LAYOUT.size * len(elf.sections)
         rows = elf.bytes_at(elf.section_headers, size, "section header table")
         self.sections = [SectionHeader(*row) for row in SECTION_LAYOUT.iter_unpack(rows)]
@@ -79,10 +86,12 @@ class Tables:
         self.names = bytearray()
         (self.names_index,) = struct.unpack_from("<H", self.header, _E_SHSTRNDX)
         if self.sections:
+            # An index that does not fit the ELF header is in section header 0.
             if self.names_index == SHN_XINDEX:
                 self.names_index = self.sections[0].link
             row = self.sections[self.names_index]
             self.names += elf.bytes_at(row.offset, row.size, "section name table")
+
         self.dynamic_row = next(row for row in self.programs if row.type == PT_DYNAMIC)
         self.dynamic_offset = self.dynamic_row.offset
         size = self.dynamic_row.file_size // DYNAMIC_LAYOUT.size * DYNAMIC_LAYOUT.size
@@ -91,56 +100,64 @@ class Tables:
 
     @property
     def loads(self) -> list[ProgramHeader]:
-        """The rows of PT_LOAD."""
+        """The program headers of type PT_LOAD."""
         return [row for row in self.programs if row.type == PT_LOAD]
 
     def section(self, name: str) -> SectionHeader | None:
-        """The first section of that name."""
-        return next((row for row, known in zip(self.sections, self.section_names, strict=True) if known == name), None)
+        """Return the first section of that name, None if there is none."""
+        named = zip(self.section_names, self.sections, strict=True)
+        return next((row for row_name, row in named if row_name == name), None)
 
     def add_section(self, name: str, row: SectionHeader) -> None:
-        """Append a section; its name is added to the name table."""
+        """Append a section header, and its name to the section name table."""
         row.name = self._add_name(name)
         self.sections.append(row)
         self.section_names.append(name)
 
     def rename_section(self, row: SectionHeader, name: str) -> None:
-        """Give a section another name."""
+        """Rename a section. The new name is appended to the section name table; the old one stays there."""
         row.name = self._add_name(name)
         self.section_names[self.sections.index(row)] = name
 
     def dynamic_value(self, tag: int) -> int | None:
-        """The value of a dynamic entry; None without one. Of several the last counts, as for the dynamic loader."""
-        found = None
-        for known, value in self.dynamic:
-            if known == DT_NULL:
+        """Return the value of a dynamic entry, None if there is none.
+
+        Of several entries with that tag the last counts, as for the dynamic loader.
+        """
+        last_value = None
+        for entry_tag, value in self.dynamic:
+            if entry_tag == DT_NULL:
                 break
-            if known == tag:
-                found = value
-        return found
+            if entry_tag == tag:
+                last_value = value
+        return last_value
 
     def set_dynamic(self, tag: int, value: int) -> None:
-        """Change the value of every entry of that tag."""
+        """Change the value of every dynamic entry with that tag."""
         for entry in self.dynamic:
-            if entry[0] == DT_NULL:
+            entry_tag, _ = entry
+            if entry_tag == DT_NULL:
                 break
-            if entry[0] == tag:
+            if entry_tag == tag:
                 entry[1] = value
 
     def pack_programs(self) -> bytes:
-        """The program header table. Raises FormatError as ``pack_dynamic``."""
+        """Serialize the program header table. Raises FormatError as ``pack_dynamic``."""
         return self._packed(SEGMENT_LAYOUT, map(dataclasses.astuple, self.programs))
 
     def pack_sections(self) -> bytes:
-        """The section header table. Raises FormatError as ``pack_dynamic``."""
+        """Serialize the section header table. Raises FormatError as ``pack_dynamic``."""
         return self._packed(SECTION_LAYOUT, map(dataclasses.astuple, self.sections))
 
     def pack_dynamic(self) -> bytes:
-        """The dynamic section. Raises FormatError for an address that does not fit where it was moved to."""
+        """Serialize the dynamic section. Raises FormatError for an address that was moved beyond 64 bits."""
         return self._packed(DYNAMIC_LAYOUT, self.dynamic)
 
     def pack_header(self, section_headers: int) -> bytes:
-        """The ELF header. section_headers: where the section header table will be, 0 without one."""
+        """Serialize the ELF header, with the offsets and lengths of the tables.
+
+        section_headers: file offset that the section header table will have, 0 without one.
+        """
         struct.pack_into("<Q", self.header, _E_PHOFF, self.programs_offset)
         struct.pack_into("<H", self.header, _E_PHNUM, len(self.programs))
         struct.pack_into("<Q", self.header, _E_SHOFF, section_headers)
@@ -148,6 +165,7 @@ class Tables:
         return bytes(self.header)
 
     def _packed(self, layout: struct.Struct, rows: Iterable[Sequence[int]]) -> bytes:
+        """Serialize rows by their layout. Raises FormatError for a value that does not fit its field."""
         try:
             return b"".join(layout.pack(*row) for row in rows)
         except struct.error as error:
@@ -155,6 +173,7 @@ class Tables:
             raise FormatError(self.elf.file, self.programs_offset, "addresses", found, "64 bits") from error
 
     def _add_name(self, name: str) -> int:
+        """Append a name to the section name table, and return its offset there."""
         offset = len(self.names)
         self.names += name.encode("latin-1") + b"\0"
         return offset

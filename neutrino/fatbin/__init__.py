@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from neutrino.fatbin.image import Image, ImageKind
     from neutrino.fatbin.kernels import kernel_names
 
-_HOMES = {
+_MODULES = {
     "CodeObject": "code_object",
     "CodeObjectKernel": "code_object",
     "Compression": "compression",
@@ -55,9 +55,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    """Import a public name from its module when it is first used. Raises AttributeError for any other name."""
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value

@@ -22,7 +22,7 @@ _SYMBOL_INDEXES = (b"/", b"/SYM64/", b"__.SYMDEF", b"__.SYMDEF SORTED", b"__.SYM
 _NAME_TABLE = b"//"
 _LONG_NAME = re.compile(rb"/(\d{1,10})(?::(\d{1,15}))?")
 _NAME_IN_TABLE = re.compile(rb"[^\n\0]{0,4096}")
-"""Up to the longest path that Linux knows (``PATH_MAX``): many members may refer to one place of the table."""
+"""At most ``PATH_MAX`` bytes: many members may refer to the same part of the table, whose copies add up."""
 _BSD_NAME = re.compile(rb"#1/(\d{1,10})")
 
 
@@ -30,9 +30,9 @@ _BSD_NAME = re.compile(rb"#1/(\d{1,10})")
 class Member:
     """A member of an archive.
 
-    name: as the archive has it: of a thin archive a path, relative to the archive's folder. data: None in a thin
-    archive. offset: of the data in the archive. nested: in a thin archive, where the header of the member is in the
-    archive that the path leads to; None when the path leads to the member itself.
+    name: as stored; in a thin archive a path, relative to the archive's folder. data: the content; None in a thin
+    archive. offset: of the data in the archive. nested: only in a thin archive whose path leads to another archive:
+    the offset of the member's header in that archive; else None.
     """
 
     name: str
@@ -42,47 +42,56 @@ class Member:
 
 
 def is_archive(data: memoryview) -> bool:
-    """Whether data begin as an archive."""
+    """Whether data begin with the magic string of an archive, regular or thin."""
     return bytes(data[: len(MAGIC)]) in (MAGIC, MAGIC_THIN)
 
 
 def read_members(cursor: Cursor) -> Iterator[Member]:
-    """The members of an archive under the cursor, without symbol indexes. Raises FormatError."""
+    """Yield the members of the archive at the cursor, without symbol indexes and the table of long long_names.
+
+    Raises FormatError for a damaged archive.
+    """
     thin = bytes(cursor.take(len(MAGIC), "archive magic")) == MAGIC_THIN
-    names: memoryview | None = None
+    long_names: memoryview | None = None
     while cursor.remaining > 1:
         name, size = _header(cursor)
         if name == _NAME_TABLE:
-            names = cursor.take(size, "table of long names")
+            long_names = cursor.take(size, "table of long names")
         elif name in _SYMBOL_INDEXES:
             cursor.take(size, "symbol index")
         else:
-            yield _member(cursor, name, size, names, thin)
+            yield _member(cursor, name, size, long_names, thin)
+        # Members begin at even offsets.
         if (cursor.position - cursor.start) % 2 and cursor.remaining:
             cursor.take(1, "padding")
 
 
 def nested_member(cursor: Cursor, header: int) -> Member:
-    """The member whose header is at that offset of a regular archive, as a thin one refers to it. Raises
-    FormatError."""
+    """Return the member of a regular archive whose header is at that offset, as a thin archive refers to it.
+
+    cursor: at the beginning of the archive. Raises FormatError for a damaged archive, and for a thin one.
+    """
     if bytes(cursor.take(len(MAGIC), "archive magic")) != MAGIC:
         raise cursor.error("content", "no archive", "an archive, which a thin archive refers to", at=0)
-    names = None
+    # The member's name may be in the table of long names, which comes before all members but symbol indexes.
+    long_names = None
     while cursor.remaining > 1:
         name, size = _header(cursor)
         if name != _NAME_TABLE and name not in _SYMBOL_INDEXES:
             break
         contents = cursor.take(size, "member")
-        names = contents if name == _NAME_TABLE else names
+        long_names = contents if name == _NAME_TABLE else long_names
         if (cursor.position - cursor.start) % 2 and cursor.remaining:
             cursor.take(1, "padding")
     cursor.seek(cursor.start + header, "place of a member")
     name, size = _header(cursor)
-    return _member(cursor, name, size, names, thin=False)
+    return _member(cursor, name, size, long_names, thin=False)
 
 
 def _header(cursor: Cursor) -> tuple[bytes, int]:
+    """Read the next member header: the name field without trailing spaces, and the size of the content in bytes."""
     begin = cursor.position
+    # The size is at offset 48 of the header, its end mark at 58.
     name, _, _, _, _, digits, end = cursor.unpack(_HEADER, "member header")
     if end != _END_OF_HEADER:
         raise cursor.error("end of a member header", end.hex(" "), _END_OF_HEADER.hex(" "), at=begin + 58)
@@ -91,13 +100,19 @@ def _header(cursor: Cursor) -> tuple[bytes, int]:
     return name.rstrip(b" "), int(digits)
 
 
-def _member(cursor: Cursor, name: bytes, size: int, names: memoryview | None, thin: bool) -> Member:
+def _member(cursor: Cursor, name: bytes, size: int, long_names: memoryview | None, thin: bool) -> Member:
+    """Read a member's content at the cursor; a thin archive has none.
+
+    name, size: from the member's header. long_names: content of the table of long names, None if there is none. Raises
+    FormatError for a name that is not valid, and for content that leaves the archive.
+    """
     begin = cursor.position
     nested = None
     if long := _LONG_NAME.fullmatch(name):
-        name = _long_name(cursor, int(long[1]), names)
+        name = _long_name(cursor, int(long[1]), long_names)
         nested = int(long[2]) if long[2] is not None else None
     elif bsd := _BSD_NAME.fullmatch(name):
+        # BSD puts a long name before the content, and counts it in the size.
         length = int(bsd[1])
         if length > size:
             raise cursor.error("length of a member's name", str(length), f"at most {size}", at=begin)
@@ -106,7 +121,7 @@ def _member(cursor: Cursor, name: bytes, size: int, names: memoryview | None, th
     else:
         name = name.removesuffix(b"/")
     offset = cursor.position
-    # Bytes of a path that are no UTF-8 reach the file system as they are.
+    # surrogateescape: a path that is not valid UTF-8 reaches the file system with its bytes unchanged.
     text = name.decode("utf-8", "surrogateescape")
     if thin:
         if b"\0" in name:
@@ -115,10 +130,11 @@ def _member(cursor: Cursor, name: bytes, size: int, names: memoryview | None, th
     return Member(text, cursor.take(size, f"member {text}"), cursor.base + offset)
 
 
-def _long_name(cursor: Cursor, offset: int, names: memoryview | None) -> bytes:
-    if names is None or offset >= len(names):
-        held = 0 if names is None else len(names)
-        raise cursor.error("offset of a long name", str(offset), f"below {held}, the size of the table of names")
-    # A name ends in "/" and a newline; a path may have a "/" before any newline.
-    found = _NAME_IN_TABLE.match(names, offset)
-    return b"" if found is None else found[0].removesuffix(b"/")
+def _long_name(cursor: Cursor, offset: int, long_names: memoryview | None) -> bytes:
+    """Return the name at that offset of the table of long names. Raises FormatError when it lies outside."""
+    if long_names is None or offset >= len(long_names):
+        table_size = 0 if long_names is None else len(long_names)
+        raise cursor.error("offset of a long name", str(offset), f"below {table_size}, the size of the table of names")
+    # A name ends with "/" and a newline. The path itself may contain "/", so the search is for the newline.
+    name = _NAME_IN_TABLE.match(long_names, offset)
+    return b"" if name is None else name[0].removesuffix(b"/")

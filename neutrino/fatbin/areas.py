@@ -1,4 +1,4 @@
-"""Parts of a file in which something is looked for by its first bytes."""
+"""Parts of a file that are searched for byte patterns."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ class Area:
 
 
 def occurrences(data: memoryview, begin: int, end: int, pattern: bytes) -> Iterator[int]:
-    """Offsets of the pattern in data[begin:end]. The data are not copied as a whole."""
+    """Yield the offsets in ``data`` of every occurrence of the pattern in ``data[begin:end]``.
+
+    The data are copied in blocks of 1 MiB, never as a whole.
+    """
     for start in range(begin, end, BLOCK):
+        # Blocks overlap, so that an occurrence across a border is found.
         block = bytes(data[start : min(start + BLOCK + len(pattern) - 1, end)])
-        found = block.find(pattern)
-        while found >= 0:
-            yield start + found
-            found = block.find(pattern, found + 1)
+        offset = block.find(pattern)
+        while offset >= 0:
+            yield start + offset
+            offset = block.find(pattern, offset + 1)

@@ -35,12 +35,12 @@ _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<QQQ")
 _MACHINES = {EM_AMDGPU: ImageKind.CODE_OBJECT, EM_CUDA: ImageKind.CUBIN}
 _KIND_BYTES = 20
-"""Of an image, these tell its kind: an ELF header up to e_machine."""
+"""Bytes of an image that show its kind: an ELF header up to e_machine."""
 _BITCODE_MAGIC = b"BC\xc0\xde"
 _MAX_TABLE = 1 << 20
-"""Bytes of a table; LLVM knows some hundred targets, and an entry for one takes about 60."""
+"""Limit in bytes of a table of entries. LLVM has some hundred targets, and an entry takes about 60 bytes."""
 _Take = Callable[[int, str], bytes | memoryview]
-_Fault = Callable[[str, str, str], FormatError]
+_ErrorMaker = Callable[[str, str, str], FormatError]
 _NAME_FIELDS = 5
 """KIND-ARCH-VENDOR-OS-ENVIRONMENT-TARGET: HIP's have an empty environment, older ones none."""
 _PROCESSOR = re.compile(r"gfx|sm_")
@@ -71,32 +71,34 @@ class Bundle:
     stored: memoryview = field(repr=False, compare=False)
 
     def write(self, images: Sequence[Image]) -> bytes:
-        """The bundle with these images in the places of its own: its own bytes when they are its own images.
+        """Serialize the bundle with these images, one for each image that it was read with, in the same order.
 
-        Otherwise a new one with the old one's order, names, compression and version; the new images' payloads
-        are what they have decoded. Raises ValueError for another number of images.
+        With the images that it was read with, the result is the stored bytes. Otherwise it is a new bundle with the
+        same entry names, order, compression and version, whose payloads are the images' decoded data. Raises
+        ValueError if the number of images is not that of the bundle.
         """
         if len(images) != len(self.images):
             raise ValueError(f"{len(images)} images for a bundle of {len(self.images)}")
-        if all(image is own for image, own in zip(images, self.images, strict=True)):
+        if all(image is original for image, original in zip(images, self.images, strict=True)):
             return bytes(self.stored)
-        given = iter(images)
-        entries = [(entry.name, next(given).data if entry.size else b"") for entry in self.entries]
+        remaining = iter(images)
+        # Entries without content, such as the host's, have no image.
+        entries = [(entry.name, next(remaining).data if entry.size else b"") for entry in self.entries]
         if self.compressed is None:
             return build_bundle(entries)
         return build_bundle(entries, self.compressed.compression, self.compressed.version)
 
 
 def is_bundle(data: memoryview, offset: int = 0) -> bool:
-    """Whether a bundle's magic, plain or compressed, is at that offset."""
+    """Whether the magic number of an offload bundle, plain or compressed, is at that offset."""
     return bytes(data[offset : offset + len(MAGIC)]) == MAGIC or is_compressed_bundle(data, offset)
 
 
 def read_bundle(cursor: Cursor) -> Bundle:
-    """The bundle under the cursor, which advances past it.
+    """Read the offload bundle at the cursor, and advance the cursor past it.
 
-    A compressed one is decoded only as far as needed to list its content, and nothing is kept. Raises FormatError for
-    entries that overlap or leave the bundle, and for damaged data.
+    A compressed bundle is decoded only up to the first bytes of its last image, and the decoded data are not kept.
+    Raises FormatError for entries that overlap or leave the bundle, and for damaged data.
     """
     begin = cursor.position
     compressed = None
@@ -106,7 +108,7 @@ def read_bundle(cursor: Cursor) -> Bundle:
     else:
         error = functools.partial(FormatError, cursor.file, cursor.base + begin)
         entries = _table(cursor.take, cursor.remaining, error)
-        _check_places(entries, cursor.end - begin, error)
+        _check_ranges(entries, cursor.end - begin, error)
         cursor.seek(begin + _end(entries), "bundle")
         images = _plain_images(cursor, begin, entries)
     stored = cursor.data[begin : cursor.position]
@@ -114,12 +116,16 @@ def read_bundle(cursor: Cursor) -> Bundle:
 
 
 def bundle_target(name: str) -> str:
-    """The target of an entry: ``gfx942:sramecc+`` of ``hipv4-amdgcn-amd-amdhsa--gfx942:sramecc+``; the triple where
-    no processor is named, and the name itself when it is of no known form."""
+    """Return the target that a bundle entry is for: ``gfx942`` for ``hipv4-amdgcn-amd-amdhsa--gfx942``.
+
+    name: of the entry, KIND-ARCH-VENDOR-OS-ENVIRONMENT-TARGET. The target may have features (``gfx942:sramecc+``).
+    Returns the triple where no processor is named, and the name itself when it has another form.
+    """
     parts = name.split("-", _NAME_FIELDS)
     if len(parts) < _NAME_FIELDS:
         return name
-    # The target may itself have dashes (gfx10-3-generic, :xnack-).
+    # Older names lack the environment, so the processor is in its place. The processor may itself contain dashes
+    # (gfx10-3-generic, :xnack-), which the split has separated.
     if _PROCESSOR.match(parts[4]):
         return "-".join(parts[4:])
     return parts[5] if len(parts) > _NAME_FIELDS and parts[5] else "-".join(parts[:4])
@@ -132,15 +138,17 @@ def build_bundle(
     *,
     alignment: int = ALIGNMENT,
 ) -> bytes:
-    """A new bundle of (name, content), byte for byte as ``clang-offload-bundler -type=o`` writes it when plain.
+    """Build an offload bundle; without compression it is byte for byte what ``clang-offload-bundler -type=o`` writes.
 
-    version: of the compressed form, looked at for that only. Raises ValueError as ``compress_bundle``.
+    entries: (name, content) of each. version: of the compressed format, used only with compression. alignment: of each
+    content, in bytes. Raises ValueError as ``compress_bundle``.
     """
     rows = [(name.encode("latin-1"), content) for name, content in entries]
     table_size = len(MAGIC) + _COUNT.size + sum(_ENTRY.size + len(name) for name, _ in rows)
     table = bytearray(MAGIC + _COUNT.pack(len(rows)))
     body = bytearray()
     for name, content in rows:
+        # Align the content in the bundle, in which the body comes after the table.
         body += bytes(-(table_size + len(body)) % alignment)
         table += _ENTRY.pack(table_size + len(body), len(content), len(name)) + name
         body += content
@@ -148,22 +156,26 @@ def build_bundle(
     return plain if compression is Compression.NONE else compress_bundle(plain, compression, version)
 
 
-def _table(take: _Take, size: int, error: _Fault) -> tuple[BundleEntry, ...]:
-    """The table at the beginning of a bundle of size bytes. take: its next bytes, with the field's name for errors."""
+def _table(take: _Take, size: int, error: _ErrorMaker) -> tuple[BundleEntry, ...]:
+    """Read the table of entries at the beginning of a bundle.
+
+    take: returns the bundle's next bytes, given their number and the field's name for errors. size: of the bundle, in
+    bytes. error: makes the FormatError to raise, from the field, what was found and what was expected.
+    """
     magic = bytes(take(len(MAGIC), "bundle magic"))
     if magic != MAGIC:
         raise error("bundle magic", repr(magic), repr(MAGIC))
     (count,) = _COUNT.unpack(take(_COUNT.size, "number of entries"))
-    used = len(MAGIC) + _COUNT.size
+    table_size = len(MAGIC) + _COUNT.size
     limit = min(size, _MAX_TABLE)
     if count > limit // _ENTRY.size:
         raise error("number of entries", str(count), f"at most {limit // _ENTRY.size}")
     entries = []
     for _ in range(count):
         offset, entry_size, name_size = _ENTRY.unpack(take(_ENTRY.size, "entry"))
-        used += _ENTRY.size + name_size
-        if used > limit:
-            raise error("table of entries", f"{used} bytes long or more", f"at most {limit}")
+        table_size += _ENTRY.size + name_size
+        if table_size > limit:
+            raise error("table of entries", f"{table_size} bytes long or more", f"at most {limit}")
         name = bytes(take(name_size, "name of an entry")).decode("latin-1")
         entries.append(BundleEntry(name, offset, entry_size))
     return tuple(entries)
@@ -177,8 +189,8 @@ def _end(entries: Sequence[BundleEntry]) -> int:
     return max([_table_size(entries), *(entry.offset + entry.size for entry in entries if entry.size)])
 
 
-def _check_places(entries: Sequence[BundleEntry], size: int, error: _Fault) -> None:
-    """Every entry lies after the table, within size bytes, and overlaps no other."""
+def _check_ranges(entries: Sequence[BundleEntry], size: int, error: _ErrorMaker) -> None:
+    """Raise a FormatError unless each entry lies after the table, within ``size`` bytes, and overlaps no other."""
     end = _table_size(entries)
     for entry in sorted((entry for entry in entries if entry.size), key=lambda entry: entry.offset):
         if entry.offset < end:
@@ -191,6 +203,10 @@ def _check_places(entries: Sequence[BundleEntry], size: int, error: _Fault) -> N
 
 
 def _plain_images(cursor: Cursor, begin: int, entries: Sequence[BundleEntry]) -> tuple[Image, ...]:
+    """Return the images of an uncompressed bundle that begins at ``begin`` of the cursor's data.
+
+    Entries without content, such as the host's, have no image.
+    """
     images: list[Image] = []
     for entry in entries:
         if entry.size:
@@ -201,7 +217,10 @@ def _plain_images(cursor: Cursor, begin: int, entries: Sequence[BundleEntry]) ->
 
 
 def section_image(index: int, name: str, payload: memoryview, file: str, offset: int) -> Image:
-    """An image that is stored as it is, under an entry's name: in a bundle, or as a section of an object."""
+    """Return an image that is stored uncompressed in a bundle, or as a section of an object file.
+
+    index: in its container. name: of the bundle entry, which states the target. offset: in the file, in bytes.
+    """
     return Image(
         index=index,
         kind=_kind(bytes(payload[:_KIND_BYTES])),
@@ -223,14 +242,18 @@ def section_image(index: int, name: str, payload: memoryview, file: str, offset:
 
 
 def _compressed_content(bundle: CompressedBundle) -> tuple[tuple[BundleEntry, ...], tuple[Image, ...]]:
-    """The table and the images of a compressed bundle. Their first bytes show their kinds, so it is decoded up
-    to the last image."""
+    """Return the table of a compressed bundle, and an image for each entry with content.
+
+    The kind of an image is found from its first bytes, so the bundle is decoded up to those of the last image. The
+    images themselves are decoded when their data are used.
+    """
     stream = bundle.stream()
-    # Offsets within the decoded bundle are none of the file's: errors name the place of the compressed data.
+    # Offsets within the decoded bundle are not offsets in the file: errors name the place of the compressed data.
     error = functools.partial(FormatError, bundle.file, bundle.offset)
     entries = _table(lambda size, _: stream.take(size), bundle.size, error)
-    _check_places(entries, bundle.size, error)
-    # Images may lie in another order than their entries.
+    _check_ranges(entries, bundle.size, error)
+
+    # The stream only moves forwards, and images may lie in another order than their entries.
     kinds = {}
     for entry in sorted((entry for entry in entries if entry.size), key=lambda entry: entry.offset):
         stream.skip(entry.offset)
@@ -264,6 +287,8 @@ def _compressed_content(bundle: CompressedBundle) -> tuple[tuple[BundleEntry, ..
 
 
 def _kind(head: bytes) -> ImageKind:
+    """Return the kind of an image from its first ``_KIND_BYTES`` bytes (fewer if it is shorter)."""
     if head[:4] == ELF_MAGIC:
-        return _MACHINES.get(int.from_bytes(head[0x12:0x14], "little"), ImageKind.UNKNOWN)
+        machine = int.from_bytes(head[0x12:0x14], "little")  # e_machine
+        return _MACHINES.get(machine, ImageKind.UNKNOWN)
     return ImageKind.BITCODE if head[:4] == _BITCODE_MAGIC else ImageKind.UNKNOWN

@@ -1,8 +1,8 @@
-"""Code objects: AMD's machine code in ELF. Its target, and the registers, memory and arguments of its kernels.
+"""Code objects: AMD's machine code in ELF. Their targets, and the registers and memory that their kernels use.
 
 LLVM documents all of it ("User Guide for AMDGPU Backend", sections "ELF Code Object", "Code Object Metadata" and
-"Kernel Descriptor"). The figures are those of the metadata note; what a kernel's descriptor, which the hardware is
-set up from, says otherwise is named in the kernel's ``conflicts``.
+"Kernel Descriptor"). The figures are those of the metadata note. Where a kernel's descriptor, from which the hardware
+is set up, has another value, the kernel's ``conflicts`` say so.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PROCESSORS = {
 _NOTE_OWNER = b"AMDGPU\0"
 _NT_AMDGPU_METADATA = 32
 _MAX_METADATA = 64 << 20
-"""Bytes of the metadata, which become Python objects: a kernel takes about 1000."""
+"""Limit in bytes of the metadata, which become Python objects: a kernel takes about 1000 bytes."""
 
 # group_segment_fixed_size, private_segment_fixed_size, kernarg_size; compute_pgm_rsrc1; kernel_code_properties.
 _DESCRIPTOR = struct.Struct("<III36xI4xH6x")
@@ -56,13 +56,13 @@ _TRIPLE = "amdgcn-amd-amdhsa--"
 
 @dataclass(frozen=True)
 class CodeObjectKernel:
-    """What a code object says of one kernel.
+    """The properties of one kernel in a code object.
 
-    symbol: of its descriptor. vgprs, sgprs, agprs: registers; agprs is None where the architecture has none of its
-    own or the metadata do not say. vgpr_spills, sgpr_spills: registers that were spilled, None where not said.
-    group_segment (LDS of a work-group), private_segment (scratch of a work-item) and kernarg_segment: bytes.
-    wavefront_size, max_workgroup_size: work-items. dynamic_stack: whether the scratch needed is not known. conflicts:
-    fields in which the descriptor says something else, for people.
+    symbol: name of its descriptor's symbol. vgprs, sgprs, agprs: registers; agprs is None where the architecture has no
+    separate ones or the metadata do not state them. vgpr_spills, sgpr_spills: spilled registers, None where not stated.
+    group_segment (LDS per work-group), private_segment (scratch per work-item) and kernarg_segment: bytes.
+    wavefront_size, max_workgroup_size: work-items. dynamic_stack: whether the size of the stack, and so the scratch, is
+    only known at run time. conflicts: messages about the fields that differ in the descriptor.
     """
 
     name: str
@@ -92,7 +92,7 @@ class CodeObject:
 
 
 def read_code_object(data: bytes | memoryview, name: str) -> CodeObject:
-    """Read a code object; one without metadata, as of other systems than HSA, has no kernels here.
+    """Read a code object: its target, version and kernels. Without a metadata note it has no kernels here.
 
     name: for error messages. Raises FormatError if it is not a valid code object.
     """
@@ -101,25 +101,30 @@ def read_code_object(data: bytes | memoryview, name: str) -> CodeObject:
     kernels: dict[str, CodeObjectKernel] = {}
     if metadata is not None:
         descriptors = _descriptors(elf)
-        for row in metadata.rows("amdhsa.kernels"):
-            kernel = _kernel(elf, row, descriptors)
+        for kernel_metadata in metadata.maps("amdhsa.kernels"):
+            kernel = _kernel(elf, kernel_metadata, descriptors)
             kernels[kernel.name] = kernel
     return CodeObject(_target(elf, metadata), _version(elf), kernels)
 
 
 def code_object_target(data: bytes | memoryview, name: str) -> str:
-    """The target id alone; empty when it is unknown. Raises FormatError as ``read_code_object``."""
+    """Return the target id of a code object, such as ``gfx942:sramecc+``; empty when it is unknown.
+
+    Raises FormatError as ``read_code_object``.
+    """
     elf = _open(data, name)
+    # The metadata are only decoded when e_flags do not say it.
     return _target(elf, None) or _target(elf, _metadata(elf))
 
 
 def code_object_kernel_names(data: bytes | memoryview, name: str) -> tuple[str, ...]:
-    """The kernels' mangled names alone. Raises FormatError as ``read_code_object``."""
+    """Return the mangled names of the kernels in a code object. Raises FormatError as ``read_code_object``."""
     metadata = _metadata(_open(data, name))
-    return () if metadata is None else tuple(row.text(".name") for row in metadata.rows("amdhsa.kernels"))
+    return () if metadata is None else tuple(kernel.text(".name") for kernel in metadata.maps("amdhsa.kernels"))
 
 
 def _open(data: bytes | memoryview, name: str) -> Elf:
+    """Open a code object as an ELF file. Raises FormatError when it is not one for an AMD GPU."""
     elf = Elf(memoryview(data), name)
     if elf.machine != EM_AMDGPU:
         raise Cursor(elf.data, name).error("e_machine", str(elf.machine), f"{EM_AMDGPU} (AMD GPU)", at=0x12)
@@ -130,14 +135,17 @@ def _version(elf: Elf) -> int | None:
     return _ABI_VERSIONS.get(elf.abi_version) if elf.os_abi == _OSABI_HSA else None
 
 
-def _target(elf: Elf, metadata: _Table | None) -> str:
-    """From e_flags; from the metadata for a processor that is not in the table."""
+def _target(elf: Elf, metadata: _Metadata | None) -> str:
+    """Return the target id, such as ``gfx942:sramecc+``; empty when it is unknown.
+
+    It is taken from e_flags, and for a processor that is not in the table from the metadata, if there are any.
+    """
     processor = _PROCESSORS.get(elf.flags & _MACHINE)
     if processor is None:
-        said = metadata.text("amdhsa.target", "") if metadata is not None else ""
-        return said.removeprefix(_TRIPLE) if said.startswith(_TRIPLE) else ""
+        target = metadata.text("amdhsa.target", "") if metadata is not None else ""
+        return target.removeprefix(_TRIPLE) if target.startswith(_TRIPLE) else ""
     version = _version(elf)
-    # A feature that is not named may be on or off; V3 could not say that one is off.
+    # A feature without a sign is unsupported, or may be on or off. V3 could not express that it must be off.
     sramecc = xnack = ""
     if version == 3:
         sramecc = "+" if elf.flags & _SRAMECC_V3 else ""
@@ -149,50 +157,60 @@ def _target(elf: Elf, metadata: _Table | None) -> str:
 
 
 @dataclass(frozen=True)
-class _Table:
-    """A map of the metadata. Its getters check types; an absent key is an error unless there is a default."""
+class _Metadata:
+    """A map of the metadata note, whose getters check types.
+
+    file, offset: of the note, for error messages.
+    """
 
     values: Mapping[str, Any]
     file: str
     offset: int
 
     def text(self, key: str, default: str | None = None) -> str:
+        """Return a string. Raises FormatError for another type, and for an absent key without a default."""
         value = self.values.get(key, default)
         if not isinstance(value, str):
             raise self._error(key, value, "a string")
         return value
 
     def number(self, key: str) -> int:
-        value = self.optional(key)
+        """Return a number from 0 on. Raises FormatError for anything else, and for an absent key."""
+        value = self.optional_number(key)
         if value is None:
             raise self._error(key, value, "a number")
         return value
 
-    def optional(self, key: str) -> int | None:
+    def optional_number(self, key: str) -> int | None:
+        """Return a number from 0 on, None for an absent key. Raises FormatError for anything else."""
         value = self.values.get(key)
+        # The exact type, because bool is a subclass of int.
         if value is not None and (type(value) is not int or value < 0):
             raise self._error(key, value, "a number from 0 on")
         return value
 
-    def rows(self, key: str) -> Iterator[_Table]:
+    def maps(self, key: str) -> Iterator[_Metadata]:
+        """Yield the maps of a list, none for an absent key. Raises FormatError for anything else."""
         value = self.values.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self._error(key, value, "a list of maps")
-        for row in value:
-            yield _Table(row, self.file, self.offset)
+        for item in value:
+            yield _Metadata(item, self.file, self.offset)
 
     def _error(self, key: str, found: object, expected: str) -> FormatError:
         return FormatError(self.file, self.offset, f"metadata {key}", f"{type(found).__name__} {found!r:.40}", expected)
 
 
-def _metadata(elf: Elf) -> _Table | None:
+def _metadata(elf: Elf) -> _Metadata | None:
+    """Return the content of the first metadata note, None if there is none. Raises FormatError for a damaged one."""
     for note in elf.notes():
         if note.type == _NT_AMDGPU_METADATA and note.owner == _NOTE_OWNER:
             return _unpacked(elf, note)
     return None
 
 
-def _unpacked(elf: Elf, note: Note) -> _Table:
+def _unpacked(elf: Elf, note: Note) -> _Metadata:
+    """Decode a metadata note, which is a msgpack map. Raises FormatError when it is too large or damaged."""
     import msgpack
 
     def error(found: str, expected: str) -> FormatError:
@@ -201,72 +219,89 @@ def _unpacked(elf: Elf, note: Note) -> _Table:
     if len(note.content) > _MAX_METADATA:
         raise error(f"{len(note.content)} bytes long", f"at most {_MAX_METADATA}")
     try:
-        # Sizes that the content claims are compared with its own, and keys must be strings.
-        found = msgpack.unpackb(note.content)
-    except (msgpack.UnpackException, ValueError, OverflowError) as fault:
-        raise error(f"damaged ({fault!s:.80})", "a msgpack object") from fault
-    if not isinstance(found, dict):
-        raise error(f"a {type(found).__name__}", "a map")
-    return _Table(found, elf.file, note.offset)
+        # msgpack itself checks the lengths that the data claim, and that keys are strings.
+        metadata = msgpack.unpackb(note.content)
+    except (msgpack.UnpackException, ValueError, OverflowError) as exception:
+        raise error(f"damaged ({exception!s:.80})", "a msgpack object") from exception
+    if not isinstance(metadata, dict):
+        raise error(f"a {type(metadata).__name__}", "a map")
+    return _Metadata(metadata, elf.file, note.offset)
 
 
 def _descriptors(elf: Elf) -> dict[str, Symbol]:
-    """Symbols of descriptors by name; a stripped file has them in its dynamic symbols."""
-    found = {}
+    """Return the symbols of the kernel descriptors by name (``NAME.kd``)."""
+    descriptors = {}
+    # A stripped file has only the dynamic symbols; an object file has only the others.
     for table in (SHT_DYNSYM, SHT_SYMTAB):
         for symbol in elf.symbols(table):
             if symbol.name.endswith(".kd"):
-                found[symbol.name] = symbol
-    return found
+                descriptors[symbol.name] = symbol
+    return descriptors
 
 
-def _kernel(elf: Elf, row: _Table, descriptors: Mapping[str, Symbol]) -> CodeObjectKernel:
-    symbol = row.text(".symbol")
+def _kernel(elf: Elf, metadata: _Metadata, descriptors: Mapping[str, Symbol]) -> CodeObjectKernel:
+    """Return the properties of one kernel.
+
+    metadata: the kernel's map of the metadata note. descriptors: symbols of the kernel descriptors by name. Raises
+    FormatError for a missing or malformed property, and for a descriptor that leaves the file.
+    """
+    symbol = metadata.text(".symbol")
+    # The four that the kernel's descriptor holds too, by the names of the descriptor's fields.
     figures = {
-        "group_segment_fixed_size": row.number(".group_segment_fixed_size"),
-        "private_segment_fixed_size": row.number(".private_segment_fixed_size"),
-        "kernarg_size": row.number(".kernarg_segment_size"),
-        "wavefront size": row.number(".wavefront_size"),
+        "group_segment_fixed_size": metadata.number(".group_segment_fixed_size"),
+        "private_segment_fixed_size": metadata.number(".private_segment_fixed_size"),
+        "kernarg_size": metadata.number(".kernarg_segment_size"),
+        "wavefront size": metadata.number(".wavefront_size"),
     }
     return CodeObjectKernel(
-        name=row.text(".name"),
+        name=metadata.text(".name"),
         symbol=symbol,
-        vgprs=row.number(".vgpr_count"),
-        sgprs=row.number(".sgpr_count"),
-        agprs=row.optional(".agpr_count"),
-        vgpr_spills=row.optional(".vgpr_spill_count"),
-        sgpr_spills=row.optional(".sgpr_spill_count"),
+        vgprs=metadata.number(".vgpr_count"),
+        sgprs=metadata.number(".sgpr_count"),
+        agprs=metadata.optional_number(".agpr_count"),
+        vgpr_spills=metadata.optional_number(".vgpr_spill_count"),
+        sgpr_spills=metadata.optional_number(".sgpr_spill_count"),
         group_segment=figures["group_segment_fixed_size"],
         private_segment=figures["private_segment_fixed_size"],
         kernarg_segment=figures["kernarg_size"],
         wavefront_size=figures["wavefront size"],
-        max_workgroup_size=row.number(".max_flat_workgroup_size"),
-        dynamic_stack=bool(row.values.get(".uses_dynamic_stack", False)),
+        max_workgroup_size=metadata.number(".max_flat_workgroup_size"),
+        dynamic_stack=bool(metadata.values.get(".uses_dynamic_stack", False)),
         conflicts=_conflicts(elf, symbol, descriptors.get(symbol), figures),
     )
 
 
-def _conflicts(elf: Elf, name: str, symbol: Symbol | None, figures: Mapping[str, int]) -> tuple[str, ...]:
+def _conflicts(elf: Elf, name: str, symbol: Symbol | None, metadata_figures: Mapping[str, int]) -> tuple[str, ...]:
+    """Compare a kernel's metadata with its descriptor, and return a message for each field that differs.
+
+    name, symbol: of the descriptor; symbol is None when the file has no such symbol. metadata_figures: values of the
+    metadata by descriptor field. Raises FormatError for a descriptor that leaves the file.
+    """
     if symbol is None:
         return (f"no descriptor {name}",)
     content = _symbol_bytes(elf, symbol)
     group, private, kernarg, _, properties = _DESCRIPTOR.unpack(content)
-    found = {
+    descriptor_figures = {
         "group_segment_fixed_size": group,
         "private_segment_fixed_size": private,
         "kernarg_size": kernarg,
         "wavefront size": 32 if properties & _WAVEFRONT_SIZE32 else 64,
     }
     return tuple(
-        f"{field} is {found[field]} in the descriptor, {said} in the metadata"
-        for field, said in figures.items()
-        if found[field] != said
+        f"{field} is {descriptor_figures[field]} in the descriptor, {value} in the metadata"
+        for field, value in metadata_figures.items()
+        if descriptor_figures[field] != value
     )
 
 
 def _symbol_bytes(elf: Elf, symbol: Symbol) -> memoryview:
+    """Return the ``DESCRIPTOR_SIZE`` bytes of the kernel descriptor that a symbol stands for.
+
+    Raises FormatError when they leave the file or the section.
+    """
     field = f"descriptor {symbol.name}"
     cursor = Cursor(elf.data, elf.file, base=elf.base)
+    # In an object file the symbol's value is an offset in its section, in a linked file a virtual address.
     if elf.type == ET_REL:
         if symbol.section >= len(elf.sections):
             raise cursor.error(field, f"in section {symbol.section}", f"in one of {len(elf.sections)}")
@@ -274,7 +309,7 @@ def _symbol_bytes(elf: Elf, symbol: Symbol) -> memoryview:
         contents = Cursor(elf.contents(section), elf.file, base=elf.base + section.offset)
         contents.seek(symbol.value, field)
         return contents.take(DESCRIPTOR_SIZE, field)
-    place = elf.file_range(symbol.value)
-    if place is None:
+    file_range = elf.file_range(symbol.value)
+    if file_range is None:
         raise cursor.error(field, f"at {symbol.value:#x}", "an address in the file")
-    return elf.bytes_at(place[0], DESCRIPTOR_SIZE, field)
+    return elf.bytes_at(file_range[0], DESCRIPTOR_SIZE, field)

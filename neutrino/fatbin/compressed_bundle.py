@@ -2,7 +2,7 @@
 
 Clang's driver writes them (``--offload-compress``); the layouts are those of ``CompressedOffloadBundle`` in
 ``clang/lib/Driver/OffloadBundler.cpp``. The decoded bundle may be hundreds of megabytes of code for a dozen
-architectures, so it is decoded as a stream: whoever wants one image never holds the others.
+architectures, so it is decoded as a stream: reading one image does not keep the others in memory.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ DEFAULT_VERSION = 2
 """What clang 18 to 21 write and every HIP runtime since ROCm 6 reads."""
 
 _START = struct.Struct("<4sHH")
-# What follows magic, version and method. Without a total size the end is where the compressed data end.
-_DECODED, _TOTAL_DECODED = struct.Struct("<I8s"), struct.Struct("<II8s")
-_WIDE_TOTAL_DECODED = struct.Struct("<QQ8s")
-_REST = {1: _DECODED, 2: _TOTAL_DECODED, 3: _WIDE_TOTAL_DECODED}
+"""Magic, version and method: the beginning of the header in every version."""
+_SIZES = {1: struct.Struct("<I8s"), 2: struct.Struct("<II8s"), 3: struct.Struct("<QQ8s")}
+"""What follows it, by version: the total size (not in version 1, where the bundle ends with the compressed data), the
+uncompressed size, and the digest."""
 _METHODS = {0: Compression.ZLIB, 1: Compression.ZSTD}
 _ZLIB_MAX_RATIO = 1032
 """Deflate codes at most 258 bytes in 2 bits (zlib's technical notes, "Maximum Compression Factor")."""
@@ -37,8 +37,8 @@ _ZSTD_BLOCK_RLE = 1
 _ZSTD_CHECKSUM_SIZE = 4
 _HASH_SIZE = 8
 _CHUNK = 1 << 20
-_KEPT = 32 << 20
-"""Bytes of a decoded bundle that are kept for the next image of it; a larger one is decoded from one to the next."""
+_MAX_CACHED = 32 << 20
+"""Bytes of the largest decoded bundle that is cached as a whole; a larger one is decoded as a stream."""
 
 
 @dataclass(frozen=True)
@@ -59,39 +59,43 @@ class CompressedBundle:
     payload: memoryview = field(repr=False, compare=False)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes of the decoded bundle. Raises FormatError when the data are damaged or end before them."""
-        if self.size <= _KEPT:
-            whole = _kept(_ByIdentity(self))
-            if not 0 <= offset <= offset + size <= len(whole):
-                raise self._error("range", f"{offset:#x} to {offset + size:#x}", f"one within {len(whole):#x} bytes")
-            return whole[offset : offset + size]
+        """Return ``size`` bytes at ``offset`` of the decoded bundle.
+
+        Raises FormatError when the data are damaged or end before that.
+        """
+        if self.size <= _MAX_CACHED:
+            decoded = _cached(_ByIdentity(self))
+            if not 0 <= offset <= offset + size <= len(decoded):
+                raise self._error("range", f"{offset:#x} to {offset + size:#x}", f"one within {len(decoded):#x} bytes")
+            return decoded[offset : offset + size]
+        # A large bundle is decoded as a stream, which is kept for the next image: that usually follows this one.
         stream = _stream_before(self, offset)
         stream.skip(offset)
-        taken = stream.take(size)
-        _waiting[:] = [stream]
-        return taken
+        content = stream.take(size)
+        _idle_streams[:] = [stream]
+        return content
 
     def stream(self) -> DecodedStream:
-        """The decoded bundle from its beginning on."""
+        """Return a new stream of the decoded bundle, at its beginning."""
         return DecodedStream(self)
 
     def digest_is_right(self) -> bool:
-        """Whether the decoded bundle is the one that digest was made of. Raises FormatError as ``read``."""
-        found = hashlib.md5(usedforsecurity=False)
+        """Whether the decoded bundle has the digest that the header states. Raises FormatError as ``read``."""
+        md5 = hashlib.md5(usedforsecurity=False)
         stream = self.stream()
-        left = self.size
-        while left:
-            piece = stream.take(min(left, _CHUNK))
-            found.update(piece)
-            left -= len(piece)
-        return found.digest()[:_HASH_SIZE] == self.digest
+        remaining = self.size
+        while remaining:
+            chunk = stream.take(min(remaining, _CHUNK))
+            md5.update(chunk)
+            remaining -= len(chunk)
+        return md5.digest()[:_HASH_SIZE] == self.digest
 
     def _error(self, field_name: str, found: str, expected: str) -> FormatError:
         return FormatError(self.file, self.offset, field_name, found, expected)
 
 
 class DecodedStream:
-    """Reads a decoded bundle forwards, holding no more of it than is asked for."""
+    """Reads the decoded content of a compressed bundle forwards. position: in the decoded bundle, in bytes."""
 
     def __init__(self, bundle: CompressedBundle) -> None:
         self.bundle = bundle
@@ -99,36 +103,40 @@ class DecodedStream:
         self.position = 0
 
     def skip(self, position: int) -> None:
-        """Advance to a position, which must not be an earlier one. Raises FormatError."""
+        """Advance to a position of the decoded bundle, which must not lie before the current one.
+
+        Raises FormatError when the bundle ends before it, or the data are damaged.
+        """
         if position > self.bundle.size:
             raise self._error(f"{position} bytes", f"{self.bundle.size} bytes (uncompressed size)")
         while self.position < position:
-            piece = self._decoded(min(position - self.position, _CHUNK))
-            if not piece:
+            chunk = self._decoded(min(position - self.position, _CHUNK))
+            if not chunk:
                 raise self._error(f"{self.position} bytes when decoded", f"{self.bundle.size} bytes")
-            self.position += len(piece)
+            self.position += len(chunk)
 
     def take(self, size: int) -> bytes:
-        """The next size bytes. Raises FormatError when there are fewer, or the data are damaged."""
+        """Return the next ``size`` decoded bytes. Raises FormatError when there are fewer, or the data are damaged."""
         bundle = self.bundle
         if not 0 <= size <= bundle.size - self.position:
             raise self._error(f"{self.position + size} bytes", f"{bundle.size} bytes (uncompressed size)")
-        taken = bytearray()
-        while len(taken) < size:
-            piece = self._decoded(min(size - len(taken), _CHUNK))
-            if not piece:
-                raise self._error(f"{self.position + len(taken)} bytes when decoded", f"{bundle.size} bytes")
-            taken += piece
+        content = bytearray()
+        while len(content) < size:
+            chunk = self._decoded(min(size - len(content), _CHUNK))
+            if not chunk:
+                raise self._error(f"{self.position + len(content)} bytes when decoded", f"{bundle.size} bytes")
+            content += chunk
         self.position += size
-        return bytes(taken)
+        return bytes(content)
 
     def finish(self) -> None:
-        """Go to the end. Raises FormatError unless the data end there."""
+        """Decode the remaining data. Raises FormatError unless they end at the uncompressed size of the header."""
         self.skip(self.bundle.size)
         if self._decoded(1):
             raise self._error("longer when decoded", f"{self.bundle.size} bytes (uncompressed size)")
 
     def _decoded(self, size: int) -> bytes:
+        """Decode at most ``size`` further bytes; empty at the end of the data."""
         try:
             return self._decoder.read(size)
         except _DecoderError as error:
@@ -138,21 +146,24 @@ class DecodedStream:
         return FormatError(self.bundle.file, self.bundle.offset, "compressed bundle", found, expected)
 
 
-_waiting: list[DecodedStream] = []
-"""The stream that a large bundle's last image was read from, if any: the next one follows it, mostly."""
+_idle_streams: list[DecodedStream] = []
+"""At most one: the stream that an image of a large bundle was last read from. The next image usually follows it."""
 
 
 def _stream_before(bundle: CompressedBundle, offset: int) -> DecodedStream:
-    """A stream of the bundle that has not come further than offset. Nobody else is handed the same."""
+    """Return a stream of the bundle whose position is not after ``offset``: the idle one if it fits, else a new one.
+
+    The idle stream is removed from the list first, so that two threads never get the same one.
+    """
     try:
-        stream = _waiting.pop()
+        stream = _idle_streams.pop()
     except IndexError:
         return bundle.stream()
     return stream if stream.bundle is bundle and stream.position <= offset else bundle.stream()
 
 
 class _DecoderError(Exception):
-    """What a decompressor says of damaged data, whichever it is."""
+    """Damaged data, reported by either decompressor."""
 
 
 class _Decoder(Protocol):
@@ -161,39 +172,48 @@ class _Decoder(Protocol):
 
 
 class _Zlib:
+    """Decoder of a ZLIB stream."""
+
     def __init__(self, payload: memoryview) -> None:
-        self._left = payload
+        self._unread = payload
         self._stream = zlib.decompressobj()
 
     def read(self, size: int) -> bytes:
+        """Return at most ``size`` further decoded bytes; none at the end. Raises _DecoderError."""
         try:
             while not self._stream.eof:
+                # Input that the last call did not use, because the output was limited, must be passed again.
                 tail = self._stream.unconsumed_tail
-                fed = tail or self._left[:_CHUNK]
+                compressed = tail or self._unread[:_CHUNK]
                 if not tail:
-                    self._left = self._left[len(fed) :]
-                piece = self._stream.decompress(fed, size)
-                if piece or not fed:
-                    return piece
+                    self._unread = self._unread[len(compressed) :]
+                decoded = self._stream.decompress(compressed, size)
+                # Input may give no output yet; only without further input is that the end.
+                if decoded or not compressed:
+                    return decoded
         except zlib.error as error:
             raise _DecoderError(str(error)) from error
         return b""
 
     @property
     def unused(self) -> int | None:
-        """Bytes after the end of the stream; None if the end was not reached."""
-        return len(self._stream.unused_data) + len(self._left) if self._stream.eof else None
+        """How many bytes of the payload follow the end of the stream; None if the end was not reached."""
+        return len(self._stream.unused_data) + len(self._unread) if self._stream.eof else None
 
 
 class _Zstd:
+    """Decoder of a ZSTD frame."""
+
     def __init__(self, payload: memoryview) -> None:
+        """payload: the compressed data, whose stated sizes must have been checked."""
         import zstandard
 
         self._error = zstandard.ZstdError
-        # The sizes were compared with what the payload can hold, so the window may be as large as the content.
+        # Because of that check the window may be as large as the content.
         self._reader = zstandard.ZstdDecompressor(max_window_size=MAX_DECODED).stream_reader(payload)
 
     def read(self, size: int) -> bytes:
+        """Return at most ``size`` further decoded bytes; none at the end. Raises _DecoderError."""
         try:
             return self._reader.read(size)
         except (self._error, MemoryError) as error:
@@ -218,51 +238,65 @@ class _ByIdentity:
 
 
 @functools.lru_cache(maxsize=1)
-def _kept(key: _ByIdentity) -> bytes:
+def _cached(key: _ByIdentity) -> bytes:
+    """Decode a whole bundle. The result for the last bundle is cached, so that reading all its images decodes it once.
+
+    key: the bundle, which is compared by identity. Raises FormatError for damaged data.
+    """
     stream = key.bundle.stream()
-    whole = stream.take(key.bundle.size)
+    decoded = stream.take(key.bundle.size)
     stream.finish()
-    return whole
+    return decoded
 
 
 def is_compressed_bundle(data: memoryview, offset: int = 0) -> bool:
-    """Whether the magic of a compressed bundle is at that offset."""
+    """Whether the magic number of a compressed bundle is at that offset."""
     return bytes(data[offset : offset + len(MAGIC)]) == MAGIC
 
 
 def read_compressed_bundle(cursor: Cursor) -> CompressedBundle:
-    """The compressed bundle under the cursor, which advances past it. Raises FormatError for impossible sizes."""
+    """Read the compressed bundle at the cursor, and advance the cursor past it.
+
+    Its content is not kept decoded. Raises FormatError for a damaged header and for impossible sizes.
+    """
     begin = cursor.position
     magic, version, method = cursor.unpack(_START, "compressed bundle header")
     if magic != MAGIC:
         raise cursor.error("compressed bundle magic", magic.hex(" "), MAGIC.hex(" "), at=begin)
-    if version not in _REST:
+    if version not in _SIZES:
         raise cursor.error("compressed bundle version", str(version), "1, 2 or 3", at=begin + 4)
     if method not in _METHODS:
         raise cursor.error("compression method", str(method), "0 (zlib) or 1 (zstd)", at=begin + 6)
     compression = _METHODS[method]
-    *total, size, digest = cursor.unpack(_REST[version], "compressed bundle header")
-    begin_of_payload = cursor.position
-    if total:
-        header_size = begin_of_payload - begin
-        if total[0] < header_size:
-            raise cursor.error("total size", str(total[0]), f"at least {header_size}", at=begin + 8)
-        payload = cursor.take(total[0] - header_size, "compressed bundle (total size)")
+    # Version 1 has no total size.
+    *total_sizes, size, digest = cursor.unpack(_SIZES[version], "compressed bundle header")
+    payload_begin = cursor.position
+    if total_sizes:
+        header_size = payload_begin - begin
+        if total_sizes[0] < header_size:
+            raise cursor.error("total size", str(total_sizes[0]), f"at least {header_size}", at=begin + 8)
+        payload = cursor.take(total_sizes[0] - header_size, "compressed bundle (total size)")
     else:
-        payload = cursor.data[begin_of_payload : cursor.end]
-    ratio = _ZLIB_MAX_RATIO if compression is Compression.ZLIB else _ZSTD_MAX_RATIO
-    limit = min(MAX_DECODED, len(payload) * ratio)
+        payload = cursor.data[payload_begin : cursor.end]
+
+    # The size that the header states is checked before anything is decoded or allocated.
+    max_ratio = _ZLIB_MAX_RATIO if compression is Compression.ZLIB else _ZSTD_MAX_RATIO
+    limit = min(MAX_DECODED, len(payload) * max_ratio)
     if size > limit:
         raise cursor.error("uncompressed size", str(size), f"at most {limit} for {len(payload)} bytes", at=begin)
-    if not total:
+    if not total_sizes:
         used = _zlib_size(cursor, payload, size) if compression is Compression.ZLIB else _zstd_size(cursor)
         payload = cursor.take(used, "compressed bundle")
-    offset = cursor.base + begin_of_payload
+    offset = cursor.base + payload_begin
     return CompressedBundle(cursor.file, offset, version, compression, size, digest, payload)
 
 
 def compress_bundle(plain: bytes, compression: Compression, version: int = DEFAULT_VERSION, level: int = 3) -> bytes:
-    """A plain bundle as a compressed one. Raises ValueError for what the format cannot say."""
+    """Compress a plain offload bundle.
+
+    version: 1, 2 or 3 of the header. level: of ZSTD; ZLIB always uses its default, 6. Raises ValueError for another
+    compression or version, and for a bundle that is too large for the header's size fields.
+    """
     if compression is Compression.ZLIB:
         payload = zlib.compress(plain, 6)
     elif compression is Compression.ZSTD:
@@ -271,55 +305,70 @@ def compress_bundle(plain: bytes, compression: Compression, version: int = DEFAU
         payload = zstandard.ZstdCompressor(level=level).compress(plain)
     else:
         raise ValueError(f"offload bundles have no {compression.value} compression")
-    if version not in _REST:
+    if version not in _SIZES:
         raise ValueError(f"compressed offload bundles have versions 1, 2 and 3, not {version}")
-    method = next(number for number, known in _METHODS.items() if known is compression)
-    rest = _REST[version]
-    total = () if version == 1 else (_START.size + rest.size + len(payload),)
+    method = next(number for number, candidate in _METHODS.items() if candidate is compression)
+    sizes = _SIZES[version]
+    # Version 1 has no total size.
+    total_size = () if version == 1 else (_START.size + sizes.size + len(payload),)
     digest = hashlib.md5(plain, usedforsecurity=False).digest()[:_HASH_SIZE]
     try:
-        return _START.pack(MAGIC, version, method) + rest.pack(*total, len(plain), digest) + payload
+        return _START.pack(MAGIC, version, method) + sizes.pack(*total_size, len(plain), digest) + payload
     except struct.error as error:
         raise ValueError(f"a bundle of {len(plain)} bytes is too large for version {version}") from error
 
 
 def _zlib_size(cursor: Cursor, payload: memoryview, size: int) -> int:
-    """Bytes of the ZLIB stream: only decoding finds its end."""
+    """Return how many bytes of ``payload`` its ZLIB stream takes; only decoding it shows where it ends.
+
+    size: of the decoded data, in bytes, as the header states it. Raises FormatError when that is not right.
+    """
     decoder = _Zlib(payload)
-    decoded = 0
+    decoded_size = 0
     try:
-        while piece := decoder.read(_CHUNK):
-            decoded += len(piece)
-            if decoded > size:
+        while chunk := decoder.read(_CHUNK):
+            decoded_size += len(chunk)
+            if decoded_size > size:
                 break
     except _DecoderError as error:
         raise cursor.error("compressed bundle", f"damaged ({error})", "a ZLIB stream") from error
-    if decoded != size or decoder.unused is None:
-        raise cursor.error("compressed bundle", f"{decoded} bytes, or cut off", f"{size} bytes (uncompressed size)")
+    if decoded_size != size or decoder.unused is None:
+        raise cursor.error(
+            "compressed bundle", f"{decoded_size} bytes, or cut off", f"{size} bytes (uncompressed size)"
+        )
     return len(payload) - decoder.unused
 
 
 def _zstd_size(cursor: Cursor) -> int:
-    """Bytes of the ZSTD frame under the cursor, by the headers of its blocks (RFC 8878, 3.1.1); nothing is decoded."""
+    """Return how many bytes the ZSTD frame at the cursor takes. Raises FormatError for a damaged one.
+
+    Nothing is decoded: the headers of its blocks state their sizes (RFC 8878, 3.1.1).
+    """
     import zstandard
 
-    rest = cursor.data[cursor.position : cursor.end]
+    data = cursor.data[cursor.position : cursor.end]
     try:
-        parameters = zstandard.get_frame_parameters(rest)
-        inner = Cursor(rest, cursor.file, base=cursor.base + cursor.position)
-        inner.take(zstandard.frame_header_size(rest), "ZSTD frame header")
+        parameters = zstandard.get_frame_parameters(data)
+        frame = Cursor(data, cursor.file, base=cursor.base + cursor.position)
+        frame.take(zstandard.frame_header_size(data), "ZSTD frame header")
     except zstandard.ZstdError as error:
         raise cursor.error("compressed bundle", f"damaged ({error})", "a ZSTD frame") from error
-    for last, size in _zstd_blocks(inner):
-        inner.take(size, "ZSTD block")
-        if last:
+    for is_last, size in _zstd_blocks(frame):
+        frame.take(size, "ZSTD block")
+        if is_last:
             break
-    inner.take(_ZSTD_CHECKSUM_SIZE if parameters.has_checksum else 0, "ZSTD checksum")
-    return inner.position
+    frame.take(_ZSTD_CHECKSUM_SIZE if parameters.has_checksum else 0, "ZSTD checksum")
+    return frame.position
 
 
 def _zstd_blocks(cursor: Cursor) -> Iterator[tuple[bool, int]]:
-    """(whether it is the last, bytes of its content) of each block; the cursor stands at its content."""
+    """Yield, for each block, whether it is the last one, and the size of its content in bytes.
+
+    At each yield the cursor is at the content, which the caller must step over before it asks for the next block.
+    """
     while True:
-        word = cursor.integer(2, "ZSTD block header") | cursor.integer(1, "ZSTD block header") << 16
-        yield bool(word & 1), 1 if word >> 1 & 3 == _ZSTD_BLOCK_RLE else word >> 3
+        # RFC 8878, 3.1.1.2: 24 bits, little endian: bit 0 is the last block, bits 1 and 2 the type, then the size.
+        header = cursor.integer(2, "ZSTD block header") | cursor.integer(1, "ZSTD block header") << 16
+        is_last, block_type, size = bool(header & 1), header >> 1 & 3, header >> 3
+        # An RLE block stores one byte, which is repeated size times.
+        yield is_last, 1 if block_type == _ZSTD_BLOCK_RLE else size

@@ -1,4 +1,4 @@
-"""How payloads are compressed, and back."""
+"""Compression and decompression of payloads."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ class Compression(enum.Enum):
 
 
 def compress(data: bytes, compression: Compression, level: int | None = None) -> bytes:
-    """data as an LZ4 block or a ZSTD frame, or as it is for ``NONE``.
+    """Compress data to an LZ4 block or a ZSTD frame; ``NONE`` returns them unchanged.
 
-    level: of ZSTD; 5 is what nvcc 13 uses by default, 19 its ``--compress-mode=size``.
+    level: of ZSTD; nvcc 13 uses 5 by default, and 19 for ``--compress-mode=size``. Raises ValueError for another
+    compression.
     """
     if compression is Compression.LZ4:
         import lz4.block
@@ -45,7 +46,11 @@ def compress(data: bytes, compression: Compression, level: int | None = None) ->
 
 
 def decompress(cursor: Cursor, size: int, compression: Compression) -> bytes:
-    """What is left under the cursor, decoded. Raises FormatError if that does not give exactly size bytes."""
+    """Decode all data from the cursor to its end, as LZ4 or else ZSTD.
+
+    size: of the decoded data, in bytes. Raises FormatError if the data are damaged or decode to another size.
+    """
+    # The size comes from the file: it is checked before anything of that size is allocated.
     encoded = cursor.data[cursor.position : cursor.end]
     ratio = _LZ4_MAX_RATIO if compression is Compression.LZ4 else _ZSTD_MAX_RATIO
     limit = min(MAX_DECODED, len(encoded) * ratio)
@@ -58,6 +63,7 @@ def decompress(cursor: Cursor, size: int, compression: Compression) -> bytes:
 
 
 def _lz4(cursor: Cursor, encoded: memoryview, size: int) -> bytes:
+    """Decode an LZ4 block of at most ``size`` decoded bytes. Raises FormatError for a damaged one."""
     import lz4.block
 
     try:
@@ -68,13 +74,14 @@ def _lz4(cursor: Cursor, encoded: memoryview, size: int) -> bytes:
 
 
 def _zstd(cursor: Cursor, encoded: memoryview, size: int) -> bytes:
+    """Decode a ZSTD frame of at most ``size`` decoded bytes. Raises FormatError for a damaged one."""
     import zstandard
 
     try:
-        # The decoder would allocate whatever the frame claims, so the claim is compared first.
-        claimed = zstandard.get_frame_parameters(encoded).content_size
-        if claimed not in (size, zstandard.CONTENTSIZE_UNKNOWN):
-            raise cursor.error("ZSTD content size", str(claimed), f"{size} (uncompressed_size)")
+        # The decoder allocates as much as the frame states, so that is checked first.
+        stated_size = zstandard.get_frame_parameters(encoded).content_size
+        if stated_size not in (size, zstandard.CONTENTSIZE_UNKNOWN):
+            raise cursor.error("ZSTD content size", str(stated_size), f"{size} (uncompressed_size)")
         # A max_output_size of 0 would mean no limit.
         return zstandard.ZstdDecompressor().decompress(encoded, max_output_size=size) if size else b""
     except zstandard.ZstdError as error:

@@ -1,4 +1,4 @@
-"""Containers: what holds images. A CUDA fatbin, or a bare image that is a file of its own."""
+"""Containers of images: CUDA fatbins and offload bundles; a file that is a single image counts as one, too."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ BUNDLE_SECTION = "__CLANG_OFFLOAD_BUNDLE__"
 """How the names of sections begin in which clang keeps the device code of an object; what follows is its target."""
 _BITCODE_MAGIC = b"BC\xc0\xde"
 _MAX_IMAGES = 1 << 18
-"""Images and containers in one section: tiny ones without end would take any memory. Of real libraries the largest
-have a tenth of it."""
+"""Images and containers that one section may have, so that many tiny ones cannot use up the memory. The largest real
+libraries have a tenth of this."""
 _MAX_WALKED = 32 << 20
-"""Bytes of a mapped file that are walked through before their pages are let go of."""
+"""Bytes of a mapped file that are read before their pages are released."""
 _NOT_ZERO = re.compile(rb"[^\0]")
 
 
@@ -50,12 +50,13 @@ _NOT_ZERO = re.compile(rb"[^\0]")
 class Container:
     """Images that belong together: those of one translation unit, or one bare image.
 
-    kind: ``cuda-fatbin``, ``hip-bundle`` or ``file``. section: of the host ELF, empty if none. offset, size: in the
-    file, in bytes; of a member of an archive, in the archive, or for a thin one in the member's own file. header: the
-    container's own, empty for ``file``. trailing: bytes after it that were given with it. bundle: of a
-    ``hip-bundle``, its table and how it is compressed; None when the image is a section of its own. member: the
-    archive's member that it is in, empty if none. wrappers: versions of the wrappers that point to it, in file order:
-    1 for a translation unit's, 2 for one that the device linker made; none when nothing in the file does.
+    index: number of the container in its file. kind: ``cuda-fatbin``, ``hip-bundle``, ``offload-binary`` or ``file``.
+    section: of the host ELF that contains it, empty if none. offset, size: in the file, in bytes; for a member of an
+    archive, in the archive, or for a thin archive in the member's own file. header: bytes of the container's header,
+    empty for ``file``. trailing: bytes after the container that were read with it. bundle: for a ``hip-bundle``, its
+    table and compression; None when the image is a section by itself. member: name of the archive's member that
+    contains it, empty if none. wrappers: versions of the wrappers (structures by which host code finds containers)
+    that point to it, in file order: 1 for a translation unit's, 2 for one made by the device linker.
     """
 
     index: int
@@ -72,10 +73,10 @@ class Container:
 
 
 def read_container(data: bytes | memoryview, name: str) -> Container:
-    """Read what a program hands to the driver: a fatbin container, a cubin, or PTX text that may end in NUL.
+    """Read what a program passes to the driver: a fatbin, an offload bundle, a cubin, or PTX text that may end in NUL.
 
-    name: what data are, for error messages. Images refer to data, so they must not change. Raises
-    FormatError.
+    name: what the data are, for error messages. The images refer to the data, which must not change while they are in
+    use. Raises FormatError for anything else, and for damaged data.
     """
     view = memoryview(data)
     cursor = Cursor(view, name)
@@ -89,13 +90,16 @@ def read_container(data: bytes | memoryview, name: str) -> Container:
 
 
 def read_bare(data: memoryview, name: str, section: str = "", base: int = 0) -> Container:
-    """Data that are one image: one container of kind ``file``. section, base: where the data are, if not the whole
-    file. Raises FormatError for anything else."""
+    """Read data that are a single image (cubin, code object, bitcode or PTX), as a container of kind ``file``.
+
+    section, base: the section that the data come from, and their offset in the file, if they are not the whole file.
+    Raises FormatError for anything else.
+    """
     magic = bytes(data[:4])
     if magic == ELF_MAGIC:
         machine = Elf(data, name, base).machine
         if machine == EM_CUDA:
-            # Imports stand here and below, because a listing of a library needs none of them and is to start soon.
+            # Imports are within functions here: they are slow, and listing a library needs none of these modules.
             from neutrino.sass.cubin import cubin_arch
 
             return _bare(data, name, ImageKind.CUBIN, cubin_arch(data, name), section, base)
@@ -103,8 +107,8 @@ def read_bare(data: memoryview, name: str, section: str = "", base: int = 0) -> 
             from neutrino.fatbin.code_object import code_object_target
 
             return _bare(data, name, ImageKind.CODE_OBJECT, code_object_target(data, name), section, base)
-        known = f"{EM_CUDA} (CUDA) or {EM_AMDGPU} (AMD GPU)"
-        raise Cursor(data, name, base=base).error("e_machine", str(machine), known, at=0x12)
+        expected = f"{EM_CUDA} (CUDA) or {EM_AMDGPU} (AMD GPU)"
+        raise Cursor(data, name, base=base).error("e_machine", str(machine), expected, at=0x12)
     if magic == _BITCODE_MAGIC:
         return _bare(data, name, ImageKind.BITCODE, "", section, base)
     from neutrino.fatbin.ptxscan import is_ptx, ptx_target
@@ -117,65 +121,79 @@ def read_bare(data: memoryview, name: str, section: str = "", base: int = 0) -> 
 
 
 def read_fatbins(cursor: Cursor, section: str, first_index: int = 0) -> Iterator[Container]:
-    """Every container between the cursor and its end, with zero bytes between them. Raises FormatError."""
+    """Yield every CUDA container between the cursor and its end; only zero bytes may lie between them.
+
+    section: the name of the section that is read, empty if none. first_index: the index of the first container.
+    Raises FormatError for anything else than containers, and for more images than ``_MAX_IMAGES``.
+    """
     index = first_index
-    left = _MAX_IMAGES
-    walked = 0
+    # Containers count too: any number of empty ones could follow each other.
+    images_left = _MAX_IMAGES
+    bytes_since_release = 0
     while cursor.remaining:
         begin = cursor.position
-        found = _NOT_ZERO.search(cursor.data, begin, cursor.end)
-        if found is None:
+        nonzero = _NOT_ZERO.search(cursor.data, begin, cursor.end)
+        if nonzero is None:
             return
         # Containers are 8-aligned in their section, and the magic does not begin with a zero byte.
-        cursor.seek(begin + (found.start() - begin) // 8 * 8, "container")
-        container = _read_fatbin(cursor, index, section, left)
-        left -= 1 + len(container.images)
-        walked += container.size
-        if walked >= _MAX_WALKED:
+        cursor.seek(begin + (nonzero.start() - begin) // 8 * 8, "container")
+        container = _read_fatbin(cursor, index, section, images_left)
+        images_left -= 1 + len(container.images)
+        bytes_since_release += container.size
+        # Free the pages of a mapped file that have been read, so that a large file does not fill the memory.
+        if bytes_since_release >= _MAX_WALKED:
             cursor.release()
-            walked = 0
+            bytes_since_release = 0
         yield container
         index += 1
 
 
 def read_bundles(cursor: Cursor, section: str, first_index: int = 0) -> Iterator[Container]:
-    """As read_fatbins, for the offload bundles of ``.hip_fatbin``, plain and compressed ones mixed."""
+    """Yield every offload bundle (``.hip_fatbin``), plain or compressed, between the cursor and its end.
+
+    Only zero bytes may lie between them. section: the name of the section that is read, empty if none. first_index: the
+    index of the first container. Raises FormatError for anything else, and for more images than ``_MAX_IMAGES``.
+    """
     index = first_index
-    left = _MAX_IMAGES
-    walked = 0
-    while found := _NOT_ZERO.search(cursor.data, cursor.position, cursor.end):
-        cursor.seek(found.start(), "bundle")
+    # Containers count too: any number of empty ones could follow each other.
+    images_left = _MAX_IMAGES
+    bytes_since_release = 0
+    while nonzero := _NOT_ZERO.search(cursor.data, cursor.position, cursor.end):
+        cursor.seek(nonzero.start(), "bundle")
         container = _read_bundle(cursor, index, section)
-        left -= 1 + len(container.images)
-        if left < 0:
+        images_left -= 1 + len(container.images)
+        if images_left < 0:
             raise cursor.error("number of images", f"above {_MAX_IMAGES}", "one that a section may have")
-        walked += container.size
-        if walked >= _MAX_WALKED:
+        bytes_since_release += container.size
+        # Free the pages of a mapped file that have been read, so that a large file does not fill the memory.
+        if bytes_since_release >= _MAX_WALKED:
             cursor.release()
-            walked = 0
+            bytes_since_release = 0
         yield container
         index += 1
 
 
 def read_bundled_section(cursor: Cursor, section: str, index: int = 0) -> Container | None:
-    """The one image of a ``__CLANG_OFFLOAD_BUNDLE__NAME`` section of an object; None for the host's, which is not
-    device code."""
+    """Read a ``__CLANG_OFFLOAD_BUNDLE__<target>`` section of an object file: a container with the section's one image.
+
+    Returns None for the section of the host, which holds no device code.
+    """
     from neutrino.fatbin.bundle import section_image
 
-    name = section.removeprefix(BUNDLE_SECTION)
-    if name.startswith("host-"):
+    target = section.removeprefix(BUNDLE_SECTION)
+    if target.startswith("host-"):
         return None
     offset = cursor.base + cursor.position
     payload = cursor.take(cursor.remaining, "section")
-    image = section_image(0, name, payload, cursor.file, offset)
+    image = section_image(0, target, payload, cursor.file, offset)
     return Container(index, HIP_BUNDLE, section, offset, len(payload), (image,))
 
 
 def fatbin_extent(cursor: Cursor) -> tuple[int | None, int]:
-    """Bytes of the CUDA container under the cursor if its entries end where it ends, else None; and how many entries
-    were looked at.
+    """Return the size in bytes of the CUDA container at the cursor, and how many of its entries were plausible.
 
-    Far stricter than reading is, for telling containers from what only begins like one. The cursor stays.
+    The size is None unless every entry is plausible and the last one ends exactly where the container ends. This is
+    stricter than reading, because it must reject data that only begin like a container. The cursor does not move.
     """
     begin, data = cursor.position, cursor.data
     if cursor.remaining < _HEADER.size:
@@ -196,37 +214,42 @@ def fatbin_extent(cursor: Cursor) -> tuple[int | None, int]:
 
 
 def is_bundle(data: memoryview, offset: int = 0) -> bool:
-    """Whether the magic of an offload bundle, plain or compressed, is at that offset."""
+    """Whether the magic number of an offload bundle, plain or compressed, is at that offset."""
     return bytes(data[offset : offset + 4]) in _BUNDLE_MAGICS
 
 
 def is_fatbin(data: memoryview, offset: int = 0) -> bool:
-    """Whether a CUDA container's magic is at that offset."""
+    """Whether the magic number of a CUDA container is at that offset."""
     return bytes(data[offset : offset + 4]) == _MAGIC_BYTES
 
 
 def write_container(container: Container) -> bytes:
-    """The container's bytes. Of a container as it was read they are the bytes that it was read from.
+    """Serialize a container. For one that has not been changed these are the bytes that it was read from.
 
-    Images may have been exchanged (``dataclasses.replace``): the container's size field is made to fit, and a bundle
-    is written anew.
+    Images may have been replaced (``dataclasses.replace``): then the size field of the header is updated, and a bundle
+    is built anew.
     """
     if container.bundle is not None:
         return container.bundle.write(container.images) + container.trailing
     body = b"".join(part for image in container.images for part in (image.header, bytes(image.payload)))
     header = container.header
     if header:
+        # Bytes 8 to 15 of the header are the size of the body.
         header = header[:8] + struct.pack("<Q", len(body)) + header[16:]
     return header + body + container.trailing
 
 
 def build_container(entries: Iterable[bytes]) -> bytes:
-    """A new CUDA container of entries made by ``build_entry``, as ``fatbinary`` writes it."""
+    """Build a CUDA container from entries made by ``build_entry``, as ``fatbinary`` writes it."""
     body = b"".join(entries)
     return _HEADER.pack(_MAGIC, _VERSION, _HEADER.size, len(body)) + body
 
 
-def _read_fatbin(cursor: Cursor, index: int, section: str, left: int) -> Container:
+def _read_fatbin(cursor: Cursor, index: int, section: str, images_left: int) -> Container:
+    """Read the CUDA container at the cursor, and advance the cursor past it.
+
+    images_left: how many images it may have at most. Raises FormatError for more of them, and for damaged data.
+    """
     begin = cursor.position
     magic, version, header_size, body_size = cursor.unpack(_HEADER, "container header")
     if magic != _MAGIC:
@@ -238,22 +261,25 @@ def _read_fatbin(cursor: Cursor, index: int, section: str, left: int) -> Contain
         raise cursor.error("container header_size", str(header_size), f"at least {_HEADER.size}", at=begin + 6)
     cursor.seek(begin, "container")
     header = bytes(cursor.take(header_size, "container header"))
-    body = cursor.position
+    body_begin = cursor.position
     cursor.take(body_size, "container")
-    entries = Cursor(cursor.data, cursor.file, start=body, end=cursor.position, base=cursor.base)
+
+    entries = Cursor(cursor.data, cursor.file, start=body_begin, end=cursor.position, base=cursor.base)
     images: list[Image] = []
-    released = body
+    released_to = body_begin
     while entries.remaining:
-        if len(images) >= left:
+        if len(images) >= images_left:
             raise entries.error("number of images", f"above {_MAX_IMAGES}", "one that a section may have")
         images.append(read_entry(entries, len(images)))
-        if entries.position - released >= _MAX_WALKED:
+        # Free the pages of a mapped file that have been read, so that a large file does not fill the memory.
+        if entries.position - released_to >= _MAX_WALKED:
             entries.release()
-            released = entries.position
+            released_to = entries.position
     return Container(index, CUDA_FATBIN, section, cursor.base + begin, header_size + body_size, tuple(images), header)
 
 
 def _read_bundle(cursor: Cursor, index: int, section: str) -> Container:
+    """Read the offload bundle at the cursor, and advance the cursor past it. Raises FormatError for damaged data."""
     from neutrino.fatbin.bundle import read_bundle
 
     bundle = read_bundle(cursor)
@@ -261,6 +287,10 @@ def _read_bundle(cursor: Cursor, index: int, section: str) -> Container:
 
 
 def _bare(data: memoryview, name: str, kind: ImageKind, arch: str, section: str, base: int) -> Container:
+    """Return a container of kind ``file`` with one image, which is stored without a container's headers.
+
+    name: the file, for error messages. base: the offset of the data in it.
+    """
     image = Image(
         index=0,
         kind=kind,

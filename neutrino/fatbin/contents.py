@@ -1,4 +1,4 @@
-"""What is inside an image: its text or code, its kernels, what they use of the GPU. Decoded once."""
+"""The contents of an image, decoded once: its text or code, its kernels, and their resource usage."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Contents:
-    """A decoded image. kernels: mangled names in the image's order.
+    """A decoded image.
 
-    functions: of a cubin, those that are no kernels too. code_objects: of AMD's kernels. Both empty unless asked for.
+    data: its text or code. kernels: mangled names in the image's order. functions: resource usage of a cubin's
+    functions, kernels and others. code_objects: that of the kernels of an AMD code object. Both are empty unless
+    they were asked for.
     """
 
     data: bytes = field(repr=False)
@@ -27,7 +29,11 @@ class Contents:
 
 
 def read_contents(image: Image, *, resources: bool = False) -> Contents:
-    """Decode an image and look into it. resources: what its kernels use as well. Raises FormatError when damaged."""
+    """Decode an image and find its kernels.
+
+    resources: whether to read the resource usage of its functions too, which cubins and code objects have. Raises
+    FormatError when the image is damaged.
+    """
     data = image.data
     names = kernel_names(image, data)
     if not resources:

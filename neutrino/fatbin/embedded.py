@@ -1,10 +1,10 @@
-"""Images that lie in a program's data: put there by ``bin2c``, ``xxd``, ``.incbin`` or as a string, for the program to
-hand to the driver itself.
+"""Images in a program's data, put there by ``bin2c``, ``xxd``, ``.incbin`` or as a string. The program passes them to
+the driver itself.
 
-Nothing points to them and nothing bounds them, so they are looked for by their first bytes, and taken for what they
-seem to be only when all of it holds together: a CUDA container whose entries end where it ends, an offload bundle, an
-ELF file for a GPU with valid tables, a C string of PTX with a target and a kernel or function. What lies inside of one
-is part of it: a compressed payload with the magic of a container in it is no container.
+No structure points to them or states where they end. So they are searched for by their first bytes, and accepted only
+if the whole is consistent: a CUDA container whose entries end where it ends, an offload bundle, an ELF file for a GPU
+with valid tables, a C string of PTX with a target and a kernel or function. What lies inside an accepted image is part
+of it: a compressed payload may contain the magic number of a container.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from neutrino.elf.constants import EM_AMDGPU, EM_CUDA, SHT_NOBITS
 from neutrino.elf.cursor import Cursor, release
 from neutrino.elf.reader import Elf
-from neutrino.elf.rows import HEADER_LAYOUT
+from neutrino.elf.rows import HEADER_LAYOUT, SECTION_LAYOUT, SEGMENT_LAYOUT
 from neutrino.errors import FormatError
 from neutrino.fatbin.areas import BLOCK, Area
 from neutrino.fatbin.container import Container, fatbin_extent, read_bare, read_bundles, read_fatbins
@@ -33,51 +33,56 @@ _TEXT = re.compile(rb"[\t\n\v\f\r\x20-\x7e\x80-\xff]*")
 _VERSION = re.compile(rb"\.version +\d+\.\d+\s")
 _FUNCTION = re.compile(rb"\.func\b")
 _MAX_PREFIX = 1 << 12
-"""Bytes of comments before ``.version`` that are looked for."""
+"""How far before ``.version`` the beginning of PTX text, which may be a comment, is searched for, in bytes."""
 _MAX_WALKED = 32 << 20
-"""Bytes of a mapped file that are searched before their pages are let go of."""
-_MAX_STEPS = 1 << 17
-"""Entries and sections looked at in vain, in one file: what only begins as images do could cost any time."""
+"""Bytes of a mapped file that are searched before their pages are released."""
+_MAX_REJECTED = 1 << 17
+"""Entries and sections of rejected candidates that may be read in one file: this bounds the time for data that are full
+of what only begins like an image."""
 
 
 @dataclass
-class _Steps:
-    """How much is left to look at in vain."""
+class _Budget:
+    """How many more entries and sections of rejected candidates may be read in this file."""
 
-    left: int = _MAX_STEPS
+    left: int = _MAX_REJECTED
 
 
 def find_embedded(data: memoryview, areas: list[Area], file: str, base: int = 0) -> Iterator[Container]:
-    """The images in these areas, in their order; indices are all 0.
+    """Search areas of a file's data for images, and yield each as a container, in the order of the areas.
 
-    file, base: name and offset of the data, for error messages. Raises FormatError when there is too much that begins
-    as an image and is none.
+    The index of every container is 0. file, base: name of the file and offset of the data in it, for error messages.
+    Raises FormatError when too many places begin like an image but are none.
     """
-    steps = _Steps()
+    budget = _Budget()
     for area in areas:
-        yield from _find(data, area, file, base, steps)
+        yield from _find(data, area, file, base, budget)
 
 
-def _find(data: memoryview, area: Area, file: str, base: int, steps: _Steps) -> Iterator[Container]:
-    position = released = area.begin
+def _find(data: memoryview, area: Area, file: str, base: int, budget: _Budget) -> Iterator[Container]:
+    """Yield the images in one area; parameters as for find_embedded. The area is searched in blocks of 1 MiB."""
+    position = released_to = area.begin
+    # Candidates inside an image that was found before are part of it. For PTX, last_end is also the end of a string
+    # that was rejected.
     last_end = area.begin
     while position < area.end:
-        if position - released >= _MAX_WALKED:
+        if position - released_to >= _MAX_WALKED:
             release(data)
-            released = position
+            released_to = position
+        # The block overlaps the next one, so that a pattern across the border is found.
         block = bytes(data[position : min(position + BLOCK + _LONGEST - 1, area.end)])
-        for found in _possible_starts(block):
-            if position + found < last_end:
+        for start in _possible_starts(block):
+            if position + start < last_end:
                 continue
-            at = Cursor(data, file, start=position + found, end=area.end, base=base)
-            if block.startswith(_FATBIN, found):
-                container = _fatbin(at, area.section, steps)
-            elif block.startswith(_BUNDLE, found):
-                container = _bundle(at, area.section, steps)
-            elif block.startswith(_ELF, found):
-                container = _elf(at, area.section, steps)
+            cursor = Cursor(data, file, start=position + start, end=area.end, base=base)
+            if block.startswith(_FATBIN, start):
+                container = _fatbin(cursor, area.section, budget)
+            elif block.startswith(_BUNDLE, start):
+                container = _bundle(cursor, area.section, budget)
+            elif block.startswith(_ELF, start):
+                container = _elf(cursor, area.section, budget)
             else:
-                container, last_end = _ptx(at, area, last_end)
+                container, last_end = _ptx(cursor, area, last_end)
             if container is not None:
                 yield container
                 last_end = container.offset - base + container.size
@@ -85,40 +90,46 @@ def _find(data: memoryview, area: Area, file: str, base: int, steps: _Steps) -> 
 
 
 def _possible_starts(data: bytes) -> list[int]:
-    """Where a container may start in one block. data: the block and the first bytes of the next one.
+    """Return the sorted offsets in a block at which an image may begin: those of the patterns.
 
-    A match that starts in those bytes belongs to the next block.
+    data: the block and the first bytes of the next one. A match that begins in those belongs to the next block.
     """
-    places = []
+    offsets = []
     for pattern in _PATTERNS:
-        place = data.find(pattern)
-        while 0 <= place < BLOCK:
-            places.append(place)
-            place = data.find(pattern, place + 1)
-    return sorted(places)
+        offset = data.find(pattern)
+        while 0 <= offset < BLOCK:
+            offsets.append(offset)
+            offset = data.find(pattern, offset + 1)
+    return sorted(offsets)
 
 
-def _fatbin(cursor: Cursor, section: str, steps: _Steps) -> Container | None:
-    size, seen = fatbin_extent(cursor)
+def _fatbin(cursor: Cursor, section: str, budget: _Budget) -> Container | None:
+    """Return the CUDA container at the cursor, None if there is no valid one. The cursor does not move."""
+    size, entries = fatbin_extent(cursor)
     if size is not None:
-        whole = Cursor(cursor.data, cursor.file, start=cursor.start, end=cursor.start + size, base=cursor.base)
+        extent = Cursor(cursor.data, cursor.file, start=cursor.start, end=cursor.start + size, base=cursor.base)
         try:
-            return next(read_fatbins(whole, section))
+            return next(read_fatbins(extent, section))
         except FormatError:
             pass
-    _charge(cursor, steps, seen)
+    _spend(cursor, budget, entries)
     return None
 
 
-def _bundle(cursor: Cursor, section: str, steps: _Steps) -> Container | None:
+def _bundle(cursor: Cursor, section: str, budget: _Budget) -> Container | None:
+    """Return the offload bundle at the cursor, None if there is no valid one."""
     try:
         return next(read_bundles(cursor, section))
     except FormatError:
-        _charge(cursor, steps, 0)
+        _spend(cursor, budget, 0)
     return None
 
 
-def _elf(cursor: Cursor, section: str, steps: _Steps) -> Container | None:
+def _elf(cursor: Cursor, section: str, budget: _Budget) -> Container | None:
+    """Return the GPU's ELF file (a cubin or code object) at the cursor, None if there is no valid one.
+
+    An ELF file does not state its size: it ends where the last of its tables, sections and segments ends.
+    """
     if cursor.remaining < HEADER_LAYOUT.size:
         return None
     *_, machine, _, _, phoff, shoff, _, _, _, phnum, _, shnum, _ = HEADER_LAYOUT.unpack_from(cursor.data, cursor.start)
@@ -127,28 +138,34 @@ def _elf(cursor: Cursor, section: str, steps: _Steps) -> Container | None:
     data = cursor.data[cursor.start : cursor.end]
     try:
         elf = Elf(data, cursor.file, cursor.base + cursor.start)
-        ends = [shoff + shnum * 64, phoff + phnum * 56]
-        ends += [part.offset + part.size for part in elf.sections if part.type != SHT_NOBITS]
-        ends += [part.offset + part.file_size for part in elf.segments]
+        ends = [shoff + shnum * SECTION_LAYOUT.size, phoff + phnum * SEGMENT_LAYOUT.size]
+        ends += [header.offset + header.size for header in elf.sections if header.type != SHT_NOBITS]
+        ends += [header.offset + header.file_size for header in elf.segments]
         if max(ends) <= len(data):
             return read_bare(data[: max(ends)], cursor.file, section, cursor.base + cursor.start)
     except FormatError:
         pass
-    _charge(cursor, steps, shnum + phnum)
+    _spend(cursor, budget, shnum + phnum)
     return None
 
 
 def _ptx(cursor: Cursor, area: Area, last_end: int) -> tuple[Container | None, int]:
-    """The text around a ``.version``, and where the string that holds it ends."""
+    """Return the PTX text around the ``.version`` at the cursor, None if there is none; and where its string ends.
+
+    last_end: where the image or string before it ends; the text does not begin before that.
+    """
     data, version = cursor.data, cursor.start
+    # The string goes on while its bytes are text, and must end with NUL.
     text = _TEXT.match(data, version, area.end)
     end = version if text is None else text.end()
     if not _VERSION.match(data, version, end) or end == area.end or data[end] != 0:
         return None, end
+
+    # It begins after the last NUL before .version: there may be comments in between.
     floor = max(last_end, area.begin)
     prefix = bytes(data[max(floor, version - _MAX_PREFIX) : version])
     begin = version - len(prefix) + prefix.rfind(b"\0") + 1
-    # A string that has PTX inside of something else, a usage or a pattern, is none.
+    # Strings that only contain PTX, such as a usage message or a pattern, are not PTX.
     if (begin != floor and data[begin - 1] != 0) or not is_ptx(data[begin:end]):
         return None, end
     content = data[begin:end]
@@ -157,7 +174,11 @@ def _ptx(cursor: Cursor, area: Area, last_end: int) -> tuple[Container | None, i
     return None, end
 
 
-def _charge(cursor: Cursor, steps: _Steps, cost: int) -> None:
-    steps.left -= cost + 1
-    if steps.left < 0:
+def _spend(cursor: Cursor, budget: _Budget, cost: int) -> None:
+    """Count a rejected candidate. cost: how many of its entries or sections were read.
+
+    Raises FormatError when the budget is used up.
+    """
+    budget.left -= cost + 1
+    if budget.left < 0:
         raise cursor.error("data", "full of what begins as images and is none", "a program's data")

@@ -41,20 +41,26 @@ _EI_ABIVERSION = 8
 
 
 def entry_extent(data: memoryview, begin: int, end: int) -> int | None:
-    """Bytes of the entry at that place if it is one as all known toolkits write them and lies before the end, else
-    None."""
+    """Return the size in bytes of the container entry at ``data[begin:]``, or None if no plausible entry is there.
+
+    Plausible means: it has the version and header size that all known toolkits write, is padded to 8 bytes, and ends
+    at ``end`` or before it. Only the header is read.
+    """
     if end - begin < _HEADER.size:
         return None
     _, version, header_size, payload_size, *_ = _HEADER.unpack_from(data, begin)
     size: int = header_size + payload_size
-    known = version == _VERSION and _HEADER.size <= header_size <= _MAX_HEADER and size % 8 == 0
-    return size if known and size <= end - begin else None
+    is_plausible = version == _VERSION and _HEADER.size <= header_size <= _MAX_HEADER and size % 8 == 0
+    return size if is_plausible and size <= end - begin else None
 
 
 def read_entry(cursor: Cursor, index: int) -> Image:
-    """The entry under the cursor, which advances past it. Raises FormatError for impossible sizes."""
+    """Read the container entry at the cursor, and advance the cursor past it.
+
+    index: of the image in its container. Raises FormatError for sizes or offsets that leave the entry or the file.
+    """
     begin = cursor.position
-    (number, _, header_size, payload_size, compressed_size, options_offset, minor, major, arch, name_offset,
+    (kind_number, _, header_size, payload_size, compressed_size, options_offset, minor, major, arch, name_offset,
      name_size, flags, _, uncompressed_size) = cursor.unpack(_HEADER, "entry header")  # fmt: skip
     if header_size < _HEADER.size:
         raise cursor.error("header_size", str(header_size), f"at least {_HEADER.size}", at=begin + 4)
@@ -65,19 +71,23 @@ def read_entry(cursor: Cursor, index: int) -> Image:
     payload = cursor.take(payload_size, "payload (payload_size)")
     if compressed_size > payload_size:
         raise cursor.error("compressed_size", str(compressed_size), f"at most {payload_size}", at=begin + 0x10)
+
     compression = Compression.ZSTD if flags & FLAG_ZSTD else Compression.LZ4 if flags & FLAG_LZ4 else Compression.NONE
-    encoded = compressed_size > 0 or compression is not Compression.NONE
-    inner = Cursor(memoryview(header), cursor.file, base=cursor.base + begin)
-    kind = _KINDS.get(number, ImageKind.UNKNOWN)
+    is_encoded = compressed_size > 0 or compression is not Compression.NONE
+    kind = _KINDS.get(kind_number, ImageKind.UNKNOWN)
+
+    # The source file's name and the options lie in the variable part of the header. What an unknown kind of image has
+    # there is unknown too.
+    header_cursor = Cursor(memoryview(header), cursor.file, base=cursor.base + begin)
     options = ""
     identifier = ""
     if kind is not ImageKind.UNKNOWN:
         if name_offset:
-            identifier = _text(inner, name_offset, name_size, "name")
+            identifier = _text(header_cursor, name_offset, name_size, "name")
         if kind is ImageKind.PTX and options_offset:
-            inner.seek(options_offset, "offset of the options")
-            text_offset, text_size = inner.unpack(_OPTIONS, "options")
-            options = _text(inner, text_offset, text_size, "options")
+            header_cursor.seek(options_offset, "offset of the options")
+            text_offset, text_size = header_cursor.unpack(_OPTIONS, "options")
+            options = _text(header_cursor, text_offset, text_size, "options")
     suffix = "a" if flags & FLAG_ARCH_A else "f" if flags & FLAG_ARCH_F else ""
     return Image(
         index=index,
@@ -85,17 +95,17 @@ def read_entry(cursor: Cursor, index: int) -> Image:
         arch=f"sm_{arch}{suffix}" if arch else "",
         compression=compression,
         offset=cursor.base + begin,
-        stored_size=compressed_size if encoded else payload_size,
+        stored_size=compressed_size if is_encoded else payload_size,
         options=options,
         version=(major, minor),
         flags=flags,
         identifier=identifier,
-        obfuscated=encoded and bool(flags & FLAG_OBFUSCATED),
+        obfuscated=is_encoded and bool(flags & FLAG_OBFUSCATED),
         file=cursor.file,
         header=header,
         payload=payload,
-        encoded_size=compressed_size if encoded else None,
-        decoded_size=uncompressed_size if encoded else payload_size,
+        encoded_size=compressed_size if is_encoded else None,
+        decoded_size=uncompressed_size if is_encoded else payload_size,
     )
 
 
@@ -111,40 +121,34 @@ def build_entry(
     identifier: str = "",
     flags: int = FLAG_64_BIT | FLAG_HOST_LINUX,
 ) -> bytes:
-    """A new entry, byte for byte as ``fatbinary`` 13.0 writes it (LZ4 apart, where the encoders differ).
+    """Build a fatbin entry, byte for byte as ``fatbinary`` 13.0 writes it (except LZ4 data: the encoders differ).
 
-    payload: PTX text, a cubin or LTO IR. arch: as ``sm_90a`` (``compute_90a`` means the same). version: of
-    the PTX ISA, looked at for PTX only. options: the ``ptxas`` command line to store with PTX, None for no
-    such area. level: of ZSTD. flags: further flags; those of compression and of the architecture's suffix are
-    added. Raises ValueError for what the format cannot say and FormatError for a cubin that is none.
+    payload: PTX text, a cubin or LTO IR. arch: such as ``sm_90a`` (``compute_90a`` means the same). version: of
+    the PTX ISA, used for PTX only. options: the ``ptxas`` command line to store with PTX, None to store none.
+    level: of ZSTD. identifier: the source file's name, empty for none. flags: further flags; those of compression and
+    of the architecture's suffix are added. Raises ValueError for what the format cannot represent, and FormatError for
+    a cubin that is not a valid one.
     """
     if kind not in _KIND_NUMBERS:
         raise ValueError(f"a CUDA container has no entry for {kind.value}")
-    parts = _ARCH.fullmatch(arch)
-    if parts is None:
+    arch_match = _ARCH.fullmatch(arch)
+    if arch_match is None:
         raise ValueError(f"{arch!r} is not an architecture, expected one such as sm_90a")
     if options is not None and kind is not ImageKind.PTX:
         raise ValueError(f"options are stored with PTX only, not with {kind.value}")
-    number, suffix = int(parts[1]), parts[2]
+    arch_number, suffix = int(arch_match[1]), arch_match[2]
     flags |= _SUFFIX_FLAGS[suffix]
+    payload, version = _normalized_payload(kind, payload, version)
     compatibility = b""
-    if kind is ImageKind.CUBIN:
-        # Here, because reading needs nothing of it.
+    if kind is ImageKind.CUBIN and arch_number >= _FIRST_WITH_COMPATIBILITY:
+        # Imported here because only writing needs it; this module is also imported for reading.
         from neutrino.sass.cubin import cubin_compatibility
 
-        if payload[:4] == ELF_MAGIC:
-            version = (1, payload[_EI_ABIVERSION])
-        if number >= _FIRST_WITH_COMPATIBILITY:
-            compatibility = cubin_compatibility(payload, "new cubin")
-    elif kind is ImageKind.NVVM:
-        version = (1, 65)
-    else:
-        payload = payload.rstrip(b"\0") + b"\0"
-        if payload.count(b"\0") > 1:
-            raise ValueError("PTX text with a NUL in it, which would end it there")
+        compatibility = cubin_compatibility(payload, "new cubin")
     if len(payload) > MAX_DECODED:
         raise ValueError(f"a payload of {len(payload)} bytes, more than the {MAX_DECODED} that are read back")
 
+    # The header: its fixed part, filled in last, then the name and the options, each padded to 8 bytes.
     header = bytearray(_HEADER.size)
     name_offset = options_offset = 0
     name = identifier.encode("latin-1")
@@ -154,11 +158,11 @@ def build_entry(
     if compatibility:
         flags |= FLAG_COMPATIBILITY
         options_offset = len(header)
-        header += _OPTIONS.pack(options_offset + 8, len(compatibility)) + _padded(b"\0" + compatibility)
+        header += _OPTIONS.pack(options_offset + _OPTIONS.size, len(compatibility)) + _padded(b"\0" + compatibility)
     elif options is not None:
         text = options.encode("latin-1")
         options_offset = len(header)
-        header += _OPTIONS.pack(options_offset + 8, len(text)) + _padded(text + b"\0")
+        header += _OPTIONS.pack(options_offset + _OPTIONS.size, len(text)) + _padded(text + b"\0")
 
     stored = compress(payload, compression, level)
     compressed_size = uncompressed_size = 0
@@ -169,12 +173,31 @@ def build_entry(
     major, minor = version
     _HEADER.pack_into(
         header, 0, _KIND_NUMBERS[kind], _VERSION, len(header), len(stored), compressed_size, options_offset,
-        minor, major, number, name_offset, len(name), flags, 0, uncompressed_size,
+        minor, major, arch_number, name_offset, len(name), flags, 0, uncompressed_size,
     )  # fmt: skip
     return bytes(header) + stored
 
 
+def _normalized_payload(kind: ImageKind, payload: bytes, version: tuple[int, int]) -> tuple[bytes, tuple[int, int]]:
+    """Return the payload to store, and the version (major, minor) that its entry states.
+
+    PTX text gets exactly one NUL at its end, and keeps its version. Raises ValueError for PTX with another NUL in it.
+    """
+    if kind is ImageKind.CUBIN:
+        if payload[:4] == ELF_MAGIC:
+            version = (1, payload[_EI_ABIVERSION])
+    elif kind is ImageKind.NVVM:
+        # The constant that fatbinary 13.0 writes for LTO IR.
+        version = (1, 65)
+    else:
+        payload = payload.rstrip(b"\0") + b"\0"
+        if payload.count(b"\0") > 1:
+            raise ValueError("PTX text with a NUL in it, which would end it there")
+    return payload, version
+
+
 def _text(header: Cursor, offset: int, size: int, field: str) -> str:
+    """Read ``size`` bytes of text at ``offset`` of an entry's header. field: its name in error messages."""
     header.seek(offset, f"offset of the {field}")
     return bytes(header.take(size, field)).decode("latin-1")
 

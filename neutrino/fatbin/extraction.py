@@ -1,7 +1,7 @@
-"""Images written out as files of their own, under names that stay inside the output folder.
+"""Writing images to files of their own, under names that stay inside the output folder.
 
-Names come from files that anyone may have made: member names of archives and wheels, target ids of bundles. What
-becomes part of a file name is reduced to letters, digits and ``+ - _ .``, so that none leads elsewhere.
+Names come from untrusted files: member names of archives and wheels, target ids of bundles. Each part of a file name is
+reduced to letters, digits and ``+ - _ .``, so that no name leads to another folder.
 """
 
 from __future__ import annotations
@@ -25,54 +25,60 @@ EXTENSIONS = {
 }
 _UNSAFE = re.compile(r"[^A-Za-z0-9+_.-]")
 _LONGEST_PART = 100
-"""Characters kept of a name: file systems allow 255 bytes in all."""
+"""Characters that are kept of each part of a name: file systems allow 255 bytes for the whole name."""
 
 
 def safe_part(text: str) -> str:
-    """Text as a part of a file name: other characters than letters, digits and ``+-_.`` become ``_``."""
+    """Make text safe as a part of a file name: all characters but letters, digits and ``+-_.`` become ``_``."""
     part = _UNSAFE.sub("_", text)
-    # Neither hidden nor a folder's name for itself or its parent, nor taken for an option.
+    # No leading "." or "-": the file would be hidden, mean a folder ("." and ".."), or look like an option.
     return re.sub(r"^[.-]", "_", part)[:_LONGEST_PART] or "_"
 
 
 class Namer:
-    """Gives each input a unique stem: the second one of a name gets ``-2``, and so on."""
+    """Assigns each input file a unique stem, with which its output files begin."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
     def stem(self, stem: str) -> str:
-        """The stem to use for an input with this stem. Inputs must come in the same order to get the same."""
+        """Return a safe stem that no input has yet: ``stem``, or else ``stem-2``, ``stem-3`` and so on.
+
+        The result depends on the inputs before, so inputs in the same order get the same stems.
+        """
         base = safe_part(stem)
-        chosen, count = base, 1
-        while chosen in self._taken:
+        unique, count = base, 1
+        while unique in self._taken:
             count += 1
-            chosen = f"{base}-{count}"
-        self._taken.add(chosen)
-        return chosen
+            unique = f"{base}-{count}"
+        self._taken.add(unique)
+        return unique
 
 
 def file_name(stem: str, container: Container, image: Image, extension: str | None = None) -> str:
-    """``<stem>.<container>.<image>.<arch>.<ext>``. stem: as a Namer gave it."""
+    """Return the file name for an image: ``<stem>.<container>.<image>.<arch>.<ext>``.
+
+    stem: of the input file, from a Namer. extension: None for the usual one of the image's kind.
+    """
     arch = safe_part(image.arch) if image.arch else "unknown"
     return f"{stem}.{container.index}.{image.index}.{arch}.{extension or EXTENSIONS[image.kind]}"
 
 
 def write_aside(target: Path, data: bytes | memoryview) -> None:
-    """Write a file aside and put it in place of what has its name: links to elsewhere are replaced, not followed.
+    """Write data to a temporary file beside the target, and rename it to the target, so that it is never incomplete.
 
-    Raises OSError that names target: there is no half file then.
+    A link at the target is replaced, not followed. Raises OSError with the target's name; no temporary file is left.
     """
-    aside = target.with_name(f".{target.name}.{os.getpid()}")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
-            aside.replace(target)
+            temporary.replace(target)
         except BaseException:
             with contextlib.suppress(OSError):
-                aside.unlink()
+                temporary.unlink()
             raise
     except OSError as error:
         raise OSError(error.errno or errno.EIO, error.strerror, str(target)) from error

@@ -35,177 +35,231 @@ if TYPE_CHECKING:
     from neutrino.fatbin.archive import Member
 
 _FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin", ".nv_fatbin.orig")
-"""Where nvcc and clang put containers: those for the driver, and those that the device linker has read; and what some
-tools rename the section to that they have moved containers out of."""
+"""Where nvcc and clang put containers: those for the driver, those that the device linker has read, and the name that
+some tools give to a section after they have moved its containers elsewhere."""
 _BUNDLES_SECTION = ".hip_fatbin"
 _OFFLOADING_SECTION = ".llvm.offloading"
 _PATCHED_MAGIC = b"NTSECTN\0"
 """At the start of a patched library's ``.neutrino`` section and its segment: the images there are Neutrino's own."""
 _MAX_MEMBERS = 1 << 16
-"""Files that thin archives may name in all: those that name each other could name any number."""
+"""Members of thin archives that are read for one file, in all: thin archives that name each other would not end."""
 _MAX_DEPTH = 8
-"""Archives in archives."""
+"""How deep archives may be nested in archives."""
 _MAX_WRAPPED = 1 << 16
-"""Images of containers that only wrappers lead to, in one file: these may overlap."""
+"""Images of one file in containers that are only found through wrappers: these may overlap, and so be any number."""
 
 
 def read_file(path: str | Path, *, search_data: bool = True) -> tuple[Container, ...]:
-    """Every container of a file; none when an ELF file or an archive holds no device code.
-
-    In file order, but of each ELF file those last that nothing but its data's contents tell of (``embedded``).
-    search_data: false leaves these out where the file has sections of containers: looking for them is most of the
-    work in a library with large tables. The others have the same indices either way.
+    """Read every container of device code in a file; none when an ELF file or an archive holds no device code.
 
     path: PTX, a cubin, a fatbin, an ELF64 shared library, executable or object, or an archive of such. Of a thin
     archive the files that it names are read, relative to its folder. The file is mapped, not read, and must not change
-    while its images are in use. Raises FormatError for what is neither of these, OSError as ``open``.
+    while its images are in use.
+    search_data: also search the program's data for images that nothing points to (``embedded``). If false, this is
+    done only for a file without other containers: the search is most of the work in a library with large tables.
+
+    Containers are in file order, except that those of an ELF file that were found by this search come last; so the
+    others have the same indices either way. Raises FormatError for a file of another kind, OSError as ``open``.
     """
-    found = _read(_map(Path(path)), str(path), 0, _Reading((Path(path),), search_data))
-    return tuple(replace(container, index=index) for index, container in enumerate(found))
+    context = _ReadContext((Path(path),), search_data)
+    containers = _read(_map(Path(path)), str(path), 0, context)
+    return tuple(replace(container, index=index) for index, container in enumerate(containers))
 
 
 def read_data(data: bytes | memoryview, name: str, *, search_data: bool = True) -> tuple[Container, ...]:
-    """As read_file, for a file that is in memory. name: for error messages. Raises FormatError, also for a thin
-    archive, since it has no folder here."""
-    found = _read(memoryview(data), name, 0, _Reading((), search_data))
-    return tuple(replace(container, index=index) for index, container in enumerate(found))
+    """Read every container of device code in a file's content, as ``read_file``.
+
+    name: for error messages. Raises FormatError as ``read_file``, and also for a thin archive, because the files that
+    it names cannot be found without its folder.
+    """
+    containers = _read(memoryview(data), name, 0, _ReadContext((), search_data))
+    return tuple(replace(container, index=index) for index, container in enumerate(containers))
 
 
-class _Reading:
-    """What holds for all parts of a file. paths: the thin archives that are being read, outermost first. members: how
-    many files these have named. depth: of archives in archives. nested: the archives that thin ones name members of.
-    search_data: as for read_file."""
+class _ReadContext:
+    """The state of reading one file, with all archives in it."""
 
-    def __init__(self, paths: tuple[Path, ...], search_data: bool) -> None:
-        self.paths = paths
-        self.members = 0
+    def __init__(self, thin_archives: tuple[Path, ...], search_data: bool) -> None:
+        """Begin to read a file.
+
+        thin_archives: paths of the thin archives that are being read, outermost first; initially that of the file
+        itself, or empty for data in memory. search_data: whether to search data for images that nothing points to.
+        """
+        self.thin_archives = thin_archives
+        self.thin_members = 0
+        """How many members of thin archives have been read."""
         self.depth = 0
-        self.nested: dict[Path, memoryview] = {}
+        """In how many archives the one that is being read is nested."""
+        self.nested_archives: dict[Path, memoryview] = {}
+        """Mapped archives of which thin archives name members."""
         self.search_data = search_data
 
 
-def _map(path: Path, *, is_member: bool = False) -> memoryview:
+def _map(path: Path, *, is_archive_member: bool = False) -> memoryview:
+    """Map a file into memory. Raises FormatError for an empty or special file, OSError as ``open``.
+
+    is_archive_member: a thin archive may name more files than a process may have open, so the descriptor is closed.
+    """
     status = path.stat()
-    # Looked at before it is opened, since opening a FIFO would wait for a writer.
+    # Checked before opening, because opening a FIFO waits for a writer.
     if stat.S_ISDIR(status.st_mode):
-        path.open("rb").close()
+        path.open("rb").close()  # raises IsADirectoryError
     if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
         raise FormatError(str(path), 0, "file", "empty or not a regular file", "a file with content")
     with path.open("rb") as file:
-        if is_member:
+        if is_archive_member:
             from neutrino.fatbin.mapping import map_file
 
             return map_file(file, os.fstat(file.fileno()).st_size)
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _read(data: memoryview, name: str, base: int, reading: _Reading) -> Iterator[Container]:
+def _read(data: memoryview, name: str, base: int, context: _ReadContext) -> Iterator[Container]:
+    """Yield the containers of a file or an archive's member, by the kind that its first bytes show.
+
+    name, base: of the file, and the offset of the data in it, for error messages. Raises FormatError when the data are
+    of no known kind.
+    """
     if is_fatbin(data) or is_bundle(data):
         yield from _containers(Cursor(data, name, base=base), "")
     elif bytes(data[:4]) == ELF_MAGIC and (elf := Elf(data, name, base)).machine not in (EM_CUDA, EM_AMDGPU):
-        yield from _in_host(elf, reading.search_data)
+        yield from _in_host(elf, context.search_data)
     elif _is_archive(data):
-        yield from _in_archive(data, name, base, reading)
+        yield from _in_archive(data, name, base, context)
     else:
         yield read_bare(data, name, base=base)
 
 
 def _is_archive(data: memoryview) -> bool:
-    # Imported here and below, because most files are none, and a listing is to start soon.
+    """Whether data begin with the magic string of an archive."""
+    # Imported within functions here and below: most files are not archives, and listing them should start quickly.
     from neutrino.fatbin.archive import is_archive
 
     return is_archive(data)
 
 
-def _in_archive(data: memoryview, name: str, base: int, reading: _Reading) -> Iterator[Container]:
+def _in_archive(data: memoryview, name: str, base: int, context: _ReadContext) -> Iterator[Container]:
+    """Yield the containers of an archive's members. ``Container.member`` is set to the member's name.
+
+    For an archive within an archive that is ``outer(inner)``. Raises FormatError when archives are nested too deep.
+    """
     from neutrino.fatbin.archive import read_members
 
-    if reading.depth >= _MAX_DEPTH:
-        raise FormatError(name, base, "archive", f"in {reading.depth} others", f"at most {_MAX_DEPTH} in each other")
-    reading.depth += 1
+    if context.depth >= _MAX_DEPTH:
+        raise FormatError(name, base, "archive", f"in {context.depth} others", f"at most {_MAX_DEPTH} in each other")
+    context.depth += 1
     for member in read_members(Cursor(data, name, base=base)):
-        inner = f"{name}({member.name})"
+        display_name = f"{name}({member.name})"
         if member.data is not None:
-            found = _in_member(member.data, inner, member.offset, reading)
+            containers = _in_member(member.data, display_name, member.offset, context)
         else:
-            found = _in_thin_member(member, inner, reading)
-        for container in found:
+            containers = _in_thin_member(member, display_name, context)
+        for container in containers:
             yield replace(container, member=f"{member.name}({container.member})" if container.member else member.name)
-    reading.depth -= 1
+    context.depth -= 1
 
 
-def _in_member(data: memoryview, name: str, base: int, reading: _Reading) -> Iterator[Container]:
-    # Archives hold anything: what is not device code by its first bytes is passed over, as linkers do.
+def _in_member(data: memoryview, name: str, base: int, context: _ReadContext) -> Iterator[Container]:
+    """Yield the containers of one member of an archive; none if it is of no kind that may hold device code."""
+    # Archives may hold any file. Members of other kinds are skipped, as linkers do.
     from neutrino.fatbin.ptxscan import is_ptx
 
     if bytes(data[:4]) == ELF_MAGIC or is_fatbin(data) or is_bundle(data) or _is_archive(data) or is_ptx(data):
-        yield from _read(data, name, base, reading)
+        yield from _read(data, name, base, context)
 
 
-def _in_thin_member(member: Member, name: str, reading: _Reading) -> Iterator[Container]:
-    if not reading.paths:
+def _in_thin_member(member: Member, name: str, context: _ReadContext) -> Iterator[Container]:
+    """Yield the containers of a thin archive's member, which is a file that the archive names.
+
+    name: of the member, for error messages. Raises FormatError for data in memory, where the archive has no folder;
+    for a thin archive that contains itself; and for too many members.
+    """
+    if not context.thin_archives:
         raise FormatError(name, member.offset, "archive", "thin, without a folder", "an archive with its members in it")
-    path = reading.paths[-1].parent / member.name
-    reading.members += 1
-    if path in reading.paths or reading.members > _MAX_MEMBERS:
-        found = "itself" if path in reading.paths else f"more than {_MAX_MEMBERS} files"
-        raise FormatError(str(reading.paths[-1]), member.offset, "member", found, "files that thin archives name")
+    archive = context.thin_archives[-1]
+    path = archive.parent / member.name
+    context.thin_members += 1
+    if path in context.thin_archives or context.thin_members > _MAX_MEMBERS:
+        found = "itself" if path in context.thin_archives else f"more than {_MAX_MEMBERS} files"
+        raise FormatError(str(archive), member.offset, "member", found, "files that thin archives name")
+
+    # The path may lead to a regular archive, of which the thin one names a member by the offset of its header.
     if member.nested is not None:
         from neutrino.fatbin.archive import nested_member
 
-        if path not in reading.nested:
-            reading.nested[path] = _map(path, is_member=True)
-        data = reading.nested[path]
-        inner = nested_member(Cursor(data, str(path)), member.nested)
-        for container in _in_member(inner.data or data[:0], f"{path}({inner.name})", inner.offset, reading):
-            yield replace(container, member=inner.name)
+        if path not in context.nested_archives:
+            context.nested_archives[path] = _map(path, is_archive_member=True)
+        data = context.nested_archives[path]
+        target = nested_member(Cursor(data, str(path)), member.nested)
+        for container in _in_member(target.data or data[:0], f"{path}({target.name})", target.offset, context):
+            yield replace(container, member=target.name)
         return
-    reading.paths = (*reading.paths, path)
-    yield from _in_member(_map(path, is_member=True), str(path), 0, reading)
-    reading.paths = reading.paths[:-1]
+
+    # The member may itself be a thin archive, whose paths are relative to its own folder.
+    context.thin_archives = (*context.thin_archives, path)
+    yield from _in_member(_map(path, is_archive_member=True), str(path), 0, context)
+    context.thin_archives = context.thin_archives[:-1]
 
 
 def _in_host(elf: Elf, search_data: bool) -> list[Container]:
-    """The containers of an ELF file for a CPU: of sections made for them and those that wrappers point to, then images
-    in its data."""
-    found = list(_in_sections(elf))
-    areas = [area for area in _apart(_areas(elf)) if bytes(elf.data[area.begin : area.begin + 8]) != _PATCHED_MAGIC]
-    named = [area for area in areas if area.section in WRAPPER_SECTIONS]
-    referenced = {container.offset for container in found}
-    searching = search_data or not found
+    """Return the containers of an ELF file for a CPU.
+
+    First, in file order, those in sections made for containers and those that wrappers point to (structures by which
+    host code finds its containers); then those found by searching the data. search_data: if false, the data are only
+    searched when there are no containers in sections.
+    """
+    containers = list(_in_sections(elf))
+    # The images in a patched file's own section are Neutrino's, not the program's.
+    areas = [area for area in _disjoint(_areas(elf)) if bytes(elf.data[area.begin : area.begin + 8]) != _PATCHED_MAGIC]
+    wrapper_areas = [area for area in areas if area.section in WRAPPER_SECTIONS]
+    referenced_offsets = {container.offset for container in containers}
+
+    searching = search_data or not containers
     if searching:
         from neutrino.fatbin.embedded import find_embedded
 
-        found += find_embedded(elf.data, areas, elf.file, elf.base)
-    known = {container.offset - elf.base for container in found}
-    wrappers: dict[int, list[int]] = {}
-    places = areas if searching and not named else named
-    left = _MAX_WRAPPED
-    for version, (begin, end) in find_wrappers(elf, writable(places, found, elf.base)):
-        if begin not in known:
-            whole = Cursor(elf.data, elf.file, start=begin, end=end, base=elf.base)
-            home = elf.section_at(begin)
-            found.append(next(_containers(whole, "" if home is None else home.name)))
-            known.add(begin)
-            left -= 1 + len(found[-1].images)
-            if left < 0:
-                raise whole.error("containers of wrappers", f"of more than {_MAX_WRAPPED} images", "fewer")
-        wrappers.setdefault(begin, []).append(version)
-    if named:
-        referenced |= {begin + elf.base for begin in wrappers}
-    found.sort(key=lambda container: (container.offset not in referenced, container.offset))
-    return [replace(one, wrappers=tuple(wrappers.get(one.offset - elf.base, ()))) for one in found]
+        containers += find_embedded(elf.data, areas, elf.file, elf.base)
+
+    # Containers that only wrappers lead to are added. Wrappers are looked for in all data only when the file has no
+    # section for them.
+    known_offsets = {container.offset - elf.base for container in containers}
+    wrapper_versions: dict[int, list[int]] = {}
+    searched_areas = areas if searching and not wrapper_areas else wrapper_areas
+    images_left = _MAX_WRAPPED
+    for version, (begin, end) in find_wrappers(elf, writable(searched_areas, containers, elf.base)):
+        if begin not in known_offsets:
+            cursor = Cursor(elf.data, elf.file, start=begin, end=end, base=elf.base)
+            section = elf.section_at(begin)
+            containers.append(next(_containers(cursor, "" if section is None else section.name)))
+            known_offsets.add(begin)
+            images_left -= 1 + len(containers[-1].images)
+            if images_left < 0:
+                raise cursor.error("containers of wrappers", f"of more than {_MAX_WRAPPED} images", "fewer")
+        wrapper_versions.setdefault(begin, []).append(version)
+
+    # Wrappers that were found by searching all data do not count: without search_data they would not be found, and
+    # the order must be the same then.
+    if wrapper_areas:
+        referenced_offsets |= {begin + elf.base for begin in wrapper_versions}
+    containers.sort(key=lambda container: (container.offset not in referenced_offsets, container.offset))
+    return [
+        replace(container, wrappers=tuple(wrapper_versions.get(container.offset - elf.base, ())))
+        for container in containers
+    ]
 
 
 def _containers(cursor: Cursor, section: str) -> Iterator[Container]:
-    """The containers under the cursor, CUDA's or AMD's."""
+    """Yield the containers between the cursor and its end, which are all CUDA fatbins or all offload bundles."""
     return (read_bundles if is_bundle(cursor.data, cursor.position) else read_fatbins)(cursor, section)
 
 
 def _in_sections(elf: Elf) -> Iterator[Container]:
-    """The containers of the sections that are made for them."""
+    """Yield the containers in the sections that compilers make for them, in file order.
+
+    Raises FormatError for damaged containers, and for sections that overlap.
+    """
     last_end = 0
-    for section in sorted(filter(_is_known, elf.sections), key=lambda section: section.offset):
+    for section in sorted(filter(_holds_containers, elf.sections), key=lambda section: section.offset):
         begin, end = section.offset, section.offset + len(elf.contents(section))
         if begin == end:
             continue
@@ -225,13 +279,17 @@ def _in_sections(elf: Elf) -> Iterator[Container]:
             yield container
 
 
-def _is_known(section: Section) -> bool:
-    known = (*_FATBIN_SECTIONS, _BUNDLES_SECTION, _OFFLOADING_SECTION)
-    return section.name in known or section.name.startswith(BUNDLE_SECTION)
+def _holds_containers(section: Section) -> bool:
+    """Whether a section is one that compilers make for containers, by its name."""
+    names = (*_FATBIN_SECTIONS, _BUNDLES_SECTION, _OFFLOADING_SECTION)
+    return section.name in names or section.name.startswith(BUNDLE_SECTION)
 
 
 def _areas(elf: Elf) -> Iterator[Area]:
-    """Where data may be that are no section of containers."""
+    """Yield the parts of the file that are loaded as data and are not sections made for containers; they may overlap.
+
+    These are sections of data; in a file without section headers, the PT_LOAD segments.
+    """
     if not elf.sections:
         for segment in elf.segments:
             end = min(segment.offset + segment.file_size, len(elf.data))
@@ -239,13 +297,13 @@ def _areas(elf: Elf) -> Iterator[Area]:
                 yield Area(segment.offset, end, "", bool(segment.flags & PF_W))
     for section in elf.sections:
         end = min(section.offset + section.size, len(elf.data))
-        data = section.type == SHT_PROGBITS and section.flags & (SHF_ALLOC | SHF_EXECINSTR) == SHF_ALLOC
-        if data and not _is_known(section) and section.offset < end:
+        is_data = section.type == SHT_PROGBITS and section.flags & (SHF_ALLOC | SHF_EXECINSTR) == SHF_ALLOC
+        if is_data and not _holds_containers(section) and section.offset < end:
             yield Area(section.offset, end, section.name, bool(section.flags & SHF_WRITE))
 
 
-def _apart(areas: Iterable[Area]) -> Iterator[Area]:
-    """The areas in the file's order, without what an earlier one has as well."""
+def _disjoint(areas: Iterable[Area]) -> Iterator[Area]:
+    """Yield the areas in file order, each without the parts that an earlier one covers."""
     last_end = 0
     for area in sorted(areas, key=lambda area: area.begin):
         if area.end > last_end:

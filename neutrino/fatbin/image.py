@@ -1,4 +1,4 @@
-"""One image: a kernel program in one form for one architecture, as it is stored in a file."""
+"""An image: a program of kernels in one form (PTX, cubin, …) for one architecture, as it is stored in a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ImageKind(enum.Enum):
-    """What an image is, by the words of ``neutrino-extract --json``."""
+    """The form of an image. The values are those of ``neutrino-extract --json``."""
 
     PTX = "ptx"
     CUBIN = "cubin"
@@ -25,7 +25,7 @@ class ImageKind(enum.Enum):
 
 
 _LONGEST_PADDING = 16
-"""Bytes at the end of stored PTX that may be NUL: the one that ends it, and those that pad it to 8."""
+"""Bytes at the end of stored PTX in which NULs are looked for: the one that ends it, and padding to 8 bytes."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Image:
     """An image and the bytes that it is made of.
 
     index: in its container. arch: as ``sm_90a``, empty if unknown. offset: of the entry in the file, in
-    bytes. stored_size: bytes of the payload as it is stored, compressed or not. options: the ``ptxas``
-    command line that is stored with PTX, as it is, empty if there is none. version: of the PTX ISA for PTX;
-    (0, 0) for an image without an entry. identifier: the source file's name where the compiler stored it.
-    obfuscated: LTO IR that only NVIDIA's tools can decode; its ``data`` are the stored bytes.
+    bytes. stored_size: of the payload as stored (compressed or not), in bytes. options: the ``ptxas`` command line
+    that is stored with PTX, unchanged, empty if there is none. version: of the PTX ISA for PTX; (0, 0) for an image
+    without an entry. identifier: the source file's name, or the bundle entry's; empty if none is stored. obfuscated:
+    LTO IR that only NVIDIA's tools can decode; its ``data`` are the stored bytes.
 
     header and payload are the entry's own bytes, padding included; writing an image back writes these two.
     """
@@ -66,19 +66,20 @@ class Image:
 
     @property
     def size(self) -> int:
-        """Bytes of the decoded image, without the padding of PTX text. Raises FormatError as ``data`` does
-        for PTX."""
+        """The size of ``data`` in bytes. PTX is decoded for it: then it raises FormatError as ``data``."""
         return len(self.data) if self.kind is ImageKind.PTX else self.decoded_size
 
     @property
     def stated_size(self) -> int:
-        """The size without decoding: what the headers say, for PTX less the NULs that end and pad stored text.
+        """The size of ``data`` in bytes as the headers state it, without decoding.
 
-        It is ``size``, but for compressed PTX with other than the one NUL that compilers store.
+        It differs from ``size`` only for compressed PTX that ends with another number of NULs than the one that
+        compilers store.
         """
         if self.kind is not ImageKind.PTX:
             return self.decoded_size
         if self.encoded_size is None:
+            # Uncompressed PTX: the NULs at its end are not part of the text.
             end = bytes(self.payload[-_LONGEST_PADDING:])
             return len(self.payload) - len(end) + len(end.rstrip(b"\0"))
         return max(self.decoded_size - 1, 0)
@@ -87,13 +88,17 @@ class Image:
     def data(self) -> bytes:
         """The decoded image, byte for byte what ``cuobjdump -xptx`` or ``-xelf`` writes.
 
-        Decoded anew at each access: keep the result. Raises FormatError when the payload is damaged.
+        It is decoded anew at each access, so keep the result. Raises FormatError when the payload is damaged.
         """
         decoded = self._decoded()
-        # PTX is a C string: NUL ends it, and what pads it counts no more than for cuobjdump.
+        # PTX is a C string: it ends at the first NUL, after which there may be padding.
         return decoded.partition(b"\0")[0] if self.kind is ImageKind.PTX else decoded
 
     def _decoded(self) -> bytes:
+        """Decode the payload: from the compressed bundle that it is part of, or by itself.
+
+        Obfuscated LTO IR cannot be decoded, so its stored bytes are returned.
+        """
         if self.within is not None:
             return self.within.read(self.within_offset, self.decoded_size)
         if self.encoded_size is None:

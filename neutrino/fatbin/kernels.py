@@ -1,4 +1,4 @@
-"""The kernels of an image, whatever its form."""
+"""The kernels of an image of any kind."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from neutrino.fatbin.image import Image, ImageKind
 
 
 def kernel_names(image: Image, data: bytes | None = None) -> tuple[str, ...]:
-    """Mangled names in the image's own order; none for a form that is not read (LTO IR, bitcode, unknown).
+    """Return the mangled names of an image's kernels, in its order; none for LTO IR, bitcode and unknown kinds.
 
-    data: the image's, where they have been decoded already. Raises FormatError when the image is damaged.
+    data: the decoded image, if the caller has it already. Raises FormatError when the image is damaged.
     """
-    # Here, because a listing imports this module, and most images are of one form.
+    # Imports are within the function so that a listing loads only what its kinds of images need.
     if image.kind is ImageKind.PTX:
         from neutrino.fatbin.ptxscan import ptx_entries
 

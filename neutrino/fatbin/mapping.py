@@ -1,4 +1,4 @@
-"""Files mapped into memory, without holding a descriptor for each: a thin archive may name more files than a process
+"""Mapping files into memory without keeping their descriptors open: a thin archive may name more files than a process
 may have open."""
 
 from __future__ import annotations
@@ -9,30 +9,35 @@ from typing import BinaryIO
 
 
 def map_file(file: BinaryIO, size: int) -> memoryview:
-    """The content of an open file, read-only, until the last view of it is gone. size: in bytes, above 0.
+    """Map an open file into memory, read-only. It stays mapped until the last view of it is gone, even if it is closed.
 
-    Raises OSError as ``mmap``.
+    size: of the file in bytes, above 0. Raises OSError as ``mmap``.
     """
     if sys.version_info >= (3, 13):
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, trackfd=False))
-    return _by_libc(file.fileno(), size)
+    return _map_by_libc(file.fileno(), size)
 
 
-def _by_libc(descriptor: int, size: int) -> memoryview:
-    # Older mmap objects keep a duplicate of the descriptor.
+def _map_by_libc(descriptor: int, size: int) -> memoryview:
+    """Map a file with the C library's mmap. Raises OSError.
+
+    Before Python 3.13 the objects of the module ``mmap`` keep a duplicate of the descriptor open.
+    """
     import ctypes
     import os
     import weakref
 
     libc = ctypes.CDLL(None, use_errno=True)
-    pointer, word = ctypes.c_void_p, ctypes.c_size_t
-    libc.mmap.argtypes = (pointer, word, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
-    libc.mmap.restype = pointer
-    libc.munmap.argtypes = (pointer, word)
+    pointer_type, size_type = ctypes.c_void_p, ctypes.c_size_t
+    libc.mmap.argtypes = (pointer_type, size_type, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+    libc.mmap.restype = pointer_type
+    libc.munmap.argtypes = (pointer_type, size_type)
     address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_PRIVATE, descriptor, 0)
-    if address == pointer(-1).value:
+    # MAP_FAILED is (void *) -1.
+    if address == pointer_type(-1).value:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
     content = (ctypes.c_char * size).from_address(address)
+    # Unmapped with the last view; at exit the kernel does it.
     weakref.finalize(content, libc.munmap, address, size).atexit = False
     return memoryview(content).cast("B").toreadonly()

@@ -1,4 +1,4 @@
-"""Offload binaries: what clang's new driver puts into ``.llvm.offloading`` of objects, one for each image.
+"""Offload binaries: clang's new driver puts one for each image into the section ``.llvm.offloading`` of an object file.
 
 The layout is LLVM's (``llvm/Object/OffloadBinary.h``, version 1): a header, one entry, a table of keys and values, and
 the image. Several follow each other, 8-aligned.
@@ -22,25 +22,31 @@ _HEADER = struct.Struct("<4sIQQQ")
 _ENTRY = struct.Struct("<HHIQQQQ")
 _STRING = struct.Struct("<QQ")
 _ENTRY_OFFSET = 16
-"""Of the field in the header; the others in the entry."""
+"""Where the entry's offset is in the header."""
 _STRINGS_OFFSET, _IMAGE_OFFSET = 8, 24
+"""Where the offsets of the strings and of the image are in the entry."""
 _VERSION = 1
 MAX_BINARIES = 1 << 17
-"""In one section: tiny ones without end would take any memory."""
+"""Offload binaries that one section may have, so that many tiny ones cannot use up the memory."""
 _PTX = 5
-"""ImageKind of ``IMG_PTX``; the others' first bytes tell what they are."""
+"""LLVM's ``IMG_PTX``. Images of other kinds are recognized by their first bytes."""
 _MAX_STRINGS = 64
 """Keys of one image; LLVM writes two, the triple and the architecture."""
 _MAX_STRING = 1 << 12
 
 
 def read_offload_binaries(cursor: Cursor, section: str, first_index: int = 0) -> Iterator[Container]:
-    """Every offload binary between the cursor and its end: a container with one image each. Raises FormatError."""
+    """Yield every offload binary between the cursor and its end, as a container with one image.
+
+    section: the name of the section that is read. first_index: the index of the first container. Raises FormatError
+    for damaged data, and for more than MAX_BINARIES.
+    """
     index = first_index
     while cursor.remaining:
         if index - first_index > MAX_BINARIES:
             raise cursor.error("number of offload binaries", f"above {MAX_BINARIES}", "one that a section may have")
         begin = cursor.position
+        # Padding to 8 bytes must be zero, else these bytes are read as a binary, which fails.
         padding = -begin % 8
         if not any(cursor.data[begin : min(begin + padding, cursor.end)]):
             cursor.take(min(padding, cursor.remaining), "padding")
@@ -50,6 +56,10 @@ def read_offload_binaries(cursor: Cursor, section: str, first_index: int = 0) ->
 
 
 def _read(cursor: Cursor, index: int, section: str) -> Container:
+    """Read the offload binary at the cursor, and advance the cursor past it.
+
+    Raises FormatError for offsets and sizes that leave the binary or the file.
+    """
     begin = cursor.position
     magic, version, size, entry_offset, entry_size = cursor.unpack(_HEADER, "offload binary header")
     if magic != MAGIC:
@@ -61,35 +71,45 @@ def _read(cursor: Cursor, index: int, section: str) -> Container:
     if entry_size < _ENTRY.size:
         raise cursor.error("offload binary entry size", str(entry_size), f"at least {_ENTRY.size}", at=begin + 24)
     cursor.seek(begin, "offload binary")
-    whole = cursor.take(size, "offload binary (size)")
-    inner = Cursor(whole, cursor.file, base=cursor.base + begin)
-    inner.seek(entry_offset, "offset of the entry", at=_ENTRY_OFFSET)
-    kind, _, _, strings_offset, strings, image_offset, image_size = inner.unpack(_ENTRY, "offload binary entry")
-    inner.seek(strings_offset, "offset of the strings", at=entry_offset + _STRINGS_OFFSET)
-    if strings > _MAX_STRINGS:
-        raise inner.error("number of strings", str(strings), f"at most {_MAX_STRINGS}")
-    places = [inner.unpack(_STRING, "string") for _ in range(strings)]
-    words = {_string(inner, key): _string(inner, value) for key, value in places}
-    inner.seek(image_offset, "offset of the image", at=entry_offset + _IMAGE_OFFSET)
-    payload = inner.take(image_size, "image")
-    image = _image(payload, kind, words, cursor.file, inner.base)
-    image = replace(image, header=bytes(whole[:image_offset]))
-    tail = bytes(whole[image_offset + image_size :])
-    return Container(index, OFFLOAD_BINARY, section, inner.base, size, (image,), trailing=tail)
+    content = cursor.take(size, "offload binary (size)")
+
+    # Offsets count from the beginning of the offload binary.
+    binary = Cursor(content, cursor.file, base=cursor.base + begin)
+    binary.seek(entry_offset, "offset of the entry", at=_ENTRY_OFFSET)
+    kind, _, _, strings_offset, string_count, image_offset, image_size = binary.unpack(_ENTRY, "offload binary entry")
+    binary.seek(strings_offset, "offset of the strings", at=entry_offset + _STRINGS_OFFSET)
+    if string_count > _MAX_STRINGS:
+        raise binary.error("number of strings", str(string_count), f"at most {_MAX_STRINGS}")
+    string_offsets = [binary.unpack(_STRING, "string") for _ in range(string_count)]
+    strings = {_string(binary, key): _string(binary, value) for key, value in string_offsets}
+    binary.seek(image_offset, "offset of the image", at=entry_offset + _IMAGE_OFFSET)
+    payload = binary.take(image_size, "image")
+    image = _image(payload, kind, strings, cursor.file, binary.base)
+
+    # Header and trailing bytes are kept, so that the container can be written back unchanged.
+    image = replace(image, header=bytes(content[:image_offset]))
+    trailing = bytes(content[image_offset + image_size :])
+    return Container(index, OFFLOAD_BINARY, section, binary.base, size, (image,), trailing=trailing)
 
 
-def _image(payload: memoryview, kind: int, words: dict[str, str], file: str, offset: int) -> Image:
-    triple, arch = words.get("triple", ""), words.get("arch", "")
+def _image(payload: memoryview, kind: int, strings: dict[str, str], file: str, offset: int) -> Image:
+    """Return the image of an offload binary.
+
+    kind: LLVM's ``ImageKind``. strings: the table of keys and values, with ``triple`` and ``arch``. offset: of the
+    offload binary in the file.
+    """
+    triple, arch = strings.get("triple", ""), strings.get("arch", "")
     image = section_image(0, f"{triple}-{arch}" if arch else triple, payload, file, offset)
     if kind == _PTX and image.kind is ImageKind.UNKNOWN:
         image = replace(image, kind=ImageKind.PTX)
     return replace(image, arch=arch or triple)
 
 
-def _string(inner: Cursor, offset: int) -> str:
-    inner.seek(offset, "offset of a string")
-    content = bytes(inner.take(min(inner.remaining, _MAX_STRING), "string"))
+def _string(binary: Cursor, offset: int) -> str:
+    """Read the NUL-terminated string at an offset of the offload binary. Raises FormatError for one without a NUL."""
+    binary.seek(offset, "offset of a string")
+    content = bytes(binary.take(min(binary.remaining, _MAX_STRING), "string"))
     end = content.find(b"\0")
     if end < 0:
-        raise inner.error("string", f"longer than {len(content)} bytes", "one that ends with NUL", at=offset)
+        raise binary.error("string", f"longer than {len(content)} bytes", "one that ends with NUL", at=offset)
     return content[:end].decode("latin-1")

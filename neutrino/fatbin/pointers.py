@@ -1,7 +1,7 @@
-"""Where the pointers in a host file lead once it is linked and loaded.
+"""Where the pointers in a host file lead after linking and loading.
 
-The bytes of a pointer are not the whole story: linkers put the address there (GNU ld), into the relocation alone
-(lld), or leave both to a symbol (objects, AMD's device linking).
+A pointer's bytes in the file are not enough: the address may be there (GNU ld), in the relocation's addend only (lld),
+or be that of a symbol (object files, AMD's device linking).
 """
 
 from __future__ import annotations
@@ -18,60 +18,73 @@ _ADDRESS_MASK = (1 << 64) - 1
 
 
 def pointees(elf: Elf, offsets: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """File offsets (begin, end) that the 8-byte pointers at these file offsets lead to: the byte pointed at, and
-    where its segment ends (its section, in an object). What leads to nothing in the file is left out.
+    """Find what the 8-byte pointers at these file offsets point to.
 
-    Raises FormatError for relocation tables that leave the file.
+    Returns, by the pointer's offset, the file offset that it points to, and the file offset where that segment ends (in
+    an object file, that section). Pointers that lead to nothing in the file are left out. Raises FormatError for
+    relocation tables that leave the file.
     """
-    found = {}
-    wanted = sorted(offsets)
-    places = _in_object(elf, wanted) if elf.type == ET_REL else _loaded(elf, wanted)
-    for offset, place in places:
-        if place is not None:
-            found[offset] = place
-    return found
+    targets = {}
+    slots = sorted(offsets)
+    for slot, target in _in_object(elf, slots) if elf.type == ET_REL else _loaded(elf, slots):
+        if target is not None:
+            targets[slot] = target
+    return targets
 
 
 def _loaded(elf: Elf, offsets: list[int]) -> Iterator[tuple[int, tuple[int, int] | None]]:
+    """Yield (offset, target) for the pointers of a linked file; offsets and targets are those of pointees.
+
+    The target is None when the pointer leads to nothing in the file. A pointer's value is that of its dynamic
+    relocation, if it has one, else its bytes in the file.
+    """
     slots = {address: offset for offset in offsets if (address := elf.address(offset)) is not None}
     values = {offset: _POINTER.unpack(elf.bytes_at(offset, 8, "pointer"))[0] for offset in offsets}
     for relocation in elf.dynamic_relocations(slots) if slots else ():
         value = _dynamic_symbol(elf, relocation.symbol) + relocation.addend
         values[slots[relocation.offset]] = value & _ADDRESS_MASK
-    # DT_RELR needs no look: what it relocates is in the slot.
+    # DT_RELR relocations need not be read: their addend is in the file, at the pointer itself.
     for offset, value in values.items():
         yield offset, elf.file_range(value)
 
 
 def _dynamic_symbol(elf: Elf, index: int) -> int:
-    # Index 0 stands for no symbol: of RELATIVE relocations, whatever the machine's number for them.
+    """Return the address of a dynamic symbol; 0 for index 0, which means no symbol."""
+    # RELATIVE relocations have index 0. So their type number, which depends on the machine, is not needed.
     row = elf.dynamic_symbol_row(index) if index else None
     return 0 if row is None else row.value
 
 
 def _in_object(elf: Elf, offsets: list[int]) -> Iterator[tuple[int, tuple[int, int] | None]]:
-    """In an object (ET_REL) by its relocations against symbols of its own sections."""
-    by_section: dict[int, dict[int, int]] = {}
+    """Yield (offset, target) for the pointers of an object file; offsets and targets are those of pointees.
+
+    Only relocations against symbols of the file's own sections are followed; for others the target is None.
+    """
+    slots_by_section: dict[int, dict[int, int]] = {}
     for offset in offsets:
-        home = elf.section_at(offset)
-        if home is not None:
-            by_section.setdefault(home.index, {})[offset - home.offset] = offset
-    for index, slots in by_section.items():
+        section = elf.section_at(offset)
+        if section is not None:
+            slots_by_section.setdefault(section.index, {})[offset - section.offset] = offset
+    for index, slots in slots_by_section.items():
         for table in elf.relocation_tables.get(index, ()):
             if table.type == SHT_RELA:
                 for relocation in elf.relocations(table, slots):
-                    yield slots[relocation.offset], _symbol(elf, table, relocation)
+                    yield slots[relocation.offset], _relocation_target(elf, table, relocation)
 
 
-def _symbol(elf: Elf, table: Section, relocation: Relocation) -> tuple[int, int] | None:
+def _relocation_target(elf: Elf, table: Section, relocation: Relocation) -> tuple[int, int] | None:
+    """Return the file offset that a relocation in an object file refers to, and where that section ends.
+
+    table: the relocation's table. None when it refers to nothing in the file.
+    """
     if table.link >= len(elf.sections) or elf.sections[table.link].type != SHT_SYMTAB:
         return None
-    row = elf.symbol_row(elf.sections[table.link], relocation.symbol)
-    if row.section == SHN_XINDEX or not 0 < row.section < len(elf.sections):
+    symbol = elf.symbol_row(elf.sections[table.link], relocation.symbol)
+    if symbol.section == SHN_XINDEX or not 0 < symbol.section < len(elf.sections):
         return None
-    section = elf.sections[row.section]
+    section = elf.sections[symbol.section]
     if section.type == SHT_NOBITS:
         return None
-    end = section.offset + len(elf.contents(section))
-    begin = section.offset + row.value + relocation.addend
-    return (begin, end) if section.offset <= begin < end else None
+    section_end = section.offset + len(elf.contents(section))
+    target = section.offset + symbol.value + relocation.addend
+    return (target, section_end) if section.offset <= target < section_end else None

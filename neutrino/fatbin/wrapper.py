@@ -12,7 +12,7 @@ from neutrino.fatbin.areas import Area, occurrences
 from neutrino.fatbin.container import Container, is_bundle, is_fatbin
 
 SECTIONS = (".nvFatBinSegment", ".hipFatBinSegment")
-"""Where compilers put them."""
+"""The sections into which compilers put wrappers."""
 _WRAPPER = struct.Struct("<IIQ")
 _VERSIONS = {
     # Of a plain translation unit, and of one that went through the device linker (``fatbinary_section.h``).
@@ -20,41 +20,47 @@ _VERSIONS = {
     # AMD's (``.hipFatBinSegment``).
     struct.pack("<I", 0x48495046): (1,),
 }
-"""Versions that there are of the wrappers with a magic."""
+"""The valid versions of wrappers, by magic number."""
 _DATA = 8
+"""Offset of the container's address in a wrapper."""
 
 
-def writable(areas: list[Area], found: Iterable[Container], base: int) -> Iterator[Area]:
-    """The writable areas, less the containers there."""
-    places = sorted((container.offset - base, container.size) for container in found)
+def writable(areas: list[Area], containers: Iterable[Container], base: int) -> Iterator[Area]:
+    """Yield the parts of the writable areas that lie outside the containers.
+
+    base: the offset of the areas' data in the file, from which the containers' offsets count.
+    """
+    extents = sorted((container.offset - base, container.size) for container in containers)
     for area in areas:
         if area.writable:
             begin = area.begin
-            for place, size in places[bisect_left(places, (area.begin, 0)) : bisect_left(places, (area.end, 0))]:
-                yield Area(begin, place, area.section, True)
-                begin = place + size
+            first, last = bisect_left(extents, (area.begin, 0)), bisect_left(extents, (area.end, 0))
+            for offset, size in extents[first:last]:
+                yield Area(begin, offset, area.section, True)
+                begin = offset + size
             yield Area(begin, area.end, area.section, True)
 
 
 def find_wrappers(elf: Elf, areas: Iterator[Area]) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Versions of wrappers and the file offsets (begin, end) of the containers that they point to, in file order.
+    """Find the wrappers (structures by which host code finds its containers) in areas of writable data.
 
-    A wrapper is 24 bytes of writable data: magic, version, address of the container, and a pointer that only the
-    runtime uses. What carries the magic but does not lead to a container is no wrapper.
+    Yields, in file order, the wrapper's version, and the file offsets at which its container begins and at which the
+    container must have ended. A wrapper is 24 bytes, 8-aligned: magic, version, address of the container, and a pointer
+    that only the runtime uses. Data with the magic that do not lead to a container are not a wrapper.
     """
-    versions = {}
+    version_by_slot = {}
     for area in areas:
-        for magic, known in _VERSIONS.items():
+        for magic, versions in _VERSIONS.items():
             for position in occurrences(elf.data, area.begin, area.end, magic):
                 if (position - area.begin) % 8 == 0 and position + _WRAPPER.size <= area.end:
                     _, version, _ = _WRAPPER.unpack_from(elf.data, position)
-                    if version in known:
-                        versions[position + _DATA] = version
-    if not versions:
+                    if version in versions:
+                        version_by_slot[position + _DATA] = version
+    if not version_by_slot:
         return
-    # Here, because most files have no wrapper, and a listing of these is to start soon.
+    # Imported here because most files have no wrappers, and listing those should start quickly.
     from neutrino.fatbin.pointers import pointees
 
-    for slot, place in sorted(pointees(elf, versions).items()):
-        if is_fatbin(elf.data, place[0]) or is_bundle(elf.data, place[0]):
-            yield versions[slot], place
+    for slot, (begin, end) in sorted(pointees(elf, version_by_slot).items()):
+        if is_fatbin(elf.data, begin) or is_bundle(elf.data, begin):
+            yield version_by_slot[slot], (begin, end)

@@ -1,14 +1,16 @@
-"""From an image that a program loads to the cache entry with its twins: one linear driver over the other packages.
+"""Patching an image that a program loads: makes the cache entry with its twins, by calling the other packages in turn.
+
+A twin is the instrumented copy of a kernel, which the hook launches in its place.
 
     image ─ read_container ─► Container ─ find_source ─► Source ─ backend.plan ─► sites, and why kernels have none
           ─ backend.write ─► twins' text ─ backend.assemble ─► verified outcomes ─ backend.entries ─► entry
 
-Each arrow gives an immutable value, and ``--save-temps`` keeps each. All retries after a refusal are in one
+Each step returns an immutable value, and ``--save-temps`` writes each to a file. All retries after a refusal are in one
 loop, in ``assemble/attempts.py``.
 
-What depends on the image alone (a kernel that cannot be probed, text that the assembler refuses) becomes a
-reason in the entry. What depends on the machine (no assembler, a full disk, a process killed) is raised, so
-that nothing that could be different tomorrow is ever stored.
+A problem that depends only on the image (a kernel that cannot be probed, text that the assembler refuses) becomes a
+reason in the entry. A problem of the machine (no assembler, a full disk, a killed process) is raised as an exception,
+because it may be gone at the next attempt, and entries are kept.
 """
 
 from __future__ import annotations
@@ -44,11 +46,12 @@ from neutrino.toolchain.releases import LATEST_PTX
 
 @dataclass(frozen=True)
 class Twins:
-    """What is made of one image for one device. kernels: all of the image's, with their reasons.
+    """The twins of one image's kernels for one device.
 
-    images: those that twins are launched from, then those under a register cap that are a second choice: what the
-    driver is given, as in an entry. A twin that would take more of the register file than its original is there under a
-    cap alone where that spills no more than the original, else both ways.
+    kernels: all of the image's, with the reason for those that have no twin. images: for the driver, in the order of
+    the entry: first those that twins are launched from, then alternatives with a register cap. A twin that would need
+    more of the register file than its original is only compiled with a cap if that spills no more than the original;
+    otherwise with and without.
     """
 
     kernels: tuple[KernelEntry, ...]
@@ -67,31 +70,32 @@ def patch_image(
     retarget: bool = False,
     save_temps: Path | None = None,
 ) -> bytes:
-    """The cache entry of what a program loads: twins of the kernels that can have one, and why the others cannot.
+    """Make the cache entry for an image that a program loads: the twins (instrumented copies) of its kernels.
 
-    image: fatbin, cubin or PTX text. arch: the device's, as ``sm_90``. key: 32 bytes, stored in the entry.
-    device: what runs the program; for the embedded device the entry's images are PTX text that ends with NUL, and
-    assembler may be None. retarget: as for ``find_source``. save_temps: a folder that gets what each stage made, in a
-    folder of its own per image.
+    The entry also says why other kernels have no twin. image: fatbin, cubin or PTX text. arch: the device's, such as
+    ``sm_90``. key: 32 bytes, stored in the entry. device: for the embedded device the entry's images are PTX text that
+    ends with NUL, and assembler may be None. retarget: also use PTX for another architecture than the machine code's.
+    save_temps: a folder in which the result of each step is written, in a folder per image.
 
-    Raises FormatError for a damaged image, ProbeError when a probe asks for what an instruction has not; and,
-    since they say nothing of the image, ToolMissingError without an assembler for a GPU, ToolError when it was killed
-    or took too long, OSError when a file could not be written. Nothing of this kind is in an entry.
+    Raises FormatError for a damaged image, and ProbeError when a probe uses a value that an instruction does not have.
+    Problems of the machine are raised too, since they must not be stored in an entry: ToolMissingError without an
+    assembler for a GPU, ToolError when it was killed or took too long, OSError when a file could not be written.
     """
     dump = Dump(save_temps / key.hex()[:16] if save_temps else None)
     dump.write("image.bin", image)
     if assembler is not None:
+        # As many assembler processes at a time as this process may use CPUs.
         assembler = replace(assembler, slots=threading.BoundedSemaphore(len(os.sched_getaffinity(0))))
     source = find_source(read_container(image, "image"), arch, device, retarget=retarget)
-    dump.write("source.json", json.dumps(_described(source), indent=1))
+    dump.write("source.json", json.dumps(_source_summary(source), indent=1))
     twins = make_twins(source, probes, selection=selection, assembler=assembler, device=device, dump=dump)
     entry = write_entry(key, probes.maps, twins.kernels, twins.images)
     dump.write("entry.twins", entry)
     return entry
 
 
-def _described(source: Source) -> dict[str, object]:
-    """What was picked of the container, for people; its PTX is in a file of its own."""
+def _source_summary(source: Source) -> dict[str, object]:
+    """Return what ``source.json`` of ``--save-temps`` says of the source: everything but the PTX, which has a file."""
     return {
         "image": source.image, "arch": source.arch, "options": source.options, "found": source.found,
         "retargeted": source.retargeted or None, "has_machine_code": source.machine is not None,
@@ -110,21 +114,23 @@ def make_twins(
     unproven: bool = False,
     dump: Dump | None = None,
 ) -> Twins:
-    """Twins of the kernels of source that can have one, and why the others cannot.
+    """Make twins (instrumented copies) of a source's kernels; for the others the result says why they have none.
 
-    assembler may be None where there is no PTX to assemble, and for the embedded device, to which emit means nothing:
-    it takes text. unproven: of a retargeted source also kernels that are not shown to be what runs. Raises as
-    patch_image.
+    assembler: may be None if the source has no PTX, and for the embedded device. emit: the form of the images; ignored
+    for the embedded device, which takes PTX text. unproven: for a source with PTX of another architecture, also make
+    twins of kernels that are not proven to be the ones that run. dump: writes the results of the steps to files; None:
+    it does not. Raises as patch_image.
     """
     is_embedded = device is DeviceKind.EMBEDDED
     if assembler is None and source.text is not None and not is_embedded:
         raise ToolMissingError("ptxas", ASSEMBLER_HINT)
     dump = dump or Dump()
+    # bounded_stack: on a GPU a thread has no more stack than the program has asked for.
     backend = PtxTwins(
         source, probes, LATEST_PTX if assembler is None else assembler.ptx_version, assembler,
         Emit.PTX if is_embedded else emit, bounded_stack=not is_embedded, unproven=unproven, dump=dump,
     )  # fmt: skip
-    return _probed(backend, probes, selection, dump)
+    return _run_backend(backend, probes, selection, dump)
 
 
 def make_linked_twins(
@@ -136,10 +142,14 @@ def make_linked_twins(
     linker: Linker,
     dump: Dump | None = None,
 ) -> Twins:
-    """The same of linked code, whose units' PTX source has. The images are cubins."""
+    """Make twins (instrumented copies) of the kernels of device-linked code. The images are cubins.
+
+    source: the linked machine code, and the PTX of the translation units that it was linked from. assembler, linker:
+    which build the twins. dump: writes the results of the steps to files; None: it does not. Raises as patch_image.
+    """
     dump = dump or Dump()
     backend = LinkedTwins(source, probes, assembler.ptx_version, (assembler, linker), dump)
-    return _probed(backend, probes, selection, dump)
+    return _run_backend(backend, probes, selection, dump)
 
 
 _Plan = TypeVar("_Plan", bound=Plan)
@@ -147,12 +157,16 @@ _Code = TypeVar("_Code")
 _Outcomes = TypeVar("_Outcomes")
 
 
-def _probed(
+def _run_backend(
     backend: Backend[_Plan, _Code, _Outcomes], probes: ProbeSet, selection: Selection, dump: Dump
 ) -> Twins:
-    """What a way of probing makes of the selected kernels: its steps, one after the other."""
+    """Make twins of the selected kernels by the steps of a backend: plan, write, assemble, entries.
+
+    Raises NeutrinoError when the probes are written in the assembly of another target, and what the steps raise.
+    """
     if probes.target not in ("", backend.target):
         raise NeutrinoError(f"{probes.file}: its assembly is {probes.target}, and these kernels take {backend.target}")
+    # An entry for each kernel in the image's order; each step replaces those about which it knows more.
     kernels = {name: KernelEntry(name, Reason.NOT_SELECTED) for name in backend.kernels}
     selected = [name for name in kernels if selection.selects(name, demangle(name))]
     images: tuple[bytes, ...] = ()
@@ -167,9 +181,9 @@ def _probed(
         if plan.kernels:
             code = backend.write(plan)
             outcomes = backend.assemble(code)
-            made = backend.entries(code, outcomes)
-            kernels |= made.entries
-            images = made.images
+            result = backend.entries(code, outcomes)
+            kernels |= result.entries
+            images = result.images
     dump.write("kernels.txt", "".join(
         f"{entry.name}: {entry.reason.word}{': ' if entry.detail else ''}{entry.detail}\n"
         for entry in kernels.values()

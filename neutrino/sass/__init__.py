@@ -1,1 +1,1 @@
-"""NVIDIA's machine code: cubins, what kernels use of a GPU, their arithmetic, and whether two of them are the same."""
+"""NVIDIA's machine code: cubins, the resource usage and arithmetic of kernels, and comparisons of kernels."""

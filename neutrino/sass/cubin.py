@@ -1,5 +1,4 @@
-"""Cubins: NVIDIA's machine code in ELF. Registers, stack, shared memory and parameters of kernels, and their
-code.
+"""Cubins: NVIDIA's machine code in ELF. Registers, stack, shared memory, parameters and code of kernels.
 
 NVIDIA documents none of this; the values were compared with ``cuobjdump -res-usage`` and with the PTX that
 the cubins were assembled from (``tests/fatbin/test_cubin.py``).
@@ -18,17 +17,19 @@ from neutrino.elf.reader import Elf
 from neutrino.elf.rows import Section, Symbol
 
 _OSABI_CUDA = 0x33
-"""CUDA up to 12.x for sm_90 and below: e_flags holds the SM in its low byte, e_version is the toolkit."""
+"""CUDA up to 12.x for sm_90 and below: the SM is in the low byte of e_flags, the toolkit's version in e_version."""
 _OSABI_CUDA_V2 = 0x41
-"""CUDA 13, and 12.8 and up for sm_100: e_flags holds the SM in bits 8 to 15, notes the rest."""
+"""CUDA 13, and 12.8 and up for sm_100: the SM is in bits 8 to 15 of e_flags, other versions are in notes."""
 _FLAG_A = 0x800
 _FLAG_A_V2 = 0x8
 STO_CUDA_ENTRY = 0x10
 _NOTE_CUINFO = struct.Struct("<12x12sHHI")
 _COMPAT_ARCH_SPECIFIC = 9
 
-# Formats of an attribute: how its value is stored.
+# Formats of an attribute (EIFMT): how its value is stored.
 _NVAL, _BVAL, _HVAL, _SVAL = 1, 2, 3, 4
+
+# Attributes (EIATTR) of .nv.info sections.
 
 _MAX_THREADS = 0x05
 _PARAM_CBANK = 0x0A
@@ -50,12 +51,12 @@ _EMPTY_DEBUG_SECTION = re.compile(r"^[ \t]*\.section[ \t]+\.debug_\w+\s*\{\s*\}[
 class CubinKernel:
     """The properties of one kernel in a cubin.
 
-    registers: of a thread. frame, stack: bytes of stack that a thread needs, for the kernel itself and with
-    what it calls (0 before linking). shared: bytes of static shared memory of a block, with the 1024 that the
-    system reserves from sm_90 on. parameters: (ordinal, offset, size) in bytes, by ordinal; offsets count
-    from parameter_base in constant bank 0, whose parameters take parameter_size bytes; both are 0 without
-    parameters. code: all of ``.text.NAME``. max_threads, required_threads: ``.maxntid`` and ``.reqntid``,
-    None where not given. barriers: named barriers.
+    registers: per thread. frame: bytes of stack per thread for the kernel itself. stack: the same including the
+    functions that it calls (0 before linking). shared: bytes of static shared memory per block, with the 1024 that the
+    system reserves from sm_90 on. parameters: (ordinal, offset, size) of each, sorted by ordinal, in bytes; offsets
+    count from parameter_base in constant bank 0. parameter_size: bytes of all of them; both are 0 without parameters.
+    code: all of ``.text.NAME``. max_threads, required_threads: ``.maxntid`` and ``.reqntid`` (x, y, z), None where not
+    given. barriers: number of named barriers.
     """
 
     name: str
@@ -74,13 +75,13 @@ class CubinKernel:
 
 @dataclass(frozen=True)
 class Cubin:
-    """A cubin. arch: as ``sm_90a``, empty if unknown. toolkit: (major, minor) that made it, None if not
-    recorded.
+    """A cubin.
 
-    virtual: the number of the architecture that its PTX was for, 80 where ``compute_80`` became sm_86; None if not
-    recorded. debug_ptx: the PTX text that ``-lineinfo`` and ``-G`` leave in the cubin, in a form that ``ptxas``
-    accepts; None where there is none. That of ``-G`` gives other code than the cubin's. kernels: by mangled
-    name. functions: code of device functions by name. data: the whole cubin.
+    arch: such as ``sm_90a``, empty if unknown. toolkit: version (major, minor) of the CUDA toolkit that made it, None
+    if not recorded. virtual: the number of the architecture that its PTX was for, such as 80 if it was compiled from
+    ``compute_80`` for sm_86; None if not recorded. debug_ptx: the PTX text that ``-lineinfo`` and ``-G`` store in the
+    cubin, in a form that ``ptxas`` accepts; None if there is none. With ``-G``, assembling it gives other code than the
+    cubin's. kernels: by mangled name. functions: code of the other device functions by name. data: the whole cubin.
     """
 
     arch: str
@@ -94,7 +95,7 @@ class Cubin:
 
 @dataclass
 class _Attributes:
-    """Attributes of one kernel, gathered from ``.nv.info`` and ``.nv.info.NAME``."""
+    """Attributes of one kernel from ``.nv.info`` and ``.nv.info.NAME``; fields as in CubinKernel."""
 
     registers: int | None = None
     frame: int = 0
@@ -110,49 +111,54 @@ def read_cubin(data: bytes | memoryview, name: str) -> Cubin:
     """Read a cubin. name: for error messages. Raises FormatError if it is not a valid cubin."""
     elf = open_cubin(data, name)
     symbols = {symbol.index: symbol for symbol in function_symbols(elf)}
-    gathered = {index: _Attributes() for index in symbols}
+
+    # .nv.info has attributes of all functions, each with the index of the function's symbol.
+    attributes_by_symbol = {index: _Attributes() for index in symbols}
     info = elf.section(".nv.info")
     if info is not None:
         for attribute, cursor in attributes(elf, info):
             if attribute in (REGCOUNT, _FRAME_SIZE, MIN_STACK_SIZE):
                 index, value = cursor.integer(4, "symbol index"), cursor.integer(4, "attribute value")
-                if index not in gathered:
+                if index not in attributes_by_symbol:
                     continue
                 if attribute == REGCOUNT:
-                    gathered[index].registers = value
+                    attributes_by_symbol[index].registers = value
                 elif attribute == _FRAME_SIZE:
-                    gathered[index].frame = value
+                    attributes_by_symbol[index].frame = value
                 else:
-                    gathered[index].stack = value
+                    attributes_by_symbol[index].stack = value
     kernels = {}
     functions = {}
     for index, symbol in symbols.items():
         if symbol.other & STO_CUDA_ENTRY:
-            kernels[symbol.name] = _kernel(elf, symbol, gathered[index])
+            kernels[symbol.name] = _kernel(elf, symbol, attributes_by_symbol[index])
         else:
             functions[symbol.name] = _code(elf, symbol)
     return Cubin(_arch(elf), _toolkit(elf), _debug_ptx(elf), kernels, functions, _virtual(elf), data)
 
 
 def cubin_arch(data: bytes | memoryview, name: str) -> str:
-    """The architecture alone, as ``sm_90a``; empty if unknown. Raises FormatError as ``read_cubin``."""
+    """Return the architecture of a cubin, such as ``sm_90a``; empty if unknown. Raises as ``read_cubin``."""
     return _arch(open_cubin(data, name))
 
 
 def cubin_kernel_names(data: bytes | memoryview, name: str) -> tuple[str, ...]:
-    """The kernels' mangled names alone. Raises FormatError as ``read_cubin``."""
+    """Return the mangled names of the kernels in a cubin. Raises FormatError as ``read_cubin``."""
     return tuple(symbol.name for symbol in function_symbols(open_cubin(data, name)) if symbol.other & STO_CUDA_ENTRY)
 
 
 def cubin_compatibility(data: bytes | memoryview, name: str) -> bytes:
-    """The cubin's ``.nv.compat`` section, which its entry in a container repeats; empty if there is none."""
+    """Return the content of the ``.nv.compat`` section, which the cubin's entry in a fatbin repeats; empty if none.
+
+    name: for error messages. Raises FormatError if it is not a valid cubin.
+    """
     elf = open_cubin(data, name)
     section = elf.section(".nv.compat")
     return b"" if section is None else bytes(elf.contents(section))
 
 
 def open_cubin(data: bytes | memoryview, name: str) -> Elf:
-    """The cubin as the ELF file that it is. Raises FormatError for any other file."""
+    """Open a cubin as an ELF file. name: for error messages. Raises FormatError when it is not one for CUDA."""
     elf = Elf(memoryview(data), name)
     if elf.machine != EM_CUDA:
         raise Cursor(elf.data, name).error("e_machine", str(elf.machine), f"{EM_CUDA} (CUDA)", at=0x12)
@@ -160,24 +166,32 @@ def open_cubin(data: bytes | memoryview, name: str) -> Elf:
 
 
 def function_symbols(elf: Elf) -> Iterator[Symbol]:
-    """The symbols of the functions that the cubin defines, kernels and others."""
+    """Yield the symbols of all functions, kernels and others, that the cubin defines (not only refers to)."""
     for symbol in elf.symbols(kinds=(STT_FUNC,)):
         if 0 < symbol.section < len(elf.sections):
             yield symbol
 
 
 def _code(elf: Elf, symbol: Symbol) -> bytes:
+    """Return the machine code of a symbol's function. Raises FormatError when it leaves the section."""
     cursor = _contents(elf, elf.sections[symbol.section])
     cursor.seek(symbol.value, f"st_value of {symbol.name}")
     return bytes(cursor.take(symbol.size, f"code of {symbol.name}"))
 
 
 def _contents(elf: Elf, section: Section) -> Cursor:
+    """Return a cursor over a section's contents. Error messages have offsets in the file."""
+    # The offset of a section without contents means nothing.
     base = 0 if section.type == SHT_NOBITS else section.offset
     return Cursor(elf.contents(section), elf.file, base=elf.base + base)
 
 
-def _kernel(elf: Elf, symbol: Symbol, own: _Attributes) -> CubinKernel:
+def _kernel(elf: Elf, symbol: Symbol, properties: _Attributes) -> CubinKernel:
+    """Return the properties of the kernel that a symbol stands for.
+
+    properties: those from ``.nv.info``, to which this function adds those from ``.nv.info.NAME``. Raises FormatError
+    for damaged attributes.
+    """
     name = symbol.name
     text = elf.sections[symbol.section]
     parameters: list[tuple[int, int, int]] = []
@@ -188,38 +202,38 @@ def _kernel(elf: Elf, symbol: Symbol, own: _Attributes) -> CubinKernel:
                 cursor.integer(4, "parameter index")
                 ordinal = cursor.integer(2, "parameter ordinal")
                 offset = cursor.integer(2, "parameter offset")
-                word = cursor.integer(4, "parameter size")
-                # The 14 bits of the first form end at 16383 bytes; the second is used beyond.
-                size = word >> 18 if attribute == _KPARAM_INFO else word & 0xFFFF
+                size_word = cursor.integer(4, "parameter size")
+                # The first form has 14 bits for the size, up to 16383 bytes; the second is used beyond.
+                size = size_word >> 18 if attribute == _KPARAM_INFO else size_word & 0xFFFF
                 parameters.append((ordinal, offset, size))
             elif attribute == _PARAM_CBANK:
                 cursor.integer(4, "constant bank symbol")
-                own.parameter_base = cursor.integer(2, "parameter base")
-                own.parameter_size = cursor.integer(2, "size of the parameters")
+                properties.parameter_base = cursor.integer(2, "parameter base")
+                properties.parameter_size = cursor.integer(2, "size of the parameters")
             elif attribute == _CBANK_PARAM_SIZE:
-                own.parameter_size = cursor.integer(2, "size of the parameters")
+                properties.parameter_size = cursor.integer(2, "size of the parameters")
             elif attribute == _MAX_THREADS:
-                own.max_threads = _dimensions(cursor, "maximum of threads")
+                properties.max_threads = _dimensions(cursor, "maximum of threads")
             elif attribute == _REQNTID:
-                own.required_threads = _dimensions(cursor, "required threads")
+                properties.required_threads = _dimensions(cursor, "required threads")
             elif attribute == _NUM_BARRIERS:
-                own.barriers = cursor.integer(1, "number of barriers")
+                properties.barriers = cursor.integer(1, "number of barriers")
     shared = elf.section(f".nv.shared.{name}")
     return CubinKernel(
         name=name,
-        # Before sm_90 the text section says it as well, in the high byte of sh_info.
-        registers=text.info >> 24 if own.registers is None else own.registers,
-        frame=own.frame,
-        stack=own.stack,
+        # Before sm_90 the register count is also in the high byte of the text section's sh_info.
+        registers=text.info >> 24 if properties.registers is None else properties.registers,
+        frame=properties.frame,
+        stack=properties.stack,
         shared=0 if shared is None else shared.size,
         parameters=tuple(sorted(parameters)),
-        parameter_base=own.parameter_base,
-        parameter_size=own.parameter_size,
+        parameter_base=properties.parameter_base,
+        parameter_size=properties.parameter_size,
         code=bytes(elf.contents(text)),
-        max_threads=own.max_threads,
-        required_threads=own.required_threads,
-        # The older ABI keeps the count in sh_flags instead.
-        barriers=(text.flags >> 20 & 0x7F) if own.barriers is None else own.barriers,
+        max_threads=properties.max_threads,
+        required_threads=properties.required_threads,
+        # In the older ABI the number of barriers is in the text section's sh_flags.
+        barriers=(text.flags >> 20 & 0x7F) if properties.barriers is None else properties.barriers,
     )
 
 
@@ -228,8 +242,11 @@ def _dimensions(cursor: Cursor, field: str) -> tuple[int, int, int]:
 
 
 def attributes(elf: Elf, section: Section) -> Iterator[tuple[int, Cursor]]:
-    """Every attribute of a ``.nv.info`` section with its value; an unknown attribute is stepped over by its
-    format."""
+    """Yield every attribute of a ``.nv.info`` section, and a cursor over its value.
+
+    The size of a value follows from the attribute's format, so that callers can skip attributes that they do not know.
+    Raises FormatError for an unknown format, and for a value that leaves the section.
+    """
     cursor = _contents(elf, section)
     while cursor.remaining:
         kind = cursor.integer(1, "attribute format")
@@ -246,6 +263,8 @@ def attributes(elf: Elf, section: Section) -> Iterator[tuple[int, Cursor]]:
 
 
 def _arch(elf: Elf) -> str:
+    """Return the architecture, such as ``sm_90a``; empty if the cubin's OS ABI is not a known one."""
+    # The older OS ABI has number and suffix in e_flags, the newer one only the number, in other bits.
     if elf.os_abi == _OSABI_CUDA:
         return f"sm_{elf.flags & 0xFF}{'a' if elf.flags & _FLAG_A else ''}"
     if elf.os_abi != _OSABI_CUDA_V2:
@@ -254,9 +273,12 @@ def _arch(elf: Elf) -> str:
     return f"sm_{number}{_suffix(elf, number)}"
 
 
-def _suffix(elf: Elf, number: int) -> str:
-    """``a`` is in e_flags (12.9), ``.nv.compat`` (13.0) or the assembler's command line; ``f`` in the latter
-    alone."""
+def _suffix(elf: Elf, arch_number: int) -> str:
+    """Return the suffix of the architecture, ``a``, ``f`` or none, for the newer OS ABI.
+
+    ``a`` is in e_flags (CUDA 12.9), in ``.nv.compat`` (13.0), or in the note with the assembler's command line; ``f``
+    only in the latter.
+    """
     if elf.flags & _FLAG_A_V2:
         return "a"
     compat = elf.section(".nv.compat")
@@ -267,11 +289,13 @@ def _suffix(elf: Elf, number: int) -> str:
     note = elf.section(".note.nv.tkinfo")
     if note is None:
         return ""
-    suffixes = {found[2] for found in _ARCH_IN_NOTE.finditer(elf.contents(note)) if int(found[1]) == number}
+    suffixes = {match[2] for match in _ARCH_IN_NOTE.finditer(elf.contents(note)) if int(match[1]) == arch_number}
     return suffixes.pop().decode("ascii") if len(suffixes) == 1 else ""
 
 
 def _toolkit(elf: Elf) -> tuple[int, int] | None:
+    """Return the version (major, minor) of the CUDA toolkit that made the cubin, None if it is not recorded."""
+    # The older OS ABI has it in e_version, the newer one in a note.
     if elf.os_abi == _OSABI_CUDA:
         return _release(elf.version)
     note = elf.section(".note.nv.cuinfo")
@@ -282,6 +306,8 @@ def _toolkit(elf: Elf) -> tuple[int, int] | None:
 
 
 def _virtual(elf: Elf) -> int | None:
+    """Return the number of the architecture that the PTX was for, such as 80; None if it is not recorded."""
+    # The older OS ABI has it in bits 16 to 23 of e_flags, the newer one in a note; 0 means not recorded.
     if elf.os_abi == _OSABI_CUDA:
         return elf.flags >> 16 & 0xFF or None
     note = elf.section(".note.nv.cuinfo")
@@ -292,17 +318,20 @@ def _virtual(elf: Elf) -> int | None:
 
 
 def _release(number: int) -> tuple[int, int]:
+    """Split a toolkit's release into (major, minor); 124 stands for 12.4."""
     return number // 10, number % 10
 
 
 def _debug_ptx(elf: Elf) -> str | None:
-    """The text without the debug sections that ``-G`` declares and the cubin keeps the heads of only.
+    """Return the PTX text that the cubin contains, in a form that ``ptxas`` accepts; None if there is none.
 
-    ``.target sm_80, debug`` goes with them: it demands their contents.
+    With ``-G`` the text declares debug sections, but their contents are not in the cubin. The declarations are removed,
+    and so is ``, debug`` in ``.target``, which requires these contents.
     """
     section = elf.section(".nv_debug_ptx_txt")
     if section is None:
         return None
+    # The lines of the text are separated by NULs.
     text = bytes(elf.contents(section)).replace(b"\0", b"\n").decode("latin-1")
-    text, dropped = _EMPTY_DEBUG_SECTION.subn("", text)
-    return _DEBUG_TARGET.sub(r"\1", text) if dropped else text
+    text, removed = _EMPTY_DEBUG_SECTION.subn("", text)
+    return _DEBUG_TARGET.sub(r"\1", text) if removed else text

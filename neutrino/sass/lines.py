@@ -1,10 +1,12 @@
-"""The line of the PTX text that each machine instruction of a cubin comes from, as ``ptxas -lineinfo`` records it.
+"""The PTX line that each machine instruction of a cubin was compiled from, as ``ptxas -lineinfo`` records it.
 
-The section ``.nv_debug_line_sass`` holds line number programs as DWARF 2 has them (6.2, "Line Number Information"), one
-after the other; the address that each begins with is relocated to a function's symbol. ``nvdisasm -gp`` prints them.
+The section ``.nv_debug_line_sass`` has line number programs as in DWARF 2 (6.2, "Line Number Information"), one after
+the other. The address that each sets is relocated to a function's symbol. ``nvdisasm -gp`` prints them.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from neutrino.elf.cursor import Cursor
 from neutrino.elf.reader import Elf
@@ -15,40 +17,54 @@ SECTION = ".nv_debug_line_sass"
 # DWARF 2, 7.21: standard and extended opcodes.
 _COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _SET_COLUMN, _NEGATE, _BASIC_BLOCK, _CONST_ADD, _FIXED = range(1, 10)
 _END_SEQUENCE, _SET_ADDRESS = 1, 2
-_MOST_ROWS = 1 << 22
-"""As many as a kernel of 64 MiB has; a malformed program could claim more in a few bytes."""
+_MAX_ROWS = 1 << 22
+"""As many rows as a kernel of 64 MiB has; a malformed program could produce more from a few bytes."""
 
 
 def sass_lines(cubin: bytes | memoryview, file: str) -> dict[str, list[tuple[int, int]]]:
-    """By function, the offset in its code from which on instructions are of a line, and the line, in order.
+    """Return the PTX lines of a cubin's instructions: for each function, (offset, line) pairs, sorted by offset.
 
-    file: what is read, for errors. Empty without line information. Raises FormatError for a damaged cubin.
+    The instructions from an offset (in bytes, in the function's code) up to the next pair's come from that line of the
+    PTX text. Empty without line information. file: the cubin's name, for errors. Raises FormatError when it is damaged.
     """
     elf = open_cubin(cubin, file)
     section = elf.section(SECTION)
     if section is None:
         return {}
-    names = _names(elf, section.index)
-    contents = elf.contents(section)
-    cursor = Cursor(contents, file, base=section.offset)
-    found: dict[str, list[tuple[int, int]]] = {}
+    functions = _relocated_symbols(elf, section.index)
+    cursor = Cursor(elf.contents(section), file, base=section.offset)
+    rows_by_function: dict[str, list[tuple[int, int]]] = {}
     while cursor.remaining:
-        _unit(cursor, names, found)
-    return {name: sorted(rows, key=lambda row: row[0]) for name, rows in found.items()}
+        _read_program(cursor, functions, rows_by_function)
+    return {name: sorted(rows, key=lambda row: row[0]) for name, rows in rows_by_function.items()}
 
 
-def _names(elf: Elf, target: int) -> dict[int, str]:
-    """The symbols that relocations put into a section, by offset."""
+def _relocated_symbols(elf: Elf, section_index: int) -> dict[int, str]:
+    """Return the names of the symbols that a section's relocations refer to, by the offset that is relocated."""
     symbols = {symbol.index: symbol.name for symbol in elf.symbols()}
-    found = {}
-    for table in elf.relocation_tables.get(target, ()):
+    names = {}
+    for table in elf.relocation_tables.get(section_index, ()):
         for relocation in elf.relocations(table):
-            found[relocation.offset] = symbols.get(relocation.symbol, "")
-    return found
+            names[relocation.offset] = symbols.get(relocation.symbol, "")
+    return names
 
 
-def _unit(cursor: Cursor, names: dict[int, str], found: dict[str, list[tuple[int, int]]]) -> None:
-    """Read one line number program with its header."""
+class _ProgramHeader(NamedTuple):
+    """The header of a line number program; the fields but ``end`` are those of DWARF 2.
+
+    operand_counts: of each standard opcode, how many LEB128 operands follow it; index 0 is unused.
+    """
+
+    end: int
+    minimum_instruction_length: int
+    line_base: int
+    line_range: int
+    opcode_base: int
+    operand_counts: list[int]
+
+
+def _read_header(cursor: Cursor) -> _ProgramHeader:
+    """Read the header of a line number program, and move the cursor to its first opcode."""
     length = cursor.integer(4, "length")
     end = cursor.position + length
     if length > cursor.remaining:
@@ -56,60 +72,83 @@ def _unit(cursor: Cursor, names: dict[int, str], found: dict[str, list[tuple[int
     version = cursor.integer(2, "version")
     if version not in (2, 3):
         raise cursor.error("version", str(version), "2 or 3")
-    header = cursor.integer(4, "header length")
-    program = cursor.position + header
-    unit, _, line_base, line_range, opcode_base = (cursor.integer(1, "header") for _ in range(5))
+    header_length = cursor.integer(4, "header length")
+    first_opcode = cursor.position + header_length
+    instruction_length, _, line_base, line_range, opcode_base = (cursor.integer(1, "header") for _ in range(5))
+    # line_base is a signed byte.
     line_base -= 256 if line_base > 127 else 0
-    if not line_range or not opcode_base or not unit:
+    if not line_range or not opcode_base or not instruction_length:
         raise cursor.error("header", "zero", "a length, range and first opcode")
-    lengths = [0, *(cursor.integer(1, "standard opcode lengths") for _ in range(opcode_base - 1))]
-    if not cursor.position <= program <= end:
-        raise cursor.error("header length", str(header), "one within the unit")
-    cursor.seek(program, "header length")
-    name, address, line = "", 0, 1
-    rows = 0
+    operand_counts = [0, *(cursor.integer(1, "standard opcode lengths") for _ in range(opcode_base - 1))]
+    if not cursor.position <= first_opcode <= end:
+        raise cursor.error("header length", str(header_length), "one within the unit")
+    # The tables of folders and files in between are not needed.
+    cursor.seek(first_opcode, "header length")
+    return _ProgramHeader(end, instruction_length, line_base, line_range, opcode_base, operand_counts)
+
+
+def _read_program(
+    cursor: Cursor, functions: dict[int, str], rows_by_function: dict[str, list[tuple[int, int]]]
+) -> None:
+    """Run the line number program at the cursor (DWARF 2, 6.2.5), and add its rows to ``rows_by_function``.
+
+    functions: the function whose address is at an offset of the section. The rows are (offset in the function, line).
+    Raises FormatError for a damaged program.
+    """
+    end, instruction_length, line_base, line_range, opcode_base, operand_counts = _read_header(cursor)
+    function, address, line = "", 0, 1
+    row_count = 0
     while cursor.position < end:
         opcode = cursor.integer(1, "opcode")
-        row = opcode == _COPY or opcode >= opcode_base
+        appends_row = opcode == _COPY or opcode >= opcode_base
         if opcode >= opcode_base:
-            address += (opcode - opcode_base) // line_range * unit
-            line += line_base + (opcode - opcode_base) % line_range
+            # A special opcode advances address and line in one byte.
+            address_steps, line_step = divmod(opcode - opcode_base, line_range)
+            address += address_steps * instruction_length
+            line += line_base + line_step
         elif opcode == 0:
             size = _unsigned(cursor)
             if not 0 < size <= end - cursor.position:
                 raise cursor.error("extended opcode", f"{size} bytes", f"1 to {end - cursor.position}")
-            following = cursor.position + size
+            next_opcode = cursor.position + size
             extended = cursor.integer(1, "extended opcode")
             if extended == _SET_ADDRESS:
-                name = names.get(cursor.position, "")
+                function = functions.get(cursor.position, "")
                 address = cursor.integer(8, "address")
             elif extended == _END_SEQUENCE:
-                name, address, line = "", 0, 1
-            cursor.seek(following, "extended opcode")
+                function, address, line = "", 0, 1
+            cursor.seek(next_opcode, "extended opcode")
         elif opcode == _ADVANCE_PC:
-            address += _unsigned(cursor) * unit
+            address += _unsigned(cursor) * instruction_length
         elif opcode == _ADVANCE_LINE:
             line += _signed(cursor)
         elif opcode == _CONST_ADD:
-            address += (255 - opcode_base) // line_range * unit
+            # As much as special opcode 255.
+            address += (255 - opcode_base) // line_range * instruction_length
         elif opcode == _FIXED:
             address += cursor.integer(2, "advance")
         else:
-            for _ in range(lengths[opcode]):
+            # The other opcodes set what is not needed here; their operands are skipped.
+            for _ in range(operand_counts[opcode]):
                 _unsigned(cursor)
-        if row and name:
-            rows += 1
-            if rows > _MOST_ROWS:
-                raise cursor.error("program", "too many rows", f"at most {_MOST_ROWS}")
-            found.setdefault(name, []).append((address, line))
+        if appends_row and function:
+            row_count += 1
+            if row_count > _MAX_ROWS:
+                raise cursor.error("program", "too many rows", f"at most {_MAX_ROWS}")
+            rows_by_function.setdefault(function, []).append((address, line))
     if cursor.position != end:
         raise cursor.error("program", f"ends at {cursor.position:#x}", f"{end:#x}")
 
 
 def _leb128(cursor: Cursor) -> tuple[int, int, int]:
+    """Read a LEB128 number (DWARF 2, 7.6): its value as an unsigned number, its number of bits, and its last byte.
+
+    Raises FormatError for more than 10 bytes.
+    """
     value = shift = 0
     while True:
         byte = cursor.integer(1, "LEB128")
+        # 7 bits per byte, the lowest first; the high bit says that more bytes follow.
         value |= (byte & 0x7F) << shift
         shift += 7
         if not byte & 0x80:
@@ -123,5 +162,7 @@ def _unsigned(cursor: Cursor) -> int:
 
 
 def _signed(cursor: Cursor) -> int:
-    value, shift, last = _leb128(cursor)
-    return value - (1 << shift) if last & 0x40 else value
+    """Read a signed LEB128 number."""
+    value, bits, last_byte = _leb128(cursor)
+    # Bit 6 of the last byte is the sign.
+    return value - (1 << bits) if last_byte & 0x40 else value

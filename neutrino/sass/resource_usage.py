@@ -1,6 +1,6 @@
-"""The resource usage of the functions of a cubin: the figures of ``cuobjdump -res-usage``.
+"""The resource usage of the functions of a cubin, as ``cuobjdump -res-usage`` prints it.
 
-NVIDIA does not document them; they were compared with what the tool prints.
+NVIDIA does not document where the numbers are stored; they were compared with what the tool prints.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _TEXTURE, _SAMPLER, _SURFACE = 10, 11, 12
 
 @dataclass(frozen=True)
 class FunctionUsage:
-    """What one function uses.
+    """The resource usage of one function.
 
-    kernel: whether the host can launch it; the others are the functions of relocatable cubins. registers: of a
-    thread. stack: bytes that a thread needs, with what the function calls; 0 before linking. local: bytes of a thread
-    in local memory that are no stack. shared: bytes of a block, static and, from sm_90 on, the 1024 that the system
-    reserves. constants: bytes by constant bank, in the cubin's order.
-    textures, surfaces, samplers: references that are bound by name (objects passed as parameters are not counted).
+    kernel: whether the host can launch it; the others are the functions of relocatable cubins. registers: per
+    thread. stack: bytes per thread, including the functions that it calls; 0 before linking. local: bytes of local
+    memory per thread that are not stack. shared: bytes of shared memory per block, static and, from sm_90 on, the 1024
+    that the system reserves. constants: bytes by constant bank, in the cubin's order. textures, surfaces, samplers:
+    number of references that are bound by name (objects passed as parameters are not counted).
 
-    From sm_90 on, cuobjdump itself says 0 for references and for the registers of functions that are no kernels,
-    where the cubin says more.
+    From sm_90 on, cuobjdump prints 0 for references and for the registers of functions that are not kernels, although
+    the cubin has the numbers.
     """
 
     name: str
@@ -47,8 +47,11 @@ class FunctionUsage:
 
 @dataclass(frozen=True)
 class ResourceUsage:
-    """What a cubin uses. global_size: bytes of global variables. constants: bytes of constant banks that belong to
-    no one function. functions: those with code of their own, in the cubin's order."""
+    """The resource usage of a cubin.
+
+    global_size: bytes of global variables. constants: bytes by constant bank, of banks that all functions share.
+    functions: those with a code section, in the cubin's order.
+    """
 
     global_size: int
     constants: dict[int, int]
@@ -56,8 +59,11 @@ class ResourceUsage:
 
 
 @dataclass
-class _Found:
-    """What is said of a function in sections other than its code."""
+class _Usage:
+    """The usage of one function, collected from several sections; fields as in FunctionUsage.
+
+    registers: None while no section states them. references: number of references by type of symbol.
+    """
 
     registers: int | None = None
     stack: int = 0
@@ -68,42 +74,48 @@ class _Found:
 
 
 def resource_usage(data: bytes | memoryview, name: str) -> ResourceUsage:
-    """The figures of a cubin. name: for error messages. Raises FormatError if it is not a valid cubin."""
+    """Read the resource usage of a cubin. name: for error messages. Raises FormatError if it is not a valid cubin."""
     elf = open_cubin(data, name)
     texts = {section.name.removeprefix(_TEXT): section for section in elf.sections if section.name.startswith(_TEXT)}
+    # Only functions with a code section of their own.
     symbols = {
         symbol.name: symbol
         for symbol in function_symbols(elf)
         if symbol.name in texts and texts[symbol.name].index == symbol.section
     }
-    found = {name: _Found() for name in symbols}
-    constants: dict[int, int] = {}
+
+    # Collect the usage of each function from its own sections, from attributes and from relocations.
+    usages = {name: _Usage() for name in symbols}
+    shared_constants: dict[int, int] = {}
     for section in elf.sections:
-        if bank := _CONSTANT.fullmatch(section.name):
-            owner = found.get(bank[2])
-            sizes = constants if owner is None else owner.constants
-            sizes[int(bank[1])] = section.size
-    for function, one in found.items():
-        one.shared = _size(elf, f".nv.shared.{function}")
-        one.local = _size(elf, f".nv.local.{function}")
-    _from_attributes(elf, {symbols[name].index: one for name, one in found.items()})
-    _from_relocations(elf, found)
+        if match := _CONSTANT.fullmatch(section.name):
+            bank, function_name = match.groups()
+            usage = usages.get(function_name)
+            sizes = shared_constants if usage is None else usage.constants
+            sizes[int(bank)] = section.size
+    for function, usage in usages.items():
+        usage.shared = _size(elf, f".nv.shared.{function}")
+        usage.local = _size(elf, f".nv.local.{function}")
+    _add_attributes(elf, {symbols[name].index: usage for name, usage in usages.items()})
+    _add_references(elf, usages)
+
     functions = tuple(
         FunctionUsage(
             name=name,
             kernel=bool(symbols[name].other & STO_CUDA_ENTRY),
-            registers=texts[name].info >> 24 if found[name].registers is None else found[name].registers or 0,
-            stack=found[name].stack,
-            shared=found[name].shared,
-            local=found[name].local,
-            constants=found[name].constants,
-            textures=found[name].references.get(_TEXTURE, 0),
-            surfaces=found[name].references.get(_SURFACE, 0),
-            samplers=found[name].references.get(_SAMPLER, 0),
+            # Before sm_90 the register count is also in the high byte of the text section's sh_info.
+            registers=texts[name].info >> 24 if usages[name].registers is None else usages[name].registers or 0,
+            stack=usages[name].stack,
+            shared=usages[name].shared,
+            local=usages[name].local,
+            constants=usages[name].constants,
+            textures=usages[name].references.get(_TEXTURE, 0),
+            surfaces=usages[name].references.get(_SURFACE, 0),
+            samplers=usages[name].references.get(_SAMPLER, 0),
         )
         for name in sorted(symbols, key=lambda name: texts[name].index)
     )
-    return ResourceUsage(sum(_size(elf, name) for name in _GLOBAL), constants, functions)
+    return ResourceUsage(sum(_size(elf, name) for name in _GLOBAL), shared_constants, functions)
 
 
 def _size(elf: Elf, name: str) -> int:
@@ -111,38 +123,49 @@ def _size(elf: Elf, name: str) -> int:
     return 0 if section is None else section.size
 
 
-def _from_attributes(elf: Elf, by_symbol: dict[int, _Found]) -> None:
+def _add_attributes(elf: Elf, usage_by_symbol: dict[int, _Usage]) -> None:
+    """Set the registers and the stack of functions from the attributes in ``.nv.info``.
+
+    usage_by_symbol: by the index of the function's symbol; attributes of other symbols are skipped.
+    """
     info = elf.section(".nv.info")
     if info is None:
         return
     for attribute, cursor in attributes(elf, info):
         if attribute in (REGCOUNT, MIN_STACK_SIZE):
-            one = by_symbol.get(cursor.integer(4, "symbol index"))
+            usage = usage_by_symbol.get(cursor.integer(4, "symbol index"))
             value = cursor.integer(4, "attribute value")
-            if one is not None and attribute == REGCOUNT:
-                one.registers = value
-            elif one is not None:
-                one.stack = value
+            if usage is not None and attribute == REGCOUNT:
+                usage.registers = value
+            elif usage is not None:
+                usage.stack = value
 
 
-def _from_relocations(elf: Elf, found: dict[str, _Found]) -> None:
-    """Count the references by the relocations that put their numbers into the code or a constant bank."""
-    kinds = {symbol.index: symbol.type for symbol in elf.symbols(kinds=(_TEXTURE, _SAMPLER, _SURFACE))}
-    if not kinds:
+def _add_references(elf: Elf, usages: dict[str, _Usage]) -> None:
+    """Count the texture, sampler and surface references of each function.
+
+    A function refers to one by a relocation in its code or in its own constant bank; a reference counts once for each
+    function. usages: by the function's name.
+    """
+    type_by_symbol = {symbol.index: symbol.type for symbol in elf.symbols(kinds=(_TEXTURE, _SAMPLER, _SURFACE))}
+    if not type_by_symbol:
         return
-    used: dict[str, set[int]] = {}
+    relocated_symbols: dict[str, set[int]] = {}
     for index, tables in elf.relocation_tables.items():
-        name = _owner(elf.sections[index]) if index < len(elf.sections) else ""
-        if name in found:
+        function = _function_of(elf.sections[index]) if index < len(elf.sections) else ""
+        if function in usages:
             for table in tables:
-                used.setdefault(name, set()).update(relocation.symbol for relocation in elf.relocations(table))
-    for name, indices in used.items():
-        for index in indices:
-            if index in kinds:
-                references = found[name].references
-                references[kinds[index]] = references.get(kinds[index], 0) + 1
+                symbols = {relocation.symbol for relocation in elf.relocations(table)}
+                relocated_symbols.setdefault(function, set()).update(symbols)
+    for function, symbols in relocated_symbols.items():
+        references = usages[function].references
+        for symbol in symbols:
+            if symbol in type_by_symbol:
+                symbol_type = type_by_symbol[symbol]
+                references[symbol_type] = references.get(symbol_type, 0) + 1
 
 
-def _owner(section: Section) -> str:
+def _function_of(section: Section) -> str:
+    """Return the name of the function whose code or constant bank a section is; empty for a shared constant bank."""
     bank = _CONSTANT.fullmatch(section.name)
     return bank[2] or "" if bank else section.name.removeprefix(_TEXT)

@@ -1,8 +1,8 @@
-"""Whether PTX of another architecture is the program that runs as machine code.
+"""Whether PTX for another architecture is the same program as the machine code that runs.
 
-It was compiled from the same source with another ``__CUDA_ARCH__``, so it may hold anything that the program's authors
-wanted there. What can be compared is compared, kernel by kernel, with the PTX assembled for the machine code's
-architecture. That nothing differs is no proof: the same counts may compute something else.
+It was compiled from the same source with another ``__CUDA_ARCH__``, on which the source may depend in any way. So the
+PTX is assembled for the machine code's architecture, and the properties of each kernel are compared. That nothing
+differs is no proof: the same counts may compute something else.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 from neutrino.sass.arithmetic import INSTRUCTION_SIZE, compare, count_arithmetic
 from neutrino.sass.cubin import CubinKernel
 
-# Bits 0 to 11 of an instruction, since sm_70: learned from what ptxas 13.0 makes of empty and of trapping kernels for
-# sm_75 to sm_120.
-_OPERATION = 0xFFF
+# Bits 0 to 11 of an instruction, since sm_70: opcode and form. The values were learned from what ptxas 13.0 generates
+# for empty and for trapping kernels for sm_75 to sm_120.
+_OPCODE = 0xFFF
 _BPT = 0x95C
 _EXIT = 0x94D
 _BRA = 0x947
@@ -22,50 +22,57 @@ _NOP = 0x918
 _ENDS = frozenset({_EXIT, _BRA, 0x547, 0x949, 0x94A, 0x950})
 """EXIT, BRA, BRA.U, BRX, JMP, RET."""
 _STACK_POINTER = 1
+"""The number of the register R1."""
 _MOVES = frozenset({0xA02, 0x624, 0xB82})
-"""MOV, IMAD.MOV and LDC from constant memory: to R1, the stack pointer, by every kernel's first instruction."""
+"""MOV, IMAD.MOV and LDC from constant memory: every kernel's first instruction is one of them and sets R1."""
 _ALWAYS = 7
-"""The predicate PT, in bits 12 to 14; bit 15 negates it."""
+"""The predicate PT (always true), in bits 12 to 14; bit 15 negates it."""
 
 
 def difference(shipped: CubinKernel, assembled: CubinKernel, arch: str) -> str | None:
-    """What shows that two kernels of one name are not one program, for people; None when nothing does.
+    """Compare two kernels of the same name, and return a message if they are clearly not the same program, else None.
 
-    shipped: the machine code that runs. assembled: the other text, for the same architecture.
+    shipped: from the machine code that runs. assembled: from PTX of another architecture, assembled for the machine
+    code's. arch: that architecture, such as ``sm_90a``.
     """
-    ours, theirs = _layout(shipped), _layout(assembled)
-    if ours != theirs:
-        return f"parameters (offset, size) of the machine code {ours}, of the PTX {theirs}"
+    shipped_parameters, assembled_parameters = _parameter_layout(shipped), _parameter_layout(assembled)
+    if shipped_parameters != assembled_parameters:
+        return f"parameters (offset, size) of the machine code {shipped_parameters}, of the PTX {assembled_parameters}"
     if shipped.shared != assembled.shared:
         return f"static shared memory of the machine code {shipped.shared} bytes, of the PTX {assembled.shared}"
     if shipped.required_threads != assembled.required_threads:
         return f".reqntid of the machine code {shipped.required_threads}, of the PTX {assembled.required_threads}"
-    ours_body, theirs_body = _body(shipped.code), _body(assembled.code)
-    if ours_body != theirs_body:
-        return f"the machine code {ours_body}, the PTX {theirs_body}"
+    shipped_effect, assembled_effect = _effect(shipped.code), _effect(assembled.code)
+    if shipped_effect != assembled_effect:
+        return f"the machine code {shipped_effect}, the PTX {assembled_effect}"
     counts = compare(count_arithmetic(shipped.code, arch), count_arithmetic(assembled.code, arch), {})
     return None if counts is None else f"arithmetic of the machine code → of the PTX: {counts}"
 
 
-def _layout(kernel: CubinKernel) -> list[tuple[int, int]]:
+def _parameter_layout(kernel: CubinKernel) -> list[tuple[int, int]]:
     return [(offset, size) for _, offset, size in kernel.parameters]
 
 
-def _body(code: bytes) -> str:
-    """``does nothing``, ``only traps`` or ``computes``: what nvcc compiles where ``__CUDA_ARCH__`` leaves a kernel out
-    is one of the first two."""
+def _effect(code: bytes) -> str:
+    """Classify a kernel's machine code: it ``does nothing``, ``only traps`` or ``computes``.
+
+    The first two are what nvcc generates for a kernel whose body ``__CUDA_ARCH__`` leaves out.
+    """
+    # The first 8 bytes of each instruction have all the bits that are needed.
     words = np.frombuffer(code[: len(code) // INSTRUCTION_SIZE * INSTRUCTION_SIZE], "<u8")[::2].tolist()
-    operations = [word & _OPERATION for word in words]
-    idle = {_EXIT, _BRA, _NOP}
+    opcodes = [word & _OPCODE for word in words]
+    no_effect = {_EXIT, _BRA, _NOP}
+    # Bits 16 to 23 are the destination register.
     if all(
-        operation in idle or (operation in _MOVES and word >> 16 & 0xFF == _STACK_POINTER)
-        for operation, word in zip(operations, words, strict=True)
+        opcode in no_effect or (opcode in _MOVES and word >> 16 & 0xFF == _STACK_POINTER)
+        for opcode, word in zip(opcodes, words, strict=True)
     ):
         return "does nothing"
-    for operation, word in zip(operations, words, strict=True):
-        if operation == _BPT and word >> 12 & 0xF == _ALWAYS:
+    # It traps if an unconditional BPT (breakpoint or trap) comes before the first instruction that ends or leaves the
+    # code. Calls, such as of vprintf for a message, return, so they are allowed before it.
+    for opcode, word in zip(opcodes, words, strict=True):
+        if opcode == _BPT and word >> 12 & 0xF == _ALWAYS:
             return "only traps"
-        # Calls, as of vprintf for a message, come back.
-        if operation in _ENDS:
+        if opcode in _ENDS:
             break
     return "computes"

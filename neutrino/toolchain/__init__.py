@@ -1,1 +1,1 @@
-"""The external tools: where they are, how they are run, and what they say about their work."""
+"""External tools: finding them, running them, and parsing their output."""

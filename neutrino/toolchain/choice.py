@@ -1,7 +1,7 @@
 """Which ``ptxas`` and ``nvlink`` to use.
 
-Importing this imports nothing heavy and starts nothing: a run whose twins are all cached asks for
-``assembler_identity`` only, which answers from a file once a ``ptxas`` has been seen.
+A run whose twins are all cached only needs ``assembler_identity``. So importing this module is cheap, and that function
+starts no process if the version of the ``ptxas`` is in a file from an earlier run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ LINKER_HINT = 'pip install "neutrino-gpu[cuda]", put that of a CUDA toolkit on P
 
 
 def _chosen_assembler() -> Assembler | None:
-    """The one that NEUTRINO_PTXAS names."""
+    """Return the ``ptxas`` that NEUTRINO_PTXAS names, None if it is not set.
+
+    Raises ToolMissingError when it names no executable or one that prints no version.
+    """
     chosen = chosen_tool("ptxas")
     if chosen is None:
         return None
@@ -31,34 +34,35 @@ def _chosen_assembler() -> Assembler | None:
 
 
 def _assemblers() -> list[Assembler]:
-    """Every one there is, at least one. Raises ToolMissingError."""
-    found = [entry for path in tool_candidates("ptxas") if (entry := _assembler_at(path)) is not None]
-    if not found:
+    """Return every ``ptxas`` on this machine, in the order of the search. Raises ToolMissingError if there is none."""
+    assemblers = [assembler for path in tool_candidates("ptxas") if (assembler := _assembler_at(path)) is not None]
+    if not assemblers:
         raise ToolMissingError("ptxas", ASSEMBLER_HINT)
-    return found
+    return assemblers
 
 
 def find_assembler(driver_version: int | None = None) -> Assembler:
-    """The ``ptxas`` to use: NEUTRINO_PTXAS, else the highest release not newer than the driver's.
+    """Return the ``ptxas`` to use: the one in NEUTRINO_PTXAS, else the highest release not newer than the driver.
 
-    driver_version: as ``cuDriverGetVersion`` gives it (13000); None: no driver, the highest release.
-    When all are newer, the lowest of the driver's major release: within one, newer cubins load on older
-    drivers ("CUDA Compatibility", minor version compatibility). Raises ToolMissingError, with what was found.
+    driver_version: as ``cuDriverGetVersion`` returns it (13000 for 13.0); None without a driver: the highest release.
+    When all are newer, the lowest of the driver's major release is used: within a major release newer cubins load on
+    older drivers ("CUDA Compatibility", minor version compatibility). Raises ToolMissingError when there is none,
+    naming those that are too new.
     """
     chosen = _chosen_assembler()
     if chosen is not None:
         return chosen
-    found = _assemblers()
+    assemblers = _assemblers()
     if driver_version is None:
-        return max(found, key=lambda entry: entry.version)
+        return max(assemblers, key=lambda assembler: assembler.version)
     release = (driver_version // 1000, driver_version % 1000 // 10)
-    fitting = [entry for entry in found if entry.version[:2] <= release]
-    if fitting:
-        return max(fitting, key=lambda entry: entry.version)
-    compatible = [entry for entry in found if entry.version[0] == release[0]]
-    if compatible:
-        return min(compatible, key=lambda entry: entry.version)
-    newer = ", ".join(sorted({entry.name for entry in found}))
+    not_newer = [assembler for assembler in assemblers if assembler.version[:2] <= release]
+    if not_newer:
+        return max(not_newer, key=lambda assembler: assembler.version)
+    same_major = [assembler for assembler in assemblers if assembler.version[0] == release[0]]
+    if same_major:
+        return min(same_major, key=lambda assembler: assembler.version)
+    newer = ", ".join(sorted({assembler.name for assembler in assemblers}))
     raise ToolMissingError(
         "ptxas",
         f"the driver is CUDA {release[0]}.{release[1]} and only newer is here ({newer}); {ASSEMBLER_HINT}",
@@ -66,77 +70,91 @@ def find_assembler(driver_version: int | None = None) -> Assembler:
 
 
 def assembler_identity(driver_version: int | None = None) -> str:
-    """The identity of the assembler that find_assembler would return; starts no process once it is known.
+    """Return the identity of the assembler that find_assembler returns, which differs between builds.
 
-    Raises ToolMissingError as find_assembler does.
+    It starts no process if the assembler's version is known from an earlier run. Raises ToolMissingError as
+    find_assembler.
     """
     return find_assembler(driver_version).identity
 
 
 def find_assembler_for(release: tuple[int, int] | None, arch: str) -> Assembler:
-    """The ``ptxas`` for code that is used later, elsewhere: NEUTRINO_PTXAS, else the newest not newer than the
-    original's toolkit.
+    """Return the ``ptxas`` for code that may run on other machines: the one in NEUTRINO_PTXAS, else the newest that is
+    not newer than the CUDA toolkit that the original code was compiled with.
 
-    release: of that toolkit, as (12, 4); None when it is not known: then the oldest. arch: to assemble for, as
-    ``sm_90a``; what does not know it is passed over. When all that know it are newer than the toolkit, the oldest of
-    them: its code asks the least of the driver. Raises ToolMissingError when there is none at all.
+    release: of that toolkit, such as (12, 4), or None if it is not known. arch: to assemble for, such as ``sm_90a``;
+    assemblers that are too old for it are not used, unless all are. If there is no release, or all are newer, the
+    oldest is used, because its code runs on the oldest drivers. Raises ToolMissingError if there is no assembler.
     """
     return _assemblers_for(release, arch)[0]
 
 
 def find_linking_tools(release: tuple[int, int] | None, arch: str) -> tuple[Assembler, Linker]:
-    """As find_assembler_for, of the assemblers that have their linker here; and that linker.
+    """Return the ``ptxas`` for code that may run on other machines, and an ``nvlink`` for what it makes.
 
-    Raises ToolMissingError when none has.
+    Chosen as by find_assembler_for, but only from the assemblers for which there is a linker. Raises ToolMissingError
+    if there is no such pair: the error for the preferred assembler.
     """
-    lacking: ToolMissingError | None = None
+    first_error: ToolMissingError | None = None
     for assembler in _assemblers_for(release, arch):
         try:
             return assembler, find_linker(assembler)
         except ToolMissingError as error:
-            lacking = lacking or error
-    raise lacking or ToolMissingError("nvlink", LINKER_HINT)
+            first_error = first_error or error
+    raise first_error or ToolMissingError("nvlink", LINKER_HINT)
 
 
 def _assemblers_for(release: tuple[int, int] | None, arch: str) -> list[Assembler]:
-    """What find_assembler_for returns, then what comes next; never empty."""
+    """Return the assemblers for code that may run on other machines, the preferred one first; never empty.
+
+    Parameters, choice and errors are those of find_assembler_for.
+    """
     chosen = _chosen_assembler()
     if chosen is not None:
         return [chosen]
-    found = sorted(_assemblers(), key=lambda entry: entry.version)
-    number = int("".join(character for character in arch if character.isdigit()) or 0)
-    first = FIRST_RELEASES.get(number, (0, 0))
-    knowing = [entry for entry in found if entry.version[:2] >= first] or found[-1:]
-    fitting = [entry for entry in knowing if release is not None and entry.version[:2] <= release]
-    return [*reversed(fitting), *(entry for entry in knowing if entry not in fitting)]
+    assemblers = sorted(_assemblers(), key=lambda assembler: assembler.version)
+    arch_number = int("".join(character for character in arch if character.isdigit()) or 0)
+    first_release = FIRST_RELEASES.get(arch_number, (0, 0))
+    # If all are too old for the architecture, only the newest is left: assembling then fails with its message.
+    supporting = [assembler for assembler in assemblers if assembler.version[:2] >= first_release] or assemblers[-1:]
+    not_newer = [assembler for assembler in supporting if release is not None and assembler.version[:2] <= release]
+    return [*reversed(not_newer), *(assembler for assembler in supporting if assembler not in not_newer)]
 
 
 def find_linker(assembler: Assembler) -> Linker:
-    """The ``nvlink`` for what an assembler makes: NEUTRINO_NVLINK, else the oldest that is not older than it.
+    """Return the ``nvlink`` for what an assembler makes: the one in NEUTRINO_NVLINK, else the oldest that fits.
 
-    It must be of the assembler's major release, since what it writes needs a driver of its own. Raises
-    ToolMissingError, with what was found.
+    In both cases it must not be older than the assembler, and have the same major release, because the linked code
+    needs a driver of the linker's major release. Raises ToolMissingError when there is none, naming those that do not
+    fit.
     """
     chosen = chosen_tool("nvlink")
     candidates = [chosen] if chosen is not None else list(tool_candidates("nvlink"))
-    found = [entry for path in candidates if (entry := _linker_at(path)) is not None]
-    if chosen is not None and not found:
+    linkers = [linker for path in candidates if (linker := _linker_at(path)) is not None]
+    if chosen is not None and not linkers:
         raise ToolMissingError("nvlink", f"NEUTRINO_NVLINK names {chosen}, which does not say its version")
     major = assembler.version[0]
-    fitting = [entry for entry in found if entry.version >= assembler.version and entry.version[0] == major]
+    fitting = [linker for linker in linkers if linker.version >= assembler.version and linker.version[0] == major]
     if fitting:
-        return min(fitting, key=lambda entry: entry.version)
-    others = ", ".join(sorted({entry.name for entry in found}))
+        return min(fitting, key=lambda linker: linker.version)
+    unfit = ", ".join(sorted({linker.name for linker in linkers}))
     detail = f"{assembler.name} needs one of release {major}, not older than itself"
-    raise ToolMissingError("nvlink", f"{detail}{f', and here is {others}' if others else ''}; {LINKER_HINT}")
+    raise ToolMissingError("nvlink", f"{detail}{f', and here is {unfit}' if unfit else ''}; {LINKER_HINT}")
 
 
 def _assembler_at(path: Path) -> Assembler | None:
-    """The assembler at path, None when it cannot say its version."""
-    found = release_at(path)
-    return Assembler(path, found[0], f"ptxas {found[1]}") if found else None
+    """Return the assembler at a path, None if it does not print its version."""
+    release = release_at(path)
+    if release is None:
+        return None
+    version, version_and_build = release
+    return Assembler(path, version, f"ptxas {version_and_build}")
 
 
 def _linker_at(path: Path) -> Linker | None:
-    found = release_at(path)
-    return Linker(path, found[0], f"nvlink {found[1]}") if found else None
+    """Return the linker at a path, None if it does not print its version."""
+    release = release_at(path)
+    if release is None:
+        return None
+    version, version_and_build = release
+    return Linker(path, version, f"nvlink {version_and_build}")

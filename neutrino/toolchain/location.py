@@ -1,4 +1,4 @@
-"""Where NVIDIA's tools are."""
+"""Finding NVIDIA's tools on this machine."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ _TOOLKIT = Path("/usr/local/cuda")
 
 
 def chosen_tool(name: str) -> Path | None:
+    """Return the tool that its environment variable names (``NEUTRINO_PTXAS`` for ptxas), None if that is not set.
+
+    Raises ToolMissingError when the variable does not name an executable file.
+    """
     variable = "NEUTRINO_" + name.upper().replace("-", "_")
     value = os.environ.get(variable)
     if not value:
@@ -24,28 +28,35 @@ def chosen_tool(name: str) -> Path | None:
 
 
 def tool_candidates(name: str) -> Iterator[Path]:
-    """Places of a CUDA tool in the order in which they are asked; existing executables only, each once."""
+    """Yield the paths of a CUDA tool in the order of the search: existing executables, each file once.
+
+    Searched are PATH, CUDA_HOME, CUDA_PATH, /usr/local/cuda, NVIDIA's pip wheels, and Triton's wheel.
+    """
     folders = [Path(folder) for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder]
-    folders += [Path(os.environ[name]) / "bin" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    toolkit_variables = ("CUDA_HOME", "CUDA_PATH")
+    folders += [Path(os.environ[variable]) / "bin" for variable in toolkit_variables if os.environ.get(variable)]
     folders.append(_TOOLKIT / "bin")
     for scheme in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
         site = Path(scheme)
         folders += sorted((site / "nvidia").glob("cu*/bin"), reverse=True)
         folders += [site / "nvidia" / "cuda_nvcc" / "bin", site / "triton" / "backends" / "nvidia" / "bin"]
-    names = [name, "ptxas-blackwell"] if name == "ptxas" else [name]
-    seen: set[Path] = set()
+    # Triton has a second, newer ptxas for Blackwell.
+    file_names = [name, "ptxas-blackwell"] if name == "ptxas" else [name]
+    # The same file may be reached through links.
+    resolved_paths: set[Path] = set()
     for folder in folders:
-        for file in names:
-            path = folder / file
-            if path.is_file() and os.access(path, os.X_OK) and path.resolve() not in seen:
-                seen.add(path.resolve())
+        for file_name in file_names:
+            path = folder / file_name
+            if path.is_file() and os.access(path, os.X_OK) and path.resolve() not in resolved_paths:
+                resolved_paths.add(path.resolve())
                 yield path
 
 
 def find_tool(name: str, hint: str = "install the CUDA toolkit, or put it on PATH") -> Path:
-    """The path of a tool: NEUTRINO_<NAME>, PATH, CUDA_HOME, CUDA_PATH, /usr/local/cuda, pip wheels, Triton's.
+    """Return the path of a tool: that in the variable NEUTRINO_<NAME>, else the first of tool_candidates.
 
-    Raises ToolMissingError with hint when it is nowhere, or when the variable names no executable.
+    hint: how to get the tool, for the error. Raises ToolMissingError when it is not found, or when the variable does
+    not name an executable file.
     """
     chosen = chosen_tool(name)
     if chosen is not None:

@@ -11,16 +11,17 @@ from neutrino.toolchain.location import find_tool
 from neutrino.toolchain.process import run_tool
 
 _TIMEOUT_S = 600.0
-"""For one cubin: 100 MB of machine code take about two minutes."""
+"""Seconds for one cubin: 100 MB of machine code take about two minutes."""
 _HINT = "install the CUDA toolkit, or pip install nvidia-cuda-nvdisasm"
 _SECTION = re.compile(r"^//-+ (\S+)[ \t]+-+$", re.MULTILINE)
 _TEXT = ".text."
 
 
 def disassemble(cubin: bytes, kernels: Collection[str] | None = None) -> str:
-    """The code of a cubin as ``nvdisasm -c`` prints it. kernels: of these alone; None: all, device functions too.
+    """Disassemble a cubin with ``nvdisasm -c``, and return what it prints.
 
-    Raises ToolMissingError without nvdisasm, ToolError when it refuses the cubin, OSError as for any temporary file.
+    kernels: only the code of these; None: all code, including device functions. Raises ToolMissingError without
+    nvdisasm, ToolError when it refuses the cubin, OSError when the temporary file cannot be written.
     """
     tool = find_tool("nvdisasm", _HINT)
     with tempfile.TemporaryDirectory(prefix="neutrino-") as folder:
@@ -31,11 +32,12 @@ def disassemble(cubin: bytes, kernels: Collection[str] | None = None) -> str:
 
 
 def _only(text: str, kernels: Collection[str]) -> str:
-    starts = list(_SECTION.finditer(text))
-    wanted = {_TEXT + kernel for kernel in kernels}
-    pieces = []
-    for index, start in enumerate(starts):
-        end = starts[index + 1].start() if index + 1 < len(starts) else len(text)
-        if start[1] in wanted:
-            pieces.append(text[start.start() : end])
-    return "".join(pieces)
+    """Return those sections of the disassembler's output that have the code of these kernels."""
+    headings = list(_SECTION.finditer(text))
+    code_sections = {_TEXT + kernel for kernel in kernels}
+    selected = []
+    for index, heading in enumerate(headings):
+        end = headings[index + 1].start() if index + 1 < len(headings) else len(text)
+        if heading[1] in code_sections:
+            selected.append(text[heading.start() : end])
+    return "".join(selected)

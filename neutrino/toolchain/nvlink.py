@@ -1,4 +1,4 @@
-"""``nvlink``: relocatable cubins to one that the driver loads."""
+"""``nvlink``: links relocatable cubins to one that the driver can load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neutrino.toolchain.process import run_tool
 from neutrino.toolchain.refusal import check_whole, classified
 
 LINK_TIMEOUT = 120.0
-"""Seconds that one ``nvlink`` may take; 201 kernels take less than one."""
+"""Seconds that one ``nvlink`` may take; linking 201 kernels takes less than one second."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,15 @@ class Linker:
 
     @property
     def name(self) -> str:
-        """``nvlink 13.0.88``."""
+        """The name to show, such as ``nvlink 13.0.88``."""
         return "nvlink " + ".".join(map(str, self.version))
 
     def link(self, cubins: Sequence[bytes], arch: str, *, timeout: float = LINK_TIMEOUT) -> bytes:
-        """Link relocatable cubins (``ptxas -c``) for arch (``sm_90a``) into one that the driver loads.
+        """Link relocatable cubins (made by ``ptxas -c``) into one that the driver can load.
 
-        timeout: seconds. Raises AssemblyError when they do not go together, as for a function that none of them
-        defines; ToolError or OSError when the machine is at fault. nvlink 13.0 takes a truncated cubin without a
-        word, so these must be whole.
+        The cubins must be complete: nvlink 13.0 accepts a truncated one without an error. arch: such as ``sm_90a``.
+        timeout: seconds. Raises AssemblyError when they cannot be linked, for example when none defines a function that
+        is called; ToolError or OSError when the cause is the machine, not the cubins.
         """
         with tempfile.TemporaryDirectory(prefix="neutrino-") as folder:
             inputs = [Path(folder) / f"unit{number}.cubin" for number in range(len(cubins))]

@@ -1,4 +1,4 @@
-"""One way to run an external tool: to its end, without a shell."""
+"""Running an external tool to its end, without a shell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neutrino.errors import ToolError, ToolMissingError
 
 @dataclass(frozen=True)
 class ToolResult:
-    """A tool's run that ended with status 0."""
+    """The output of a tool that ended with status 0. argv: its command line."""
 
     argv: list[str]
     stdout: bytes
@@ -20,21 +20,24 @@ class ToolResult:
 
 
 def run_tool(argv: Sequence[str | Path], *, input: bytes | None = None, timeout: float) -> ToolResult:
-    """Run a tool to its end, without a shell. timeout: seconds.
+    """Run a tool to its end, without a shell, and return its output.
 
-    Raises ToolError when it cannot be started, ends with another status than 0 (a signal is negative) or runs
-    past the timeout (status None); ToolMissingError when argv[0] does not exist.
+    input: bytes for its standard input. timeout: seconds. Raises ToolMissingError when argv[0] does not exist.
+    Raises ToolError, with the exit status, when that is not 0 (negative for a signal); and, with the status None, when
+    the tool cannot be started or does not end within the timeout.
     """
-    words = [str(word) for word in argv]
+    command = [str(argument) for argument in argv]
     try:
-        done = subprocess.run(words, input=input, capture_output=True, timeout=timeout, check=False, close_fds=True)
+        process = subprocess.run(
+            command, input=input, capture_output=True, timeout=timeout, check=False, close_fds=True
+        )
     except FileNotFoundError as error:
-        raise ToolMissingError(words[0], "the file does not exist") from error
+        raise ToolMissingError(command[0], "the file does not exist") from error
     except OSError as error:
-        raise ToolError(words, None, str(error)) from error
+        raise ToolError(command, None, str(error)) from error
     except subprocess.TimeoutExpired as error:
-        raise ToolError(words, None, f"no result within {timeout:g} s") from error
-    stderr = done.stderr.decode("utf-8", "replace")
-    if done.returncode:
-        raise ToolError(words, done.returncode, stderr or done.stdout.decode("utf-8", "replace"))
-    return ToolResult(words, done.stdout, stderr)
+        raise ToolError(command, None, f"no result within {timeout:g} s") from error
+    stderr = process.stderr.decode("utf-8", "replace")
+    if process.returncode:
+        raise ToolError(command, process.returncode, stderr or process.stdout.decode("utf-8", "replace"))
+    return ToolResult(command, process.stdout, stderr)

@@ -1,4 +1,4 @@
-"""``ptxas``: PTX to machine code, and what it says about its work."""
+"""``ptxas``: assembles PTX to machine code, and reports resource usage and warnings."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from neutrino.toolchain.refusal import check_whole, classified
 from neutrino.toolchain.releases import PTX_RELEASES
 
 ASSEMBLE_TIMEOUT = 600.0
-"""Seconds that one ``ptxas`` may take; a 4.8 MB module of 201 kernels takes 5."""
+"""Seconds that one ``ptxas`` may take; a 4.8 MB module of 201 kernels takes 5 seconds."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What ``ptxas -v`` says of one kernel. Stack frame and spills in bytes per thread, called functions not
-    included.
+    """The resource usage of one kernel, as ``ptxas -v`` prints it.
 
-    functions: stack frames of functions that it calls and that were assembled with it.
+    registers: per thread. frame: stack frame; spill_stores, spill_loads: spilled registers. These three are in bytes
+    per thread, without called functions. functions: stack frames, in bytes, of the functions that the kernel calls and
+    that were assembled with it, by name.
     """
 
     registers: int
@@ -36,7 +37,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Assembled:
-    """A cubin, and what ``ptxas`` said. resources: by kernel. warnings: the warning and advisory lines, in order."""
+    """The result of ``ptxas``. resources: by kernel name. warnings: texts of warnings and advisories, in order."""
 
     cubin: bytes
     resources: dict[str, Resources]
@@ -45,9 +46,10 @@ class Assembled:
 
 @dataclass(frozen=True)
 class Assembler:
-    """A ``ptxas``. version: (13, 0, 88). identity: differs between builds, for the cache key.
+    """A ``ptxas``. version: such as (13, 0, 88). identity: differs between builds, for the cache key.
 
-    slots: held by each thread while the process runs: by default as many run as are asked for.
+    slots: a context that each thread enters while its process runs, to limit how many run at a time; by default there
+    is no limit.
     """
 
     path: Path
@@ -59,16 +61,17 @@ class Assembler:
 
     @property
     def name(self) -> str:
-        """``ptxas 13.0.88``."""
+        """The name to show, such as ``ptxas 13.0.88``."""
         return "ptxas " + ".".join(map(str, self.version))
 
     @property
     def ptx_version(self) -> tuple[int, int]:
-        """The highest PTX ISA ``.version`` that it is known to accept."""
+        """The highest PTX ISA ``.version`` that it is known to accept, such as (9, 0)."""
+        # For releases older than the table, whose first row is CUDA 11.0.
         accepted = (6, 5)
-        for release, ptx in PTX_RELEASES:
+        for release, ptx_version in PTX_RELEASES:
             if release <= self.version[:2]:
-                accepted = ptx
+                accepted = ptx_version
         return accepted
 
     def assemble(
@@ -79,26 +82,27 @@ class Assembler:
         *,
         timeout: float = ASSEMBLE_TIMEOUT,
     ) -> Assembled:
-        """Assemble PTX for arch (``sm_90a``) with further ptxas options. Text counts as latin-1; timeout in seconds.
+        """Assemble PTX to a cubin.
 
-        Raises AssemblyError when the text is refused or crashes the assembler; ToolError or OSError when the
-        machine is at fault (no such file, killed, disk full), so that nothing was learned about the text.
+        text: a ``str`` is encoded as latin-1. arch: such as ``sm_90a``. options: further options for ptxas. timeout:
+        seconds. Raises AssemblyError when the assembler refuses the text or crashes on it; ToolError or OSError when
+        the cause is the machine, not the text (no such file, killed, disk full).
         """
-        words = shlex.split(options) if isinstance(options, str) else list(options)
+        option_list = shlex.split(options) if isinstance(options, str) else list(options)
         with tempfile.TemporaryDirectory(prefix="neutrino-") as folder:
-            source, result = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
+            source, output = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
             source.write_bytes(text.encode("latin-1") if isinstance(text, str) else text)
-            argv: list[str | Path] = [self.path, f"-arch={arch}", "-v", *words, source, "-o", result]
+            argv: list[str | Path] = [self.path, f"-arch={arch}", "-v", *option_list, source, "-o", output]
             try:
                 with self.slots:
-                    done = run_tool(argv, timeout=timeout)
+                    result = run_tool(argv, timeout=timeout)
             except ToolError as error:
                 raise classified(error) from error
-            cubin = result.read_bytes()
-        # ptxas 13.0 ends with status 0 when the disk filled up while it wrote.
+            cubin = output.read_bytes()
+        # ptxas 13.0 exits with status 0 even if the disk became full while it wrote.
         check_whole("ptxas", cubin, folder)
-        # Triton's ptxas and those before 11 print some of it on stdout.
-        printed = done.stderr + done.stdout.decode("utf-8", "replace")
+        # Triton's ptxas, and releases before 11, print some lines to stdout.
+        printed = result.stderr + result.stdout.decode("utf-8", "replace")
         return Assembled(cubin, _parse_resources(printed), _parse_warnings(printed))
 
 
@@ -109,25 +113,32 @@ _REGISTERS = re.compile(r"Used (\d+) registers")
 
 
 def _parse_resources(printed: str) -> dict[str, Resources]:
-    """The kernels' lines of ``ptxas -v``; a kernel's are followed by those of the functions that it calls."""
-    found: dict[str, Resources] = {}
-    called: dict[str, int] = {}
-    entry = function = ""
-    stack = (0, 0, 0)
+    """Parse the output of ``ptxas -v``, and return the resource usage by kernel name.
+
+    For each kernel ptxas prints its name, its stack frame and spills, its registers, and then the stack frames of the
+    functions that it calls.
+    """
+    resources: dict[str, Resources] = {}
+    # The kernel whose registers have not been printed yet, and the frames of the functions of the kernel before it.
+    kernel = function = ""
+    called_frames: dict[str, int] = {}
+    frame_and_spills = (0, 0, 0)
     for line in printed.splitlines():
         if match := _ENTRY.search(line):
-            entry, stack = match[1], (0, 0, 0)
+            kernel, frame_and_spills = match[1], (0, 0, 0)
         elif match := _PROPERTIES.search(line):
             function = match[1]
-        elif (match := _STACK.search(line)) and function == entry:
-            stack = (int(match[1]), int(match[2]), int(match[3]))
-        elif match and not entry:
-            called[function] = int(match[1])
-        elif (match := _REGISTERS.search(line)) and entry:
-            called = {}
-            found[entry] = Resources(int(match[1]), *stack, functions=called)
-            entry = ""
-    return found
+        # A stack line is that of the function in the line before. After the registers these are called functions.
+        elif (match := _STACK.search(line)) and function == kernel:
+            frame_and_spills = (int(match[1]), int(match[2]), int(match[3]))
+        elif match and not kernel:
+            called_frames[function] = int(match[1])
+        elif (match := _REGISTERS.search(line)) and kernel:
+            # The dictionary is filled by the lines that follow.
+            called_frames = {}
+            resources[kernel] = Resources(int(match[1]), *frame_and_spills, functions=called_frames)
+            kernel = ""
+    return resources
 
 
 _WARNING = re.compile(r"^ptxas (?:.*?, line \d+; )?(?:warning|advisory|info)\s*:\s*(.*)")
@@ -135,10 +146,13 @@ _CODE = re.compile(r"\(C\d{4}\)")
 
 
 def _parse_warnings(printed: str) -> tuple[str, ...]:
-    """Warnings, and the lines with a code such as (C7508), which some releases print as information."""
-    found = []
+    """Return the texts of warnings in the output of ptxas.
+
+    Lines with a code such as (C7508) count as well: some releases print them as information.
+    """
+    warnings = []
     for line in printed.splitlines():
         match = _WARNING.search(line)
         if match and ("warning" in line.split(":")[0] or _CODE.search(match[1])):
-            found.append(match[1].strip())
-    return tuple(found)
+            warnings.append(match[1].strip())
+    return tuple(warnings)

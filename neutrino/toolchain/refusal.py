@@ -1,4 +1,4 @@
-"""Errors of ptxas and nvlink about their input, as opposed to failures of the machine."""
+"""Telling errors of ptxas and nvlink about their input apart from failures of the machine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _ENVIRONMENT = re.compile(
 )
 
 class AssemblyError(ToolError):
-    """The assembler or linker refused its input or crashed on it: a verdict about that, unlike any other ToolError."""
+    """The assembler or linker refused its input or crashed on it: unlike for other errors, the input is the cause."""
 
     @property
     def reason(self) -> str:
-        """The first line that says what is wrong, without the path of the temporary file."""
+        """The first error line that the tool printed, without the path of the temporary file; or how it crashed."""
         for line in self.stderr.splitlines():
             if _REFUSAL.search(line):
                 line = re.sub(r"^ptxas .*?, line (\d+); ", r"line \1: ", line)
@@ -33,22 +33,31 @@ class AssemblyError(ToolError):
 
 
 def check_whole(tool: str, cubin: bytes, folder: str) -> None:
+    """Raise OSError (no space left) if a tool wrote only a part of a cubin. folder: the one that it wrote to."""
     if not _is_whole_elf(cubin):
         problem = f"{tool} wrote a truncated cubin of {len(cubin)} bytes; is the disk full?"
         raise OSError(errno.ENOSPC, problem, folder)
 
 
 def classified(error: ToolError) -> ToolError:
-    refused = error.status is not None and error.status > 0 and _REFUSAL.search(error.stderr)
-    if (refused or error.status in _CRASHES) and not _ENVIRONMENT.search(error.stderr):
+    """Return an AssemblyError if the cause of the error is the tool's input, else the error unchanged.
+
+    The input is the cause when the tool printed an error message about it, or crashed, and did not mention a full disk,
+    memory or a file.
+    """
+    is_refusal = error.status is not None and error.status > 0 and _REFUSAL.search(error.stderr)
+    is_crash = error.status in _CRASHES
+    if (is_refusal or is_crash) and not _ENVIRONMENT.search(error.stderr):
         return AssemblyError(error.argv, error.status, error.stderr)
     return error
 
 
 def _is_whole_elf(data: bytes) -> bool:
+    """Whether data are an ELF64 file that is long enough for its program and section header tables."""
     if len(data) < 64 or data[:4] != b"\x7fELF":
         return False
-    programs, sections = struct.unpack_from("<QQ", data, 0x20)
-    program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, 0x36)
-    end = max(programs + program_size * program_count, sections + section_size * section_count)
+    # Fields of the ELF header, at their offsets in the gABI.
+    phoff, shoff = struct.unpack_from("<QQ", data, 0x20)
+    phentsize, phnum, shentsize, shnum = struct.unpack_from("<HHHH", data, 0x36)
+    end = max(phoff + phentsize * phnum, shoff + shentsize * shnum)
     return bool(end <= len(data))

@@ -1,4 +1,4 @@
-"""What each CUDA release's tools know: PTX ISA versions, and architectures."""
+"""The PTX ISA versions and architectures that the tools of each CUDA release support."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ PTX_RELEASES: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = (
     ((12, 7), (8, 6)), ((12, 8), (8, 7)), ((12, 9), (8, 8)), ((13, 0), (9, 0)), ((13, 1), (9, 1)),
 )  # fmt: skip
 
-# Architecture -> CUDA release whose assembler knows it first: the same manual, table "PTX Release History".
+# Architecture -> first CUDA release whose assembler supports it: the same manual, table "PTX Release History".
 FIRST_RELEASES: dict[int, tuple[int, int]] = {
     75: (10, 0), 80: (11, 0), 86: (11, 1), 87: (11, 4), 88: (13, 0), 89: (11, 8), 90: (11, 8),
     100: (12, 8), 101: (12, 8), 103: (12, 9), 110: (13, 0), 120: (12, 8), 121: (12, 9),
 }  # fmt: skip
 
 LATEST_PTX = PTX_RELEASES[-1][1]
-"""The highest PTX ISA ``.version`` known here, for twins that no assembler sees."""
+"""The highest PTX ISA ``.version`` known here, for twins that are not assembled."""
 
 
 def release_of_ptx(version: tuple[int, int]) -> tuple[int, int] | None:
-    """The first CUDA release that takes PTX of that ``.version``; None for a version of none that is known."""
+    """Return the first CUDA release that accepts PTX of a ``.version``, both as (major, minor).
+
+    None when the version is newer than all known releases.
+    """
     return next((release for release, ptx in PTX_RELEASES if ptx >= version), None)

@@ -1,4 +1,4 @@
-"""Which version a tool is; asked once, then answered from a file."""
+"""The version of a tool, which is stored in a file after the tool has been asked once."""
 
 from __future__ import annotations
 
@@ -20,37 +20,45 @@ _VERSIONS_FILE = "assemblers.json"
 
 @functools.lru_cache(maxsize=64)
 def release_at(path: Path) -> tuple[tuple[int, int, int], str] | None:
-    """A tool's version, and the same with its build; None when it cannot say. Kept by path, size and time."""
+    """Return the version of the tool at a path, such as (13, 0, 88), and a string with its version and build.
+
+    None when the tool fails or prints no version. The result is stored in a file in the cache folder; the tool is run
+    again when its path, size or modification time changes.
+    """
     status = path.stat()
     stamp = f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}"
-    known = _known_versions()
-    if stamp not in known:
+    versions = _known_versions()
+    if stamp not in versions:
         try:
-            text = run_tool([path, "--version"], timeout=60).stdout.decode("utf-8", "replace")
+            printed = run_tool([path, "--version"], timeout=60).stdout.decode("utf-8", "replace")
         except ToolError:
             return None
-        version, build = _VERSION.search(text), _BUILD.search(text)
-        if not version:
+        version_match, build_match = _VERSION.search(printed), _BUILD.search(printed)
+        if not version_match:
             return None
-        known[stamp] = (version[1], build[1] if build else "unknown")
-        # Without a cache folder the next run asks again: slower, never wrong.
+        versions[stamp] = (version_match[1], build_match[1] if build_match else "unknown")
+        # Without a writable cache folder the next process only has to run the tool again.
         with contextlib.suppress(OSError, NeutrinoError):
-            write_private(private_folder(cache_root()) / _VERSIONS_FILE, json.dumps(known).encode())
-    release, build_name = known[stamp]
-    major, minor, patch = map(int, release.split("."))
-    return (major, minor, patch), f"{release} {build_name}"
+            write_private(private_folder(cache_root()) / _VERSIONS_FILE, json.dumps(versions).encode())
+    version, build = versions[stamp]
+    major, minor, patch = map(int, version.split("."))
+    return (major, minor, patch), f"{version} {build}"
 
 
 def _known_versions() -> dict[str, tuple[str, str]]:
+    """Read the file of versions: (version, build) of each tool by its stamp.
+
+    Empty if the file is missing or damaged; invalid rows are left out.
+    """
     try:
         data = read_private(cache_root() / _VERSIONS_FILE)
-        known = json.loads(data) if data else {}
+        rows = json.loads(data) if data else {}
     except (OSError, NeutrinoError, ValueError):
         return {}
-    if not isinstance(known, dict):
+    if not isinstance(rows, dict):
         return {}
     return {
-        stamp: (entry[0], entry[1])
-        for stamp, entry in known.items()
-        if isinstance(entry, list) and len(entry) == 2 and _RELEASE.fullmatch(str(entry[0]))
+        stamp: (row[0], row[1])
+        for stamp, row in rows.items()
+        if isinstance(row, list) and len(row) == 2 and _RELEASE.fullmatch(str(row[0]))
     }

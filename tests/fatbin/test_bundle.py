@@ -269,7 +269,7 @@ def test_the_digest_is_a_note(form):
 
 
 def test_large_bundles_are_decoded_in_parts(monkeypatch):
-    monkeypatch.setattr("neutrino.fatbin.compressed_bundle._KEPT", 100)
+    monkeypatch.setattr("neutrino.fatbin.compressed_bundle._MAX_CACHED", 100)
     for form in COMPRESSED:
         container = read_container(in_form(PLAIN, form), "bundle")
         assert [image.data for image in container.images] == [CODE, BITCODE]
