@@ -12,7 +12,7 @@ from neutrino.probing.written import WrittenProbe, WrittenProbes, WrittenSave
 
 
 def snippet_sizes(probes: ProbeSet | WrittenProbes | DraftProbes) -> dict[str, int]:
-    """By probe, the instructions of its snippets as written: without what SAVE turns into. Of typed ones statements."""
+    """Return for each probe how many instructions its snippets have, without SAVEs; of Python probes, statements."""
     return {
         probe.name: sum(
             not isinstance(statement, (Save, WrittenSave))
@@ -25,7 +25,7 @@ def snippet_sizes(probes: ProbeSet | WrittenProbes | DraftProbes) -> dict[str, i
 
 
 def probe_document(probe: Probe | WrittenProbe) -> dict[str, Any]:
-    """The probe's object in JSON documents."""
+    """Return a probe's object in JSON documents."""
     return {
         "name": probe.name,
         "position": probe.tracepoint.text,
@@ -37,7 +37,7 @@ def probe_document(probe: Probe | WrittenProbe) -> dict[str, Any]:
 
 
 def map_document(entry: Map) -> dict[str, Any]:
-    """The map's object in JSON documents."""
+    """Return a map's object in JSON documents."""
     return {
         "name": entry.name,
         "type": entry.kind.name,
