@@ -18,8 +18,8 @@ FIELDS = {"start", "elapsed", "cuid"}
 def spread(rows):
     """Return for each multiprocessor (id, warps, cycles from its first warp's start to its last one's end), by id.
 
-    rows: a record for each warp. The clocks of two multiprocessors are not synchronised: durations can be compared,
-    points in time cannot.
+    rows: a record for each warp, with its start and elapsed time in cycles, and its multiprocessor, cuid. The clocks of
+    two multiprocessors are not synchronised: durations can be compared, points in time cannot.
     """
     ends = rows["start"] + rows["elapsed"]
     multiprocessors = []
@@ -31,7 +31,7 @@ def spread(rows):
 
 
 def describe(rows):
-    """Yield the lines about one launch. rows: a record for each of its warps."""
+    """Yield the lines about one launch. rows: a record for each of its warps, as for ``spread``."""
     multiprocessors = spread(rows)
     spans = sorted(span for _, _, span in multiprocessors)
     longest, _, _ = max(multiprocessors, key=lambda multiprocessor: multiprocessor[2])

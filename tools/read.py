@@ -186,6 +186,7 @@ class _FrameData:
     """
 
     def __init__(self, path, data, frame, start, blocks, threads, lanes):
+        """path: of the result file, for errors. data: the file, uint8. frame: the frame's header."""
         self.path = path
         self.data = data
         self.start = start

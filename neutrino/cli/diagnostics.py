@@ -31,7 +31,7 @@ def print_diagnostics(diagnostics: Iterable[Diagnostic], stream: TextIO | None =
     stream: where to, stderr by default; write errors are ignored.
     """
     diagnostics = list(diagnostics)
-    shown = _first(diagnostics)
+    shown = _limit(diagnostics)
     stream = sys.stderr if stream is None else stream
     # With stderr closed, sys.stderr is None, and print(file=None) would write to stdout.
     if stream is None:
@@ -44,12 +44,12 @@ def print_diagnostics(diagnostics: Iterable[Diagnostic], stream: TextIO | None =
             print(f"… {more:,} more (neutrino-probe check --json lists all)", file=stream)
 
 
-def _first(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
-    """Return the diagnostics to print, in their order. If there are too many, warnings are left out first."""
+def _limit(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
+    """Return at most ``_MAX_PRINTED`` diagnostics, in their order. Warnings are left out before errors."""
     if len(diagnostics) <= _MAX_PRINTED:
         return diagnostics
-    ranked = sorted(range(len(diagnostics)), key=lambda index: diagnostics[index].severity != "error")
-    return [diagnostics[index] for index in sorted(ranked[:_MAX_PRINTED])]
+    errors_first = sorted(range(len(diagnostics)), key=lambda index: diagnostics[index].severity != "error")
+    return [diagnostics[index] for index in sorted(errors_first[:_MAX_PRINTED])]
 
 
 def lines(diagnostics: Iterable[Diagnostic], *, colours: bool = False, width: int = _WIDTH) -> Iterator[str]:

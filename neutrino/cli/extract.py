@@ -224,6 +224,7 @@ class _Extraction:
         if self._written > _MAX_LISTED_FILES:
             self._say(f"wrote {self._written:,} files to {options.output} in all (--json names each)")
         if options.json and not (is_one_file and named):
+            # The end of the list, which the first file has begun if there was any.
             print("\n]}" if self._printed else '{"files": []}')
         elif not options.json and not self._printed and not named and self.status == DONE:
             # A named file without device code is reported when it is read.
@@ -439,7 +440,7 @@ class _Extraction:
 
 def _patched(shown: Shown, data: memoryview) -> Patched | None:
     """Return what neutrino-patch added to a file; None if it is not patched. Raises FormatError if that is damaged."""
-    # A bare image, such as a cubin, cannot be patched, though it may be an ELF file too.
+    # A file that is itself one image, such as a cubin (kind "file"), is never patched.
     if all(container.kind == "file" and not container.section for container in shown.containers):
         return None
     from neutrino.ahead.patched import read_patched

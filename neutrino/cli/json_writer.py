@@ -70,6 +70,7 @@ def _text(value: Any, new_line: str) -> str:
     ``json.dumps`` with an indent is several times as slow, since it does not use the encoder in C then.
     """
     inner = new_line + _STEP
+    # Empty dicts and lists have no line breaks: json.dumps writes them.
     if value and isinstance(value, dict):
         members = (f"{json.dumps(name)}: {_text(member, inner)}" for name, member in value.items())
         return f"{{{inner}{f',{inner}'.join(members)}{new_line}}}"

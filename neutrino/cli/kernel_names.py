@@ -20,11 +20,12 @@ def shorten(name: str, width: int) -> str:
     for candidate in (bare, _without_templates(bare, 1), _without_templates(bare, 0)):
         if len(candidate) <= width:
             return candidate
-    last = _without_templates(bare, 0).rpartition("::")[2]
-    if len(last) <= width:
-        return last
+    unqualified = _without_templates(bare, 0).rpartition("::")[2]
+    if len(unqualified) <= width:
+        return unqualified
     head = (width - 1) // 2
-    return f"{last[:head]}…{last[len(last) - (width - 1 - head) :]}"
+    tail = width - 1 - head
+    return f"{unqualified[:head]}…{unqualified[-tail:]}"
 
 
 def _without_parameters(name: str) -> str:

@@ -469,7 +469,7 @@ def _print_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
     retargeted = any(kernel.retargeted for kernel in kernels)
     if retargeted:
         table.add_column("PTX retargeted", overflow="fold")
-    # The other columns take about this much.
+    # The other columns take about 44 characters, with the last one about 80.
     names = _table_names(kernels[:_MAX_LISTED], max(20, console.width - (80 if retargeted else 44)))
     for kernel in kernels[:_MAX_LISTED]:
         registers = " → ".join(map(str, kernel.registers)) if kernel.registers else "not assembled"

@@ -138,7 +138,7 @@ def _why_not_probed(kernel: Preview) -> str:
 def _assemble(kernel: Preview, probes: ProbeSet) -> tuple[KernelEntry | None, str]:
     """Assemble a kernel's twin and verify it, as patching does.
 
-    Returns the result, and in words why there is none, for the case that the result is None.
+    Returns the result, None if there is none, and the reason for that case in words.
     """
     from neutrino.ahead.preview import assemble
 
@@ -253,6 +253,7 @@ def _print(lines: Iterator[str]) -> None:
     """Print lines, those of a diff in colours if stdout is a terminal."""
     painter = Painter(sys.stdout is not None and has_colours(sys.stdout))
     for line in lines:
+        # The first character is the mark of a line in a diff.
         colour = _COLOURS.get(line[:1])
         print(painter.paint(line, colour) if colour else line)
 

@@ -282,7 +282,7 @@ def _changes(output: Output) -> tuple[int, str]:
     """Return how many elements of a buffer or variable the kernel changed, and the new values of the first, as text."""
     import numpy as np
 
-    # Compared bit for bit, NaNs too.
+    # Compared bit for bit, NaNs too, as rows of the bytes of one element.
     size = output.type.dtype.itemsize
     byte_count = output.elements * size
     before, after = (np.frombuffer(data, np.uint8, byte_count) for data in (output.before, output.plain))

@@ -75,6 +75,7 @@ class ExpressionReader:
     """
 
     def __init__(self, faults: Faults, alias: str, registers: dict[str, Register]) -> None:
+        """Start a function: there are no local variables yet. faults: where faults are reported."""
         self.failed_names: set[str] = set()
         self._faults = faults
         self._alias = alias

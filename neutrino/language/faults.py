@@ -38,6 +38,7 @@ class Faults:
     """Collects the faults of one file. source: its text, with ``\\n`` at the ends of lines. diagnostics: the faults."""
 
     def __init__(self, file: str, source: str) -> None:
+        """file: the path that diagnostics name. source: as described at the class."""
         self._file = file
         self._lines = source.split("\n")
         # Line number → the byte offset (UTF-8) at which each of its characters ends; only lines that are not ASCII.

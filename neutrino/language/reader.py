@@ -112,6 +112,7 @@ class _Reader:
     """
 
     def __init__(self, faults: Faults, file: str, source: str) -> None:
+        """file: the path, for diagnostics. source: the text, with the line ends that the parser counts."""
         self._faults = faults
         self._file = file
         self._source = source
@@ -168,6 +169,7 @@ class _Reader:
                     raise self._faults.refuse(node, "python-statement", f"'import {name.name}'", hint)
                 self._alias = name.asname
         elif node.module != "__future__":
+            # level counts the dots of a relative import, which a probe file cannot have.
             for name in node.names:
                 if node.module == "neutrino" and node.level == 0 and name.name == "language":
                     self._alias = name.asname or "language"

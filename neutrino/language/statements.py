@@ -47,6 +47,7 @@ class SnippetReader:
     """
 
     def __init__(self, faults: Faults, alias: str, registers: dict[str, Register], maps: Mapping[str, Map]) -> None:
+        """faults: where faults are reported. The others are described at the class."""
         self._faults = faults
         self._alias = alias
         self._registers = registers

@@ -134,7 +134,10 @@ class Histogram(MapType):
         return f"a histogram of {len(self.buckets(entry.fields[0].type))} buckets per launch"
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
-        """Emit code that counts a value in its bucket: in a register if the value is a constant, else in memory."""
+        """Emit the code of one SAVE, which counts its value (operand 0) in the value's bucket.
+
+        The bucket of a constant is known here, so that its count is kept in a register; others are counted in memory.
+        """
         scalar = entry.fields[0].type
         value = writer.constant(0)
         if value is None:
@@ -145,6 +148,7 @@ class Histogram(MapType):
         value %= 1 << bits
         if scalar.value[0] == "s" and value >> (bits - 1):
             value -= 1 << bits
+        # The last bucket that begins at or below the value.
         writer.add_to(bisect_right([low for low, _ in self.buckets(scalar)], value) - 1)
 
     @staticmethod

@@ -42,8 +42,8 @@ def copies_in(warps: int) -> int:
     """Return how many copies of a record a launch of ``warps`` warps has, unless the map's type has a lower limit.
 
     More copies mean fewer atomics on the same cache line, and more to read afterwards. C has the same formula,
-    ``nt_copies_in``. On an H200 a kernel that moves memory as
-    fast as it can took 1.56 times as long with 32 copies 64 bytes apart, 1.00 with 128 copies 128 bytes apart.
+    ``nt_copies_in``. On an H200 a kernel that moves memory as fast as it can took 1.56 times as long with 32 copies 64
+    bytes apart, 1.00 with 128 copies 128 bytes apart.
     """
     copies = COPIES_LEAST
     while copies < COPIES_MOST and copies * WARPS_PER_COPY < warps:
