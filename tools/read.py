@@ -61,7 +61,7 @@ FRAME = np.dtype(
 
 
 def _read_sum(copies, row):
-    """Return one row for each launch: the sums of the copies."""
+    """Return one row for each launch: the fields, summed over the copies, which are the last axis."""
     sums = np.zeros(copies.shape[:-1], copies.dtype)
     for name in copies.dtype.names or ():
         sums[name] = np.add.reduce(copies[name], axis=-1, dtype=copies[name].dtype)
@@ -69,7 +69,10 @@ def _read_sum(copies, row):
 
 
 def _read_histogram(copies, row):
-    """Return a row for each bucket of each launch: low and high, both in the bucket, and count, over all copies."""
+    """Return a row for each bucket of each launch: low and high, both in the bucket, and count.
+
+    copies: counts, a field for each bucket; the last axis is the copy. row: the map's object in the manifest.
+    """
     counts = [np.add.reduce(copies[name], axis=-1, dtype="<u8") for name in copies.dtype.names or ()]
     buckets = row["buckets"]
     edge = "<i8" if buckets[0][0] < 0 else "<u8"
@@ -81,9 +84,10 @@ def _read_histogram(copies, row):
 
 
 def _read_min(copies, row):
-    """Return one row for each launch that saved something. A floating-point field that got only NaNs is NaN.
+    """Return one row for each launch that saved something, of a min or max map. A field of NaNs alone is NaN.
 
-    The copies hold keys: unsigned numbers, greater for a more extreme value; 0 if there is no value.
+    copies: keys, unsigned numbers that are greater for a more extreme value, 0 if there is no value; the last axis
+    is the copy. row: the map's object in the manifest.
     """
     letters = {"u": "<u", "s": "<i", "f": "<f"}
     types = {field["name"]: field["type"] for field in row["fields"]}
@@ -91,7 +95,7 @@ def _read_min(copies, row):
     rows = np.zeros(copies.shape[:-1], formats)
     any_found = np.zeros(rows.shape, bool)
     for name, kind in types.items():
-        # Keys have at least 32 bits.
+        # Keys have at least 32 bits. top: their highest bit.
         size = max(int(kind[1:]) // 8, 4)
         top = 1 << (8 * size - 1)
         key = copies[name].max(axis=-1)

@@ -25,8 +25,7 @@ _CONTEXT = 24
 
 
 def print_diagnostics(diagnostics: Iterable[Diagnostic], stream: TextIO | None = None) -> None:
-    """Print faults and warnings, in colours on a terminal. Only the first ``_MAX_PRINTED`` are printed, faults before
-    warnings.
+    """Print at most ``_MAX_PRINTED`` faults and warnings, in colours on a terminal.
 
     stream: where to, stderr by default; write errors are ignored.
     """

@@ -234,7 +234,10 @@ def _patched_line(patched: Patched) -> str:
 
 
 def _image_table(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the table of images. It has a column of archive members, and one of kernels, only if some row has any."""
+    """Yield the table of images.
+
+    It has a column of archive members only if there are any, and one of kernels only if images were decoded.
+    """
     with_member = any(row.container.member for row in rows)
     with_kernels = any(row.decoded is not None for row in rows)
     head = ["image", "section", "kind", "arch", "compression", "bytes", "stored"]

@@ -183,7 +183,7 @@ def _run_scripts(path: Path, file: Path) -> int:
             _say(f"{path}: its probes name no script")
         return status
 
-    # Their run.
+    # Run them.
     names = visible(", ".join(script for script in named if script not in refused))
     _say(f"{path}: running {names}; {source}")
     for problem in analyze(path.absolute(), scripts):

@@ -99,9 +99,10 @@ class _Extreme(MapType):
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
-        """Return one row for each launch that saved something. A floating-point field that got only NaNs is NaN.
+        """Return one row for each launch that saved something, of a min or max map. A field of NaNs alone is NaN.
 
-        The copies hold keys: unsigned numbers, greater for a more extreme value; 0 if there is no value.
+        copies: keys, unsigned numbers that are greater for a more extreme value, 0 if there is no value; the last axis
+        is the copy. row: the map's object in the manifest.
         """
         import numpy as np
 
@@ -111,7 +112,7 @@ class _Extreme(MapType):
         rows = np.zeros(copies.shape[:-1], formats)
         any_found = np.zeros(rows.shape, bool)
         for name, kind in types.items():
-            # Keys have at least 32 bits.
+            # Keys have at least 32 bits. top: their highest bit.
             size = max(int(kind[1:]) // 8, 4)
             top = 1 << (8 * size - 1)
             key = copies[name].max(axis=-1)

@@ -153,7 +153,10 @@ class Histogram(MapType):
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
-        """Return a row for each bucket of each launch: low and high, both in the bucket, and count, over all copies."""
+        """Return a row for each bucket of each launch: low and high, both in the bucket, and count.
+
+        copies: counts, a field for each bucket; the last axis is the copy. row: the map's object in the manifest.
+        """
         import numpy as np
 
         counts = [np.add.reduce(copies[name], axis=-1, dtype="<u8") for name in copies.dtype.names or ()]

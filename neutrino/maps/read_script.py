@@ -96,10 +96,11 @@ def _literal(value: int | bytes) -> str:
 def _numpy_dtype(name: str, struct: Struct) -> list[str]:
     """Return the lines of source that define a structure's NumPy type under a name."""
     rows = []
-    for entry in struct.dtype.descr:
-        shape = f", {entry[2]}" if len(entry) > 2 else ""
-        kind = str(entry[1]).replace("|", "")
-        rows.append(f'        ("{entry[0]}", "{kind}"{shape}),')
+    # Entries of descr are (name, format) or, of arrays, (name, format, shape).
+    for name_of_field, format_, *shapes in struct.dtype.descr:
+        shape = "".join(f", {shape}" for shape in shapes)
+        # "|" says that a format has no byte order; it can be left out.
+        rows.append(f'        ("{name_of_field}", "{str(format_).replace("|", "")}"{shape}),')
     return [f"{name} = np.dtype(", "    [", *rows, "    ]", ")"]
 
 

@@ -106,6 +106,7 @@ def region_layout(
             slots *= warps_per_block * (lanes if entry.level is Level.THREAD else 1)
         if entry.kind.in_slots:
             records_size = slots * cap_of(entry, dynamic_cap) * entry.size
+            # Counts are u32.
             counts_size = slots * 4 if has_counts(entry) else 0
         else:
             records_size = copies_of(entry, blocks * warps_per_block) * copy_stride(entry.size)

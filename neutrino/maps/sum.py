@@ -36,7 +36,7 @@ class Sum(MapType):
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
-        """Return one row for each launch: the sums of the copies."""
+        """Return one row for each launch: the fields, summed over the copies, which are the last axis."""
         import numpy as np
 
         sums = np.zeros(copies.shape[:-1], copies.dtype)

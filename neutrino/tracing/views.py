@@ -175,6 +175,7 @@ def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -
         counts = None
         if region.counts is not None:
             shape = (*slots, *lanes)
+            # Counts are u32.
             strides = (frames.stride, *_strides(shape, 4))
             counts = np.ndarray((frames.launches, *shape), "<u4", data, offset + region.counts, strides)
         views[entry.name] = MapView(entry, geometry, records, counts)
