@@ -16,33 +16,39 @@ FIELDS = {"start", "elapsed", "cuid"}
 
 
 def spread(rows):
-    """Per multiprocessor: (id, warps, cycles from its first warp's start to its last one's end), by the id.
+    """Return for each multiprocessor (id, warps, cycles from its first warp's start to its last one's end), by id.
 
-    Clocks of two multiprocessors are not synchronised, so that spans are compared and never moments.
+    rows: a record for each warp, with its start and elapsed time in cycles, and its multiprocessor, cuid. The clocks of
+    two multiprocessors are not synchronised: durations can be compared, points in time cannot.
     """
     ends = rows["start"] + rows["elapsed"]
-    units = []
-    for unit in np.unique(rows["cuid"]):
-        own = rows["cuid"] == unit
-        units.append((int(unit), int(own.sum()), int(ends[own].max() - rows["start"][own].min())))
-    return units
+    multiprocessors = []
+    for number in np.unique(rows["cuid"]):
+        is_here = rows["cuid"] == number
+        span = int(ends[is_here].max() - rows["start"][is_here].min())
+        multiprocessors.append((int(number), int(is_here.sum()), span))
+    return multiprocessors
 
 
 def describe(rows):
-    """The lines about one launch."""
-    units = spread(rows)
-    spans = sorted(span for _, _, span in units)
-    most = max(units, key=lambda unit: unit[2])
-    middle = spans[(len(spans) - 1) // 2]
-    counts = [warps for _, warps, _ in units]
+    """Yield the lines about one launch. rows: a record for each of its warps, as for ``spread``."""
+    multiprocessors = spread(rows)
+    spans = sorted(span for _, _, span in multiprocessors)
+    longest, _, _ = max(multiprocessors, key=lambda multiprocessor: multiprocessor[2])
+    median = spans[(len(spans) - 1) // 2]
+    counts = [warps for _, warps, _ in multiprocessors]
     times = np.sort(rows["elapsed"])
-    yield f"{len(rows)} warps on {len(units)} multiprocessors, {min(counts)} to {max(counts)} each"
+    yield f"{len(rows)} warps on {len(multiprocessors)} multiprocessors, {min(counts)} to {max(counts)} each"
     yield f"a warp ran {times[0]} to {times[-1]} cycles, median {times[(len(times) - 1) // 2]}"
-    yield f"a multiprocessor was busy for {spans[0]} to {spans[-1]} cycles, median {middle}; the longest: {most[0]}"
+    yield f"a multiprocessor was busy for {spans[0]} to {spans[-1]} cycles, median {median}; the longest: {longest}"
 
 
 def main(trace):
-    """Print a summary of each launch of each kernel. Status 3 if no map has the fields."""
+    """Print a summary of each launch of each kernel in a trace directory.
+
+    Returns the exit status: 3 if no map has the fields of block_sched, else 0.
+    """
+    # The trace has its own read.py, which knows its format.
     sys.path.insert(0, str(trace))
     from read import parse, valid
 
@@ -51,6 +57,7 @@ def main(trace):
         try:
             header, sections, _ = parse(path)
         except LookupError:
+            # No launch of this kernel was recorded.
             continue
         names = [section["name"] for section in sections if set(section["fields"]) >= FIELDS]
         for name in names:
@@ -60,6 +67,7 @@ def main(trace):
                 header, sections, records = parse(path, launch)
                 section = next(section for section in sections if section["name"] == name)
                 rows = valid(header, section, records[name])
+                # A warp that did not reach the kernel's end has a record of zeros.
                 rows = rows[rows["elapsed"] > 0]
                 print(f"  launch {launch}: " + "\n    ".join(describe(rows) if len(rows) else ["no warp has ended"]))
     if not found:

@@ -61,7 +61,7 @@ FRAME = np.dtype(
 
 
 def _read_sum(copies, row):
-    """One row per launch: the sums."""
+    """Return one row for each launch: the fields, summed over the copies, which are the last axis."""
     sums = np.zeros(copies.shape[:-1], copies.dtype)
     for name in copies.dtype.names or ():
         sums[name] = np.add.reduce(copies[name], axis=-1, dtype=copies[name].dtype)
@@ -69,7 +69,10 @@ def _read_sum(copies, row):
 
 
 def _read_histogram(copies, row):
-    """A row per bucket of each launch: low and high, both inside it, and count."""
+    """Return a row for each bucket of each launch: low and high, both in the bucket, and count.
+
+    copies: counts, a field for each bucket; the last axis is the copy. row: the map's object in the manifest.
+    """
     counts = [np.add.reduce(copies[name], axis=-1, dtype="<u8") for name in copies.dtype.names or ()]
     buckets = row["buckets"]
     edge = "<i8" if buckets[0][0] < 0 else "<u8"
@@ -81,22 +84,29 @@ def _read_histogram(copies, row):
 
 
 def _read_min(copies, row):
-    """One row per launch that saved something. A floating-point field that got NaNs alone is one."""
+    """Return one row for each launch that saved something, of a min or max map. A field of NaNs alone is NaN.
+
+    copies: keys, unsigned numbers that are greater for a more extreme value, 0 if there is no value; the last axis
+    is the copy. row: the map's object in the manifest.
+    """
     letters = {"u": "<u", "s": "<i", "f": "<f"}
     types = {field["name"]: field["type"] for field in row["fields"]}
     formats = [(name, f"{letters[kind[0]]}{int(kind[1:]) // 8}") for name, kind in types.items()]
     rows = np.zeros(copies.shape[:-1], formats)
     any_found = np.zeros(rows.shape, bool)
     for name, kind in types.items():
+        # Keys have at least 32 bits. top: their highest bit.
         size = max(int(kind[1:]) // 8, 4)
         top = 1 << (8 * size - 1)
         key = copies[name].max(axis=-1)
         found = key != 0
+        # A 64-bit integer's key may be 0, which a second cell says; other integers are stored as key + 1.
         if kind[0] != "f" and size == 8:
             found = found | (copies[f"{name} is 0"].max(axis=-1) != 0)
         elif kind[0] != "f":
             key = key - found
         key = np.atleast_1d(key.astype(f"<u{size}"))
+        # The inverse of the steps from a value to its key.
         if row["kind"] == "min":
             key = ~key
         if kind[0] == "f":
@@ -119,12 +129,15 @@ MAP_TYPES = (
 # End of the layout
 
 TYPES = {"u": "<u", "s": "<i", "f": "<f"}
-MOST_RECORD = 65536
-MOST_THREADS = 65535
+MAX_RECORD_SIZE = 65536
+MAX_THREADS = 65535
+"""Threads of a block in the launches that Neutrino probes."""
+FRAME_ALIGN = 64
+"""Frames begin at multiples of this."""
 
 
 def parse(path, launch=None):
-    """Read one launch of a kernel: (header, sections, records).
+    """Read the data of one launch of a kernel; return (header, sections, records).
 
     path: a result/<kernel>.bin. launch: its number in launches.bin; None is the first one in the file.
     header: dict with kernel, name, launch, launches (the numbers in the file), grid, block, lanes (of a warp).
@@ -134,17 +147,20 @@ def parse(path, launch=None):
     a histogram rows with low, high (both in the bucket) and count.
     Raises ValueError for a file that is damaged, LookupError for a launch that is not in it.
     """
+    # The file's header and frames, and the kernel's manifest.
     path = Path(path)
     data = np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
-    head, maps = _read_maps(path, data)
-    frames = _frames(path, data, RESULT_HEADER.itemsize + maps.nbytes)
+    file_header, descriptors = _read_descriptors(path, data)
+    frames = _frames(path, data, RESULT_HEADER.itemsize + descriptors.nbytes)
     if not frames or (launch is not None and launch not in frames):
         raise LookupError(f"{path}: launch {launch} is not in the file")
     number = next(iter(frames)) if launch is None else launch
     frame = np.frombuffer(data, FRAME, 1, frames[number])[0]
     manifest = _manifest(path)
+
+    # The launch.
     header = {
-        "kernel": int(head["kernel"]),
+        "kernel": int(file_header["kernel"]),
         "name": manifest.get("demangled", ""),
         "launch": number,
         "launches": list(frames),
@@ -152,72 +168,112 @@ def parse(path, launch=None):
         "block": tuple(int(size) for size in frame["block"]),
     }
     blocks, threads = math.prod(header["grid"]), math.prod(header["block"])
-    if not blocks or not 0 < threads <= MOST_THREADS:
+    if not blocks or not 0 < threads <= MAX_THREADS:
         raise ValueError(f"{path}: launch {number} has {blocks} blocks of {threads} threads")
     header["lanes"] = int(frame["lanes"]) or LANES
-    warps = -(-threads // header["lanes"])
-    offset = frames[number] + FRAME.itemsize
-    start = offset
-    end = start + int(frame["size"])
+
+    # The maps, one after the other in the frame.
+    layouts = _record_layouts(path, descriptors, manifest)
+    frame_data = _FrameData(path, data, frame, frames[number] + FRAME.itemsize, blocks, threads, header["lanes"])
     sections, records = [], {}
-    for row, (fields, dtype, entry) in zip(maps, _fields(path, maps, manifest), strict=True):
-        name, size, cap = row["name"].decode(), int(row["record_size"]), int(row["cap"])
-        level, dynamic = LEVELS[row["level"]], cap == 0
-        cap = int(frame["dynamic_cap"]) if dynamic else cap
-        slots = (blocks,) if level == "block" else (blocks, warps)
-        lanes = (header["lanes"],) if level == "thread" else ()
-        counts = None
-        kind, report, copies_bytes, read = MAP_TYPES[row["kind"]]
-        if read is not None:
-            stride, number = _align(size, COPY_ALIGN), COPIES_LEAST
-            while number < COPIES_MOST and number * WARPS_PER_COPY < blocks * warps:
-                number *= 2
-            while copies_bytes and number > 1 and number * stride > copies_bytes:
-                number //= 2
-            _check_room(path, offset + number * stride, end)
-            copies = np.ndarray((number,), dtype, data, offset, (stride,))
-            # Without a manifest nobody knows what the bytes are.
-            records[name] = read(copies, entry) if "name" in entry else copies
-            offset += number * stride
-        else:
-            shape = (*slots, cap, *lanes)
-            _check_room(path, offset + math.prod(shape) * size, end)
-            records[name] = np.ndarray(shape, dtype, data, offset)
-            offset = _align(offset - start + records[name].nbytes, REGION_ALIGN) + start
-            if dynamic or cap > 1:
-                _check_room(path, offset + math.prod((*slots, *lanes)) * 4, end)
-                counts = np.ndarray((*slots, *lanes), "<u4", data, offset)
-                offset += counts.nbytes
-        offset = _align(offset - start, REGION_ALIGN) + start
-        sections.append(
-            {
-                "name": name,
-                "kind": kind,
-                "level": level,
-                "record_size": size,
-                "cap": cap,
-                "dynamic": dynamic,
-                "fields": fields,
-                "counts": counts,
-                "in_slots": read is None,
-                "report": report,
-            }
-        )
+    for descriptor, (fields, dtype, entry) in zip(descriptors, layouts, strict=True):
+        section, map_records = frame_data.next_map(descriptor, fields, dtype, entry)
+        sections.append(section)
+        records[section["name"]] = map_records
     return header, sections, records
 
 
+class _FrameData:
+    """The data of one launch's maps, taken one map after the other from the launch's frame in a result file.
+
+    start: offset in the file where the data begin. blocks: of the grid. threads: of a block. lanes: of a warp.
+    """
+
+    def __init__(self, path, data, frame, start, blocks, threads, lanes):
+        """path: of the result file, for errors. data: the file, uint8. frame: the frame's header."""
+        self.path = path
+        self.data = data
+        self.start = start
+        self.end = start + int(frame["size"])
+        self.offset = start
+        self.dynamic_cap = int(frame["dynamic_cap"])
+        self.blocks = blocks
+        self.warps = -(-threads // lanes)
+        self.lanes = lanes
+
+    def next_map(self, descriptor, fields, dtype, entry):
+        """Return (section, records) of the next map, as ``parse`` does. Raises ValueError if the frame is too small.
+
+        descriptor: the map's, from the file. fields, dtype, entry: as ``_record_layout`` returns them.
+        """
+        kind, report, copies_bytes, read = MAP_TYPES[descriptor["kind"]]
+        level, is_dynamic = LEVELS[descriptor["level"]], int(descriptor["cap"]) == 0
+        cap = self.dynamic_cap if is_dynamic else int(descriptor["cap"])
+        counts = None
+        if read is not None:
+            copies = self._take_copies(dtype, copies_bytes)
+            # Without a manifest the map's fields are not known, so the copies cannot be combined.
+            records = read(copies, entry) if "name" in entry else copies
+        else:
+            slots = (self.blocks,) if level == "block" else (self.blocks, self.warps)
+            lanes = (self.lanes,) if level == "thread" else ()
+            records = self._take((*slots, cap, *lanes), dtype)
+            if is_dynamic or cap > 1:
+                counts = self._take((*slots, *lanes), np.dtype("<u4"))
+        section = {
+            "name": descriptor["name"].decode(),
+            "kind": kind,
+            "level": level,
+            "record_size": int(descriptor["record_size"]),
+            "cap": cap,
+            "dynamic": is_dynamic,
+            "fields": fields,
+            "counts": counts,
+            "in_slots": read is None,
+            "report": report,
+        }
+        return section, records
+
+    def _take_copies(self, dtype, copies_bytes):
+        """Return the copies of a map's record, to be combined. copies_bytes: their limit in bytes, 0 for none.
+
+        Their number is a power of two that grows with the launch, by the formula of neutrino/maps/regions.py.
+        """
+        stride, number = _align(dtype.itemsize, COPY_ALIGN), COPIES_LEAST
+        while number < COPIES_MOST and number * WARPS_PER_COPY < self.blocks * self.warps:
+            number *= 2
+        while copies_bytes and number > 1 and number * stride > copies_bytes:
+            number //= 2
+        return self._take((number,), dtype, stride)
+
+    def _take(self, shape, dtype, stride=None):
+        """Return the next array of the frame, and go on to what follows it. stride: in bytes, of a 1-D array."""
+        size = math.prod(shape) * (stride or dtype.itemsize)
+        if self.offset + size > self.end:
+            raise ValueError(
+                f"{self.path}: at {self.end:#x}: the frame is too small for its grid, block and maps"
+            )
+        array = np.ndarray(shape, dtype, self.data, self.offset, stride and (stride,))
+        self.offset = _align(self.offset + size - self.start, REGION_ALIGN) + self.start
+        return array
+
+
 def valid(header, section, records):
-    """The records of one map that were saved, 1-D: no lanes that do not exist, no unused slots."""
+    """Return the records of one map that were saved, 1-D: without unused slots and lanes without a thread.
+
+    header, section, records: of the map, from ``parse``.
+    """
     if not section["in_slots"]:
         return records.reshape(-1)
     by_thread = section["level"] == "thread"
     saved = np.ones(records.shape, bool)
     if by_thread:
+        # The last warp of a block may have lanes without a thread.
         warps, threads = records.shape[1], math.prod(header["block"])
         lanes = header["lanes"]
         saved &= (np.arange(warps * lanes) < threads).reshape(warps, 1, lanes)
     if section["counts"] is not None:
-        # The axis of records within a slot: the last one, or the one before the lanes.
+        # The axis k, of records within a slot, is the last one, or the one before the lanes.
         axis = -2 if by_thread else -1
         k = np.arange(section["cap"]).reshape((-1, 1) if by_thread else (-1,))
         saved &= k < np.expand_dims(section["counts"], axis)
@@ -228,33 +284,37 @@ def _align(value, alignment):
     return -(-value // alignment) * alignment
 
 
-def _check_room(path, needed, end):
-    if needed > end:
-        raise ValueError(f"{path}: at {end:#x}: the frame is too small for its grid, block and maps")
+def _read_descriptors(path, data):
+    """Return a result file's header, and the descriptors of its maps, as structured arrays. data: the file, uint8.
 
-
-def _read_maps(path, data):
+    Raises ValueError for a file of another format or version, or one that is cut off.
+    """
     if data.size < RESULT_HEADER.itemsize:
         raise ValueError(f"{path}: has {data.size} bytes: it is cut off")
-    head = np.frombuffer(data, RESULT_HEADER, 1)[0]
-    if head["magic"] != RESULT_MAGIC.rstrip(b"\0") or head["version"] != RESULT_VERSION:
+    header = np.frombuffer(data, RESULT_HEADER, 1)[0]
+    # NumPy's strings have no zeros at their ends.
+    if header["magic"] != RESULT_MAGIC.rstrip(b"\0") or header["version"] != RESULT_VERSION:
         raise ValueError(f"{path}: not a result file of version {RESULT_VERSION}")
-    if data.size < RESULT_HEADER.itemsize + int(head["maps"]) * MAP_DESCRIPTOR.itemsize:
+    if data.size < RESULT_HEADER.itemsize + int(header["maps"]) * MAP_DESCRIPTOR.itemsize:
         raise ValueError(f"{path}: has {data.size} bytes: it is cut off")
-    maps = np.frombuffer(data, MAP_DESCRIPTOR, int(head["maps"]), RESULT_HEADER.itemsize)
-    for row in maps:
-        if row["kind"] >= len(MAP_TYPES):
-            name = row["name"].decode(errors="replace")
-            raise ValueError(f"{path}: map {name} has type {row['kind']}, unknown to this read.py: use a newer one")
-        if row["level"] >= len(LEVELS):
+    descriptors = np.frombuffer(data, MAP_DESCRIPTOR, int(header["maps"]), RESULT_HEADER.itemsize)
+    for descriptor in descriptors:
+        kind = descriptor["kind"]
+        if kind >= len(MAP_TYPES):
+            name = descriptor["name"].decode(errors="replace")
+            raise ValueError(f"{path}: map {name} has type {kind}, unknown to this read.py: use a newer one")
+        if descriptor["level"] >= len(LEVELS):
             raise ValueError(f"{path}: a map's level is not known")
-    return head, maps
+    return header, descriptors
 
 
 def _frames(path, data, offset):
-    """Launch number → offset of its frame. A last frame that was cut off is left out."""
+    """Return launch number → offset in the file of its frame. A last frame that was cut off is left out.
+
+    data: the file, uint8. offset: where the file's header ends. Raises ValueError for what is no frame.
+    """
     frames = {}
-    offset = _align(offset, 64)
+    offset = _align(offset, FRAME_ALIGN)
     while offset + FRAME.itemsize <= data.size:
         frame = np.frombuffer(data, FRAME, 1, offset)[0]
         if frame["magic"] != FRAME_MAGIC.rstrip(b"\0"):
@@ -263,11 +323,13 @@ def _frames(path, data, offset):
         if end > data.size:
             break
         frames[int(frame["launch"])] = offset
-        offset = _align(end, 64)
+        offset = _align(end, FRAME_ALIGN)
     return frames
 
 
 def _manifest(path):
+    """Return the manifest of the kernel that a result file is of; an empty dict if the trace has none."""
+    # The trace has result/<kernel>.bin and kernel/<kernel>/manifest.json.
     manifest = path.resolve().parent.parent / "kernel" / path.stem / "manifest.json"
     document = json.loads(manifest.read_text()) if manifest.is_file() else {}
     if not isinstance(document, dict):
@@ -275,25 +337,30 @@ def _manifest(path):
     return document
 
 
-def _fields(path, maps, manifest):
-    """Of each map its fields, name → type, the type of its records, and its row in the manifest.
+def _record_layouts(path, descriptors, manifest):
+    """Return for each map what ``_record_layout`` does. descriptors: the maps', from the file.
 
-    Without a manifest one field of bytes each.
+    Raises ValueError for invalid sizes, and for a manifest that is damaged.
     """
-    if len(maps) and not 0 < maps["record_size"].min() <= maps["record_size"].max() <= MOST_RECORD:
+    sizes = descriptors["record_size"]
+    if len(descriptors) and not 0 < sizes.min() <= sizes.max() <= MAX_RECORD_SIZE:
         raise ValueError(f"{path}: a map's record size is 0 or too large")
     try:
-        known = {entry["name"]: entry for entry in manifest.get("maps", [])}
-        return [_record(known.get(row["name"].decode()), int(row["record_size"])) for row in maps]
+        entries = {entry["name"]: entry for entry in manifest.get("maps", [])}
+        return [_record_layout(entries.get(row["name"].decode()), int(row["record_size"])) for row in descriptors]
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ValueError(f"{path}: the kernel's manifest.json is damaged: {error!r}") from None
 
 
-def _record(entry, size):
+def _record_layout(entry, size):
+    """Return (fields, dtype, entry) of a map: its fields as name → type, the NumPy type of a record in memory, entry.
+
+    entry: the map's object in the manifest. Without one, each of the record's ``size`` bytes is a field.
+    """
     if entry is None:
-        fields = [{"name": f"byte{at}", "type": "u8", "offset": at} for at in range(size)]
+        fields = [{"name": f"byte{offset}", "type": "u8", "offset": offset} for offset in range(size)]
         entry = {"fields": fields}
-    # What memory holds of a record, where that is not the fields.
+    # A record in memory has these cells, if they are not the fields themselves.
     cells = entry.get("cells", entry["fields"])
     dtype = np.dtype(
         {
@@ -307,16 +374,20 @@ def _record(entry, size):
 
 
 def _embedded(path):
-    """Whether the trace around a result file was made on the embedded device."""
+    """Return whether a result file is in a trace of the embedded device, which runs kernels on the CPU."""
     events = path.resolve().parent.parent / "events.jsonl"
     lines = events.read_text().splitlines(keepends=True) if events.is_file() else []
-    # A last line without its end is one that is being written, or was cut off.
+    # A last line without a newline is still being written, or was cut off.
     rows = [json.loads(line) for line in lines if line.endswith("\n")]
     devices = [row.get("name") for row in rows if isinstance(row, dict) and row.get("event") == "device"]
     return any(str(name).startswith("Neutrino embedded device") for name in devices)
 
 
-def _summary(path, launch):
+def _print_summary(path, launch):
+    """Print the range of each field of each map of one launch, of a histogram the buckets that are not empty.
+
+    launch: its number; None for the first one in the file.
+    """
     header, sections, records = parse(path, launch)
     count = len(header["launches"])
     print(f"{path}: {header['name'] or 'kernel ' + str(header['kernel'])}, {count} launches with data")
@@ -333,19 +404,22 @@ def _summary(path, launch):
         print(f"  {section['name']} ({section['kind']}, {section['level']}): {len(rows)} records")
         for field in section["fields"] if len(rows) else ():
             column = np.sort(rows[field])
-            low, middle, high = column[0], column[(len(column) - 1) // 2], column[-1]
-            print(f"    {field}: min {low}, median {middle}, max {high}")
+            median = column[(len(column) - 1) // 2]
+            print(f"    {field}: min {column[0]}, median {median}, max {column[-1]}")
 
 
 def main(arguments):
-    """Print a short summary of one file, or of all result files beside this script."""
+    """Print a summary of one launch of one file, or of the first launch of all result files beside this script.
+
+    arguments: as on the command line, [FILE [LAUNCH]]. Returns the exit status: 2 for a file that cannot be read.
+    """
     launch = int(arguments[1]) if len(arguments) > 1 else None
     files = [Path(arguments[0])] if arguments else sorted((Path(__file__).parent / "result").glob("*.bin"))
     if not files:
         print("no data: no launch was probed")
     for path in files:
         try:
-            _summary(path, launch)
+            _print_summary(path, launch)
         except (OSError, ValueError, LookupError) as error:
             print(error, file=sys.stderr)
             return 2

@@ -18,18 +18,21 @@ _WORD = re.compile(r"[%@!.+-]?[\w$][\w$.:]*|\"[^\"]*\"|'[^']*'")
 _TAB = "    "
 _WIDTH = 160
 """Columns of a source line that are shown without a terminal, since lines may be of any length."""
-_MOST = 100
-"""Faults and warnings that are printed at most."""
+_MAX_PRINTED = 100
+"""Faults and warnings that are printed."""
 _CONTEXT = 24
 """Columns before the fault that are shown of a line that is too long."""
 
 
 def print_diagnostics(diagnostics: Iterable[Diagnostic], stream: TextIO | None = None) -> None:
-    """Print faults and warnings, in colours on a terminal. stream: stderr by default; errors of writing are ignored."""
+    """Print at most ``_MAX_PRINTED`` faults and warnings, in colours on a terminal.
+
+    stream: where to, stderr by default; write errors are ignored.
+    """
     diagnostics = list(diagnostics)
-    shown = _first(diagnostics)
+    shown = _limit(diagnostics)
     stream = sys.stderr if stream is None else stream
-    # A closed stderr is None, which print() would take for stdout.
+    # With stderr closed, sys.stderr is None, and print(file=None) would write to stdout.
     if stream is None:
         return
     with contextlib.suppress(OSError):
@@ -40,22 +43,22 @@ def print_diagnostics(diagnostics: Iterable[Diagnostic], stream: TextIO | None =
             print(f"… {more:,} more (neutrino-probe check --json lists all)", file=stream)
 
 
-def _first(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
-    """Those that are printed, in their order; if there are too many, warnings are dropped first."""
-    if len(diagnostics) <= _MOST:
+def _limit(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
+    """Return at most ``_MAX_PRINTED`` diagnostics, in their order. Warnings are left out before errors."""
+    if len(diagnostics) <= _MAX_PRINTED:
         return diagnostics
-    ranked = sorted(range(len(diagnostics)), key=lambda index: diagnostics[index].severity != "error")
-    return [diagnostics[index] for index in sorted(ranked[:_MOST])]
+    errors_first = sorted(range(len(diagnostics)), key=lambda index: diagnostics[index].severity != "error")
+    return [diagnostics[index] for index in sorted(errors_first[:_MAX_PRINTED])]
 
 
 def lines(diagnostics: Iterable[Diagnostic], *, colours: bool = False, width: int = _WIDTH) -> Iterator[str]:
-    """What is printed of each, line by line. width: columns that source lines are cut to."""
+    """Yield the text of diagnostics, line by line. width: columns that source lines are cut to."""
     for diagnostic in diagnostics:
-        yield from _one(diagnostic, Painter(colours), width)
+        yield from _format(diagnostic, Painter(colours), width)
 
 
 def document(diagnostic: Diagnostic) -> dict[str, Any]:
-    """The fault's object in JSON documents. Line 0 means the file as a whole."""
+    """Return a diagnostic's object in JSON documents. Line 0 means the file as a whole."""
     return {
         "file": diagnostic.file,
         "line": diagnostic.line,
@@ -68,7 +71,14 @@ def document(diagnostic: Diagnostic) -> dict[str, Any]:
     }
 
 
-def _one(diagnostic: Diagnostic, painter: Painter, width: int) -> Iterator[str]:
+def _format(diagnostic: Diagnostic, painter: Painter, width: int) -> Iterator[str]:
+    """Yield the lines of one diagnostic, as compilers print them::
+
+        file:3:7: error: message [code]
+            3 | the source line, cut to ``width`` columns with the number
+              |     ^~~
+          hint: what to write instead
+    """
     place = f"{diagnostic.file}:{diagnostic.line}:{diagnostic.column}:" if diagnostic.line else f"{diagnostic.file}:"
     severity = painter.paint(f"{diagnostic.severity}:", "red" if diagnostic.severity == "error" else "magenta")
     code = f" [{diagnostic.code}]" if diagnostic.code else ""
@@ -85,42 +95,48 @@ def _one(diagnostic: Diagnostic, painter: Painter, width: int) -> Iterator[str]:
 
 
 def _marked(source: str, position: int, width: int) -> tuple[str, str]:
-    """The line as it is shown, and the marks under the word at a position; both in at most width columns."""
+    """Return a source line as it is printed, and the line of marks below it: ``^~~`` under the word at a position.
+
+    position: of the fault, in characters from 0. Both lines have at most ``width`` columns; ``…`` stands for what is
+    cut off.
+    """
     position = max(0, min(position, len(source)))
     word = _WORD.match(source, position)
     end = word.end() if word else position + 1
     first = 0
-    # A long line is shown from a little before the fault on, with its indentation gone.
+    # A long line is shown from a little before the fault on, if the word and 8 characters more would not fit otherwise.
     if position > width or _columns(source[: min(end + 8, position + width)]) > width:
         first = max(0, position - _CONTEXT)
+
     pieces, columns = ["…"] if first else [], 1 if first else 0
-    before = columns
-    marked = 0
+    columns_before_word = columns
+    marked_columns = 0
+    # Combining characters take no columns, so the number of characters is limited too.
     for index in range(first, min(len(source), first + 4 * width)):
-        shown = _shown(source[index])
         size = _columns(source[index])
         if columns + size > width - 1 and index + 1 < len(source):
             pieces.append("…")
             break
-        pieces.append(shown)
+        pieces.append(_printed(source[index]))
         columns += size
         if index < position:
-            before = columns
+            columns_before_word = columns
         elif index < end:
-            marked += size
-    return "".join(pieces), " " * before + "^" + "~" * (marked - 1)
+            marked_columns += size
+    return "".join(pieces), " " * columns_before_word + "^" + "~" * (marked_columns - 1)
 
 
-def _shown(character: str) -> str:
+def _printed(character: str) -> str:
     return _TAB if character == "\t" else visible(character)
 
 
 def _columns(text: str) -> int:
-    """Columns that a terminal gives to the text as it is shown."""
-    return sum(_columns_of(character) for shown in map(_shown, text) for character in shown)
+    """Return how many columns of a terminal a text takes as it is printed (tabs and control characters replaced)."""
+    return sum(_terminal_columns(character) for printed in map(_printed, text) for character in printed)
 
 
-def _columns_of(character: str) -> int:
+def _terminal_columns(character: str) -> int:
+    """Return 0 for a combining character, 2 for a wide one (East Asian), else 1."""
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

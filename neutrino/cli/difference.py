@@ -10,16 +10,18 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-_INNER = (".reg", ".param", ".local", ".shared")
-"""Directives that are indented as instructions are."""
-_AHEAD = 3
-"""How many of the lines after one are looked up to decide whether it was changed."""
+_INDENTED_DIRECTIVES = (".reg", ".param", ".local", ".shared")
+"""Directives that are indented as instructions are; others begin at the margin."""
+_LOOKAHEAD = 3
+"""How many of the lines after a line are looked up to decide whether it was changed."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of either text. mark: `` `` in both, ``+`` inserted, ``-`` removed. original: its number in the original,
-    from 0; of an inserted line, that of the next one."""
+    """A line of the original or the probed text. mark: `` `` if it is in both, ``+`` inserted, ``-`` removed.
+
+    original: its index in the original text, from 0; of an inserted line, the index of the next original line.
+    """
 
     mark: str
     text: str
@@ -27,76 +29,94 @@ class Line:
 
 
 def compare(original: Sequence[str], probed: Sequence[str]) -> list[Line]:
-    """The lines of both texts in the order of the probed one, removed lines before those that replace them.
+    """Return the difference of two texts: all lines in the order of ``probed``, removed ones before their replacements.
 
-    Indentation is ignored, since inserted code may shift it. Inserted lines are indented alike, labels not at all;
-    blank inserted lines are left out.
+    Lines are compared without indentation, since inserted code may shift it. Inserted lines are indented anew; blank
+    ones are left out.
     """
-    places: dict[str, list[int]] = {}
-    for at, text in enumerate(probed):
-        places.setdefault(text.strip(), []).append(at)
+    # Line → its indices in the probed text, ascending.
+    occurrences: dict[str, list[int]] = {}
+    for index, text in enumerate(probed):
+        occurrences.setdefault(text.strip(), []).append(index)
 
-    def following(text: str, start: int) -> int | None:
-        found = places.get(text.strip(), ())
-        at = bisect_left(found, start)
-        return found[at] if at < len(found) else None
+    def next_occurrence(text: str, start: int) -> int | None:
+        """Return the index of the first equal line of the probed text from ``start`` on; None if there is none."""
+        indices = occurrences.get(text.strip(), ())
+        number = bisect_left(indices, start)
+        return indices[number] if number < len(indices) else None
 
     lines: list[Line] = []
+    # Index of the first line of the probed text that is not paired yet.
     position = 0
     for number, text in enumerate(original):
-        place: int | None = following(text, position)
-        if place is not None and place != position:
-            # If a later line is found earlier, this one was changed, and the place found is an equal line elsewhere.
-            later = [line for line in original[number + 1 : number + 1 + _AHEAD] if line.strip()]
-            sooner = [following(line, position) for line in later]
-            if any(other is not None and other < place for other in sooner):
-                place = None
-        if place is None:
+        match: int | None = next_occurrence(text, position)
+        if match is not None and match != position:
+            # If one of the next lines occurs before the match, this line was changed, and the match is an equal line
+            # of another place.
+            following = [line for line in original[number + 1 : number + 1 + _LOOKAHEAD] if line.strip()]
+            matches = [next_occurrence(line, position) for line in following]
+            if any(other is not None and other < match for other in matches):
+                match = None
+        if match is None:
             lines.append(Line("-", text, number))
             continue
-        lines += _added(lines, probed[position:place], number)
+        lines += _inserted(lines, probed[position:match], number)
         lines.append(Line(" ", text, number))
-        position = place + 1
-    lines += _added(lines, probed[position:], len(original))
+        position = match + 1
+    lines += _inserted(lines, probed[position:], len(original))
     return lines
 
 
-def _added(lines: Sequence[Line], texts: Sequence[str], number: int) -> list[Line]:
-    """The inserted texts as lines. The first of them are indented as the removed lines that they replace."""
-    gone = len(lines)
-    while gone and lines[gone - 1].mark == "-":
-        gone -= 1
-    replaced = [line.text for line in lines[gone:]]
-    added: list[Line] = []
+def _inserted(lines: Sequence[Line], texts: Sequence[str], number: int) -> list[Line]:
+    """Return inserted texts as lines, indented; blank ones are left out.
+
+    lines: the difference so far. Texts that replace the removed lines at its end take their indentation, one by one;
+    others are indented as PTX usually is. number: the index of the next line of the original.
+    """
+    # The removed lines at the end of the difference.
+    start = len(lines)
+    while start and lines[start - 1].mark == "-":
+        start -= 1
+    replaced = [line.text for line in lines[start:]]
+
+    inserted: list[Line] = []
     for text in texts:
-        words = text.strip()
-        if not words:
+        stripped = text.strip()
+        if not stripped:
             continue
-        outer = words.endswith(":") or (words.startswith((".", "{", "}", ")")) and not words.startswith(_INNER))
-        indent = "" if outer else "    "
-        if len(added) < len(replaced):
-            old = replaced[len(added)]
+        # Labels, braces and most directives begin at the margin.
+        is_directive = stripped.startswith(".") and not stripped.startswith(_INDENTED_DIRECTIVES)
+        at_margin = stripped.endswith(":") or is_directive or stripped.startswith(("{", "}", ")"))
+        indent = "" if at_margin else "    "
+        if len(inserted) < len(replaced):
+            old = replaced[len(inserted)]
             indent = old[: len(old) - len(old.lstrip())]
-        added.append(Line("+", f"{indent}{words}", number))
-    return added
+        inserted.append(Line("+", f"{indent}{stripped}", number))
+    return inserted
 
 
 def hunks(lines: Sequence[Line], context: int = 3, *, first: int = 1) -> Iterator[str]:
-    """The unified form of a difference, without file names; nothing where nothing changed.
+    """Yield the lines of a unified diff, without file names; nothing if nothing changed.
 
-    first: the number of the original's first line, where it is part of a longer text.
+    context: unchanged lines before and after each change. first: the line number that the original begins with, where
+    it is part of a longer text.
     """
     changed = [index for index, line in enumerate(lines) if line.mark != " "]
-    at = 0
-    while at < len(changed):
-        last = at
+    begin = 0
+    while begin < len(changed):
+        # A hunk goes on as long as the unchanged lines between changes would be context of both.
+        last = begin
         while last + 1 < len(changed) and changed[last + 1] - changed[last] <= 2 * context:
             last += 1
-        yield from _hunk(lines, max(0, changed[at] - context), changed[last] + context + 1, first)
-        at = last + 1
+        yield from _hunk(lines, max(0, changed[begin] - context), changed[last] + context + 1, first)
+        begin = last + 1
 
 
 def _hunk(lines: Sequence[Line], start: int, end: int, first: int) -> Iterator[str]:
+    """Yield one hunk of a unified diff: the line with the ranges, then ``lines[start:end]`` with their marks.
+
+    first: the line number that the original begins with.
+    """
     part = lines[start:end]
     before = sum(line.mark != "-" for line in lines[:start])
     old = sum(line.mark != "+" for line in part)
@@ -107,12 +127,13 @@ def _hunk(lines: Sequence[Line], start: int, end: int, first: int) -> Iterator[s
 
 
 def _range(start: int, count: int) -> str:
-    # As in diff(1): an empty range names the line before.
+    """Return a range of lines as ``@@`` lines have it: ``7,3``, or ``7`` for one line."""
+    # As in diff(1), an empty range has the number of the line before it.
     return str(start) if count == 1 else f"{start if count else start - 1},{count}"
 
 
 def runs(lines: Sequence[Line]) -> Iterator[int]:
-    """The index of the first line of each run of inserted lines."""
+    """Yield the index of the first line of each run of consecutive inserted lines."""
     for index, line in enumerate(lines):
         if line.mark == "+" and (not index or lines[index - 1].mark != "+"):
             yield index

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 DONE = 0
 BAD = 2
 _NAME = "neutrino-extract"
-_MAX_WALKED = 32 << 20
+_RELEASE_BYTES = 32 << 20
 """Bytes of images that are read before the pages of the mapped file are released."""
-_NAMED_FILES = 20
+_MAX_LISTED_FILES = 20
 """Files of -o that are listed as they are written; of any more only the number is printed (--json lists all)."""
 
 _DESCRIPTION = """\
@@ -63,7 +63,7 @@ written, a missing tool."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Show or write what the arguments name. Returns the exit status: 0, or 2 for bad input."""
+    """Run the command. Returns the exit status: 0 done, 2 bad input or output that cannot be written."""
     options = _parser().parse_args(arguments)
     print_anything()
     extraction: _Extraction | None = None
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NeutrinoError as error:
         return _bad(str(error))
     except OSError as error:
-        return _bad(_words(error))
+        return _bad(_error_text(error))
     finally:
         if extraction is not None:
             extraction.progress.clear()
@@ -90,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, with all options and their help."""
     parser = argparse.ArgumentParser(
         prog=_NAME,
         usage=f"{_NAME} [options] FILE|FOLDER|WHEEL ...",
@@ -157,16 +158,21 @@ def _bad(message: str) -> int:
     return BAD
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
+    """Return an error's message; of an OSError the file and the reason, without its number."""
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror or error}" if error.filename else str(error.strerror or error)
     return str(error)
 
 
 class _Extraction:
-    """One run of the command. status: the exit status so far."""
+    """One run of the command: reads the inputs one by one and prints or writes what the options ask for.
+
+    status: the exit status so far. progress: the line on stderr that shows the current file.
+    """
 
     def __init__(self, options: argparse.Namespace) -> None:
+        """Check the options. Raises NeutrinoError for a wrong combination, ProbeError for invalid probes (-p)."""
         self.status = DONE
         self.progress = Progress(_NAME)
         self._options = options
@@ -174,25 +180,31 @@ class _Extraction:
         self._probes: ProbeSet | None = None
         self._namer: Namer | None = None
         self._printed = 0
+        """How many listings, or images with --sass, were printed on stdout."""
         self._written = 0
-        self._totals = [0, 0, 0]
-        self._looks_inside = bool(
+        """Files that were written into the folder of -o."""
+        self._files = self._containers = self._images = 0
+        """What was shown, for the line of totals at the end."""
+        # The plain listing reads the headers of images alone; everything else decodes them.
+        self._decodes = bool(
             options.kernels or options.resources or options.sass or options.coverage or options.json
             or options.output or self._selection
         )  # fmt: skip
+
         if options.coverage and options.sass:
             raise NeutrinoError("--coverage and --sass cannot be combined")
         if options.sass and options.json and options.output is None:
             raise NeutrinoError("--sass prints text; give -o FOLDER to have JSON beside it")
         if options.probe and not options.coverage:
             raise NeutrinoError("-p goes with --coverage")
+
         if options.coverage:
             from neutrino.ahead.coverage import USUAL_PROBE
             from neutrino.cli.loading import load
 
             options.probe = options.probe or [USUAL_PROBE]
             self._probes = load(options.probe)
-            options.arch = [_device(word) for word in options.arch] or _devices_here()
+            options.arch = [_device_arch(name) for name in options.arch] or _archs_of_machine()
         if options.output is not None:
             from neutrino.fatbin.extraction import Namer
 
@@ -202,48 +214,62 @@ class _Extraction:
     def run(self) -> None:
         """Show and write everything. Raises OSError for output that cannot be written, ToolError of nvdisasm."""
         options = self._options
-        one = len(options.input) == 1 and not Path(options.input[0]).is_dir()
+        # In JSON, a single file named on the command line is one object; several files, or a folder's, are a list.
+        is_one_file = len(options.input) == 1 and not Path(options.input[0]).is_dir()
         named = 0
-        for found in find_inputs(options.input, self._refused, self.progress.show):
-            named += found.is_named
-            # A single file that is named is an object of its own, all else a list of them.
-            self._show(found, single=one and found.is_named)
-        if self._written > _NAMED_FILES:
+        for input_ in find_inputs(options.input, self._report_error, self.progress.show):
+            named += input_.is_named
+            self._show(input_, single=is_one_file and input_.is_named)
+
+        if self._written > _MAX_LISTED_FILES:
             self._say(f"wrote {self._written:,} files to {options.output} in all (--json names each)")
-        if options.json and not (one and named):
+        if options.json and not (is_one_file and named):
+            # The end of the list, which the first file has begun if there was any.
             print("\n]}" if self._printed else '{"files": []}')
         elif not options.json and not self._printed and not named and self.status == DONE:
+            # A named file without device code is reported when it is read.
             self._say(f"{', '.join(options.input)}: no device code found")
-        if self._totals[0] > 1 and not options.json and not options.sass:
-            files, containers, images = self._totals
-            print(f"\n{count(files, 'file')}: {count(containers, 'container')}, {count(images, 'image')}")
+        if self._files > 1 and not options.json and not options.sass:
+            images = count(self._images, "image")
+            print(f"\n{count(self._files, 'file')}: {count(self._containers, 'container')}, {images}")
 
-    def _show(self, found: Input, *, single: bool) -> None:
-        """Read a file, and show what was asked of it while looking into its images."""
+    def _show(self, input_: Input, *, single: bool) -> None:
+        """Read one file, and print or write what the options ask for. Its errors are reported, not raised.
+
+        single: whether its JSON object is the whole document, not one of a list.
+        """
+        # The file's containers, and the images in them that --arch selects.
         try:
-            data = found.data()
-            containers = found.read(data, search_data=self._looks_inside)
+            data = input_.data()
+            containers = input_.read(data, search_data=self._decodes)
             rows = self._rows(containers)
         except (FormatError, OSError) as error:
-            self._refused(found.name, error)
+            self._report_error(input_.name, error)
             return
-        shown = Shown(found, containers, [])
+        shown = Shown(input_, containers, [])
         try:
             shown.patched = _patched(shown, data)
         except FormatError as error:
-            # What the program runs is still worth showing.
-            self._refused(found.name, error)
-        listing = self._json(shown, single) if self._options.json else self._tables()
-        for row in self._looked_into(found, rows, data) if self._looks_inside else rows:
+            # The original device code is still worth showing.
+            self._report_error(input_.name, error)
+
+        # One image after the other; only what the listing needs of an image is kept.
+        listing = self._json_listing(shown, single) if self._options.json else self._tables()
+        for row in self._decoded(input_, rows, data) if self._decodes else rows:
             shown.rows.append(row)
             listing.add(row)
-            row.let_go()
+            row.release()
         if self._options.coverage:
-            shown.coverage = self._cover(shown, _vendor(found, data) if rows else None)
+            shown.coverage = self._coverage(shown, _vendor(input_, data) if rows else None)
             shown.probes = self._options.probe
+
+        # Files of a folder are silent if there is nothing to show; named files are not.
         is_empty = not shown.rows and not shown.coverage
-        if is_empty and not found.is_named:
-            return
+        if not is_empty or input_.is_named:
+            self._print(shown, listing, single=single, is_empty=is_empty)
+
+    def _print(self, shown: Shown, listing: JsonListing | Tables, *, single: bool, is_empty: bool) -> None:
+        """Print a file's listing, or a message that there is nothing to list, and count what was shown."""
         self.progress.clear()
         if isinstance(listing, JsonListing):
             listing.finish()
@@ -254,22 +280,24 @@ class _Extraction:
             for line in listing.lines(shown):
                 print(line)
         if is_empty:
-            self._show_nothing(shown)
+            self._say_empty(shown)
         else:
-            self._totals[0] += 1
-            self._totals[1] += len({row.container.index for row in shown.rows})
-            self._totals[2] += len(shown.rows)
+            self._files += 1
+            self._containers += len({row.container.index for row in shown.rows})
+            self._images += len(shown.rows)
         self._printed += not is_empty or self._options.json
 
-    def _json(self, shown: Shown, single: bool) -> JsonListing:
-        pieces = 0
+    def _json_listing(self, shown: Shown, single: bool) -> JsonListing:
+        """Return the writer of a file's JSON object. single: whether the object is the whole document."""
+        is_first_piece = True
 
         def write(text: str) -> None:
-            nonlocal pieces
+            """Print a piece of the object; before the first one, what separates it from the previous file's."""
+            nonlocal is_first_piece
             self.progress.clear()
-            if not pieces and not single:
+            if is_first_piece and not single:
                 text = ('{"files": [\n' if not self._printed else ",\n") + text
-            pieces += 1
+            is_first_piece = False
             print(text, end="")
 
         return JsonListing(shown, write)
@@ -278,72 +306,89 @@ class _Extraction:
         return Tables(kernels=self._options.kernels, resources=self._options.resources)
 
     def _rows(self, containers: Sequence[Container]) -> list[Row]:
+        """Return a row for each image for the architectures of --arch; without it, for each image."""
+        # With --coverage, --arch is the device's architecture: it may run images for several.
         archs = () if self._options.coverage else self._options.arch
         return [
             Row(container, image)
             for container in containers
             for image in container.images
+            # AMD's architectures may have features appended: gfx90a:xnack+.
             if not archs or any(image.arch == arch or image.arch.startswith(f"{arch}:") for arch in archs)
         ]
 
-    def _looked_into(self, found: Input, rows: Sequence[Row], data: memoryview) -> Iterator[Row]:
-        """The images that are shown with what is in them, decoded one at a time."""
+    def _decoded(self, input_: Input, rows: Sequence[Row], data: memoryview) -> Iterator[Row]:
+        """Decode the images one at a time, write them if asked to, and yield those with a selected kernel.
+
+        data: the whole file, mapped into memory. Damaged images are reported, and yielded with their fault.
+        """
         from neutrino.fatbin.contents import read_contents
 
         options = self._options
-        stem = self._namer.stem(found.stem) if self._namer and rows else ""
-        vendor = _vendor(found, data) if options.sass and rows else None
+        stem = self._namer.stem(input_.stem) if self._namer and rows else ""
+        vendor = _vendor(input_, data) if options.sass and rows else None
         if vendor:
-            self._refused(found.name, NeutrinoError(f"{vendor}: a vendor-licensed library, which is not disassembled"))
+            error = NeutrinoError(f"{vendor}: a vendor-licensed library, which is not disassembled")
+            self._report_error(input_.name, error)
             return
-        walked = 0
+        bytes_read = 0
         for number, row in enumerate(rows):
-            self.progress.show(f"{found.name}: image {number + 1} of {len(rows)}")
-            walked += row.image.stored_size
-            if walked >= _MAX_WALKED:
+            self.progress.show(f"{input_.name}: image {number + 1} of {len(rows)}")
+            bytes_read += row.image.stored_size
+            if bytes_read >= _RELEASE_BYTES:
                 release(row.image.payload)
-                walked = 0
+                bytes_read = 0
             try:
                 contents = read_contents(row.image, resources=options.resources)
             except FormatError as fault:
                 row.fault = fault
-                self._fault(found, row, fault)
+                self._report_damaged_image(input_, row, fault)
                 yield row
                 continue
             row.fill(contents, self._selects)
             if row.kernels or not self._selection:
-                # Nothing else keeps what is decoded: of a large file it would fill the memory.
-                self._write(found, row, contents.data, stem)
+                self._write(input_, row, contents.data, stem)
+                # Freed before the next image is decoded: the images of a large file together would fill the memory.
                 del contents
                 yield row
 
     def _selects(self, name: str) -> bool:
+        """Return whether -k and --filter select the kernel with a mangled name."""
         if self._selection is None:
             return True
         from neutrino.demangle import demangle
 
         return self._selection.selects(name, demangle(name))
 
-    def _cover(self, shown: Shown, vendor: str | None) -> list[Coverage]:
+    def _coverage(self, shown: Shown, vendor: str | None) -> list[Coverage]:
+        """Return for each architecture which of a file's kernels can be probed, and why others cannot.
+
+        vendor: the name of a vendor-licensed library that the file is, whose kernels are never probed; None for others.
+        """
         from neutrino.ahead.coverage import Known, architectures, find_coverage
         from neutrino.probing.selection import Selection
 
         if self._probes is None or not shown.containers:
             return []
         selection = self._selection or Selection()
-        found = []
+        coverages = []
         known: Known = {}
         try:
             for arch in self._options.arch or architectures(shown.containers):
                 self.progress.show(f"{shown.input.name}: {arch}")
-                found.append(
+                coverages.append(
                     find_coverage(shown.containers, arch, self._probes, selection, vendor=vendor, known=known)
                 )
         except FormatError as error:
-            self._refused(shown.input.name, error)
-        return found
+            self._report_error(shown.input.name, error)
+        return coverages
 
-    def _write(self, found: Input, row: Row, data: bytes, stem: str) -> None:
+    def _write(self, input_: Input, row: Row, data: bytes, stem: str) -> None:
+        """Write an image into the folder of -o, or its disassembly (--sass) there or to stdout.
+
+        data: the decoded image. stem: the first part of the file's name, from the input's. Raises OSError for output
+        that cannot be written, ToolError of nvdisasm.
+        """
         options = self._options
         if options.output is None and not options.sass:
             return
@@ -359,7 +404,7 @@ class _Extraction:
             extension = "sass"
         if options.output is None:
             self.progress.clear()
-            print(f"// {visible(found.name)}: image {row.place}, {row.image.arch}")
+            print(f"// {visible(input_.name)}: image {row.place}, {row.image.arch}")
             print(data.decode())
             self._printed += 1
             return
@@ -367,24 +412,26 @@ class _Extraction:
         write_aside(target, data)
         row.output = target.name
         self._written += 1
-        if self._written <= _NAMED_FILES:
+        if self._written <= _MAX_LISTED_FILES:
             self._say(f"wrote {target}")
 
-    def _show_nothing(self, shown: Shown) -> None:
+    def _say_empty(self, shown: Shown) -> None:
+        """Report that a file has no device code, or none that is selected."""
         if any(container.images for container in shown.containers):
             if not self._options.sass:
                 self._say(f"{shown.input.name}: no image or kernel matches")
         else:
             self._say(f"{shown.input.name}: no device code found")
 
-    def _fault(self, found: Input, row: Row, fault: FormatError) -> None:
+    def _report_damaged_image(self, input_: Input, row: Row, fault: FormatError) -> None:
         self.status = BAD
-        self._say(f"{found.name}: image {row.place}: {fault}")
+        self._say(f"{input_.name}: image {row.place}: {fault}")
 
-    def _refused(self, name: str, error: Exception) -> None:
+    def _report_error(self, name: str, error: Exception) -> None:
+        """Report that an input cannot be read; the exit status becomes 2, and the run goes on. name: of the input."""
         self.status = BAD
-        words = _words(error)
-        self._say(words if name in words else f"{name}: {words}")
+        message = _error_text(error)
+        self._say(message if name in message else f"{name}: {message}")
 
     def _say(self, message: str) -> None:
         self.progress.clear()
@@ -392,7 +439,8 @@ class _Extraction:
 
 
 def _patched(shown: Shown, data: memoryview) -> Patched | None:
-    # Nor can a file be patched that holds nothing but one image.
+    """Return what neutrino-patch added to a file; None if it is not patched. Raises FormatError if that is damaged."""
+    # A file that is itself one image, such as a cubin (kind "file"), is never patched.
     if all(container.kind == "file" and not container.section for container in shown.containers):
         return None
     from neutrino.ahead.patched import read_patched
@@ -400,13 +448,15 @@ def _patched(shown: Shown, data: memoryview) -> Patched | None:
     return read_patched(data, shown.input.name)
 
 
-def _vendor(found: Input, data: memoryview) -> str | None:
+def _vendor(input_: Input, data: memoryview) -> str | None:
+    """Return the name of the vendor-licensed library that a file is, None for other files."""
     from neutrino.ahead.vendor import vendor_library
 
-    return vendor_library(Path(found.member.name) if found.member else found.path, data)
+    return vendor_library(Path(input_.member.name) if input_.member else input_.path, data)
 
 
 def _selection(options: argparse.Namespace) -> Selection | None:
+    """Return the selection of -k and --filter, None without either."""
     if not options.kernel and not options.filter:
         return None
     from neutrino.probing.selection import Selection
@@ -414,16 +464,16 @@ def _selection(options: argparse.Namespace) -> Selection | None:
     return Selection(tuple(options.kernel), tuple(options.filter))
 
 
-def _devices_here() -> list[str]:
+def _archs_of_machine() -> list[str]:
     from neutrino.loader.driver import machine_archs
 
     return list(machine_archs())
 
 
-def _device(word: str) -> str:
+def _device_arch(name: str) -> str:
     from neutrino.ahead.sources import device_arch
 
-    return device_arch(word)
+    return device_arch(name)
 
 
 if __name__ == "__main__":

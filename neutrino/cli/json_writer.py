@@ -1,5 +1,5 @@
-"""A JSON document written while it is made, with the text of ``json.dumps(value, indent=2)``: a document may be larger
-than memory."""
+"""Writes a JSON document piece by piece, since it may be larger than memory; the text is that of
+``json.dumps(value, indent=2)``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ _STEP = "  "
 
 
 class JsonWriter:
-    """Writes one value, from its beginning to its end. write: called with one piece of the text after the other."""
+    """Writes one JSON value: objects and lists are begun and ended, and their members written in between."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
+        """write: called with each piece of the text, in order."""
         self._write = write
         self._open: list[str] = []
-        """What ends each object and list that has begun, outermost first."""
+        """The closing brackets of the objects and lists that have begun, outermost first."""
         self._is_empty = True
+        """Whether the innermost one has no member yet."""
         self._key = ""
+        """The next value's key with its colon, "" in a list."""
 
     def key(self, name: str) -> None:
         """Name the next value, within an object."""
@@ -35,37 +38,42 @@ class JsonWriter:
     def end(self) -> None:
         """End the innermost object or list that has begun."""
         closing = self._open.pop()
-        self._write(closing if self._is_empty else self._line() + closing)
+        self._write(closing if self._is_empty else self._new_line() + closing)
         self._is_empty = False
 
     def value(self, value: Any) -> None:
-        """Write a whole value: None, a bool, number, string, or dict or list of such. Keys of dicts are strings."""
-        self._write(self._before() + _text(value, self._line()))
+        """Write a whole value: None, a bool, number, string, or a dict or list of such. Keys of dicts are strings."""
+        self._write(self._separator() + _text(value, self._new_line()))
 
     def _begin(self, opening: str, closing: str) -> None:
-        self._write(self._before() + opening)
+        self._write(self._separator() + opening)
         self._open.append(closing)
         self._is_empty = True
 
-    def _before(self) -> str:
-        """What stands between the last value and the next."""
-        before = (self._line() if self._is_empty else f",{self._line()}") if self._open else ""
-        before += self._key
+    def _separator(self) -> str:
+        """Return the text between the last value and the next: a comma, a new line, and the key in an object."""
+        separator = ""
+        if self._open:
+            separator = self._new_line() if self._is_empty else f",{self._new_line()}"
+        separator += self._key
         self._key = ""
         self._is_empty = False
-        return before
+        return separator
 
-    def _line(self) -> str:
+    def _new_line(self) -> str:
         return "\n" + _STEP * len(self._open)
 
 
-def _text(value: Any, line: str) -> str:
-    """A value's text. line: what begins a line at its depth. Python's own encoder is several times as slow with an
-    indent, since it is not the one in C then."""
-    inner = line + _STEP
+def _text(value: Any, new_line: str) -> str:
+    """Return a value's text, indented. new_line: the line break and indentation at the value's depth.
+
+    ``json.dumps`` with an indent is several times as slow, since it does not use the encoder in C then.
+    """
+    inner = new_line + _STEP
+    # Empty dicts and lists have no line breaks: json.dumps writes them.
     if value and isinstance(value, dict):
         members = (f"{json.dumps(name)}: {_text(member, inner)}" for name, member in value.items())
-        return f"{{{inner}{f',{inner}'.join(members)}{line}}}"
+        return f"{{{inner}{f',{inner}'.join(members)}{new_line}}}"
     if value and isinstance(value, list):
-        return f"[{inner}{f',{inner}'.join([_text(member, inner) for member in value])}{line}]"
+        return f"[{inner}{f',{inner}'.join([_text(member, inner) for member in value])}{new_line}]"
     return json.dumps(value)

@@ -9,10 +9,10 @@ _WITHOUT_BRACKETS = {"(anonymous namespace)": "{anonymous}", "<unnamed>": "{unna
 
 
 def shorten(name: str, width: int) -> str:
-    """A demangled name in at most width characters (at least 8).
+    """Return a demangled name in at most ``width`` characters (at least 8).
 
-    What goes first: the return type and the parameters, then the inner template arguments, all template
-    arguments, the namespaces; a name that is still too long loses its middle.
+    Parts are removed until it fits, in this order: return type and parameters, inner template arguments, all template
+    arguments, namespaces; a name that is still too long loses its middle.
     """
     if len(name) <= width:
         return name
@@ -20,18 +20,22 @@ def shorten(name: str, width: int) -> str:
     for candidate in (bare, _without_templates(bare, 1), _without_templates(bare, 0)):
         if len(candidate) <= width:
             return candidate
-    last = _without_templates(bare, 0).rpartition("::")[2]
-    if len(last) <= width:
-        return last
+    unqualified = _without_templates(bare, 0).rpartition("::")[2]
+    if len(unqualified) <= width:
+        return unqualified
     head = (width - 1) // 2
-    return f"{last[:head]}…{last[len(last) - (width - 1 - head) :]}"
+    tail = width - 1 - head
+    return f"{unqualified[:head]}…{unqualified[-tail:]}"
 
 
 def _without_parameters(name: str) -> str:
-    """The function's qualified name with its template arguments."""
+    """Return a demangled name without return type and parameters: the qualified name with its template arguments."""
+    # These names have brackets that are no parameter list and no template arguments.
     text = name
-    for word, stand_in in _WITHOUT_BRACKETS.items():
-        text = text.replace(word, stand_in)
+    for bracketed, placeholder in _WITHOUT_BRACKETS.items():
+        text = text.replace(bracketed, placeholder)
+
+    # The name begins after the last blank outside of template arguments, and ends at the bracket of the parameters.
     depth = 0
     end = len(text)
     start = 0
@@ -39,6 +43,7 @@ def _without_parameters(name: str) -> str:
         if character == "<":
             depth += 1
         elif character == ">" and text[position - 1 : position] != "-":
+            # "->" ends no template arguments.
             depth -= 1
         elif depth == 0 and character == "(" and not text[:position].endswith("operator"):
             end = position
@@ -46,22 +51,22 @@ def _without_parameters(name: str) -> str:
         elif depth == 0 and character == " " and not text[:position].endswith("operator"):
             start = position + 1
     text = text[start:end] or text
-    for word, stand_in in _WITHOUT_BRACKETS.items():
-        text = text.replace(stand_in, word)
+    for bracketed, placeholder in _WITHOUT_BRACKETS.items():
+        text = text.replace(placeholder, bracketed)
     return text
 
 
-def _without_templates(name: str, kept: int) -> str:
-    """Template arguments nested deeper than kept are left out and marked."""
+def _without_templates(name: str, max_depth: int) -> str:
+    """Replace template arguments that are nested deeper than ``max_depth`` by ``<…>``; 0 replaces all."""
     parts = []
     depth = 0
     for match in _PARTS.finditer(name):
         part = match.group()
         if part == "<":
             depth += 1
-            if depth == kept + 1:
+            if depth == max_depth + 1:
                 parts.append("<…>")
-        if depth <= kept:
+        if depth <= max_depth:
             parts.append(part)
         if part == ">":
             depth = max(depth - 1, 0)

@@ -13,7 +13,7 @@ from neutrino.demangle import demangle
 if TYPE_CHECKING:
     from neutrino.ahead.coverage import Coverage
     from neutrino.ahead.patched import Patched
-    from neutrino.cli.kept_rows import KeptRows
+    from neutrino.cli.spooled_rows import SpooledRows
     from neutrino.errors import FormatError
     from neutrino.fatbin.code_object import CodeObjectKernel
     from neutrino.fatbin.container import Container
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from neutrino.fatbin.inputs import Input
     from neutrino.sass.resource_usage import FunctionUsage
 
-_REASON_DETAILS = 20
-"""Kernels named one by one under --coverage, for each reason; --json has all."""
+_MAX_KERNELS_PER_REASON = 20
+"""Kernels that --coverage lists for each reason why kernels cannot be probed; --json lists all."""
 
 
 @dataclass
 class Row:
-    """An image as it is shown. decoded: its bytes when decoded, None where it was not looked into. kernels, functions,
-    code_objects: those that are shown. fault: what is wrong with it. output: the file it was written to, "" if none.
+    """An image (PTX, cubin, code object …) as one row of the listing.
 
-    kernel_count, has_resources: what is left of kernels, functions and code_objects once they are let go of.
+    decoded: its size in bytes when decoded, None if it was not decoded. kernels: mangled names of the selected kernels.
+    functions, code_objects: their resource usage, of CUDA's and of AMD's images. fault: what is wrong with the image.
+    output: the file it was written to, "" if none. kernel_count, has_resources: what ``release`` leaves of the others.
     """
 
     container: Container
@@ -47,16 +48,16 @@ class Row:
 
     @property
     def place(self) -> str:
-        """``CONTAINER.IMAGE``, as in names of files."""
+        """``CONTAINER.IMAGE``: their indices, as in the names of files that -o writes."""
         return f"{self.container.index}.{self.image.index}"
 
     @property
     def size(self) -> int:
-        """Bytes when decoded; what the headers say where it was not."""
+        """Size in bytes when decoded; of an image that was not decoded, the size in its header."""
         return self.image.stated_size if self.decoded is None else self.decoded
 
     def fill(self, contents: Contents, selects: Callable[[str], bool]) -> None:
-        """Take over what was found inside, of kernels and functions with the names that are wanted."""
+        """Set the row's kernels and their resource usage from a decoded image. selects: whether a name is selected."""
         self.decoded = len(contents.data)
         self.kernels = tuple(filter(selects, contents.kernels))
         self.functions = tuple(usage for usage in contents.functions if selects(usage.name))
@@ -64,17 +65,17 @@ class Row:
         self.kernel_count = len(self.kernels)
         self.has_resources = bool(self.functions or self.code_objects)
 
-    def let_go(self) -> None:
-        """Forget the kernels by name and their figures: those of all images of a file may be larger than memory."""
+    def release(self) -> None:
+        """Drop the names and figures of the kernels; those of all images of a large file would fill the memory."""
         self.kernels, self.functions, self.code_objects = (), (), ()
 
 
 @dataclass
 class Shown:
-    """What is known of one file, and shown. containers: all of them, rows: the images that are shown, once each was
-    looked into.
+    """What is shown of one file. containers: all of them. rows: the images that are shown, without their kernels.
 
-    coverage: by architecture, for the probes of these names.
+    patched: what neutrino-patch added, None for other files. coverage: for each architecture, which kernels can be
+    probed. probes: names of the probes that coverage is for.
     """
 
     input: Input
@@ -86,101 +87,110 @@ class Shown:
 
 
 class Tables:
-    """The tables of a file. kernels, resources: whether these were asked for.
+    """The tables of one file: images are added one by one, then ``lines`` gives the text.
 
-    Widths of columns are known when the last image is, so what is in them is kept until then, on disk.
+    The width of a column is known when all its cells are, so rows are spooled to disk until then.
     """
 
     def __init__(self, *, kernels: bool, resources: bool) -> None:
+        """kernels, resources: whether to show these tables too (--kernels, --resources)."""
         self._with_kernels = kernels
         self._with_resources = resources
+        self._kernel_count = 0
+        """Kernels of the containers that have ended; one in several images of a container counts once."""
         self._container = -1
+        """Index of the container whose images are being added."""
         self._names: set[str] = set()
-        self._different = 0
-        self._homes: dict[str, dict[str, list[str]]] = {}
+        """Mangled names of that container's kernels."""
+        self._archs: dict[str, dict[str, list[str]]] = {}
+        """Of that container, kernel → kind of image → architectures."""
         self._banks: set[int] = set()
-        self._kernels: KeptRows | None = None
-        self._cuda: KeptRows | None = None
-        self._amd: KeptRows | None = None
+        """Constant banks that a CUDA kernel uses; each has a column."""
+        self._kernels: SpooledRows | None = None
+        self._cuda: SpooledRows | None = None
+        self._amd: SpooledRows | None = None
 
     def add(self, row: Row) -> None:
-        """Take an image in. Of a container the kernels of all images are shown together."""
+        """Add an image, in the order of the file. A kernel in several images of one container becomes one row."""
         if row.container.index != self._container:
             self._end_container()
             self._container = row.container.index
         self._names.update(row.kernels)
         if self._with_kernels:
             for name in row.kernels:
-                forms = self._homes.setdefault(name, {})
-                forms.setdefault(row.image.kind.value, []).append(visible(row.image.arch or "-"))
+                archs_by_kind = self._archs.setdefault(name, {})
+                archs_by_kind.setdefault(row.image.kind.value, []).append(visible(row.image.arch or "-"))
         if self._with_resources and row.functions:
-            self._cuda = self._cuda or _kept_rows()
+            self._cuda = self._cuda or _spooled_rows()
             for usage in row.functions:
                 self._banks.update(usage.constants)
-                self._cuda.add(_cuda_figures(row, usage))
+                self._cuda.add(_cuda_cells(row, usage))
         if self._with_resources and row.code_objects:
-            self._amd = self._amd or _kept_rows()
+            self._amd = self._amd or _spooled_rows()
             for kernel in row.code_objects:
-                self._amd.add(_amd_figures(row, kernel))
+                self._amd.add(_amd_cells(row, kernel))
 
     def lines(self, shown: Shown) -> Iterator[str]:
-        """The tables, line by line, once each of the file's images was added."""
+        """Yield the text of the tables, line by line. Call it after the last image was added."""
         self._end_container()
         rows = shown.rows
         containers = len({row.container.index for row in rows})
         counts = [count(containers, "container"), count(len(rows), "image")]
         if any(row.decoded is not None for row in rows):
-            counts.append(count(self._different, "kernel"))
+            counts.append(count(self._kernel_count, "kernel"))
         yield f"{visible(shown.input.name)}: {', '.join(counts)}"
         if shown.patched is not None:
-            yield from _patched(shown.patched)
+            yield _patched_line(shown.patched)
         if shown.coverage:
             for coverage in shown.coverage:
-                yield from _covered(coverage)
+                yield from _coverage_lines(coverage)
             yield ""
             yield f"  with {visible(', '.join(shown.probes))}; nothing was assembled, so ptxas and the check of the"
             yield "  arithmetic may still refuse some (neutrino-patch --dry-run)"
             return
         yield ""
-        yield from _images(rows)
+        yield from _image_table(rows)
         if self._with_resources:
-            yield from self._cuda_resources()
-            yield from self._amd_resources()
-            yield from _without_resources(rows)
-        # A table of resources names the kernels as well, but not those of images without figures.
-        if self._kernels is not None and any(
-            row.kernel_count and not (self._with_resources and row.has_resources) for row in rows
-        ):
+            yield from self._cuda_table()
+            yield from self._amd_table()
+            yield from _without_resources_line(rows)
+        # The tables of resources name the kernels too; this table is needed if they leave any out.
+        is_any_unnamed = any(row.kernel_count and not (self._with_resources and row.has_resources) for row in rows)
+        if self._kernels is not None and is_any_unnamed:
             yield ""
             yield from table(["container", "in", "kernel"], self._kernels)
 
     def _end_container(self) -> None:
-        self._different += len(self._names)
+        """Count the kernels of the container whose images were added, and spool their rows."""
+        self._kernel_count += len(self._names)
         self._names.clear()
-        if self._homes:
-            self._kernels = self._kernels or _kept_rows()
-            for name, forms in self._homes.items():
-                images = "; ".join(f"{kind} {', '.join(archs)}" for kind, archs in forms.items())
+        if self._archs:
+            self._kernels = self._kernels or _spooled_rows()
+            for name, archs_by_kind in self._archs.items():
+                images = "; ".join(f"{kind} {', '.join(archs)}" for kind, archs in archs_by_kind.items())
                 self._kernels.add([str(self._container), images, visible(demangle(name))])
-            self._homes.clear()
+            self._archs.clear()
 
-    def _cuda_resources(self) -> Iterator[str]:
+    def _cuda_table(self) -> Iterator[str]:
+        """Yield the table of --resources for CUDA's functions, with the columns of ``cuobjdump -res-usage``."""
         if self._cuda is None:
             return
-        from neutrino.cli.kept_rows import Cells
+        from neutrino.cli.spooled_rows import MappedRows
 
         banks = [str(bank) for bank in sorted(self._banks)]
         head = ["image", "arch", "REG", "STACK", "SHARED", "LOCAL", *(f"CONSTANT[{bank}]" for bank in banks)]
         head += ["TEXTURE", "SURFACE", "SAMPLER", "function"]
 
-        def cells(figures: list[Any]) -> list[str]:
-            *first, constants, textures, surfaces, samplers, name = figures
-            return [*first, *(constants.get(bank, "-") for bank in banks), textures, surfaces, samplers, name]
+        def with_bank_columns(row: list[Any]) -> list[str]:
+            """Replace a row's sizes by constant bank, a dict, by a cell for each bank of the file."""
+            *first, sizes_by_bank, textures, surfaces, samplers, name = row
+            return [*first, *(sizes_by_bank.get(bank, "-") for bank in banks), textures, surfaces, samplers, name]
 
         yield ""
-        yield from table(head, Cells(self._cuda, cells), right=head[2:-1])
+        yield from table(head, MappedRows(self._cuda, with_bank_columns), right=head[2:-1])
 
-    def _amd_resources(self) -> Iterator[str]:
+    def _amd_table(self) -> Iterator[str]:
+        """Yield the table of --resources for AMD's kernels; sizes are in bytes."""
         if self._amd is None:
             return
         head = ["image", "arch", "VGPR", "SGPR", "AGPR", "LDS", "scratch", "kernarg", "wave", "kernel"]
@@ -188,14 +198,15 @@ class Tables:
         yield from table(head, self._amd, right=head[2:-1])
 
 
-def _kept_rows() -> KeptRows:
-    # Here, because the plain listing needs none.
-    from neutrino.cli.kept_rows import KeptRows
+def _spooled_rows() -> SpooledRows:
+    """Return an empty table on disk. Imported when it is first needed, since the plain listing needs none."""
+    from neutrino.cli.spooled_rows import SpooledRows
 
-    return KeptRows()
+    return SpooledRows()
 
 
-def _cuda_figures(row: Row, usage: FunctionUsage) -> list[Any]:
+def _cuda_cells(row: Row, usage: FunctionUsage) -> list[Any]:
+    """Return a function's row for the table of CUDA's resources: sizes in bytes, those of constant banks as a dict."""
     return [
         row.place, row.image.arch or "-", str(usage.registers), str(usage.stack), str(usage.shared), str(usage.local),
         {str(bank): str(size) for bank, size in usage.constants.items()},
@@ -203,7 +214,8 @@ def _cuda_figures(row: Row, usage: FunctionUsage) -> list[Any]:
     ]  # fmt: skip
 
 
-def _amd_figures(row: Row, kernel: CodeObjectKernel) -> list[Any]:
+def _amd_cells(row: Row, kernel: CodeObjectKernel) -> list[Any]:
+    """Return one kernel's row for the table of AMD's resources. ``+`` marks a stack of no fixed size."""
     return [
         row.place, visible(row.image.arch or "-"), str(kernel.vgprs), str(kernel.sgprs),
         "-" if kernel.agprs is None else str(kernel.agprs), str(kernel.group_segment),
@@ -212,15 +224,20 @@ def _amd_figures(row: Row, kernel: CodeObjectKernel) -> list[Any]:
     ]  # fmt: skip
 
 
-def _patched(patched: Patched) -> Iterator[str]:
+def _patched_line(patched: Patched) -> str:
+    """Return the line about a patched file: which twins (instrumented copies of kernels) neutrino-patch added."""
     archs = visible(", ".join(patched.archs))
-    yield (
+    return (
         f"  patched by Neutrino {visible(patched.maker)}: {count(patched.twins, 'twin')} with "
         f"{visible(', '.join(patched.probes))}, for {f'the embedded device ({archs})' if patched.embedded else archs}"
     )
 
 
-def _images(rows: Sequence[Row]) -> Iterator[str]:
+def _image_table(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the table of images.
+
+    It has a column of archive members only if there are any, and one of kernels only if images were decoded.
+    """
     with_member = any(row.container.member for row in rows)
     with_kernels = any(row.decoded is not None for row in rows)
     head = ["image", "section", "kind", "arch", "compression", "bytes", "stored"]
@@ -243,17 +260,21 @@ def _images(rows: Sequence[Row]) -> Iterator[str]:
     yield from table(head, cells, right=("bytes", "stored", "kernels"))
 
 
-def _without_resources(rows: Sequence[Row]) -> Iterator[str]:
-    """A line about images whose kernels are in no table, unless their container's machine code has them."""
-    shown = {row.container.index for row in rows if row.has_resources}
-    images = [row for row in rows if row.kernel_count and not row.has_resources and row.container.index not in shown]
+def _without_resources_line(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a line about images with kernels but without resource usage, such as PTX, if there are any.
+
+    Not about images in a container that also has machine code, whose figures are shown.
+    """
+    with_figures = {row.container.index for row in rows if row.has_resources}
+    images = [row for row in rows if row.kernel_count and row.container.index not in with_figures]
     if images:
         kinds = ", ".join(dict.fromkeys(row.image.kind.value for row in images))
         yield ""
         yield f"  {count(len(images), 'image')} ({kinds}) without figures, which only machine code has"
 
 
-def _covered(coverage: Coverage) -> Iterator[str]:
+def _coverage_lines(coverage: Coverage) -> Iterator[str]:
+    """Yield what --coverage shows for one architecture: how many kernels can be probed, and which cannot, and why."""
     total = len(coverage.kernels)
     yield ""
     yield f"  {visible(coverage.arch)}: {coverage.probed:,} of {count(total, 'kernel')} can be probed"
@@ -261,18 +282,18 @@ def _covered(coverage: Coverage) -> Iterator[str]:
         yield ""
         cells = [[f"{number:,}", reason.word, visible(text)] for reason, text, number in coverage.reasons]
         yield from table(["kernels", "reason", "why not"], cells, right=("kernels",))
-    named: list[list[str]] = []
-    more = 0
-    # Of a vendor's library the reason is the same for all, and says nothing of the kernel.
+    listed: list[list[str]] = []
+    unlisted = 0
+    # All kernels of a vendor's library have that reason, so listing them says nothing.
     for reason in dict.fromkeys(reason for reason, _, _ in coverage.reasons if reason.word != "vendor"):
         kernels = [kernel for kernel in coverage.kernels if kernel.reason is reason]
-        more += max(0, len(kernels) - _REASON_DETAILS)
-        named += [
+        unlisted += max(0, len(kernels) - _MAX_KERNELS_PER_REASON)
+        listed += [
             [f"{kernel.container}.{kernel.image}", reason.word, visible(demangle(kernel.name))]
-            for kernel in kernels[:_REASON_DETAILS]
+            for kernel in kernels[:_MAX_KERNELS_PER_REASON]
         ]
-    if named:
+    if listed:
         yield ""
-        yield from table(["image", "reason", "kernel"], named)
-    if more:
-        yield f"  … {more:,} more (--json)"
+        yield from table(["image", "reason", "kernel"], listed)
+    if unlisted:
+        yield f"  … {unlisted:,} more (--json)"

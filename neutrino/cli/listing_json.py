@@ -1,5 +1,5 @@
-"""What ``neutrino-extract --json`` prints of a file: written image by image, since all of it may be larger than
-memory."""
+"""The JSON object that ``neutrino-extract --json`` prints for a file: written image by image, since it may be larger
+than memory."""
 
 from __future__ import annotations
 
@@ -18,27 +18,30 @@ if TYPE_CHECKING:
 
 
 class JsonListing:
-    """A file's object. write: takes the text, piece by piece, from the first image on that is shown."""
+    """Writes the JSON object of one file: ``add`` for each image in order, then ``finish``."""
 
     def __init__(self, shown: Shown, write: Callable[[str], object]) -> None:
+        """write: called with each piece of the text, first when ``add`` or ``finish`` is first called."""
         self._shown = shown
         self._json = JsonWriter(write)
-        self._waiting = list(reversed(shown.containers))
+        self._unwritten = list(reversed(shown.containers))
+        """Containers that come after the current one, the next one last."""
         self._container: Container | None = None
+        """The container whose list of images is open."""
         self._has_begun = False
 
     def add(self, row: Row) -> None:
-        """Write an image."""
-        self._begin()
+        """Write an image, and its container's members before the first image of a container."""
+        self._begin_file()
         if row.container is not self._container:
             self._end_container()
             self._write_empty_containers(row.container)
             self._begin_container(row.container)
-        self._json.value(_image(row))
+        self._json.value(_image_object(row))
 
     def finish(self) -> None:
-        """Write what follows the images."""
-        self._begin()
+        """Write what follows the last image: empty containers, the coverage, and the end of the object."""
+        self._begin_file()
         self._end_container()
         self._write_empty_containers(None)
         self._json.end()
@@ -46,10 +49,11 @@ class JsonListing:
             self._json.key("probes")
             self._json.value(list(self._shown.probes))
             self._json.key("coverage")
-            self._json.value([_coverage(coverage) for coverage in self._shown.coverage])
+            self._json.value([_coverage_object(coverage) for coverage in self._shown.coverage])
         self._json.end()
 
-    def _begin(self) -> None:
+    def _begin_file(self) -> None:
+        """Write the members before the containers. Does nothing when called again."""
         if self._has_begun:
             return
         self._has_begun = True
@@ -69,6 +73,7 @@ class JsonListing:
         self._json.begin_list()
 
     def _begin_container(self, container: Container) -> None:
+        """Write a container's members and open its list of images."""
         self._container = container
         self._json.begin_object()
         self._member("index", container.index)
@@ -82,15 +87,19 @@ class JsonListing:
         self._json.begin_list()
 
     def _end_container(self) -> None:
+        """Close the list of images and the object of the current container, if there is one."""
         if self._container is not None:
             self._json.end()
             self._json.end()
             self._container = None
 
     def _write_empty_containers(self, following: Container | None) -> None:
-        """Those without images that come before a container; of others that are not shown nothing is said."""
-        while self._waiting:
-            container = self._waiting.pop()
+        """Write the containers without images that come before a container; None: all that are left.
+
+        Containers with images of which none is selected are left out.
+        """
+        while self._unwritten:
+            container = self._unwritten.pop()
             if container is following:
                 return
             if not container.images:
@@ -102,9 +111,10 @@ class JsonListing:
         self._json.value(value)
 
 
-def _image(row: Row) -> dict[str, Any]:
+def _image_object(row: Row) -> dict[str, Any]:
+    """Return an image's JSON object, with its kernels; resources, output and fault only if it has them."""
     image = row.image
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "index": image.index,
         "kind": image.kind.value,
         "arch": image.arch,
@@ -114,17 +124,18 @@ def _image(row: Row) -> dict[str, Any]:
         "kernels": [{"name": name, "demangled": demangle(name)} for name in row.kernels],
     }
     if row.functions:
-        found["resources"] = [_usage(usage) for usage in row.functions]
+        document["resources"] = [_cuda_resources(usage) for usage in row.functions]
     if row.code_objects:
-        found["resources"] = [_registers(kernel) for kernel in row.code_objects]
+        document["resources"] = [_amd_resources(kernel) for kernel in row.code_objects]
     if row.output:
-        found["output"] = row.output
+        document["output"] = row.output
     if row.fault is not None:
-        found["fault"] = str(row.fault)
-    return found
+        document["fault"] = str(row.fault)
+    return document
 
 
-def _usage(usage: FunctionUsage) -> dict[str, Any]:
+def _cuda_resources(usage: FunctionUsage) -> dict[str, Any]:
+    """Return the JSON object with the resources of a CUDA function: registers per thread, sizes in bytes."""
     return {
         "name": usage.name,
         "demangled": demangle(usage.name),
@@ -140,7 +151,8 @@ def _usage(usage: FunctionUsage) -> dict[str, Any]:
     }
 
 
-def _registers(kernel: CodeObjectKernel) -> dict[str, Any]:
+def _amd_resources(kernel: CodeObjectKernel) -> dict[str, Any]:
+    """Return the JSON object with the resources of an AMD kernel: registers, sizes in bytes, threads."""
     return {
         "name": kernel.name,
         "demangled": demangle(kernel.name),
@@ -156,7 +168,8 @@ def _registers(kernel: CodeObjectKernel) -> dict[str, Any]:
     }
 
 
-def _coverage(coverage: Coverage) -> dict[str, Any]:
+def _coverage_object(coverage: Coverage) -> dict[str, Any]:
+    """Return the JSON object of --coverage for one architecture: which kernels can be probed, why others cannot."""
     return {
         "arch": coverage.arch,
         "total": len(coverage.kernels),

@@ -10,9 +10,9 @@ from neutrino.verification import check_probes
 
 
 def load(names: Sequence[str]) -> ProbeSet:
-    """The probes of these names, for CUDA kernels; their warnings are printed.
+    """Load and verify probes for CUDA kernels, and print their warnings. names: paths, or names of shipped probes.
 
-    Raises ProbeError with all faults, for ``print_diagnostics``; NeutrinoError for files that are not there.
+    Raises ProbeError with all faults, for ``print_diagnostics``; NeutrinoError for files that do not exist.
     """
     checked = check_probes(names)
     probes = checked.probe_set()

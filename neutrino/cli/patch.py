@@ -34,35 +34,38 @@ if TYPE_CHECKING:
 
 DONE, BAD_INPUT, NOTHING = 0, 2, 3
 _STDOUT = "standard output"
-_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+_WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 """Errors that only writing can cause."""
 _INSTALL_LIEF = "pip install 'neutrino-gpu[check]'"
-_LISTED = 40
-"""Kernels that the table shows one by one; of more, only how many there are for each reason."""
-_NAMED = 3
-"""Kernels that stand for all that share a reason."""
+_MAX_LISTED = 40
+"""Probed kernels that the table lists; of the others it has only the number."""
+_MAX_EXAMPLES = 3
+"""Kernels that are named as examples for each reason why kernels are not probed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point. Returns the exit status: 0 done, 2 bad input or a tool that failed, 3 nothing to do."""
+    """Run the command: patch, check or restore a file.
+
+    Returns the exit status: 0 done, 2 bad input or a tool that failed, 3 nothing to do.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
-    _refuse_idle(parser, options)
+    _refuse_unused_options(parser, options)
     print_anything()
-    _end_tidily()
+    _clean_up_on_sigterm()
     try:
-        _need_regular(options.check or options.restore or options.file)
+        _require_regular_file(options.check or options.restore or options.file)
         if options.check is not None:
             status = _check(options)
         elif options.restore is not None:
             status = _restore(options)
         else:
             status = _patch(parser, options)
-        with _writing(_STDOUT):
+        with _errors_name(_STDOUT):
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has seen enough. Python would complain once more when it closes stdout at exit.
+        # The reader closed the pipe (| head). Python would print an error when it closes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except ProbeError as error:
@@ -73,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         place = error.filename if error.filename is not None else options.check or options.restore or options.file
         if place == _STDOUT:
-            # What is left in the buffer must not fail a second time when Python closes it.
+            # What is left in stdout's buffer must not fail a second time when Python closes it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _fail(f"{os.fsdecode(place)}: {error.strerror or error}")
     except MemoryError:
@@ -87,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, with all options and their help."""
     parser = argparse.ArgumentParser(
         prog="neutrino-patch",
         usage="neutrino-patch FILE -p PROBE [options]\n"
@@ -162,36 +166,39 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _refuse_idle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Refuse options that have no effect with --check or --restore."""
+def _refuse_unused_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Exit with an error if --check or --restore is combined with an option that has no effect there."""
     if options.check is None and options.restore is None:
         return
     if options.file or options.probe:
         parser.error("--check and --restore take one FILE, and no probe")
-    meant = {"check", "json"} if options.check is not None else {"restore", "json", "output"}
+    allowed = {"check", "json"} if options.check is not None else {"restore", "json", "output"}
     mode = "--check" if options.check is not None else "--restore"
     for name, value in vars(options).items():
-        if name not in meant and value != parser.get_default(name):
+        if name not in allowed and value != parser.get_default(name):
             parser.error(f"--{name.replace('_', '-')} cannot be used with {mode}")
 
 
-def _need_regular(path: Path | None) -> None:
-    # Looked at before it is opened, since opening a FIFO would wait for a writer.
+def _require_regular_file(path: Path | None) -> None:
+    """Raise PatchError for a FIFO or device. Missing files and folders get their errors when they are opened."""
+    # Checked before the file is opened, since opening a FIFO would wait for a writer.
     if path is not None and path.exists() and not path.is_file() and not path.is_dir():
         raise PatchError(str(path), "is not a regular file")
 
 
 @contextlib.contextmanager
-def _writing(place: Path | str) -> Iterator[None]:
-    """Let errors of writing name the file that is written, not the temporary file that it begins as."""
+def _errors_name(output: Path | str) -> Iterator[None]:
+    """Make write errors raised inside name ``output``, not the temporary file that is renamed to it at the end."""
     try:
         yield
     except OSError as error:
-        aside = error.filename is not None and Path(os.fsdecode(error.filename)).name.startswith(
-            (".neutrino-", f".{Path(place).name[:200]}.")
+        # Names of temporary files, by tempfile and by the writer of the copy.
+        is_temporary = error.filename is not None and Path(os.fsdecode(error.filename)).name.startswith(
+            (".neutrino-", f".{Path(output).name[:200]}.")
         )
-        if aside or (error.filename is None and error.errno in _WRITING):
-            error.filename = str(place)
+        # write(2) on an open file fails without a name.
+        if is_temporary or (error.filename is None and error.errno in _WRITE_ERRORS):
+            error.filename = str(output)
         raise
 
 
@@ -202,7 +209,8 @@ def _count(text: str) -> int:
 
 
 def _say(line: str) -> None:
-    # print() takes a closed stderr, which is None, for stdout.
+    """Print a line on stderr after the command's name. Errors of stderr itself are ignored."""
+    # With stderr closed, sys.stderr is None, and print(file=None) would write to stdout.
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             print(f"neutrino-patch: {visible(line)}", file=sys.stderr)
@@ -214,16 +222,22 @@ def _fail(message: str) -> int:
     return BAD_INPUT
 
 
-def _end_tidily() -> None:
-    """Let SIGTERM remove unfinished files, as SIGINT does."""
-    if (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    ):
+def _clean_up_on_sigterm() -> None:
+    """Make SIGTERM exit by an exception, so that unfinished files are removed, as for SIGINT.
+
+    A handler that the caller installed stays.
+    """
+    # Only the main thread may install handlers.
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    if is_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    """Write a copy of FILE with twins (instrumented copies) of its kernels, and print the report.
+
+    Returns the exit status. Raises NeutrinoError and OSError for bad input and output that cannot be written.
+    """
     if options.file is None:
         parser.error("no FILE to patch")
     if not options.probe:
@@ -238,8 +252,10 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from neutrino.loader.embedded import EmbeddedDevice
     from neutrino.probing.selection import Selection
 
+    # What to make, from the options.
     probes = load(options.probe)
     if options.device is not None:
+        # For its check alone: a file takes twins for the embedded device, not the device's settings.
         EmbeddedDevice.parse(options.device)
     kind = DeviceKind.GPU if options.device is None else DeviceKind.EMBEDDED
     archs = [device_arch(arch) for arch in options.arch]
@@ -256,9 +272,11 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     )
     target = None if options.dry_run else output_path(options.file, options.output)
     stub = str(STUB) if options.stub is None else _stub(options.stub)
+
+    # The copy; it is written aside and renamed when it is complete.
     if target is not None:
-        _name_unfinished(target.parent, remove=True)
-    with _folder_of(target, options.output), _writing(target or options.file), _progress() as progress:
+        _report_unfinished(target.parent, remove=True)
+    with _output_folder(target, options.output), _errors_name(target or options.file), _progress() as progress:
         try:
             report = patch_file(
                 options.file, target, settings,
@@ -269,8 +287,10 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
                 refused = Report(options.file, None, tuple(options.probe), tuple(archs), (), refused=error.reason)
                 print(json.dumps(refused.document(), indent=1))
             raise
+
+    # The report.
     report = replace(report, notes=(*report.notes, *_notes(report, stub), *_script_notes(report, probes)))
-    with _writing(_STDOUT):
+    with _errors_name(_STDOUT):
         if options.json:
             print(json.dumps(report.document(), indent=1))
         else:
@@ -278,12 +298,15 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if report.refused:
         _say(f"{report.input}: {report.refused}")
     elif not report.probed:
-        _say(f"{report.input}: {_nothing(report)}; no file was written")
+        _say(f"{report.input}: {_why_none_probed(report)}; no file was written")
     return DONE if report.probed else NOTHING
 
 
 def _notes(report: Report, stub: str) -> Iterator[str]:
-    """What the user should know in addition to the report."""
+    """Yield notes for the report: architectures without kernels, an input patched before, and a stub that is missing.
+
+    stub: the library, by path or name, that the copy loads to record without ``neutrino``.
+    """
     from neutrino.ahead.check import stub_note
 
     for arch in report.archs:
@@ -291,58 +314,67 @@ def _notes(report: Report, stub: str) -> Iterator[str]:
             yield f"nothing in the file runs on {arch}, so there are no twins for it"
     if report.output is None:
         return
-    if before := _patched_before(report.input):
-        yield before
-    if note := stub_note(stub, report.output.resolve().parent):
-        yield note
+    if patched_note := _patched_before(report.input):
+        yield patched_note
+    if missing_note := stub_note(stub, report.output.resolve().parent):
+        yield missing_note
 
 
 def _script_notes(report: Report, probes: ProbeSet) -> Iterator[str]:
-    """A note about scripts: the copy holds only their paths."""
+    """Yield a note about the analysis scripts that the probes name: the copy has their paths only."""
     names = ", ".join(dict.fromkeys((*probes.callbacks, *probes.analyze_hooks)))
     if names and report.output is not None:
         yield f"scripts are not stored in the copy; neutrino-report TRACE --analyze runs {names} if it exists then"
 
 
 def _patched_before(file: Path) -> str:
-    """A note if the file is a patched one, else "". Raises OSError."""
+    """Return a note if a file was patched before, else "". Raises OSError if it cannot be read."""
     from neutrino.ahead.patched import read_patched
 
     with file.open("rb") as opened:
         data = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
     try:
-        found = read_patched(data, str(file))
+        patched = read_patched(data, str(file))
     except FormatError:
         # Nothing is lost by replacing twins that cannot be read.
         return ""
-    if found is None:
+    if patched is None:
         return ""
-    twins = f"{_number(found.twins, 'twin')} with {', '.join(found.probes)}"
+    twins = f"{_number(patched.twins, 'twin')} with {', '.join(patched.probes)}"
     return f"the input is patched already ({twins}); its twins are replaced, and the original kernels are probed"
 
 
-def _name_unfinished(folder: Path, *, remove: bool) -> None:
-    """Report the unfinished copies that killed runs left in a folder; remove those that no process can still use."""
+def _report_unfinished(folder: Path, *, remove: bool) -> None:
+    """Report on stderr the unfinished copies that killed runs left in a folder.
+
+    remove: whether to remove those that no process can still use.
+    """
     from neutrino.ahead.unfinished import find_unfinished
 
-    found = find_unfinished(folder, remove=remove)
-    for path in found.removed:
+    unfinished = find_unfinished(folder, remove=remove)
+    for path in unfinished.removed:
         _say(f"removed {path}, left by a run that was killed")
-    for path in found.left:
+    for path in unfinished.left:
         _say(f"{path} is an unfinished copy; remove it unless a run on another machine is still writing it")
 
 
 def _stub(path: str) -> str:
-    """The stub's name for DT_AUXILIARY: paths are absolute, or relative to the file by $ORIGIN. Raises PatchError for
-    an empty name."""
+    """Return the name of the stub library for the copy's DT_AUXILIARY entry (see ld.so(8) for names and $ORIGIN).
+
+    A path is made absolute unless it begins with $ORIGIN; a plain name, for which the linker searches, stays.
+    Raises PatchError for an empty name.
+    """
     if not path:
         raise PatchError("--stub", "needs the path of a library")
     return path if "/" not in path or path.startswith(("$ORIGIN/", "${ORIGIN}/")) else str(Path(path).absolute())
 
 
 @contextlib.contextmanager
-def _folder_of(target: Path | None, output: str | None) -> Iterator[None]:
-    """The folder that ``-o DIR/`` asks for is made; it goes again when nothing was written."""
+def _output_folder(target: Path | None, output: str | None) -> Iterator[None]:
+    """Create the folder of ``-o DIR/`` if it is missing, and remove it again if no file was written into it.
+
+    target: the file to write, None in a dry run. output: the value of ``-o``.
+    """
     if target is None or output is None or not output.endswith("/") or target.parent.exists():
         yield
         return
@@ -357,7 +389,7 @@ def _folder_of(target: Path | None, output: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Progress | None]:
-    """A bar on stderr, where that is a terminal."""
+    """Show a progress bar on stderr; yields the function that updates it, None where stderr is no terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
@@ -366,20 +398,21 @@ def _progress() -> Iterator[Progress | None]:
 
     columns = (TextColumn("making twins"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                TextColumn("{task.description}", markup=False))  # fmt: skip
-    # Drawn when something is done, not by a thread: with a second thread, a fork would not be safe.
+    # Drawn by calls, not by a thread of its own: worker processes are forked, which is unsafe with a second thread.
     bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False,
                    redirect_stdout=False, redirect_stderr=False)  # fmt: skip
     with bar:
         task = bar.add_task("", total=None)
         bar.refresh()
 
-        def show(done: int, total: int, what: str) -> None:
-            bar.update(task, completed=done, total=total, description=what, refresh=True)
+        def show(done: int, total: int, item: str) -> None:
+            bar.update(task, completed=done, total=total, description=item, refresh=True)
 
         yield show
 
 
-def _nothing(report: Report) -> str:
+def _why_none_probed(report: Report) -> str:
+    """Return in words why a report has no probed kernel."""
     if not report.kernels:
         return "no CUDA kernels found"
     if [reason.word for reason, _ in report.skipped] == ["not-selected"]:
@@ -388,34 +421,36 @@ def _nothing(report: Report) -> str:
 
 
 def _print_report(report: Report) -> None:
+    """Print the report of patching as text and tables, as wide as the terminal."""
     from rich.console import Console
 
     console = Console(markup=False, highlight=False, emoji=False)
-    # Captured, since rich would end the process itself when the reader of a pipe has gone.
+    # Captured and printed in one go: rich itself would exit the process on a closed pipe (| head).
     with console.capture() as captured:
-        _show(console, report)
+        _print_sections(console, report)
     print(captured.get(), end="")
 
 
-def _show(console: Console, report: Report) -> None:
-    where = "no file written" if report.output is None else str(report.output)
-    console.print(visible(f"{report.input} → {where}"), style="bold", soft_wrap=True)
+def _print_sections(console: Console, report: Report) -> None:
+    """Print the parts of a report: files, counts, probed kernels, kernels that are not probed, notes."""
+    output = "no file written" if report.output is None else str(report.output)
+    console.print(visible(f"{report.input} → {output}"), style="bold", soft_wrap=True)
     if report.kernels:
-        console.print(_counted(report), soft_wrap=True)
+        console.print(_counts(report), soft_wrap=True)
     probed = [kernel for kernel in report.kernels if kernel.probed]
     if probed:
         console.print()
-        _show_probed(console, probed)
+        _print_probed(console, probed)
     if report.skipped:
         console.print()
         console.print("Not probed", style="bold")
-        _show_skipped(console, report)
+        _print_skipped(console, report)
     for note in report.notes:
         console.print(visible(f"note: {note}"), soft_wrap=True)
 
 
-def _counted(report: Report) -> str:
-    """How many kernels there are and how many twins, which are counted per architecture."""
+def _counts(report: Report) -> str:
+    """Return the line with the numbers of kernels and of twins. A kernel may have a twin for each architecture."""
     kernels = len({(kernel.container, kernel.name) for kernel in report.kernels})
     probed = f"{report.probed:,} of {len(report.kernels):,} probed"
     if len(report.kernels) > kernels:
@@ -423,10 +458,8 @@ def _counted(report: Report) -> str:
     return f"{_number(kernels, 'kernel')} for {', '.join(report.archs)}: {probed}"
 
 
-def _show_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
-    from neutrino.cli.kernel_names import shorten
-    from neutrino.demangle import demangle
-
+def _print_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
+    """Print the table of probed kernels, and below it what it leaves out and the cost in registers."""
     table = _table()
     table.add_column("probed kernel", overflow="fold")
     table.add_column("image")
@@ -436,22 +469,19 @@ def _show_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
     retargeted = any(kernel.retargeted for kernel in kernels)
     if retargeted:
         table.add_column("PTX retargeted", overflow="fold")
-    width = max(20, console.width - (80 if retargeted else 44))
-    names = {kernel.name: demangle(kernel.name) for kernel in kernels[:_LISTED]}
-    short = {name: shorten(text, width) for name, text in names.items()}
-    often = Counter(short.values())
-    # What is the same when it is short is shown in full, over several lines.
-    shown = {name: text if often[text] == 1 else names[name] for name, text in short.items()}
-    for kernel in kernels[:_LISTED]:
+    # The other columns take about 44 characters, with the last one about 80.
+    names = _table_names(kernels[:_MAX_LISTED], max(20, console.width - (80 if retargeted else 44)))
+    for kernel in kernels[:_MAX_LISTED]:
         registers = " → ".join(map(str, kernel.registers)) if kernel.registers else "not assembled"
-        place = f"{kernel.container}.{kernel.image}"
-        row = [visible(shown[kernel.name]), place, kernel.arch, f"{kernel.sites:,}", registers]
+        image = f"{kernel.container}.{kernel.image}"
+        row = [visible(names[kernel.name]), image, kernel.arch, f"{kernel.sites:,}", registers]
         table.add_row(*row, *([_retargeted(kernel)] if retargeted else []))
     console.print(table)
-    if len(kernels) > _LISTED:
-        rest = kernels[_LISTED:]
-        sites = sum(kernel.sites for kernel in rest)
-        console.print(f"and {_number(len(rest), 'more kernel')} with {_number(sites, 'site')} (--json lists all)")
+
+    unlisted = kernels[_MAX_LISTED:]
+    if unlisted:
+        sites = sum(kernel.sites for kernel in unlisted)
+        console.print(f"and {_number(len(unlisted), 'more kernel')} with {_number(sites, 'site')} (--json lists all)")
     unproven = sum(map(_is_unproven, kernels))
     if unproven:
         console.print(
@@ -459,25 +489,43 @@ def _show_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
             "differ while it is recorded",
             soft_wrap=True,
         )
-    grown = [kernel.registers[1] - kernel.registers[0] for kernel in kernels if kernel.registers]
-    if len(grown) > 1:
-        console.print(f"registers per thread: {sum(grown) / len(grown):+.1f} on average, {max(grown):+d} at most")
+    added = [kernel.registers[1] - kernel.registers[0] for kernel in kernels if kernel.registers]
+    if len(added) > 1:
+        console.print(f"registers per thread: {sum(added) / len(added):+.1f} on average, {max(added):+d} at most")
+
+
+def _table_names(kernels: Sequence[KernelReport], width: int) -> dict[str, str]:
+    """Return for each mangled name the demangled one, shortened to a width in characters.
+
+    Names that would look the same when shortened stay whole; the table folds them over several lines.
+    """
+    from neutrino.cli.kernel_names import shorten
+    from neutrino.demangle import demangle
+
+    whole = {kernel.name: demangle(kernel.name) for kernel in kernels}
+    short = {name: shorten(demangled, width) for name, demangled in whole.items()}
+    uses = Counter(short.values())
+    return {name: text if uses[text] == 1 else whole[name] for name, text in short.items()}
 
 
 def _retargeted(kernel: KernelReport) -> str:
+    """Return the table's cell on PTX that is for another architecture than the machine code: ``sm_120 → sm_90, …``."""
     if kernel.retargeted is None:
         return "no"
-    shown = "same code" if kernel.retargeted.get("same_code") else "other code"
-    shown = "unproven" if _is_unproven(kernel) else shown
-    return f"{kernel.retargeted['target']}, {shown}"
+    evidence = "same code" if kernel.retargeted.get("same_code") else "other code"
+    if _is_unproven(kernel):
+        evidence = "unproven"
+    return f"{kernel.retargeted['target']}, {evidence}"
 
 
 def _is_unproven(kernel: KernelReport) -> bool:
-    found = kernel.retargeted
-    return found is not None and not found.get("same_code") and not found.get("own_text")
+    """Return whether nothing proves that the twin's PTX, for another architecture, is the program that runs."""
+    retargeted = kernel.retargeted
+    return retargeted is not None and not retargeted.get("same_code") and not retargeted.get("own_text")
 
 
-def _show_skipped(console: Console, report: Report) -> None:
+def _print_skipped(console: Console, report: Report) -> None:
+    """Print a row for each reason why kernels are not probed: how many, and a few of their names."""
     from neutrino.ahead.report import group_skipped
     from neutrino.cli.kernel_names import shorten
     from neutrino.demangle import demangle
@@ -487,9 +535,10 @@ def _show_skipped(console: Console, report: Report) -> None:
     table.add_column("reason")
     table.add_column("", overflow="fold")
     for group in group_skipped(report.kernels):
+        # Instances of one template may look the same when they are shortened.
         names = list(dict.fromkeys(shorten(demangle(kernel.name), 40) for kernel in group.kernels))
-        shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
-        table.add_row(f"{len(group.kernels):,}", group.reason.word, visible(f"{group.text}: {shown}"))
+        examples = ", ".join(names[:_MAX_EXAMPLES]) + (" …" if len(names) > _MAX_EXAMPLES else "")
+        table.add_row(f"{len(group.kernels):,}", group.reason.word, visible(f"{group.text}: {examples}"))
     console.print(table)
 
 
@@ -504,16 +553,18 @@ def _number(count: int, word: str) -> str:
 
 
 def _check(options: argparse.Namespace) -> int:
+    """Verify the patched file of --check and print its faults. Returns the exit status: 2 if it has any."""
     from neutrino.ahead.check import check_file
 
     check = check_file(options.check)
-    _name_unfinished(options.check.parent, remove=False)
-    with _writing(_STDOUT):
+    _report_unfinished(options.check.parent, remove=False)
+    with _errors_name(_STDOUT):
         _print_check(check, options.json)
     return DONE if check.is_valid else BAD_INPUT
 
 
 def _print_check(check: Check, as_json: bool) -> None:
+    """Print the result of --check: faults, notes, and what a valid file has, one line each; or a JSON document."""
     from neutrino.ahead.validation import has_lief
 
     if as_json:
@@ -531,19 +582,24 @@ def _print_check(check: Check, as_json: bool) -> None:
         twins = _number(check.counts["twins"], "twin")
         archs = ", ".join(check.archs)
         devices = f"the embedded device ({archs})" if check.embedded else archs
-        made = f"{twins} by {check.names} for {devices}, made by Neutrino {check.maker}"
-        print(visible(f"{check.file}: valid: {made}"))
+        print(
+            visible(f"{check.file}: valid: {twins} by {check.names} for {devices}, made by Neutrino {check.maker}")
+        )
 
 
 def _restore(options: argparse.Namespace) -> int:
+    """Write the original of the patched file of --restore. Returns the exit status.
+
+    Raises NeutrinoError for a file that is not a valid patched one, OSError if the output cannot be written.
+    """
     from neutrino.ahead.library import output_path
     from neutrino.ahead.restore import restore
 
     target = output_path(options.restore, options.output, "original")
-    _name_unfinished(target.parent, remove=True)
-    with _folder_of(target, options.output), _writing(target):
+    _report_unfinished(target.parent, remove=True)
+    with _output_folder(target, options.output), _errors_name(target):
         restore(options.restore, target)
-    with _writing(_STDOUT):
+    with _errors_name(_STDOUT):
         if options.json:
             print(json.dumps({"input": str(options.restore), "output": str(target)}, indent=1))
         else:

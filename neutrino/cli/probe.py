@@ -26,14 +26,14 @@ exit status: 0 done; 1 the kernel's outputs differ with the probe (try); 2 bad i
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point. Returns the exit status: 0 done, 1 outputs differ, 2 bad input or a fault, 3 nothing was probed."""
+    """Run one of the commands. Returns the exit status: 0 done, 1 outputs differ, 2 bad input, 3 nothing was probed."""
     parser, commands = _parser()
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        # By the command's own parser, which shows how that is used.
+        # Reported by the command's own parser, whose error shows the usage of that command.
         commands.choices[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     print_anything()
-    # No temporary files stay when the command is terminated.
+    # Exit by an exception, so that temporary files are removed when the command is terminated.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         status = int(options.run(options))
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # The reader closed the pipe. Python would print another error when it closes stdout at exit.
+        # The reader closed the pipe (| head). Python would print an error when it closes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except ProbeError as error:
@@ -63,13 +63,14 @@ def _fail(message: str) -> int:
 
 
 def _end_as_interrupted() -> NoReturn:
-    """End by the signal, as the shell expects."""
+    """End the process by SIGINT itself: the shell then knows that it was interrupted."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
     raise SystemExit(128 + signal.SIGINT)
 
 
 def _parser() -> tuple[argparse.ArgumentParser, Commands]:
+    """Return the parser of the command line, and its subparsers by command."""
     parser = argparse.ArgumentParser(
         prog="neutrino-probe",
         description=_DESCRIPTION,

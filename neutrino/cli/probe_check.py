@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from neutrino.probing.ir.draft import DraftProbes
     from neutrino.probing.written import WrittenProbes
 
-_UNREAD = "unreadable-file"
-_LISTED = 12
+_UNREADABLE = "unreadable-file"
+_MAX_LISTED = 12
 """Probes of a valid file that are shown one by one."""
 
 
@@ -42,7 +42,7 @@ def configure(commands: Commands) -> None:
 
 @dataclass(frozen=True)
 class _Checked:
-    """A file, what was found in it, and what it means where it can be read."""
+    """A probe file that was checked. probes: None if it cannot be read or parsed. diagnostics: faults and warnings."""
 
     file: str
     probes: WrittenProbes | DraftProbes | None
@@ -50,7 +50,7 @@ class _Checked:
 
     @property
     def ok(self) -> bool:
-        return self.probes is not None and all(found.severity != "error" for found in self.diagnostics)
+        return self.probes is not None and all(item.severity != "error" for item in self.diagnostics)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -60,60 +60,65 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"files": [_document(item) for item in checked]}, indent=1))
     else:
         for item in checked:
-            # In the order in which it is said, also where both go to one terminal or file.
+            # Diagnostics go to stderr: keep the order of both streams on one terminal or in one file.
             sys.stdout.flush()
             print_diagnostics(item.diagnostics)
             if item.ok and item.probes is not None and not options.quiet:
-                for line in _described(item, item.probes):
+                for line in _description(item, item.probes):
                     print(line)
     return DONE if all(item.ok for item in checked) else BAD_INPUT
 
 
 def _check(name: str) -> _Checked:
+    """Check one probe file. name: its path, or the name of a shipped probe."""
     from neutrino.verification import check_probes
 
     try:
         checked = check_probes([name])
     except NeutrinoError as error:
         return _Checked(name, None, [_unreadable(name, str(error))])
-    found = list(checked.diagnostics)
-    # What was read of a wrong file is no set.
+    diagnostics = list(checked.diagnostics)
+    # A file with syntax errors may have been read in part; that part is not used.
     probes = checked.written[0] if checked.is_read and checked.written else None
-    return _Checked(probes.file if probes else found[0].file, probes, found)
+    return _Checked(probes.file if probes else diagnostics[0].file, probes, diagnostics)
 
 
 def _unreadable(name: str, message: str) -> Diagnostic:
-    words = message.removeprefix(f"-p {name}: ").removeprefix(f"{Path(name)}: ")
-    return Diagnostic(name, 0, 0, "", words, code=_UNREAD)
+    """Return the diagnostic of a file that cannot be read. message: the error's, which may begin with the name."""
+    reason = message.removeprefix(f"-p {name}: ").removeprefix(f"{Path(name)}: ")
+    return Diagnostic(name, 0, 0, "", reason, code=_UNREADABLE)
 
 
-def _described(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iterator[str]:
+def _description(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iterator[str]:
+    """Yield the lines about a valid file: how many probes and maps it has, then each map and each probe."""
     from neutrino.cli.probe_documents import snippet_sizes
     from neutrino.probing.ir.draft import DraftProbes
 
     sizes = snippet_sizes(probes)
-    word = "statement" if isinstance(probes, DraftProbes) else "instruction"
+    # Probes in Python have typed statements, which become instructions when they are lowered to a target.
+    unit = "statement" if isinstance(probes, DraftProbes) else "instruction"
     parts = [count(len(probes.probes), "probe"), count(len(probes.maps), "map")]
     warnings = f", with {count(len(checked.diagnostics), 'warning')}" if checked.diagnostics else ""
     yield f"{visible(checked.file)}: valid{warnings}: {', '.join(parts)}"
     for entry in probes.maps:
         fields = ", ".join(f"{item.name} {item.type.value}" for item in entry.fields)
         yield f"  map {entry.name}: {entry.kind.words(entry)}: {fields}"
-    for probe in probes.probes[:_LISTED]:
+    for probe in probes.probes[:_MAX_LISTED]:
         sides = " and ".join(
-            word for word, snippet in (("before", probe.before), ("after", probe.after)) if snippet is not None
+            side for side, snippet in (("before", probe.before), ("after", probe.after)) if snippet is not None
         )
         yield (
             f"  probe {visible(probe.name)}: {sides} {visible(probe.tracepoint.text)}, level {probe.level.value}, "
-            + (count(sizes[probe.name], word) if sizes[probe.name] else "SAVE alone")
+            + (count(sizes[probe.name], unit) if sizes[probe.name] else "SAVE alone")
         )
-    if len(probes.probes) > _LISTED:
-        yield f"  … {count(len(probes.probes) - _LISTED, 'more probe')} (--json)"
+    if len(probes.probes) > _MAX_LISTED:
+        yield f"  … {count(len(probes.probes) - _MAX_LISTED, 'more probe')} (--json)"
     if probes.platform != "cuda":
         yield "  its assembly is for AMD's GPUs: not verified, and not yet inserted into kernels"
 
 
 def _document(checked: _Checked) -> dict[str, Any]:
+    """Return a file's object in the JSON document."""
     from neutrino.cli.probe_documents import map_document, probe_document
 
     probes = checked.probes

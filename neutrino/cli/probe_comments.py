@@ -1,4 +1,7 @@
-"""Comments above the code that probing put into a kernel's text: which probe each piece is of. For reading only."""
+"""Comments above the code that probes inserted into a kernel's text: which probe each piece of code belongs to.
+
+They are for readers of the text; nothing parses them.
+"""
 
 from __future__ import annotations
 
@@ -13,105 +16,134 @@ from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.probing.ir.statements import Assembly, registers_of
 from neutrino.ptx.instrument.twin import Site
 
-_END = re.compile(r"\s*(?:@!?\s*[\w$%]+\s+)?(?:ret|exit)\b|\s*}")
-_OWN_REGISTER = re.compile(r"_r_([\w$]+)", re.ASCII)
-"""A register of the probe file in the twin's text: its name follows the prefix of the twin's own."""
+_THREAD_END = re.compile(r"\s*(?:@!?\s*[\w$%]+\s+)?(?:ret|exit)\b|\s*}")
+_PROBE_REGISTER = re.compile(r"_r_([\w$]+)", re.ASCII)
+"""A probe file's register as the probed text has it: its name follows a prefix that the program does not use."""
 _COUNTER = re.compile(r"add\.u(?:32|64) %neutrino_(?:x_)*c\d+,", re.ASCII)
-"""A counter of executions, for any probes that add constants there."""
-_FAR = 32
-"""Inserted pieces above a site that may hold its code."""
+"""An execution counter, which stands for all probes that add constants to maps in that basic block."""
+_MAX_PIECES_ABOVE = 32
+"""How many inserted pieces above a site are searched for its code."""
 
 
 def with_comments(
     lines: Sequence[Line], sites: Sequence[Site], probes: ProbeSet, *, first: int, is_kernel: bool
 ) -> list[Line]:
-    """The lines, with comments above inserted code.
+    """Return the difference of a text, with a comment line above each piece of inserted code.
 
-    sites: those of this text. first: the line of the PTX that it begins in. is_kernel: it is the kernel's, not a
-    called function's.
+    lines: the difference between the original and the probed text. sites: where probes went in this text. first: the
+    line of the PTX file where the original begins. is_kernel: it is the kernel's text, not a called function's.
     """
     pieces = _Pieces(lines)
-    by_name = {probe.name: probe for probe in probes.probes}
-    labels: dict[int, Counter[str]] = {at: Counter() for at in pieces.places}
-    for site in sites:
-        probe = by_name[site.probe]
-        at = site.line - first
-        of_kernel = probe.tracepoint.is_kernel
-        home = pieces.home(probe, at) if probe.before is not None and not of_kernel else None
-        if home is not None:
-            labels[home][f"{probe.name}: before {probe.tracepoint.text}"] += 1
-        # What runs after the kernel is inserted before each end of a thread.
-        place_after = at if of_kernel else at + 1
-        if probe.after is not None and place_after in labels:
-            labels[place_after][f"{probe.name}: after {probe.tracepoint.text}"] = 1
-    begins = {site.probe for site in sites if site.instruction.startswith(".entry")}
-    entry = [f"{probe.name}: before kernel" for probe in probes.probes if probe.name in begins and probe.before]
-    found: list[Line] = []
-    above = {place: at for at, place in pieces.places.items()}
-    for place, line in enumerate(lines):
-        if place in above:
-            at = above[place]
-            words = [text if number == 1 else f"{text}, {number} sites" for text, number in labels[at].items()]
-            if at == pieces.entry:
-                words = ["the probes' registers", *entry, *words]
-            elif not words and _END.match(pieces.line_after(place)):
+    labels = _labels(pieces, sites, probes, first)
+    probes_at_entry = {site.probe for site in sites if site.instruction.startswith(".entry")}
+    entry_labels = [
+        f"{probe.name}: before kernel" for probe in probes.probes if probe.name in probes_at_entry and probe.before
+    ]
+    commented: list[Line] = []
+    piece_at = {index: piece for piece, index in pieces.starts.items()}
+    for index, line in enumerate(lines):
+        if index in piece_at:
+            piece = piece_at[index]
+            words = [text if number == 1 else f"{text}, {number} sites" for text, number in labels[piece].items()]
+            if piece == pieces.entry:
+                words = ["the probes' registers", *entry_labels, *words]
+            elif not words and _THREAD_END.match(pieces.line_after(index)):
                 words = ["counts of the maps, where a thread ends" if is_kernel else "registers return to the kernel"]
             if words:
-                found.append(Line("+", f"    // {visible('; '.join(words))}", line.original))
-        found.append(line)
-    return found
+                commented.append(Line("+", f"    // {visible('; '.join(words))}", line.original))
+        commented.append(line)
+    return commented
+
+
+def _labels(
+    pieces: _Pieces, sites: Sequence[Site], probes: ProbeSet, first: int
+) -> dict[int, Counter[str]]:
+    """Return for each piece of inserted code what its comment says, with the number of sites.
+
+    first: the line of the PTX file where the original begins.
+    """
+    by_name = {probe.name: probe for probe in probes.probes}
+    labels: dict[int, Counter[str]] = {piece: Counter() for piece in pieces.starts}
+    for site in sites:
+        probe = by_name[site.probe]
+        line = site.line - first
+        is_of_kernel = probe.tracepoint.is_kernel
+        before = pieces.code_before(probe, line) if probe.before is not None and not is_of_kernel else None
+        if before is not None:
+            labels[before][f"{probe.name}: before {probe.tracepoint.text}"] += 1
+        # Code after the kernel is inserted before each instruction that ends a thread, other code after its site.
+        after = line if is_of_kernel else line + 1
+        if probe.after is not None and after in labels:
+            labels[after][f"{probe.name}: after {probe.tracepoint.text}"] = 1
+    return labels
 
 
 class _Pieces:
-    """The code inserted between two lines of the original, by the number of the second. places: where each begins.
+    """The pieces of inserted code in a difference. A piece is identified by the original line that follows it.
 
-    entry: the piece that declares the registers, None without one.
+    Lines are numbered from 0 in the original. starts: piece → index in the difference of its first line. entry: the
+    piece that declares the registers, None if there is none.
     """
 
     def __init__(self, lines: Sequence[Line]) -> None:
+        """lines: the difference between the original and the probed text."""
         self._lines = lines
-        self.places = {lines[place].original: place for place in runs(lines)}
-        declares = (at for at, place in self.places.items() if lines[place].text.lstrip().startswith(".reg "))
-        self.entry = next(declares, None)
-        self._order = sorted(self.places)
-        self._registers = {at: self._registers_of(place) for at, place in self.places.items()}
-        self._counting = {at for at, place in self.places.items() if self._counts(place)}
+        self.starts = {lines[index].original: index for index in runs(lines)}
+        declaring = (piece for piece, start in self.starts.items() if lines[start].text.lstrip().startswith(".reg "))
+        self.entry = next(declaring, None)
+        self._order = sorted(self.starts)
+        self._registers = {piece: self._registers_in(start) for piece, start in self.starts.items()}
+        self._with_counter = {piece for piece, start in self.starts.items() if self._has_counter(start)}
 
-    def _registers_of(self, place: int) -> frozenset[str]:
-        found: set[str] = set()
-        while place < len(self._lines) and self._lines[place].mark == "+":
-            found.update(_OWN_REGISTER.findall(self._lines[place].text))
-            place += 1
-        return frozenset(found)
+    def _registers_in(self, start: int) -> frozenset[str]:
+        """Return the names of the probe file's registers in the piece that begins at an index of the difference."""
+        names: set[str] = set()
+        index = start
+        while index < len(self._lines) and self._lines[index].mark == "+":
+            names.update(_PROBE_REGISTER.findall(self._lines[index].text))
+            index += 1
+        return frozenset(names)
 
-    def _counts(self, place: int) -> bool:
-        while place < len(self._lines) and self._lines[place].mark == "+":
-            if _COUNTER.search(self._lines[place].text):
+    def _has_counter(self, start: int) -> bool:
+        """Return whether the piece that begins at an index of the difference adds to an execution counter."""
+        index = start
+        while index < len(self._lines) and self._lines[index].mark == "+":
+            if _COUNTER.search(self._lines[index].text):
                 return True
-            place += 1
+            index += 1
         return False
 
-    def home(self, probe: Probe, at: int) -> int | None:
-        """The piece with the code of a probe's site: the one right before it, or one above where additions of several
-        sites were made one. None where there is none."""
-        statements = probe.before.straight if probe.before else ()
-        written = [statement for statement in statements if isinstance(statement, Assembly)]
-        names = {register.name[1:] for statement in written for register in registers_of(statement)}
-        only_adds = bool(statements) and all(statement.opcode.startswith("add.") for statement in written)
-        last = bisect_right(self._order, at)
-        for piece in reversed(self._order[max(0, last - _FAR) : last]):
-            if piece == at and not names:
-                return at
-            if not names.isdisjoint(self._registers[piece]) and (piece == at or piece != self.entry):
-                return piece
-            if only_adds and piece in self._counting:
-                return piece
-        if at in self.places or not only_adds:
-            return at if at in self.places else None
-        # Every thread executes the site, so its sums are constants that are added at the ends.
-        ends = (piece for piece in self._order if _END.match(self.line_after(self.places[piece])))
-        return next((piece for piece in ends if piece >= at), None)
+    def code_before(self, probe: Probe, line: int) -> int | None:
+        """Return the piece with the code that a probe runs before its site; None if none can be found.
 
-    def line_after(self, place: int) -> str:
-        """The original line that follows a piece, "" at the end of the text."""
-        return next((line.text for line in self._lines[place:] if line.mark != "+"), "")
+        line: the site's line in the original. The piece is the one right before the site, or one above it if the
+        additions of several sites were combined there.
+        """
+        statements = probe.before.straight if probe.before else ()
+        assembly = [statement for statement in statements if isinstance(statement, Assembly)]
+        registers = {register.name[1:] for statement in assembly for register in registers_of(statement)}
+        only_adds = bool(statements) and all(statement.opcode.startswith("add.") for statement in assembly)
+
+        # The nearest piece that uses the probe's registers, or counts executions for it.
+        end = bisect_right(self._order, line)
+        for piece in reversed(self._order[max(0, end - _MAX_PIECES_ABOVE) : end]):
+            if piece == line and not registers:
+                return line
+            # The entry's piece declares all registers, so finding them there says nothing.
+            if not registers.isdisjoint(self._registers[piece]) and (piece == line or piece != self.entry):
+                return piece
+            if only_adds and piece in self._with_counter:
+                return piece
+        if line in self.starts:
+            return line
+        if not only_adds:
+            return None
+        # Without a counter, every thread executes the site: its sums are constants, added where threads end.
+        thread_ends = (
+            piece for piece in self._order if _THREAD_END.match(self.line_after(self.starts[piece]))
+        )
+        return next((piece for piece in thread_ends if piece >= line), None)
+
+    def line_after(self, index: int) -> str:
+        """Return the text of the first original line from an index of the difference on, "" at the end of the text."""
+        return next((line.text for line in self._lines[index:] if line.mark != "+"), "")

@@ -12,20 +12,21 @@ from neutrino.probing.written import WrittenProbe, WrittenProbes, WrittenSave
 
 
 def snippet_sizes(probes: ProbeSet | WrittenProbes | DraftProbes) -> dict[str, int]:
-    """By probe, the instructions of its snippets as written: without what SAVE turns into. Of typed ones statements."""
-    return {
-        probe.name: sum(
-            not isinstance(statement, (Save, WrittenSave))
-            for snippet in (probe.before, probe.after)
-            if snippet is not None
-            for statement in (walk(snippet.statements) if isinstance(snippet, Snippet) else snippet.statements)
-        )
-        for probe in probes.probes
-    }
+    """Return for each probe how many instructions its snippets have, without SAVEs; of Python probes, statements."""
+    sizes = {}
+    for probe in probes.probes:
+        sizes[probe.name] = 0
+        for snippet in (probe.before, probe.after):
+            if snippet is None:
+                continue
+            # Statements of the IR may have others in them (if, for), statements as written have none.
+            statements = walk(snippet.statements) if isinstance(snippet, Snippet) else snippet.statements
+            sizes[probe.name] += sum(not isinstance(statement, (Save, WrittenSave)) for statement in statements)
+    return sizes
 
 
 def probe_document(probe: Probe | WrittenProbe) -> dict[str, Any]:
-    """The probe's object in JSON documents."""
+    """Return a probe's object in JSON documents."""
     return {
         "name": probe.name,
         "position": probe.tracepoint.text,
@@ -37,7 +38,7 @@ def probe_document(probe: Probe | WrittenProbe) -> dict[str, Any]:
 
 
 def map_document(entry: Map) -> dict[str, Any]:
-    """The map's object in JSON documents."""
+    """Return a map's object in JSON documents."""
     return {
         "name": entry.name,
         "type": entry.kind.name,

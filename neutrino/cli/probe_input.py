@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The probes, the file, and which of its kernels."""
+    """Add the arguments for the probes and the file, and the options that select kernels and the architecture."""
     parser.add_argument("probe", nargs="+", metavar="PROBE", help="a probe file, or the name of a shipped probe")
     parser.add_argument(
         "file", metavar="FILE",
@@ -43,9 +43,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class File:
-    """A file with device code. name: as shown. arch: of the device that is to run it.
+    """A file with device code. name: for messages. arch: the architecture of the device that is to run it.
 
-    vendor: the name by which it is a vendor-licensed library, whose kernels are not looked at; "" if it is none.
+    vendor: its name if it is a vendor-licensed library, whose kernels are never read; "" for other files.
     """
 
     name: str
@@ -54,9 +54,13 @@ class File:
 
 
 class Kernels:
-    """The selected kernels of what FILE names. damaged: whether some of it could not be read."""
+    """The selected kernels of the argument FILE: a file, or a folder or wheel with several.
+
+    damaged: whether some input could not be read. probes: those whose sites are to be found.
+    """
 
     def __init__(self, options: argparse.Namespace, probes: ProbeSet) -> None:
+        """options: those that ``add_options`` adds. Raises NeutrinoError for an invalid selection or architecture."""
         from neutrino.cli.progress import Progress
         from neutrino.probing.selection import Selection
 
@@ -65,27 +69,31 @@ class Kernels:
         self.selection: Selection = Selection(tuple(options.kernel), tuple(options.filter))
         self._name: str = options.file
         self._arch = _arch(options.arch)
+        # What was read so far: files with device code, selected kernels, vendor-licensed libraries.
         self._files = 0
         self._kernels = 0
         self._vendors = 0
         self._progress: Progress = Progress("neutrino-probe")
 
     def files(self) -> Iterator[tuple[File, Iterator[Preview]]]:
-        """Each file with device code, and its kernels, which must be consumed before the next file is requested.
+        """Yield each file with device code, with an iterator of its kernels, to be consumed before the next file.
 
         Damaged files and vendor-licensed ones are reported on stderr, and the others follow.
         """
         from neutrino.fatbin.inputs import find_inputs
 
         try:
-            for found in find_inputs([self._name], self._refused, self._progress.show):
-                with self._naming(found.name):
-                    yield from self._file(found)
+            for input_ in find_inputs([self._name], self._report_error, self._progress.show):
+                with self._errors_reported(input_.name):
+                    yield from self._file(input_)
         finally:
             self._progress.clear()
 
     def ending(self, *, found: bool) -> int:
-        """The exit status, once all files were read; prints why nothing was found. found: whether anything is shown."""
+        """Return the exit status after all files were read, and report why nothing was found.
+
+        found: whether the command has shown anything.
+        """
         if self.damaged:
             return BAD_INPUT
         if not self._files:
@@ -95,60 +103,69 @@ class Kernels:
             say(f"{self._name}: no kernel matches")
         return DONE if found else NOTHING
 
-    def _file(self, found: Input) -> Iterator[tuple[File, Iterator[Preview]]]:
+    def _file(self, input_: Input) -> Iterator[tuple[File, Iterator[Preview]]]:
+        """Yield a file with the iterator of its kernels; nothing if it has no device code."""
         from neutrino.ahead.preview import default_architecture, preview
         from neutrino.ahead.vendor import vendor_library
 
-        data = found.data()
-        containers = found.read(data)
+        data = input_.data()
+        containers = input_.read(data)
         if not any(container.images for container in containers):
             return
         self._files += 1
-        path = Path(found.member.name) if found.member else found.path
+        path = Path(input_.member.name) if input_.member else input_.path
         vendor = vendor_library(path, data)
         if vendor:
             self._vendors += 1
-            self._say(f"{found.name}: {vendor} is a vendor-licensed library, which is never rewritten")
-            yield File(found.name, "", vendor), iter(())
+            self._say(f"{input_.name}: {vendor} is a vendor-licensed library, which is never rewritten")
+            yield File(input_.name, "", vendor), iter(())
             return
         arch = self._arch or default_architecture(containers)
-        yield File(found.name, arch), self._previews(found, preview(containers, arch, self.probes, self.selection))
+        yield File(input_.name, arch), self._previews(input_, preview(containers, arch, self.probes, self.selection))
 
-    def _previews(self, found: Input, previews: Iterator[Preview]) -> Iterator[Preview]:
-        with self._naming(found.name):
+    def _previews(self, input_: Input, previews: Iterator[Preview]) -> Iterator[Preview]:
+        """Pass on the kernels of a file, count them and show the progress; an error ends them and is reported."""
+        with self._errors_reported(input_.name):
             for number, kernel in enumerate(previews):
-                self._progress.show(f"{found.name}: kernel {number + 1}")
+                self._progress.show(f"{input_.name}: kernel {number + 1}")
                 self._kernels += 1
                 yield kernel
         self._progress.clear()
 
     @contextmanager
-    def _naming(self, name: str) -> Iterator[None]:
+    def _errors_reported(self, name: str) -> Iterator[None]:
+        """Report errors in reading an input instead of raising them. name: of the input."""
         try:
             yield
         except (FormatError, OSError) as error:
+            # The reader of the output has gone (| head), which is no fault of the input.
             if isinstance(error, BrokenPipeError):
                 raise
-            self._refused(name, error)
+            self._report_error(name, error)
 
-    def _refused(self, name: str, error: Exception) -> None:
+    def _report_error(self, name: str, error: Exception) -> None:
+        """Report that an input cannot be read, and remember it for the exit status. name: of the input."""
         self.damaged = True
-        words = str(error.strerror or error) if isinstance(error, OSError) else str(error)
-        self._say(words if name in words else f"{name}: {words}")
+        message = str(error.strerror or error) if isinstance(error, OSError) else str(error)
+        self._say(message if name in message else f"{name}: {message}")
 
     def _say(self, message: str) -> None:
         self._progress.clear()
         say(message)
 
 
-def _arch(word: str | None) -> str | None:
-    if word is not None:
+def _arch(name: str | None) -> str | None:
+    """Return the architecture of --arch, without it that of this machine's first GPU; None without a GPU.
+
+    Raises NeutrinoError for a name that is no architecture.
+    """
+    if name is not None:
         from neutrino.ahead.sources import device_arch
 
-        return device_arch(word)
+        return device_arch(name)
     from neutrino.loader.driver import machine_archs
 
-    here = machine_archs()
-    return here[0] if here else None
+    archs = machine_archs()
+    return archs[0] if archs else None
 
 

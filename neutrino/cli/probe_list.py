@@ -26,25 +26,27 @@ def configure(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List them. Returns the exit status."""
+    """Print the shipped probes as a table or as JSON. Returns the exit status."""
     from neutrino.resources import shipped_probes
     from neutrino.verification import load_probe_file
 
-    found = [(name, str(path), load_probe_file(path)) for name, path in shipped_probes().items()]
+    shipped = [(name, str(path), load_probe_file(path)) for name, path in shipped_probes().items()]
     if options.json:
-        print(json.dumps({"probes": [_document(*item) for item in found]}, indent=1))
+        documents = [_document(name, path, probes) for name, path, probes in shipped]
+        print(json.dumps({"probes": documents}, indent=1))
         return DONE
-    rows = [[name, _records(probes), _adds(probes)] for name, _, probes in found]
+    rows = [[name, _records(probes), _instruction_counts(probes)] for name, _, probes in shipped]
     lines = table(("probe", "records", "instructions"), rows)
+    # The head, then for each probe its row with its summary below.
     print(next(lines))
-    for line, (_, _, probes) in zip(lines, found, strict=True):
+    for line, (_, _, probes) in zip(lines, shipped, strict=True):
         print(line)
         print(f"      {summary(probes.source)}")
     return DONE
 
 
 def summary(source: str) -> str:
-    """What a probe file says of itself first: the first line of its first comment, "" without one."""
+    """Return the first line of the comment that a probe file begins with, "" if it begins with anything else."""
     for line in source.splitlines():
         if line.startswith("#"):
             return line.lstrip("#").strip()
@@ -54,29 +56,31 @@ def summary(source: str) -> str:
 
 
 def _records(probes: ProbeSet) -> str:
+    """Return in words what a set's maps record. Several sum maps are described together."""
     from neutrino.maps.declaration import Report
 
     sums = [entry for entry in probes.maps if entry.kind.report is Report.TOTALS]
-    words = [entry.kind.words(entry) for entry in probes.maps if entry.kind.report is not Report.TOTALS]
+    descriptions = [entry.kind.words(entry) for entry in probes.maps if entry.kind.report is not Report.TOTALS]
     if len(sums) > 1:
-        words.append(f"{len(sums)} sums of {sum(entry.size for entry in sums)} bytes per launch")
+        descriptions.append(f"{len(sums)} sums of {sum(entry.size for entry in sums)} bytes per launch")
     else:
-        words += [entry.kind.words(entry) for entry in sums]
-    return "; ".join(words) or "nothing"
+        descriptions += [entry.kind.words(entry) for entry in sums]
+    return "; ".join(descriptions) or "nothing"
 
 
-def _adds(probes: ProbeSet) -> str:
+def _instruction_counts(probes: ProbeSet) -> str:
+    """Return in words how many instructions the snippets add: ``2 to 5 per site, 7 per thread``."""
     from neutrino.cli.probe_documents import snippet_sizes
 
     sizes = snippet_sizes(probes)
     at_kernel = [sizes[probe.name] for probe in probes.probes if probe.tracepoint.is_kernel]
     at_sites = [sizes[probe.name] for probe in probes.probes if not probe.tracepoint.is_kernel]
-    words = []
+    parts = []
     if at_sites:
-        words.append(f"{_range(at_sites)} per site")
+        parts.append(f"{_range(at_sites)} per site")
     if sum(at_kernel):
-        words.append(f"{_range([sum(at_kernel)])} per thread")
-    return ", ".join(words)
+        parts.append(f"{sum(at_kernel)} per thread")
+    return ", ".join(parts)
 
 
 def _range(sizes: list[int]) -> str:
@@ -84,6 +88,7 @@ def _range(sizes: list[int]) -> str:
 
 
 def _document(name: str, path: str, probes: ProbeSet) -> dict[str, Any]:
+    """Return a shipped probe file's object in the JSON document."""
     from neutrino.cli.probe_documents import map_document, probe_document, snippet_sizes
 
     sizes = snippet_sizes(probes)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from neutrino.probing.ir.probe_set import ProbeSet
     from neutrino.ptx.instrument.twin import TwinKernel
 
-_NAMED = 20
-"""Kernels that are named when several are meant."""
-# What is in comments and strings is in both texts.
+_MAX_LISTED = 20
+"""Kernels that the error lists if a name selects several."""
+# Also matches inside comments and strings, but those are the same in the original and the probed text.
 _DECLARATION = re.compile(r"(?<!\w)\.(?:reg|local|shared|param|pragma)\b[^;(){}]*;")
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -48,36 +48,40 @@ def configure(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the kernel. Returns the exit status."""
+    """Print the probed text of the kernel that the options select. Returns the exit status.
+
+    Raises NeutrinoError if several kernels are selected.
+    """
     from neutrino.cli.loading import load
 
     probes = load(options.probe)
     kernels = Kernels(options, probes)
-    found = [(file, kernel) for file, previews in kernels.files() for kernel in previews]
-    if not found:
+    selected = [(file, kernel) for file, previews in kernels.files() for kernel in previews]
+    if not selected:
         return kernels.ending(found=False)
-    file, kernel = _the_one(found, options.kernel)
+    file, kernel = _single(selected, options.kernel)
     if kernel.plan is None:
-        say(f"{kernel.name}: {_why(kernel)}")
+        say(f"{kernel.name}: {_why_not_probed(kernel)}")
         return NOTHING
-    entry, words = (None, "") if options.text_only else _assemble(kernel, probes)
+
+    entry, failure = (None, "") if options.text_only else _assemble(kernel, probes)
     manifest = _manifest(entry)
     from neutrino.ptx.instrument.kernel_rewriter import write_twin
 
     twin = write_twin(kernel.plan)
-    shown = _Shown(file, kernel, twin, kernel.plan.lines, _probed(twin, entry))
+    shown = _Shown(file, kernel, twin, kernel.plan.lines, _probed_text(twin, entry))
     if options.json:
         print(json.dumps(_document(shown, entry, manifest), indent=1))
     else:
-        _print(_lines(shown, probes, _assembled(entry, manifest) or words, diff=options.diff))
+        _print(_lines(shown, probes, _assembly_result(entry, manifest) or failure, diff=options.diff))
     return DONE
 
 
 @dataclass(frozen=True)
 class _Shown:
-    """A kernel of a file and its twin. lines: where the kernel and functions with copies begin in the PTX, by name.
+    """A kernel of a file, and its twin (instrumented copy), which may call private copies of functions.
 
-    probed: the twin's text with those of the functions that have copies for it.
+    lines: name → line of the PTX file where the kernel or function begins. probed: the text of the twin and the copies.
     """
 
     file: File
@@ -87,44 +91,55 @@ class _Shown:
     probed: str
 
     def texts(self) -> dict[str, str]:
-        """The twin's text and each copy's, by their names."""
+        """Return the text of the twin and of each copy of a function, by the names of these."""
         from neutrino.ptx.text.module import parse
 
         module = parse(self.probed)
         return {entry.name: module.source(entry.statement) for entry in (*module.functions, *module.entries)}
 
 
-def _probed(twin: TwinKernel, entry: KernelEntry | None) -> str:
-    """As it was assembled, under a register cap and pinned where it is; as it is written where nothing assembled it."""
+def _probed_text(twin: TwinKernel, entry: KernelEntry | None) -> str:
+    """Return the PTX of a twin and its copies of functions.
+
+    entry: the result of assembling it, whose text may differ, as by a register cap. None if it was not assembled.
+    """
     if entry is None or "probed.ptx" not in entry.files:
         return twin.whole_text()
     return entry.files["probed.ptx"].decode("latin-1")
 
 
-def _the_one(found: Sequence[tuple[File, Preview]], asked: Sequence[str]) -> tuple[File, Preview]:
-    """The kernel that is meant. Raises NeutrinoError when several are."""
-    exact = [item for item in found if item[1].name in asked]
-    candidates = exact or found
-    names = list(dict.fromkeys(kernel.name for _, kernel in candidates))
-    if len(names) > 1:
+def _single(selected: Sequence[tuple[File, Preview]], names: Sequence[str]) -> tuple[File, Preview]:
+    """Return the one kernel to show, and its file. Raises NeutrinoError if several with different names are selected.
+
+    selected: not empty. names: the values of -k; kernels whose whole mangled name is given go before partial matches.
+    """
+    exact = [(file, kernel) for file, kernel in selected if kernel.name in names]
+    candidates = exact or selected
+    mangled = list(dict.fromkeys(kernel.name for _, kernel in candidates))
+    if len(mangled) > 1:
         from neutrino.demangle import demangle
 
         listed = "".join(f"\n  {name}" + (f"  {demangle(name)}" if demangle(name) != name else "")
-                         for name in names[:_NAMED])  # fmt: skip
-        more = f"\n  … {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-        raise NeutrinoError(f"{len(names):,} kernels; choose one with -k:{listed}{more}")
-    # Of one name in several images the first that has a twin.
-    return next((item for item in candidates if item[1].plan is not None), candidates[0])
+                         for name in mangled[:_MAX_LISTED])  # fmt: skip
+        more = f"\n  … {len(mangled) - _MAX_LISTED:,} more" if len(mangled) > _MAX_LISTED else ""
+        raise NeutrinoError(f"{len(mangled):,} kernels; choose one with -k:{listed}{more}")
+    # A kernel may be in several images: the first in which it can be probed, else the first.
+    can_be_probed = ((file, kernel) for file, kernel in candidates if kernel.plan is not None)
+    return next(can_be_probed, candidates[0])
 
 
-def _why(kernel: Preview) -> str:
+def _why_not_probed(kernel: Preview) -> str:
+    """Return the reason why a kernel cannot be probed, as its code word and a sentence."""
     from neutrino.abi.reasons import REASON_TEXT
 
     return f"{kernel.reason.word}: {kernel.detail or REASON_TEXT[kernel.reason]}"
 
 
 def _assemble(kernel: Preview, probes: ProbeSet) -> tuple[KernelEntry | None, str]:
-    """The kernel's twin, verified as patching does, or in words why it was not assembled."""
+    """Assemble a kernel's twin and verify it, as patching does.
+
+    Returns the result, None if there is none, and the reason for that case in words.
+    """
     from neutrino.ahead.preview import assemble
 
     try:
@@ -134,13 +149,15 @@ def _assemble(kernel: Preview, probes: ProbeSet) -> tuple[KernelEntry | None, st
 
 
 def _manifest(entry: KernelEntry | None) -> dict[str, Any]:
-    """The manifest of a twin that a run would use, else nothing."""
-    found: dict[str, Any] = json.loads(entry.files["manifest.json"]) if entry and "manifest.json" in entry.files else {}
-    return found
+    """Return the manifest (facts such as registers) of an assembled twin; empty if it was refused or not assembled."""
+    if entry is None or "manifest.json" not in entry.files:
+        return {}
+    manifest: dict[str, Any] = json.loads(entry.files["manifest.json"])
+    return manifest
 
 
-def _assembled(entry: KernelEntry | None, manifest: dict[str, Any]) -> str:
-    """What the assembler made of the twin, in words."""
+def _assembly_result(entry: KernelEntry | None, manifest: dict[str, Any]) -> str:
+    """Return in words the registers and spills of an assembled twin, or why it was refused; "" if not assembled."""
     from neutrino.abi.reasons import Reason
 
     if entry is None:
@@ -148,19 +165,23 @@ def _assembled(entry: KernelEntry | None, manifest: dict[str, Any]) -> str:
     if entry.reason is not Reason.PROBED:
         return f"refused: {entry.reason.word}: {entry.detail}"
     registers, spills = manifest["registers"], manifest["spills"]
-    words = f"registers {registers['original']} → {registers['twin']}"
+    cost = f"registers {registers['original']} → {registers['twin']}"
     if registers["capped"]:
-        words += f", {registers['capped']} with a register cap"
-    grown = spills["twin"]["stores"] - spills["original"]["stores"]
-    if grown > 0:
-        words += f", {grown} more bytes spilled"
-    return f"{words}, by {manifest['assembler']}"
+        cost += f", {registers['capped']} with a register cap"
+    spilled = spills["twin"]["stores"] - spills["original"]["stores"]
+    if spilled > 0:
+        cost += f", {spilled} more bytes spilled"
+    return f"{cost}, by {manifest['assembler']}"
 
 
 # Text
 
 
-def _lines(shown: _Shown, probes: ProbeSet, words: str, *, diff: bool) -> Iterator[str]:
+def _lines(shown: _Shown, probes: ProbeSet, assembly: str, *, diff: bool) -> Iterator[str]:
+    """Yield the probed text with comments that name the probes, after a heading of comment lines.
+
+    assembly: the result of assembling, for the heading; "" for none. diff: yield only what changed, as a unified diff.
+    """
     from neutrino.cli.difference import compare, hunks
     from neutrino.cli.probe_comments import with_comments
     from neutrino.demangle import demangle
@@ -170,8 +191,10 @@ def _lines(shown: _Shown, probes: ProbeSet, words: str, *, diff: bool) -> Iterat
     added = f"{count(_instructions_added(shown), 'instruction')} inserted"
     yield f"// {visible(demangle(kernel.name))}: {count(instructions, 'site')}, {added}"
     yield f"// {visible(file.name)}, image {kernel.container}.{kernel.image}, {kernel.arch}"
-    if words:
-        yield f"// {visible(words)}"
+    if assembly:
+        yield f"// {visible(assembly)}"
+
+    # The text: the kernel, and the functions that have copies.
     if diff:
         yield "--- original"
         yield "+++ with the probes"
@@ -189,7 +212,10 @@ def _lines(shown: _Shown, probes: ProbeSet, words: str, *, diff: bool) -> Iterat
 
 @dataclass(frozen=True)
 class _Part:
-    """The kernel, or a function that has a copy for it. line: of the PTX that it begins in."""
+    """The kernel, or a function that it calls a copy of: its text before and after probing.
+
+    line: the line of the PTX file where it begins.
+    """
 
     name: str
     line: int
@@ -199,7 +225,7 @@ class _Part:
 
 
 def _parts(shown: _Shown) -> Iterator[_Part]:
-    """What the probes changed, in the order of the text."""
+    """Yield the functions that the probes change, and the kernel, in the order of the PTX file."""
     twin, lines, texts = shown.twin, shown.lines, shown.texts()
     parts = [
         _Part(copy.name, lines[copy.name], copy.original_text, texts[copy.copy_name]) for copy in twin.all_copies
@@ -209,7 +235,8 @@ def _parts(shown: _Shown) -> Iterator[_Part]:
 
 
 def _instructions_added(shown: _Shown) -> int:
-    """By how many instructions the texts grew: their semicolons, but for those of declarations."""
+    """Return how many instructions the probes added to the kernel and its copies of functions."""
+    # Each instruction ends with a semicolon, and so do declarations, which are not counted.
     return sum(
         sign * (text.count(";") - len(_DECLARATION.findall(text)))
         for part in _parts(shown)
@@ -218,12 +245,15 @@ def _instructions_added(shown: _Shown) -> int:
 
 
 def _split(text: str) -> list[str]:
+    """Split a text into lines that are safe to print: tabs expanded, control characters escaped."""
     return [visible(line.rstrip("\r").expandtabs(4)) for line in text.split("\n")]
 
 
 def _print(lines: Iterator[str]) -> None:
+    """Print lines, those of a diff in colours if stdout is a terminal."""
     painter = Painter(sys.stdout is not None and has_colours(sys.stdout))
     for line in lines:
+        # The first character is the mark of a line in a diff.
         colour = _COLOURS.get(line[:1])
         print(painter.paint(line, colour) if colour else line)
 
@@ -232,6 +262,7 @@ def _print(lines: Iterator[str]) -> None:
 
 
 def _document(shown: _Shown, entry: KernelEntry | None, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON document about a kernel: its sites, the cost of its twin, and both texts."""
     from neutrino.demangle import demangle
 
     kernel, twin = shown.kernel, shown.twin

@@ -20,17 +20,20 @@ if TYPE_CHECKING:
     from neutrino.ptx.instrument.plan import KernelPlan
     from neutrino.ptx.instrument.twin import LeftOut, Site
 
-_LISTED_SITES = 60
-"""Sites that are shown one by one; of a file with more, how many each kernel has."""
-_LISTED_KERNELS = 25
-_NAMED = 3
-"""Kernels that stand for all that share a reason."""
-_WIDTH = 140
+_MAX_SITES = 60
+"""Sites that are shown one by one; of a file with more, only how many each kernel has."""
+_MAX_KERNELS = 25
+"""Rows of the table that counts sites by kernel."""
+_MAX_EXAMPLES = 3
+"""Kernels that are named as examples for each reason why kernels have no site."""
+_DEFAULT_WIDTH = 140
 """Columns of tables where there is no terminal to measure."""
-_LEAST = 24
-"""Columns of an instruction, or a list of probes, on the narrowest terminal."""
-_NAME = 56
+_MIN_LAST_COLUMN = 24
+"""Columns that an instruction, or a list of probes, has on the narrowest terminal."""
+_NAME_WIDTH = 56
 """Columns of a kernel's name, where there is room."""
+_COUNTS_WIDTH = 52
+"""Columns of the table that counts sites by kernel, without the names."""
 
 
 def configure(commands: Commands) -> None:
@@ -47,15 +50,15 @@ def configure(commands: Commands) -> None:
     add_options(parser)
     parser.add_argument(
         "--all", action="store_true",
-        help=f"show every site and kernel (default: from {_LISTED_SITES} sites on, only their number per kernel)",
+        help=f"show every site and kernel (default: from {_MAX_SITES} sites on, only their number per kernel)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, with all sites")
     parser.set_defaults(run=run)
 
 
 @dataclass
-class _Found:
-    """A file, and of its kernels what is shown."""
+class _FileSites:
+    """What is shown of one file. probed: kernels with sites. skipped: kernels without, with the reason."""
 
     file: File
     probed: list[_Probed] = field(default_factory=list)
@@ -64,7 +67,10 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Probed:
-    """A kernel with sites. Its plan is gone: of a large file they would fill the memory."""
+    """A kernel that can be probed: its sites, and what the probes match but cannot probe (left_out).
+
+    It holds no plan: the plans of all kernels of a large file would fill the memory. container, image: indices.
+    """
 
     name: str
     container: int
@@ -76,9 +82,11 @@ class _Probed:
 
 @dataclass(frozen=True)
 class _Instruction:
-    """A site, and the probes that go there, in the order in which they run. number: None at entries and ends.
+    """A site (instruction that probes match) and the probes that go there, in the order in which they run.
 
-    function: the called function that it is in, "" in the kernel itself.
+    number: the site's number in the twin (instrumented copy), None at a kernel's entry and end. line: of the PTX text.
+    source: the source line, "" if the text has no line information. function: the called function that the instruction
+    is in, "" in the kernel itself.
     """
 
     number: int | None
@@ -94,74 +102,87 @@ def run(options: argparse.Namespace) -> int:
     from neutrino.cli.loading import load
 
     kernels = Kernels(options, load(options.probe))
-    found = [_look(file, previews) for file, previews in kernels.files()]
+    files = [_collect(file, previews) for file, previews in kernels.files()]
     probes = [probe.name for probe in kernels.probes.probes]
     if options.json:
-        print(json.dumps({"probes": probes, "files": [_document(item) for item in found]}, indent=1))
+        print(json.dumps({"probes": probes, "files": [_document(file_sites) for file_sites in files]}, indent=1))
     else:
-        shown = [item for item in found if item.probed or item.skipped]
-        width = width_of(sys.stdout, _WIDTH) if sys.stdout is not None else _WIDTH
-        for number, item in enumerate(shown):
+        shown = [file_sites for file_sites in files if file_sites.probed or file_sites.skipped]
+        width = width_of(sys.stdout, _DEFAULT_WIDTH) if sys.stdout is not None else _DEFAULT_WIDTH
+        for number, file_sites in enumerate(shown):
             if number:
                 print()
-            for line in _lines(item, everything=options.all, width=width):
+            for line in _lines(file_sites, everything=options.all, width=width):
                 print(line)
-    return kernels.ending(found=any(item.probed for item in found))
+    return kernels.ending(found=any(file_sites.probed for file_sites in files))
 
 
-def _look(file: File, previews: Iterator[Preview]) -> _Found:
-    found = _Found(file)
+def _collect(file: File, previews: Iterator[Preview]) -> _FileSites:
+    """Return a file's sites, taken from the previews (plans of where probes go) of its kernels."""
+    collected = _FileSites(file)
     for kernel in previews:
         if kernel.plan is None:
-            found.skipped.append(kernel)
+            collected.skipped.append(kernel)
         else:
-            place = (kernel.name, kernel.container, kernel.image, kernel.arch)
-            found.probed.append(_Probed(*place, tuple(_instructions(kernel.plan)), kernel.plan.left_out))
-    return found
+            sites = tuple(_instructions(kernel.plan))
+            collected.probed.append(
+                _Probed(kernel.name, kernel.container, kernel.image, kernel.arch, sites, kernel.plan.left_out)
+            )
+    return collected
 
 
 def _instructions(plan: KernelPlan) -> Iterator[_Instruction]:
-    """The kernel's sites, with all probes of an instruction together."""
+    """Yield the instructions of a kernel that probes match, each once, with all of its probes."""
     grouped: dict[tuple[int | None, str, int, str], list[Site]] = {}
     for site in plan.sites:
         grouped.setdefault((site.number, site.function, site.line, site.instruction), []).append(site)
     for (number, function, line, instruction), sites in grouped.items():
-        inside = "" if function == plan.name else function
+        called_function = "" if function == plan.name else function
         probes = tuple(site.probe for site in sites)
-        yield _Instruction(number, line, sites[0].source, inside, instruction, probes)
+        yield _Instruction(number, line, sites[0].source, called_function, instruction, probes)
 
 
 # Words and tables
 
 
-def _lines(found: _Found, *, everything: bool, width: int) -> Iterator[str]:
+def _lines(found: _FileSites, *, everything: bool, width: int) -> Iterator[str]:
+    """Yield the text about one file: its kernels' sites, what was left out, and the kernels without a site.
+
+    everything: show all sites (--all); else a file with many has only their numbers. width: of the text, in columns.
+    """
     from neutrino.demangle import demangle
 
     total = sum(len(kernel.sites) for kernel in found.probed)
     kernels = len(found.probed) + len(found.skipped)
     yield visible(f"{found.file.name}, {found.file.arch}:")
     yield f"  {count(total, 'site')} in {len(found.probed):,} of {count(kernels, 'kernel')}"
-    if everything or total <= _LISTED_SITES:
+
+    if everything or total <= _MAX_SITES:
         short = _short([kernel.name for kernel in found.probed])
-        often = Counter(short.values())
+        uses = Counter(short.values())
         for kernel in found.probed:
-            whole = everything or often[short[kernel.name]] > 1
+            # Names that look the same when shortened are shown whole.
+            is_ambiguous = uses[short[kernel.name]] > 1
             yield ""
-            name = demangle(kernel.name) if whole else short[kernel.name]
+            name = demangle(kernel.name) if everything or is_ambiguous else short[kernel.name]
             yield f"{visible(name)}: {count(len(kernel.sites), 'site')}"
             if kernel.sites:
-                yield from _sites(kernel.sites, width=None if everything else width)
+                yield from _site_table(kernel.sites, width=None if everything else width)
     else:
         yield ""
-        yield from _counted(found.probed, width)
-    yield from _left_out(found.probed, width)
+        yield from _count_table(found.probed, width)
+
+    yield from _left_out_table(found.probed, width)
     if found.skipped:
         yield ""
-        yield from _skipped(found.skipped)
+        yield from _skipped_table(found.skipped)
 
 
-def _sites(sites: Sequence[_Instruction], *, width: int | None) -> Iterator[str]:
-    """width: None shows everything, whatever its width."""
+def _site_table(sites: Sequence[_Instruction], *, width: int | None) -> Iterator[str]:
+    """Yield the table of one kernel's sites, cut to a width in columns; None cuts nothing.
+
+    It has columns for source lines and called functions only if a site has any.
+    """
     with_source = any(site.source for site in sites)
     with_function = any(site.function for site in sites)
     functions = _short([site.function for site in sites if site.function])
@@ -169,6 +190,7 @@ def _sites(sites: Sequence[_Instruction], *, width: int | None) -> Iterator[str]
     for site in sites:
         row = ["-" if site.number is None else str(site.number), str(site.line)]
         if with_source:
+            # "a.cu:42, inlined at main.cu:7": the first line is enough where the width is limited.
             row.append((site.source.partition(", ")[0] if width else site.source) or "-")
         if with_function:
             row.append(functions.get(site.function, "-"))
@@ -177,45 +199,56 @@ def _sites(sites: Sequence[_Instruction], *, width: int | None) -> Iterator[str]
     yield from _table([*head, "probe", "instruction"], rows, ("site", "line"), width)
 
 
-def _left_out(kernels: Sequence[_Probed], width: int) -> Iterator[str]:
-    """What probes match and could not go to, by reason, each with an example."""
+def _left_out_table(kernels: Sequence[_Probed], width: int) -> Iterator[str]:
+    """Yield the table of instructions that match but cannot be probed: for each reason how many, and an example.
+
+    Nothing if there are none. width: of the table, in columns.
+    """
     groups: dict[str, list[LeftOut]] = {}
     for kernel in kernels:
         for item in kernel.left_out:
             groups.setdefault(item.reason, []).append(item)
     if not groups:
         return
-    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
+    most_frequent_first = sorted(groups.items(), key=lambda group: -len(group[1]))
     rows = [
-        [f"{len(items):,}", reason, f"line {items[0].line}: {items[0].instruction}"] for reason, items in ordered
+        [f"{len(items):,}", reason, f"line {items[0].line}: {items[0].instruction}"]
+        for reason, items in most_frequent_first
     ]
     yield ""
     yield "matched, but not probed"
     yield from _table(("sites", "why", "the first"), rows, ("sites",), width)
 
 
-def _counted(kernels: Sequence[_Probed], width: int) -> Iterator[str]:
-    """A row for each name, short enough for a table: instances of one template may be hundreds."""
+def _count_table(kernels: Sequence[_Probed], width: int) -> Iterator[str]:
+    """Yield the table of how many sites kernels have, those with most first. width: of the table, in columns.
+
+    Kernels whose shortened names are the same share a row: instances of one template may be hundreds.
+    """
     groups: dict[str, list[_Probed]] = {}
-    short = _short([kernel.name for kernel in kernels], max(_LEAST, min(_NAME, width - 52)))
+    name_width = max(_MIN_LAST_COLUMN, min(_NAME_WIDTH, width - _COUNTS_WIDTH))
+    short = _short([kernel.name for kernel in kernels], name_width)
     for kernel in kernels:
         groups.setdefault(short[kernel.name], []).append(kernel)
     sites = {name: sum(len(kernel.sites) for kernel in group) for name, group in groups.items()}
-    ordered = sorted(groups, key=lambda name: -sites[name])
+    most_sites_first = sorted(groups, key=lambda name: -sites[name])
+
     rows = []
-    for name in ordered[:_LISTED_KERNELS]:
+    for name in most_sites_first[:_MAX_KERNELS]:
         by_probe = Counter(probe for kernel in groups[name] for site in kernel.sites for probe in site.probes)
-        words = ", ".join(f"{probe} {number:,}" for probe, number in by_probe.items())
-        rows.append([f"{sites[name]:,}", f"{len(groups[name]):,}", name, words])
+        probes = ", ".join(f"{probe} {number:,}" for probe, number in by_probe.items())
+        rows.append([f"{sites[name]:,}", f"{len(groups[name]):,}", name, probes])
     yield from _table(("sites", "kernels", "kernel", "probes"), rows, ("sites", "kernels"), width)
-    rest = ordered[_LISTED_KERNELS:]
-    if rest:
-        number = sum(len(groups[name]) for name in rest)
-        yield f"  … {count(number, 'more kernel')} with {count(sum(sites[name] for name in rest), 'site')}"
+
+    unlisted = most_sites_first[_MAX_KERNELS:]
+    if unlisted:
+        number = sum(len(groups[name]) for name in unlisted)
+        yield f"  … {count(number, 'more kernel')} with {count(sum(sites[name] for name in unlisted), 'site')}"
     yield "  --all shows every site, -k NAME those of a kernel"
 
 
-def _skipped(skipped: Sequence[Preview]) -> Iterator[str]:
+def _skipped_table(skipped: Sequence[Preview]) -> Iterator[str]:
+    """Yield the table of kernels without a site: for each reason how many, and a few of their names."""
     from neutrino.ahead.report import KernelReport, group_skipped
 
     reports = [
@@ -224,16 +257,17 @@ def _skipped(skipped: Sequence[Preview]) -> Iterator[str]:
     ]
     rows = []
     for group in group_skipped(reports):
+        # Instances of one template may look the same when they are shortened.
         names = list(dict.fromkeys(_short([kernel.name for kernel in group.kernels]).values()))
-        shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
-        rows.append([f"{len(group.kernels):,}", group.reason.word, f"{group.text}: {shown}"])
+        examples = ", ".join(names[:_MAX_EXAMPLES]) + (" …" if len(names) > _MAX_EXAMPLES else "")
+        rows.append([f"{len(group.kernels):,}", group.reason.word, f"{group.text}: {examples}"])
     yield "without a site"
-    # The reason is not cut: it is all that there is to know.
+    # Not cut to a width, since a reason must be read whole.
     yield from _table(("kernels", "reason", "why"), rows, ("kernels",), None)
 
 
-def _short(names: Sequence[str], width: int = _NAME) -> dict[str, str]:
-    """Demangled names short enough for a table; several may look the same."""
+def _short(names: Sequence[str], width: int = _NAME_WIDTH) -> dict[str, str]:
+    """Return mangled name → demangled name, shortened to a width in characters; several may look the same."""
     from neutrino.cli.kernel_names import shorten
     from neutrino.demangle import demangle
 
@@ -243,50 +277,27 @@ def _short(names: Sequence[str], width: int = _NAME) -> dict[str, str]:
 def _table(
     head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str], width: int | None
 ) -> Iterator[str]:
-    """A table, its last column cut so that it is no wider than that; None cuts nothing."""
+    """Yield a table whose last column is cut so that no line is wider than ``width`` columns; None cuts nothing.
+
+    right: the heads of the columns that are aligned right.
+    """
     cells = [[visible(cell) for cell in row] for row in rows]
     if width is not None:
-        before = sum(2 + max(len(row[column]) for row in (head, *cells)) for column in range(len(head) - 1))
-        left = max(_LEAST, width - before - 2)
-        cells = [[*row[:-1], row[-1] if len(row[-1]) <= left else f"{row[-1][: left - 1]}…"] for row in cells]
+        # Every column has two blanks before it.
+        used = sum(2 + max(len(row[column]) for row in (head, *cells)) for column in range(len(head) - 1))
+        available = max(_MIN_LAST_COLUMN, width - used - 2)
+        for row in cells:
+            if len(row[-1]) > available:
+                row[-1] = f"{row[-1][: available - 1]}…"
     yield from table(head, cells, right=right)
 
 
 # JSON
 
 
-def _document(found: _Found) -> dict[str, Any]:
-    kernels = [
-        _kernel(kernel)
-        | {
-            "reason": None,
-            "detail": "",
-            "by_probe": dict(Counter(probe for site in kernel.sites for probe in site.probes)),
-            "sites": [
-                {
-                    "site": site.number,
-                    "line": site.line,
-                    "source": site.source or None,
-                    "function": site.function or kernel.name,
-                    "instruction": site.instruction,
-                    "probes": list(site.probes),
-                }
-                for site in kernel.sites
-            ],
-            "left_out": [
-                {
-                    "probe": item.probe,
-                    "line": item.line,
-                    "source": item.source or None,
-                    "function": item.function or kernel.name,
-                    "instruction": item.instruction,
-                    "reason": item.reason,
-                }
-                for item in kernel.left_out
-            ],
-        }
-        for kernel in found.probed
-    ]
+def _document(found: _FileSites) -> dict[str, Any]:
+    """Return a file's object in the JSON document: its kernels, first those with sites."""
+    kernels = [_probed_document(kernel) for kernel in found.probed]
     kernels += [
         _kernel(kernel)
         | {"reason": kernel.reason.word, "detail": kernel.detail, "by_probe": {}, "sites": [], "left_out": []}
@@ -296,7 +307,39 @@ def _document(found: _Found) -> dict[str, Any]:
     return {"file": found.file.name, "arch": found.file.arch or None, "vendor": vendor or None, "kernels": kernels}
 
 
+def _probed_document(kernel: _Probed) -> dict[str, Any]:
+    """Return the JSON object of a kernel with sites; ``left_out`` has what matches but cannot be probed."""
+    return _kernel(kernel) | {
+        "reason": None,
+        "detail": "",
+        "by_probe": dict(Counter(probe for site in kernel.sites for probe in site.probes)),
+        "sites": [
+            {
+                "site": site.number,
+                "line": site.line,
+                "source": site.source or None,
+                "function": site.function or kernel.name,
+                "instruction": site.instruction,
+                "probes": list(site.probes),
+            }
+            for site in kernel.sites
+        ],
+        "left_out": [
+            {
+                "probe": item.probe,
+                "line": item.line,
+                "source": item.source or None,
+                "function": item.function or kernel.name,
+                "instruction": item.instruction,
+                "reason": item.reason,
+            }
+            for item in kernel.left_out
+        ],
+    }
+
+
 def _kernel(kernel: _Probed | Preview) -> dict[str, Any]:
+    """Return the members that the JSON objects of all kernels begin with; container and image are indices."""
     from neutrino.demangle import demangle
 
     return {

@@ -16,8 +16,8 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def say(message: str) -> None:
-    """Print a message on stderr, each line after the command's name."""
-    # print() takes a closed stderr, which is None, for stdout.
+    """Print a message on stderr, each line after the command's name. Errors of stderr itself are ignored."""
+    # With stderr closed, sys.stderr is None, and print(file=None) would write to stdout.
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             for line in message.splitlines():

@@ -23,16 +23,19 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from neutrino.playground.attempt import Attempt, Output
+    from neutrino.playground.inputs import Buffer, Number
     from neutrino.tracing import MapView
 
-_SHOWN_ELEMENTS = 6
-_BESIDE = 5
-"""Up to this many sums are printed side by side."""
-_PATIENCE = 2.0
+_MAX_ELEMENTS = 6
+"""Changed elements of a buffer that are shown."""
+_MAX_SUM_COLUMNS = 5
+"""Sums that are printed side by side; more are printed one below the other."""
+_NOTICE_DELAY_S = 2.0
 """Seconds after which a terminal shows that the kernel is still running."""
 
 
 def _extents(text: str) -> tuple[int, int, int]:
+    """Parse the value of --grid or --block: ``X``, ``X,Y`` or ``X,Y,Z``; extents that are not given are 1."""
     parts = text.split(",")
     if not 1 <= len(parts) <= 3 or not all(re.fullmatch(r"[1-9]\d{0,17}", part) for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not X, X,Y or X,Y,Z with numbers from 1")
@@ -41,6 +44,7 @@ def _extents(text: str) -> tuple[int, int, int]:
 
 
 def _argument(text: str) -> tuple[str, str]:
+    """Parse the value of --arg, ``NAME=VALUE``, into name and value."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
@@ -102,7 +106,11 @@ def configure(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Try the probe. Returns the exit status."""
+    """Run the kernel with and without the probe, and print what differs and what was recorded.
+
+    Returns the exit status: 0 done, 1 the outputs differ, 3 the kernel could not be probed. Raises NeutrinoError for
+    bad input and faults of the kernel.
+    """
     from neutrino.abi.reasons import REASON_TEXT, Reason
     from neutrino.cli.loading import load
     from neutrino.fatbin.inputs import Input
@@ -115,38 +123,43 @@ def run(options: argparse.Namespace) -> int:
         raise NeutrinoError(f"{options.file}: a folder, expected a PTX file")
     text = bytes(Input(options.file, is_named=True).data()).decode("latin-1")
     choices = Choices(options.grid, options.block, options.shared, dict(options.arg), options.seed)
-    kept = options.tracedir
-    with nullcontext(str(kept)) if kept else tempfile.TemporaryDirectory(prefix="neutrino-try-") as tracedir:
+    keep_trace = options.tracedir is not None
+    folder = nullcontext(str(options.tracedir)) if keep_trace else tempfile.TemporaryDirectory(prefix="neutrino-try-")
+    with folder as tracedir:
         request = AttemptRequest(
             text, options.kernel, probes, (options.probe,), choices, Path(tracedir).absolute(),
             EmbeddedDevice(seed=options.schedule), options.timeout,
         )  # fmt: skip
-        with _showing_that_it_runs(options.timeout):
+        with _notice_if_slow(options.timeout):
             result = attempt(request)
         kernel = result.probed
         if options.json:
             print(json.dumps(_document(result), indent=1))
         else:
             _print(result, options)
-        not_probed = {reason: count for reason, count in kernel.counters.items() if reason is not Reason.PROBED}
-        if not_probed or kernel.reason is not Reason.PROBED:
-            reason = next(iter(not_probed), kernel.reason)
+        # A launch may run the original although the kernel has a twin (instrumented copy).
+        fallbacks = [reason for reason in kernel.counters if reason is not Reason.PROBED]
+        if fallbacks or kernel.reason is not Reason.PROBED:
+            reason = fallbacks[0] if fallbacks else kernel.reason
             detail = f" ({kernel.detail})" if kernel.detail else ""
             say(f"{kernel.name} ran unprobed: {REASON_TEXT[reason]}{detail}")
             return NOTHING
-        if kept and not options.json:
+        if keep_trace and not options.json:
             print(f"\nThe trace: {result.trace.path}")
     return DONE if result.identical else DIFFERENT
 
 
 @contextmanager
-def _showing_that_it_runs(timeout: float) -> Iterator[None]:
-    """Say once, on a terminal, that the kernel is still running."""
+def _notice_if_slow(timeout: float) -> Iterator[None]:
+    """Print once on stderr, if that is a terminal, that the kernel still runs after ``_NOTICE_DELAY_S`` seconds.
+
+    timeout: the kernel's time limit in seconds, for the message.
+    """
     if sys.stderr is None or not sys.stderr.isatty():
         yield
         return
-    words = f"neutrino-probe: the kernel is still running (--timeout: {timeout:g} s)"
-    timer = threading.Timer(_PATIENCE, print, (words,), {"file": sys.stderr})
+    notice = f"neutrino-probe: the kernel is still running (--timeout: {timeout:g} s)"
+    timer = threading.Timer(_NOTICE_DELAY_S, print, (notice,), {"file": sys.stderr})
     timer.daemon = True
     timer.start()
     try:
@@ -159,10 +172,11 @@ def _showing_that_it_runs(timeout: float) -> Iterator[None]:
 
 
 def _print(result: Attempt, options: argparse.Namespace) -> None:
+    """Print inputs, outputs, printed lines, the difference of the texts (--diff) and the records."""
     from rich.console import Console
 
     console = Console(markup=False, highlight=False, emoji=False)
-    # Captured, since rich would end the process itself when the reader of a pipe has gone.
+    # Captured and printed in one go: rich itself would exit the process on a closed pipe (| head).
     with console.capture() as captured:
         _print_inputs(console, result)
         _print_outputs(console, result)
@@ -174,6 +188,7 @@ def _print(result: Attempt, options: argparse.Namespace) -> None:
 
 
 def _print_inputs(console: Console, result: Attempt) -> None:
+    """Print the launch's shape, and a table of the kernel's arguments with how it uses each buffer."""
     from neutrino.playground.inputs import Buffer
 
     inputs = result.inputs
@@ -190,7 +205,7 @@ def _print_inputs(console: Console, result: Attempt) -> None:
         if isinstance(argument, Buffer):
             uses = [("read", parameter.loads), ("written", parameter.stores), ("updated atomically", parameter.updates)]
             text = f"{argument.type.name} × {argument.elements:,}, {argument.origin}"
-            table.add_row(f"    {parameter.name}", text, ", ".join(word for word, used in uses if used))
+            table.add_row(f"    {parameter.name}", text, ", ".join(use for use, is_used in uses if is_used))
         else:
             table.add_row(f"    {parameter.name}", argument.text, "")
     console.print(table)
@@ -199,11 +214,13 @@ def _print_inputs(console: Console, result: Attempt) -> None:
 
 
 def _shape(extents: tuple[int, int, int]) -> str:
+    """Return extents in x, y and z as ``4``, ``4 × 2`` or ``4 × 2 × 3``, without trailing ones."""
     x, y, z = extents
     return f"{x} × {y} × {z}" if z > 1 else f"{x} × {y}" if y > 1 else str(x)
 
 
 def _print_outputs(console: Console, result: Attempt) -> None:
+    """Print which memory the kernel changed, and whether it is the same with the probe, bit for bit."""
     changed = [output for output in result.outputs if output.changed or not output.identical]
     if changed:
         console.print("What the kernel wrote", style="bold")
@@ -213,17 +230,18 @@ def _print_outputs(console: Console, result: Attempt) -> None:
             table.add_row(f"    {output.name}", f"{count:,} of {output.elements:,}", first)
         console.print(table)
     else:
-        console.print(f"The kernel changed nothing: {_all_memory(result)} is as before.")
-    names = ", ".join(output.name for output in result.outputs if not output.identical)
-    if names:
-        console.print(f"  NOT the same bits with the probe: {names}", style="bold red")
+        console.print(f"The kernel changed nothing: {_compared_memory(result)} is as before.")
+    different = ", ".join(output.name for output in result.outputs if not output.identical)
+    if different:
+        console.print(f"  NOT the same bits with the probe: {different}", style="bold red")
     elif result.outputs:
         console.print("  The same bits with and without the probe.")
     console.print()
 
 
-def _all_memory(result: Attempt) -> str:
-    """What was compared, in words: variables come after buffers."""
+def _compared_memory(result: Attempt) -> str:
+    """Return in words which memory was compared: buffers, the module's variables, or both."""
+    # The outputs are all buffers, then all variables.
     buffers = len(result.inputs.buffers)
     variables = len(result.outputs) - buffers
     kinds = [
@@ -234,6 +252,7 @@ def _all_memory(result: Attempt) -> str:
 
 
 def _print_printed(console: Console, result: Attempt, rows: int) -> None:
+    """Print what the kernel itself printed (printf), and whether the probe changed that. rows: lines at most."""
     plain, probed = result.printed
     if not plain and not probed:
         return
@@ -243,34 +262,39 @@ def _print_printed(console: Console, result: Attempt, rows: int) -> None:
         console.print(f"    {visible(line.expandtabs())}", soft_wrap=True)
     if len(lines) > rows:
         console.print(f"    … {len(lines) - rows:,} more (--rows)")
+
     if plain == probed:
         console.print("  The same with and without the probe.")
     elif result.same_lines:
         console.print("  With the probe, the same lines in another order.")
     else:
         console.print("  NOT the same with the probe:", style="bold red")
-        before = Counter(lines)
-        for line in list((Counter(probed.splitlines()) - before).elements())[:rows]:
+        # Compared without their order: the order of threads is not defined.
+        without_probe, with_probe = Counter(lines), Counter(probed.splitlines())
+        for line in list((with_probe - without_probe).elements())[:rows]:
             console.print(f"  + {visible(line.expandtabs())}", soft_wrap=True)
-        for line in list((before - Counter(probed.splitlines())).elements())[:rows]:
+        for line in list((without_probe - with_probe).elements())[:rows]:
             console.print(f"  - {visible(line.expandtabs())}", soft_wrap=True)
     console.print()
 
 
 def _changes(output: Output) -> tuple[int, str]:
-    """How many elements the kernel changed, and the first ones."""
+    """Return how many elements of a buffer or variable the kernel changed, and the new values of the first, as text."""
     import numpy as np
 
+    # Compared bit for bit, NaNs too, as rows of the bytes of one element.
     size = output.type.dtype.itemsize
-    whole = output.elements * size
-    before, after = (np.frombuffer(data, np.uint8, whole) for data in (output.before, output.plain))
-    where = np.flatnonzero((before != after).reshape(-1, size).any(axis=1))
-    values = output.type.decode(output.plain)[where[:_SHOWN_ELEMENTS]]
-    more = ", …" if len(where) > _SHOWN_ELEMENTS else ""
-    return len(where), ", ".join(_number(value) for value in values.tolist()) + more
+    byte_count = output.elements * size
+    before, after = (np.frombuffer(data, np.uint8, byte_count) for data in (output.before, output.plain))
+    changed = np.flatnonzero((before != after).reshape(-1, size).any(axis=1))
+
+    values = output.type.decode(output.plain)[changed[:_MAX_ELEMENTS]]
+    ellipsis = ", …" if len(changed) > _MAX_ELEMENTS else ""
+    return len(changed), ", ".join(_number(value) for value in values.tolist()) + ellipsis
 
 
 def _print_difference(console: Console, result: Attempt) -> None:
+    """Print the difference between the kernel's PTX and its probed text, both from the trace; nothing if unprobed."""
     from neutrino.cli.difference import compare, hunks
 
     folder = result.trace.path / "kernel" / str(result.probed.id)
@@ -286,6 +310,7 @@ def _print_difference(console: Console, result: Attempt) -> None:
 
 
 def _print_records(console: Console, result: Attempt, rows: int) -> None:
+    """Print what the probe recorded: sites and registers, then each map. rows: records of a map at most."""
     manifest = result.probed.manifest
     if manifest is None:
         return
@@ -305,19 +330,23 @@ def _print_records(console: Console, result: Attempt, rows: int) -> None:
 
 
 def _print_map(console: Console, view: MapView, rows: int) -> None:
+    """Print the records of a map as a table, or sums as a list. rows: records at most."""
     from neutrino.maps.declaration import Report
 
     columns = _columns(view)
     if view.map.kind.report is Report.BUCKETS:
-        filled = [number for number, count in enumerate(columns["count"]) if count]
-        columns = {name: [column[number] for number in filled] for name, column in columns.items()}
+        # Of a histogram, the buckets that are not empty.
+        filled = [index for index, count in enumerate(columns["count"]) if count]
+        columns = {name: [column[index] for index in filled] for name, column in columns.items()}
     count = len(next(iter(columns.values()), ()))
-    what = view.map.kind.whole or f"{count:,} {'record' if count == 1 else 'records'}"
+    recorded = view.map.kind.whole or f"{count:,} {'record' if count == 1 else 'records'}"
     dropped = f", {view.dropped:,} dropped" if view.dropped else ""
-    console.print(f"  {view.map.name}: {what}{dropped}")
+    console.print(f"  {view.map.name}: {recorded}{dropped}")
     if not count:
         return
-    if view.map.kind.report is Report.TOTALS and len(columns) > _BESIDE:
+
+    # The records; sums are a single record.
+    if view.map.kind.report is Report.TOTALS and len(columns) > _MAX_SUM_COLUMNS:
         _print_sums(console, {name: column[0] for name, column in columns.items()})
         return
     table = _table()
@@ -332,7 +361,7 @@ def _print_map(console: Console, view: MapView, rows: int) -> None:
 
 
 def _print_sums(console: Console, sums: dict[str, Any]) -> None:
-    """Many sums, one below the other, and those that are 0 in one line."""
+    """Print sums, one per line, and the names of those that are 0 in one line. sums: name → value."""
     table = _table()
     table.add_column("")
     table.add_column("", justify="right")
@@ -348,20 +377,22 @@ def _print_sums(console: Console, sums: dict[str, Any]) -> None:
 
 
 def _columns(view: MapView) -> dict[str, list[Any]]:
-    """The records of a map as columns: first where each belongs, then the fields."""
+    """Return the valid records of a map as columns, name → values: block, warp, lane and k of each, then its fields."""
     records = view.valid()
     places = view.places() if view.map.kind.in_slots else {}
     fields = {field.name for field in view.map.fields}
-    # With one record a slot, its number says nothing. A field may be called as an axis is.
     columns = {
-        f"[{name}]" if name in fields else name: numbers.tolist()
-        for name, numbers in places.items()
-        if name != "k" or view.cap > 1
+        # Brackets tell an axis from a field of the same name.
+        f"[{axis}]" if axis in fields else axis: indices.tolist()
+        for axis, indices in places.items()
+        # k, the index within a slot, is always 0 where slots hold one record.
+        if axis != "k" or view.cap > 1
     }
     return columns | {name: records[name].tolist() for name in records.dtype.names or ()}
 
 
 def _table(*titles: str) -> Any:
+    """Return an empty ``rich`` table without borders; long cells are folded."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -378,23 +409,14 @@ def _number(value: int | float) -> str:
 
 
 def _document(result: Attempt) -> dict[str, Any]:
-    from neutrino.playground.inputs import Buffer
-
+    """Return the JSON document: inputs, outputs, what was printed, the twin's facts, and all records by map."""
     inputs, manifest = result.inputs, result.probed.manifest
-    arguments = [
-        {"name": item.value.name, "role": item.value.role.value, "type": item.type.name, "elements": item.elements,
-         "data": item.origin}
-        if isinstance(item, Buffer)
-        else {"name": item.value.name, "role": item.value.role.value, "type": item.value.type, "value": item.text}
-        for _, items in inputs.arguments
-        for item in items
-    ]  # fmt: skip
     return {
         "kernel": result.kernel.name,
         "grid": inputs.grid,
         "block": inputs.block,
         "shared": inputs.shared,
-        "arguments": arguments,
+        "arguments": [_argument_document(argument) for _, group in inputs.arguments for argument in group],
         "outputs": [
             {"name": output.name, "changed": _changes(output)[0], "identical": output.identical}
             for output in result.outputs
@@ -412,7 +434,19 @@ def _document(result: Attempt) -> dict[str, Any]:
     }
 
 
+def _argument_document(argument: Buffer | Number) -> dict[str, Any]:
+    """Return a kernel argument's object in the JSON document."""
+    from neutrino.playground.inputs import Buffer
+
+    parameter = argument.value
+    document: dict[str, Any] = {"name": parameter.name, "role": parameter.role.value}
+    if isinstance(argument, Buffer):
+        return document | {"type": argument.type.name, "elements": argument.elements, "data": argument.origin}
+    return document | {"type": parameter.type, "value": argument.text}
+
+
 def _map_document(view: MapView) -> dict[str, Any]:
+    """Return a map's object in the JSON document, with all records as columns."""
     return {
         "name": view.map.name,
         "kind": view.map.kind.name,
@@ -424,6 +458,6 @@ def _map_document(view: MapView) -> dict[str, Any]:
 
 
 def _plain(value: int | float) -> int | float | str:
-    # JSON has no word for infinities and NaN.
+    """Return a number as JSON can have it: infinities and NaN as text."""
     return value if isinstance(value, int) or math.isfinite(value) else str(value)
 

@@ -8,29 +8,31 @@ import time
 
 from neutrino.cli.streams import visible
 
-_AFTER_S = 0.7
-_EVERY_S = 0.1
+_FIRST_AFTER_S = 0.7
+_INTERVAL_S = 0.1
 
 
 class Progress:
-    """Shows the latest text once the work takes long. name: of the command. Without a terminal nothing is shown."""
+    """Shows what a long run works on, in one line on stderr. Without a terminal nothing is shown."""
 
     def __init__(self, name: str) -> None:
+        """name: of the command. Nothing is shown in the first ``_FIRST_AFTER_S`` seconds."""
         self._name = name
         self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
-        self._next = time.monotonic() + _AFTER_S
+        self._next = time.monotonic() + _FIRST_AFTER_S
         self._shown = False
 
     def show(self, text: str) -> None:
-        """Replace the line, unless it was replaced a moment ago."""
+        """Replace the line, unless that was done less than ``_INTERVAL_S`` seconds ago."""
         if not self._is_terminal or time.monotonic() < self._next:
             return
         width = _width() - 1
         line = f"{self._name}: {visible(text)}"
+        # To the beginning of the line, and erase it (ECMA-48: EL).
         sys.stderr.write(f"\r\x1b[K{line if len(line) <= width else line[: width - 1] + '…'}")
         sys.stderr.flush()
         self._shown = True
-        self._next = time.monotonic() + _EVERY_S
+        self._next = time.monotonic() + _INTERVAL_S
 
     def clear(self) -> None:
         """Remove the line, before anything else is printed."""
@@ -41,6 +43,7 @@ class Progress:
 
 
 def _width() -> int:
+    """Return the width of the terminal in columns, 80 if it is unknown."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except OSError:

@@ -34,33 +34,37 @@ from neutrino.tracing.summary import KernelSummary, MapSummary
 from neutrino.version import __version__
 
 DONE, BAD_INPUT, NOTHING = 0, 2, 3
-_BUCKETS = 32
+_MAX_BUCKETS = 32
 """Rows of a histogram that are shown without ``--all``."""
-_BAR = 40
+_BAR_WIDTH = 40
 """Characters of the longest bar."""
-_SITES = 10
+_MAX_SITES = 10
 """Sites of a map that are shown without --all."""
 _NO_INSTRUCTION = {0xFFFFFFFF: "the kernel's entry", 0xFFFFFFFE: "the kernel's end"}
 """Numbers that the shipped probes save where there is no site."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point. Exit status: 0 done, 2 an unreadable trace or a script that failed, 3 where no kernel was probed."""
+    """Run the command. Returns the exit status: 0 done, 2 an unreadable trace or a script that failed, 3 no kernel was
+    probed."""
     try:
-        return _main(_parser().parse_args(arguments))
+        return _run(_parser().parse_args(arguments))
     except KeyboardInterrupt:
-        # Ended by the signal, as the shell expects; a script that was running has been ended.
+        # End by the signal, as the shell expects; a script that was running was stopped before this.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
         raise
 
 
-def _main(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> int:
+    """Read the traces and print their report. Returns the exit status, as ``main`` does."""
     print_anything()
     try:
         selection = Selection(tuple(options.kernel), tuple(options.filter))
     except NeutrinoError as error:
         return _fail(error)
+
+    # The traces, each with its scripts run first if asked for. One that cannot be read is reported and left out.
     paths: list[Path] = []
     summaries = []
     status = DONE
@@ -75,24 +79,16 @@ def _main(options: argparse.Namespace) -> int:
         if options.analyze:
             status = _analyze(path) or status
         try:
-            summaries.append(summarize(Trace(path), lambda item: selection.selects(item.name, _name(item))))
+            trace = Trace(path)
+            summaries.append(summarize(trace, lambda kernel: selection.selects(kernel.name, _demangled(kernel))))
         except TraceError as error:
             status = _fail(error)
+
+    # The report.
     try:
-        if options.json:
-            print(json.dumps({"traces": [_document(summary) for summary in summaries]}, indent=1))
-        else:
-            console = Console(markup=False, highlight=False, emoji=False)
-            for number, summary in enumerate(summaries):
-                # Captured, since rich would end the process itself when the reader of a pipe has gone.
-                with console.capture() as captured:
-                    _Report(console, options.wide, options.all).show(summary)
-                # Each part ends with an empty line; one between traces is enough, and none at the end.
-                print(("\n" if number else "") + captured.get().rstrip("\n"))
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        _print(summaries, options)
     except BrokenPipeError:
-        # The reader has seen enough. Python would complain once more when it closes stdout at exit.
+        # The reader closed the pipe (| head). Python would print an error when it closes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except OSError as error:
@@ -100,14 +96,31 @@ def _main(options: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _fail(error.strerror or str(error))
     if status == DONE and not any(summary.kernels for summary in summaries):
-        # The table of reasons, if there is one, says more.
+        # The table of kernels that were not probed, if there is one, says why.
         if not any(summary.not_probed for summary in summaries):
             _say("no kernel to report")
         return NOTHING
     return status
 
 
+def _print(summaries: Sequence[TraceSummary], options: argparse.Namespace) -> None:
+    """Print the report of all traces, as tables or as one JSON document. Raises OSError if stdout cannot be written."""
+    if options.json:
+        print(json.dumps({"traces": [_document(summary) for summary in summaries]}, indent=1))
+    else:
+        console = Console(markup=False, highlight=False, emoji=False)
+        for number, summary in enumerate(summaries):
+            # Captured and printed in one go: rich itself would exit the process on a closed pipe (| head).
+            with console.capture() as captured:
+                _Report(console, options.wide, options.all).show(summary)
+            # Each part ends with an empty line; one between traces is enough, and none at the end.
+            print(("\n" if number else "") + captured.get().rstrip("\n"))
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
 def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, with all options and their help."""
     parser = argparse.ArgumentParser(
         prog="neutrino-report",
         description="Summarize traces: for each kernel and map the number of records and the range of each field, "
@@ -134,35 +147,45 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _analyze(path: Path) -> int:
-    """Print which scripts a trace's probes name, and run them; the exit status."""
-    # Those of a run, or of the first patched library; further libraries' are numbered.
-    files = sorted(path.glob("probe-*.toml"), key=lambda file: (len(file.name), file.name))
-    statuses = [_analyze_by(path, file) for file in (path / "probe.toml", *files)]
-    return max(statuses)
+    """Run the analysis scripts that a trace's probes name, and report which. Returns the exit status.
+
+    path: the trace directory.
+    """
+    # probe.toml has the probes of the run, or of the first patched library; those of other libraries have numbers.
+    numbered = sorted(path.glob("probe-*.toml"), key=lambda file: (len(file.name), file.name))
+    return max(_run_scripts(path, file) for file in (path / "probe.toml", *numbered))
 
 
-def _analyze_by(path: Path, file: Path) -> int:
+def _run_scripts(path: Path, file: Path) -> int:
+    """Run the scripts that one probe file in a trace directory names. Returns the exit status: 2 if any cannot be run.
+
+    Scripts that are missing, or that other users could have written, are reported and not run.
+    """
     try:
         probes = read_probe_file(file)
     except (NeutrinoError, OSError) as error:
         return _fail(f"{path}: its probes cannot be read: {error}")
-    by = f"named by {visible(_who_named(path, file))}"
+    source = f"named by {visible(_who_named(path, file))}"
+
+    # Which scripts can be run.
     missing = [warning.message for warning in probes.warnings if warning.code == "script-missing"]
     for message in missing:
-        _fail(f"{path}: {visible(message)}; {by}")
+        _fail(f"{path}: {visible(message)}; {source}")
     named = dict.fromkeys((*probes.callbacks, *probes.analyze_hooks))
-    refused = {script for script in named if _refuse(path, script, by)}
+    refused = {script for script in named if _refuse(path, script, source)}
     status = BAD_INPUT if missing or refused else DONE
     scripts = Scripts(
         tuple(script for script in probes.analyze_hooks if script not in refused),
         tuple(script for script in probes.callbacks if script not in refused),
     )
-    names = visible(", ".join(script for script in named if script not in refused))
     if not scripts:
         if not missing and not refused:
             _say(f"{path}: its probes name no script")
         return status
-    _say(f"{path}: running {names}; {by}")
+
+    # Run them.
+    names = visible(", ".join(script for script in named if script not in refused))
+    _say(f"{path}: running {names}; {source}")
     for problem in analyze(path.absolute(), scripts):
         status = _fail(problem)
     _say(f"{path}: ran {names}; see {path / 'analyze.log'}")
@@ -170,7 +193,10 @@ def _analyze_by(path: Path, file: Path) -> int:
 
 
 def _who_named(path: Path, file: Path) -> str:
-    """The patched libraries whose probes a file of a trace has, else the file: it is the run's."""
+    """Return the paths of the patched libraries that a trace's probe file comes from; the file's name if from none.
+
+    path: the trace directory. Without a library, the probes are those of the neutrino command.
+    """
     try:
         sections = read_events(path / "events.jsonl").of("section")
     except TraceError:
@@ -179,15 +205,18 @@ def _who_named(path: Path, file: Path) -> str:
     return ", ".join(libraries) or file.name
 
 
-def _refuse(path: Path, script: str, by: str) -> bool:
-    """Whether a script must not be run; prints why."""
+def _refuse(path: Path, script: str, source: str) -> bool:
+    """Return whether a script must not be run, since other users could have written it; reports why.
+
+    path: the trace directory. source: which probes name the script, in words.
+    """
     try:
-        why = why_not_trusted(script)
+        distrust = why_not_trusted(script)
     except OSError as error:
-        why = error.strerror or str(error)
-    if why:
-        _fail(f"{path}: {visible(script)} is not run: {why}; {by}; run it by hand if you trust it")
-    return bool(why)
+        distrust = error.strerror or str(error)
+    if distrust:
+        _fail(f"{path}: {visible(script)} is not run: {distrust}; {source}; run it by hand if you trust it")
+    return bool(distrust)
 
 
 def _fail(error: NeutrinoError | str) -> int:
@@ -197,25 +226,29 @@ def _fail(error: NeutrinoError | str) -> int:
 
 
 def _say(line: str) -> None:
-    # print() takes a closed stderr, which is None, for stdout.
+    """Print a line on stderr after the command's name. Errors of stderr itself are ignored."""
+    # With stderr closed, sys.stderr is None, and print(file=None) would write to stdout.
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             print(f"neutrino-report: {visible(line)}", file=sys.stderr)
 
 
-def _name(kernel: TraceKernel) -> str:
+def _demangled(kernel: TraceKernel) -> str:
+    """Return a kernel's demangled name. Only probed kernels have it in the trace."""
     return kernel.demangled if kernel.demangled != kernel.name else demangle(kernel.name)
 
 
 class _Report:
-    """Tables on a console, as narrow as it is."""
+    """Prints the summary of a trace as tables on a console, as narrow as the console is."""
 
-    def __init__(self, console: Console, wide: bool, every: bool) -> None:
+    def __init__(self, console: Console, wide: bool, show_all: bool) -> None:
+        """wide: whether to print whole kernel names (--wide). show_all: whether to leave nothing out (--all)."""
         self.console = console
         self.wide = wide
-        self.every = every
+        self.show_all = show_all
 
     def show(self, summary: TraceSummary) -> None:
+        """Print all parts: the process, the probed kernels with their maps, the kernels not probed, and notes."""
         self._heading(summary.trace)
         for kernel in summary.kernels:
             self._kernel(kernel)
@@ -224,15 +257,17 @@ class _Report:
             self.console.print(f"note: {note}")
 
     def _label(self, kernel: TraceKernel, share: float = 1.0) -> str:
-        name = _name(kernel)
+        """Return a kernel's name, shortened to a share of the console's width unless whole names are asked for."""
+        name = _demangled(kernel)
         return name if self.wide else shorten(name, max(16, int(self.console.width * share)))
 
     def _heading(self, trace: Trace) -> None:
+        """Print the trace's path, and what was run, where, when and on which devices."""
         process = trace.process
         command = visible(" ".join(str(word) for word in process.get("argv", [])))
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(trace.started))
+        started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(trace.started))
         self.console.print(str(trace.path), style="bold", soft_wrap=True)
-        facts = [visible(f"pid {process.get('pid', '?')} on {process.get('host', '?')}"), when]
+        facts = [visible(f"pid {process.get('pid', '?')} on {process.get('host', '?')}"), started]
         facts += [f"{device.get('name')} ({device.get('arch')})" for device in trace.devices]
         self.console.print(f"{command or 'unknown command'}: {', '.join(facts)}")
         if trace.clock is Clock.STEPS:
@@ -240,6 +275,7 @@ class _Report:
         self.console.print()
 
     def _kernel(self, summary: KernelSummary) -> None:
+        """Print a probed kernel: its launches, what its twin (instrumented copy) costs, and its maps."""
         manifest = summary.kernel.manifest
         if manifest is None:
             return
@@ -255,18 +291,24 @@ class _Report:
         self.console.print()
 
     def _map(self, entry: MapSummary) -> None:
-        what = f"{_count(entry.records, 'launch', 'launches')} of {entry.kind.whole}"
+        """Print a map: how much it recorded, then its buckets or the range of each field, then its records by site."""
+        # Maps without slots have one combined result per launch, others records in the slots of threads, warps, blocks.
+        recorded = f"{_count(entry.records, 'launch', 'launches')} of {entry.kind.whole}"
         if entry.kind.in_slots:
-            share = f"up to {_caps(entry)}" if entry.is_dynamic or entry.cap > 1 else "one"
-            what = f"{_count(entry.records, 'record', 'records')}, {share} per {entry.level.value}"
+            limit = f"up to {_caps(entry)}" if entry.is_dynamic or entry.cap > 1 else "one"
+            recorded = f"{_count(entry.records, 'record', 'records')}, {limit} per {entry.level.value}"
         if entry.dropped:
-            what += f", {entry.dropped:,} dropped"
-        self.console.print(f"  {entry.name}: {what}")
+            recorded += f", {entry.dropped:,} dropped"
+        self.console.print(f"  {entry.name}: {recorded}")
+
         if entry.buckets:
             self._buckets(entry)
-        if not entry.fields:
-            self._sites(entry)
-            return
+        if entry.fields:
+            self._fields(entry)
+        self._sites(entry)
+
+    def _fields(self, entry: MapSummary) -> None:
+        """Print the table of a map's fields: the range of each, and of a sum map the total over all launches."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column("    field", overflow="fold")
         titles = ["min", "median", "max"]
@@ -280,31 +322,36 @@ class _Report:
                 values.append(field.total)
             table.add_row(f"    {field.name}", *(_number(value) for value in values))
         self.console.print(table)
-        self._sites(entry)
 
     def _buckets(self, entry: MapSummary) -> None:
-        """From the first bucket that is not empty to the last, with bars."""
-        filled = [number for number, bucket in enumerate(entry.buckets) if bucket.count]
+        """Print a histogram's buckets with bars, from the first to the last that is not empty.
+
+        If they are too many, empty ones are left out, and then those above the limit, unless --all is given.
+        """
+        filled = [index for index, bucket in enumerate(entry.buckets) if bucket.count]
         if not filled:
             return
-        shown = entry.buckets[filled[0] : filled[-1] + 1]
-        if len(shown) > _BUCKETS and not self.every:
-            shown = tuple(bucket for bucket in shown if bucket.count)
-        kept = shown if self.every else shown[:_BUCKETS]
-        most = max(bucket.count for bucket in shown)
+        candidates = entry.buckets[filled[0] : filled[-1] + 1]
+        if len(candidates) > _MAX_BUCKETS and not self.show_all:
+            candidates = tuple(bucket for bucket in candidates if bucket.count)
+        shown = candidates if self.show_all else candidates[:_MAX_BUCKETS]
+
+        largest = max(bucket.count for bucket in candidates)
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for title in ("    from", "to", "count"):
             table.add_column(title, justify="right", overflow="fold")
         table.add_column("", no_wrap=True)
-        for bucket in kept:
-            bar = "#" * -(-bucket.count * _BAR // most)
+        for bucket in shown:
+            # Rounded up, so that only empty buckets have no bar.
+            bar = "#" * -(-bucket.count * _BAR_WIDTH // largest)
             table.add_row(f"    {bucket.low:,}", f"{bucket.high:,}", f"{bucket.count:,}", bar)
         self.console.print(table)
-        if len(kept) < len(shown):
-            self.console.print(f"    and {_count(len(shown) - len(kept), 'bucket', 'buckets')} more (--all)")
+        if len(shown) < len(candidates):
+            self.console.print(f"    and {_count(len(candidates) - len(shown), 'bucket', 'buckets')} more (--all)")
 
     def _sites(self, entry: MapSummary) -> None:
-        shown = entry.sites if self.every else entry.sites[:_SITES]
+        """Print how many records a map has of each site (instruction that a probe matched); nothing without sites."""
+        shown = entry.sites if self.show_all else entry.sites[:_MAX_SITES]
         if not shown:
             return
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -320,10 +367,11 @@ class _Report:
             self.console.print(f"    and {_count(len(entry.sites) - len(shown), 'site', 'sites')} more (--all)")
 
     def _not_probed(self, summary: TraceSummary) -> None:
-        rows = [row for row in summary.not_probed if row.launches or self.every]
-        hidden = len(summary.not_probed) - len(rows)
+        """Print launches that ran the original kernel, with the reason; never launched kernels only with --all."""
         if not summary.not_probed:
             return
+        rows = [row for row in summary.not_probed if row.launches or self.show_all]
+        hidden = len(summary.not_probed) - len(rows)
         self.console.print("Not probed", style="bold")
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column("  launches", justify="right", overflow="fold")
@@ -342,23 +390,29 @@ class _Report:
 
 
 def _caps(entry: MapSummary) -> str:
-    least, most, _ = entry.caps
+    """Return how many records a slot of a map can hold: one number, or the range over launches of a dynamic cap."""
     if not entry.is_dynamic:
         return str(entry.cap)
+    least, most, _ = entry.caps
     return f"{least:,}" if least == most else f"{least:,}–{most:,}"
 
 
 def _retargeted(retargeted: Retargeted) -> str:
+    """Return the line about a twin made of PTX for another architecture than the code that runs: what proves it."""
     if retargeted.same_code:
-        code = "it assembles to the code that runs"
+        evidence = "it assembles to the code that runs"
     elif retargeted.own_text:
-        code = "the code that runs was compiled from it, but assembling it gives different code"
+        evidence = "the code that runs was compiled from it, but assembling it gives different code"
     else:
-        code = "it is not proven to be the program that runs, so results may have differed"
-    return f"retargeted: the PTX is for another architecture ({retargeted.target}); {code}"
+        evidence = "it is not proven to be the program that runs, so results may have differed"
+    return f"retargeted: the PTX is for another architecture ({retargeted.target}); {evidence}"
 
 
 def _resources(assembly: Assembly | None, capped: int) -> str:
+    """Return the registers per thread and spills of a kernel and its twin, as ``registers 16 → 20; spills 0 → 0``.
+
+    capped: launches that used the twin with a register cap. assembly: None if the twin was not assembled.
+    """
     if assembly is None:
         return "not assembled: no ptxas"
     registers = f"registers {assembly.registers_original} → {assembly.registers_twin}"
@@ -378,6 +432,7 @@ def _count(number: int, one: str, many: str) -> str:
 
 
 def _spills(spills: Spills | None) -> str:
+    """Return spills as bytes stored/loaded; ``?`` if they are not known."""
     if spills is None:
         return "?"
     return f"{spills.stores:,}/{spills.loads:,} B" if spills.stores or spills.loads else "0"
@@ -387,6 +442,7 @@ def _spills(spills: Spills | None) -> str:
 
 
 def _document(summary: TraceSummary) -> dict[str, Any]:
+    """Return a trace's object in the JSON document."""
     trace = summary.trace
     return {
         "path": str(Path(trace.path)),
@@ -400,7 +456,7 @@ def _document(summary: TraceSummary) -> dict[str, Any]:
             {
                 "kernel": row.kernel.id,
                 "name": row.kernel.name,
-                "demangled": _name(row.kernel),
+                "demangled": _demangled(row.kernel),
                 "reason": row.reason.word,
                 "text": row.text,
                 "detail": row.detail,
@@ -413,12 +469,13 @@ def _document(summary: TraceSummary) -> dict[str, Any]:
 
 
 def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
+    """Return a probed kernel's object in the JSON document: its launches by outcome, its twin's facts and its maps."""
     manifest = summary.kernel.manifest
     raw = manifest.raw if manifest else {}
     return {
         "kernel": summary.kernel.id,
         "name": summary.kernel.name,
-        "demangled": _name(summary.kernel),
+        "demangled": _demangled(summary.kernel),
         "launches": {
             "probed": summary.submitted,
             "written": summary.written,
@@ -437,6 +494,7 @@ def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
 
 
 def _map_document(entry: MapSummary) -> dict[str, Any]:
+    """Return a map's object in the JSON document; ``buckets`` only for a histogram."""
     return {
         "name": entry.name,
         "kind": entry.kind.name,
@@ -463,7 +521,7 @@ def _map_document(entry: MapSummary) -> dict[str, Any]:
 
 
 def _plain(value: int | float) -> int | float | str:
-    # JSON has no word for these.
+    """Return a number as JSON can have it: infinities and NaN as text."""
     return value if isinstance(value, int) or math.isfinite(value) else str(value)
 
 

@@ -37,6 +37,7 @@ def _seconds(text: str) -> int:
 
 
 def _size(text: str) -> int:
+    """Parse a size such as ``512M`` or ``2GiB`` into bytes, from 4M to 1024G."""
     match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper().removesuffix("IB").removesuffix("B"))
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512M or 2G")
@@ -49,6 +50,7 @@ def _size(text: str) -> int:
 
 
 def _parser() -> _Parser:
+    """Return the parser of the command line, with all options and their help."""
     parser = _Parser(
         prog="neutrino",
         usage="neutrino [-p PROBE] [options] COMMAND [ARGUMENT ...]",
@@ -139,7 +141,7 @@ def _parser() -> _Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Parse, check, and become COMMAND; exits with 125 when Neutrino itself fails before that."""
+    """Replace this process by COMMAND, with probes. Exits with status 125 if Neutrino itself fails before that."""
     options = _parser().parse_args(arguments)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
@@ -179,8 +181,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _refuse_options_that_need_a_probe(options: argparse.Namespace) -> None:
-    """Exit with an error when an option only affects how twins are made. Called when there is no probe."""
-    given = {
+    """Exit with an error for options that only affect how twins (instrumented kernels) are made.
+
+    Called when there is no -p: without probes, no twins are made in this run.
+    """
+    need_probe = {
         "-k": options.kernel,
         "--filter": options.filter,
         "--timeout": options.timeout,
@@ -188,7 +193,7 @@ def _refuse_options_that_need_a_probe(options: argparse.Namespace) -> None:
         "--save-temps": options.save_temps,
         "--callback": options.callback,
     }
-    for name, value in given.items():
+    for name, value in need_probe.items():
         if value:
             _parser().error(
                 f"{name} needs a probe (-p); without one, only libraries that neutrino-patch has patched are recorded"
@@ -196,6 +201,7 @@ def _refuse_options_that_need_a_probe(options: argparse.Namespace) -> None:
 
 
 def _with_callbacks(probes: ProbeSet, scripts: Sequence[Path]) -> ProbeSet:
+    """Return the probes with the scripts of --callback added. Raises NeutrinoError for a script that does not exist."""
     for script in scripts:
         if not script.is_file():
             raise NeutrinoError(f"--callback {script}: no such file")

@@ -12,29 +12,29 @@ _COLOURS = {"bold": "1", "red": "1;31", "green": "1;32", "magenta": "1;35", "cya
 
 
 def print_anything() -> None:
-    """Let stdout print what its encoding lacks, such as a file name that is not UTF-8, as escapes."""
+    """Make stdout print characters that its encoding lacks, such as of a file name that is not UTF-8, as escapes."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def visible(text: str) -> str:
-    """Text with control characters escaped, so that none of them reaches the terminal."""
+    """Return a text with control characters escaped, so that none of them reaches the terminal."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
 def has_colours(stream: TextIO) -> bool:
-    """Whether the stream is a terminal with colours, and ``NO_COLOR`` (no-color.org) is not set."""
+    """Return whether a stream is a terminal with colours, and ``NO_COLOR`` (no-color.org) is not set."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def width_of(stream: TextIO, otherwise: int) -> int:
-    """Columns of the terminal; otherwise, where the stream is not one."""
+def width_of(stream: TextIO, default: int) -> int:
+    """Return the width of a terminal in columns; ``default`` if the stream is no terminal or its width is unknown."""
     try:
-        return os.get_terminal_size(stream.fileno()).columns or otherwise
+        return os.get_terminal_size(stream.fileno()).columns or default
     except (OSError, ValueError):
-        return otherwise
+        return default
 
 
 class Painter:

@@ -9,15 +9,15 @@ _GAP = "  "
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> Iterator[str]:
-    """The lines of a table, indented. rows: iterated twice. right: the heads of the columns to align right."""
+    """Yield the lines of a table, indented. rows: iterated over twice. right: heads of the columns to align right."""
     widths = list(map(len, head))
     for row in rows:
         widths = [max(width, len(text)) for width, text in zip(widths, row, strict=True)]
-    aligned = [name in right for name in head]
+    align_right = [name in right for name in head]
     for row in itertools.chain([head], rows):
         parts = (
-            text.rjust(width) if number else text.ljust(width)
-            for text, width, number in zip(row, widths, aligned, strict=True)
+            text.rjust(width) if is_right else text.ljust(width)
+            for text, width, is_right in zip(row, widths, align_right, strict=True)
         )
         yield (_GAP + _GAP.join(parts)).rstrip()
 

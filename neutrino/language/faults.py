@@ -22,56 +22,64 @@ FAULTS: dict[str, str] = {
 """Code → what is wrong."""
 
 
-MOST = 1000
-"""Faults of one file that are said. Each quotes its line, which may be the whole file."""
+MAX_FAULTS = 1000
+"""Faults that are reported of one file. Each quotes its line, which may be the whole file."""
 
 
 class LanguageError(Exception):
-    """A construct that was reported and cannot be used."""
+    """A construct that cannot be used; the fault was reported when this was raised."""
 
 
 class TooManyFaultsError(Exception):
-    """The last of ``MOST`` faults was reported."""
+    """``MAX_FAULTS`` faults were reported; the file is not read any further."""
 
 
 class Faults:
-    """Collects what is wrong with one file. source: with ``\\n`` at the ends of its lines."""
+    """Collects the faults of one file. source: its text, with ``\\n`` at the ends of lines. diagnostics: the faults."""
 
     def __init__(self, file: str, source: str) -> None:
+        """file: the path that diagnostics name. source: as described at the class."""
         self._file = file
         self._lines = source.split("\n")
-        # Of lines that are not ASCII: the byte at which each character ends.
-        self._ends: dict[int, list[int]] = {}
-        self.found: list[Diagnostic] = []
+        # Line number → the byte offset (UTF-8) at which each of its characters ends; only lines that are not ASCII.
+        self._character_ends: dict[int, list[int]] = {}
+        self.diagnostics: list[Diagnostic] = []
 
     def span(self, node: ast.AST) -> Span:
-        """Where a construct begins. Python counts columns in bytes of UTF-8."""
+        """Return the line and column, both from 1, where a construct begins; 1, 1 for a node without a place.
+
+        Python's nodes have columns in bytes of UTF-8, diagnostics in characters.
+        """
         line, offset = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         text = self._lines[line - 1] if line <= len(self._lines) else ""
         if text.isascii():
             return Span(line, offset + 1)
-        if line not in self._ends:
-            self._ends[line] = list(itertools.accumulate(len(letter.encode(errors="replace")) for letter in text))
-        return Span(line, bisect.bisect_right(self._ends[line], offset) + 1)
+        if line not in self._character_ends:
+            sizes = (len(character.encode(errors="replace")) for character in text)
+            self._character_ends[line] = list(itertools.accumulate(sizes))
+        return Span(line, bisect.bisect_right(self._character_ends[line], offset) + 1)
 
-    def shown(self, node: ast.AST) -> str:
-        """A construct as messages quote it."""
+    def quote(self, node: ast.AST) -> str:
+        """Return a construct's text, shortened for a message; ``…`` if it cannot be written out."""
         try:
             return printable(ast.unparse(node))
         except (ValueError, RecursionError):
-            # Python writes no numbers of thousands of digits.
+            # Python refuses to write integers of thousands of digits, and deeply nested expressions.
             return "…"
 
     def report(self, node: ast.AST | Span, code: str, message: str, hint: str = "") -> None:
-        """Note a fault of one of ``FAULTS``. Raises TooManyFaultsError where it is the last one to be said."""
+        """Add a fault to ``diagnostics``. code: a key of ``FAULTS``. hint: how to mend it.
+
+        Raises TooManyFaultsError once there are ``MAX_FAULTS``.
+        """
         span = node if isinstance(node, Span) else self.span(node)
         line = self._lines[span.line - 1] if 0 < span.line <= len(self._lines) else ""
         text, hint = printable(message), printable(hint)
-        self.found.append(Diagnostic(self._file, span.line, span.column, line, text, hint, code=code))
-        if len(self.found) == MOST:
+        self.diagnostics.append(Diagnostic(self._file, span.line, span.column, line, text, hint, code=code))
+        if len(self.diagnostics) == MAX_FAULTS:
             raise TooManyFaultsError
 
     def refuse(self, node: ast.AST, code: str, message: str, hint: str = "") -> LanguageError:
-        """The same, as an error to raise."""
+        """Report a fault, as ``report`` does, and return the error for the caller to raise."""
         self.report(node, code, message, hint)
         return LanguageError(message)

@@ -29,8 +29,9 @@ from typing import Any
 
 from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, ProbeError
+from neutrino.language.expressions import ExpressionReader
 from neutrino.language.faults import Faults, LanguageError, TooManyFaultsError
-from neutrino.language.snippets import SnippetReader, statement_words
+from neutrino.language.statements import SnippetReader, statement_words
 from neutrino.maps.declaration import Map
 from neutrino.maps.registry import TYPE_KEYS
 from neutrino.probing.document import MAX_SIZE, Document, printable, shown
@@ -47,72 +48,87 @@ _PROBE_KEYS = ("pos", "position", "level", "before", "after", "size")
 
 
 def read_python_file(path: str | Path) -> DraftProbes:
-    """The probes of one file, not verified. Raises ProbeError with all its faults, NeutrinoError if unreadable."""
+    """Read the probes of a Python file, without verifying them.
+
+    Raises ProbeError with all faults of the file, NeutrinoError if it cannot be read.
+    """
     return read_python_text(str(path), probe_file_text(path, "a probe file"))
 
 
 def read_python_text(file: str, text: str) -> DraftProbes:
-    """The probes of a text. file: its path. Raises ProbeError."""
-    # As Python counts lines, and without the mark that editors put in front.
+    """Read the probes of a Python file's text, without verifying them. file: its path, for diagnostics.
+
+    Raises ProbeError with all faults of the text.
+    """
+    # Line ends as Python's parser counts them, and no byte order mark.
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if len(text) > MAX_SIZE:
         message = f"the file has {len(text)} characters, more than {MAX_SIZE}"
         raise ProbeError([Diagnostic(file, 1, 1, "", message, "is it a probe file?", code="too-large")])
     faults = Faults(file, text)
-    module = _parsed(file, text)
+    module = _parse(file, text)
     try:
         draft = _Reader(faults, file, text).read(module)
     except RecursionError:
         message = "expressions or statements are nested too deeply"
         raise ProbeError([Diagnostic(file, 1, 1, "", message, code="python-expression")]) from None
     except TooManyFaultsError:
-        raise ProbeError(_in_file_order(faults.found)) from None
-    if faults.found:
-        raise ProbeError(_in_file_order(faults.found))
+        raise ProbeError(_in_file_order(faults.diagnostics)) from None
+    if faults.diagnostics:
+        raise ProbeError(_in_file_order(faults.diagnostics))
     return draft
 
 
-def _parsed(file: str, text: str) -> ast.Module:
-    """The text as Python's parser has it. Raises ProbeError."""
+def _parse(file: str, text: str) -> ast.Module:
+    """Return the syntax tree of a text. Raises ProbeError if Python's parser refuses it. file: its path."""
     try:
         with warnings.catch_warnings():
-            # Warnings about escapes in strings are not for probe files.
+            # The parser warns of invalid escapes in strings; probe files are not run, so they do no harm.
             warnings.simplefilter("ignore")
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        # Not every error has a place, and the place may be after the last line.
         lines = text.split("\n")
         line = min(getattr(error, "lineno", None) or 1, len(lines))
         column = max(getattr(error, "offset", None) or 1, 1)
-        said = getattr(error, "msg", None) or str(error) or "nested too deeply"
+        # RecursionError and MemoryError may come without a message.
+        reason = getattr(error, "msg", None) or str(error) or "nested too deeply"
         if "\0" in text:
+            # Python reports NUL bytes without a place.
             line = text[: text.index("\0")].count("\n") + 1
-            column, said = lines[line - 1].index("\0") + 1, "a NUL byte"
-        message = printable(f"not Python: {said}")
+            column, reason = lines[line - 1].index("\0") + 1, "a NUL byte"
+        message = printable(f"not Python: {reason}")
         raise ProbeError([Diagnostic(file, line, column, lines[line - 1], message, code="not-python")]) from None
 
 
-def _in_file_order(found: list[Diagnostic]) -> list[Diagnostic]:
-    return sorted(found, key=lambda item: (item.line, item.column))
+def _in_file_order(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
+    return sorted(diagnostics, key=lambda item: (item.line, item.column))
 
 
 class _Reader:
-    """One module on its way to a draft."""
+    """Reads one module: its maps, shared registers and probes. alias: the name that ``neutrino.language`` has in it.
+
+    declared: all names that the file has declared so far.
+    """
 
     def __init__(self, faults: Faults, file: str, source: str) -> None:
+        """file: the path, for diagnostics. source: the text, with the line ends that the parser counts."""
         self._faults = faults
         self._file = file
         self._source = source
         self._alias = "nl"
         self._registers: dict[str, Register] = {}
         self._maps: dict[str, Map] = {}
-        self._names: set[str] = set()
+        self._declared: set[str] = set()
         self._warnings: list[Diagnostic] = []
 
     def read(self, module: ast.Module) -> DraftProbes:
+        """Return the probes, maps and registers of a module. Faults are reported, and what has them is left out."""
+        # Functions come last, since a probe may use maps and registers that the file declares after it.
         functions: list[ast.FunctionDef] = []
         for node in module.body:
             try:
-                self._top(node, functions)
+                self._declaration(node, functions)
             except LanguageError:
                 continue
         probes = []
@@ -121,14 +137,18 @@ class _Reader:
                 probes.append(self._probe(function))
             except LanguageError:
                 continue
-        if not functions and not self._faults.found:
+        if not functions and not self._faults.diagnostics:
             self._faults.report(module, "python-statement", "no probe in the file", "decorate a function with @probe")
         maps, registers = tuple(self._maps.values()), tuple(self._registers.values())
         return DraftProbes(self._file, self._source, maps, registers, tuple(probes), tuple(self._warnings))
 
-    def _top(self, node: ast.stmt, functions: list[ast.FunctionDef]) -> None:
+    def _declaration(self, node: ast.stmt, functions: list[ast.FunctionDef]) -> None:
+        """Read one statement at the top level of the file; functions are appended to the list, to be read later.
+
+        Raises LanguageError for what a probe file cannot have there.
+        """
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            self._imports(node)
+            self._import(node)
         elif isinstance(node, ast.ClassDef):
             self._map(node)
         elif isinstance(node, ast.FunctionDef):
@@ -139,7 +159,9 @@ class _Reader:
             hint = "a probe file holds imports, maps, registers and probes"
             raise self._faults.refuse(node, "python-statement", f"{statement_words(node)} at the top of the file", hint)
 
-    def _imports(self, node: ast.Import | ast.ImportFrom) -> None:
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        """Check an import, and remember the name that ``neutrino.language`` gets. Raises LanguageError for any other
+        import than those of probe, Map, neutrino.language and from __future__."""
         if isinstance(node, ast.Import):
             for name in node.names:
                 if name.name != "neutrino.language" or name.asname is None:
@@ -147,59 +169,73 @@ class _Reader:
                     raise self._faults.refuse(node, "python-statement", f"'import {name.name}'", hint)
                 self._alias = name.asname
         elif node.module != "__future__":
+            # level counts the dots of a relative import, which a probe file cannot have.
             for name in node.names:
                 if node.module == "neutrino" and node.level == 0 and name.name == "language":
                     self._alias = name.asname or "language"
                 elif node.module != "neutrino" or node.level or name.name not in {"probe", "Map"} or name.asname:
                     hint = "a probe file is not run: it imports probe and Map from neutrino, and neutrino.language"
-                    raise self._faults.refuse(node, "python-statement", f"'{self._faults.shown(node)}'", hint)
+                    raise self._faults.refuse(node, "python-statement", f"'{self._faults.quote(node)}'", hint)
 
     def _declare(self, name: str, node: ast.AST) -> None:
-        """Maps, probes and registers have one namespace, as in Python."""
-        if name in self._names or name in {self._alias, "probe", "Map"}:
+        """Note that the file declares a name. Raises LanguageError if it has another meaning already.
+
+        Maps, probes and registers have one namespace, as in Python.
+        """
+        if name in self._declared or name in {self._alias, "probe", "Map"}:
             raise self._faults.refuse(node, "python-name", f"{name} stands for something else already")
-        self._names.add(name)
+        self._declared.add(name)
 
     def _register(self, node: ast.AnnAssign) -> None:
+        """Read ``NAME: nl.TYPE = NUMBER``, a register that all probes share; it starts with 0 if there is no number.
+
+        Raises LanguageError for an invalid name, type or number.
+        """
         if not isinstance(node.target, ast.Name):
             raise self._faults.refuse(node, "python-statement", "a register is a name")
-        reader = SnippetReader(self._faults, self._alias, {}, {})
-        kind = reader.type_of(node.annotation)
+        expressions = ExpressionReader(self._faults, self._alias, {})
+        register_type = expressions.type_of(node.annotation)
         initial = 0
         if node.value is not None:
             number = self._literal(node.value)
             if not isinstance(number, (int, float)) or isinstance(number, bool):
                 raise self._faults.refuse(node.value, "python-type", "a register begins with a number")
-            initial = reader.constant(kind, number, node.value).bits
+            initial = expressions.constant(register_type, number, node.value).bits
         self._declare(node.target.id, node)
         name = f"%{node.target.id}"
-        if not name.isascii() or len(name) > MAX_REGISTER_NAME or name in SPECIAL_REGISTERS or f"{name}.x" in (
-            SPECIAL_REGISTERS
-        ):
+        # A special register with axes, such as %tid, is in the table as %tid.x.
+        is_special = name in SPECIAL_REGISTERS or f"{name}.x" in SPECIAL_REGISTERS
+        if not name.isascii() or len(name) > MAX_REGISTER_NAME or is_special:
             message = f"a register that all probes share cannot be called {node.target.id}"
             hint = f"up to {MAX_REGISTER_NAME - 1} letters of ASCII, digits and underscores; no special register's name"
             raise self._faults.refuse(node, "python-name", message, hint)
-        self._registers[name] = Register(name, kind, initial, self._faults.span(node.target))
+        self._registers[name] = Register(name, register_type, initial, self._faults.span(node.target))
 
     def _map(self, node: ast.ClassDef) -> None:
+        """Read a class with ``@Map(...)`` as a map: its annotated members are the fields of a record.
+
+        Faults of the map's layout are reported at the class. Raises LanguageError for a class that is no map.
+        """
         if len(node.decorator_list) != 1 or not self._is_named(node.decorator_list[0], "Map") or node.bases:
             hint = 'write @Map(level="warp", size=16) above it'
             raise self._faults.refuse(node, "python-decorator", f"class {node.name} is no map", hint)
         self._declare(node.name, node)
+        # In TOML the key "data" has the fields, which the members of the class have here.
         known = (*(key for key in MAP_KEYS if key != "data"), *TYPE_KEYS)
         table = {key: value for key, (value, _) in self._arguments(node.decorator_list[0], known).items()}
-        reader = SnippetReader(self._faults, self._alias, {}, {})
+        expressions = ExpressionReader(self._faults, self._alias, {})
         fields = {}
         for member in node.body:
             if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name) and member.value is None:
                 if member.target.id in fields:
                     raise self._faults.refuse(member, "python-map", f"a second field {member.target.id}")
-                fields[member.target.id] = reader.type_of(member.annotation).value
+                fields[member.target.id] = expressions.type_of(member.annotation).value
             elif not (isinstance(member, ast.Expr) and isinstance(member.value, ast.Constant)):
                 raise self._faults.refuse(member, "python-map", "a map has fields, as in 'start: nl.u64'")
-        # The same rules as in TOML, by the same code.
+
+        # The layout is checked by the code that checks maps in TOML files; its faults get the place of the class.
         document = Document(self._file, "")
-        found = read_map(document, node.name, {**table, "data": fields})
+        map_ = read_map(document, node.name, {**table, "data": fields})
         span = self._faults.span(node)
         for fault in document.diagnostics:
             if fault.severity == "error":
@@ -207,10 +243,11 @@ class _Reader:
             else:
                 line = self._source.split("\n")[span.line - 1]
                 self._warnings.append(replace(fault, line=span.line, column=span.column, source=line))
-        if found is not None:
-            self._maps[node.name] = replace(found, span=self._faults.span(node))
+        if map_ is not None:
+            self._maps[node.name] = replace(map_, span=self._faults.span(node))
 
     def _probe(self, node: ast.FunctionDef) -> Probe:
+        """Read a function with ``@probe(...)`` as a probe. Raises LanguageError if it cannot be used."""
         decorator = next((item for item in node.decorator_list if self._is_named(item, "probe")), None)
         if decorator is None or len(node.decorator_list) != 1:
             hint = 'write @probe(pos="kernel", level="warp") above it'
@@ -219,13 +256,15 @@ class _Reader:
         if arguments.args or arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs:
             raise self._faults.refuse(node, "python-statement", f"probe {node.name} takes no arguments")
         self._declare(node.name, node)
+
+        # Where the probe goes and its level, from the decorator's arguments.
         table = self._arguments(decorator, _PROBE_KEYS)
         position, place = table.get("pos") or table.get("position") or (None, decorator)
         if not isinstance(position, str):
             hint = 'write pos="kernel" or an opcode such as pos="ld.global"'
             raise self._faults.refuse(place, "python-decorator", f"probe {node.name} has no position", hint)
-        tracepoint, wrong = parse_tracepoint(position)
-        for fault in wrong:
+        tracepoint, tracepoint_faults = parse_tracepoint(position)
+        for fault in tracepoint_faults:
             self._faults.report(place, fault.code, fault.message, fault.hint)
         level, place = table.get("level", (None, decorator))
         if level not in [item.value for item in Level]:
@@ -235,37 +274,47 @@ class _Reader:
                 what = f"probe {node.name} has no level"
             raise self._faults.refuse(place, "python-decorator", what, hint)
         if tracepoint is None:
+            # Its faults are reported above.
             raise LanguageError(node.name)
         is_after = self._is_after(decorator, table)
-        before_it = len(self._faults.found)
+
+        # Its code. A body whose statements all have faults is not reported as empty too.
+        fault_count = len(self._faults.diagnostics)
         snippet = SnippetReader(self._faults, self._alias, self._registers, self._maps).read(node)
-        if not snippet.statements and len(self._faults.found) == before_it:
+        if not snippet.statements and len(self._faults.diagnostics) == fault_count:
             self._faults.report(node, "python-statement", f"probe {node.name} does nothing")
         before, after = (None, snippet) if is_after else (snippet, None)
         return Probe(node.name, tracepoint, Level(level), before, after, self._faults.span(decorator))
 
     def _is_after(self, decorator: ast.expr, table: Mapping[str, tuple[Any, ast.expr]]) -> bool:
-        """On which side a probe is. Without a word ``nl.probe`` runs before, ``probe`` after."""
+        """Return whether a probe runs after its position, by the arguments ``before`` and ``after`` of its decorator.
+
+        Without them ``@nl.probe`` runs before, ``@probe`` after. table: argument → its value and expression. Raises
+        LanguageError for values that are no bool or contradict each other.
+        """
         sides = {key: table[key] for key in ("before", "after") if key in table}
         for key, (value, place) in sides.items():
             if not isinstance(value, bool):
                 message = f"'{key}' is {shown(value)}"
                 raise self._faults.refuse(place, "python-decorator", message, f"write {key}=True")
-        chosen = {value == (key == "after") for key, (value, _) in sides.items()}
-        if len(chosen) > 1:
+        # after=True and before=False both mean after.
+        is_after = {value == (key == "after") for key, (value, _) in sides.items()}
+        if len(is_after) > 1:
             hint = "write two, with before=True and with after=True"
             raise self._faults.refuse(decorator, "python-decorator", "a probe runs before or after", hint)
-        return chosen.pop() if chosen else not self._of_language(decorator)
+        return is_after.pop() if is_after else not self._is_of_language(decorator)
 
     # Decorators
 
     def _is_named(self, node: ast.expr, name: str) -> bool:
+        """Return whether a decorator is ``@NAME`` or ``@nl.NAME``, with or without arguments."""
         function = node.func if isinstance(node, ast.Call) else node
         return (isinstance(function, ast.Name) and function.id == name) or (
-            self._of_language(node) and isinstance(function, ast.Attribute) and function.attr == name
+            self._is_of_language(node) and isinstance(function, ast.Attribute) and function.attr == name
         )
 
-    def _of_language(self, node: ast.expr) -> bool:
+    def _is_of_language(self, node: ast.expr) -> bool:
+        """Return whether a decorator is an attribute of ``neutrino.language``, as ``@nl.probe``."""
         function = node.func if isinstance(node, ast.Call) else node
         return (
             isinstance(function, ast.Attribute)
@@ -274,21 +323,26 @@ class _Reader:
         )
 
     def _arguments(self, node: ast.expr, known: tuple[str, ...]) -> dict[str, tuple[Any, ast.expr]]:
-        """The values of a decorator's arguments, and where they stand."""
-        found: dict[str, tuple[Any, ast.expr]] = {}
+        """Return a decorator's arguments by name: the value of each, and its expression for the place of faults.
+
+        known: names that are allowed. Raises LanguageError for others, for arguments without a name, and for values
+        that are not literals.
+        """
+        arguments: dict[str, tuple[Any, ast.expr]] = {}
         for keyword in node.keywords if isinstance(node, ast.Call) else ():
             if keyword.arg is None or keyword.arg not in known:
                 hint = "known here: " + ", ".join(known)
                 what = f"argument '{keyword.arg}'" if keyword.arg else "'**' among arguments"
                 raise self._faults.refuse(keyword, "python-decorator", what, hint)
-            found[keyword.arg] = self._literal(keyword.value), keyword.value
+            arguments[keyword.arg] = self._literal(keyword.value), keyword.value
         if isinstance(node, ast.Call) and node.args:
             raise self._faults.refuse(node, "python-decorator", "arguments are given by name")
-        return found
+        return arguments
 
     def _literal(self, node: ast.expr) -> Any:
+        """Return the value of a literal expression. Raises LanguageError if it is not one."""
         try:
             return ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            message = f"'{self._faults.shown(node)}' is no constant"
+            message = f"'{self._faults.quote(node)}' is no constant"
             raise self._faults.refuse(node, "python-expression", message) from None

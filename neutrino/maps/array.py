@@ -13,9 +13,9 @@ _OWNERS = {level: f"per {level.value}" for level in Level}
 
 @dataclass(frozen=True)
 class Array(MapType):
-    """Up to ``cap`` records a slot, in the order in which they were saved.
+    """Up to ``cap`` records in the slot of each thread, warp or block, in the order in which they were saved.
 
-    Slots with a cap of 1 hold the last record; others count their saves, so that what did not fit is known.
+    A slot with a cap of 1 holds the last record. Others count their saves, so that it is known how many did not fit.
     """
 
     name = "array"
@@ -25,7 +25,7 @@ class Array(MapType):
     in_older_dialect = True
 
     def words(self, entry: Map) -> str:
-        """``up to 4 records of 16 bytes per thread``."""
+        """Return a map in words: ``up to 4 records of 16 bytes per thread``."""
         owner = _OWNERS[entry.level]
         if entry.cap == 1:
             return f"{entry.size} bytes {owner}"
@@ -33,5 +33,5 @@ class Array(MapType):
         return f"{count} of {entry.size} bytes {owner}"
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
-        """A store into this thread's slot."""
+        """Emit a store into the slot of this thread, or of its warp or block."""
         writer.append_record()

@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[Any]
 
 DYNAMIC_CAP = 0
-"""``cap`` of a map whose slots hold as many records as earlier launches of the kernel needed."""
+"""``cap`` of a map whose slots can hold as many records as earlier launches of the kernel needed."""
 NO_LIMIT = 0
 
 
 class MapTable(Protocol):
-    """``[map.NAME]`` as a type of maps reads its own keys of it. Faults are noted at the key's place."""
+    """A table ``[map.NAME]``, from which a map type reads its own keys. Faults are reported at the key's place."""
 
     def get(self, key: str) -> Any:
-        """The value of a key, None without it."""
+        """Return the value of a key, None without it."""
 
     def missing(self, key: str, hint: str) -> None:
-        """Note that a key is not there; hint: what to write."""
+        """Report that a key is missing. hint: what to write."""
 
     def fault(self, key: str, message: str, hint: str) -> None:
-        """Note what is wrong with a key's value."""
+        """Report what is wrong with a key's value. hint: what to write."""
 
 
 class Report(enum.Enum):
-    """How reports show a map: its records' fields; with their sums over the launches; as counts of buckets."""
+    """How reports show a map: the range of each field, the same with totals over the launches, or bucket counts."""
 
     RECORDS = "records"
     TOTALS = "totals"
@@ -47,18 +47,18 @@ class Report(enum.Enum):
 
 @dataclass(frozen=True)
 class MapType:
-    """A type of maps: everything about it but what a target's instructions are. ``registry.py`` lists the types.
+    """A map type: how its records are kept, combined and read, without knowing a target's instructions.
 
-    Instances hold what a map's table adds to the type, so that equal ones mean the same.
+    ``registry.py`` lists the types. An instance has the options of one map's table, such as a histogram's scale.
 
-    name: in probe files, manifests and reports. keys: what a map's table may have besides ``MAP_KEYS``.
-    in_slots: each thread, warp or block has a slot of up to ``cap`` records; else the launch has one record, of which
-    there are several copies that the reader combines. copies_bytes: what these copies may take together, in bytes;
-    ``NO_LIMIT`` for as many as the launch asks for. field_types, field_hint, most_fields: what ``data`` may hold.
-    stores_at_sites: a SAVE writes to memory where it stands. settles: it leaves something in registers that is written
-    where a thread ends. adds_constants: saving constants is the same as adding them. combines_lanes: its code
-    lets lanes of a warp exchange values. in_older_dialect: ``datamodel`` has a word for it.
-    whole: what a launch has of it, in words; "" with slots.
+    name: in probe files, manifests and reports. keys: keys that a map's table may have besides ``MAP_KEYS``. in_slots:
+    each thread, warp or block has a slot of up to ``cap`` records; otherwise a launch has one record, of which there
+    are several copies in memory that the reader combines. copies_bytes: limit of these copies together, in bytes;
+    ``NO_LIMIT`` for none. field_types, field_hint, most_fields: which fields ``data`` may have. stores_at_sites: a SAVE
+    writes to memory at its site. settles: a SAVE leaves values in registers that are written to memory where the thread
+    ends. adds_constants: saving a constant is an addition of it. combines_lanes: its code exchanges values between the
+    lanes of a warp. in_older_dialect: ``datamodel`` has a name for it. whole: the launch's result in words; "" with
+    slots.
     """
 
     name: ClassVar[str]
@@ -78,50 +78,53 @@ class MapType:
 
     @classmethod
     def declared(cls, table: MapTable, fields: Sequence[Field]) -> MapType | None:
-        """The type as a map's table has it; None when its keys are wrong, which is noted."""
+        """Return the type with the options of a map's table; None if its keys are invalid, which is reported there."""
         return cls()
 
     def options(self) -> dict[str, Any]:
-        """The keys that ``declared`` reads, as TOML and JSON have them."""
+        """Return the keys that ``declared`` reads, with their values."""
         return {}
 
     def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
-        """What memory holds of a record: its fields, unless a type encodes them."""
+        """Return the fields of a record in memory: the map's fields, unless the type encodes them."""
         return tuple(fields)
 
     def size(self, fields: Sequence[Field]) -> int:
-        """Bytes of one record in memory."""
+        """Return the size of one record in memory, in bytes."""
         return lay_out_fields([(cell.name, cell.type) for cell in self.cells(fields)])[1]
 
     def document(self, fields: Sequence[Field]) -> dict[str, Any]:
-        """What a manifest says of the type, besides the map's fields; ``read`` gets it."""
+        """Return what a manifest has of the type besides the map's fields; it is passed to ``read``."""
         return self.options()
 
     def words(self, entry: Map) -> str:
-        """A map of the type in words: ``a sum of 8 bytes per launch``."""
+        """Return a map of the type in words: ``a sum of 8 bytes per launch``."""
         raise NotImplementedError
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
-        """The code of one SAVE."""
+        """Emit the code of one SAVE."""
         raise NotImplementedError
 
     def settle(self, entry: Map, writer: EndWriter) -> None:
-        """The code where a thread ends, for what ``save`` left in registers. Sums and counts the target settles."""
+        """Emit the code where a thread ends, for values that ``save`` left in registers; sums are the target's work."""
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
-        """The rows that the copies of launches' records mean.
+        """Combine the copies of launches' records into rows.
 
         copies: structured array by ``cells``, ``[copy]`` of one launch or ``[launch][copy]``. row: the map's object in
-        the manifest.
-        A function of NumPy alone: ``read.py`` has its source.
+        the manifest. It may use NumPy only, since its source is copied into ``read.py``.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Map:
-    """``[map.NAME]``. size: bytes of one record in memory; cap: records a slot, or ``DYNAMIC_CAP``; 1 without slots."""
+    """A map that a probe file declares, ``[map.NAME]``.
+
+    level: whether threads, warps or blocks have slots. size: bytes of one record in memory. cap: records that a slot
+    can hold, or ``DYNAMIC_CAP``; 1 for types without slots. span: where the declaration is in the file.
+    """
 
     name: str
     kind: MapType
@@ -132,7 +135,7 @@ class Map:
     span: Span
 
     def document(self) -> dict[str, Any]:
-        """The map's object in manifests."""
+        """Return the map's object in manifests. ``cells`` is left out where they are the fields."""
         cells = self.kind.cells(self.fields)
         return {
             "name": self.name,

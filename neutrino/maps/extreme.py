@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Extreme(MapType):
-    """One record a launch, or none where nothing was saved. NaNs are left out, as C's ``fmin`` and ``fmax`` do.
+    """One record per launch, or none where nothing was saved. NaNs are ignored, as by C's ``fmin`` and ``fmax``.
 
-    A thread keeps each field's extreme as a key: an unsigned number that is the greater the more extreme a value is. In
-    memory 0 means that there is none: keys of up to 32 bits are there plus one; those of u64 and s64 have a cell beside
-    them that says that 0 is a key; those of floating-point numbers are never 0, which would be a NaN's.
+    A thread keeps the extreme of each field as a key: an unsigned number that is greater for a more extreme value, so
+    that combining is always a maximum. In memory 0 means that there is no value, hence integers of up to 32 bits are
+    stored as key + 1; those of 64 bits have a mark, a second cell that is 1 if there is a value with key 0; keys of
+    floating-point numbers are never 0, which only a NaN would have.
+
+    _greatest: whether the type is ``max``.
     """
 
     settles = True
@@ -29,64 +32,78 @@ class _Extreme(MapType):
     _greatest: ClassVar[bool]
 
     def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
-        """A key for each field, then a mark for each of u64 and s64."""
+        """Return the fields that memory holds, all u64: a key for each field, then a mark for each u64 or s64 field."""
         names = [field.name for field in fields]
         names += [f"{field.name} is 0" for field in fields if _is_wide_integer(field.type)]
         return tuple(Field(name, ScalarType.U64, 8 * number) for number, name in enumerate(names))
 
     def words(self, entry: Map) -> str:
-        """``the greatest of 2 fields per launch``."""
+        """Return a map in words: ``the greatest of 2 fields per launch``."""
         fields = f"{len(entry.fields)} {'field' if len(entry.fields) == 1 else 'fields'}"
         return f"the {'greatest' if self._greatest else 'least'} of {fields} per launch"
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
-        """The greater of what is kept and a value's key."""
+        """Emit code that keeps, in a register per field, the greater of the register and the value's key."""
         for number, field in enumerate(entry.fields):
-            key, when = self._key(writer, writer.value(number), field.type)
-            writer.raise_kept(number, _bits(field.type), key, when)
+            key, is_valid = self._emit_key(writer, writer.value(number), field.type)
+            writer.raise_kept(number, _key_bits(field.type), key, is_valid)
         if any(map(_needs_flag, entry.fields)):
+            # One more register says that this thread saved anything.
             writer.raise_kept(len(entry.fields), 32, 1)
 
     def settle(self, entry: Map, writer: EndWriter) -> None:
-        """What the threads kept, combined; a thread that saved nothing has kept 0."""
-        flag = ""
+        """Emit code that combines the threads' keys and writes them to memory, where threads end.
+
+        A thread that saved nothing has kept 0 in all registers.
+        """
+        has_saved = ""
         if any(map(_needs_flag, entry.fields)):
-            flag = writer.compare("ne", "u32", writer.greatest(len(entry.fields), 32), 0)
+            has_saved = writer.compare("ne", "u32", writer.greatest(len(entry.fields), 32), 0)
+        # Cells: a key for each field, then the marks.
         mark = len(entry.fields)
         for number, field in enumerate(entry.fields):
-            bits = _bits(field.type)
+            bits = _key_bits(field.type)
             key = writer.greatest(number, bits)
             if _is_wide_integer(field.type):
-                writer.write_greatest_or_mark(number, mark, key, flag)
+                writer.write_greatest_or_mark(number, mark, key, has_saved)
                 mark += 1
                 continue
             wide = key if bits == 64 else writer.convert("u64", "u32", key)
             if _needs_flag(field):
-                writer.write_greatest(number, writer.binary("add", "u64", wide, 1), flag)
+                # key + 1, since 0 in memory means that there is no value.
+                writer.write_greatest(number, writer.binary("add", "u64", wide, 1), has_saved)
             else:
                 writer.write_greatest(number, wide, writer.compare("ne", "u64", wide, 0))
 
-    def _key(self, writer: SaveWriter, value: str, scalar: ScalarType) -> tuple[str, str | None]:
-        """A value's key, and a predicate for the threads whose value counts; None for all."""
-        bits, letter = _bits(scalar), scalar.value[0]
-        kind, top = f"b{bits}", 1 << (bits - 1)
-        counts = None
+    def _emit_key(self, writer: SaveWriter, value: str, scalar: ScalarType) -> tuple[str, str | None]:
+        """Emit code that computes a value's key: an unsigned number that is greater for a more extreme value.
+
+        Returns the key's register, and a predicate that is false for NaN; None for integers, which are all valid.
+        """
+        bits, letter = _key_bits(scalar), scalar.value[0]
+        bits_type, sign_bit = f"b{bits}", 1 << (bits - 1)
+        is_valid = None
         if letter == "f":
-            magnitude = writer.binary("and", kind, value, top - 1)
+            # The bits of a NaN without its sign are above those of infinity.
+            magnitude = writer.binary("and", bits_type, value, sign_bit - 1)
             infinity = 0x7F800000 if bits == 32 else 0x7FF0000000000000
-            counts = writer.compare("le", f"u{bits}", magnitude, infinity)
-            # Of negative numbers all bits are turned around, of others the sign.
-            turned = writer.binary("or", kind, writer.binary("shr", f"s{bits}", value, bits - 1), top)
-            value = writer.binary("xor", kind, value, turned)
+            is_valid = writer.compare("le", f"u{bits}", magnitude, infinity)
+            # To order the bits as unsigned numbers, all bits of negative numbers are inverted, and the sign of others.
+            inverted = writer.binary("or", bits_type, writer.binary("shr", f"s{bits}", value, bits - 1), sign_bit)
+            value = writer.binary("xor", bits_type, value, inverted)
         elif letter == "s":
-            value = writer.binary("xor", kind, value, top)
+            value = writer.binary("xor", bits_type, value, sign_bit)
         if not self._greatest:
-            value = writer.binary("xor", kind, value, (1 << bits) - 1)
-        return value, counts
+            value = writer.binary("xor", bits_type, value, (1 << bits) - 1)
+        return value, is_valid
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
-        """One row per launch that saved something. A floating-point field that got NaNs alone is one."""
+        """Return one row for each launch that saved something, of a min or max map. A field of NaNs alone is NaN.
+
+        copies: keys, unsigned numbers that are greater for a more extreme value, 0 if there is no value; the last axis
+        is the copy. row: the map's object in the manifest.
+        """
         import numpy as np
 
         letters = {"u": "<u", "s": "<i", "f": "<f"}
@@ -95,15 +112,18 @@ class _Extreme(MapType):
         rows = np.zeros(copies.shape[:-1], formats)
         any_found = np.zeros(rows.shape, bool)
         for name, kind in types.items():
+            # Keys have at least 32 bits. top: their highest bit.
             size = max(int(kind[1:]) // 8, 4)
             top = 1 << (8 * size - 1)
             key = copies[name].max(axis=-1)
             found = key != 0
+            # A 64-bit integer's key may be 0, which a second cell says; other integers are stored as key + 1.
             if kind[0] != "f" and size == 8:
                 found = found | (copies[f"{name} is 0"].max(axis=-1) != 0)
             elif kind[0] != "f":
                 key = key - found
             key = np.atleast_1d(key.astype(f"<u{size}"))
+            # The inverse of the steps from a value to its key.
             if row["kind"] == "min":
                 key = ~key
             if kind[0] == "f":
@@ -134,8 +154,8 @@ class Maximum(_Extreme):
     _greatest = True
 
 
-def _bits(scalar: ScalarType) -> int:
-    """Of a type's keys."""
+def _key_bits(scalar: ScalarType) -> int:
+    """Return the width of a type's keys, 32 or 64."""
     return max(32, scalar.size * 8)
 
 
@@ -144,5 +164,5 @@ def _is_wide_integer(scalar: ScalarType) -> bool:
 
 
 def _needs_flag(field: Field) -> bool:
-    """Whether keys of 0 leave it open if there was a value: a register says so."""
+    """Return whether a key of 0 may be a value's, so that a register must say whether there was one."""
     return field.type.value[0] != "f"

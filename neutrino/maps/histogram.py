@@ -15,19 +15,20 @@ from neutrino.maps.target import SaveWriter
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
 
-MOST_BUCKETS = 4096
-"""Of the linear scale."""
-MOST_EDGES = 64
-"""Of explicit ones: each is compared with at every save."""
+MAX_BUCKETS = 4096
+"""Buckets of a linear scale."""
+MAX_EDGES = 64
+"""Explicit edges: each save compares its value with all of them."""
+_LINEAR_KEYS = ("low", "high", "step")
 _SCALES = 'scale = "log2", or scale = "linear" with low, high and step, or edges = [10, 100, 1000]'
 
 
 @dataclass(frozen=True)
 class Histogram(MapType):
-    """A count for each bucket, u64. What lies below or above all buckets has buckets of its own.
+    """A count (u64) for each bucket of values. Values below or above the scale have buckets of their own.
 
-    scale: ``log2``, ``linear`` or ``edges``. low, high, step: of the linear scale, high left out. edges: ascending,
-    where a bucket begins and the one before it ends.
+    scale: ``log2``, ``linear`` or ``edges``. low, high, step: of the linear scale, from low to below high. edges: of
+    the scale ``edges``, ascending: the first value of each bucket but the lowest.
     """
 
     scale: str = "log2"
@@ -49,49 +50,64 @@ class Histogram(MapType):
 
     @classmethod
     def declared(cls, table: MapTable, fields: Sequence[Field]) -> MapType | None:
-        """Raises nothing: what is wrong is noted."""
+        """Return the histogram that a map's table declares; None if its keys are invalid, which is reported there."""
         scale, edges = table.get("scale"), table.get("edges")
-        least, most = _extent(fields[0].type)
-        others = ("low", "high", "step")
+        value_type = fields[0].type
         if scale is None and edges is None:
             table.missing("scale", _SCALES)
             return None
-        unused = [key for key in others if scale != "linear" and table.get(key) is not None]
+        misplaced = [key for key in _LINEAR_KEYS if scale != "linear" and table.get(key) is not None]
+        # A table with edges needs no scale.
         scale = scale or "edges"
         if scale not in ("log2", "linear", "edges") or (edges is not None) != (scale == "edges"):
             table.fault("scale", f"scale is {scale!r:.40}", _SCALES)
-        elif unused:
-            table.fault(unused[0], f"{unused[0]} is of a linear scale", _SCALES)
-        elif edges is not None:
-            if not isinstance(edges, list) or not 1 < len(edges) <= MOST_EDGES or not all(map(_is_integer, edges)):
-                table.fault("edges", "edges is no list of integers", f"write 2 to {MOST_EDGES} of them")
-            elif sorted(set(edges)) != edges or not least < edges[0] or edges[-1] > most:
-                hint = f"write them ascending, from {least + 1} to {most}"
-                table.fault("edges", f"the edges do not divide what a {fields[0].type.value} can be", hint)
-            else:
-                return cls("edges", edges=tuple(edges))
-        elif scale == "log2":
-            return cls("log2")
+        elif misplaced:
+            table.fault(misplaced[0], f"{misplaced[0]} is of a linear scale", _SCALES)
+        elif scale == "edges":
+            return cls._declared_edges(table, edges, value_type)
+        elif scale == "linear":
+            return cls._declared_linear(table, value_type)
         else:
-            low, high, step = (table.get(key) for key in others)
-            for key, value in zip(others, (low, high, step), strict=True):
-                if not _is_integer(value):
-                    table.fault(key, f"{key} is no integer", _SCALES)
-                    return None
-            if not least <= low < high <= most + 1 or step < 1 or (high - low) % step:
-                hint = f"write {least} <= low < high <= {most + 1}, apart by a multiple of step"
-                table.fault("step", f"from {low} to {high} by {step} is no scale of a {fields[0].type.value}", hint)
-            elif (high - low) // step > MOST_BUCKETS:
-                table.fault("step", f"{(high - low) // step} buckets", f"a histogram has up to {MOST_BUCKETS}")
-            elif high - low > 1 << 32 and step & (step - 1):
-                hint = "write a power of two"
-                table.fault("step", f"step is {step}, and high - low more than 2^32", hint)
-            else:
-                return cls("linear", low, high, step)
+            return cls("log2")
+        return None
+
+    @classmethod
+    def _declared_edges(cls, table: MapTable, edges: Any, scalar: ScalarType) -> Histogram | None:
+        """Return the histogram with a table's edges; None if they are invalid for the type, which is reported."""
+        least, greatest = _range_of(scalar)
+        if not isinstance(edges, list) or not 1 < len(edges) <= MAX_EDGES or not all(map(_is_integer, edges)):
+            table.fault("edges", "edges is no list of integers", f"write 2 to {MAX_EDGES} of them")
+        elif sorted(set(edges)) != edges or not least < edges[0] or edges[-1] > greatest:
+            hint = f"write them ascending, from {least + 1} to {greatest}"
+            table.fault("edges", f"the edges do not divide what a {scalar.value} can be", hint)
+        else:
+            return cls("edges", edges=tuple(edges))
+        return None
+
+    @classmethod
+    def _declared_linear(cls, table: MapTable, scalar: ScalarType) -> Histogram | None:
+        """Return the histogram with a table's low, high and step; None if they are invalid, which is reported."""
+        least, greatest = _range_of(scalar)
+        low, high, step = (table.get(key) for key in _LINEAR_KEYS)
+        for key, value in zip(_LINEAR_KEYS, (low, high, step), strict=True):
+            if not _is_integer(value):
+                table.fault(key, f"{key} is no integer", _SCALES)
+                return None
+        if not least <= low < high <= greatest + 1 or step < 1 or (high - low) % step:
+            hint = f"write {least} <= low < high <= {greatest + 1}, apart by a multiple of step"
+            table.fault("step", f"from {low} to {high} by {step} is no scale of a {scalar.value}", hint)
+        elif (high - low) // step > MAX_BUCKETS:
+            table.fault("step", f"{(high - low) // step} buckets", f"a histogram has up to {MAX_BUCKETS}")
+        elif high - low > 1 << 32 and step & (step - 1):
+            # By other steps than powers of two, kernels divide 32-bit numbers only (_emit_quotient).
+            hint = "write a power of two"
+            table.fault("step", f"step is {step}, and high - low more than 2^32", hint)
+        else:
+            return cls("linear", low, high, step)
         return None
 
     def options(self) -> dict[str, Any]:
-        """As the table has them."""
+        """Return the keys of the map's table that declare this scale."""
         if self.scale == "edges":
             return {"scale": "edges", "edges": list(self.edges)}
         if self.scale == "linear":
@@ -99,40 +115,48 @@ class Histogram(MapType):
         return {"scale": self.scale}
 
     def document(self, fields: Sequence[Field]) -> dict[str, Any]:
-        """The options, and of each bucket the least and the greatest value that falls into it."""
+        """Return what the manifest says of the type: the options, and the least and greatest value of each bucket."""
         return {**self.options(), "buckets": [list(bucket) for bucket in self.buckets(fields[0].type)]}
 
     def buckets(self, scalar: ScalarType) -> list[tuple[int, int]]:
-        """The least and the greatest value of each bucket, ascending: together all that the type can hold."""
-        least, most = _extent(scalar)
-        starts = [start for start in self._starts(scalar) if least < start <= most]
-        return list(zip([least, *starts], [*(start - 1 for start in starts), most], strict=True))
+        """Return the least and greatest value of each bucket, ascending. Together they are all values of the type."""
+        least, greatest = _range_of(scalar)
+        starts = [start for start in self._starts(scalar) if least < start <= greatest]
+        return list(zip([least, *starts], [*(start - 1 for start in starts), greatest], strict=True))
 
     def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
-        """A count for each bucket."""
+        """Return the fields that memory holds: a count (u64) for each bucket."""
         buckets = self.buckets(fields[0].type)
         return tuple(Field(f"bucket{number}", ScalarType.U64, 8 * number) for number in range(len(buckets)))
 
     def words(self, entry: Map) -> str:
-        """``a histogram of 33 buckets per launch``."""
+        """Return a map in words: ``a histogram of 33 buckets per launch``."""
         return f"a histogram of {len(self.buckets(entry.fields[0].type))} buckets per launch"
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
-        """One more in the bucket of a value: in a register where the bucket is known, else in memory."""
+        """Emit the code of one SAVE, which counts its value (operand 0) in the value's bucket.
+
+        The bucket of a constant is known here, so that its count is kept in a register; others are counted in memory.
+        """
         scalar = entry.fields[0].type
-        known = writer.constant(0)
-        if known is None:
-            writer.add_at(self._bucket(writer, writer.value(0), scalar))
+        value = writer.constant(0)
+        if value is None:
+            writer.add_at(self._emit_bucket(writer, writer.value(0), scalar))
             return
+        # The constant as the field's type holds it.
         bits = scalar.size * 8
-        known %= 1 << bits
-        if scalar.value[0] == "s" and known >> (bits - 1):
-            known -= 1 << bits
-        writer.add_to(bisect_right([low for low, _ in self.buckets(scalar)], known) - 1)
+        value %= 1 << bits
+        if scalar.value[0] == "s" and value >> (bits - 1):
+            value -= 1 << bits
+        # The last bucket that begins at or below the value.
+        writer.add_to(bisect_right([low for low, _ in self.buckets(scalar)], value) - 1)
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
-        """A row per bucket of each launch: low and high, both inside it, and count."""
+        """Return a row for each bucket of each launch: low and high, both in the bucket, and count.
+
+        copies: counts, a field for each bucket; the last axis is the copy. row: the map's object in the manifest.
+        """
         import numpy as np
 
         counts = [np.add.reduce(copies[name], axis=-1, dtype="<u8") for name in copies.dtype.names or ()]
@@ -145,61 +169,78 @@ class Histogram(MapType):
         return rows
 
     def _starts(self, scalar: ScalarType) -> Sequence[int]:
-        """Where buckets begin but for the first one, as far as the type goes."""
+        """Return the first value of each bucket but the lowest, ascending; some may be outside of the type's range."""
         if self.scale == "edges":
             return self.edges
         if self.scale == "linear":
             return range(self.low, self.high + 1, self.step)
+        # Powers of two, after 0 and the negative numbers.
         return [0, *(1 << power for power in range(scalar.size * 8))]
 
-    def _bucket(self, writer: SaveWriter, value: str, scalar: ScalarType) -> str:
-        """The number of a value's bucket, u32."""
+    def _emit_bucket(self, writer: SaveWriter, value: str, scalar: ScalarType) -> str:
+        """Emit code that computes the index of a value's bucket. value: a register. Returns a u32 register."""
         bits = max(32, scalar.size * 8)
-        signed = scalar.value[0] == "s"
-        kind = f"{'s' if signed else 'u'}{bits}"
+        is_signed = scalar.value[0] == "s"
+        value_type = f"{'s' if is_signed else 'u'}{bits}"
         if self.scale == "log2":
-            # 0 has the bucket before that of 1; of signed types all that is negative has the first one.
-            number = writer.binary("add", "u32", writer.highest_bit(f"u{bits}", value), 2 if signed else 1)
-            if not signed:
-                return number
-            return writer.select(32, writer.compare("lt", kind, value, 0), 0, number)
+            # Of 0 the highest bit is -1. All negative numbers have the first bucket, which unsigned types lack.
+            bucket = writer.binary("add", "u32", writer.highest_bit(f"u{bits}", value), 2 if is_signed else 1)
+            if not is_signed:
+                return bucket
+            return writer.select(32, writer.compare("lt", value_type, value, 0), 0, bucket)
         if self.scale == "edges":
-            number = writer.select(32, writer.compare("ge", kind, value, self.edges[0]), 1, 0)
+            # The index is the number of edges that are not above the value.
+            bucket = writer.select(32, writer.compare("ge", value_type, value, self.edges[0]), 1, 0)
             for edge in self.edges[1:]:
-                above = writer.select(32, writer.compare("ge", kind, value, edge), 1, 0)
-                number = writer.binary("add", "u32", number, above)
-            return number
-        return self._linear(writer, value, kind, scalar)
+                is_reached = writer.select(32, writer.compare("ge", value_type, value, edge), 1, 0)
+                bucket = writer.binary("add", "u32", bucket, is_reached)
+            return bucket
+        return self._emit_linear(writer, value, value_type, scalar)
 
-    def _linear(self, writer: SaveWriter, value: str, kind: str, scalar: ScalarType) -> str:
-        least, most = _extent(scalar)
-        bits, first = int(kind[1:]), int(self.low > least)
+    def _emit_linear(self, writer: SaveWriter, value: str, value_type: str, scalar: ScalarType) -> str:
+        """Emit code that computes the index of a value's bucket on the linear scale, as a u32 register.
+
+        value_type: ``u32``, ``s64`` …, of the register. scalar: the field's type.
+        """
+        least, greatest = _range_of(scalar)
+        bits = int(value_type[1:])
+        # The first bucket has the values below low, if the type has any.
+        has_bucket_below = self.low > least
+        first = int(has_bucket_below)
         count = (self.high - self.low) // self.step
-        # From low on; what is below it wraps around to large numbers.
-        above = writer.binary("sub", f"u{bits}", value, self.low % (1 << bits)) if self.low else value
-        number = self._quotient(writer, above, bits)
-        if first:
-            number = writer.binary("add", "u32", number, 1)
-        if self.high <= most:
-            number = writer.select(32, writer.compare("ge", kind, value, self.high), count + first, number)
-        if first:
-            number = writer.select(32, writer.compare("lt", kind, value, self.low), 0, number)
-        return number
 
-    def _quotient(self, writer: SaveWriter, value: str, bits: int) -> str:
-        """A number below high - low by step, as u32; of others nothing is known."""
-        if not self.step & (self.step - 1):
+        # (value - low) / step. The bucket of values below low, which wrap around, and from high on is replaced below.
+        offset = writer.binary("sub", f"u{bits}", value, self.low % (1 << bits)) if self.low else value
+        bucket = self._emit_quotient(writer, offset, bits)
+        if has_bucket_below:
+            bucket = writer.binary("add", "u32", bucket, first)
+        if self.high <= greatest:
+            bucket = writer.select(32, writer.compare("ge", value_type, value, self.high), count + first, bucket)
+        if has_bucket_below:
+            bucket = writer.select(32, writer.compare("lt", value_type, value, self.low), 0, bucket)
+        return bucket
+
+    def _emit_quotient(self, writer: SaveWriter, value: str, bits: int) -> str:
+        """Emit the division of an unsigned register of 32 or 64 bits by step, as a u32 register.
+
+        The result is only right for values below high - low; for larger ones it is any number.
+        """
+        is_power_of_two = not self.step & (self.step - 1)
+        if is_power_of_two:
             shifted = writer.binary("shr", f"u{bits}", value, self.step.bit_length() - 1) if self.step > 1 else value
             return writer.convert("u32", "u64", shifted) if bits == 64 else shifted
-        small = writer.convert("u32", "u64", value) if bits == 64 else value
-        # Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994, theorem 4.2.
+
+        # Division by multiplication with a constant: high - low is at most 2^32 here, so that 32 bits of the value are
+        # enough. Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994, theorem 4.2.
+        low_word = writer.convert("u32", "u64", value) if bits == 64 else value
         for shift in range(32):
-            whole = 1 << (32 + shift)
-            factor = whole // self.step + 1
-            if factor < 1 << 32 and (factor * self.step - whole) * (self.high - self.low) <= whole:
-                high = writer.binary("mul.hi", "u32", small, factor)
-                return writer.binary("shr", "u32", high, shift) if shift else high
-        wide = writer.binary("mul.hi", "u64", writer.convert("u64", "u32", small), (1 << 64) // self.step + 1)
+            power = 1 << (32 + shift)
+            multiplier = power // self.step + 1
+            if multiplier < 1 << 32 and (multiplier * self.step - power) * (self.high - self.low) <= power:
+                product = writer.binary("mul.hi", "u32", low_word, multiplier)
+                return writer.binary("shr", "u32", product, shift) if shift else product
+        # No multiplier of 32 bits is exact for all values; one of 64 bits is.
+        wide = writer.binary("mul.hi", "u64", writer.convert("u64", "u32", low_word), (1 << 64) // self.step + 1)
         return writer.convert("u32", "u64", wide)
 
 
@@ -207,7 +248,7 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _extent(scalar: ScalarType) -> tuple[int, int]:
-    """The least and the greatest number of an integer type."""
+def _range_of(scalar: ScalarType) -> tuple[int, int]:
+    """Return the least and the greatest value of an integer type."""
     bits = scalar.size * 8
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if scalar.value[0] == "s" else (0, (1 << bits) - 1)

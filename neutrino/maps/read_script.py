@@ -1,6 +1,6 @@
-"""The layouts as they stand in ``tools/read.py``, which reads a trace with NumPy alone.
+"""Generates the part of ``tools/read.py`` that describes the layouts; the script reads a trace with NumPy alone.
 
-``python -m neutrino.maps.read_script tools/read.py`` writes them there; a test holds the file to this.
+``python -m neutrino.maps.read_script tools/read.py`` renews that part in the file; a test checks that it is up to date.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ END = "# End of the layout\n"
 
 
 def python_layout() -> str:
-    """The generated part of ``read.py``: constants, and the structures as NumPy types."""
+    """Return the generated part of ``read.py``: constants, structures as NumPy types, and how map types are read."""
     constants: dict[str, int | bytes] = {
         "RESULT_VERSION": RESULT_VERSION,
         "RESULT_MAGIC": RESULT_MAGIC,
@@ -38,47 +38,54 @@ def python_layout() -> str:
         "COPY_ALIGN": COPY_ALIGN,
     }
     lines = [f"{name} = {_literal(value)}" for name, value in constants.items()]
-    words = ", ".join(f'"{level.value}"' for level in LEVELS)
-    lines.append(f"LEVELS = ({words})")
+    levels = ", ".join(f'"{level.value}"' for level in LEVELS)
+    lines.append(f"LEVELS = ({levels})")
     for name, struct in (
         ("RESULT_HEADER", RESULT_HEADER),
         ("MAP_DESCRIPTOR", MAP_DESCRIPTOR),
         ("FRAME", FRAME),
     ):
-        lines += _structure(name, struct)
-    # Types that share the function share its copy.
-    readings: dict[object, str] = {}
+        lines += _numpy_dtype(name, struct)
+
+    # The function that combines the copies of records, for each type that has them; types may share one.
+    function_names: dict[object, str] = {}
     for kind in MAP_TYPES:
-        if not kind.in_slots and kind.read not in readings:
-            readings[kind.read] = f"_read_{kind.name}"
-            lines += ["", "", *_reading(kind)]
+        if not kind.in_slots and kind.read not in function_names:
+            function_names[kind.read] = f"_read_{kind.name}"
+            lines += ["", "", *_read_function(kind)]
+
+    # The table of types, in the order of their numbers in files.
     lines += ["", "", "MAP_TYPES = ("]
     for kind in MAP_TYPES:
-        read = "None" if kind.in_slots else readings[kind.read]
+        read = "None" if kind.in_slots else function_names[kind.read]
         lines.append(f'    ("{kind.name}", "{kind.report.value}", {kind.copies_bytes}, {read}),')
     lines.append(")")
     return "\n".join(lines) + "\n"
 
 
 def replace_layout(text: str) -> str:
-    """The text of ``read.py`` with its layout renewed. Raises NeutrinoError when the marks are missing."""
+    """Return the text of ``read.py`` with the generated part renewed. Raises NeutrinoError if its marks are missing."""
     parts = re.fullmatch(f"(.*?{re.escape(BEGIN)}).*?({re.escape(END)}.*)", text, re.DOTALL)
     if not parts:
         raise NeutrinoError(f"the text lacks the lines {BEGIN.strip()!r} and {END.strip()!r}")
     return parts.group(1) + python_layout() + parts.group(2)
 
 
-def _reading(kind: type[MapType]) -> list[str]:
-    """The source of a type's ``read`` as a function of its own."""
+def _read_function(kind: type[MapType]) -> list[str]:
+    """Return the lines of source of a type's ``read`` as a function outside of its class.
+
+    Raises NeutrinoError if the method does not have the expected form.
+    """
     source = textwrap.dedent(inspect.getsource(kind.read))
-    for before, after in (
+    # read.py has no type hints, and imports NumPy at its top.
+    for method_text, function_text in (
         ("@staticmethod\n", ""),
         ("def read(copies: Rows, row: Mapping[str, Any]) -> Rows:", f"def _read_{kind.name}(copies, row):"),
         ("    import numpy as np\n\n", ""),
     ):
-        if before not in source:
-            raise NeutrinoError(f"{kind.__name__}.read lacks {before!r}")
-        source = source.replace(before, after)
+        if method_text not in source:
+            raise NeutrinoError(f"{kind.__name__}.read lacks {method_text!r}")
+        source = source.replace(method_text, function_text)
     return source.rstrip("\n").split("\n")
 
 
@@ -86,12 +93,14 @@ def _literal(value: int | bytes) -> str:
     return str(value) if isinstance(value, int) else 'b"' + value.decode().replace("\0", "\\0") + '"'
 
 
-def _structure(name: str, struct: Struct) -> list[str]:
+def _numpy_dtype(name: str, struct: Struct) -> list[str]:
+    """Return the lines of source that define a structure's NumPy type under a name."""
     rows = []
-    for entry in struct.dtype.descr:
-        shape = f", {entry[2]}" if len(entry) > 2 else ""
-        kind = str(entry[1]).replace("|", "")
-        rows.append(f'        ("{entry[0]}", "{kind}"{shape}),')
+    # Entries of descr are (name, format) or, of arrays, (name, format, shape).
+    for name_of_field, format_, *shapes in struct.dtype.descr:
+        shape = "".join(f", {shape}" for shape in shapes)
+        # "|" says that a format has no byte order; it can be left out.
+        rows.append(f'        ("{name_of_field}", "{str(format_).replace("|", "")}"{shape}),')
     return [f"{name} = np.dtype(", "    [", *rows, "    ]", ")"]
 
 

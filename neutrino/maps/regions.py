@@ -23,14 +23,14 @@ from neutrino.abi.structures import align_up
 from neutrino.maps.declaration import DYNAMIC_CAP, NO_LIMIT, Map, MapType
 
 LANES = 32
-"""Of a warp, on NVIDIA's GPUs; launches of other ones say how many."""
+"""Lanes of a warp on NVIDIA's GPUs; launches on other ones record how many."""
 REGION_ALIGN = 128
 """Every records and counts section of a region starts at a multiple of this."""
 COPIES_LEAST, COPIES_MOST = 8, 128
 """Copies of a record in a launch, powers of two; see ``copies_in``."""
 WARPS_PER_COPY = 32
 COPY_ALIGN = 128
-"""Each copy has lines of the cache to itself: atomics on one line wait for each other."""
+"""Each copy has cache lines of its own, since atomics on one line wait for each other."""
 DYNAMIC_FIRST = 64
 """Dynamic cap of a kernel's first launches."""
 DYNAMIC_STEP = 8
@@ -39,10 +39,11 @@ DYNAMIC_MOST = 1 << 20
 
 
 def copies_in(warps: int) -> int:
-    """Copies of a record in a launch of so many warps (``nt_copies_in`` in C), unless its type has a limit.
+    """Return how many copies of a record a launch of ``warps`` warps has, unless the map's type has a lower limit.
 
-    Multiprocessors share a copy, so that small launches leave little to read. On an H200 a kernel that moves memory as
-    fast as it can took 1.56 times as long with 32 copies 64 bytes apart, 1.00 with 128 copies 128 bytes apart.
+    More copies mean fewer atomics on the same cache line, and more to read afterwards. C has the same formula,
+    ``nt_copies_in``. On an H200 a kernel that moves memory as fast as it can took 1.56 times as long with 32 copies 64
+    bytes apart, 1.00 with 128 copies 128 bytes apart.
     """
     copies = COPIES_LEAST
     while copies < COPIES_MOST and copies * WARPS_PER_COPY < warps:
@@ -51,12 +52,12 @@ def copies_in(warps: int) -> int:
 
 
 def copy_stride(record_size: int) -> int:
-    """Bytes from one copy of a record to the next."""
+    """Return the bytes from one copy of a record to the next."""
     return align_up(record_size, COPY_ALIGN)
 
 
 def most_copies(kind: MapType, record_size: int) -> int:
-    """Copies that records of that size have at most, a power of two."""
+    """Return how many copies a type allows of records of a size, a power of two: all copies share a limit in bytes."""
     copies = COPIES_MOST
     while kind.copies_bytes != NO_LIMIT and copies > 1 and copies * copy_stride(record_size) > kind.copies_bytes:
         copies //= 2
@@ -64,13 +65,13 @@ def most_copies(kind: MapType, record_size: int) -> int:
 
 
 def copies_of(entry: Map, warps: int) -> int:
-    """Copies of a map's record in a launch of so many warps."""
+    """Return how many copies of a map's record a launch of ``warps`` warps has."""
     return min(copies_in(warps), most_copies(entry.kind, entry.size))
 
 
 @dataclass(frozen=True)
 class Region:
-    """Where one map's data lie in a launch's regions, in bytes from their start. counts: None without."""
+    """Where one map's data are, in bytes from the start of a launch's regions. counts: None if the map has none."""
 
     records: int
     records_size: int
@@ -79,30 +80,33 @@ class Region:
 
 
 def has_counts(entry: Map) -> bool:
-    """Whether the slots of a map count their saves."""
+    """Return whether the slots of a map count their saves."""
     return entry.kind.in_slots and entry.cap != 1
 
 
 def cap_of(entry: Map, dynamic_cap: int) -> int:
-    """Records a slot of a map in a launch with that dynamic cap."""
+    """Return how many records a slot of a map can hold in a launch with a dynamic cap."""
     return dynamic_cap if entry.cap == DYNAMIC_CAP else entry.cap
 
 
 def region_layout(
     maps: Sequence[Map], blocks: int, warps_per_block: int, dynamic_cap: int = 0, lanes: int = LANES
 ) -> tuple[tuple[Region, ...], int]:
-    """Regions of a launch, and the bytes of all (``nt_region_of`` in C).
+    """Return where each map's data are in a launch's device memory, and the bytes of all (``nt_region_of`` in C).
 
-    dynamic_cap: 0 where no map has one. lanes: of a warp.
+    blocks: of the grid. lanes: of a warp. dynamic_cap: records per slot of maps with a dynamic cap, 0 if there are
+    none.
     """
     offset = 0
     regions = []
     for entry in maps:
+        # Slots: one for each block, warp or thread. A partial warp has slots for all lanes.
         slots = blocks
         if entry.level is not Level.BLOCK:
             slots *= warps_per_block * (lanes if entry.level is Level.THREAD else 1)
         if entry.kind.in_slots:
             records_size = slots * cap_of(entry, dynamic_cap) * entry.size
+            # Counts are u32.
             counts_size = slots * 4 if has_counts(entry) else 0
         else:
             records_size = copies_of(entry, blocks * warps_per_block) * copy_stride(entry.size)

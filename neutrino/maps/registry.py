@@ -1,4 +1,4 @@
-"""The types of maps there are. A new one is its class and its row here."""
+"""The table of map types. A new type is a class and a row here."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ MAP_TYPES: tuple[type[MapType], ...] = (
 ARRAY, SUM = Array(), Sum()
 
 TYPE_KEYS = tuple(dict.fromkeys(key for kind in MAP_TYPES for key in kind.keys))
-"""What tables of maps have for their types, whichever these are."""
+"""Keys of ``[map.NAME]`` tables that belong to some type."""
 
 _NUMBERS = {kind.name: number for number, kind in enumerate(MAP_TYPES)}
 
 
 def number_of(kind: MapType) -> int:
-    """Of a type in files."""
+    """Return a type's number in files."""
     return _NUMBERS[kind.name]
 
 
 def type_names() -> list[str]:
-    """In the order of their numbers."""
+    """Return the names of all types, in the order of their numbers in files."""
     return list(_NUMBERS)
 
 
 def type_named(name: str) -> type[MapType] | None:
-    """The type of that name; None where this version has none."""
+    """Return the type with a name; None if this version has none."""
     number = _NUMBERS.get(name)
     return None if number is None else MAP_TYPES[number]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sum(MapType):
-    """One record a launch: its fields are added up in their own modular arithmetic."""
+    """One record per launch: each field is summed up over all threads, modulo the field's width."""
 
     name = "sum"
     field_types = frozenset({ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64})
@@ -27,16 +27,16 @@ class Sum(MapType):
     report = Report.TOTALS
 
     def words(self, entry: Map) -> str:
-        """``a sum of 8 bytes per launch``."""
+        """Return a map in words: ``a sum of 8 bytes per launch``."""
         return f"a sum of {entry.size} bytes per launch"
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
-        """Additions in registers, which the target puts together where it can."""
+        """Emit additions in registers, which the target combines over several saves where it can."""
         writer.add_fields()
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
-        """One row per launch: the sums."""
+        """Return one row for each launch: the fields, summed over the copies, which are the last axis."""
         import numpy as np
 
         sums = np.zeros(copies.shape[:-1], copies.dtype)

@@ -1,4 +1,4 @@
-"""What a target offers to the code of map types: a target's writer turns each operation into its instructions.
+"""The operations that map types write their code with: a target (PTX) turns each of them into its instructions.
 
 Registers are opaque names, of 32 or 64 bits; an operand is a register or a number. Types of operations are written
 as in PTX: ``u32``, ``s64``.
@@ -12,29 +12,29 @@ Operand = str | int
 
 
 class Operations(Protocol):
-    """Arithmetic on registers. Each gives a new register."""
+    """Arithmetic on registers. Each method emits one operation, and returns the new register that has its result."""
 
     def binary(self, operation: str, kind: str, a: Operand, b: Operand) -> str:
-        """``add``, ``sub``, ``mul.lo``, ``mul.hi``, ``shr`` of u32 … s64, or ``and``, ``or``, ``xor`` of b32, b64."""
+        """Emit add, sub, mul.lo, mul.hi or shr of u32 … s64, or and, or, xor of b32 and b64."""
 
     def compare(self, relation: str, kind: str, a: Operand, b: Operand) -> str:
-        """A predicate: ``eq``, ``ne``, ``lt``, ``le``, ``gt``, ``ge``."""
+        """Emit a comparison (eq, ne, lt, le, gt or ge); returns a predicate."""
 
     def both(self, a: str, b: str) -> str:
-        """A predicate: two of them hold."""
+        """Emit the conjunction of two predicates; returns a predicate."""
 
     def select(self, bits: int, when: str, a: Operand, b: Operand) -> str:
-        """a where the predicate holds, else b."""
+        """Emit a selection: a where the predicate ``when`` holds, else b."""
 
     def convert(self, to: str, kind: str, a: str) -> str:
-        """An integer as one of another width."""
+        """Emit the conversion of an integer of type ``kind`` to another width."""
 
     def highest_bit(self, kind: str, a: str) -> str:
-        """The number of the highest bit that is set, -1 without one, as u32."""
+        """Emit the search for the highest bit that is set, from 0; -1 if there is none. Returns a u32."""
 
 
 class SaveWriter(Operations, Protocol):
-    """One ``SAVE``, for the threads that it counts for."""
+    """Writes the code of one ``SAVE``, for the threads that execute it."""
 
     def append_record(self) -> None:
         """Store the operands as the next record of this thread's slot, if there is room, and count it."""
@@ -43,29 +43,32 @@ class SaveWriter(Operations, Protocol):
         """Add the operands to the fields, kept in registers until the thread ends."""
 
     def constant(self, number: int) -> int | None:
-        """What an operand is in every thread, as far as it is written there."""
+        """Return an operand's value if it is a constant in the probe, else None. number: of the operand, from 0."""
 
     def value(self, number: int) -> str:
-        """An operand as its field holds it: its bits, those of narrow types extended to 32."""
+        """Return the register of an operand, converted to its field's type; narrow types are extended to 32 bits."""
 
     def add_to(self, cell: int) -> None:
-        """Add one to a cell, kept in a register until the thread ends."""
+        """Add one to a cell (u64) of a known number, in a register until the thread ends."""
 
     def add_at(self, cell: str) -> None:
-        """Add one to the cell of that number (u64), in memory; equal numbers of the warp's lanes at once."""
+        """Add one to the cell (u64) whose number is in a register, in memory; lanes with equal numbers add at once."""
 
     def raise_kept(self, number: int, bits: int, value: Operand, when: str | None = None) -> None:
-        """Let a register that is kept until the thread ends, at first 0, have the greater of it and a value."""
+        """Raise a register, kept until the thread ends and at first 0, to a value if that is greater.
+
+        number: which of the registers. bits: its width. when: a predicate; None for always.
+        """
 
 
 class EndWriter(Operations, Protocol):
-    """Code where threads end. It is for those that end here together; each value is brought to one that writes it."""
+    """Writes the code where threads end. Values are combined over the threads that end together; one of them stores."""
 
     def greatest(self, number: int, bits: int) -> str:
-        """The greatest of what the threads kept under a number."""
+        """Emit the maximum over the threads of a register that ``raise_kept`` kept. number, bits: as there."""
 
     def write_greatest(self, cell: int, value: str, when: str) -> None:
-        """Let a cell (u64) in memory have the greater of it and a value, where the predicate holds."""
+        """Raise a cell (u64) in memory to a value if that is greater, where the predicate ``when`` holds."""
 
     def write_greatest_or_mark(self, cell: int, mark: int, value: str, when: str) -> None:
-        """The same, but a value of 0, which would leave no trace, puts 1 into the cell mark instead."""
+        """Raise a cell as ``write_greatest`` does; for a value of 0, which changes no cell, put 1 into ``mark``."""

@@ -26,7 +26,12 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Launches:
-    """records: 1-D structured array by ``LAUNCH``, the used ones. counters: u64 ``[kernel][reason]``."""
+    """The contents of ``launches.bin``.
+
+    records: the used launch records, a 1-D structured array by ``LAUNCH``. counters: launches by outcome, u64
+    ``[kernel][reason]``. ended: whether the process ended the trace. monotonic_ns, realtime_ns: two clocks at its
+    start.
+    """
 
     records: Array
     counters: Array
@@ -36,11 +41,12 @@ class Launches:
 
 
 def map_file(path: Path) -> Array:
-    """A file's bytes, mapped read-only, as uint8. Raises TraceError when it cannot be read."""
+    """Map a file read-only and return its bytes as uint8. Raises TraceError when it cannot be read."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
             if not size:
+                # An empty file cannot be mapped.
                 return np.empty(0, np.uint8)
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
     except OSError as error:
@@ -48,11 +54,13 @@ def map_file(path: Path) -> Array:
 
 
 def read_launches(path: Path) -> Launches:
-    """Map ``launches.bin``. Raises TraceError for a file that is cut off, foreign, or of another version."""
+    """Map ``launches.bin``. Raises TraceError for a file that is cut off, of another format, or of another version."""
     data = map_file(path)
-    records_offset = LAUNCHES_HEADER_SIZE + MAX_KERNELS * REASON_SLOTS * 8
-    if data.size < records_offset:
-        raise TraceError(f"{path}: has {data.size} bytes, expected at least {records_offset}: it is cut off")
+
+    # The header, and the table of counters after it. The records follow, anywhere after these.
+    min_records_offset = LAUNCHES_HEADER_SIZE + MAX_KERNELS * REASON_SLOTS * 8
+    if data.size < min_records_offset:
+        raise TraceError(f"{path}: has {data.size} bytes, expected at least {min_records_offset}: it is cut off")
     header = np.frombuffer(data, LAUNCHES_HEADER.dtype, 1)[0]
     if bytes(data[:8]) != LAUNCHES_MAGIC:
         raise TraceError(f"{path}: at 0x0: magic is {bytes(data[:8])!r}, expected {LAUNCHES_MAGIC!r}")
@@ -60,12 +68,14 @@ def read_launches(path: Path) -> Launches:
         if header[name] != expected:
             hint = "; read it with the Neutrino that wrote it" if name == "version" else ""
             raise TraceError(f"{path}: {name} is {header[name]}, expected {expected}{hint}")
+
+    # The records.
     offset, used = int(header["records_offset"]), int(header["records_used"])
-    if offset < records_offset:
-        raise TraceError(f"{path}: records_offset is {offset:#x}, expected at least {records_offset:#x}")
-    room = max(data.size - offset, 0) // LAUNCH.size
-    if used > room:
-        raise TraceError(f"{path}: {used} records are used but only {room} are in the file: it is cut off")
+    if offset < min_records_offset:
+        raise TraceError(f"{path}: records_offset is {offset:#x}, expected at least {min_records_offset:#x}")
+    available = max(data.size - offset, 0) // LAUNCH.size
+    if used > available:
+        raise TraceError(f"{path}: {used} records are used but only {available} are in the file: it is cut off")
     counters = np.frombuffer(data, "<u8", MAX_KERNELS * REASON_SLOTS, LAUNCHES_HEADER_SIZE)
     return Launches(
         np.frombuffer(data, LAUNCH.dtype, used, offset) if used else np.empty(0, LAUNCH.dtype),

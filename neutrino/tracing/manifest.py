@@ -1,4 +1,4 @@
-"""``kernel/<id>/manifest.json``: how the twin of one kernel was made."""
+"""``kernel/<id>/manifest.json``: how the twin (instrumented copy) of one kernel was made."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest. Raises TraceError that names the member at fault."""
+    """Read a kernel's ``manifest.json``. Raises TraceError that names the invalid member."""
     try:
         document = json.loads(path.read_bytes())
     except OSError as error:
@@ -95,47 +95,54 @@ def read_manifest(path: Path) -> Manifest:
 
 
 class _Reader:
-    """Typed access to a JSON document, with the file's name in every error."""
+    """Typed access to a JSON document. Every method raises TraceError, with the file's name, for an invalid value."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def _fail(self, name: str, value: Any, expected: str) -> TraceError:
+    def _error(self, name: str, value: Any, expected: str) -> TraceError:
         return TraceError(f"{self.path}: {name} is {value!r:.80}, expected {expected}")
 
     def table(self, value: Any, name: str) -> dict[str, Any]:
+        """Return a value that must be an object. name: what errors call it."""
         if not isinstance(value, dict):
-            raise self._fail(name, value, "an object")
+            raise self._error(name, value, "an object")
         return value
 
     def rows(self, table: dict[str, Any], name: str) -> list[Any]:
+        """Return the member ``name`` of an object, which must be a list."""
         value = table.get(name)
         if not isinstance(value, list):
-            raise self._fail(name, value, "a list")
+            raise self._error(name, value, "a list")
         return value
 
     def text(self, table: dict[str, Any], name: str) -> str:
+        """Return the member ``name`` of an object, which must be a string."""
         value = table.get(name)
         if not isinstance(value, str):
-            raise self._fail(name, value, "a text")
+            raise self._error(name, value, "a text")
         return value
 
     def number(self, table: dict[str, Any], name: str) -> int:
+        """Return the member ``name`` of an object, which must be an integer from 0 on."""
         value = table.get(name)
+        # JSON's true is no number, but bool is a subclass of int.
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise self._fail(name, value, "a number")
+            raise self._error(name, value, "a number")
         return value
 
     def optional_number(self, table: dict[str, Any], name: str) -> int | None:
         return None if table.get(name) is None else self.number(table, name)
 
     def spills(self, table: dict[str, Any], name: str) -> Spills | None:
+        """Return the spills of ``original``, ``twin`` or ``capped``, in bytes; None where they are not known."""
         if table.get(name) is None:
             return None
         row = self.table(table[name], f"spills.{name}")
         return Spills(self.number(row, "stores"), self.number(row, "loads"))
 
     def assembly(self, table: dict[str, Any]) -> Assembly:
+        """Return what the assembler reported, from the document of an assembled twin."""
         registers = self.table(table.get("registers"), "registers")
         spills = self.table(table.get("spills"), "spills")
         return Assembly(
@@ -149,52 +156,58 @@ class _Reader:
         )
 
     def retargeted(self, table: dict[str, Any]) -> Retargeted | None:
+        """Return how the twin's PTX was retargeted; None if it was made of PTX for the architecture that runs."""
         if table.get("retargeted") is None:
             return None
         row = self.table(table["retargeted"], "retargeted")
         return Retargeted(self.text(row, "target"), row.get("same_code") is True, row.get("own_text") is True)
 
     def map_type(self, name: str, entry: dict[str, Any], fields: list[Field]) -> MapType:
-        word = self.text(entry, "kind")
-        kind = type_named(word)
-        if kind is None:
+        """Return the type of a map with its options, such as a histogram's buckets. entry: the map's object."""
+        type_name = self.text(entry, "kind")
+        map_type = type_named(type_name)
+        if map_type is None:
             known = ", ".join(type_names())
             raise TraceError(
-                f"{self.path}: map {name!r} is of type {word!r:.80}, which this version does not know ({known}); "
+                f"{self.path}: map {name!r} is of type {type_name!r:.80}, which this version does not know ({known}); "
                 "read it with the Neutrino that wrote it"
             )
-        declared = kind.declared(_Options(self, name, entry), fields)
+        declared = map_type.declared(_MapOptions(self, name, entry), fields)
         if declared is None:
-            raise self._fail(f"map {name!r}", entry, f"the keys of a {word}")
+            raise self._error(f"map {name!r}", entry, f"the keys of a {type_name}")
         return declared
 
     def map(self, value: Any) -> Map:
+        """Return a map from its object in the manifest."""
         entry = self.table(value, "a map")
         size = self.number(entry, "size")
-        fields = []
-        for row in self.rows(entry, "fields"):
-            field = self.table(row, "a field")
-            try:
-                scalar = ScalarType(str(field.get("type")))
-            except ValueError as error:
-                raise self._fail("a field's type", field.get("type"), "a type such as 'u64'") from error
-            offset = self.number(field, "offset")
-            if offset + scalar.size > size:
-                raise self._fail("a field's offset", offset, f"room in a record of {size} bytes")
-            fields.append(Field(self.text(field, "name"), scalar, offset))
+        fields = [self.field(row, size) for row in self.rows(entry, "fields")]
         if len({field.name for field in fields}) != len(fields):
-            raise self._fail("fields", [field.name for field in fields], "different names")
+            raise self._error("fields", [field.name for field in fields], "different names")
         try:
             level = Level(entry.get("level"))
         except ValueError as error:
-            raise self._fail("a map's level", entry.get("level"), "thread, warp or block") from error
+            raise self._error("a map's level", entry.get("level"), "thread, warp or block") from error
         name = self.text(entry, "name")
-        kind = self.map_type(name, entry, fields)
-        return Map(name, kind, level, size, self.number(entry, "cap"), tuple(fields), Span(0, 0))
+        map_type = self.map_type(name, entry, fields)
+        # The place in a probe file is not known here.
+        return Map(name, map_type, level, size, self.number(entry, "cap"), tuple(fields), Span(0, 0))
+
+    def field(self, value: Any, record_size: int) -> Field:
+        """Return a field of a map from its object. It must lie within a record of ``record_size`` bytes."""
+        row = self.table(value, "a field")
+        try:
+            scalar = ScalarType(str(row.get("type")))
+        except ValueError as error:
+            raise self._error("a field's type", row.get("type"), "a type such as 'u64'") from error
+        offset = self.number(row, "offset")
+        if offset + scalar.size > record_size:
+            raise self._error("a field's offset", offset, f"room in a record of {record_size} bytes")
+        return Field(self.text(row, "name"), scalar, offset)
 
 
-class _Options:
-    """What a type of maps reads its own keys from."""
+class _MapOptions:
+    """A map's object, as the ``MapTable`` from which a map type reads its own keys. Faults raise TraceError."""
 
     def __init__(self, reader: _Reader, name: str, entry: dict[str, Any]) -> None:
         self._reader = reader
@@ -202,13 +215,13 @@ class _Options:
         self._entry = entry
 
     def get(self, key: str) -> Any:
-        """As of ``MapTable``."""
+        """Return the value of a key, None without it."""
         return self._entry.get(key)
 
     def missing(self, key: str, hint: str) -> None:
-        """As of ``MapTable``."""
+        """Raise TraceError: a key is missing."""
         raise TraceError(f"{self._reader.path}: map {self._name!r} has no {key}")
 
     def fault(self, key: str, message: str, hint: str) -> None:
-        """As of ``MapTable``."""
+        """Raise TraceError: a key has an invalid value."""
         raise TraceError(f"{self._reader.path}: map {self._name!r}: {message}")

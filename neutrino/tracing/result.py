@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,21 +16,21 @@ from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEAD
 from neutrino.abi.versions import RESULT_VERSION
 from neutrino.errors import TraceError
 from neutrino.maps.declaration import Map
-from neutrino.maps.regions import LANES, Region, region_layout
+from neutrino.maps.regions import LANES, region_layout
 from neutrino.maps.registry import number_of
 from neutrino.tracing.launches import map_file
 from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
 
 Array = npt.NDArray[Any]
-_MOST_THREADS = 65535
-"""Of a block, in what the hook probes."""
+_MAX_THREADS = 65535
+"""Threads of a block in the launches that the hook probes."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """The data file of one kernel.
+    """The data file of one kernel: for each launch a frame, with the data of its maps after the frame's header.
 
-    maps: from the kernel's manifest, checked against the file's own descriptors.
+    kernel: its id in the trace. maps: from the kernel's manifest, checked against the file's own descriptors.
     """
 
     path: Path
@@ -39,8 +39,10 @@ class Result:
 
     @cached_property
     def _data(self) -> Array:
-        """The file as uint8, its header checked."""
+        """The file's bytes as uint8. Raises TraceError if its header or its maps are not those of the kernel."""
         data = map_file(self.path)
+
+        # The header.
         end = RESULT_HEADER.size + len(self.maps) * MAP_DESCRIPTOR.size
         if data.size < end:
             raise TraceError(f"{self.path}: has {data.size} bytes, expected at least {end}: it is cut off")
@@ -56,30 +58,36 @@ class Result:
         for name, value in expected.items():
             if header[name] != value:
                 raise TraceError(f"{self.path}: {name} is {header[name]}, expected {value}")
-        rows = np.frombuffer(data, MAP_DESCRIPTOR.dtype, len(self.maps), RESULT_HEADER.size)
-        for row, entry in zip(rows, self.maps, strict=True):
-            found = (row["name"], row["kind"], row["level"], row["record_size"], row["cap"])
-            wanted = (
+
+        # The descriptors of the maps.
+        descriptors = np.frombuffer(data, MAP_DESCRIPTOR.dtype, len(self.maps), RESULT_HEADER.size)
+        for row, entry in zip(descriptors, self.maps, strict=True):
+            in_file = (row["name"], row["kind"], row["level"], row["record_size"], row["cap"])
+            in_manifest = (
                 entry.name.encode("utf-8", "surrogatepass"),
                 number_of(entry.kind),
                 LEVELS.index(entry.level),
                 entry.size,
                 entry.cap,
             )
-            if found != wanted:
+            if in_file != in_manifest:
                 raise TraceError(
                     f"{self.path}: map {entry.name!r} differs from the one in the kernel's manifest.json"
                 )
         return data
 
     def view(self, launch: Array, index: int) -> dict[str, MapView]:
-        """Maps of one launch. launch: its record; index: its number in ``launches.bin``."""
+        """Return the maps of one launch, by name. launch: its record; index: its number in ``launches.bin``."""
         geometry = _geometry(launch)
         run = Run(geometry, int(launch["data_offset"]), 0, np.array([index]))
         return {name: view.of(0) for name, view in self.view_run(run).items()}
 
     def runs(self, launches: Array, indices: Array) -> Iterator[Run]:
-        """Launches grouped into runs of one geometry whose frames lie evenly apart, in the order given."""
+        """Group launches, in the order given, into runs of one geometry whose frames are evenly spaced in the file.
+
+        The maps of a run can be viewed as one array. launches: records by ``LAUNCH``, 1-D. indices: their numbers in
+        ``launches.bin``.
+        """
         if not len(launches):
             return
         offsets = launches["data_offset"].astype(np.int64)
@@ -88,26 +96,35 @@ class Result:
         steps = np.diff(offsets)
         caps = launches["dynamic_cap"].astype(np.int64)
         shapes = (blocks, threads, caps, launches["lanes"].astype(np.int64))
-        same = np.logical_and.reduce([np.diff(shape) == 0 for shape in shapes]) & (steps > 0)
+        # Whether each launch has the geometry of the next, whose frame comes later in the file.
+        continues = np.logical_and.reduce([np.diff(shape) == 0 for shape in shapes]) & (steps > 0)
         start = 0
         while start < len(launches):
             end = start + 1
-            if end < len(launches) and same[start]:
-                breaks = np.flatnonzero(~same[start:] | (steps[start:] != steps[start]))
+            if end < len(launches) and continues[start]:
+                # The run ends before the first launch of another geometry or at another distance.
+                breaks = np.flatnonzero(~continues[start:] | (steps[start:] != steps[start]))
                 end = start + int(breaks[0]) + 1 if breaks.size else len(launches)
             step = int(steps[start]) if end - start > 1 else 0
             yield Run(_geometry(launches[start]), int(offsets[start]), step, indices[start:end])
             start = end
 
     def view_run(self, run: Run) -> dict[str, MapView]:
-        """Maps of all launches of a run, the launch the first axis. Raises TraceError for damaged frames."""
+        """Return the maps of all launches of a run, by name; the launch is their first axis.
+
+        Raises TraceError if the file ends before the last frame, or if a frame contradicts ``launches.bin``.
+        """
         geometry = run.geometry
-        if not geometry.blocks or not 0 < geometry.threads <= _MOST_THREADS:
+        if not geometry.blocks or not 0 < geometry.threads <= _MAX_THREADS:
             raise TraceError(
                 f"{self.path}: launch {int(run.indices[0])} has {geometry.blocks} blocks of {geometry.threads} "
-                f"threads, expected some, of 1 to {_MOST_THREADS}"
+                f"threads, expected some, of 1 to {_MAX_THREADS}"
             )
-        regions, size = self._regions(geometry)
+
+        # All frames lie within the file.
+        regions, size = region_layout(
+            self.maps, geometry.blocks, geometry.warps, geometry.dynamic_cap, geometry.lanes
+        )
         data = self._data
         last = run.offset + run.step * (len(run.indices) - 1)
         if run.offset < 0 or last + FRAME.size + size > data.size:
@@ -115,6 +132,8 @@ class Result:
                 f"{self.path}: the frame of launch {int(run.indices[-1])} at {last:#x} needs "
                 f"{FRAME.size + size} bytes, but the file ends at {data.size:#x}: it is cut off"
             )
+
+        # Each frame's header is that of its launch. lanes is 0 where it is the default.
         frames = np.ndarray((len(run.indices),), FRAME.dtype, data, run.offset, (run.step,))
         grid = frames["grid"].astype(np.int64).prod(axis=1)
         block = frames["block"].astype(np.int64).prod(axis=1)
@@ -127,27 +146,22 @@ class Result:
             ("lanes", np.where(frames["lanes"], frames["lanes"], LANES) == run.geometry.lanes),
             ("size", frames["size"] >= size),
         )
-        for name, good in checks:
-            if not good.all():
-                first = int(np.flatnonzero(~good)[0])
+        for name, is_valid in checks:
+            if not is_valid.all():
+                first = int(np.flatnonzero(~is_valid)[0])
                 raise TraceError(
                     f"{self.path}: at {run.offset + first * run.step:#x}: the {name} in the frame of launch "
                     f"{int(run.indices[first])} is not what launches.bin says"
                 )
-        placed = Frames(run.geometry, run.offset + FRAME.size, run.step, len(run.indices))
-        return view_maps(data, placed, zip(self.maps, regions, strict=True))
-
-    def _regions(self, geometry: Geometry) -> tuple[Sequence[Region], int]:
-        return region_layout(
-            self.maps, geometry.blocks, geometry.warps, geometry.dynamic_cap, geometry.lanes
-        )
+        placement = Frames(run.geometry, run.offset + FRAME.size, run.step, len(run.indices))
+        return view_maps(data, placement, zip(self.maps, regions, strict=True))
 
 
 @dataclass(frozen=True)
 class Run:
-    """Launches of one geometry whose frames begin at offset and lie step bytes apart.
+    """Launches of one geometry whose frames begin at offset and lie step bytes apart in the file.
 
-    indices: their numbers.
+    indices: their numbers in ``launches.bin``.
     """
 
     geometry: Geometry
@@ -157,6 +171,7 @@ class Run:
 
 
 def _geometry(launch: Array) -> Geometry:
+    """Return the geometry of a launch from its record."""
     blocks = 1
     threads = 1
     for axis in range(3):

@@ -22,9 +22,9 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class FieldSummary:
-    """One field. Of array maps over all valid records, of sum maps over the totals of each launch.
+    """The range of one field: over all valid records, of a sum map over the totals of the launches.
 
-    median: the lower of the two middle values, exactly. total: of sum maps the sum over all launches, else
+    median: an existing value, the lower of the two middle ones. total: of a sum map the sum over all launches, else
     None.
     """
 
@@ -38,10 +38,10 @@ class FieldSummary:
 
 @dataclass(frozen=True)
 class SiteSummary:
-    """Records of one site, of a map with a field ``site``. number: the value of the field.
+    """How many records a map with a field ``site`` has of one site (an instruction that a probe matched).
 
-    place: the source line as ``file.cu:42``, else ``PTX line 7``. place, instruction: "" where the manifest has no such
-    site.
+    number: the value of the field. place: the source line as ``file.cu:42``, else ``PTX line 7``. place, instruction:
+    "" where the manifest has no such site.
     """
 
     number: int
@@ -52,7 +52,7 @@ class SiteSummary:
 
 @dataclass(frozen=True)
 class BucketSummary:
-    """Values from low to high, inclusive, over all launches."""
+    """One bucket of a histogram: how many values from low to high, both inclusive, all launches recorded."""
 
     low: int
     high: int
@@ -61,12 +61,13 @@ class BucketSummary:
 
 @dataclass(frozen=True)
 class MapSummary:
-    """One map over all launches whose data are there. records: valid ones; dropped: saves beyond the cap.
+    """One map over all launches whose data are in the trace.
 
-    cap: records a slot, or ``DYNAMIC_CAP``. caps: the least and the most of the launches, and the last launch's; all 0
-    without launches. wanted: saves of the fullest slot, 0 for a map without counts. fields: empty when there is no
-    record; of a field ``site`` in an array map there is none, but sites, those with most records first. buckets: of a
-    histogram, which has no fields; its records are its launches.
+    cap: records that a slot (of a thread, warp or block) can hold, or ``DYNAMIC_CAP``. caps: the smallest and largest
+    cap of the launches, and the last launch's; all 0 without launches. wanted: saves of the fullest slot, 0 for a map
+    without counts. records: valid records, of a histogram launches. dropped: saves beyond the cap. fields: empty
+    without records, and for a histogram. sites: of an array map with a field ``site``, which is not in fields; those
+    with most records first. buckets: of a histogram.
     """
 
     name: str
@@ -83,17 +84,17 @@ class MapSummary:
 
     @property
     def is_dynamic(self) -> bool:
-        """Each launch has a cap of its own."""
+        """Whether each launch has a cap of its own."""
         return self.cap == DYNAMIC_CAP
 
 
 @dataclass(frozen=True)
 class KernelSummary:
-    """One probed kernel. Launch counts by state: submitted counts every launch of the twin, also those
-    written.
+    """One probed kernel, and its launches by outcome.
 
-    lost: data could not be copied back; pending: not there when the trace ended. unprobed: launches that
-    ran the original.
+    submitted: launches of the twin (instrumented copy), of which written have their data in the trace, lost could not
+    be copied back, and pending had not arrived when the trace ended. unprobed: launches of the original. capped:
+    launches of the twin with a register cap.
     """
 
     kernel: TraceKernel
@@ -108,10 +109,7 @@ class KernelSummary:
 
 @dataclass(frozen=True)
 class NotProbed:
-    """Launches of one kernel that ran the original, for one reason.
-
-    launches: 0 for a kernel never launched.
-    """
+    """Launches of one kernel that ran the original, for one reason. launches: 0 for a kernel never launched."""
 
     kernel: TraceKernel
     reason: Reason
@@ -126,7 +124,7 @@ class NotProbed:
 
 @dataclass(frozen=True)
 class TraceSummary:
-    """What one trace says."""
+    """The summary of one trace. not_probed: those with most launches first. notes: what a reader must know."""
 
     trace: Trace
     kernels: tuple[KernelSummary, ...]
@@ -135,9 +133,9 @@ class TraceSummary:
 
 
 def summarize(trace: Trace, keep: Callable[[TraceKernel], bool] = lambda _: True) -> TraceSummary:
-    """Figures of a trace. keep: which kernels count. Raises TraceError for damaged data."""
+    """Summarize a trace. keep: whether to include a kernel. Raises TraceError for damaged data."""
     kernels = []
-    rows = []
+    not_probed = []
     notes = list(trace.notes)
     for kernel in trace.kernels:
         if not keep(kernel):
@@ -148,119 +146,134 @@ def summarize(trace: Trace, keep: Callable[[TraceKernel], bool] = lambda _: True
             notes += _kernel_notes(summary)
         elif kernel.reason is Reason.PROBED:
             notes.append(f"{kernel.name}: kernel/{kernel.id}/manifest.json is missing: its data cannot be read")
-        rows += _not_probed(kernel)
-    rows.sort(key=lambda row: -row.launches)
-    return TraceSummary(trace, tuple(kernels), tuple(rows), tuple(notes))
+        not_probed += _not_probed(kernel)
+    not_probed.sort(key=lambda row: -row.launches)
+    return TraceSummary(trace, tuple(kernels), tuple(not_probed), tuple(notes))
 
 
 def _summarize_kernel(kernel: TraceKernel) -> KernelSummary:
+    """Count a kernel's launches by outcome, and summarize its maps."""
     records = kernel.records
-    states = {state: int(np.count_nonzero(records["state"] == state)) for state in LaunchState}
-    fallback = states[LaunchState.FALLBACK] + states[LaunchState.EMPTY]
+    by_state = {state: int(np.count_nonzero(records["state"] == state)) for state in LaunchState}
+    # Records of launches that ran the original, and records that were reserved and not used.
+    not_submitted = by_state[LaunchState.FALLBACK] + by_state[LaunchState.EMPTY]
     return KernelSummary(
         kernel,
-        len(records) - fallback,
-        states[LaunchState.WRITTEN],
-        states[LaunchState.LOST],
-        states[LaunchState.SUBMITTED],
-        sum(count for reason, count in kernel.counters.items() if reason is not Reason.PROBED),
-        int(np.count_nonzero(records["variant"])),
-        _summarize_maps(kernel),
-    )
-
-
-def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
-    maps = kernel.manifest.maps if kernel.manifest else ()
-    columns: dict[str, dict[str, list[Array]]] = {
-        entry.name: {field.name: [] for field in entry.fields} for entry in maps
-    }
-    slots = {name: _Slots([], 0, 0, 0) for name in columns}
-    buckets: dict[str, dict[tuple[int, int], int]] = {name: {} for name in columns}
-    for stack in kernel.stacks():
-        for name, view in stack.items():
-            valid = view.valid()
-            slots[name].caps.append(view.cap)
-            slots[name].wanted = max(slots[name].wanted, view.wanted)
-            slots[name].dropped += view.dropped
-            slots[name].launches += len(view.records)
-            if view.map.kind.report is Report.BUCKETS:
-                for low, high, count in valid.tolist():
-                    buckets[name][low, high] = buckets[name].get((low, high), 0) + count
-                continue
-            for field in view.map.fields:
-                columns[name][field.name].append(valid[field.name])
-    sites = kernel.manifest.sites if kernel.manifest else ()
-    return tuple(
-        _summarize_buckets(entry, buckets[entry.name], slots[entry.name])
-        if entry.kind.report is Report.BUCKETS
-        else _summarize_map(entry, columns[entry.name], slots[entry.name], sites)
-        for entry in maps
+        submitted=len(records) - not_submitted,
+        written=by_state[LaunchState.WRITTEN],
+        lost=by_state[LaunchState.LOST],
+        pending=by_state[LaunchState.SUBMITTED],
+        unprobed=sum(count for reason, count in kernel.counters.items() if reason is not Reason.PROBED),
+        capped=int(np.count_nonzero(records["variant"])),
+        maps=_summarize_maps(kernel),
     )
 
 
 @dataclass
-class _Slots:
-    """caps: of the stacks of launches, in order."""
+class _MapData:
+    """What is collected of one map over stacks (groups of launches of one geometry).
 
+    columns: field → its values in each stack. buckets: (low, high) → count, of a histogram. caps: of each stack, in
+    order. wanted, dropped: as in ``MapSummary``.
+    """
+
+    columns: dict[str, list[Array]]
+    buckets: dict[tuple[int, int], int]
     caps: list[int]
-    wanted: int
-    dropped: int
-    launches: int
+    wanted: int = 0
+    dropped: int = 0
+    launches: int = 0
 
 
-def _summarize_buckets(entry: Map, counts: dict[tuple[int, int], int], slots: _Slots) -> MapSummary:
-    found = tuple(BucketSummary(low, high, count) for (low, high), count in sorted(counts.items()))
-    caps = (entry.cap,) * 3 if slots.launches else (0, 0, 0)
-    return MapSummary(entry.name, entry.kind, entry.level, entry.cap, caps, 0, slots.launches, 0, (), (), found)
+def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
+    """Summarize each map of a kernel over all launches whose data are in the trace."""
+    maps = kernel.manifest.maps if kernel.manifest else ()
+    sites = kernel.manifest.sites if kernel.manifest else ()
+    collected = {entry.name: _MapData({field.name: [] for field in entry.fields}, {}, []) for entry in maps}
+    for stack in kernel.stacks():
+        for name, view in stack.items():
+            data = collected[name]
+            valid = view.valid()
+            data.caps.append(view.cap)
+            data.wanted = max(data.wanted, view.wanted)
+            data.dropped += view.dropped
+            data.launches += len(view.records)
+            if view.map.kind.report is Report.BUCKETS:
+                for low, high, count in valid.tolist():
+                    data.buckets[low, high] = data.buckets.get((low, high), 0) + count
+                continue
+            for field in view.map.fields:
+                data.columns[field.name].append(valid[field.name])
+    return tuple(
+        _summarize_histogram(entry, collected[entry.name])
+        if entry.kind.report is Report.BUCKETS
+        else _summarize_map(entry, collected[entry.name], sites)
+        for entry in maps
+    )
 
 
-def _summarize_map(
-    entry: Map, columns: dict[str, list[Array]], slots: _Slots, sites: Sequence[dict[str, Any]]
-) -> MapSummary:
+def _summarize_histogram(entry: Map, data: _MapData) -> MapSummary:
+    """Summarize a histogram: its buckets in ascending order. It has no fields, and a record for each launch."""
+    buckets = tuple(BucketSummary(low, high, count) for (low, high), count in sorted(data.buckets.items()))
+    caps = (entry.cap,) * 3 if data.launches else (0, 0, 0)
+    return MapSummary(
+        entry.name, entry.kind, entry.level, entry.cap, caps, wanted=0, records=data.launches, dropped=0, fields=(),
+        buckets=buckets,
+    )  # fmt: skip
+
+
+def _summarize_map(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) -> MapSummary:
+    """Summarize a map that is not a histogram: the range of each field, and records by site.
+
+    sites: of the kernel's manifest.
+    """
     fields = []
     by_site: tuple[SiteSummary, ...] = ()
     records = 0
     for field in entry.fields:
-        pieces = columns[field.name]
+        pieces = data.columns[field.name]
         values = np.concatenate(pieces) if pieces else np.empty(0)
         records = len(values)
         if not records:
             continue
+        # A field called site has numbers of sites, which are counted; their range says nothing.
         if field.name == "site" and entry.kind.report is Report.RECORDS and values.dtype.kind in "ui":
             by_site = _summarize_sites(values, sites)
             continue
-        middle = np.partition(values, (records - 1) // 2)[(records - 1) // 2]
+        median = np.partition(values, (records - 1) // 2)[(records - 1) // 2]
         total = _exact_sum(values) if entry.kind.report is Report.TOTALS else None
         fields.append(
             FieldSummary(
-                field.name, field.type.value, values.min().item(), middle.item(), values.max().item(), total
+                field.name, field.type.value, values.min().item(), median.item(), values.max().item(), total
             )
         )
-    caps = (min(slots.caps), max(slots.caps), slots.caps[-1]) if slots.caps else (0, 0, 0)
+    caps = (min(data.caps), max(data.caps), data.caps[-1]) if data.caps else (0, 0, 0)
     return MapSummary(
-        entry.name, entry.kind, entry.level, entry.cap, caps, slots.wanted, records, slots.dropped, tuple(fields),
+        entry.name, entry.kind, entry.level, entry.cap, caps, data.wanted, records, data.dropped, tuple(fields),
         by_site,
     )  # fmt: skip
 
 
 def _summarize_sites(values: Array, sites: Sequence[dict[str, Any]]) -> tuple[SiteSummary, ...]:
-    # Several probes at one instruction have rows of one number.
-    known = {site["site"]: site for site in reversed(sites) if isinstance(site.get("site"), int)}
+    """Count a map's records by site, those with most first. values: site numbers. sites: of the kernel's manifest."""
+    # Several probes at one instruction have entries with one number; the first of them is used.
+    site_by_number = {site["site"]: site for site in reversed(sites) if isinstance(site.get("site"), int)}
     rows = []
     for number, records in zip(*np.unique(values, return_counts=True), strict=True):
-        site = known.get(int(number), {})
+        site = site_by_number.get(int(number), {})
         place = str(site.get("source") or (f"PTX line {site['line']}" if "line" in site else ""))
         rows.append(SiteSummary(int(number), int(records), place, str(site.get("instruction", ""))))
     return tuple(sorted(rows, key=lambda row: (-row.records, row.number)))
 
 
 def _exact_sum(values: Array) -> int:
-    """Sum of integers without wrapping around: the halves of 64-bit values apart."""
+    """Return the sum of integers as a Python int: upper and lower halves are summed apart, so as not to overflow."""
     wide = values.astype(np.int64 if values.dtype.kind == "i" else np.uint64)
     return (int((wide >> 32).sum()) << 32) + int((wide & 0xFFFFFFFF).sum())
 
 
 def _kernel_notes(summary: KernelSummary) -> list[str]:
+    """Return notes about a kernel's data that are missing: dropped records, and launches without data."""
     notes = []
     name = summary.kernel.demangled
     for entry in summary.maps:
@@ -278,6 +291,7 @@ def _kernel_notes(summary: KernelSummary) -> list[str]:
 
 
 def _why_dropped(entry: MapSummary) -> str:
+    """Return in words why records of a map were dropped, and what to do about it."""
     if not entry.is_dynamic:
         return f"a slot keeps {entry.cap}; raise cap"
     wanted = f"a slot wanted up to {entry.wanted:,}"
@@ -292,6 +306,10 @@ def _counted(number: int, word: str) -> str:
 
 
 def _not_probed(kernel: TraceKernel) -> list[NotProbed]:
+    """Return for each reason the launches that ran the original; one entry with 0 launches if there were none.
+
+    Empty for a probed kernel whose launches all ran the twin (instrumented copy).
+    """
     rows = [
         NotProbed(kernel, reason, kernel.detail if reason is kernel.reason else "", count)
         for reason, count in kernel.counters.items()

@@ -23,7 +23,7 @@ from neutrino.tracing.views import MapView
 
 Array = npt.NDArray[Any]
 EMBEDDED_DEVICE = "Neutrino embedded device"
-"""How the name of the embedded device begins, as its stand-in driver gives it."""
+"""How the name of the embedded device begins, as its driver reports it."""
 
 
 class Clock(Enum):
@@ -37,9 +37,10 @@ class Clock(Enum):
 
 @dataclass(frozen=True)
 class TraceLaunch:
-    """One launch whose data are in the trace. index: its number in ``launches.bin``.
+    """One launch whose data are in the trace.
 
-    record: its record, by ``LAUNCH`` of ``neutrino/abi``. maps: name → view.
+    index: its number in ``launches.bin``. record: its record there, by ``LAUNCH`` of ``neutrino/abi``. maps: name →
+    view.
     """
 
     index: int
@@ -49,10 +50,10 @@ class TraceLaunch:
 
 @dataclass(frozen=True)
 class TraceKernel:
-    """A kernel that the program obtained.
+    """A kernel that the program obtained from the driver.
 
-    reason: PROBED when there is a twin, else why there is none, with the detail in words. counters:
-    launches by their outcome. demangled: the mangled name where nothing was probed.
+    id: in this trace. image: id of the image (loaded module) that it is in. name: mangled. reason: PROBED when there is
+    a twin (instrumented copy), else why there is none, with the detail in words. counters: launches by their outcome.
     """
 
     id: int
@@ -65,18 +66,18 @@ class TraceKernel:
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """The facts of the twin; None without a twin, or where the process died before they were written."""
+        """How the twin was made; None without a twin, or if the process died before that was written."""
         path = self._trace.path / "kernel" / str(self.id) / "manifest.json"
         return read_manifest(path) if path.exists() else None
 
     @property
     def demangled(self) -> str:
-        """The name as the source has it."""
+        """The demangled name; the mangled one for a kernel without a twin."""
         return self.manifest.demangled if self.manifest else self.name
 
     @cached_property
     def indices(self) -> Array:
-        """Numbers of this kernel's records in ``Trace.launches``, ascending."""
+        """Indices of this kernel's records in ``Trace.launches``, ascending."""
         return self._trace.indices_of(self.id)
 
     @property
@@ -85,7 +86,7 @@ class TraceKernel:
         return self._trace.launches[self.indices]
 
     def launches(self) -> Iterator[TraceLaunch]:
-        """The launches whose data are in the trace, in the order of submission."""
+        """Yield the launches whose data are in the trace, in the order of submission."""
         records = self.records
         written = records["state"] == LaunchState.WRITTEN
         result = self.result
@@ -95,7 +96,10 @@ class TraceKernel:
             yield TraceLaunch(int(index), record, result.view(record, int(index)))
 
     def stacks(self) -> Iterator[dict[str, MapView]]:
-        """The same data in few pieces: views whose first axis is the launch, for launches of one geometry."""
+        """Yield the same data as ``launches`` in larger pieces, of consecutive launches of one geometry.
+
+        A piece is a view of each map, by name, whose first axis is the launch.
+        """
         records = self.records
         written = records["state"] == LaunchState.WRITTEN
         result = self.result
@@ -106,20 +110,20 @@ class TraceKernel:
 
     @cached_property
     def result(self) -> Result | None:
-        """The kernel's data file; None without a twin."""
+        """The kernel's data file; None without a twin (instrumented copy)."""
         if self.manifest is None:
             return None
         return Result(self._trace.path / "result" / f"{self.id}.bin", self.id, self.manifest.maps)
 
 
 class Trace:
-    """A trace directory, opened. Raises TraceError that names file and place for what is damaged.
+    """A trace directory. What is damaged raises TraceError, which names the file and the place.
 
-    Opening reads ``events.jsonl`` and maps ``launches.bin``; the data of a kernel are mapped when they are
-    asked for.
+    Opening reads ``events.jsonl`` and maps ``launches.bin``; the data of a kernel are mapped when they are asked for.
     """
 
     def __init__(self, path: str | Path) -> None:
+        """Open a trace directory. Raises TraceError if it is none, or if its events or launches are damaged."""
         self.path = Path(path)
         if not (self.path / "events.jsonl").is_file():
             raise TraceError(f"{path}: not a trace directory: it has no events.jsonl")
@@ -158,13 +162,14 @@ class Trace:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know: what the hook noted, and what the trace itself lacks."""
+        """Notes for the reader of a report: those of the hook that wrote the trace, and what the trace lacks."""
         path = self.path / "events.jsonl"
         texts = [member(row, "text", str, path) for row in self._events.of("note")]
         if self._events.truncated:
             texts.append("events.jsonl: its last line is cut off; it is left out")
         if not self.complete:
             texts.append("the trace is not complete: the process was killed or is still running")
+        # Kernels beyond the table of counters share its last row.
         shared = sum(kernel.id >= MAX_KERNELS - 1 for kernel in self.kernels)
         if shared > 1:
             texts.append(f"{shared} kernels share one row of counters; their launches are counted together")
@@ -172,33 +177,35 @@ class Trace:
 
     @cached_property
     def _by_kernel(self) -> tuple[Array, Array]:
+        """Indices of all launch records, sorted by kernel id, and the kernel id of each."""
         kernels = self.launches["kernel"]
         order = np.argsort(kernels, kind="stable")
         return order, kernels[order]
 
     def indices_of(self, kernel: int) -> Array:
-        """Numbers of the records of one kernel, ascending."""
+        """Return the indices in ``launches`` of one kernel's records, ascending. kernel: its id."""
         order, sorted_kernels = self._by_kernel
         start, end = np.searchsorted(sorted_kernels, [kernel, kernel + 1])
         return order[start:end]
 
     def _read_kernels(self) -> tuple[TraceKernel, ...]:
+        """Return the kernels of the trace's events, in the order of their ids. Raises TraceError for invalid events."""
         path = self.path / "events.jsonl"
-        words = {reason.word: reason for reason in Reason}
+        reasons = {reason.word: reason for reason in Reason}
         kernels = {}
         for row in self._events.of("kernel"):
             identity = member(row, "id", int, path)
             word = member(row, "reason", str, path)
             if identity < 0:
                 raise TraceError(f"{path}: kernel id {identity}, expected a number from 0")
-            if word not in words:
+            if word not in reasons:
                 raise TraceError(f"{path}: kernel {identity}: reason {word!r} is not one of this version")
-            # A kernel may be reported again when its verdict changes; the last word holds.
+            # A kernel is reported again when its reason changes; the last event is valid.
             kernels[identity] = TraceKernel(
                 identity,
                 member(row, "image", int, path),
                 member(row, "name", str, path),
-                words[word],
+                reasons[word],
                 row.get("detail") or "",
                 self._counters(identity),
                 self,
@@ -206,12 +213,14 @@ class Trace:
         return tuple(kernels[identity] for identity in sorted(kernels))
 
     def _counters(self, kernel: int) -> dict[Reason, int]:
+        """Return how many launches of a kernel had each outcome; outcomes without a launch are left out."""
+        # Kernels beyond the table share its last row.
         row = self._launches.counters[min(kernel, MAX_KERNELS - 1)]
         return {reason: int(row[reason]) for reason in Reason if row[reason]}
 
 
 def find_traces(path: str | Path) -> list[Path]:
-    """The trace directories at path: itself, or those right inside it, oldest first.
+    """Return the trace directories at a path: the path itself, or else those right inside it, oldest first.
 
     Raises TraceError when there are none.
     """
@@ -228,6 +237,7 @@ def find_traces(path: str | Path) -> list[Path]:
 
 
 def _age(folder: Path) -> tuple[int, str]:
+    """Return the key that sorts traces from old to new: when the launches were last written, then the name."""
     try:
         return (folder / "launches.bin").stat().st_mtime_ns, folder.name
     except OSError:

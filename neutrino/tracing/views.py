@@ -1,4 +1,4 @@
-"""What a map holds after a launch, as NumPy views of the trace's bytes."""
+"""The records of maps (what probes saved) as NumPy views of a trace's bytes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _AXES = {
 
 @dataclass(frozen=True)
 class Geometry:
-    """Shape of a launch. blocks in the grid, threads in a block; dynamic_cap: records a slot of dynamic maps.
+    """Shape of a launch. blocks: of the grid. threads: of a block. lanes: of a warp.
 
-    lanes: of a warp.
+    dynamic_cap: records that a slot of a map with a dynamic cap can hold in this launch.
     """
 
     blocks: int
@@ -35,17 +35,18 @@ class Geometry:
 
     @property
     def warps(self) -> int:
-        """Warps of one block, a partial one counted."""
+        """Warps of one block; a partial one counts."""
         return -(-self.threads // self.lanes)
 
 
 @dataclass(frozen=True)
 class MapView:
-    """One map of one launch, or of several launches of one geometry, which then are the first axis.
+    """The records of one map, of one launch or of several launches of one geometry, which then are the first axis.
 
-    records: structured array. Array maps: ``[block][k]`` at block level, ``[block][warp][k]`` at warp level,
-    ``[block][warp][k][lane]`` at thread level; k counts to ``cap``. Maps without slots: ``[copy]``, of which ``valid``
-    makes rows. counts: saves of each slot, the same axes without k; None where the map has none (cap 1, no slots).
+    records: structured array. Of an array map, which has a slot for each thread, warp or block:
+    ``[block][warp][k][lane]`` at thread level, ``[block][warp][k]`` at warp level, ``[block][k]`` at block level; k is
+    the index in the slot, below ``cap``. Of other maps: ``[copy]``, partial results that ``valid`` combines. counts:
+    saves of each slot, the same axes without k; None where slots hold one record, and for maps without slots.
     """
 
     map: Map
@@ -55,12 +56,15 @@ class MapView:
 
     @property
     def cap(self) -> int:
-        """Records a slot; of a dynamic map those of its launch."""
+        """How many records a slot can hold in this launch."""
         return cap_of(self.map, self.geometry.dynamic_cap)
 
     @property
     def exists(self) -> npt.NDArray[np.bool_]:
-        """Which slots of a block have a thread: bool ``[warp][lane]``, ``[warp]``, or one at block level."""
+        """Which slots of a block belong to a thread, warp or block that exists: the last warp may be partial.
+
+        bool ``[warp][lane]`` at thread level, ``[warp]`` at warp level, a scalar at block level.
+        """
         warps = self.geometry.warps
         if self.map.level is Level.BLOCK:
             return np.ones((), bool)
@@ -70,11 +74,11 @@ class MapView:
         return (np.arange(warps * lanes) < self.geometry.threads).reshape(warps, lanes)
 
     def valid(self) -> Array:
-        """The records that were saved, as a 1-D structured array in the order of the axes.
+        """Return the records that were saved, as a 1-D structured array in the order of the axes.
 
-        With a cap of 1 there is no count: every slot of a thread (or warp) that exists is taken as saved,
-        and a record of zeros means that nothing was. Of a map without slots: what its type makes of the copies
-        (``MapType.read``), of a sum the one record of totals.
+        With a cap of 1 there is no count: every slot of a thread, warp or block that exists is returned, and a record
+        of zeros means that nothing was saved. For a map without slots: the rows that its type combines the copies into
+        (``MapType.read``), for a sum one record of totals.
         """
         if not self.map.kind.in_slots:
             return self.map.kind.read(self.records, self.map.document()).reshape(-1)
@@ -83,10 +87,10 @@ class MapView:
         return self.records[self._saved()]
 
     def places(self) -> dict[str, Array]:
-        """Where each record of ``valid()`` belongs, of an array map of one launch: axis → numbers.
+        """Return the indices of each record of ``valid()``: axis → 1-D array. For an array map of one launch.
 
-        The axes are ``block``, ``warp`` but at block level, ``k``, and at thread level ``lane``. ValueError for other
-        maps.
+        The axes are ``block``, ``warp`` (not at block level), ``k``, and ``lane`` (at thread level only). Raises
+        ValueError for other maps and for several launches.
         """
         axes = _AXES[self.map.level]
         if not self.map.kind.in_slots or self.records.ndim != len(axes):
@@ -94,9 +98,10 @@ class MapView:
         return dict(zip(axes, np.nonzero(self._saved()), strict=True))
 
     def _saved(self) -> npt.NDArray[np.bool_]:
-        """Which records of an array map were saved, in the shape of the records."""
+        """Return which records of an array map were saved, as a bool array in the shape of the records."""
         if self.counts is None:
             exists = self.exists
+            # The axis k comes before the lanes.
             mask = exists[:, None, :] if self.map.level is Level.THREAD else exists[..., None]
             return np.broadcast_to(mask, self.records.shape)
         saved = np.arange(self.cap) < self.counts[..., None]
@@ -108,8 +113,8 @@ class MapView:
         """Saves beyond the cap; 0 for maps without counts."""
         if self.counts is None:
             return 0
-        over = self.counts[self.counts > self.cap].astype(np.uint64)
-        return int(over.sum()) - over.size * self.cap
+        overflowing = self.counts[self.counts > self.cap].astype(np.uint64)
+        return int(overflowing.sum()) - overflowing.size * self.cap
 
     @property
     def wanted(self) -> int:
@@ -117,7 +122,10 @@ class MapView:
         return 0 if self.counts is None or not self.counts.size else int(self.counts.max())
 
     def total(self) -> dict[str, int]:
-        """Of a sum map of one launch: field → sum over all threads, in the field's own modular arithmetic."""
+        """Return for each field of a sum map its sum over all threads, modulo the field's width. For one launch.
+
+        Raises ValueError for other maps and for several launches.
+        """
         if self.map.kind.report is not Report.TOTALS:
             raise ValueError(f"map {self.map.name!r} is no sum map")
         record = self.valid()
@@ -126,14 +134,14 @@ class MapView:
         return {field.name: int(record[field.name][0]) for field in self.map.fields}
 
     def of(self, index: int) -> MapView:
-        """One launch out of several."""
+        """Return the view of one launch, of a view of several. index: on the first axis."""
         counts = None if self.counts is None else self.counts[index]
         return MapView(self.map, self.geometry, self.records[index], counts)
 
 
 @dataclass(frozen=True)
 class Frames:
-    """Launches of one geometry in a file, stride bytes apart. offset: of the first one's regions."""
+    """Where the map data of launches of one geometry are in a file: the first at offset, then stride bytes apart."""
 
     geometry: Geometry
     offset: int
@@ -142,9 +150,10 @@ class Frames:
 
 
 def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -> dict[str, MapView]:
-    """Views of every map, the launch the first axis.
+    """Return a view of every map, by name, with the launch as the first axis.
 
-    data: the file as uint8. The caller has checked that all of it lies inside.
+    data: the file's bytes, uint8. maps: each with its region, in bytes from a launch's first. The caller has checked
+    that all of it lies within the data.
     """
     geometry = frames.geometry
     offset = frames.offset
@@ -158,23 +167,26 @@ def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -
         start = offset + region.records
         if entry.kind.in_slots:
             shape: tuple[int, ...] = (*slots, cap_of(entry, geometry.dynamic_cap), *lanes)
-            inner = _strides(shape, entry.size)
+            strides = _strides(shape, entry.size)
         else:
             shape = (copies_of(entry, geometry.blocks * geometry.warps),)
-            inner = (copy_stride(entry.size),)
-        records = np.ndarray((frames.launches, *shape), dtype, data, start, (frames.stride, *inner))
+            strides = (copy_stride(entry.size),)
+        records = np.ndarray((frames.launches, *shape), dtype, data, start, (frames.stride, *strides))
         counts = None
         if region.counts is not None:
             shape = (*slots, *lanes)
-            inner = (frames.stride, *_strides(shape, 4))
-            counts = np.ndarray((frames.launches, *shape), "<u4", data, offset + region.counts, inner)
+            # Counts are u32.
+            strides = (frames.stride, *_strides(shape, 4))
+            counts = np.ndarray((frames.launches, *shape), "<u4", data, offset + region.counts, strides)
         views[entry.name] = MapView(entry, geometry, records, counts)
     return views
 
 
-def _strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
+def _strides(shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:
+    """Return the strides, in bytes, of a dense row-major array of items of ``item_size`` bytes."""
     strides = []
+    stride = item_size
     for size in reversed(shape):
-        strides.append(item)
-        item *= size
+        strides.append(stride)
+        stride *= size
     return tuple(reversed(strides))

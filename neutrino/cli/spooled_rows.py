@@ -11,14 +11,14 @@ _IN_MEMORY = 4 << 20
 """Bytes of rows that are held in memory; more are in a temporary file without a name (TMPDIR)."""
 
 
-class KeptRows:
-    """Rows of a table that may be larger than memory: kept in the order in which they come, read any number of times.
+class SpooledRows:
+    """Rows of a table that may be larger than memory: appended one by one, read in that order any number of times.
 
-    A row is a list of what JSON can say. Raises OSError when they cannot be kept.
+    A row is a list of values that JSON can represent. Raises OSError when the temporary file cannot be written.
     """
 
     def __init__(self) -> None:
-        # It is gone with this object.
+        # Without a name, so that it is deleted with this object, even if the process is killed.
         self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="ascii", prefix="neutrino-")  # noqa: SIM115
         self._count = 0
 
@@ -31,15 +31,15 @@ class KeptRows:
             yield json.loads(line)
 
     def add(self, row: list[Any]) -> None:
-        """Append a row. Not while they are being read."""
+        """Append a row. Must not be called while the rows are being iterated over."""
         self._file.write(json.dumps(row) + "\n")
         self._count += 1
 
 
-class Cells:
-    """The rows of a table, made of kept rows each time that they are gone through."""
+class MappedRows:
+    """The cells of a table, computed from spooled rows by a function each time that they are iterated over."""
 
-    def __init__(self, rows: KeptRows, cells: Callable[[list[Any]], Sequence[str]]) -> None:
+    def __init__(self, rows: SpooledRows, cells: Callable[[list[Any]], Sequence[str]]) -> None:
         self._rows = rows
         self._cells = cells
 
