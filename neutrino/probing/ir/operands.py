@@ -1,4 +1,4 @@
-"""What the statements of a probe read and write: registers, constants, and values that exist at a site."""
+"""What the statements of a probe read and write: registers, constants, and values of the instruction at a site."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from neutrino.probing.ir.types import Type
 class Register:
     """A register of a probe.
 
-    name: with ``%``. initial: the bits that it starts with, as an unsigned number. is_local: it lives within one
-    snippet; others live from a kernel's entry to its exit and are shared by all probes of a set.
+    name: with ``%``. initial: its initial bits, as an unsigned number. is_local: its value is lost after the snippet;
+    others are live from a kernel's entry to its exit and are shared by all probes of a set.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Register:
 
 @dataclass(frozen=True)
 class Constant:
-    """A number of a type. bits: as an unsigned number of that width."""
+    """A typed number. bits: its representation, as an unsigned number of the type's width."""
 
     type: Type
     bits: int
@@ -45,7 +45,7 @@ class Constant:
 
 
 class Special(enum.Enum):
-    """Values that the hardware has for each thread, on every target.
+    """Values that every target's hardware provides to each thread.
 
     ``CLOCK`` counts cycles of the multiprocessor (u64), ``TIME`` nanoseconds of the GPU (u64). ``CUID`` is the
     multiprocessor or compute unit (u32).
@@ -63,9 +63,9 @@ class Special(enum.Enum):
 
 @dataclass(frozen=True)
 class SiteOperand:
-    """A value of the instruction that a probe is at: ``OUT``, ``IN1`` …, ``ADDR``, ``BYTES``, ``PRED`` …
+    """A value of the instruction that a probe matches: ``OUT``, ``IN1`` …, ``ADDR``, ``BYTES``, ``PRED`` …
 
-    element: of a vector, as ``y`` or ``3``; None for the first.
+    element: of a vector, such as ``y`` or ``3``; None for the first one.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Immediate:
 
 @dataclass(frozen=True)
 class Inverted:
-    """What a predicate is not, in hand-written assembly."""
+    """The inverse of a predicate in hand-written assembly: ``!%p``."""
 
     operand: Register | SiteOperand
 
