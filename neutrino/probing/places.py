@@ -90,12 +90,14 @@ class _Scanner:
         return tuple(keys)
 
     def _key(self) -> str:
+        """Scan one part of a dotted key, bare or quoted."""
         if self.source[self.position] in "\"'":
             return self._string()[0]
         start = self.position
         return self.source[start : self._skip(BARE_KEY)]
 
     def _pair(self, table: tuple[str, ...]) -> None:
+        """Scan ``key = value``. table: the path of the table that contains it."""
         key = self.position
         path = (*table, *self._keys())
         self.position += 1  # the '='

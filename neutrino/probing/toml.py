@@ -419,6 +419,7 @@ def _position(declared: Map) -> tuple[int, int]:
 
 
 def _exists(path: Path) -> bool:
+    """Return whether a path exists; False also for one that the file system rejects, such as a too long name."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -426,8 +427,8 @@ def _exists(path: Path) -> bool:
 
 
 def _is_file(path: Path) -> bool:
+    """Return whether a path is a regular file; False also for one that the file system rejects."""
     try:
         return path.is_file()
     except (OSError, ValueError):
-        # A name that is too long for the file system.
         return False

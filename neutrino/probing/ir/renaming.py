@@ -21,6 +21,7 @@ def with_registers(node: _Node, registers: Mapping[str, Register]) -> _Node:
 
 
 def _replaced(node: Any, registers: Mapping[str, Register]) -> Any:
+    """Replace registers in a node and, recursively, in its members; anything else is returned as it is."""
     if isinstance(node, Register):
         return registers.get(node.name, node)
     # Only plain tuples: a named tuple is not built from one iterable, and has no registers.

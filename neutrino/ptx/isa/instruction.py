@@ -28,9 +28,9 @@ class Mnemonic:
     """A dotted opcode, decoded once for all instructions that have it.
 
     text: as written. parts: its dotted parts; word: the first of them. row: in the table of opcodes, None if PTX ISA
-    9.0 has no such instruction. flow: where control goes, None if to the next instruction; ends_block: whether it ends a
-    basic block. state_space: among the modifiers, without sub-qualifier, None for a generic access. type: the last one
-    among the modifiers (``f32`` of ``ld.global.v4.f32``). elements: of the vector modifier, 1 without one.
+    9.0 has no such instruction. flow: where control goes, None if to the next instruction; ends_block: whether it
+    ends a basic block. state_space: among the modifiers, without sub-qualifier, None for a generic access. type: the
+    last one among the modifiers (``f32`` of ``ld.global.v4.f32``). elements: of the vector modifier, 1 without one.
     """
 
     __slots__ = ("elements", "ends_block", "flow", "parts", "row", "state_space", "text", "type", "word")

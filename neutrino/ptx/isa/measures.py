@@ -66,13 +66,18 @@ def constant_bytes(instruction: Instruction) -> int | None:
             return None
         return TYPE_BYTES[instruction.type] * instruction.elements
     if measure is Measure.FRAGMENT:
-        # The registers that are loaded, or those that are stored.
-        stored = [operand for operand in instruction.operands if not operand.startswith("[")][-1:]
-        vector = next(iter((*instruction.destinations, *stored)), "")
-        return _REGISTER_BYTES * len(vector_elements(vector))
+        return _REGISTER_BYTES * len(vector_elements(_fragment(instruction)))
     if measure is Measure.MATRIX:
         return _matrix_bytes(instruction)
     return None
+
+
+def _fragment(instruction: Instruction) -> str:
+    """Return the operand with the registers of a matrix fragment that is loaded or stored; ``""`` without one."""
+    if instruction.destinations:
+        return instruction.destinations[0]
+    stored = [operand for operand in instruction.operands if not operand.startswith("[")]
+    return stored[-1] if stored else ""
 
 
 def _matrix_bytes(instruction: Instruction) -> int | None:

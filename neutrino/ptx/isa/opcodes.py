@@ -426,6 +426,7 @@ OPCODES: tuple[Opcode, ...] = tuple(_opcode(section, row) for section, rows in _
 
 
 def _rows_by_first_part() -> dict[str, list[Opcode]]:
+    """Group the rows of the table by the first part of their names, such as ``ld``."""
     rows: dict[str, list[Opcode]] = {}
     for row in OPCODES:
         rows.setdefault(row.name[0][0], []).append(row)

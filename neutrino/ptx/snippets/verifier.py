@@ -188,6 +188,7 @@ class _Checker:
         return Snippet(tuple(statements))
 
     def _report(self, span: Span, code: str, message: str, hint: str = "", severity: str = "error") -> None:
+        """Add a diagnostic. code: one of ``FAULTS``, which docs/probes.md lists; KeyError for any other."""
         if code not in FAULTS:
             raise KeyError(code)
         line = self.source.line(span.line)
