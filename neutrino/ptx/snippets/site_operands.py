@@ -41,14 +41,14 @@ _NO_OPERANDS = {
 
 
 @dataclass(frozen=True)
-class Side:
+class SnippetSide:
     """The snippet of a probe that runs before the matched instruction, or the one that runs after it."""
 
     probe: Probe | WrittenProbe
     after: bool
 
 
-def misplaced(word: str, side: Side) -> Fault | None:
+def misplaced(word: str, side: SnippetSide) -> Fault | None:
     """Return why a helper has no value in a snippet; None if it may have one.
 
     It may have one if for each pattern of the tracepoint there is a matching instruction with that operand.

@@ -45,7 +45,7 @@ from neutrino.ptx.isa.opcodes import FIRST_PARTS, NO_AFTER
 from neutrino.ptx.isa.scalars import integer
 from neutrino.ptx.snippets.lowering import TARGET
 from neutrino.ptx.snippets.operand_parsing import parse_operand, parse_saved_operand
-from neutrino.ptx.snippets.site_operands import HELPER, HELPER_TYPES, HELPERS, Side, misplaced
+from neutrino.ptx.snippets.site_operands import HELPER, HELPER_TYPES, HELPERS, SnippetSide, misplaced
 from neutrino.ptx.snippets.source_text import SourceText
 
 _INSTRUCTION = re.compile(
@@ -60,7 +60,7 @@ _VALID_WITHOUT_SCOPE = re.compile(r"(?:\.reg|SAVE)\b")
 """A statement whose only fault may be the brace before it."""
 _LIKE_SAVE = re.compile(r"save\b\s*[\[({.]|\w+\.save\s*\(", re.IGNORECASE | re.ASCII)
 _INPUT = re.compile(r"IN\d+", re.ASCII)
-_FIRST_OF_CLASS = {
+_CLASS_EXAMPLES = {
     "memory": "ld", "load": "ld", "store": "st", "atomic": "atom", "barrier": "bar", "branch": "bra", "tensor": "mma",
     "convert": "cvt", "special": "sin",
 }  # fmt: skip
@@ -87,12 +87,12 @@ def verify(written: WrittenProbes) -> Verified:
 
 
 @dataclass(frozen=True)
-class _Use:
+class _Instruction:
     """An instruction whose operands are being checked. types: the types among its modifiers."""
 
     opcode: str
     types: tuple[str, ...]
-    side: Side
+    side: SnippetSide
 
     def operand_type(self, kind: str) -> str:
         """Return the PTX type of an operand from its kind in ``form_table`` (``t``, ``s``, ``p`` …)."""
@@ -114,7 +114,8 @@ def verify_draft(draft: DraftProbes) -> list[Diagnostic]:
 class _Checker:
     """Checks the tracepoints and snippets of one file and collects the diagnostics.
 
-    Where a parameter is called ``kind``, it is the kind of an operand as ``form_table`` writes it (``t``, ``s`` …).
+    kind, as a parameter, is the kind of an operand as ``form_table`` writes it (``t``, ``s`` …); side says whether the
+    snippet runs before or after the matched instruction.
     """
 
     def __init__(self, written: WrittenProbes | DraftProbes) -> None:
@@ -127,14 +128,14 @@ class _Checker:
     def check_typed(self, probe: Probe) -> None:
         """Check the tracepoint of a typed probe and the values of the instruction that its snippets read."""
         self._check_tracepoint(probe)
-        for side, snippet in ((Side(probe, False), probe.before), (Side(probe, True), probe.after)):
+        for side, snippet in ((SnippetSide(probe, False), probe.before), (SnippetSide(probe, True), probe.after)):
             for statement in walk(snippet.statements) if snippet else ():
                 if isinstance(statement, Load):
                     self._check_load(statement, side)
                 elif isinstance(statement, Save):
-                    self._check_saved_sites(statement, side)
+                    self._check_saved_site_operands(statement, side)
 
-    def _check_load(self, load: Load, side: Side) -> None:
+    def _check_load(self, load: Load, side: SnippetSide) -> None:
         """Report a load whose register has another width than the helper, or a helper that has no value there.
 
         Only helpers with one type for all instructions (``ADDR``, ``PRED`` …) are compared.
@@ -149,7 +150,7 @@ class _Checker:
             message = f"{word} is {helper_type}, and goes into no register of type {register_type}"
             self._report(load.span, "helper-type", message)
 
-    def _check_saved_sites(self, save: Save, side: Side) -> None:
+    def _check_saved_site_operands(self, save: Save, side: SnippetSide) -> None:
         """Check the operands of a typed save that are values of the instruction (``OUT``, ``ADDR`` …)."""
         # Not strict: the verifier of typed IR reports a wrong number of operands.
         for operand, field in zip(save.operands, save.map.fields, strict=False):
@@ -163,14 +164,14 @@ class _Checker:
         probes = []
         for probe in written:
             self._check_tracepoint(probe)
-            before = self._snippet(probe.before, Side(probe, False))
-            after = self._snippet(probe.after, Side(probe, True))
+            before = self._snippet(probe.before, SnippetSide(probe, False))
+            after = self._snippet(probe.after, SnippetSide(probe, True))
             probes.append(Probe(probe.name, probe.tracepoint, probe.level, before, after, probe.span, probe.lanes))
         diagnostics = tuple(sorted(self.diagnostics, key=lambda diagnostic: (diagnostic.line, diagnostic.column)))
         is_wrong = any(diagnostic.severity == "error" for diagnostic in diagnostics)
         return Verified(None if is_wrong else tuple(probes), diagnostics)
 
-    def _snippet(self, written: WrittenSnippet | None, side: Side) -> Snippet | None:
+    def _snippet(self, written: WrittenSnippet | None, side: SnippetSide) -> Snippet | None:
         """Check a snippet and return it with parsed operands; instructions that cannot be parsed are left out."""
         if written is None:
             return None
@@ -238,7 +239,7 @@ class _Checker:
         opcode = pattern.opcode[0]
         guess = self._guess(opcode, [*FIRST_PARTS, *CLASSES])
         if opcode in CLASSES:
-            example = ".".join((_FIRST_OF_CLASS[opcode], *pattern.opcode[1:]))
+            example = ".".join((_CLASS_EXAMPLES[opcode], *pattern.opcode[1:]))
             return f'a class has no modifiers: write "{opcode}", or an opcode such as "{example}"'
         if opcode in OTHER_NAMES:
             return f'PTX has it as "{OTHER_NAMES[opcode]}"'
@@ -270,7 +271,7 @@ class _Checker:
 
     # Instructions
 
-    def _check_instruction(self, instruction: WrittenInstruction, side: Side) -> Assembly | None:
+    def _check_instruction(self, instruction: WrittenInstruction, side: SnippetSide) -> Assembly | None:
         """Check one instruction and return it with parsed operands; None if it cannot be parsed.
 
         All faults are reported. The result may have faults too: then the file is rejected as a whole.
@@ -360,10 +361,10 @@ class _Checker:
             span = self.source.locate(text.partition(" ")[0], Span(place.line, place.column + 1)) if text else place
         return ("" if _VALID_WITHOUT_SCOPE.match(text) else text), span
 
-    def _check_opcode(self, opcode: str, span: Span, operands: str, side: Side) -> None:
+    def _check_opcode(self, opcode: str, span: Span, operands: str, side: SnippetSide) -> None:
         """Check an opcode and, if a snippet may use it, its operands.
 
-        operands: their text, separated by commas. span: of the opcode.
+        operands: their text, separated by commas. span: of the opcode. side: of the probe, before or after.
         """
         name, *modifiers = opcode.split(".")
         if name == "SAVE":
@@ -389,79 +390,87 @@ class _Checker:
             self._report(span, "unknown-form", message, _form_hint(name, modifiers))
             return
         form, types = form_and_types
-        self._check_operands(_Use(opcode, types, side), form, operands, span)
+        self._check_operands(_Instruction(opcode, types, side), form, operands, span)
 
-    def _check_operands(self, use: _Use, form: Form, text: str, span: Span) -> None:
+    def _check_operands(self, instruction: _Instruction, form: Form, text: str, span: Span) -> None:
         """Check the operands of an instruction. text: all of them. span: of the opcode, which precedes them."""
         words = [word.strip() for word in text.split(",")] if text.strip() else []
         if len(words) != len(form.operands):
-            message = f"'{use.opcode}' takes {len(form.operands)} operands, not {len(words)}"
-            self._report(span, "operand-count", message, "as in " + _example(use, form))
+            message = f"'{instruction.opcode}' takes {len(form.operands)} operands, not {len(words)}"
+            self._report(span, "operand-count", message, "as in " + _example(instruction, form))
             return
-        if is_collective(use.opcode) and use.side.probe.level is not Level.THREAD:
+        if is_collective(instruction.opcode) and instruction.side.probe.level is not Level.THREAD:
             hint = "at the other levels one lane is alone; make the probe's level thread"
-            level = use.side.probe.level.value
-            self._report(span, "collective-level", f"'{use.opcode}' at level {level}", hint)
-        places = self.source.locate_each(words, Span(span.line, span.column + len(use.opcode)))
+            level = instruction.side.probe.level.value
+            self._report(span, "collective-level", f"'{instruction.opcode}' at level {level}", hint)
+        places = self.source.locate_each(words, Span(span.line, span.column + len(instruction.opcode)))
         for word, kind, place in zip(words, form.operands, places, strict=True):
             if kind.startswith("="):
-                self._check_destinations(use, word, kind[1:], place)
+                self._check_destinations(instruction, word, kind[1:], place)
             else:
-                self._check_source(use, word, kind, place)
+                self._check_source(instruction, word, kind, place)
 
-    def _check_destinations(self, use: _Use, word: str, kind: str, span: Span) -> None:
-        """Check a destination. kind: ``t``; ``t|p`` of ``%a|%p``; ``t|p?`` if the second one may be absent."""
+    def _check_destinations(self, instruction: _Instruction, word: str, kind: str, span: Span) -> None:
+        """Check a destination operand, which may be two registers (``%a|%p``).
+
+        kind: as in ``form_table`` after ``=``: ``t``; ``t|p`` for two registers; ``t|p?`` if the second is optional.
+        """
         kinds = kind.rstrip("?").split("|")
         names = [part.strip() for part in word.split("|")]
         least, most = 1 if kind.endswith("?") else len(kinds), len(kinds)
         if not least <= len(names) <= most:
             syntax = {(1, 1): "one register", (1, 2): "%a or %a|%p", (2, 2): "%p|%q"}[least, most]
-            message = f"'{word}' is no destination of '{use.opcode}'"
+            message = f"'{word}' is no destination of '{instruction.opcode}'"
             self._report(span, "not-a-destination", message, f"write {syntax}")
             return
         for name, one_kind in zip(names, kinds, strict=False):
-            self._check_destination(use, name, one_kind, span)
+            self._check_destination(instruction, name, one_kind, span)
 
-    def _check_destination(self, use: _Use, name: str, kind: str, span: Span) -> None:
-        """Check a single destination register."""
+    def _check_destination(self, instruction: _Instruction, name: str, kind: str, span: Span) -> None:
+        """Check one destination register. kind: as in ``form_table``, such as ``t`` for the instruction's type."""
         if HELPER.fullmatch(name) or _is_special(name):
             hint = "a probe writes only registers that it declares"
             self._report(span, "write-refused", f"{name} cannot be written", hint)
             return
-        register = self._register(name, span, use.operand_type(kind), is_read=False)
+        register = self._register(name, span, instruction.operand_type(kind), is_read=False)
         if register:
-            self._check_type(use, register, kind, span)
+            self._check_type(instruction, register, kind, span)
 
-    def _check_source(self, use: _Use, word: str, kind: str, span: Span) -> None:
-        """Check an operand that is read: a helper, a number, a special register or a register of the probe."""
+    def _check_source(self, instruction: _Instruction, word: str, kind: str, span: Span) -> None:
+        """Check an operand that is read: a helper, a number, a special register or a register of the probe.
+
+        kind: as in ``form_table``: ``lanes`` for a lane mask, ``p`` for a predicate, ``i`` for a literal …
+        """
         if kind == "lanes":
+            # Other masks could wait forever for lanes that never arrive.
             if word != "LANES":
                 hint = "LANES are here already; other lanes it would wait for, maybe without end"
-                self._report(span, "collective-mask", f"the mask of '{use.opcode}' is {word}, not LANES", hint)
+                self._report(span, "collective-mask", f"the mask of '{instruction.opcode}' is {word}, not LANES", hint)
             else:
-                self._check_helper_place(word, span, use.side)
+                self._check_helper_place(word, span, instruction.side)
         elif kind == "p":
+            # A predicate may also be the constant 0 or 1.
             if word not in {"0", "1"}:
-                self._check_predicate(word.removeprefix("!").strip(), span, use.side)
+                self._check_predicate(word.removeprefix("!").strip(), span, instruction.side)
         elif HELPER.fullmatch(word):
-            self._check_helper(use, word, kind, span)
+            self._check_helper(instruction, word, kind, span)
         elif _INTEGER.fullmatch(word) or _FLOAT.fullmatch(word):
-            self._check_immediate(use, word, kind, span)
+            self._check_immediate(instruction, word, kind, span)
         elif kind == "i":
-            hint = f"'{use.opcode}' needs a number here"
+            hint = f"'{instruction.opcode}' needs a number here"
             self._report(span, "immediate-wanted", f"'{word}' is not an immediate", hint)
         elif word in SPECIAL_REGISTERS and word not in self.registers:
             if kind not in {"m", "S"}:
                 hint = f"read it first: mov.{SPECIAL_REGISTERS[word]} %r, {word};"
-                message = f"'{use.opcode}' cannot read the special register {word}"
+                message = f"'{instruction.opcode}' cannot read the special register {word}"
                 self._report(span, "special-register", message, hint)
             else:
                 special = Register(word, Type(SPECIAL_REGISTERS[word]), 0, span)
-                self._check_type(use, special, kind, span)
+                self._check_type(instruction, special, kind, span)
         else:
-            register = self._register(word, span, use.operand_type(kind))
+            register = self._register(word, span, instruction.operand_type(kind))
             if register:
-                self._check_type(use, register, kind, span)
+                self._check_type(instruction, register, kind, span)
 
     def _register(self, word: str, span: Span, expected: str, *, is_read: bool = True) -> Register | None:
         """Return the probe's register of this name; report a fault and return None if it has none.
@@ -492,7 +501,7 @@ class _Checker:
             self._report(span, "undeclared-register", f"register {word} is not declared", hint)
         return None
 
-    def _check_predicate(self, word: str, span: Span, side: Side) -> None:
+    def _check_predicate(self, word: str, span: Span, side: SnippetSide) -> None:
         """Check a guard or a predicate operand, without its ``!``: ``PRED`` or a register of type ``pred``."""
         if HELPER.fullmatch(word):
             self._check_helper_place(word, span, side)
@@ -505,9 +514,9 @@ class _Checker:
             message = f"{word} is a .{register.type} register, not a predicate"
             self._report(span, "not-a-predicate", message, "declare it .pred")
 
-    def _check_type(self, use: _Use, register: Register, kind: str, span: Span) -> None:
-        """Check that a register has a type that the instruction takes for this operand."""
-        expected = use.operand_type(kind)
+    def _check_type(self, instruction: _Instruction, register: Register, kind: str, span: Span) -> None:
+        """Check that a register has a type that the instruction takes for an operand of this kind (``form_table``)."""
+        expected = instruction.operand_type(kind)
         may_be_wider = kind in {"T", "S"}
         if not fits(register.type, expected, may_be_wider):
             width = "or wider " if may_be_wider else ""
@@ -515,56 +524,64 @@ class _Checker:
             self._report(
                 span,
                 "register-type",
-                f"{register.name} is .{register.type}, but '{use.opcode}' takes .{expected} here",
+                f"{register.name} is .{register.type}, but '{instruction.opcode}' takes .{expected} here",
                 f"use a .{declared} {width}register" if expected != "pred" else "use a .pred register",
             )
 
-    def _check_immediate(self, use: _Use, word: str, kind: str, span: Span) -> None:
-        """Check that an integer or floating-point literal is valid for the operand's type."""
-        expected = use.operand_type(kind)
+    def _check_immediate(self, instruction: _Instruction, word: str, kind: str, span: Span) -> None:
+        """Check that an integer or float literal is valid for an operand of this kind (``form_table``: ``byte`` …)."""
+        expected = instruction.operand_type(kind)
         is_float = not _INTEGER.fullmatch(word)
         if expected in NO_IMMEDIATES:
             hint = f"mov.b{bits_of(expected)} it into a register first"
-            self._report(span, "immediate-refused", f"'{use.opcode}' takes no immediate", hint)
+            self._report(span, "immediate-refused", f"'{instruction.opcode}' takes no immediate", hint)
         elif is_float and not expected.startswith("f"):
             message = f"'{word}' is not an integer"
-            self._report(span, "immediate-type", message, f"'{use.opcode}' takes .{expected} here")
+            self._report(span, "immediate-type", message, f"'{instruction.opcode}' takes .{expected} here")
         elif not is_float and expected.startswith("f"):
-            hint = f"'{use.opcode}' takes .{expected} here: write {word}.0"
+            hint = f"'{instruction.opcode}' takes .{expected} here: write {word}.0"
             self._report(span, "immediate-type", f"'{word}' is an integer", hint)
         elif kind in {"i", "byte"} and not 0 <= integer(word[:_MAX_WORD]) < 256:
+            # Only the first digits, since Python refuses to convert thousands; they are too large anyway.
             message = f"'{word[:_MAX_WORD]}' is no number from 0 to 255"
-            self._report(span, "immediate-range", message, f"'{use.opcode}' takes such a one here")
+            self._report(span, "immediate-range", message, f"'{instruction.opcode}' takes such a one here")
         elif not is_float and not _in_range(word, 64 if kind in {"S", "p"} else bits_of(expected)):
+            # Sources of kind S, those of cvt, may be wider than their type.
             message = f"'{word[:_MAX_WORD]}' does not fit in .{expected}"
             self._report(span, "immediate-range", message, "the assembler would truncate it silently")
 
-    def _check_helper(self, use: _Use, word: str, kind: str, span: Span) -> None:
-        """Check that the instruction can read a helper, as far as the helper's type is known without a site."""
-        if not self._check_helper_place(word, span, use.side):
+    def _check_helper(self, instruction: _Instruction, word: str, kind: str, span: Span) -> None:
+        """Check that an instruction can read a helper (``OUT``, ``ADDR`` …) as an operand.
+
+        kind: of the operand, as in ``form_table``. For ``OUT`` and ``IN1`` …, whose types depend on the matched
+        instruction, the type is checked later, in each kernel.
+        """
+        if not self._check_helper_place(word, span, instruction.side):
             return
-        expected = use.operand_type(kind)
+        expected = instruction.operand_type(kind)
         helper_type = HELPER_TYPES.get(word)
         is_wide_integer = bits_of(expected) >= 32 and expected[0] in "bus" and "x2" not in expected
         if kind == "i":
-            self._report(span, "immediate-wanted", f"{word} is not an immediate", f"'{use.opcode}' needs a number here")
+            hint = f"'{instruction.opcode}' needs a number here"
+            self._report(span, "immediate-wanted", f"{word} is not an immediate", hint)
         elif word == "SITE" and kind == "byte":
             hint = f"mov.u32 %r, {word}; first"
-            self._report(span, "helper-type", f"'{use.opcode}' takes numbers from 0 to 255 only", hint)
+            self._report(span, "helper-type", f"'{instruction.opcode}' takes numbers from 0 to 255 only", hint)
         elif helper_type is None or (word == "SITE" and is_wide_integer):
             # SITE becomes an integer literal, which fits operands of 64 bits too.
             return
         elif helper_type == "pred" and expected != "pred":
+            message = f"{word} is a predicate, but '{instruction.opcode}' takes .{expected} here"
             hint = f"selp.{REGISTER_TYPES.get(expected, expected)} %r, 1, 0, {word}; first"
-            self._report(span, "helper-type", f"{word} is a predicate, but '{use.opcode}' takes .{expected} here", hint)
+            self._report(span, "helper-type", message, hint)
         elif helper_type != "pred" and not fits(helper_type, expected, kind == "S"):
-            message = f"{word} has {bits_of(helper_type)} bits, but '{use.opcode}' takes .{expected} here"
+            message = f"{word} has {bits_of(helper_type)} bits, but '{instruction.opcode}' takes .{expected} here"
             hint = f"cvt.u{bits_of(expected)}.u{bits_of(helper_type)} %r, {word}; first"
             if expected == "pred" or expected.startswith("f"):
                 hint = "it is an integer"
             self._report(span, "helper-type", message, hint)
 
-    def _check_helper_place(self, word: str, span: Span, side: Side) -> bool:
+    def _check_helper_place(self, word: str, span: Span, side: SnippetSide) -> bool:
         """Return whether a helper may have a value at the probe's tracepoint; report why not if it has none."""
         fault = misplaced(word, side)
         if fault is not None:
@@ -573,7 +590,7 @@ class _Checker:
 
     # SAVE
 
-    def _check_save(self, save: WrittenSave, side: Side) -> None:
+    def _check_save(self, save: WrittenSave, side: SnippetSide) -> None:
         """Check the guard of a ``SAVE``, and each operand against its field of the map."""
         start = save.span
         if save.guard is not None:
@@ -588,7 +605,7 @@ class _Checker:
         for word, field, place in zip(save.operands, save.map.fields, places, strict=True):
             self._check_saved(word, field, place, side)
 
-    def _check_saved(self, word: str, field: Field, span: Span, side: Side) -> None:
+    def _check_saved(self, word: str, field: Field, span: Span, side: SnippetSide) -> None:
         """Check that an operand of ``SAVE`` can be stored in a field."""
         is_integer = not field.type.value.startswith("f")
         if HELPER.fullmatch(word):
@@ -655,7 +672,7 @@ def _can_save(register_type: str, field: Field) -> bool:
     return register_type != "pred" and register_type[0] != "f" and bits_of(register_type) in {16, 32}
 
 
-def _example(use: _Use, form: Form) -> str:
+def _example(instruction: _Instruction, form: Form) -> str:
     """Return the instruction with an operand of the right type in each place, such as ``add.u32 %u32, %u32, %u32;``."""
     words = []
     for operand in form.operands:
@@ -665,9 +682,9 @@ def _example(use: _Use, form: Form) -> str:
         elif kind == "i":
             words.append("1")
         else:
-            expected = use.operand_type(kind)
+            expected = instruction.operand_type(kind)
             words.append(f"%{REGISTER_TYPES.get(expected, expected)}")
-    return f"{use.opcode} {', '.join(words)};"
+    return f"{instruction.opcode} {', '.join(words)};"
 
 
 def _form_hint(name: str, modifiers: list[str]) -> str:
