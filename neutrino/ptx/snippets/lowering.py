@@ -79,8 +79,8 @@ def lower(probes: ProbeSet) -> ProbeSet:
     lowered: list[Probe] = []
     for probe in probes.probes:
         lowered.append(probe.with_snippets(lambda snippet: _Lowering(registers, declared).lowered(snippet)))
-    snippets = (snippet for probe in lowered for snippet in _snippets(probe))
-    used = {entry.name for snippet in snippets for statement in snippet.straight for entry in registers_of(statement)}
+    statements = (statement for probe in lowered for snippet in _snippets(probe) for statement in snippet.straight)
+    used = {register.name for statement in statements for register in registers_of(statement)}
     needed = tuple(register for register in registers.values() if not register.is_local or register.name in used)
     return probes.lowered(TARGET, needed, tuple(lowered))
 
@@ -122,11 +122,12 @@ class _Lowering:
         return Snippet(tuple(self._code))
 
     def _block(self, statements: Sequence[Statement], guard: Register | None) -> None:
-        """Lower statements. guard: a predicate register, without which they have no effect; None: always executed."""
+        """Lower statements. guard: the predicate under which they take effect; None if they always do."""
         for statement in statements:
             if isinstance(statement, If):
                 self._if(statement, guard)
             elif isinstance(statement, For):
+                # Unrolled: each iteration assigns the loop's variable, then runs the body.
                 for value in statement.values:
                     kind = statement.variable.type
                     constant = Constant(kind, value % (1 << kind.bits))
@@ -152,7 +153,7 @@ class _Lowering:
             side_guard = self._temporary(Type.PRED, span)
             side_guards.append(side_guard)
             if not statements:
-                continue
+                continue  # its register is not used, and therefore not declared
             if guard is not None:
                 self._emit("and.pred", side_guard, (guard, Inverted(condition) if is_inverted else condition), span)
             else:
@@ -194,14 +195,17 @@ class _Lowering:
             self._select(statement, target)
         else:
             # Untyped bits: the instruction's operand may be an integer or a float.
-            width = "pred" if kind is Type.PRED else f"b{max(kind.bits, 16)}"
+            width = "pred" if kind is Type.PRED else f"b{_register_bits(kind)}"
             self._emit(f"mov.{width}", target, (statement.operand,), span)
             self._wrap(target, kind, span)
         if guard is not None:
             self._emit(_move(kind), destination, (target,), span, guard)
 
     def _operation(self, statement: Operation, target: Register) -> None:
-        """Lower an arithmetic or bitwise operation, or a move. 8-bit integers are computed in 16 bits, then wrapped."""
+        """Lower an arithmetic or bitwise operation, or a move. target: the register for the result.
+
+        8-bit integers are computed in 16 bits, then wrapped around to 8.
+        """
         operator, kind, span = statement.operator, statement.destination.type, statement.span
         first = statement.sources[0]
         if operator is Operator.MOVE and isinstance(first, Special):
@@ -223,28 +227,28 @@ class _Lowering:
         elif kind.is_float:
             self._emit(_float_opcode(operator, kind), target, sources, span)
         elif operator in _BIT_OPERATIONS:
-            width = "pred" if kind is Type.PRED else f"b{max(kind.bits, 16)}"
+            width = "pred" if kind is Type.PRED else f"b{_register_bits(kind)}"
             self._emit(f"{_BIT_OPERATIONS[operator]}.{width}", target, sources, span)
             self._wrap(target, kind, span)
         elif operator is Operator.NEG:
-            self._emit(f"neg.s{max(kind.bits, 16)}", target, sources, span)
+            self._emit(f"neg.s{_register_bits(kind)}", target, sources, span)
             self._wrap(target, kind, span)
         elif operator is Operator.ABS:
-            self._emit(f"abs.s{max(kind.bits, 16)}", target, sources, span)
+            self._emit(f"abs.s{_register_bits(kind)}", target, sources, span)
             self._wrap(target, kind, span)
         else:
             letter = "s" if kind.is_signed else "u"
-            self._emit(f"{_INTEGER_OPERATIONS[operator]}.{letter}{max(kind.bits, 16)}", target, sources, span)
+            self._emit(f"{_INTEGER_OPERATIONS[operator]}.{letter}{_register_bits(kind)}", target, sources, span)
             self._wrap(target, kind, span)
 
     def _wrap(self, target: Register, kind: Type, span: Span) -> None:
-        """If ``kind`` has 8 bits, reduce the 16-bit result in ``target`` to them and extend it again."""
+        """If ``kind`` has 8 bits, truncate the 16-bit result in ``target`` to 8 bits and extend it to 16 again."""
         if kind.is_integer and kind.bits == 8:
             opcode = "cvt.s16.s8" if kind.is_signed else "cvt.u16.u8"
             self._emit(opcode, target, (target,), span)
 
     def _compare(self, statement: Compare, target: Register) -> None:
-        """Lower a comparison. target: a predicate register."""
+        """Lower a comparison. target: the predicate register for the result."""
         span, relation = statement.span, statement.relation
         kind = self._type_of(statement.left)
         left, right = self._operand(statement.left, span), self._operand(statement.right, span)
@@ -256,7 +260,7 @@ class _Lowering:
             self._emit(f"setp.{comparison}.{kind}", target, (left, right), span)
             return
         letter = "b" if kind.value.startswith("b") else "s" if kind.is_signed else "u"
-        self._emit(f"setp.{relation.value}.{letter}{max(kind.bits, 16)}", target, (left, right), span)
+        self._emit(f"setp.{relation.value}.{letter}{_register_bits(kind)}", target, (left, right), span)
 
     def _select(self, statement: Select, target: Register) -> None:
         """Lower ``condition ? then : otherwise``. Predicates, which ``selp`` does not take, are combined bitwise."""
@@ -264,7 +268,7 @@ class _Lowering:
         condition = self._declared_register(statement.condition)
         then, otherwise = self._operand(statement.then, span), self._operand(statement.otherwise, span)
         if kind is not Type.PRED:
-            width = kind.value if kind in {Type.F32, Type.F64} else f"b{max(kind.bits, 16)}"
+            width = kind.value if kind in {Type.F32, Type.F64} else f"b{_register_bits(kind)}"
             self._emit(f"selp.{width}", target, (then, otherwise, condition), span)
             return
         first, second = self._temporary(Type.PRED, span), self._temporary(Type.PRED, span)
@@ -273,7 +277,10 @@ class _Lowering:
         self._emit("or.pred", target, (first, second), span)
 
     def _convert(self, target: Register, to_type: Type, from_type: Type, source: AssemblyOperand, span: Span) -> None:
-        """Convert ``source`` between any two types of values except ``f16x2``; docs/ir.md says how values change."""
+        """Convert ``source`` to another type and store the result in ``target``; docs/ir.md defines the values.
+
+        All types but ``f16x2`` can be converted.
+        """
         if to_type is Type.PRED:
             self._convert_to_predicate(target, from_type, source, span)
         elif from_type is Type.PRED:
@@ -282,7 +289,7 @@ class _Lowering:
                 self._emit("selp.u32", integer, (Immediate("1"), Immediate("0"), source), span)
                 self._convert(target, to_type, Type.U32, integer, span)
             else:
-                self._emit(f"selp.b{max(to_type.bits, 16)}", target, (Immediate("1"), Immediate("0"), source), span)
+                self._emit(f"selp.b{_register_bits(to_type)}", target, (Immediate("1"), Immediate("0"), source), span)
         elif to_type is Type.BF16 and from_type is not Type.BF16:
             wide = source
             if from_type is not Type.F32:
@@ -303,7 +310,7 @@ class _Lowering:
                 # PTX ISA, cvt: elsewhere a NaN becomes 0, with these types an integer with only the highest bit set.
                 is_number = self._temporary(Type.PRED, span)
                 self._emit(f"setp.num.{from_type}", is_number, (source, source), span)
-                width = max(to_type.bits, 16)
+                width = _register_bits(to_type)
                 self._emit(f"selp.b{width}", target, (target, Immediate("0"), is_number), span)
 
     def _convert_to_predicate(self, target: Register, from_type: Type, source: AssemblyOperand, span: Span) -> None:
@@ -316,7 +323,7 @@ class _Lowering:
             source, from_type = self._widened(source, span, from_type), Type.F32
         zero = {Type.F32: "0f00000000", Type.F64: "0d0000000000000000"}.get(from_type, "0")
         comparison = "neu" if from_type.is_float else "ne"
-        width = from_type.value if from_type.is_float else f"u{max(from_type.bits, 16)}"
+        width = from_type.value if from_type.is_float else f"u{_register_bits(from_type)}"
         self._emit(f"setp.{comparison}.{width}", target, (source, Immediate(zero)), span)
 
     # Operands
@@ -370,12 +377,17 @@ class _Lowering:
         self._code.append(Assembly(TARGET, opcode, operands, span, guard, False, (destination,)))
 
 
+def _register_bits(kind: Type) -> int:
+    """Return the width of the register for a value of a type: PTX has none below 16 bits."""
+    return max(kind.bits, 16)
+
+
 def _move(kind: Type, *, special: bool = False) -> str:
     """Return the opcode of ``mov`` for a type. special: the source is a special register, an unsigned integer."""
     if kind in {Type.PRED, Type.F32, Type.F64}:
         return f"mov.{kind}"
     letter = "u" if special else "b"
-    return f"mov.{letter}{max(kind.bits, 16)}"
+    return f"mov.{letter}{_register_bits(kind)}"
 
 
 def _integer_literal(constant: Constant) -> str:
