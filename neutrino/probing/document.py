@@ -129,7 +129,7 @@ class Document:
     def missing(self, path: KeyPath, key: str, example: str) -> None:
         """Report that a table lacks a key. path: of the table. example: of how to write the key."""
         name = ".".join(path)
-        self.report(self.key(*path), "missing-key", f"[{shown_key(name)[1:-1]}] has no {key}", f"write {example}")
+        self.report(self.key(*path), "missing-key", f"[{shown_name(name)}] has no {key}", f"write {example}")
 
     def choice(
         self, path: KeyPath, value: object, known: Sequence[str], subject: str, code: str, synonym: str | None = None,
@@ -246,7 +246,7 @@ def listed(words: Sequence[str]) -> str:
 def shown(value: object) -> str:
     """Return a value of the document as messages quote it, shortened if it is long."""
     if isinstance(value, str):
-        return f'"{shown_key(value)[1:-1]}"'
+        return f'"{shown_name(value)}"'
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, list):
@@ -257,9 +257,14 @@ def shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def shown_name(name: str) -> str:
+    """Return a name from the document for a message, shortened and without control characters."""
+    return printable(name, _MAX_NAME_LENGTH)
+
+
 def shown_key(name: str) -> str:
-    """Return a name from the document in quotes, shortened and without control characters."""
-    return f"'{printable(name, _MAX_NAME_LENGTH)}'"
+    """Return a name as ``shown_name``, in single quotes."""
+    return f"'{shown_name(name)}'"
 
 
 def printable(text: str, length: int = 300) -> str:

@@ -19,7 +19,7 @@ from neutrino.abi.records import Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapType
 from neutrino.maps.registry import ARRAY, MAP_TYPES
-from neutrino.probing.document import Document, KeyPath, shown
+from neutrino.probing.document import Document, KeyPath, shown, shown_name
 from neutrino.probing.maps import MAX_MAP_NAME, check_cap, check_field, check_map_name, check_padding
 from neutrino.probing.snippets import Side
 from neutrino.probing.syntax import Fault, TypedSave
@@ -64,7 +64,7 @@ def read_datamodel(document: Document, path: KeyPath, table: Mapping[str, Any]) 
     if cap_word == "count" and map_type.in_slots:
         cap: int | None = DYNAMIC_CAP
     elif not re.fullmatch(r"\d{1,9}", cap_word, re.ASCII):
-        document.report(place, "datamodel", f'cap in datamodel is "{shown(cap_word)[1:-1]}"', "write a number or count")
+        document.report(place, "datamodel", f'cap in datamodel is "{shown_name(cap_word)}"', "write a number or count")
         return None
     else:
         cap = check_cap(document, place, int(cap_word), type(map_type))

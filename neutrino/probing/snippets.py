@@ -10,7 +10,7 @@ from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
 from neutrino.errors import Span
 from neutrino.maps.declaration import Map
-from neutrino.probing.document import Document, KeyPath, shown_key
+from neutrino.probing.document import Document, KeyPath, shown_key, shown_name
 from neutrino.probing.ir.types import Type
 from neutrino.probing.nearest import nearest
 from neutrino.probing.registers import REGISTER_WORD, Registers
@@ -99,10 +99,10 @@ class SnippetReader:
         self.saved: set[str] = set()
         """Names of the maps that the snippets so far save to."""
 
-    def snippet(self, side: Side, level: Level | None, record: Map | None) -> WrittenSnippet | None:
+    def snippet(self, side: Side, level: Level | None, record_map: Map | None) -> WrittenSnippet | None:
         """Return the snippet of a side; None if it has no instruction and no save.
 
-        level: of the probe, None if it is invalid. record: the map for the typed saves (``SAVE.u64``) of an older
+        level: of the probe, None if it is invalid. record_map: the map for the typed saves (``SAVE.u64``) of an older
         probe: all of them become one save, where the last one is.
         """
         body: list[WrittenInstruction | WrittenSave] = []
@@ -115,8 +115,8 @@ class SnippetReader:
                 body.append(self._instruction(side.path, part))
             elif isinstance(part, SaveCall):
                 body += self._save(side.path, part, level)
-            elif record:
-                fields = record.fields[len(record_operands) : len(record_operands) + len(part.operands)]
+            elif record_map:
+                fields = record_map.fields[len(record_operands) : len(record_operands) + len(part.operands)]
                 moves, words = self._operands(side.path, part.operands, fields, reserved)
                 span = self._document.span(self._document.within(side.path, part.start))
                 used_later = {word for word in words if last_uses.get(word, -1) > index}
@@ -125,8 +125,8 @@ class SnippetReader:
                 record_operands += words
                 if part is typed_saves[-1]:
                     first = self._document.span(self._document.within(side.path, typed_saves[0].start))
-                    body.append(WrittenSave(record, tuple(record_operands), first))
-                    self.saved.add(record.name)
+                    body.append(WrittenSave(record_map, tuple(record_operands), first))
+                    self.saved.add(record_map.name)
         return WrittenSnippet(tuple(body)) if body else None
 
     def _instruction(self, path: KeyPath, statement: Statement) -> WrittenInstruction:
@@ -177,7 +177,7 @@ class SnippetReader:
             self._document.warn(offset, "map-spelling", message, f"write {similar[0]}")
             return self._maps[similar[0]]
         guess = nearest(name, self._maps)
-        hint = f"did you mean '{guess}'?" if guess else f"declare [map.{shown_key(name)[1:-1] or 'NAME'}]"
+        hint = f"did you mean '{guess}'?" if guess else f"declare [map.{shown_name(name) or 'NAME'}]"
         self._document.report(offset, "unknown-map", f"there is no map {shown_key(name)}", hint)
         return None
 

@@ -15,7 +15,7 @@ from neutrino.abi.probe_block import MAX_MAPS
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
 from neutrino.maps.declaration import Map
 from neutrino.probing import older_dialect
-from neutrino.probing.document import MAX_SIZE, Document, KeyPath, shown, shown_key
+from neutrino.probing.document import MAX_SIZE, Document, KeyPath, shown, shown_key, shown_name
 from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.types import Type
 from neutrino.probing.maps import MAP_COUNT, MAP_KEYS, read_level, read_map
@@ -126,7 +126,7 @@ class _Reader:
             if table.get("level") not in levels:
                 levelless.add(name)
         sides = [self._sides(entry) for entry in entries]
-        records = [self._level_and_record(entry, side) for entry, side in zip(entries, sides, strict=True)]
+        levels_and_maps = [self._level_and_map(entry, side) for entry, side in zip(entries, sides, strict=True)]
         maps = [declared for declared in self._maps.values() if declared is not None]
 
         if not self._maps and not document.errors:
@@ -140,8 +140,8 @@ class _Reader:
 
         reader = SnippetReader(document, self._registers, self._maps, self._platform, levelless)
         probes = [
-            self._probe(entry, probe_sides, level, record, reader)
-            for entry, probe_sides, (level, record) in zip(entries, sides, records, strict=True)
+            self._probe(entry, probe_sides, level, record_map, reader)
+            for entry, probe_sides, (level, record_map) in zip(entries, sides, levels_and_maps, strict=True)
         ]
         for name, declared in self._maps.items():
             # With errors there is no warning: a SAVE that could not be read may be one to this map.
@@ -220,8 +220,8 @@ class _Reader:
                 self._document.report(self._document.key(key, name), "not-a-table", f"[{key}] has no name", hint)
                 return
             else:
-                message = f"'{key}.{shown_key(name)[1:-1]}' is not a table"
-                hint = f"write [{key}.{shown_key(name)[1:-1]}]"
+                message = f"'{key}.{shown_name(name)}' is not a table"
+                hint = f"write [{key}.{shown_name(name)}]"
                 self._document.report(self._document.key(key, name), "not-a-table", message, hint)
 
     def _entries(self) -> Iterator[_Entry]:
@@ -252,7 +252,7 @@ class _Reader:
                 self._document.report(self._document.value(*path), "snippet", message, "write the snippet as a text")
         return sides
 
-    def _level_and_record(self, entry: _Entry, sides: Mapping[str, Side]) -> tuple[Level | None, Map | None]:
+    def _level_and_map(self, entry: _Entry, sides: Mapping[str, Side]) -> tuple[Level | None, Map | None]:
         """Return the level of a probe, and the map to which its ``SAVE.type`` statements save one record.
 
         The level is None if it is invalid. The map exists only in the older dialect, if the probe has a ``datamodel``
@@ -272,16 +272,16 @@ class _Reader:
             return None, None
         if not typed_saves:
             place = self._document.value(*entry.path, "datamodel")
-            message = f"[{shown_key(entry.name)[1:-1]}] has a datamodel and saves nothing"
+            message = f"[{shown_name(entry.name)}] has a datamodel and saves nothing"
             self._document.warn(place, "unused-map", message, "SAVE.u64 { %a }; saves")
             return datamodel.level, None
         if entry.name in self._maps:
             message = f"[{entry.name}] makes a map '{entry.name}', which [map.{entry.name}] is already"
             self._document.report(self._document.key(*entry.path), "map-exists", message, "rename one of the two")
             return datamodel.level, None
-        record = older_dialect.make_map(self._document, entry.name, datamodel, list(sides.values()))
-        self._maps[entry.name] = record
-        return datamodel.level, record
+        record_map = older_dialect.make_map(self._document, entry.name, datamodel, list(sides.values()))
+        self._maps[entry.name] = record_map
+        return datamodel.level, record_map
 
     def _report_saves_without_map(self, typed_saves: Sequence[tuple[Side, TypedSave]], is_older: bool) -> None:
         """Report each ``SAVE.type`` of a probe that has no ``datamodel``."""
@@ -297,12 +297,12 @@ class _Reader:
         entry: _Entry,
         sides: Mapping[str, Side],
         level: Level | None,
-        record: Map | None,
+        record_map: Map | None,
         reader: SnippetReader,
     ) -> WrittenProbe:
         """Read the table of a probe and return it with its snippets.
 
-        level, record: as from ``_level_and_record``. For invalid values the result has the least restrictive ones: it
+        level, record_map: as from ``_level_and_map``. For invalid values the result has the least restrictive ones: it
         is used only to verify the probe's snippets.
         """
         document, path, table = self._document, entry.path, entry.table
@@ -315,14 +315,14 @@ class _Reader:
         words = [lanes.value for lanes in Lanes]
         lanes = document.choice((*path, "lanes"), table.get("lanes", Lanes.EXECUTING.value), words, "lanes", "lanes")
         note = self._register_note(path, table)
-        snippets = {key: reader.snippet(side, level, record) for key, side in sides.items()}
+        snippets = {key: reader.snippet(side, level, record_map) for key, side in sides.items()}
         if "before" not in table and "after" not in table:
             document.missing(path, "before or after", 'before = """…"""')
         elif not any(side.parts or side.unread for side in sides.values()) and all(
             # Others than strings have been reported.
             isinstance(table.get(key, ""), str) for key in ("before", "after")
         ):
-            message = f"[{shown_key('.'.join(path))[1:-1]}] holds no instruction"
+            message = f"[{shown_name('.'.join(path))}] holds no instruction"
             document.report(document.key(*path), "empty-probe", message, "fill before or after")
         return WrittenProbe(
             entry.name,
@@ -350,7 +350,7 @@ class _Reader:
         if path[-1] != "datamodel":
             self._document.unknown_key(path, known)
             return
-        hint = f"write [{shown_key(path[-2])[1:-1]}] for the older dialect, or a [map.NAME] for what it saves"
+        hint = f"write [{shown_name(path[-2])}] for the older dialect, or a [map.NAME] for what it saves"
         self._document.report(self._document.key(*path), "unknown-key", "a [probe.NAME] has no datamodel", hint)
 
     def _tracepoint(self, path: KeyPath, table: Mapping[str, Any]) -> Tracepoint | None:
