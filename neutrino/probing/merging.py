@@ -63,17 +63,18 @@ def merge(parts: Sequence[ProbeSet]) -> ProbeSet:
             name = _unused_name(probe.name, probes, probe_names)
             probes[name] = replace(with_registers(probe, renamed), name=name)
     return verified(
-        ", ".join(part.file for part in parts),
-        "\n".join(f"# {part.file}\n{part.source}" for part in parts),
-        False,
-        next((part.target for part in parts if part.target), ""),
-        tuple(declared for part in parts for declared in part.maps),
-        tuple(registers.values()),
-        tuple(probes.values()),
-        tuple(warning for part in parts for warning in part.warnings),
-        tuple(parts),
-        tuple(dict.fromkeys(hook for part in parts for hook in part.analyze_hooks)),
-        tuple(dict.fromkeys(callback for part in parts for callback in part.callbacks)),
+        file=", ".join(part.file for part in parts),
+        source="\n".join(f"# {part.file}\n{part.source}" for part in parts),
+        reads_back=False,
+        target=next((part.target for part in parts if part.target), ""),
+        maps=tuple(declared for part in parts for declared in part.maps),
+        registers=tuple(registers.values()),
+        probes=tuple(probes.values()),
+        warnings=tuple(warning for part in parts for warning in part.warnings),
+        parts=tuple(parts),
+        # dict.fromkeys: a script that several files name runs once.
+        analyze_hooks=tuple(dict.fromkeys(hook for part in parts for hook in part.analyze_hooks)),
+        callbacks=tuple(dict.fromkeys(callback for part in parts for callback in part.callbacks)),
     )
 
 

@@ -84,19 +84,29 @@ def make_map(document: Document, name: str, datamodel: Datamodel, sides: Sequenc
     if document.errors > errors_before:
         return None
     check_map_name(document, (name,), name)
+    if len(records) > 1:
+        before_record, after_record = records
+        _check_same_record(document, datamodel, sides[-1], before_record, after_record)
     fields = records[0]
-    types = [[field.type.value for field in record] for record in records]
-    last_side = sides[-1]
-    place = document.within(last_side.path, last_side.typed_saves[0].start) if last_side.typed_saves else 0
-    if types[0] != types[-1]:
-        message = f"after saves {_listed(types[-1])}, before saves {_listed(types[0])}"
-        document.report(place, "records-differ", message, "both sides save records of one form")
-    elif len(records) > 1 and datamodel.map_type.in_slots and datamodel.cap == 1:
-        hint = f'keep both: datamodel = "{datamodel.level.value}:{datamodel.size}:2"'
-        document.warn(place, "one-record", "both sides save, but a slot keeps one record: the later one", hint)
     _check_record(document, name, datamodel, fields)
     span = document.span(document.key(name))
     return Map(name, datamodel.map_type, datamodel.level, datamodel.size, datamodel.cap, fields, span)
+
+
+def _check_same_record(
+    document: Document, datamodel: Datamodel, after: Side, before_fields: tuple[Field, ...],
+    after_fields: tuple[Field, ...],
+) -> None:  # fmt: skip
+    """Report before and after that save different records; warn if the map has room for only one of the two."""
+    before_types = [field.type.value for field in before_fields]
+    after_types = [field.type.value for field in after_fields]
+    place = document.within(after.path, after.typed_saves[0].start)
+    if before_types != after_types:
+        message = f"after saves {_listed(after_types)}, before saves {_listed(before_types)}"
+        document.report(place, "records-differ", message, "both sides save records of one form")
+    elif datamodel.map_type.in_slots and datamodel.cap == 1:
+        hint = f'keep both: datamodel = "{datamodel.level.value}:{datamodel.size}:2"'
+        document.warn(place, "one-record", "both sides save, but a slot keeps one record: the later one", hint)
 
 
 def _check_record(document: Document, name: str, datamodel: Datamodel, fields: tuple[Field, ...]) -> None:

@@ -85,10 +85,10 @@ class Registers:
         if earlier.name not in self._clashes:
             self._clashes.add(earlier.name)
             pairs.append((earlier, later))
-        for here, there in pairs:
-            message = f"{here.name} is declared as .{here.type}, and as .{there.type} in line {there.span.line}"
+        for register, other in pairs:
+            message = f"{register.name} is declared as .{register.type}, and as .{other.type} in line {other.span.line}"
             hint = "all registers of a file are one namespace: rename one"
-            self._document.report_span(here.span, "register-clash", message, hint)
+            self._document.report_span(register.span, "register-clash", message, hint)
 
     def extend_range(self, name: str, offset: int) -> None:
         """Declare ``%P2``, used at an offset of the source, if ``%P<2>`` declares ``%P0`` and ``%P1``; warn of it.

@@ -77,6 +77,7 @@ def _regex(option: str, word: str) -> re.Pattern[str] | None:
         except (re.error, OverflowError, RecursionError) as error:
             raise NeutrinoError(f"{option} {word!r}: not a regular expression: {error}") from error
     if _GLOB & set(word):
+        # The pattern must match the whole name, but it is used with search(): translate() adds only the end, \Z.
         return re.compile(r"\A" + fnmatch.translate(word))
     return None
 

@@ -59,8 +59,8 @@ def read_side(document: Document, registers: Registers, path: KeyPath, text: str
     unread = False
     for statement in statements:
         if statement.text.startswith(".reg") and platform == "cuda":
-            declarations, more = parse_declaration(statement)
-            faults += more
+            declarations, declaration_faults = parse_declaration(statement)
+            faults += declaration_faults
             for declaration in declarations:
                 registers.declare(path, declaration)
         elif _SAVE_WORD.match(statement.text) or (platform == "cuda" and _GUARDED_SAVE.match(statement.text)):
@@ -118,6 +118,7 @@ class SnippetReader:
             elif record_map:
                 fields = record_map.fields[len(record_operands) : len(record_operands) + len(part.operands)]
                 moves, words = self._operands(side.path, part.operands, fields, reserved)
+                # Until the save of the whole record, instructions may change these registers.
                 span = self._document.span(self._document.within(side.path, part.start))
                 used_later = {word for word in words if last_uses.get(word, -1) > index}
                 copies, words = self._copied(words, used_later, span, reserved)

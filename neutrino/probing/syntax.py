@@ -109,6 +109,7 @@ def split_statements(text: str) -> tuple[list[Statement], list[Fault]]:
     """
     blanked, faults = _without_comments(text, _COMMENT_START)
     statements = []
+    # A piece has several statements if semicolons between them are missing.
     pieces = blanked.split(";")
     start = 0
     for index, piece in enumerate(pieces):

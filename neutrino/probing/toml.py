@@ -316,12 +316,12 @@ class _Reader:
         lanes = document.choice((*path, "lanes"), table.get("lanes", Lanes.EXECUTING.value), words, "lanes", "lanes")
         note = self._register_note(path, table)
         snippets = {key: reader.snippet(side, level, record_map) for key, side in sides.items()}
+        # Snippets that are no strings, and saves that cannot be parsed, have been reported.
+        has_statements = any(side.parts or side.unread for side in sides.values())
+        are_strings = all(isinstance(table.get(key, ""), str) for key in ("before", "after"))
         if "before" not in table and "after" not in table:
             document.missing(path, "before or after", 'before = """…"""')
-        elif not any(side.parts or side.unread for side in sides.values()) and all(
-            # Others than strings have been reported.
-            isinstance(table.get(key, ""), str) for key in ("before", "after")
-        ):
+        elif not has_statements and are_strings:
             message = f"[{shown_name('.'.join(path))}] holds no instruction"
             document.report(document.key(*path), "empty-probe", message, "fill before or after")
         return WrittenProbe(

@@ -133,6 +133,7 @@ class _Checker:
         self._block(statements, probe, set(), frozenset())
 
     def _report(self, span: Span, code: str, message: str) -> None:
+        """Add an error. code: one of ``FAULTS``."""
         line = self._lines[span.line - 1] if 0 < span.line <= len(self._lines) else ""
         self.diagnostics.append(Diagnostic(self._file, span.line, span.column, line, message, code=code))
 
@@ -213,7 +214,10 @@ class _Checker:
             self._report(span, "ir-type", f"{shown} where the operation takes {expected}")
 
     def _check_types(self, statement: Operation | Convert | Compare | Select | Load) -> None:
-        """Check that the types of a statement's operands agree, and that they support its operator."""
+        """Check that the types of a statement's operands agree, and that they support its operator.
+
+        A ``Load`` needs no check: the value of the instruction may have any type.
+        """
         span, kind = statement.span, statement.destination.type
         if isinstance(statement, Operation):
             self._operation(statement)

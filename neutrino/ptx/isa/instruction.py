@@ -36,6 +36,7 @@ class Mnemonic:
     __slots__ = ("elements", "ends_block", "flow", "parts", "row", "state_space", "text", "type", "word")
 
     def __init__(self, text: str) -> None:
+        """Decode an opcode, such as ``ld.global.v4.f32``."""
         self.text = text
         self.parts = tuple(text.split("."))
         self.word = self.parts[0]

@@ -90,6 +90,7 @@ def possible(pattern: Pattern) -> Sequence[Opcode]:
         # An instruction with further modifiers may be in a row with a longer name.
         rows = [closest, *(row for row in rows if len(row.name) > len(closest.name))]
     excluded = set(pattern.without)
+    # Without the rows whose name needs an excluded modifier.
     return [row for row in rows if not any(excluded.issuperset(alternatives) for alternatives in row.name)]
 
 
