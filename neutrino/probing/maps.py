@@ -173,15 +173,15 @@ class _Table:
         self._table = table
 
     def get(self, key: str) -> Any:
-        """As of ``MapTable``."""
+        """Return the value of a key, None without it."""
         return self._table.get(key)
 
     def missing(self, key: str, hint: str) -> None:
-        """As of ``MapTable``."""
+        """Report that the table lacks a key. hint: what to write."""
         self._document.missing(self._path, key, hint)
 
     def fault(self, key: str, message: str, hint: str) -> None:
-        """As of ``MapTable``."""
+        """Report an invalid value of a key."""
         self._document.report(self._document.value(*self._path, key), "map-option", message, hint)
 
 

@@ -153,6 +153,7 @@ def _field_name(word: str, taken: Mapping[str, ScalarType], numbers: dict[str, i
 
     If the name is taken, a number is appended, from 2. numbers: name → the last number appended to it; updated.
     """
+    # Cut: an operand may be very long.
     name = re.sub(r"\W+", "_", word[:MAX_MAP_NAME].lstrip("%"), flags=re.ASCII).strip("_")
     if not re.match(r"[A-Za-z_]", name):
         name = "value"

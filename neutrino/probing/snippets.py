@@ -149,6 +149,7 @@ class SnippetReader:
         if target is None:
             return []
         self.saved.add(target.name)
+        # An invalid level, of the probe or of the map, has been reported.
         if level and target.level is not level and target.name not in self._levelless:
             message = f"a {level.value} probe saves to '{target.name}', a {target.level.value} map"
             hint = f'give both the same level: level = "{target.level.value}"'
@@ -266,4 +267,5 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _squeezed(name: str) -> str:
+    """Return a name without what spellings of one name may differ in: case and underscores."""
     return name.replace("_", "").lower()

@@ -270,6 +270,7 @@ class _Reader:
         datamodel = older_dialect.read_datamodel(self._document, entry.path, entry.table)
         if datamodel is None:
             return None, None
+        # With a datamodel, the saves of an older probe declare a map of the probe's name.
         if not typed_saves:
             place = self._document.value(*entry.path, "datamodel")
             message = f"[{shown_name(entry.name)}] has a datamodel and saves nothing"
@@ -284,7 +285,10 @@ class _Reader:
         return datamodel.level, record_map
 
     def _report_saves_without_map(self, typed_saves: Sequence[tuple[Side, TypedSave]], is_older: bool) -> None:
-        """Report each ``SAVE.type`` of a probe that has no ``datamodel``."""
+        """Report each ``SAVE.type`` of a probe without a ``datamodel``, which would declare the map that it saves to.
+
+        is_older: whether the probe is in the older dialect, and so may have a ``datamodel``.
+        """
         hint = "declare a [map.NAME] and write 'SAVE [ NAME ] { … };'"
         message = "a SAVE of the older dialect, without a map"
         if is_older:

@@ -25,7 +25,7 @@ class Register:
 
     @property
     def text(self) -> str:
-        """As assembly names it."""
+        """Its name in assembly."""
         return self.name
 
 
@@ -38,7 +38,7 @@ class Constant:
 
     @property
     def text(self) -> str:
-        """As assembly writes it: integers as unsigned numbers, floats by their bits."""
+        """The constant in assembly: integers as unsigned numbers, floats by their bits."""
         if self.type is Type.F32:
             return f"0f{self.bits:08X}"
         return f"0d{self.bits:016X}" if self.type is Type.F64 else str(self.bits)
@@ -73,7 +73,7 @@ class SiteOperand:
 
     @property
     def text(self) -> str:
-        """As assembly names it."""
+        """Its name in assembly."""
         return self.name if self.element is None else f"{self.name}.{self.element}"
 
 
@@ -86,7 +86,7 @@ class SpecialRegister:
 
     @property
     def text(self) -> str:
-        """As assembly names it."""
+        """Its name in assembly."""
         return self.name
 
 
@@ -105,7 +105,7 @@ class Inverted:
 
     @property
     def text(self) -> str:
-        """As assembly names it."""
+        """Its name in assembly."""
         return f"!{self.operand.text}"
 
 
@@ -118,12 +118,12 @@ class Pair:
 
     @property
     def text(self) -> str:
-        """As assembly names it."""
+        """Its name in assembly."""
         return f"{self.first.text}|{self.second.text}"
 
 
 Value = Register | Constant | Special | SiteOperand
-"""What a typed operation reads."""
+"""An operand that a typed operation reads."""
 
 AssemblyOperand = Register | SiteOperand | SpecialRegister | Immediate | Inverted | Pair
 """An operand of hand-written assembly."""

@@ -147,7 +147,7 @@ def reads_special(opcode: str) -> bool:
 
 
 def need(opcode: str) -> Need | None:
-    """Return the lowest target with a verified instruction; None if every target has it."""
+    """Return the lowest PTX version and ``sm_`` that have a verified instruction; None if every target has it."""
     form_and_types = find_form(opcode)
     if form_and_types is None:
         return None
@@ -225,9 +225,9 @@ def is_modifier(word: str) -> bool:
 
 
 def behind_type(opcode: Sequence[str]) -> int | None:
-    """Return the index of a state space or vector modifier after a type, which no instruction has; None without one.
+    """Return the index of a state space or vector modifier that follows a type (``f32`` before ``global``), else None.
 
-    opcode: its dotted parts.
+    No instruction of PTX has that order. opcode: its dotted parts.
     """
     is_after_type = False
     for index, word in enumerate(opcode[1:], 1):

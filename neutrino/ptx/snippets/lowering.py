@@ -42,7 +42,7 @@ from neutrino.probing.ir.statements import (
 from neutrino.probing.ir.types import Type
 
 TARGET = "ptx"
-"""What ``Assembly`` calls this target."""
+"""The target of ``Assembly`` statements in PTX."""
 
 _SPECIAL: Mapping[Special, str] = {
     Special.CLOCK: "%clock64", Special.TIME: "%globaltimer", Special.CUID: "%smid",
