@@ -1,4 +1,4 @@
-"""A probe file as TOML: its tables, where each key and character of them stands, and the faults found so far."""
+"""A probe file as TOML: its tables, the position of each key and character, and the faults reported so far."""
 
 from __future__ import annotations
 
@@ -21,12 +21,17 @@ else:
 MAX_SIZE = 1 << 19
 """Characters of a probe file."""
 MAX_KEY_PARTS = 32
-"""Parts of a dotted key. ``tomllib`` takes the square of their number in time."""
+"""Parts of a dotted key. ``tomllib`` takes time in the square of their number."""
+_MAX_GUESSES = 100
+"""Faults after which unknown keys are no longer compared with known ones."""
+_MAX_NUMBER_BITS = 256
+_MAX_NAME_LENGTH = 100
+_MAX_LINE_LENGTH = 300
 
-_DEPTH = "is it a probe file? what stands deepest there is map.NAME.data.FIELD"
+_DEPTH_HINT = "is it a probe file? what stands deepest there is map.NAME.data.FIELD"
 _COLON_KEY = re.compile(r"[{,]\s*(\"[^\"]*\"|[\w-]+)\s*$")
-_COLON_WORK = 1 << 24
-"""Characters read again and again after a mended ``:``, which a file of the documents' form never reaches."""
+_MAX_COLON_WORK = 1 << 24
+"""Characters parsed for all replaced ``:`` together, as each one has the file parsed again."""
 _SMART_QUOTE = re.compile("[\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb]")
 _OPEN_INLINE = re.compile(r"=\s*\{[^}\"]*(?:\"[^\"]*\"[^}\"]*)*$")
 _KEYS = re.compile(r"\((?:'[^']*'(?:, |,)?)+\)")
@@ -40,11 +45,11 @@ KeyPath = tuple[str, ...]
 
 
 class Document:
-    """One probe file. text: as it was given; source: the same with line ends as ``\\n``.
+    """One probe file. text: as it was read; source: the same with ``\\n`` line ends.
 
     Offsets, here and wherever a document is passed, count characters of the source.
 
-    Raises ProbeError for what is no TOML.
+    Raises ProbeError if the text is not valid TOML or too large.
     """
 
     def __init__(self, file: str, text: str) -> None:
@@ -54,7 +59,7 @@ class Document:
         self.source = text.replace("\r\n", "\n")
         self.diagnostics: list[Diagnostic] = []
         self.errors = 0
-        # Before mending, which replaces characters one by one.
+        # Lines as written: parsing may replace characters of the source (_replace_colon), but keeps all offsets.
         self._lines = self.source.split("\n")
         self._starts = [0]
         for line in self._lines:
@@ -65,102 +70,112 @@ class Document:
             self._stop(0, "too-large", f"the file has {len(text)} characters, more than {MAX_SIZE}", hint)
         long_key = _LONG_KEY.search(self.source)
         if long_key:
-            self._stop(long_key.start(), "nested-too-deeply", f"a key has more than {MAX_KEY_PARTS} parts", _DEPTH)
+            message = f"a key has more than {MAX_KEY_PARTS} parts"
+            self._stop(long_key.start(), "nested-too-deeply", message, _DEPTH_HINT)
         self.tables: Mapping[str, Any] = self._parse()
 
     # Places
 
     def span(self, offset: int) -> Span:
-        """Line and column of an offset in the source."""
+        """Return line and column, both from 1, of an offset in the source."""
         line = bisect.bisect_right(self._starts, offset, hi=len(self._lines)) - 1
         return Span(line + 1, offset - self._starts[line] + 1)
 
     def key(self, *path: str) -> int:
-        """Offset of a key, or of the nearest enclosing one that stands in the file."""
+        """Return the offset of a key, or of the innermost enclosing one that the file contains; else 0."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.places:
                 return self.places[path[:length]].key
         return 0
 
     def value(self, *path: str) -> int:
-        """Offset of the value of a key, or of what stands nearest."""
+        """Return the offset of a key's value; if the file does not contain it, as ``key``."""
         return self.places[path].value if path in self.places else self.key(*path)
 
     def within(self, path: KeyPath, start: int) -> int:
-        """Offset in the source of an offset in a text."""
+        """Convert an offset in the string value of a key to an offset in the source, where it may have escapes."""
         characters = self.places[path].characters
+        # The last one is the closing quote, for faults at the end of the string.
         return characters[min(start, len(characters) - 1)]
 
     # Faults
 
     def report(self, offset: int, code: str, message: str, hint: str = "", severity: str = "error") -> None:
-        """Note a fault of this code at an offset of the source."""
+        """Add a diagnostic at an offset of the source. code: as in ``faults.FAULTS``. severity: error or warning."""
         self.report_span(self.span(offset), code, message, hint, severity)
 
     def report_span(self, span: Span, code: str, message: str, hint: str = "", severity: str = "error") -> None:
-        """Note a fault of this code at a line and column."""
+        """Add a diagnostic at a line and column; as ``report``."""
         line = self._lines[span.line - 1]
         self.errors += severity == "error"
         message, hint = printable(message), printable(hint)
         self.diagnostics.append(Diagnostic(self.file, span.line, span.column, line, message, hint, severity, code))
 
     def warn(self, offset: int, code: str, message: str, hint: str = "") -> None:
-        """Note what is accepted and should be written otherwise."""
+        """Add a warning: the file is accepted, but should be written differently."""
         self.report(offset, code, message, hint, "warning")
 
     def fault(self, path: KeyPath, fault: Fault) -> None:
-        """Note a fault inside a text."""
+        """Add an error inside the string value of a key."""
         self.report(self.within(path, fault.start), fault.code, fault.message, fault.hint)
 
     def unknown_key(self, path: KeyPath, known: Iterable[str]) -> None:
-        """Note that a key is none of those known."""
-        # With a hundred faults, further guesses are of no use and take time.
-        guess = nearest(path[-1], known) if self.errors < _GUESSES else None
+        """Report a key that is not one of the known ones."""
+        # Comparing is slow, and nobody needs a hint for each of hundreds of faults.
+        guess = nearest(path[-1], known) if self.errors < _MAX_GUESSES else None
         hint = f"did you mean '{guess}'?" if guess else "known here: " + ", ".join(known)
         self.report(self.key(*path), "unknown-key", f"unknown key {shown_key(path[-1])}", hint)
 
     def missing(self, path: KeyPath, key: str, example: str) -> None:
-        """Note that a table lacks a key."""
+        """Report that a table lacks a key. path: of the table. example: of how to write the key."""
         name = ".".join(path)
-        self.report(self.key(*path), "missing-key", f"[{shown_key(name)[1:-1]}] has no {key}", f"write {example}")
+        self.report(self.key(*path), "missing-key", f"[{shown_name(name)}] has no {key}", f"write {example}")
 
     def choice(
-        self, path: KeyPath, value: object, known: Sequence[str], what: str, code: str, meant: str | None = None,
-        *, misspelt: bool = True,
+        self, path: KeyPath, value: object, known: Sequence[str], subject: str, code: str, synonym: str | None = None,
+        *, may_be_misspelt: bool = True,
     ) -> str | None:
-        """The value when it is one of the words known; else None, and a fault is noted.
+        """Return the value of a key if it is one of the known words; else report it and return None.
 
-        meant: the known word that another one stands for, where that is clear. misspelt: whether it may be one.
+        subject: begins the message, as in ``level is "grid"``. synonym: the known word for this value, for the hint.
+        may_be_misspelt: whether the hint may name the most similar known word.
         """
         if isinstance(value, str) and value in known:
             return value
-        guess = meant or (nearest(value, known) if isinstance(value, str) and misspelt else None)
+        guess = synonym
+        if not guess and isinstance(value, str) and may_be_misspelt:
+            guess = nearest(value, known)
         hint = f'did you mean "{guess}"?' if guess else "use " + listed(known)
-        self.report(self.value(*path), code, f"{what} is {shown(value)}", hint)
+        self.report(self.value(*path), code, f"{subject} is {shown(value)}", hint)
         return None
 
     def sorted_diagnostics(self) -> list[Diagnostic]:
-        """Faults and warnings in file order."""
+        """Return errors and warnings in file order."""
         return sorted(self.diagnostics, key=lambda diagnostic: (diagnostic.line, diagnostic.column))
 
     # TOML
 
     def _stop(self, offset: int, code: str, message: str, hint: str = "") -> None:
+        """Raise ProbeError with this error alone: nothing after it can be read."""
         self.report(offset, code, message, hint)
         raise ProbeError(self.diagnostics[-1:])
 
     def _parse(self) -> dict[str, Any]:
-        mended = 0
+        """Parse the source, find the places of its keys, and return its tables. Raises ProbeError if it is not TOML.
+
+        Inline tables with ``:`` are accepted: each time one stops the parser, it is replaced and parsing starts again.
+        """
+        replaced = 0
         while True:
             try:
                 tables = tomllib.loads(self.source)
                 self.places = find_places(self.source)
             except RecursionError:
-                self._stop(0, "nested-too-deeply", "tables or arrays are nested too deeply", _DEPTH)
+                self._stop(0, "nested-too-deeply", "tables or arrays are nested too deeply", _DEPTH_HINT)
             except tomllib.TOMLDecodeError as error:
                 message, offset = self._toml_fault(error)
-                if mended * len(self.source) < _COLON_WORK and self._mend_colon(offset):
-                    mended += 1
+                if replaced * len(self.source) < _MAX_COLON_WORK and self._replace_colon(offset):
+                    replaced += 1
                     continue
                 hint = self._toml_hint(message, offset)
                 if self.source.startswith("\ufeff"):
@@ -173,9 +188,10 @@ class Document:
                 return tables
 
     def _toml_fault(self, error: tomllib.TOMLDecodeError) -> tuple[str, int]:
+        """Return the message of an error of ``tomllib`` and its offset; that of the end if it has no position."""
         match = _TOML_POSITION.fullmatch(str(error))
         message = match.group(1) if match else str(error)
-        # tomllib shows keys as a tuple of Python's.
+        # tomllib writes keys as a Python tuple: ('map', 'Loads') becomes [map.Loads].
         message = _KEYS.sub(lambda keys: "[" + ".".join(_QUOTED.findall(keys.group())) + "]", message)
         offset = len(self.source.rstrip())
         if match and match.group(2):
@@ -183,8 +199,9 @@ class Document:
         return message[:1].lower() + message[1:], offset
 
     def _toml_hint(self, message: str, offset: int) -> str:
+        """Return a hint for an error of ``tomllib`` from its message and the source there; ``""`` without one."""
         start = self._starts[self.span(offset).line - 1]
-        line = self.source[start : start + _LONG_MESSAGE].partition("\n")[0]
+        line = self.source[start : start + _MAX_LINE_LENGTH].partition("\n")[0]
         if _SMART_QUOTE.match(self.source, offset):
             return "quotes are written \" or '"
         if _OPEN_INLINE.search(line) and offset >= start + line.find("{"):
@@ -205,10 +222,13 @@ class Document:
             return "it stands twice: rename one of the two, or remove it"
         return ""
 
-    def _mend_colon(self, offset: int) -> bool:
-        """``{ "start": "u64" }``, as the documents wrote inline tables: taken as ``=``, with one warning."""
-        before = self.source[self.source.rfind("\n", 0, offset) + 1 : offset]
-        if not self.source.startswith(":", offset) or not _COLON_KEY.search(before):
+    def _replace_colon(self, offset: int) -> bool:
+        """Replace the ``:`` at an offset by ``=`` if it follows a key of an inline table; return whether it did.
+
+        Older documentation writes inline tables as ``{ "start": "u64" }``. Only the first one gets a warning.
+        """
+        line_before = self.source[self.source.rfind("\n", 0, offset) + 1 : offset]
+        if not self.source.startswith(":", offset) or not _COLON_KEY.search(line_before):
             return False
         if not self.diagnostics:
             hint = 'TOML writes { start = "u64" }'
@@ -218,36 +238,38 @@ class Document:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Words in quotes, of which one is to be taken."""
+    """Return words as a list of alternatives: ``"a", "b" or "c"``."""
     quoted = [f'"{word}"' for word in words]
     return f"{', '.join(quoted[:-1])} or {quoted[-1]}" if len(quoted) > 1 else quoted[0]
 
 
 def shown(value: object) -> str:
-    """A value of the document as a message quotes it, never long."""
+    """Return a value of the document as messages quote it, shortened if it is long."""
     if isinstance(value, str):
-        return f'"{shown_key(value)[1:-1]}"'
+        return f'"{shown_name(value)}"'
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, list):
         return "an array"
-    if isinstance(value, int) and value.bit_length() > _LONG_NUMBER:
+    if isinstance(value, int) and value.bit_length() > _MAX_NUMBER_BITS:
+        # Python raises ValueError when it has to write thousands of digits.
         return "a number of many digits"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def shown_name(name: str) -> str:
+    """Return a name from the document for a message, shortened and without control characters."""
+    return printable(name, _MAX_NAME_LENGTH)
+
+
 def shown_key(name: str) -> str:
-    """A name from the document in quotes, without characters that a terminal would act on, never long."""
-    return f"'{printable(name, _LONG_NAME)}'"
+    """Return a name as ``shown_name``, in single quotes."""
+    return f"'{shown_name(name)}'"
 
 
 def printable(text: str, length: int = 300) -> str:
-    """A text as messages show it: at most so long, without characters that a terminal would act on."""
-    cut = text if len(text) <= length else f"{text[: length // 2]}…{text[-length // 2 :]}"
-    return cut if cut.isprintable() else "".join(letter if letter.isprintable() else "\ufffd" for letter in cut)
-
-
-_GUESSES = 100
-_LONG_NUMBER = 256
-_LONG_NAME = 100
-_LONG_MESSAGE = 300
+    """Return a text for a message: control characters replaced, its middle cut out above ``length`` characters."""
+    short = text if len(text) <= length else f"{text[: length // 2]}…{text[-length // 2 :]}"
+    if short.isprintable():
+        return short
+    return "".join(character if character.isprintable() else "\ufffd" for character in short)

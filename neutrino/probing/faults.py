@@ -1,4 +1,4 @@
-"""What can be wrong with a probe file: the codes of its diagnostics, those of the snippets' assembly apart."""
+"""The codes of diagnostics for probe files, except those for the assembly in snippets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ FAULTS: dict[str, str] = {
     "records-differ": "an older probe whose `before` and `after` save different records",
     "unknown-map": "a `SAVE` to a map that does not exist",
 }
-"""Code → what it is about, in one line."""
+"""Code of an error → its meaning."""
 
 WARNINGS: dict[str, str] = {
     "colon-for-equals": '`{ "start": "u64" }`, read as `{ start = "u64" }`',
@@ -64,7 +64,7 @@ WARNINGS: dict[str, str] = {
     "unused-map": "a map that nothing is saved to",
     "one-record": "two saves of an older probe whose slots keep one record",
 }
-"""Of what is accepted all the same."""
+"""Code of a warning → its meaning; the file is accepted."""
 
 DECLARATION_FAULTS = frozenset(
     {"open-comment", "declaration", "declared-type", "register-name", "register-count", "register-clash"}

@@ -1,4 +1,4 @@
-"""``[map.NAME]``: where records go, checked and laid out."""
+"""Reads ``[map.NAME]``: a map, to which probes save records, its fields and their layout."""
 
 from __future__ import annotations
 
@@ -17,61 +17,60 @@ from neutrino.probing.document import Document, KeyPath, shown, shown_key
 MAX_MAP_NAME = 63
 """Characters of a map's name: ``result/<id>.bin`` has 64 bytes for it, the last one NUL."""
 MAX_CAP = 1 << 20
-"""Records a slot. Far above what the pool of any GPU holds; keeps 32-bit indices from wrapping around."""
+"""Records per slot. Far more than the memory of any GPU holds; keeps 32-bit indices from wrapping around."""
 MAP_COUNT = (f"map {MAX_MAPS + 1} of the run", f"a run has room for {MAX_MAPS}: save several values in one record")
-"""What is wrong with one map too many, and what to do."""
+"""Message and hint for one map too many."""
 
 MAP_KEYS = ("type", "level", "size", "cap", "data")
-"""What stands in ``[map.NAME]``."""
+"""The keys of ``[map.NAME]``, for maps of every type."""
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _TYPE = re.compile(r"[bfsui]\d+", re.ASCII)
-_MEANT = {
+_TYPE_SYNONYMS = {
     **{f"i{bits}": f"s{bits}" for bits in (8, 16, 32, 64)}, **{f"b{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
     **{f"int{bits}": f"s{bits}" for bits in (8, 16, 32, 64)}, **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
     "int": "s32", "uint": "u32", "unsigned": "u32", "long": "s64", "size": "u64", "ptr": "u64", "bool": "u8",
     "char": "s8", "byte": "u8", "short": "s16", "float": "f32", "double": "f64", "float32": "f32", "float64": "f64",
     "pred": "u32", "f16": "u16", "bf16": "u16", "half": "u16",
 }  # fmt: skip
-"""What other languages, and PTX, call the types of fields."""
+"""Names of types in other languages and in PTX → the type of a field that corresponds."""
 
 
 def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | None:
-    """The map of a table; None without its fields. What is wrong is noted.
+    """Read a map from its table; faults are reported to the document.
 
-    A map with other faults is used to verify what is saved to it; without a level it counts as per thread.
+    The result is None if the fields or the options of its type are invalid. A map with other faults is returned, so
+    that saves to it can be verified; with an invalid level it counts as one per thread.
     """
     path = ("map", name)
-    kinds = type_names()
-    word = document.choice((*path, "type"), table.get("type", "array"), kinds, "type of a map", "map-type")
-    kind = type_named(word) if word else None
-    known = (*MAP_KEYS, *(kind.keys if kind else ()))
+    type_name = document.choice((*path, "type"), table.get("type", "array"), type_names(), "type of a map", "map-type")
+    map_class = type_named(type_name) if type_name else None
+    known_keys = (*MAP_KEYS, *(map_class.keys if map_class else ()))
     for key in table:
-        if key not in known:
-            document.unknown_key((*path, key), known)
+        if key not in known_keys:
+            document.unknown_key((*path, key), known_keys)
     check_map_name(document, path, name)
     level = read_level(document, path, table)
-    cap = _cap(document, path, table, kind)
-    fields = _fields(document, path, table, kind)
+    cap = _cap(document, path, table, map_class)
+    fields = _fields(document, path, table, map_class)
     if not fields:
         return None
-    declared = kind.declared(_Table(document, path, table), fields) if kind else ARRAY
-    if declared is None:
+    map_type = map_class.declared(_Table(document, path, table), fields) if map_class else ARRAY
+    if map_type is None:
         return None
-    size = _size(document, path, table, declared, fields)
+    size = _size(document, path, table, map_type, fields)
     span = document.span(document.key(*path))
-    cap = 1 if cap is None else cap
-    return Map(name, declared, level or Level.THREAD, size, cap, fields, span)
+    return Map(name, map_type, level or Level.THREAD, size, 1 if cap is None else cap, fields, span)
 
 
 def check_map_name(document: Document, path: KeyPath, name: str) -> None:
-    """Note it when a map cannot have this name."""
+    """Report an invalid name of a map. path: where the name is written."""
     if not _NAME.fullmatch(name) or len(name) > MAX_MAP_NAME:
         hint = f"up to {MAX_MAP_NAME} letters, digits and underscores, no digit first"
         document.report(document.key(*path), "map-name", f"map name {shown_key(name)}", hint)
 
 
 def read_level(document: Document, path: KeyPath, table: Mapping[str, Any]) -> Level | None:
-    """``level`` of a map or of a probe; None when it is wrong, which is noted."""
+    """Return the ``level`` of a map or of a probe; None if it is missing or invalid, which is reported."""
     words = [level.value for level in Level]
     if "level" not in table:
         document.missing(path, "level", 'level = "thread", "warp" or "block"')
@@ -80,32 +79,40 @@ def read_level(document: Document, path: KeyPath, table: Mapping[str, Any]) -> L
     return Level(word) if word else None
 
 
-def check_cap(document: Document, offset: int, cap: object, kind: type[MapType] | None) -> int | None:
-    """Records a slot as a number; None when it is none, which is noted at the offset."""
+def check_cap(document: Document, offset: int, cap: object, map_class: type[MapType] | None) -> int | None:
+    """Return ``cap``, the number of records per slot; None if it is invalid, which is reported at the offset.
+
+    map_class: the type of the map, None if it is unknown. A map that is not in slots has one record.
+    """
     if not isinstance(cap, int) or isinstance(cap, bool) or not 0 < cap <= MAX_CAP:
         hint = f'write an integer from 1 to {MAX_CAP}, or "dynamic"'
         document.report(offset, "cap", f"cap is {shown(cap)}", hint)
-    elif kind and not kind.in_slots and cap != 1:
-        document.report(offset, "cap", f"cap is {cap}, but a {kind.name} has one record", "leave cap out")
-    else:
-        return cap
-    return None
+        return None
+    if map_class and not map_class.in_slots and cap != 1:
+        document.report(offset, "cap", f"cap is {cap}, but a {map_class.name} has one record", "leave cap out")
+        return None
+    return cap
 
 
-def _cap(document: Document, path: KeyPath, table: Mapping[str, Any], kind: type[MapType] | None) -> int | None:
+def _cap(document: Document, path: KeyPath, table: Mapping[str, Any], map_class: type[MapType] | None) -> int | None:
+    """Read ``cap``: records per slot, or ``DYNAMIC_CAP``; None if it is invalid. map_class: as for ``check_cap``."""
     cap = table.get("cap", 1)
     place = document.value(*path, "cap")
     if cap != "dynamic":
-        return check_cap(document, place, cap, kind)
-    if kind and not kind.in_slots:
-        document.report(place, "cap", f'cap is "dynamic", but a {kind.name} has one record', "leave cap out")
+        return check_cap(document, place, cap, map_class)
+    if map_class and not map_class.in_slots:
+        document.report(place, "cap", f'cap is "dynamic", but a {map_class.name} has one record', "leave cap out")
         return None
     return DYNAMIC_CAP
 
 
 def _fields(
-    document: Document, path: KeyPath, table: Mapping[str, Any], kind: type[MapType] | None
+    document: Document, path: KeyPath, table: Mapping[str, Any], map_class: type[MapType] | None
 ) -> tuple[Field, ...]:
+    """Read ``data``, the fields of a record, and lay them out; () if any of them is invalid, which is reported.
+
+    map_class: the type of the map, None if it is unknown.
+    """
     data = table.get("data")
     path = (*path, "data")
     if not isinstance(data, dict) or not data:
@@ -114,38 +121,39 @@ def _fields(
         else:
             document.missing(path[:-1], "data", 'data = { start = "u64" }')
         return ()
-    types = [scalar.value for scalar in ScalarType]
+    scalar_names = [scalar.value for scalar in ScalarType]
     fields = []
     for name, word in data.items():
         if not _NAME.fullmatch(name):
             hint = "use letters, digits and underscores, no digit first"
             document.report(document.key(*path, name), "field-name", f"field name {shown_key(name)}", hint)
-        what = f"type of field {shown_key(name)}"
-        meant = _MEANT.get(word.lower().removesuffix("_t")) if isinstance(word, str) else None
-        # A width that there is not is no slip of the pen.
-        misspelt = not (isinstance(word, str) and _TYPE.fullmatch(word))
-        chosen = document.choice((*path, name), word, types, what, "field-type", meant, misspelt=misspelt)
-        if chosen is None:
+        synonym = _TYPE_SYNONYMS.get(word.lower().removesuffix("_t")) if isinstance(word, str) else None
+        type_name = document.choice(
+            (*path, name), word, scalar_names, f"type of field {shown_key(name)}", "field-type", synonym,
+            # A type with a width that does not exist, such as u24, is no misspelling of another.
+            may_be_misspelt=not (isinstance(word, str) and _TYPE.fullmatch(word)),
+        )  # fmt: skip
+        if type_name is None:
             continue
-        scalar = ScalarType(chosen)
-        if kind:
-            check_field(document, document.value(*path, name), kind, name, scalar)
+        scalar = ScalarType(type_name)
+        if map_class:
+            check_field(document, document.value(*path, name), map_class, name, scalar)
         fields.append((name, scalar))
-    if kind and kind.most_fields and len(data) > kind.most_fields:
-        document.report(document.value(*path), "fields", f"data names {len(data)} fields", kind.field_hint)
+    if map_class and map_class.most_fields and len(data) > map_class.most_fields:
+        document.report(document.value(*path), "fields", f"data names {len(data)} fields", map_class.field_hint)
         return ()
     return lay_out_fields(fields)[0] if len(fields) == len(data) else ()
 
 
-def check_field(document: Document, offset: int, kind: type[MapType], name: str, scalar: ScalarType) -> None:
-    """Note it when a map of that type cannot have such a field."""
-    if scalar not in kind.field_types:
-        message = f"field '{name}' of a {kind.name} is {scalar.value}"
-        document.report(offset, "field-type", message, kind.field_hint)
+def check_field(document: Document, offset: int, map_class: type[MapType], name: str, scalar: ScalarType) -> None:
+    """Report a field of a type that maps of a type cannot have."""
+    if scalar not in map_class.field_types:
+        message = f"field '{name}' of a {map_class.name} is {scalar.value}"
+        document.report(offset, "field-type", message, map_class.field_hint)
 
 
 def check_padding(document: Document, offset: int, fields: tuple[Field, ...]) -> int:
-    """Bytes of a record; warns when some of them are padding."""
+    """Return the size of a record in bytes; warn of padding and report a record that is too large."""
     _, size, padding = lay_out_fields([(field.name, field.type) for field in fields])
     if padding:
         message = f"{padding} of the {size} bytes of a record are padding"
@@ -157,7 +165,7 @@ def check_padding(document: Document, offset: int, fields: tuple[Field, ...]) ->
 
 
 class _Table:
-    """What a type of maps reads its own keys from."""
+    """A table ``[map.NAME]``, as a ``MapTable`` from which the map's type reads its own keys."""
 
     def __init__(self, document: Document, path: KeyPath, table: Mapping[str, Any]) -> None:
         self._document = document
@@ -165,28 +173,30 @@ class _Table:
         self._table = table
 
     def get(self, key: str) -> Any:
-        """As of ``MapTable``."""
+        """Return the value of a key, None without it."""
         return self._table.get(key)
 
     def missing(self, key: str, hint: str) -> None:
-        """As of ``MapTable``."""
+        """Report that the table lacks a key. hint: what to write."""
         self._document.missing(self._path, key, hint)
 
     def fault(self, key: str, message: str, hint: str) -> None:
-        """As of ``MapTable``."""
+        """Report an invalid value of a key."""
         self._document.report(self._document.value(*self._path, key), "map-option", message, hint)
 
 
 def _size(
-    document: Document, path: KeyPath, table: Mapping[str, Any], kind: MapType, fields: tuple[Field, ...]
+    document: Document, path: KeyPath, table: Mapping[str, Any], map_type: MapType, fields: tuple[Field, ...]
 ) -> int:
-    size = check_padding(document, document.value(*path, "data"), kind.cells(fields))
+    """Return the size of a record in bytes, computed from its fields; report a ``size`` that differs."""
+    size = check_padding(document, document.value(*path, "data"), map_type.cells(fields))
     written = table.get("size", size)
     place = document.value(*path, "size")
     if isinstance(written, str) and written.isascii() and written.isdigit() and len(written) < 10:
         hint = f"write size = {int(written)}"
         document.warn(place, "size-in-quotes", f'size = "{written}" is read as a number', hint)
         written = int(written)
+    # bool is a subclass of int.
     if not isinstance(written, int) or isinstance(written, bool):
         document.report(place, "record-size", f"size is {shown(written)}", f"write size = {size}")
     elif written != size:

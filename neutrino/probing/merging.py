@@ -1,4 +1,4 @@
-"""Several probe files as one set: names of registers and probes stay apart, those of maps must."""
+"""Merges several probe files into one set: registers and probes are renamed if their names clash, maps must differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neutrino.probing.maps import MAP_COUNT
 
 
 class File(Protocol):
-    """One probe file, verified or not. Members are as of ``ProbeSet``."""
+    """One probe file, verified or not. Its members have the same meaning as in ``ProbeSet``."""
 
     @property
     def file(self) -> str: ...
@@ -27,25 +27,25 @@ class File(Protocol):
 
 
 def merge_faults(parts: Sequence[File]) -> list[Diagnostic]:
-    """Why files cannot be one set: maps of one name, or more maps than a run has room for."""
-    maps: dict[str, File] = {}
+    """Return why files cannot be merged: two maps with the same name, or more maps than a run has room for."""
+    file_by_map: dict[str, File] = {}
     faults: list[Diagnostic] = []
     for part in parts:
-        for entry in part.maps:
-            if entry.name in maps:
-                faults.append(_map_clash(part, entry, maps[entry.name]))
-            maps.setdefault(entry.name, part)
-            if len(maps) == MAX_MAPS + 1:
-                faults.append(_at_map(part, entry, *MAP_COUNT, code="map-count"))
+        for declared in part.maps:
+            if declared.name in file_by_map:
+                faults.append(_map_clash(part, declared, file_by_map[declared.name]))
+            file_by_map.setdefault(declared.name, part)
+            if len(file_by_map) == MAX_MAPS + 1:
+                faults.append(_at_map(part, declared, *MAP_COUNT, code="map-count"))
                 break
     return faults
 
 
 def merge(parts: Sequence[ProbeSet]) -> ProbeSet:
-    """One set of several, in this order.
+    """Return one set with the probes of all parts, in this order.
 
-    Registers of one name in two files are two registers, probes two probes: the later is renamed, with a number after
-    its name. Raises ProbeError for what ``merge_faults`` finds.
+    Registers with the same name in two files are different registers, and so are probes: the later one is renamed by
+    appending a number. Raises ProbeError with the faults that ``merge_faults`` returns.
     """
     faults = merge_faults(parts)
     if faults:
@@ -54,45 +54,51 @@ def merge(parts: Sequence[ProbeSet]) -> ProbeSet:
     probes: dict[str, Probe] = {}
     for part in parts:
         renamed: dict[str, Register] = {}
-        own = {register.name for register in part.registers}
+        register_names = {register.name for register in part.registers}
         for register in part.registers:
-            name = _free(register.name, registers, own)
+            name = _unused_name(register.name, registers, register_names)
             renamed[register.name] = registers[name] = replace(register, name=name)
-        names = {probe.name for probe in part.probes}
+        probe_names = {probe.name for probe in part.probes}
         for probe in part.probes:
-            name = _free(probe.name, probes, names)
+            name = _unused_name(probe.name, probes, probe_names)
             probes[name] = replace(with_registers(probe, renamed), name=name)
     return verified(
-        ", ".join(part.file for part in parts),
-        "\n".join(f"# {part.file}\n{part.source}" for part in parts),
-        False,
-        next((part.target for part in parts if part.target), ""),
-        tuple(entry for part in parts for entry in part.maps),
-        tuple(registers.values()),
-        tuple(probes.values()),
-        tuple(warning for part in parts for warning in part.warnings),
-        tuple(parts),
-        tuple(dict.fromkeys(hook for part in parts for hook in part.analyze_hooks)),
-        tuple(dict.fromkeys(callback for part in parts for callback in part.callbacks)),
+        file=", ".join(part.file for part in parts),
+        source="\n".join(f"# {part.file}\n{part.source}" for part in parts),
+        reads_back=False,
+        target=next((part.target for part in parts if part.target), ""),
+        maps=tuple(declared for part in parts for declared in part.maps),
+        registers=tuple(registers.values()),
+        probes=tuple(probes.values()),
+        warnings=tuple(warning for part in parts for warning in part.warnings),
+        parts=tuple(parts),
+        # dict.fromkeys: a script that several files name runs once.
+        analyze_hooks=tuple(dict.fromkeys(hook for part in parts for hook in part.analyze_hooks)),
+        callbacks=tuple(dict.fromkeys(callback for part in parts for callback in part.callbacks)),
     )
 
 
-def _map_clash(part: File, entry: Map, other: File) -> Diagnostic:
-    message = f"map '{entry.name}' is also in {other.file}"
-    return _at_map(part, entry, message, "rename one of the two", code="map-exists")
+def _map_clash(part: File, declared: Map, other: File) -> Diagnostic:
+    """Return the fault of a map whose name an earlier file uses too."""
+    message = f"map '{declared.name}' is also in {other.file}"
+    return _at_map(part, declared, message, "rename one of the two", code="map-exists")
 
 
-def _at_map(part: File, entry: Map, message: str, hint: str, *, code: str) -> Diagnostic:
-    span = entry.span
+def _at_map(part: File, declared: Map, message: str, hint: str, *, code: str) -> Diagnostic:
+    """Return a fault at the declaration of a map in a file."""
+    span = declared.span
     line = part.source.replace("\r\n", "\n").split("\n")[span.line - 1]
     return Diagnostic(part.file, span.line, span.column, line, message, hint, code=code)
 
 
-def _free(name: str, taken: Collection[str], own: Collection[str]) -> str:
-    """The name, or with a number that makes it none of those taken or of its own file's."""
+def _unused_name(name: str, used: Collection[str], same_file: Collection[str]) -> str:
+    """Return the name, with a number appended if it is among those used.
+
+    same_file: all names of its own file, which a name with a number must not equal either.
+    """
     candidate = name
     number = 1
-    while candidate in taken or (number > 1 and candidate in own):
+    while candidate in used or (number > 1 and candidate in same_file):
         number += 1
         candidate = f"{name}_{number}"
     return candidate

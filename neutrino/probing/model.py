@@ -11,9 +11,9 @@ STATE_SPACES = frozenset({"const", "global", "local", "param", "shared"})
 
 
 class Lanes(enum.Enum):
-    """Which lanes of an instruction with a predicate a snippet runs for.
+    """For which lanes a snippet runs, if the instruction at its site has a predicate.
 
-    ``EXECUTING``: those for which the instruction runs. ``REACHING``: all that come to it.
+    ``EXECUTING``: lanes whose predicate lets the instruction execute. ``REACHING``: all lanes that reach it.
     """
 
     EXECUTING = "executing"
@@ -25,7 +25,11 @@ CLASSES = ("memory", "load", "store", "atomic", "barrier", "branch", "tensor", "
 
 
 class Subject(enum.Enum):
-    """What a pattern finds: a kernel's entry and ends, instructions, a ``.func``'s entry and returns, a source line."""
+    """What a pattern matches.
+
+    ``KERNEL``: the entry and the ends of a kernel. ``OPCODE``, ``CLASS``, ``ANY``: instructions. ``FUNCTION``: the
+    entry and the returns of a ``.func``. ``LINE``: a source line.
+    """
 
     KERNEL = "kernel"
     OPCODE = "opcode"
@@ -65,15 +69,17 @@ class Pattern:
 
     @property
     def has_operands(self) -> bool:
-        """What it finds is an instruction, with operands for a snippet to read."""
+        """Whether the pattern matches instructions, which have operands for a snippet to read."""
         return self.subject in {Subject.OPCODE, Subject.CLASS, Subject.ANY}
 
     def matches(self, instruction: Sequence[str], groups: Collection[str] = ()) -> bool:
-        """Whether it matches an instruction, given as the dotted parts of its opcode and the classes it is in.
+        """Return whether the pattern matches an opcode.
 
-        Of an opcode pattern the first part must be equal, the others must occur in this order among the modifiers.
-        ``shared`` also stands for ``shared::cta`` and ``shared::cluster``; ``generic`` for the absence of a state
-        space. Where the instruction stands (``function``, ``lines``) and whether it has a predicate is not looked at.
+        instruction: the dotted parts of the opcode. groups: the classes that it belongs to.
+
+        For an opcode pattern, the first parts must be equal, and its other parts must occur in the same order among
+        the modifiers. ``shared`` also matches ``shared::cta`` and ``shared::cluster``; ``generic`` matches if there is
+        no state space. The caller checks ``function``, ``lines`` and ``predicated``.
         """
         if not instruction or not self.has_operands:
             return False
@@ -86,35 +92,36 @@ class Pattern:
             return self.group in groups
         if self.opcode[0] != instruction[0]:
             return False
-        rest = iter(modifiers)
+        # Each search continues after the modifier that the part before it matched.
+        remaining = iter(modifiers)
         for part in self.opcode[1:]:
             if part == "generic":
                 if any(modifier.partition("::")[0] in STATE_SPACES for modifier in modifiers):
                     return False
-            elif not any(_is_modifier(modifier, part) for modifier in rest):
+            elif not any(_is_modifier(modifier, part) for modifier in remaining):
                 return False
         return True
 
 
 @dataclass(frozen=True)
 class Tracepoint:
-    """Where a probe goes. text: as the user wrote it. patterns: its alternatives, at least one."""
+    """Where a probe is inserted. text: as the user wrote it. patterns: its alternatives, at least one."""
 
     text: str
     patterns: tuple[Pattern, ...]
 
     @property
     def is_kernel(self) -> bool:
-        """One of the alternatives is the kernel's entry and ends."""
+        """Whether one of the alternatives is the kernel's entry and ends."""
         return any(pattern.subject is Subject.KERNEL for pattern in self.patterns)
 
     @property
     def has_operands(self) -> bool:
-        """Every alternative is an instruction, so that helpers such as ``OUT`` may be used."""
+        """Whether every alternative matches instructions, so that a snippet may use helpers such as ``OUT``."""
         return all(pattern.has_operands for pattern in self.patterns)
 
     def matches(self, instruction: Sequence[str], groups: Collection[str] = ()) -> bool:
-        """Whether some alternative matches an instruction; see ``Pattern.matches``."""
+        """Return whether an alternative matches an opcode; see ``Pattern.matches``."""
         return any(pattern.matches(instruction, groups) for pattern in self.patterns)
 
 

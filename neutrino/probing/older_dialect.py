@@ -1,4 +1,6 @@
-"""The older dialect: a table at the top level is a probe, and its ``datamodel`` with its ``SAVE``s is its map.
+"""Reads the maps of the older dialect, where each table at the top level is a probe with a map of its own.
+
+The ``datamodel`` says the level and size of the map's records; the ``SAVE`` statements give the fields.
 
 [block_sched]
 position = "kernel"
@@ -17,91 +19,109 @@ from neutrino.abi.records import Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapType
 from neutrino.maps.registry import ARRAY, MAP_TYPES
-from neutrino.probing.document import Document, KeyPath, shown
+from neutrino.probing.document import Document, KeyPath, shown, shown_name
 from neutrino.probing.maps import MAX_MAP_NAME, check_cap, check_field, check_map_name, check_padding
 from neutrino.probing.snippets import Side
 from neutrino.probing.syntax import Fault, TypedSave
 
 KEYS = frozenset({"datamodel", "position", "pos", "before", "after"})
-"""A table at the top level that has one of them is a probe."""
+"""A table at the top level with one of these keys is a probe."""
 
 _FORMS = 'write "LEVEL:BYTES", "LEVEL:BYTES:CAP", "LEVEL:BYTES:count" or "LEVEL:TYPE:BYTES:CAP"'
 _BITS = re.compile(r"b(8|16|32|64)")
 
 
 class Datamodel(NamedTuple):
-    """``datamodel``: whose slots there are, of what, bytes of a record and records a slot."""
+    """The value of ``datamodel``. size: bytes per record. cap: records per slot, or ``DYNAMIC_CAP``."""
 
     level: Level
-    kind: MapType
+    map_type: MapType
     size: int
     cap: int
 
 
 def read_datamodel(document: Document, path: KeyPath, table: Mapping[str, Any]) -> Datamodel | None:
-    """What a probe's ``datamodel`` says; None without one or when it is wrong, which is noted."""
+    """Parse a probe's ``datamodel``, such as ``thread:16:2``; None if it is missing or invalid, which is reported.
+
+    path, table: of the probe.
+    """
     if "datamodel" not in table:
         return None
     path = (*path, "datamodel")
     text = table["datamodel"]
     place = document.value(*path)
     words = text.split(":") if isinstance(text, str) else []
-    kinds = {kind.name: kind() for kind in MAP_TYPES if kind.in_older_dialect}
-    kind = kinds[words.pop(1)] if len(words) > 2 and words[1] in kinds else ARRAY
+    # The type of the map is the second word, and optional: without it, the words are level, size and maybe cap.
+    map_types = {map_class.name: map_class() for map_class in MAP_TYPES if map_class.in_older_dialect}
+    map_type = map_types[words.pop(1)] if len(words) > 2 and words[1] in map_types else ARRAY
     if len(words) not in (2, 3) or not re.fullmatch(r"[1-9]\d{0,8}", words[1], re.ASCII):
         document.report(place, "datamodel", f"datamodel is {shown(text)}", _FORMS)
         return None
+    level_word, size_word = words[:2]
+    cap_word = words[2] if len(words) == 3 else "1"
     levels = [level.value for level in Level]
-    level = document.choice(path, words[0], levels, "level in datamodel", "datamodel")
-    if len(words) == 3 and words[2] == "count" and kind.in_slots:
+    level = document.choice(path, level_word, levels, "level in datamodel", "datamodel")
+    if cap_word == "count" and map_type.in_slots:
         cap: int | None = DYNAMIC_CAP
-    elif len(words) == 3 and not re.fullmatch(r"\d{1,9}", words[2], re.ASCII):
-        document.report(place, "datamodel", f'cap in datamodel is "{shown(words[2])[1:-1]}"', "write a number or count")
+    elif not re.fullmatch(r"\d{1,9}", cap_word, re.ASCII):
+        document.report(place, "datamodel", f'cap in datamodel is "{shown_name(cap_word)}"', "write a number or count")
         return None
     else:
-        cap = check_cap(document, place, int(words[2]) if len(words) == 3 else 1, type(kind))
+        cap = check_cap(document, place, int(cap_word), type(map_type))
     if level is None or cap is None:
         return None
-    return Datamodel(Level(level), kind, int(words[1]), cap)
+    return Datamodel(Level(level), map_type, int(size_word), cap)
 
 
 def make_map(document: Document, name: str, datamodel: Datamodel, sides: Sequence[Side]) -> Map | None:
-    """The map of an older probe that saves: its name, and fields as its ``SAVE``s have them.
+    """Return the map of an older probe: it has the probe's name, and the fields that the ``SAVE`` statements give.
 
-    None when those are wrong. A map with other faults, which are reported, is used to verify what is saved to it.
+    The result is None if a ``SAVE`` is invalid. A map with other faults, which are reported, is returned, so that
+    saves to it can be verified. sides: before and after, of which at least one has typed saves.
     """
-    before = document.errors
+    errors_before = document.errors
     records = [_fields(document, side) for side in sides if side.typed_saves]
-    if document.errors > before:
+    if document.errors > errors_before:
         return None
     check_map_name(document, (name,), name)
+    if len(records) > 1:
+        before_record, after_record = records
+        _check_same_record(document, datamodel, sides[-1], before_record, after_record)
     fields = records[0]
-    types = [[field.type.value for field in record] for record in records]
-    second = sides[-1]
-    place = document.within(second.path, second.typed_saves[0].start) if second.typed_saves else 0
-    if types[0] != types[-1]:
-        message = f"after saves {_listed(types[-1])}, before saves {_listed(types[0])}"
-        document.report(place, "records-differ", message, "both sides save records of one form")
-    elif len(records) > 1 and datamodel.kind.in_slots and datamodel.cap == 1:
-        hint = f'keep both: datamodel = "{datamodel.level.value}:{datamodel.size}:2"'
-        document.warn(place, "one-record", "both sides save, but a slot keeps one record: the later one", hint)
     _check_record(document, name, datamodel, fields)
     span = document.span(document.key(name))
-    return Map(name, datamodel.kind, datamodel.level, datamodel.size, datamodel.cap, fields, span)
+    return Map(name, datamodel.map_type, datamodel.level, datamodel.size, datamodel.cap, fields, span)
+
+
+def _check_same_record(
+    document: Document, datamodel: Datamodel, after: Side, before_fields: tuple[Field, ...],
+    after_fields: tuple[Field, ...],
+) -> None:  # fmt: skip
+    """Report before and after that save different records; warn if the map has room for only one of the two."""
+    before_types = [field.type.value for field in before_fields]
+    after_types = [field.type.value for field in after_fields]
+    place = document.within(after.path, after.typed_saves[0].start)
+    if before_types != after_types:
+        message = f"after saves {_listed(after_types)}, before saves {_listed(before_types)}"
+        document.report(place, "records-differ", message, "both sides save records of one form")
+    elif datamodel.map_type.in_slots and datamodel.cap == 1:
+        hint = f'keep both: datamodel = "{datamodel.level.value}:{datamodel.size}:2"'
+        document.warn(place, "one-record", "both sides save, but a slot keeps one record: the later one", hint)
 
 
 def _check_record(document: Document, name: str, datamodel: Datamodel, fields: tuple[Field, ...]) -> None:
+    """Report fields that take another size than the ``datamodel`` says, or that its type of map cannot have."""
     place = document.value(name, "datamodel")
     size = check_padding(document, place, fields)
     if size != datamodel.size:
         message = f"datamodel has records of {datamodel.size} bytes, but what is saved takes {size}"
         document.report(place, "record-size", message, f"write {size} for the {datamodel.size}")
     for field in fields:
-        check_field(document, place, type(datamodel.kind), field.name, field.type)
+        check_field(document, place, type(datamodel.map_type), field.name, field.type)
 
 
 def _fields(document: Document, side: Side) -> tuple[Field, ...]:
-    """The fields that the saves of one side make, named as their operands."""
+    """Return the fields of the record that the saves of one side make, named after their operands."""
     fields: dict[str, ScalarType] = {}
     numbers: dict[str, int] = {}
     for save in side.typed_saves:
@@ -118,20 +138,22 @@ def _fields(document: Document, side: Side) -> tuple[Field, ...]:
 
 
 def _scalar(save: TypedSave) -> ScalarType | Fault:
+    """Return the type of the fields that a ``SAVE.type`` saves; untyped bits (``b32``) become unsigned integers."""
     bits = _BITS.fullmatch(save.type)
-    words = [scalar.value for scalar in ScalarType]
-    word = f"u{bits.group(1)}" if bits else save.type
-    if word in words:
-        return ScalarType(word)
+    scalar_names = [scalar.value for scalar in ScalarType]
+    name = f"u{bits.group(1)}" if bits else save.type
+    if name in scalar_names:
+        return ScalarType(name)
     message = f"SAVE has no type {shown(save.type)}"
-    return Fault(save.type_start, "typed-save", message, f"use {', '.join(words)} or b8 to b64")
+    return Fault(save.type_start, "typed-save", message, f"use {', '.join(scalar_names)} or b8 to b64")
 
 
 def _field_name(word: str, taken: Mapping[str, ScalarType], numbers: dict[str, int]) -> str:
-    """``%start`` as ``start``, ``OUT.y`` as ``out_y``, a number as ``value``; a second one with its number.
+    """Return the field name for an operand: ``%start`` gives ``start``, ``OUT.y`` ``out_y``, a number ``value``.
 
-    numbers: the last number of each name so far.
+    If the name is taken, a number is appended, from 2. numbers: name → the last number appended to it; updated.
     """
+    # Cut: an operand may be very long.
     name = re.sub(r"\W+", "_", word[:MAX_MAP_NAME].lstrip("%"), flags=re.ASCII).strip("_")
     if not re.match(r"[A-Za-z_]", name):
         name = "value"

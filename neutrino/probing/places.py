@@ -1,7 +1,6 @@
-"""Where each key and each character of a value stands in a TOML file; ``tomllib`` keeps no positions.
+"""Finds the position of each key and of each character of a value in a TOML file: ``tomllib`` reports none.
 
-Only documents that ``tomllib`` has accepted are read here, so the scanner follows the grammar without
-checking it.
+The scanner reads only documents that ``tomllib`` has accepted, so it follows the grammar without checking it.
 """
 
 from __future__ import annotations
@@ -9,15 +8,17 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+# Between statements, and between the elements of an array: space, line ends and comments.
 _BLANK = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 _SPACE = re.compile(r"[ \t]*")
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 """A key without quotes."""
 _SCALAR = re.compile(r"[^,\]}#\n]+")
-_PLAIN = re.compile(r"[^\\\"']+")
+_UNESCAPED = re.compile(r"[^\\\"']+")
 _CONTINUATION = re.compile(r"\\[ \t]*\n[ \t\n]*")
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", "e": "\x1b"}
 _ESCAPE_LENGTH = {"x": 4, "u": 6, "U": 10}
+"""Letter of an escape with hexadecimal digits → its characters, from the backslash."""
 
 
 class Place(NamedTuple):
@@ -32,10 +33,11 @@ class Place(NamedTuple):
 
 
 def find_places(source: str) -> dict[tuple[str, ...], Place]:
-    """Path of keys → place, for every table header, key and element (by its index) of a valid TOML document.
+    """Return the place of every table header, key and array element of a valid TOML document, by its path of keys.
 
-    source: the document with ``\\n`` line ends. Of array tables the last element counts; a table that no header names
-    stands where the first header inside it does.
+    An element's last key is its index. source: the document with ``\\n`` line ends. Of an array of tables
+    (``[[name]]``) the last table is returned. A table without a header of its own (``a`` in ``[a.b]``) has the place of
+    the first header inside it.
     """
     scanner = _Scanner(source)
     scanner.document()
@@ -43,12 +45,15 @@ def find_places(source: str) -> dict[tuple[str, ...], Place]:
 
 
 class _Scanner:
+    """Scans a document from start to end. position: offset of the next character to read."""
+
     def __init__(self, source: str) -> None:
         self.source = source
         self.position = 0
         self.places: dict[tuple[str, ...], Place] = {}
 
     def document(self) -> None:
+        """Scan all table headers and key-value pairs."""
         table: tuple[str, ...] = ()
         self._skip(_BLANK)
         while self.position < len(self.source):
@@ -67,12 +72,14 @@ class _Scanner:
             self._skip(_BLANK)
 
     def _skip(self, pattern: re.Pattern[str]) -> int:
+        """Move past what the pattern matches here, and return the new position; stay if it does not match."""
         match = pattern.match(self.source, self.position)
         if match:
             self.position = match.end()
         return self.position
 
     def _keys(self) -> tuple[str, ...]:
+        """Scan a dotted key and the space after it."""
         keys = [self._key()]
         self._skip(_SPACE)
         while self.source.startswith(".", self.position):
@@ -83,12 +90,14 @@ class _Scanner:
         return tuple(keys)
 
     def _key(self) -> str:
+        """Scan one part of a dotted key, bare or quoted."""
         if self.source[self.position] in "\"'":
             return self._string()[0]
         start = self.position
         return self.source[start : self._skip(BARE_KEY)]
 
     def _pair(self, table: tuple[str, ...]) -> None:
+        """Scan ``key = value``. table: the path of the table that contains it."""
         key = self.position
         path = (*table, *self._keys())
         self.position += 1  # the '='
@@ -96,6 +105,7 @@ class _Scanner:
         self._value(path, key)
 
     def _value(self, path: tuple[str, ...], key: int) -> None:
+        """Scan a value of any type and add its place. path: of its keys. key: offset of the last one."""
         start = self.position
         characters: tuple[int, ...] = ()
         opening = self.source[start]
@@ -110,6 +120,7 @@ class _Scanner:
         self.places[path] = Place(key, start, characters)
 
     def _sequence(self, closing: str, path: tuple[str, ...]) -> None:
+        """Scan an array (closing: ``]``) or an inline table (``}``), with all values inside."""
         self.position += 1
         index = 0
         self._skip(_BLANK)
@@ -126,23 +137,25 @@ class _Scanner:
         self.position += 1
 
     def _string(self) -> tuple[str, tuple[int, ...]]:
+        """Scan a string of any kind; return it decoded, and the offset of each character and of the closing quote."""
         quote = self.source[self.position]
-        literal = quote == "'"
+        is_literal = quote == "'"
         if self.source.startswith(quote * 3, self.position):
             quote *= 3
         self.position += len(quote)
+        # A newline right after triple quotes is not part of the string.
         if len(quote) == 3 and self.source.startswith("\n", self.position):
             self.position += 1
         decoded: list[str] = []
         offsets: list[int] = []
         while not self._closes(quote):
-            if self.source[self.position] == "\\" and not literal:
+            if self.source[self.position] == "\\" and not is_literal:
                 self._escape(decoded, offsets)
             else:
-                # At least the character here, which may be a quote that does not close.
+                # At least one character, which may be a quote that does not close the string.
                 start = self.position
-                plain = _PLAIN.match(self.source, start + 1)
-                self.position = plain.end() if plain else start + 1
+                unescaped = _UNESCAPED.match(self.source, start + 1)
+                self.position = unescaped.end() if unescaped else start + 1
                 decoded.append(self.source[start : self.position])
                 offsets += range(start, self.position)
         offsets.append(self.position)
@@ -150,13 +163,15 @@ class _Scanner:
         return "".join(decoded), tuple(offsets)
 
     def _closes(self, quote: str) -> bool:
-        # Up to two quotes may stand right before the closing three and belong to the text.
+        """Return whether the string, opened by one or three quotes, is closed here."""
+        # Up to two quotes right before the closing three belong to the string.
         following = self.position + len(quote)
         return self.source.startswith(quote, self.position) and not (
             len(quote) == 3 and self.source.startswith(quote[0], following)
         )
 
     def _escape(self, decoded: list[str], offsets: list[int]) -> None:
+        """Scan a backslash escape, and append its character and offset; a line continuation has neither."""
         continuation = _CONTINUATION.match(self.source, self.position)
         if continuation:
             self.position = continuation.end()

@@ -1,4 +1,4 @@
-"""Whose assembly a set's snippets are in, and what to say when it is another's than the device's."""
+"""Checks that the snippets of probe files are for the platform of the device, and all for the same one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLATFORM = re.compile(r"[ \t]*platform[ \t]*=[ \t]*", re.MULTILINE)
 
 
 def require_platform(parts: Sequence[WrittenProbes | DraftProbes], platform: str) -> None:
-    """Raise ProbeError, at the ``platform`` of each file, when the snippets of some are for another one than this."""
+    """Raise ProbeError if files are for another platform than this, with a fault at the ``platform`` of each."""
     hint = 'write its snippets in PTX, with platform = "cuda", for NVIDIA GPUs and the embedded device'
     faults = [
         platform_fault(part, f'platform is "{part.platform}": AMD\'s assembly is not put into kernels yet', hint)
@@ -25,7 +25,7 @@ def require_platform(parts: Sequence[WrittenProbes | DraftProbes], platform: str
 
 
 def mixed_platforms(parts: Sequence[WrittenProbes | DraftProbes]) -> list[Diagnostic]:
-    """A fault at the ``platform`` of each file that is for another one than the first."""
+    """Return a fault for each file whose platform differs from that of the first file."""
     return [
         platform_fault(
             part,
@@ -38,7 +38,7 @@ def mixed_platforms(parts: Sequence[WrittenProbes | DraftProbes]) -> list[Diagno
 
 
 def platform_fault(part: WrittenProbes | DraftProbes, message: str, hint: str) -> Diagnostic:
-    """A fault at the ``platform`` of a file."""
+    """Return a fault at the value of ``platform`` in a file; at the beginning of the file if it has none."""
     source = part.source.replace("\r\n", "\n").split("\n")
     for number, line in enumerate(source, 1):
         match = _PLATFORM.match(line)

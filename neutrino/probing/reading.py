@@ -1,4 +1,4 @@
-"""The bytes of a file that somebody names: a regular file, or a pipe that the shell holds open, such as ``<(…)``."""
+"""Reads a file that the user names: a regular file, or a pipe that the shell has opened, such as ``<(…)``."""
 
 from __future__ import annotations
 
@@ -8,40 +8,42 @@ import select
 import stat
 from pathlib import Path
 
-_PATIENCE = 10.0
-"""Seconds that whoever writes into a pipe may be silent."""
-_PIECE = 1 << 16
+_PIPE_TIMEOUT = 10.0
+"""Seconds to wait for the next data from a pipe."""
+_CHUNK_SIZE = 1 << 16
 
 
-def read_text_file(path: str | Path, most: int) -> bytes:
-    """The file's first bytes, most of them at most. Never waits for ever.
+def read_text_file(path: str | Path, max_bytes: int) -> bytes:
+    """Return the first ``max_bytes`` bytes of a file, or all of a shorter one. Never blocks forever.
 
-    Raises OSError for what cannot be read: also for named pipes and devices, and a pipe that stays silent; ValueError
-    for a path that is none.
+    Raises OSError if it cannot be read, also for named pipes and devices, and for a pipe without data for
+    ``_PIPE_TIMEOUT`` seconds; ValueError for an invalid path, such as one with a NUL.
     """
-    # A named pipe that nobody writes into would hold open() up.
+    # O_NONBLOCK: otherwise opening a named pipe blocks until another process writes to it.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
             with open(descriptor, "rb", closefd=False) as file:
-                return file.read(most)
-        # What /dev/fd/63 leads to has no name in the file system, a named pipe has.
+                return file.read(max_bytes)
+        # A pipe of the shell, /dev/fd/63, resolves to no name in the file system; a named pipe has one.
         if not stat.S_ISFIFO(mode) or Path(os.path.realpath(path)).exists():
-            what = "a named pipe" if stat.S_ISFIFO(mode) else "a device"
-            raise OSError(errno.EINVAL, f"it is {what}, expected a file")
-        return _read_pipe(descriptor, most)
+            kind = "a named pipe" if stat.S_ISFIFO(mode) else "a device"
+            raise OSError(errno.EINVAL, f"it is {kind}, expected a file")
+        return _read_pipe(descriptor, max_bytes)
     finally:
         os.close(descriptor)
 
 
-def _read_pipe(descriptor: int, most: int) -> bytes:
+def _read_pipe(descriptor: int, max_bytes: int) -> bytes:
+    """Read from a pipe until its end, at most ``max_bytes``. Raises OSError on a timeout."""
     data = b""
-    while len(data) < most:
-        if not select.select([descriptor], [], [], _PATIENCE)[0]:
-            raise OSError(errno.ETIMEDOUT, f"nothing came through the pipe for {_PATIENCE:g} s")
-        piece = os.read(descriptor, min(_PIECE, most - len(data)))
-        if not piece:
+    while len(data) < max_bytes:
+        readable, _, _ = select.select([descriptor], [], [], _PIPE_TIMEOUT)
+        if not readable:
+            raise OSError(errno.ETIMEDOUT, f"nothing came through the pipe for {_PIPE_TIMEOUT:g} s")
+        chunk = os.read(descriptor, min(_CHUNK_SIZE, max_bytes - len(data)))
+        if not chunk:
             break
-        data += piece
+        data += chunk
     return data

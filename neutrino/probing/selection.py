@@ -1,4 +1,4 @@
-"""Which kernels a run probes: ``-k`` keeps, ``--filter`` drops, and dropping wins."""
+"""Which kernels a run probes: ``-k`` includes kernels, ``--filter`` excludes them and takes precedence."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _GLOB = frozenset("*?[")
 
 @dataclass(frozen=True)
 class Selection:
-    """Kernels by name. keep, drop: patterns as written after ``-k`` and ``--filter``; no keep keeps all.
+    """Selects kernels by name. keep, drop: the arguments of ``-k`` and ``--filter``; an empty keep includes all.
 
-    A pattern is a substring of the mangled or of the demangled name; with ``*``, ``?`` or ``[`` a glob over
-    the whole name; between slashes a regular expression. ``a:b`` lists patterns; ``::`` belongs to a name.
+    A pattern is a substring of the mangled or the demangled name; with ``*``, ``?`` or ``[`` a glob for the whole
+    name; between slashes a regular expression. An argument may list patterns, as ``a:b``; ``::`` belongs to a name.
     Raises NeutrinoError for a regular expression that Python cannot compile, and for an empty pattern.
     """
 
@@ -32,7 +32,7 @@ class Selection:
         object.__setattr__(self, "_drops", _compile("--filter", self.drop))
 
     def selects(self, name: str, demangled: str) -> bool:
-        """Whether the kernel with this mangled and this demangled name is to be probed."""
+        """Return whether a kernel is probed. name: mangled."""
         names = (name, demangled)
         if any(pattern.matches(names) for pattern in self._drops):
             return False
@@ -40,22 +40,26 @@ class Selection:
 
     @property
     def digest(self) -> str:
-        """SHA-256, in hex, over the patterns."""
+        """SHA-256 of the patterns, in hex."""
         return hashlib.sha256(json.dumps([self.keep, self.drop]).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class _Pattern:
+    """A pattern for names. regex: of a glob or a regular expression, None if ``literal`` is a substring to find."""
+
     literal: str
     regex: re.Pattern[str] | None
 
     def matches(self, names: tuple[str, str]) -> bool:
+        """Return whether one of the names matches."""
         if self.regex:
             return any(self.regex.search(name) for name in names)
         return any(self.literal in name for name in names)
 
 
 def _compile(option: str, arguments: tuple[str, ...]) -> tuple[_Pattern, ...]:
+    """Return the patterns of all arguments of an option, ``-k`` or ``--filter``. Raises as ``Selection``."""
     patterns = []
     for argument in arguments:
         for word in _split(argument):
@@ -66,18 +70,20 @@ def _compile(option: str, arguments: tuple[str, ...]) -> tuple[_Pattern, ...]:
 
 
 def _regex(option: str, word: str) -> re.Pattern[str] | None:
+    """Compile a pattern; None for a plain substring. option: for the message of the NeutrinoError."""
     if len(word) > 1 and word.startswith("/") and word.endswith("/"):
         try:
             return re.compile(word[1:-1])
         except (re.error, OverflowError, RecursionError) as error:
             raise NeutrinoError(f"{option} {word!r}: not a regular expression: {error}") from error
     if _GLOB & set(word):
+        # The pattern must match the whole name, but it is used with search(): translate() adds only the end, \Z.
         return re.compile(r"\A" + fnmatch.translate(word))
     return None
 
 
 def _split(argument: str) -> list[str]:
-    """The patterns of a list: single colons part them, except inside ``/…/``."""
+    """Split an argument into patterns at single colons, except inside ``/…/``."""
     words = [""]
     position = 0
     while position < len(argument):
@@ -98,16 +104,19 @@ def _split(argument: str) -> list[str]:
 
 
 def _regex_end(argument: str, start: int) -> int:
-    """Past the slash that ends a regular expression: the first before a colon or the argument's end."""
+    """Return the offset after the slash that closes a regular expression, which a slash at ``start`` opens.
+
+    It is the first slash without a backslash that is followed by a single colon or the end of the argument.
+    """
     position = start + 1
     while position < len(argument):
         if argument[position] == "\\":
-            position += 1
+            position += 1  # skip the escaped character too
         elif argument[position] == "/" and (
             position + 1 == len(argument)
             or (argument[position + 1] == ":" and not argument.startswith("::", position + 1))
         ):
             return position + 1
         position += 1
-    # No closing slash: an ordinary name that begins with one.
+    # No closing slash: a plain name that begins with one.
     return start + 1

@@ -1,4 +1,4 @@
-"""The snippets of a probe: statements into instructions and saves, with the maps that they save to."""
+"""Reads the snippets of probes: splits them into instructions and saves, and finds the maps that they save to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
 from neutrino.errors import Span
 from neutrino.maps.declaration import Map
-from neutrino.probing.document import Document, KeyPath, shown_key
+from neutrino.probing.document import Document, KeyPath, shown_key, shown_name
 from neutrino.probing.ir.types import Type
 from neutrino.probing.nearest import nearest
 from neutrino.probing.registers import REGISTER_WORD, Registers
@@ -33,10 +33,10 @@ _Part = Statement | SaveCall | TypedSave
 
 
 class Side(NamedTuple):
-    """``before`` or ``after`` of a probe, taken apart; its declarations are among the file's registers by now.
+    """The statements of a probe's ``before`` or ``after``, except ``.reg``: its registers are those of the file.
 
-    path: of its text in the document. parts: in order, statements that are no SAVE as instructions. unread: whether
-    there is a SAVE that could not be read.
+    path: of its text in the document. parts: saves and, as ``Statement``, instructions. unread: whether there is a SAVE
+    that could not be parsed.
     """
 
     path: KeyPath
@@ -45,19 +45,22 @@ class Side(NamedTuple):
 
     @property
     def typed_saves(self) -> tuple[TypedSave, ...]:
-        """Its saves in the older dialect; together they make one record."""
+        """Return the saves of the older dialect (``SAVE.u64 { … }``), which together make one record."""
         return tuple(part for part in self.parts if isinstance(part, TypedSave))
 
 
 def read_side(document: Document, registers: Registers, path: KeyPath, text: str, platform: str) -> Side:
-    """Take a snippet apart. Its registers are declared; what follows must know those of all snippets of the file."""
+    """Parse a snippet, add the registers that it declares to those of the file, and report its faults.
+
+    path: of its text in the document. platform: ``cuda`` for PTX, ``hip`` for AMD's assembly, without declarations.
+    """
     statements, faults = split_lines(text) if platform == "hip" else split_statements(text)
     parts: list[_Part] = []
     unread = False
     for statement in statements:
         if statement.text.startswith(".reg") and platform == "cuda":
-            declarations, more = parse_declaration(statement)
-            faults += more
+            declarations, declaration_faults = parse_declaration(statement)
+            faults += declaration_faults
             for declaration in declarations:
                 registers.declare(path, declaration)
         elif _SAVE_WORD.match(statement.text) or (platform == "cuda" and _GUARDED_SAVE.match(statement.text)):
@@ -75,9 +78,9 @@ def read_side(document: Document, registers: Registers, path: KeyPath, text: str
 
 
 class SnippetReader:
-    """Sides of a file's probes into snippets.
+    """Converts the parsed sides of a file's probes to snippets.
 
-    maps: of the file, None for those that are wrong. levelless: names of those whose level is not known.
+    maps: of the file, None for those that are invalid. levelless: names of those whose level is missing or invalid.
     """
 
     def __init__(
@@ -94,133 +97,153 @@ class SnippetReader:
         self._platform = platform
         self._levelless = levelless
         self.saved: set[str] = set()
-        """Names of the maps that were saved to."""
+        """Names of the maps that the snippets so far save to."""
 
-    def snippet(self, side: Side, level: Level | None, record: Map | None) -> WrittenSnippet | None:
-        """What is inserted; None when that is nothing. level: the probe's, None when it is wrong.
+    def snippet(self, side: Side, level: Level | None, record_map: Map | None) -> WrittenSnippet | None:
+        """Return the snippet of a side; None if it has no instruction and no save.
 
-        record: the map that the typed saves of an older probe make one record of.
+        level: of the probe, None if it is invalid. record_map: the map for the typed saves (``SAVE.u64``) of an older
+        probe: all of them become one save, where the last one is.
         """
         body: list[WrittenInstruction | WrittenSave] = []
-        taken: set[str] = set()
-        operands: list[str] = []
-        typed = side.typed_saves
-        last_named = _last_named(side)
+        reserved: set[str] = set()  # added registers, whose values are needed until the save
+        record_operands: list[str] = []
+        typed_saves = side.typed_saves
+        last_uses = _last_uses(side)
         for index, part in enumerate(side.parts):
             if isinstance(part, Statement):
                 body.append(self._instruction(side.path, part))
             elif isinstance(part, SaveCall):
                 body += self._save(side.path, part, level)
-            elif record:
-                fields = record.fields[len(operands) : len(operands) + len(part.operands)]
-                moves, words = self._operands(side.path, part.operands, fields, taken)
+            elif record_map:
+                fields = record_map.fields[len(record_operands) : len(record_operands) + len(part.operands)]
+                moves, words = self._operands(side.path, part.operands, fields, reserved)
+                # Until the save of the whole record, instructions may change these registers.
                 span = self._document.span(self._document.within(side.path, part.start))
-                named = {word for word in words if last_named.get(word, -1) > index}
-                copies, words = self._copied(words, named, span, taken)
+                used_later = {word for word in words if last_uses.get(word, -1) > index}
+                copies, words = self._copied(words, used_later, span, reserved)
                 body += [*moves, *copies]
-                operands += words
-                if part is typed[-1]:
-                    first = self._document.span(self._document.within(side.path, typed[0].start))
-                    body.append(WrittenSave(record, tuple(operands), first))
-                    self.saved.add(record.name)
+                record_operands += words
+                if part is typed_saves[-1]:
+                    first = self._document.span(self._document.within(side.path, typed_saves[0].start))
+                    body.append(WrittenSave(record_map, tuple(record_operands), first))
+                    self.saved.add(record_map.name)
         return WrittenSnippet(tuple(body)) if body else None
 
     def _instruction(self, path: KeyPath, statement: Statement) -> WrittenInstruction:
+        """Return an instruction; declare registers that only an off-by-one ``%name<N>`` would cover."""
         span = self._document.span(self._document.within(path, statement.start))
         if self._platform == "cuda":
             for match in REGISTER_WORD.finditer(statement.text):
                 offset = self._document.within(path, statement.start + match.start())
-                self._registers.stretch(match.group(), offset)
+                self._registers.extend_range(match.group(), offset)
         return WrittenInstruction(" ".join(statement.text.split()), span)
 
     def _save(self, path: KeyPath, call: SaveCall, level: Level | None) -> list[WrittenInstruction | WrittenSave]:
+        """Return a save, after the moves of its special registers; [] if its map is unknown or invalid.
+
+        path: of the snippet. level: of the probe, None if it is invalid.
+        """
         offset = self._document.within(path, call.start)
         target = self._map(call.map, self._document.within(path, call.map_start))
         if target is None:
             return []
         self.saved.add(target.name)
+        # An invalid level, of the probe or of the map, has been reported.
         if level and target.level is not level and target.name not in self._levelless:
             message = f"a {level.value} probe saves to '{target.name}', a {target.level.value} map"
             hint = f'give both the same level: level = "{target.level.value}"'
             self._document.report(offset, "save-level", message, hint)
         if len(call.operands) != len(target.fields):
             names = ", ".join(field.name for field in target.fields)
-            found, wanted = (
-                f"{number} {what}{'s' if number != 1 else ''}"
-                for number, what in ((len(call.operands), "operand"), (len(target.fields), "field"))
-            )
-            message = f"{found} for the {wanted} of '{target.name}'"
+            operands = _counted(len(call.operands), "operand")
+            message = f"{operands} for the {_counted(len(target.fields), 'field')} of '{target.name}'"
             self._document.report(offset, "save-operands", message, f"its fields are {names}")
-            # The probe is invalid; what it names is verified all the same.
+            # The probe is invalid, but its operands are verified all the same.
             words = tuple(" ".join(word.split()) for _, word in call.operands)
             return [WrittenSave(target, words, self._document.span(offset), call.guard, call.is_inverted)]
-        moves, operands = self._operands(path, call.operands, target.fields, set())
-        save = WrittenSave(target, tuple(operands), self._document.span(offset), call.guard, call.is_inverted)
+        moves, operand_words = self._operands(path, call.operands, target.fields, set())
+        save = WrittenSave(target, tuple(operand_words), self._document.span(offset), call.guard, call.is_inverted)
         return [*moves, save]
 
     def _map(self, name: str, offset: int) -> Map | None:
+        """Return the map of this name; None if it is invalid, or if there is none, which is reported.
+
+        A name that differs only in case and underscores is accepted, with a warning.
+        """
         if name in self._maps:
             return self._maps[name]
-        alike = [known for known in self._maps if _squeezed(known) == _squeezed(name)]
-        if len(alike) == 1:
-            message = f"map {shown_key(name)} is read as '{alike[0]}'"
-            self._document.warn(offset, "map-spelling", message, f"write {alike[0]}")
-            return self._maps[alike[0]]
+        similar = [known for known in self._maps if _squeezed(known) == _squeezed(name)]
+        if len(similar) == 1:
+            message = f"map {shown_key(name)} is read as '{similar[0]}'"
+            self._document.warn(offset, "map-spelling", message, f"write {similar[0]}")
+            return self._maps[similar[0]]
         guess = nearest(name, self._maps)
-        hint = f"did you mean '{guess}'?" if guess else f"declare [map.{shown_key(name)[1:-1] or 'NAME'}]"
+        hint = f"did you mean '{guess}'?" if guess else f"declare [map.{shown_name(name) or 'NAME'}]"
         self._document.report(offset, "unknown-map", f"there is no map {shown_key(name)}", hint)
         return None
 
     # Operands
 
     def _operands(
-        self, path: KeyPath, words: Sequence[tuple[int, str]], fields: Sequence[Field], taken: set[str]
+        self, path: KeyPath, words: Sequence[tuple[int, str]], fields: Sequence[Field], reserved: set[str]
     ) -> tuple[list[WrittenInstruction], list[str]]:
-        """The operands of a save, and what must be read into registers first."""
+        """Return moves of special registers into added registers, and the operands of a save with those instead.
+
+        words: offset in the snippet and text of each operand. reserved: names that added registers must not have;
+        those added join it.
+        """
         moves = []
         operands = []
         for (start, text), field in zip(words, fields, strict=True):
             word = " ".join(text.split())
             offset = self._document.within(path, start)
             if self._platform == "cuda":
-                self._registers.stretch(word, offset)
+                self._registers.extend_range(word, offset)
                 if word in SPECIAL_REGISTERS:
-                    move, word = self._read_special(word, field, offset, taken)
+                    move, word = self._read_special(word, field, offset, reserved)
                     moves.append(move)
             operands.append(word)
         return moves, operands
 
-    def _read_special(self, word: str, field: Field, offset: int, taken: set[str]) -> tuple[WrittenInstruction, str]:
-        """A special register among the operands of SAVE: read into a register of its own first."""
-        kind = SPECIAL_REGISTERS[word]
-        wide = kind == "u32" and field.type.size == 8
+    def _read_special(self, word: str, field: Field, offset: int, reserved: set[str]) -> tuple[WrittenInstruction, str]:
+        """Return the move of a special register, an operand of SAVE, into an added register, and that one's name.
+
+        It is extended to 64 bits if its field needs them. A warning asks for the move in the snippet itself.
+        """
+        type_name = SPECIAL_REGISTERS[word]
+        is_extended = type_name == "u32" and field.type.size == 8
         message = f"{word} inside SAVE is read into a register first"
-        self._document.warn(offset, "special-register-saved", message, f"write mov.{kind} %r, {word};")
+        self._document.warn(offset, "special-register-saved", message, f"write mov.{type_name} %r, {word};")
         span = self._document.span(offset)
-        name = "%save_" + word[1:].replace(".", "_") + ("_u64" if wide else "")
-        name = self._registers.add(name, Type.U64 if wide else Type(kind), span, taken)
-        text = f"cvt.u64.u32 {name}, {word}" if wide else f"mov.{kind} {name}, {word}"
+        name = "%save_" + word[1:].replace(".", "_") + ("_u64" if is_extended else "")
+        name = self._registers.add(name, Type.U64 if is_extended else Type(type_name), span, reserved)
+        text = f"cvt.u64.u32 {name}, {word}" if is_extended else f"mov.{type_name} {name}, {word}"
         return WrittenInstruction(text, span), name
 
     def _copied(
-        self, words: Sequence[str], named: set[str], span: Span, taken: set[str]
+        self, words: Sequence[str], used_later: set[str], span: Span, reserved: set[str]
     ) -> tuple[list[WrittenInstruction], list[str]]:
-        """Copies of the operands that instructions between here and the record's last SAVE name."""
+        """Return moves that copy operands which later instructions may change, and the operands with the copies.
+
+        used_later: registers that instructions between here and the save of the record name. reserved: as for
+        ``_operands``.
+        """
         copies = []
         operands = []
         for word in words:
-            kind = self._registers.type_of(word)
-            if word in named and kind in _COPIED:
-                name = self._registers.add(f"{word}_saved", kind, span, taken)
-                copies.append(WrittenInstruction(f"mov.{_COPIED[kind]} {name}, {word}", span))
+            register_type = self._registers.type_of(word)
+            if word in used_later and register_type in _MOV_TYPES:
+                name = self._registers.add(f"{word}_saved", register_type, span, reserved)
+                copies.append(WrittenInstruction(f"mov.{_MOV_TYPES[register_type]} {name}, {word}", span))
                 operands.append(name)
             else:
                 operands.append(word)
         return copies, operands
 
 
-def _last_named(side: Side) -> dict[str, int]:
-    """Register → index of the last instruction that names it before the last typed SAVE."""
+def _last_uses(side: Side) -> dict[str, int]:
+    """Return register → index of the last part before the last typed SAVE that is an instruction and names it."""
     last = max((index for index, part in enumerate(side.parts) if isinstance(part, TypedSave)), default=0)
     return {
         word: index
@@ -230,7 +253,7 @@ def _last_named(side: Side) -> dict[str, int]:
     }
 
 
-_COPIED = {
+_MOV_TYPES = {
     **dict.fromkeys(("b16", "u16", "s16", "f16"), "b16"),
     **dict.fromkeys(("b32", "u32", "s32", "f16x2"), "b32"),
     **dict.fromkeys(("b64", "u64", "s64"), "b64"),
@@ -239,5 +262,10 @@ _COPIED = {
 """Type of a register that can be saved → the type of ``mov`` for it."""
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count != 1 else ''}"
+
+
 def _squeezed(name: str) -> str:
+    """Return a name without what spellings of one name may differ in: case and underscores."""
     return name.replace("_", "").lower()

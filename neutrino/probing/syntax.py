@@ -1,4 +1,4 @@
-"""A snippet's text taken apart: declarations, SAVE and instructions, each with its place in the text."""
+"""Parses the text of a snippet: register declarations, ``SAVE`` and instructions, each with its offset in the text."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ REGISTER_TYPES = (
 )  # fmt: skip
 """Types that ``.reg`` takes in a probe, without the dot."""
 
-_COMMENT = re.compile(r"//|/\*")
-_COMMENT_AMD = re.compile(r"//|;|/\*")
-_VISIBLE = re.compile(r"[^\n]")
+_COMMENT_START = re.compile(r"//|/\*")
+_COMMENT_START_AMD = re.compile(r"//|;|/\*")
+_NOT_NEWLINE = re.compile(r"[^\n]")
+# A line that begins like a statement: the semicolon of the statement before it is missing.
 _NEXT_STATEMENT = re.compile(r"\n[^\S\n]*(?=SAVE\b|\.reg\b|@!?%|[a-z][a-z0-9_]*\.[a-z])")
 _REG = re.compile(r"\.reg\s+(\.\w+)\s+(.+)", re.DOTALL)
 _REG_NAME = re.compile(r"(%[A-Za-z_$][\w$]*)\s*(?:<\s*(\d{1,9})\s*>)?(?:\s*=\s*(.*))?", re.ASCII | re.DOTALL)
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|[1-9]\d*|0+)", re.ASCII)
-_LONGEST_INTEGER = 68  # 64 binary digits, the prefix and a sign
+_MAX_INTEGER_LENGTH = 68  # 64 binary digits, the prefix and a sign
 _DECIMAL = re.compile(r"[+-]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][+-]?\d{1,4})?", re.ASCII)
 _INITIAL_HINTS = {
     "p": "write 0 or 1", "f": "write a number such as 1.5; of halves the bits, such as 0x3c00",
@@ -35,7 +36,10 @@ _SAVE = re.compile(r"(?:@\s*(!?)\s*(%[^\s@!]+)\s+)?SAVE\s*\[([^\]]*)\]\s*\{(.*)\
 
 
 class Statement(NamedTuple):
-    """One statement without comments and semicolon. start: offset in the snippet; text keeps its length."""
+    """One statement without its semicolon. start: offset in the snippet.
+
+    Comments in the text are replaced by as many spaces, so that offsets in it are offsets in the snippet.
+    """
 
     start: int
     text: str
@@ -44,7 +48,7 @@ class Statement(NamedTuple):
 class Declaration(NamedTuple):
     """``%name``, ``%name = initial`` or ``%name<count>``. start: offset in the snippet.
 
-    number: how many, None for a single one. initial: its first bits as an unsigned number, None where none is written.
+    number: the count, None without one. initial: the bits of the initial value as an unsigned number, None without one.
     """
 
     start: int
@@ -55,9 +59,9 @@ class Declaration(NamedTuple):
 
 
 class SaveCall(NamedTuple):
-    """``SAVE [ map ] { operands }``. Starts are offsets in the snippet.
+    """``SAVE [ map ] { operands }``. start, map_start and those of the operands are offsets in the snippet.
 
-    guard: the predicate of ``@%p SAVE``; is_inverted: as ``@!%p``.
+    guard: the predicate of ``@%p SAVE``. is_inverted: the guard is written ``@!%p``.
     """
 
     start: int
@@ -69,7 +73,7 @@ class SaveCall(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is wrong at an offset of a text. code: as in ``errors.Diagnostic``."""
+    """An error at an offset of a text. code: as in ``errors.Diagnostic``."""
 
     start: int
     code: str
@@ -78,7 +82,7 @@ class Fault(NamedTuple):
 
 
 class TypedSave(NamedTuple):
-    """``SAVE.type { operands }``, of the older dialect. Starts are offsets in the snippet."""
+    """``SAVE.type { operands }``, of the older dialect. All starts are offsets in the snippet."""
 
     start: int
     type: str
@@ -87,8 +91,8 @@ class TypedSave(NamedTuple):
 
 
 def split_lines(text: str) -> tuple[list[Statement], list[Fault]]:
-    """The statements of a snippet in AMD's assembly: one per line, with comments after ``;`` too."""
-    blanked, faults = _without_comments(text, _COMMENT_AMD)
+    """Split a snippet in AMD's assembly into statements, one per line; comments may begin with ``;`` too."""
+    blanked, faults = _without_comments(text, _COMMENT_START_AMD)
     statements = []
     start = 0
     for line in blanked.split("\n"):
@@ -99,27 +103,35 @@ def split_lines(text: str) -> tuple[list[Statement], list[Fault]]:
 
 
 def split_statements(text: str) -> tuple[list[Statement], list[Fault]]:
-    """The statements of a snippet in order, and the faults of its punctuation."""
-    blanked, faults = _without_comments(text, _COMMENT)
+    """Split a snippet in PTX into its statements, in order, and report missing semicolons and unclosed comments.
+
+    Where a line begins like a new statement, the one before it ends, even without a semicolon.
+    """
+    blanked, faults = _without_comments(text, _COMMENT_START)
     statements = []
+    # A piece has several statements if semicolons between them are missing.
     pieces = blanked.split(";")
     start = 0
     for index, piece in enumerate(pieces):
         if not piece.strip():
             start += len(piece) + 1
             continue
-        first = len(piece) - len(piece.lstrip())
-        breaks = (match.start() for match in _NEXT_STATEMENT.finditer(piece.rstrip()))
-        ends = [position for position in breaks if position > first]
-        if index == len(pieces) - 1 and piece.strip():
-            ends.append(len(piece))
+        # Where statements without a semicolon end, as offsets in the piece.
+        indent = len(piece) - len(piece.lstrip())
+        line_breaks = (match.start() for match in _NEXT_STATEMENT.finditer(piece.rstrip()))
+        unterminated = [position for position in line_breaks if position > indent]
+        is_last = index == len(pieces) - 1
+        if is_last:
+            unterminated.append(len(piece))
         begin = 0
-        for end in dict.fromkeys([*ends, len(piece)]):
-            # Comments of TOML are none here, which is said of them as statements.
-            if (end < len(piece) or ends[-1:] == [end]) and not piece[begin:end].lstrip().startswith("#"):
-                place = start + begin + len(piece[begin:end].rstrip())
-                faults.append(Fault(place, "no-semicolon", "no ';' after the statement", "end it with ';'"))
+        # dict.fromkeys: the end of the last piece is among both.
+        for end in dict.fromkeys([*unterminated, len(piece)]):
             part = piece[begin:end]
+            has_semicolon = end == len(piece) and not is_last
+            # A line with a comment of TOML is reported once, as no instruction.
+            if not has_semicolon and not part.lstrip().startswith("#"):
+                place = start + begin + len(part.rstrip())
+                faults.append(Fault(place, "no-semicolon", "no ';' after the statement", "end it with ';'"))
             if part.strip():
                 statements.append(Statement(start + begin + len(part) - len(part.lstrip()), part.strip()))
             begin = end
@@ -127,11 +139,11 @@ def split_statements(text: str) -> tuple[list[Statement], list[Fault]]:
     return statements, faults
 
 
-def _without_comments(text: str, opening: re.Pattern[str]) -> tuple[str, list[Fault]]:
-    """The text with comments as spaces, up to one that never ends."""
+def _without_comments(text: str, comment_start: re.Pattern[str]) -> tuple[str, list[Fault]]:
+    """Replace comments by spaces, so that offsets stay the same; an unclosed comment is a fault and ends the text."""
     pieces = []
     position = 0
-    while match := opening.search(text, position):
+    while match := comment_start.search(text, position):
         pieces.append(text[position : match.start()])
         if match.group() == "/*":
             end = text.find("*/", match.end())
@@ -142,77 +154,88 @@ def _without_comments(text: str, opening: re.Pattern[str]) -> tuple[str, list[Fa
         else:
             end = text.find("\n", match.end())
             end = len(text) if end < 0 else end
-        pieces.append(_VISIBLE.sub(" ", text[match.start() : end]))
+        pieces.append(_NOT_NEWLINE.sub(" ", text[match.start() : end]))
         position = end
     return "".join((*pieces, text[position:])), []
 
 
 def parse_declaration(statement: Statement) -> tuple[list[Declaration], list[Fault]]:
-    """The registers that a ``.reg`` statement declares."""
+    """Parse a ``.reg`` statement, such as ``.reg .u64 %start, %count = 1;``, and return what it declares."""
     match = _REG.fullmatch(statement.text)
     if not match:
         return [], [Fault(statement.start, "declaration", "cannot read the declaration", "write '.reg .b64 %name;'")]
-    kind = match.group(1)[1:]
-    if kind not in REGISTER_TYPES:
+    type_name = match.group(1)[1:]
+    if type_name not in REGISTER_TYPES:
         hint = "use " + ", ".join(f".{name}" for name in REGISTER_TYPES)
-        message = f"registers have no type '.{kind}' in a probe"
+        message = f"registers have no type '.{type_name}' in a probe"
         return [], [Fault(statement.start + match.start(1), "declared-type", message, hint)]
     declarations = []
     faults = []
     for start, word in _list_items(match.group(2), statement.start + match.start(2)):
-        name = _REG_NAME.fullmatch(" ".join(word.split()))
-        if not name:
-            hint = "names begin with '%', such as %elapsed"
-            faults.append(Fault(start, "register-name", f"'{word}' is no register name", hint))
-        elif len(name.group(1)) > MAX_REGISTER_NAME:
-            hint = f"names have at most {MAX_REGISTER_NAME} characters"
-            faults.append(Fault(start, "register-name", f"a register name of {len(name.group(1))} characters", hint))
-        elif name.group(2) and not 0 < int(name.group(2)) <= MAX_REGISTERS:
-            message = f"'{word}' does not declare 1 to {MAX_REGISTERS} registers"
-            hint = f"write a number from 1 on, such as {name.group(1)}<4>"
-            faults.append(Fault(start, "register-count", message, hint))
-        else:
-            count = int(name.group(2)) if name.group(2) else None
-            initial = None
-            if name.group(3) is not None:
-                place = start + len(word) - len(word.partition("=")[2].lstrip())
-                if count is not None:
-                    hint = "declare each that has a first value by its own name"
-                    faults.append(Fault(place, "initial-value", f"one value for {count} registers", hint))
-                else:
-                    initial = initial_bits(kind, name.group(3))
-                    if initial is None:
-                        message = f"'{name.group(3)}' is no value of a .{kind} register"
-                        faults.append(Fault(place, "initial-value", message, _INITIAL_HINTS[kind[0]]))
-            declarations.append(Declaration(start, name.group(1), kind, count, initial))
+        declaration, declaration_faults = _parse_declarator(start, word, type_name)
+        faults += declaration_faults
+        if declaration is not None:
+            declarations.append(declaration)
     return declarations, faults
 
 
-def bits_of(kind: str) -> int:
-    """Bits of a register of one of ``REGISTER_TYPES``."""
-    return {"pred": 1, "f16x2": 32}.get(kind) or int(kind[1:])
+def _parse_declarator(start: int, word: str, type_name: str) -> tuple[Declaration | None, list[Fault]]:
+    """Parse one item of a ``.reg`` statement: ``%name``, ``%name<count>`` or ``%name = initial``.
 
-
-def initial_bits(kind: str, word: str) -> int | None:
-    """The bits of a register of a type whose value is written so, as an unsigned number; None: it is no such value.
-
-    Integers are decimal, ``0x`` or ``0b``, with a sign; those of ``f32`` and ``f64`` decimal, or their bits as
-    ``0f3F800000``. Of ``f16`` and ``f16x2`` the bits are written, as an integer.
+    start: offset of the word in the snippet. With an invalid initial value there are both a declaration and a fault.
     """
-    if kind in ("f32", "f64"):
-        return _float_bits(kind, word)
+    match = _REG_NAME.fullmatch(" ".join(word.split()))
+    if not match:
+        hint = "names begin with '%', such as %elapsed"
+        return None, [Fault(start, "register-name", f"'{word}' is no register name", hint)]
+    name, count_digits, initial_text = match.groups()
+    if len(name) > MAX_REGISTER_NAME:
+        hint = f"names have at most {MAX_REGISTER_NAME} characters"
+        return None, [Fault(start, "register-name", f"a register name of {len(name)} characters", hint)]
+    if count_digits and not 0 < int(count_digits) <= MAX_REGISTERS:
+        message = f"'{word}' does not declare 1 to {MAX_REGISTERS} registers"
+        return None, [Fault(start, "register-count", message, f"write a number from 1 on, such as {name}<4>")]
+    count = int(count_digits) if count_digits else None
+    initial = None
+    faults = []
+    if initial_text is not None:
+        place = start + len(word) - len(word.partition("=")[2].lstrip())
+        if count is not None:
+            hint = "declare each that has a first value by its own name"
+            faults.append(Fault(place, "initial-value", f"one value for {count} registers", hint))
+        else:
+            initial = initial_bits(type_name, initial_text)
+            if initial is None:
+                message = f"'{initial_text}' is no value of a .{type_name} register"
+                faults.append(Fault(place, "initial-value", message, _INITIAL_HINTS[type_name[0]]))
+    return Declaration(start, name, type_name, count, initial), faults
+
+
+def bits_of(type_name: str) -> int:
+    """Return the width in bits of one of ``REGISTER_TYPES``; 1 for ``pred``."""
+    return {"pred": 1, "f16x2": 32}.get(type_name) or int(type_name[1:])
+
+
+def initial_bits(type_name: str, word: str) -> int | None:
+    """Return the bits of a register's initial value as an unsigned number; None if ``word`` is no value of its type.
+
+    Integers are decimal, ``0x`` or ``0b``, with an optional sign. For ``f32`` and ``f64`` the value is decimal, or its
+    bits as ``0f3F800000``. For ``f16`` and ``f16x2`` it is the bits, as an integer.
+    """
+    if type_name in ("f32", "f64"):
+        return _float_bits(type_name, word)
     match = _INTEGER.fullmatch(word)
-    if not match or len(word) > _LONGEST_INTEGER:
+    if not match or len(word) > _MAX_INTEGER_LENGTH:
         return None
     value = int(word, 0)
-    bits = bits_of(kind)
-    if kind == "pred":
+    bits = bits_of(type_name)
+    if type_name == "pred":
         return value if value in (0, 1) else None
-    return value % (1 << bits) if literal_fits(bits, kind[0] == "s", word, value) else None
+    return value % (1 << bits) if literal_fits(bits, type_name[0] == "s", word, value) else None
 
 
 def literal_fits(bits: int, signed: bool, text: str, value: int) -> bool:
-    """Whether an integer literal fits a type of so many bits. value: of the literal.
+    """Return whether an integer literal fits a type of so many bits. value: of the literal.
 
     Unsigned types also accept negative numbers: -1 means all bits set. Signed types accept values above their maximum
     in hexadecimal, octal or binary only, where the literal gives the bit pattern.
@@ -224,20 +247,21 @@ def literal_fits(bits: int, signed: bool, text: str, value: int) -> bool:
     return not signed or value < 1 << (bits - 1) or not is_decimal
 
 
-def _float_bits(kind: str, word: str) -> int | None:
-    form, digits, prefix = (">f", 8, "f") if kind == "f32" else (">d", 16, "d")
+def _float_bits(type_name: str, word: str) -> int | None:
+    """Return the IEEE 754 bits of an ``f32`` or ``f64`` literal, decimal or ``0f3F800000``; None if it is none."""
+    pack_format, digits, prefix = (">f", 8, "f") if type_name == "f32" else (">d", 16, "d")
     if re.fullmatch(rf"0[{prefix}{prefix.upper()}][0-9a-fA-F]{{{digits}}}", word):
         return int(word[2:], 16)
     if not _DECIMAL.fullmatch(word):
         return None
     try:
-        return int.from_bytes(struct.pack(form, float(word)), "big")
+        return int.from_bytes(struct.pack(pack_format, float(word)), "big")
     except OverflowError:
         return None
 
 
 def parse_save(statement: Statement) -> SaveCall | TypedSave | Fault:
-    """A ``SAVE`` statement taken apart."""
+    """Parse a ``SAVE`` statement of either dialect, or return why it cannot be parsed."""
     match = _SAVE.fullmatch(statement.text)
     if match:
         operands = tuple(_list_items(match.group(4), statement.start + match.start(4)))
@@ -254,6 +278,7 @@ def parse_save(statement: Statement) -> SaveCall | TypedSave | Fault:
 
 
 def _list_items(text: str, start: int) -> list[tuple[int, str]]:
+    """Split at commas; return the offset and text of each item. start: offset of the text, added to theirs."""
     if not text.strip():
         return []
     items = []

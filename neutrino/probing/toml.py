@@ -1,6 +1,6 @@
-"""Probe files in TOML, of both dialects, taken apart into ``WrittenProbes``.
+"""Reads probe files in TOML, of both dialects, into ``WrittenProbes``.
 
-This package knows the file, its keys, maps and registers; what the assembly in a snippet means is verified in
+This package reads the keys, maps and registers of the file; what the assembly in a snippet means is verified in
 ``neutrino.ptx.snippets.verifier``. All faults of a file are reported at once, each at its line and column.
 """
 
@@ -15,7 +15,7 @@ from neutrino.abi.probe_block import MAX_MAPS
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
 from neutrino.maps.declaration import Map
 from neutrino.probing import older_dialect
-from neutrino.probing.document import MAX_SIZE, Document, KeyPath, shown, shown_key
+from neutrino.probing.document import MAX_SIZE, Document, KeyPath, shown, shown_key, shown_name
 from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.types import Type
 from neutrino.probing.maps import MAP_COUNT, MAP_KEYS, read_level, read_map
@@ -23,30 +23,40 @@ from neutrino.probing.model import Lanes, Pattern, Subject, Tracepoint
 from neutrino.probing.reading import read_text_file
 from neutrino.probing.registers import Registers
 from neutrino.probing.snippets import Side, SnippetReader, read_side
-from neutrino.probing.syntax import REGISTER_TYPES
+from neutrino.probing.syntax import REGISTER_TYPES, TypedSave
 from neutrino.probing.tracepoints import parse_tracepoint
-from neutrino.probing.written import WrittenProbe, WrittenProbes, WrittenSnippet
+from neutrino.probing.written import WrittenProbe, WrittenProbes
 
 PLATFORMS = ("cuda", "hip")
-"""Whose assembly snippets may be in."""
+"""Values of ``platform``: whose assembly the snippets are in, NVIDIA's PTX or AMD's."""
 
 TOP_KEYS = ("platform", "map", "probe", "analyze_hook", "callback", "CALLBACK")
-"""What stands at the top of a file; any other table there is a probe of the older dialect."""
+"""The keys at the top level of a file; any other table there is a probe of the older dialect."""
 _PROBE_KEYS = ("position", "pos", "level", "lanes", "before", "after", "register")
 _OLDER_KEYS = ("position", "pos", "datamodel", "level", "lanes", "before", "after", "register")
 _REGISTER_FILES = ("sgpr", "vgpr")
-_LONGEST_NAME = 200
+_MAX_NAME_LENGTH = 200
+_MAX_SCRIPTS = 64
+_MAX_REGISTERS = 512
+"""Registers of a thread that AMD's or NVIDIA's compilers count."""
+_ANYWHERE = Tracepoint("", (Pattern(Subject.ANY),))
 
 
 def read_probe_file(path: str | Path) -> WrittenProbes:
-    """The probes of one TOML file, not verified. Raises ProbeError with all its faults, NeutrinoError if unreadable."""
+    """Return the probes of one TOML file, not yet verified.
+
+    Raises ProbeError with all its faults, and NeutrinoError if it cannot be read.
+    """
     return read_probe_text(str(path), probe_file_text(path, "TOML"))
 
 
 def probe_file_text(path: str | Path, language: str) -> str:
-    """The text of a probe file. language: which it is in. Raises as ``read_probe_file``."""
+    """Return the text of a probe file. language: TOML or Python, for messages.
+
+    Raises NeutrinoError if it cannot be read, ProbeError if it is too large or not UTF-8.
+    """
     try:
-        # At most four bytes a character: what is cut off makes it too large all the same.
+        # A character of UTF-8 has at most four bytes, so a file cut off here has more than MAX_SIZE characters.
         data = read_text_file(path, 4 * MAX_SIZE + 4)
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
@@ -62,93 +72,104 @@ def probe_file_text(path: str | Path, language: str) -> str:
         message = f"byte {data[error.start]:#04x} is not UTF-8, as {language} must be"
         line = before.count(b"\n") + 1
         hint = "save it as UTF-8"
-        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        has_utf16_byte_order_mark = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+        if has_utf16_byte_order_mark:
             hint += ", not as UTF-16"
         raise ProbeError([Diagnostic(str(path), line, column, "", message, hint, code="not-utf-8")]) from error
 
 
 def read_probe_text(file: str, text: str) -> WrittenProbes:
-    """The probes of a text, not verified. file: its path, which paths in it are relative to. Raises ProbeError."""
+    """Return the probes of a TOML text, not yet verified. Raises ProbeError with all its faults.
+
+    file: its path, for messages; paths in the text are relative to its folder.
+    """
     return read_document(Document(file, text))
 
 
 def read_document(document: Document) -> WrittenProbes:
-    """The probes of a document. Raises ProbeError."""
-    return _Reader(document).probe_set()
+    """Return the probes of a parsed TOML document, not yet verified. Raises ProbeError with all its faults."""
+    return _Reader(document).read()
 
 
 class _Entry(NamedTuple):
-    """The table of a probe. older: at the top level, in the older dialect."""
+    """The table of a probe. path: its keys in the document. is_older: in the older dialect, at the top level."""
 
     name: str
     path: KeyPath
     table: Mapping[str, Any]
-    older: bool
+    is_older: bool
 
 
 class _Reader:
-    """One document on its way to a WrittenProbes."""
+    """Reads one document; faults are reported to it."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
         self._platform = self._read_platform()
         self._registers = Registers(document)
+        # None: the table has faults that leave no map.
         self._maps: dict[str, Map | None] = {}
-        self._newer: set[str] = set()
+        self._newer_names: set[str] = set()
 
-    def probe_set(self) -> WrittenProbes:
+    def read(self) -> WrittenProbes:
+        """Return the document's probes. Raises ProbeError with all diagnostics if any of them is an error."""
         document = self._document
         hooks = self._scripts("analyze_hook")
         callbacks = (*self._scripts("callback"), *self._scripts("CALLBACK"))
         entries = sorted(self._entries(), key=lambda entry: document.key(*entry.path))
+
+        # All maps and register declarations before any snippet, which may use those of a later probe of the file.
         levels = [level.value for level in Level]
         levelless = set()
         for name, table in self._tables("map"):
             self._maps[name] = read_map(document, name, table)
             if table.get("level") not in levels:
                 levelless.add(name)
-        # All declarations and maps first: a snippet may use those of a later probe of the file.
         sides = [self._sides(entry) for entry in entries]
-        records = [self._record(entry, side) for entry, side in zip(entries, sides, strict=True)]
+        levels_and_maps = [self._level_and_map(entry, side) for entry, side in zip(entries, sides, strict=True)]
+        maps = [declared for declared in self._maps.values() if declared is not None]
+
         if not self._maps and not document.errors:
             hint = "declare [map.NAME], or give a probe of the older dialect a datamodel"
             document.report(0, "no-map", "no [map.NAME] in the file", hint)
-        for entry in [entry for entry in self._maps.values() if entry is not None][MAX_MAPS : MAX_MAPS + 1]:
-            document.report_span(entry.span, "map-count", *MAP_COUNT)
+        if len(maps) > MAX_MAPS:
+            document.report_span(maps[MAX_MAPS].span, "map-count", *MAP_COUNT)
         if not entries:
             place = document.key("probe") if "probe" in document.tables else 0
             document.report(place, "no-probe", "no [probe.NAME] in the file", "write [probe.NAME] with a position")
+
         reader = SnippetReader(document, self._registers, self._maps, self._platform, levelless)
         probes = [
-            self._probe(entry, found, level, record, reader)
-            for entry, found, (level, record) in zip(entries, sides, records, strict=True)
+            self._probe(entry, probe_sides, level, record_map, reader)
+            for entry, probe_sides, (level, record_map) in zip(entries, sides, levels_and_maps, strict=True)
         ]
-        for name, used in self._maps.items():
-            # A SAVE that could not be read may have meant it.
-            if used and name not in reader.saved and not document.errors:
+        for name, declared in self._maps.items():
+            # With errors there is no warning: a SAVE that could not be read may be one to this map.
+            if declared and name not in reader.saved and not document.errors:
                 place = document.key("map", name)
                 document.warn(place, "unused-map", f"nothing is saved to map '{name}'")
+
         diagnostics = document.sorted_diagnostics()
-        maps = sorted((entry for entry in self._maps.values() if entry), key=_line)
-        read = WrittenProbes(
+        written = WrittenProbes(
             document.file,
             document.text,
-            tuple(maps),
+            tuple(sorted(maps, key=_position)),
             self._noted_registers(probes) if self._platform == "hip" else self._registers.all,
             tuple(probes),
             tuple(diagnostics),
             platform=self._platform,
             analyze_hooks=hooks,
             callbacks=callbacks,
-            is_older=any(entry.older for entry in entries),
+            is_older=any(entry.is_older for entry in entries),
         )
         if document.errors:
-            raise ProbeError(diagnostics, (read,))
-        return read
+            raise ProbeError(diagnostics, (written,))
+        return written
 
     # The top of the file
 
     def _read_platform(self) -> str:
+        """Return the value of ``platform``; ``cuda`` without one, and after reporting an unknown one."""
         platform = self._document.tables.get("platform", "cuda")
         if platform in PLATFORMS:
             return str(platform)
@@ -158,31 +179,34 @@ class _Reader:
         return "cuda"
 
     def _scripts(self, key: str) -> tuple[str, ...]:
-        """Absolute paths of the scripts that a key names; one that is not there is left out, with a warning."""
+        """Return the absolute paths of the scripts that a key names, one or an array of them.
+
+        A script that does not exist is left out, with a warning.
+        """
         value = self._document.tables.get(key, [])
         scripts: list[str] = []
-        if isinstance(value, list) and len(value) > _MOST_SCRIPTS:
-            message = f"{key} names {len(value)} scripts, more than {_MOST_SCRIPTS}"
+        if isinstance(value, list) and len(value) > _MAX_SCRIPTS:
+            message = f"{key} names {len(value)} scripts, more than {_MAX_SCRIPTS}"
             self._document.report(self._document.value(key), "script", message)
             return ()
         for index, script in enumerate(value if isinstance(value, list) else [value]):
-            path = (key, str(index)) if isinstance(value, list) else (key,)
-            place = self._document.value(*path)
+            key_path = (key, str(index)) if isinstance(value, list) else (key,)
+            place = self._document.value(*key_path)
             if not isinstance(script, str) or not script or "\0" in script:
                 message = f"{key} is {shown(script)}"
                 self._document.report(place, "script", message, f'write {key} = "script.py"')
                 continue
-            found = Path(self._document.file).absolute().parent / script
-            if _is_file(found):
-                scripts.append(str(found))
+            script_path = Path(self._document.file).absolute().parent / script
+            if _is_file(script_path):
+                scripts.append(str(script_path))
             else:
-                is_there = "is no file" if _exists(found) else "is not there"
-                message = f"{key} {shown(script)} {is_there}, and is not run"
+                problem = "is no file" if _exists(script_path) else "is not there"
+                message = f"{key} {shown(script)} {problem}, and is not run"
                 self._document.warn(place, "script-missing", message, "paths are relative to the probe file")
         return tuple(scripts)
 
     def _tables(self, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """The tables ``[key.NAME]`` of the file."""
+        """Yield name and content of the tables ``[key.NAME]`` of the file; report what else is under the key."""
         tables = self._document.tables.get(key, {})
         if not isinstance(tables, dict):
             self._document.report(self._document.key(key), "not-a-table", f"'{key}' is no table", f"write [{key}.NAME]")
@@ -191,52 +215,53 @@ class _Reader:
             if isinstance(value, dict):
                 yield name, value
             elif name in older_dialect.KEYS or (key == "map" and name in MAP_KEYS):
+                # The keys of a probe or a map directly under [probe] or [map]: the other keys are not reported too.
                 hint = f"write [{key}.NAME]"
                 self._document.report(self._document.key(key, name), "not-a-table", f"[{key}] has no name", hint)
                 return
             else:
-                message = f"'{key}.{shown_key(name)[1:-1]}' is not a table"
-                hint = f"write [{key}.{shown_key(name)[1:-1]}]"
+                message = f"'{key}.{shown_name(name)}' is not a table"
+                hint = f"write [{key}.{shown_name(name)}]"
                 self._document.report(self._document.key(key, name), "not-a-table", message, hint)
 
     def _entries(self) -> Iterator[_Entry]:
+        """Yield the tables of all probes, those of the newer dialect first; report unknown keys at the top level."""
         for name, table in self._tables("probe"):
-            self._newer.add(name)
-            yield _Entry(name, ("probe", name), table, older=False)
+            self._newer_names.add(name)
+            yield _Entry(name, ("probe", name), table, is_older=False)
         for name, value in self._document.tables.items():
             if name in TOP_KEYS:
                 continue
             if isinstance(value, dict) and older_dialect.KEYS & set(value):
-                yield _Entry(name, (name,), value, older=True)
+                yield _Entry(name, (name,), value, is_older=True)
             else:
                 self._document.unknown_key((name,), TOP_KEYS)
 
     # Probes
 
     def _sides(self, entry: _Entry) -> dict[str, Side]:
-        """The snippets that are texts."""
-        found = {}
+        """Parse the snippets of a probe into statements, by key (``before``, ``after``)."""
+        sides = {}
         for key in ("before", "after"):
             path = (*entry.path, key)
             text = entry.table.get(key)
             if isinstance(text, str):
-                found[key] = read_side(self._document, self._registers, path, text, self._platform)
+                sides[key] = read_side(self._document, self._registers, path, text, self._platform)
             elif text is not None:
                 message = f"{key} is {shown(text)}"
                 self._document.report(self._document.value(*path), "snippet", message, "write the snippet as a text")
-        return found
+        return sides
 
-    def _record(self, entry: _Entry, sides: Mapping[str, Side]) -> tuple[Level | None, Map | None]:
-        """The level of a probe, and the map that its typed saves make."""
-        typed = [(side, save) for side in sides.values() for save in side.typed_saves]
-        if not entry.older or "datamodel" not in entry.table:
-            hint = "declare a [map.NAME] and write 'SAVE [ NAME ] { … };'"
-            message = "a SAVE of the older dialect, without a map"
-            if entry.older:
-                hint, message = 'write datamodel = "thread:8", with what one record takes', "a SAVE without a datamodel"
-            for side, save in typed:
-                self._document.report(self._document.within(side.path, save.start), "save-without-map", message, hint)
-            if entry.older and "level" not in entry.table:
+    def _level_and_map(self, entry: _Entry, sides: Mapping[str, Side]) -> tuple[Level | None, Map | None]:
+        """Return the level of a probe, and the map to which its ``SAVE.type`` statements save one record.
+
+        The level is None if it is invalid. The map exists only in the older dialect, if the probe has a ``datamodel``
+        and saves; it is added to the maps of the file.
+        """
+        typed_saves = [(side, save) for side in sides.values() for save in side.typed_saves]
+        if not entry.is_older or "datamodel" not in entry.table:
+            self._report_saves_without_map(typed_saves, entry.is_older)
+            if entry.is_older and "level" not in entry.table:
                 return Level.THREAD, None
             return read_level(self._document, entry.path, entry.table), None
         if "level" in entry.table:
@@ -245,74 +270,95 @@ class _Reader:
         datamodel = older_dialect.read_datamodel(self._document, entry.path, entry.table)
         if datamodel is None:
             return None, None
-        if not typed:
+        # With a datamodel, the saves of an older probe declare a map of the probe's name.
+        if not typed_saves:
             place = self._document.value(*entry.path, "datamodel")
-            message = f"[{shown_key(entry.name)[1:-1]}] has a datamodel and saves nothing"
+            message = f"[{shown_name(entry.name)}] has a datamodel and saves nothing"
             self._document.warn(place, "unused-map", message, "SAVE.u64 { %a }; saves")
             return datamodel.level, None
         if entry.name in self._maps:
             message = f"[{entry.name}] makes a map '{entry.name}', which [map.{entry.name}] is already"
             self._document.report(self._document.key(*entry.path), "map-exists", message, "rename one of the two")
             return datamodel.level, None
-        record = older_dialect.make_map(self._document, entry.name, datamodel, list(sides.values()))
-        self._maps[entry.name] = record
-        return datamodel.level, record
+        record_map = older_dialect.make_map(self._document, entry.name, datamodel, list(sides.values()))
+        self._maps[entry.name] = record_map
+        return datamodel.level, record_map
+
+    def _report_saves_without_map(self, typed_saves: Sequence[tuple[Side, TypedSave]], is_older: bool) -> None:
+        """Report each ``SAVE.type`` of a probe without a ``datamodel``, which would declare the map that it saves to.
+
+        is_older: whether the probe is in the older dialect, and so may have a ``datamodel``.
+        """
+        hint = "declare a [map.NAME] and write 'SAVE [ NAME ] { … };'"
+        message = "a SAVE of the older dialect, without a map"
+        if is_older:
+            hint, message = 'write datamodel = "thread:8", with what one record takes', "a SAVE without a datamodel"
+        for side, save in typed_saves:
+            self._document.report(self._document.within(side.path, save.start), "save-without-map", message, hint)
 
     def _probe(
         self,
         entry: _Entry,
         sides: Mapping[str, Side],
         level: Level | None,
-        record: Map | None,
+        record_map: Map | None,
         reader: SnippetReader,
     ) -> WrittenProbe:
+        """Read the table of a probe and return it with its snippets.
+
+        level, record_map: as from ``_level_and_map``. For invalid values the result has the least restrictive ones: it
+        is used only to verify the probe's snippets.
+        """
         document, path, table = self._document, entry.path, entry.table
-        known = _OLDER_KEYS if entry.older else _PROBE_KEYS
+        known_keys = _OLDER_KEYS if entry.is_older else _PROBE_KEYS
         for key in table:
-            if key not in known:
-                self._unknown_key((*path, key), known)
-        if not entry.name.isprintable() or not entry.name.strip() or len(entry.name) > _LONGEST_NAME:
-            message = f"probe name {shown_key(entry.name)}"
-            document.report(document.key(*path), "probe-name", message, "letters, digits, underscores")
-        elif entry.older and entry.name in self._newer:
-            message = f"[{entry.name}] and [probe.{entry.name}] have one name"
-            document.report(document.key(*path), "probe-name", message, "rename one of the two")
+            if key not in known_keys:
+                self._unknown_key((*path, key), known_keys)
+        self._check_name(entry)
         tracepoint = self._tracepoint(path, table)
         words = [lanes.value for lanes in Lanes]
         lanes = document.choice((*path, "lanes"), table.get("lanes", Lanes.EXECUTING.value), words, "lanes", "lanes")
         note = self._register_note(path, table)
-        snippets: dict[str, WrittenSnippet | None] = {}
-        for key, side in sides.items():
-            snippets[key] = reader.snippet(side, level, record)
+        snippets = {key: reader.snippet(side, level, record_map) for key, side in sides.items()}
+        # Snippets that are no strings, and saves that cannot be parsed, have been reported.
+        has_statements = any(side.parts or side.unread for side in sides.values())
+        are_strings = all(isinstance(table.get(key, ""), str) for key in ("before", "after"))
         if "before" not in table and "after" not in table:
             document.missing(path, "before or after", 'before = """…"""')
-        elif not any(side.parts or side.unread for side in sides.values()) and all(
-            isinstance(table.get(key, ""), str) for key in ("before", "after")
-        ):
-            message = f"[{shown_key('.'.join(path))[1:-1]}] holds no instruction"
+        elif not has_statements and are_strings:
+            message = f"[{shown_name('.'.join(path))}] holds no instruction"
             document.report(document.key(*path), "empty-probe", message, "fill before or after")
-        span = document.span(document.key(*path))
-        before, after = snippets.get("before"), snippets.get("after")
-        # For an invalid probe, which is used only to verify its snippets, the least restrictive value.
         return WrittenProbe(
             entry.name,
             tracepoint or _ANYWHERE,
             level or Level.THREAD,
-            before,
-            after,
-            span,
+            snippets.get("before"),
+            snippets.get("after"),
+            document.span(document.key(*path)),
             Lanes(lanes or Lanes.EXECUTING.value),
             note,
         )
 
+    def _check_name(self, entry: _Entry) -> None:
+        """Report an invalid name of a probe, or one that another probe has in the newer dialect."""
+        place = self._document.key(*entry.path)
+        if not entry.name.isprintable() or not entry.name.strip() or len(entry.name) > _MAX_NAME_LENGTH:
+            message = f"probe name {shown_key(entry.name)}"
+            self._document.report(place, "probe-name", message, "letters, digits, underscores")
+        elif entry.is_older and entry.name in self._newer_names:
+            message = f"[{entry.name}] and [probe.{entry.name}] have one name"
+            self._document.report(place, "probe-name", message, "rename one of the two")
+
     def _unknown_key(self, path: KeyPath, known: Sequence[str]) -> None:
+        """Report an unknown key of a probe's table."""
         if path[-1] != "datamodel":
             self._document.unknown_key(path, known)
             return
-        hint = f"write [{shown_key(path[-2])[1:-1]}] for the older dialect, or a [map.NAME] for what it saves"
+        hint = f"write [{shown_name(path[-2])}] for the older dialect, or a [map.NAME] for what it saves"
         self._document.report(self._document.key(*path), "unknown-key", "a [probe.NAME] has no datamodel", hint)
 
     def _tracepoint(self, path: KeyPath, table: Mapping[str, Any]) -> Tracepoint | None:
+        """Parse a probe's ``position``, or ``pos`` with a warning; report faults and return None if it is invalid."""
         document = self._document
         if "pos" in table and "position" in table:
             document.report(document.key(*path, "pos"), "position", "both position and pos are given", "remove pos")
@@ -335,7 +381,10 @@ class _Reader:
         return tracepoint
 
     def _register_note(self, path: KeyPath, table: Mapping[str, Any]) -> tuple[tuple[str, int | str], ...]:
-        """``register = { u32 = 2 }``, a compiler's count of registers: of PTX the declarations decide, not this."""
+        """Check ``register = { u32 = 2 }``, a compiler's counts of registers by type, and return its items.
+
+        Only AMD's assembly needs them; for PTX, whose snippets declare their registers, the result is empty.
+        """
         document = self._document
         register = table.get("register", {})
         path = (*path, "register")
@@ -349,34 +398,32 @@ class _Reader:
                 document.choice((*path, name), count, _REGISTER_FILES, "type of registers", "register-note")
             elif name not in REGISTER_TYPES:
                 document.unknown_key((*path, name), REGISTER_TYPES)
-            elif not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= _MOST_REGISTERS:
+            elif not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= _MAX_REGISTERS:
                 message = f"count of {name} registers is {shown(count)}"
                 document.report(document.value(*path, name), "register-note", message)
         return tuple(register.items()) if self._platform == "hip" else ()
 
     def _noted_registers(self, probes: Sequence[WrittenProbe]) -> tuple[Register, ...]:
-        """Of AMD's assembly the note declares them: ``P0`` … of 32 bits, ``PD0`` … of 64 bits."""
-        found: dict[str, Register] = {}
+        """Return the registers that ``register = { u32 = 2 }`` of probes in AMD's assembly declares.
+
+        They are called ``P0``, ``P1`` …, those of 64 bits ``PD0``, ``PD1`` …, and all probes share them.
+        """
+        registers: dict[str, Register] = {}
         for probe in probes:
-            for kind, count in probe.registers:
-                if isinstance(count, int) and kind in REGISTER_TYPES:
-                    stem = "PD" if kind.endswith("64") else "P"
-                    for index in range(count):
-                        found.setdefault(f"{stem}{index}", Register(f"{stem}{index}", Type(kind), 0, probe.span))
-        return tuple(found.values())
+            for type_name, count in probe.registers:
+                if isinstance(count, int) and type_name in REGISTER_TYPES:
+                    stem = "PD" if type_name.endswith("64") else "P"
+                    for name in (f"{stem}{index}" for index in range(count)):
+                        registers.setdefault(name, Register(name, Type(type_name), 0, probe.span))
+        return tuple(registers.values())
 
 
-_ANYWHERE = Tracepoint("", (Pattern(Subject.ANY),))
-_MOST_SCRIPTS = 64
-_MOST_REGISTERS = 512
-"""Registers of a thread that AMD's or NVIDIA's compilers count."""
-
-
-def _line(entry: Map) -> tuple[int, int]:
-    return entry.span.line, entry.span.column
+def _position(declared: Map) -> tuple[int, int]:
+    return declared.span.line, declared.span.column
 
 
 def _exists(path: Path) -> bool:
+    """Return whether a path exists; False also for one that the file system rejects, such as a too long name."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -384,8 +431,8 @@ def _exists(path: Path) -> bool:
 
 
 def _is_file(path: Path) -> bool:
+    """Return whether a path is a regular file; False also for one that the file system rejects."""
     try:
         return path.is_file()
     except (OSError, ValueError):
-        # A name that is too long for the file system.
         return False

@@ -1,4 +1,4 @@
-"""``position``: what a probe is put at, from its words to ``model.Tracepoint``.
+"""Parses ``position``, which says where a probe goes, into a ``model.Tracepoint``.
 
     position    = alternative { "|" alternative }
     alternative = "kernel" | "func:" NAME | lines | instructions { word }
@@ -6,7 +6,7 @@
     word        = "!" modifier | "@" | "func:" NAME | lines
     lines       = FILE ":" number [ "-" number ]
 
-The name of a function may hold spaces: it ends where the next word begins that can be none of it.
+The name of a function may contain spaces: it ends before the next word that cannot be part of a name.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from neutrino.probing.nearest import nearest
 from neutrino.probing.syntax import Fault
 
 MAX_ALTERNATIVES = 256
-"""Patterns of one position."""
+"""Patterns in one position."""
 MAX_WORDS = 64
-"""Of one pattern."""
+"""Words in one pattern."""
 MAX_LINE = (1 << 31) - 1
-"""Of a source file. Line information counts in 32 bits."""
+"""Greatest line number of a source file: line information has 32 bits."""
 
 _OPCODE = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_:]+)*", re.ASCII)
 _EXCLUSION = re.compile(r"!([A-Za-z0-9_:]+)", re.ASCII)
@@ -40,8 +40,8 @@ OTHER_NAMES = {
     "lds": "ld.shared", "sts": "st.shared", "ldl": "ld.local", "stl": "st.local", "ffma": "fma.rn.f32",
     "imad": "mad.lo", "hmma": "mma", "hgmma": "wgmma.mma_async", "ldgsts": "cp.async",
 }  # fmt: skip
-"""CUDA C++'s and machine code's words, in lower case → what finds them in PTX."""
-_NARROWED_BY_NOTHING = {
+"""Names in CUDA C++ and in machine code, in lower case → the pattern that matches them in PTX."""
+_NOT_NARROWABLE = {
     Subject.KERNEL: ("kernel", "the option -k selects kernels"),
     Subject.FUNCTION: ("a function", 'instructions in a function are "* func:NAME"'),
     Subject.LINE: ("a source line", 'instructions of a source line are "* file.cu:42"'),
@@ -55,8 +55,8 @@ class _Word(NamedTuple):
     text: str
 
 
-class _WrongError(Exception):
-    """What is wrong, at an offset of the position; never leaves this module."""
+class _SyntaxError(Exception):
+    """A fault at an offset of the position; ``parse_tracepoint`` catches it."""
 
     def __init__(self, start: int, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class _WrongError(Exception):
 
 
 def parse_tracepoint(text: str) -> tuple[Tracepoint | None, list[Fault]]:
-    """What a ``position`` says, or all that is wrong with it; offsets count in text."""
+    """Parse a ``position``: return the tracepoint, or None and all faults, at offsets of the text."""
     faults: list[Fault] = []
     patterns: dict[Pattern, None] = {}
     pieces = text.split("|")
@@ -77,49 +77,53 @@ def parse_tracepoint(text: str) -> tuple[Tracepoint | None, list[Fault]]:
             pattern = _alternative(text, start, start + len(piece))
             if pattern in patterns:
                 indent = len(piece) - len(piece.lstrip())
-                raise _WrongError(start + indent, f"'{piece.strip()}' stands there twice", "once is enough")
+                raise _SyntaxError(start + indent, f"'{piece.strip()}' stands there twice", "once is enough")
             patterns[pattern] = None
-        except _WrongError as error:
+        except _SyntaxError as error:
             faults.append(error.fault)
         start += len(piece) + 1
     return (None, faults) if faults else (Tracepoint(text, tuple(patterns)), [])
 
 
 def _alternative(text: str, start: int, end: int) -> Pattern:
+    """Parse one alternative of a position, ``text[start:end]``. Raises _SyntaxError for its first fault."""
     words = list(_words(text, start, end))
     if not words:
-        raise _WrongError(start, "position names nothing here" if text.strip() else "position is empty", _EXAMPLES)
+        raise _SyntaxError(start, "position names nothing here" if text.strip() else "position is empty", _EXAMPLES)
     if len(words) > MAX_WORDS:
-        raise _WrongError(words[MAX_WORDS].start, f"more than {MAX_WORDS} words in one pattern", 'join patterns by "|"')
+        message = f"more than {MAX_WORDS} words in one pattern"
+        raise _SyntaxError(words[MAX_WORDS].start, message, 'join patterns by "|"')
     pattern = _subject(words[0])
     for word in words[1:]:
         if not pattern.has_operands:
-            what, hint = _NARROWED_BY_NOTHING[pattern.subject]
-            raise _WrongError(word.start, f"'{word.text}' after {what}, which cannot be narrowed", hint)
+            subject, hint = _NOT_NARROWABLE[pattern.subject]
+            raise _SyntaxError(word.start, f"'{word.text}' after {subject}, which cannot be narrowed", hint)
         pattern = _narrowed(pattern, word)
     return pattern
 
 
 def _words(text: str, start: int, end: int) -> Iterator[_Word]:
-    """The words of an alternative; what follows ``func:`` is one, up to a word that can be no part of a name."""
-    found = [_Word(match.start(), match.group()) for match in _WORD.finditer(text, start, end)]
+    """Yield the words of ``text[start:end]``, separated by spaces; ``func:NAME`` is one even if NAME has spaces."""
+    tokens = [_Word(match.start(), match.group()) for match in _WORD.finditer(text, start, end)]
     index = 0
-    while index < len(found):
-        word = found[index]
+    while index < len(tokens):
+        word = tokens[index]
         index += 1
         if word.text.startswith(_FUNCTION):
-            while index < len(found) and not _begins_anew(found[index].text):
+            while index < len(tokens) and not _ends_name(tokens[index].text):
                 index += 1
-            last = found[index - 1]
+            last = tokens[index - 1]
             word = _Word(word.start, text[word.start : last.start + len(last.text)])
         yield word
 
 
-def _begins_anew(word: str) -> bool:
-    return word == _PREDICATED or word.startswith(("!", _FUNCTION)) or bool(_LINES.fullmatch(word))
+def _ends_name(token: str) -> bool:
+    """Return whether a token begins the next word, and so is no part of a function's name before it."""
+    return token == _PREDICATED or token.startswith(("!", _FUNCTION)) or bool(_LINES.fullmatch(token))
 
 
 def _subject(word: _Word) -> Pattern:
+    """Parse the first word of an alternative, which says what the pattern matches."""
     if word.text == "kernel":
         return Pattern(Subject.KERNEL)
     if word.text == "*":
@@ -131,69 +135,77 @@ def _subject(word: _Word) -> Pattern:
     lines = _lines(word)
     if lines:
         return Pattern(Subject.LINE, lines=lines)
-    if _OPCODE.fullmatch(word.text) and not re.search(r"(?<!:):(?!:)|:::", word.text):
+    has_single_colon = re.search(r"(?<!:):(?!:)|:::", word.text)
+    if _OPCODE.fullmatch(word.text) and not has_single_colon:
         return Pattern(Subject.OPCODE, opcode=tuple(word.text.split(".")))
-    raise _WrongError(word.start, f"'{word.text}' is no pattern", _hint(word.text))
+    raise _SyntaxError(word.start, f"'{word.text}' is no pattern", _hint(word.text))
 
 
 def _narrowed(pattern: Pattern, word: _Word) -> Pattern:
+    """Return a pattern with the condition that a further word adds, such as ``!tensor`` or ``func:NAME``."""
     exclusion = _EXCLUSION.fullmatch(word.text)
     if exclusion:
         if exclusion.group(1) == "generic":
             hint = "name the state space: ld.global"
-            raise _WrongError(word.start, "'!generic' excludes nothing: it is no modifier", hint)
+            raise _SyntaxError(word.start, "'!generic' excludes nothing: it is no modifier", hint)
         return replace(pattern, without=(*pattern.without, exclusion.group(1)))
     if word.text == _PREDICATED:
         if pattern.predicated:
-            raise _WrongError(word.start, "a second '@'", "once is enough")
+            raise _SyntaxError(word.start, "a second '@'", "once is enough")
         return replace(pattern, predicated=True)
     if word.text.startswith(_FUNCTION):
         if pattern.function:
-            raise _WrongError(word.start, "a second function", 'join patterns by "|"')
+            raise _SyntaxError(word.start, "a second function", 'join patterns by "|"')
         return replace(pattern, function=_function(word))
     lines = _lines(word)
     if lines:
         if pattern.lines:
-            raise _WrongError(word.start, "a second source line", 'join patterns by "|"')
+            raise _SyntaxError(word.start, "a second source line", 'join patterns by "|"')
         return replace(pattern, lines=lines)
     if word.text.startswith("!"):
-        raise _WrongError(word.start, f"'{word.text}' excludes no single modifier", 'write "!tensor !prefetch"')
+        raise _SyntaxError(word.start, f"'{word.text}' excludes no single modifier", 'write "!tensor !prefetch"')
     if pattern.opcode and word.text[0] in "%[{":
         hint = f'a pattern is the opcode alone: "{".".join(pattern.opcode)}"'
-        raise _WrongError(word.start, f"'{word.text}' does not narrow a pattern", hint)
+        raise _SyntaxError(word.start, f"'{word.text}' does not narrow a pattern", hint)
     hint = 'join patterns by "|"; one may be followed by "!modifier", "@", "func:NAME" or "file.cu:42"'
-    raise _WrongError(word.start, f"'{word.text}' does not narrow a pattern", hint)
+    raise _SyntaxError(word.start, f"'{word.text}' does not narrow a pattern", hint)
 
 
 def _function(word: _Word) -> str:
+    """Return the name in ``func:NAME``."""
     name = word.text[len(_FUNCTION) :].strip()
     if not name:
-        raise _WrongError(word.start, "func: without a name", 'write "func:NAME"')
+        raise _SyntaxError(word.start, "func: without a name", 'write "func:NAME"')
     return name
 
 
 def _lines(word: _Word) -> SourceLines | None:
+    """Parse ``file.cu:42`` or ``file.cu:42-50``; return None for a word that is no source line."""
     match = _LINES.fullmatch(word.text)
     if not match:
-        stem, colon, rest = word.text.partition(":")
-        if colon and "." in stem and not rest.startswith(":"):
+        stem, colon, suffix = word.text.partition(":")
+        # A file name with an invalid line number, not an opcode such as fence.proxy::async.
+        if colon and "." in stem and not suffix.startswith(":"):
             hint = 'write "file.cu:42" or "file.cu:42-50"'
-            raise _WrongError(word.start, f"'{word.text}' names no source line", hint)
+            raise _SyntaxError(word.start, f"'{word.text}' names no source line", hint)
         return None
-    first, last = (_line(word.start + match.start(group), match.group(group)) for group in (2, 3 if match[3] else 2))
+    first = _line_number(word.start + match.start(2), match.group(2))
+    last = _line_number(word.start + match.start(3), match.group(3)) if match.group(3) else first
     if first > last:
-        raise _WrongError(word.start + match.start(2), f"lines {first} to {last} are none", f"write {last}-{first}")
+        raise _SyntaxError(word.start + match.start(2), f"lines {first} to {last} are none", f"write {last}-{first}")
     return SourceLines(match.group(1), first, last)
 
 
-def _line(start: int, digits: str) -> int:
+def _line_number(start: int, digits: str) -> int:
+    """Parse a line number at an offset of the position. Raises _SyntaxError unless it is from 1 to ``MAX_LINE``."""
     # Python refuses to convert thousands of digits.
     if len(digits) > len(str(MAX_LINE)) or not 0 < int(digits) <= MAX_LINE:
-        raise _WrongError(start, f"line {digits[:20]} is in no file", f"lines count from 1 to {MAX_LINE}")
+        raise _SyntaxError(start, f"line {digits[:20]} is in no file", f"lines count from 1 to {MAX_LINE}")
     return int(digits)
 
 
 def _hint(word: str) -> str:
+    """Return what may be meant by a word that is no pattern, for a hint."""
     if "," in word:
         return 'join patterns by "|"'
     if word.endswith(";"):

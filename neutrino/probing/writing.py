@@ -1,4 +1,4 @@
-"""A ``ProbeSet`` as a probe file: what goes into traces and patched files, whatever the probes came from."""
+"""Writes a ``ProbeSet`` as a probe file in TOML, for traces and patched files, whatever language it was written in."""
 
 from __future__ import annotations
 
@@ -14,73 +14,78 @@ from neutrino.probing.ir.statements import Assembly, registers_of
 from neutrino.probing.model import Lanes
 from neutrino.probing.places import BARE_KEY
 
+# Characters that a TOML string must escape: in a basic string, and in one of several lines between triple quotes.
 _ESCAPED = re.compile(r'[\x00-\x1f\x7f"\\]')
-_ESCAPED_LINES = re.compile(r'[\x00-\x08\x0b-\x1f\x7f\\]|"(?="")')
+_ESCAPED_MULTILINE = re.compile(r'[\x00-\x08\x0b-\x1f\x7f\\]|"(?="")')
 _ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
-_DECLARED_TOGETHER = 8
-"""Registers of one type in one declaration."""
+_MAX_PER_DECLARATION = 8
+"""Registers of one type in one ``.reg``."""
 
 _Declared = dict[tuple[str, str], list[Register]]
-"""Name of a probe, and ``before`` or ``after`` → the registers that are declared there."""
+"""Name of a probe, and ``before`` or ``after`` → the registers that are declared in that snippet."""
 
 
 def trace_text(probe_set: ProbeSet) -> str:
-    """The probe file that is kept beside the records of a lowered set.
+    """Return the text of the probe file that a trace stores beside the records of a lowered set.
 
-    The text of its file, comments and all, where that is one file in the newer dialect, without warnings and without
-    paths relative to it; else ``write``'s.
+    It is the text of the set's file, with comments, if that is one TOML file in the newer dialect, without warnings
+    and without scripts, whose paths are relative to the file; otherwise as ``write`` writes the set.
     """
-    alone = not probe_set.parts and not probe_set.warnings and probe_set.reads_back
-    as_written = alone and not probe_set.analyze_hooks and not probe_set.callbacks
-    return probe_set.source if as_written else write(probe_set)
+    is_one_valid_file = not probe_set.parts and not probe_set.warnings and probe_set.reads_back
+    has_scripts = bool(probe_set.analyze_hooks or probe_set.callbacks)
+    return probe_set.source if is_one_valid_file and not has_scripts else write(probe_set)
 
 
 def write(probe_set: ProbeSet) -> str:
-    """A lowered set in the newer dialect. Read back it is a set of the same digest and the same scripts."""
+    """Return a lowered set as TOML in the newer dialect. Reading it gives a set of equal digest, maps and scripts."""
     files = ", ".join(PurePath(part.file).name for part in probe_set.parts or (probe_set,))
     lines = [
         f"# {_escape(files, _ESCAPED)}",
-        f"platform = {_text(probe_set.platform)}",
+        f"platform = {_string(probe_set.platform)}",
         *_scripts("analyze_hook", probe_set.analyze_hooks),
         *_scripts("callback", probe_set.callbacks),
     ]
-    for entry in probe_set.maps:
-        lines += ["", *_map(entry)]
-    declared = _declarations(probe_set)
+    for declared_map in probe_set.maps:
+        lines += ["", *_map(declared_map)]
+    declarations = _declarations(probe_set)
     for probe in probe_set.probes:
-        lines += ["", *_probe(probe, declared)]
+        lines += ["", *_probe(probe, declarations)]
     return "\n".join(lines) + "\n"
 
 
 def _scripts(key: str, paths: Sequence[str]) -> Iterator[str]:
-    texts = [_text(path) for path in paths]
-    if texts:
-        yield f"{key} = {texts[0] if len(texts) == 1 else '[' + ', '.join(texts) + ']'}"
+    """Yield the line of a key that names scripts, one as a string and several as an array; nothing without any."""
+    strings = [_string(path) for path in paths]
+    if strings:
+        yield f"{key} = {strings[0] if len(strings) == 1 else '[' + ', '.join(strings) + ']'}"
 
 
-def _map(entry: Map) -> Iterator[str]:
-    yield f"[map.{_key(entry.name)}]"
-    yield f"type = {_text(entry.kind.name)}"
-    yield f"level = {_text(entry.level.value)}"
-    yield f"size = {entry.size}"
-    if entry.kind.in_slots:
-        yield f"cap = {_text('dynamic') if entry.cap == DYNAMIC_CAP else entry.cap}"
-    for key, value in entry.kind.options().items():
-        yield f"{key} = {_text(value) if isinstance(value, str) else value}"
-    fields = ", ".join(f"{_key(field.name)} = {_text(field.type.value)}" for field in entry.fields)
+def _map(declared_map: Map) -> Iterator[str]:
+    """Yield the lines of a map's table."""
+    yield f"[map.{_key(declared_map.name)}]"
+    yield f"type = {_string(declared_map.kind.name)}"
+    yield f"level = {_string(declared_map.level.value)}"
+    yield f"size = {declared_map.size}"
+    if declared_map.kind.in_slots:
+        yield f"cap = {_string('dynamic') if declared_map.cap == DYNAMIC_CAP else declared_map.cap}"
+    for key, value in declared_map.kind.options().items():
+        yield f"{key} = {_string(value) if isinstance(value, str) else value}"
+    fields = ", ".join(f"{_key(field.name)} = {_string(field.type.value)}" for field in declared_map.fields)
     yield f"data = {{ {fields} }}"
 
 
-def _probe(probe: Probe, declared: _Declared) -> Iterator[str]:
+def _probe(probe: Probe, declarations: _Declared) -> Iterator[str]:
+    """Yield the lines of a probe's table. declarations: of all snippets of the set."""
     yield f"[probe.{_key(probe.name)}]"
-    yield f"position = {_text(probe.tracepoint.text)}"
-    yield f"level = {_text(probe.level.value)}"
+    yield f"position = {_string(probe.tracepoint.text)}"
+    yield f"level = {_string(probe.level.value)}"
     if probe.lanes is not Lanes.EXECUTING:
-        yield f"lanes = {_text(probe.lanes.value)}"
+        yield f"lanes = {_string(probe.lanes.value)}"
     for key, snippet in _sides(probe):
         if snippet:
-            lines = [*_declared(declared.get((probe.name, key), [])), *(text + ";" for text in _statements(snippet))]
-            text = _escape("\n".join(lines), _ESCAPED_LINES)
+            registers = declarations.get((probe.name, key), [])
+            lines = [*_declared(registers), *(statement + ";" for statement in _statements(snippet))]
+            text = _escape("\n".join(lines), _ESCAPED_MULTILINE)
             yield f'{key} = """\n{text}\n"""'
 
 
@@ -89,6 +94,7 @@ def _sides(probe: Probe) -> tuple[tuple[str, Snippet | None], ...]:
 
 
 def _statements(snippet: Snippet) -> Iterator[str]:
+    """Yield the statements of a lowered snippet as text, without semicolons."""
     for statement in snippet.straight:
         if isinstance(statement, Assembly):
             yield statement.text
@@ -100,10 +106,10 @@ def _statements(snippet: Snippet) -> Iterator[str]:
 
 
 def _declarations(probe_set: ProbeSet) -> _Declared:
-    """Which registers to declare where.
+    """Return which registers each snippet has to declare.
 
-    Read back they come in the order of the set, so a register is declared in the first snippet that uses it or one of
-    those after it.
+    Reading the file must give the registers in the order of the set. So a register is declared in the first snippet
+    that uses it or any register after it in that order; one that nothing uses, with the next one.
     """
     snippets = [
         (probe.name, key, snippet) for probe in probe_set.probes for key, snippet in _sides(probe) if snippet
@@ -113,39 +119,42 @@ def _declarations(probe_set: ProbeSet) -> _Declared:
         for statement in snippet.straight:
             for register in registers_of(statement):
                 first_use.setdefault(register.name, index)
-    declared: _Declared = {}
+    declarations: _Declared = {}
     index = len(snippets) - 1
     for register in reversed(probe_set.registers):
         index = min(index, first_use.get(register.name, index))
-        declared.setdefault(snippets[index][:2], []).insert(0, register)
-    return declared
+        probe_name, key, _ = snippets[index]
+        declarations.setdefault((probe_name, key), []).insert(0, register)
+    return declarations
 
 
 def _declared(registers: Iterable[Register]) -> Iterator[str]:
-    for kind, group in groupby(registers, key=lambda register: register.type):
+    """Yield ``.reg`` statements for registers, in their order; neighbors of one type share a statement."""
+    for register_type, group in groupby(registers, key=lambda register: register.type):
         words = [register.name + _initial(register) for register in group]
-        for start in range(0, len(words), _DECLARED_TOGETHER):
-            yield f".reg .{kind} {', '.join(words[start : start + _DECLARED_TOGETHER])};"
+        for start in range(0, len(words), _MAX_PER_DECLARATION):
+            yield f".reg .{register_type} {', '.join(words[start : start + _MAX_PER_DECLARATION])};"
 
 
 def _initial(register: Register) -> str:
-    value, kind = register.initial, register.type
+    """Return the initial value of a register as ``.reg`` takes it (`` = -1``); ``""`` for 0, the default."""
+    value, register_type = register.initial, register.type
     if not value:
         return ""
-    if kind == "f32":
+    if register_type == "f32":
         return f" = 0f{value:08X}"
-    if kind == "f64":
+    if register_type == "f64":
         return f" = 0d{value:016X}"
-    if kind.is_signed and value >> (kind.bits - 1):
-        value -= 1 << kind.bits
+    if register_type.is_signed and value >> (register_type.bits - 1):
+        value -= 1 << register_type.bits
     return f" = {value}"
 
 
 def _key(name: str) -> str:
-    return name if BARE_KEY.fullmatch(name) else _text(name)
+    return name if BARE_KEY.fullmatch(name) else _string(name)
 
 
-def _text(text: str) -> str:
+def _string(text: str) -> str:
     return f'"{_escape(text, _ESCAPED)}"'
 
 

@@ -1,4 +1,4 @@
-"""Probe files as they are written, taken apart but not verified: what ``verification`` makes probe sets of."""
+"""Parsed probe files before verification; ``neutrino.verification`` makes probe sets of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neutrino.probing.model import Lanes, Tracepoint
 
 @dataclass(frozen=True)
 class WrittenInstruction:
-    """One instruction of a snippet, without the semicolon, words parted by single spaces."""
+    """One instruction of a snippet, without its semicolon, with single spaces between words."""
 
     text: str
     span: Span
@@ -21,9 +21,9 @@ class WrittenInstruction:
 
 @dataclass(frozen=True)
 class WrittenSave:
-    """``SAVE [ MAP ] { operands }``; with as many operands as the map has fields, unless that was reported.
+    """``SAVE [ MAP ] { operands }``. If the number of operands is not that of the map's fields, it has been reported.
 
-    guard, is_inverted: as of ``ir.statements.Save``.
+    guard, is_inverted: as in ``ir.statements.Save``.
     """
 
     map: Map
@@ -35,16 +35,16 @@ class WrittenSave:
 
 @dataclass(frozen=True)
 class WrittenSnippet:
-    """One side of a probe."""
+    """The statements before or after a site."""
 
     statements: tuple[WrittenInstruction | WrittenSave, ...]
 
 
 @dataclass(frozen=True)
 class WrittenProbe:
-    """``[probe.NAME]``: at least one of before and after is there.
+    """``[probe.NAME]``, with at least one of the snippets before and after.
 
-    registers: of AMD's assembly, as ``register`` names them: ``(("u32", 2), ("type", "sgpr"))``.
+    registers: for AMD's assembly, the items of the key ``register``: ``(("u32", 2), ("type", "sgpr"))``.
     """
 
     name: str
@@ -59,9 +59,9 @@ class WrittenProbe:
 
 @dataclass(frozen=True)
 class WrittenProbes:
-    """One probe file. Members are as of ``ProbeSet``.
+    """One probe file. Members have the same meaning as in ``ProbeSet``.
 
-    platform: ``cuda`` or ``hip``, whose assembly the snippets are. is_older: some of it is in the older dialect.
+    platform: of the snippets' assembly, ``cuda`` or ``hip``. is_older: some probes are in the older dialect.
     """
 
     file: str

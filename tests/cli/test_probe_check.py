@@ -160,7 +160,7 @@ def test_pipes_of_the_shell_are_read() -> None:
 
 
 def test_a_pipe_that_stays_silent_is_given_up(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_PATIENCE", 0.1)
+    monkeypatch.setattr(reading, "_PIPE_TIMEOUT", 0.1)
     reader, writer = os.pipe()
     try:
         said = probe("check", f"/dev/fd/{reader}")

@@ -28,7 +28,7 @@ from neutrino.ptx.isa.forms import (
     operand_type,
 )
 from neutrino.ptx.isa.opcodes import NO_AFTER
-from neutrino.ptx.snippets.site_operands import HELPER_TYPES, Side, misplaced
+from neutrino.ptx.snippets.site_operands import HELPER_TYPES, SnippetSide, misplaced
 
 REGISTERS = {kind: (f"%{kind}_0", f"%{kind}_1") for kind in REGISTER_TYPES}
 _DECLARED = "".join(f".reg .{kind} {', '.join(names)};\n" for kind, names in REGISTERS.items())
@@ -154,7 +154,7 @@ def _position(draw: st.DrawFn) -> str:
 def _place(position: str, level: str, *, after: bool) -> _Place:
     tracepoint, faults = parse_tracepoint(position)
     assert tracepoint, faults
-    side = Side(Probe("p", tracepoint, Level(level), None, None, Span(1, 1)), after)
+    side = SnippetSide(Probe("p", tracepoint, Level(level), None, None, Span(1, 1)), after)
     return _Place(level, frozenset(name for name in (*HELPER_TYPES, *_OPERANDS) if misplaced(name, side) is None))
 
 

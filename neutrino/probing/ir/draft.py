@@ -1,4 +1,4 @@
-"""Probes in typed IR as a front end made them, not verified."""
+"""Probes in typed IR as a front end generates them, before verification."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neutrino.probing.ir.probe_set import Probe
 
 @dataclass(frozen=True)
 class DraftProbes:
-    """One file. Members are as of ``ProbeSet``; registers: local ones among them."""
+    """The probes of one file. Members have the same meaning as in ``ProbeSet``; registers include local ones."""
 
     file: str
     source: str
@@ -25,5 +25,5 @@ class DraftProbes:
 
     @property
     def platform(self) -> str:
-        """What probe files call the target that runs them: NVIDIA's, until there is another."""
+        """The target as the ``platform`` of probe files names it; typed IR is lowered for NVIDIA's GPUs only."""
         return "cuda"

@@ -1,4 +1,4 @@
-"""What the statements of a probe read and write: registers, constants, and values that exist at a site."""
+"""What the statements of a probe read and write: registers, constants, and values of the instruction at a site."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from neutrino.probing.ir.types import Type
 class Register:
     """A register of a probe.
 
-    name: with ``%``. initial: the bits that it starts with, as an unsigned number. is_local: it lives within one
-    snippet; others live from a kernel's entry to its exit and are shared by all probes of a set.
+    name: with ``%``. initial: its initial bits, as an unsigned number. is_local: its value is lost after the snippet;
+    others are live from a kernel's entry to its exit and are shared by all probes of a set.
     """
 
     name: str
@@ -25,27 +25,27 @@ class Register:
 
     @property
     def text(self) -> str:
-        """As assembly names it."""
+        """Its name in assembly."""
         return self.name
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A number of a type. bits: as an unsigned number of that width."""
+    """A typed number. bits: its representation, as an unsigned number of the type's width."""
 
     type: Type
     bits: int
 
     @property
     def text(self) -> str:
-        """As assembly writes it: integers as unsigned numbers, floats by their bits."""
+        """The constant in assembly: integers as unsigned numbers, floats by their bits."""
         if self.type is Type.F32:
             return f"0f{self.bits:08X}"
         return f"0d{self.bits:016X}" if self.type is Type.F64 else str(self.bits)
 
 
 class Special(enum.Enum):
-    """Values that the hardware has for each thread, on every target.
+    """Values that every target's hardware provides to each thread.
 
     ``CLOCK`` counts cycles of the multiprocessor (u64), ``TIME`` nanoseconds of the GPU (u64). ``CUID`` is the
     multiprocessor or compute unit (u32).
@@ -63,9 +63,9 @@ class Special(enum.Enum):
 
 @dataclass(frozen=True)
 class SiteOperand:
-    """A value of the instruction that a probe is at: ``OUT``, ``IN1`` …, ``ADDR``, ``BYTES``, ``PRED`` …
+    """A value of the instruction that a probe matches: ``OUT``, ``IN1`` …, ``ADDR``, ``BYTES``, ``PRED`` …
 
-    element: of a vector, as ``y`` or ``3``; None for the first.
+    element: of a vector, such as ``y`` or ``3``; None for the first one.
     """
 
     name: str
@@ -73,7 +73,7 @@ class SiteOperand:
 
     @property
     def text(self) -> str:
-        """As assembly names it."""
+        """Its name in assembly."""
         return self.name if self.element is None else f"{self.name}.{self.element}"
 
 
@@ -86,7 +86,7 @@ class SpecialRegister:
 
     @property
     def text(self) -> str:
-        """As assembly names it."""
+        """Its name in assembly."""
         return self.name
 
 
@@ -99,13 +99,13 @@ class Immediate:
 
 @dataclass(frozen=True)
 class Inverted:
-    """What a predicate is not, in hand-written assembly."""
+    """The inverse of a predicate in hand-written assembly: ``!%p``."""
 
     operand: Register | SiteOperand
 
     @property
     def text(self) -> str:
-        """As assembly names it."""
+        """Its name in assembly."""
         return f"!{self.operand.text}"
 
 
@@ -118,12 +118,12 @@ class Pair:
 
     @property
     def text(self) -> str:
-        """As assembly names it."""
+        """Its name in assembly."""
         return f"{self.first.text}|{self.second.text}"
 
 
 Value = Register | Constant | Special | SiteOperand
-"""What a typed operation reads."""
+"""An operand that a typed operation reads."""
 
 AssemblyOperand = Register | SiteOperand | SpecialRegister | Immediate | Inverted | Pair
 """An operand of hand-written assembly."""

@@ -1,4 +1,4 @@
-"""Verified probes: what ``load_probes`` returns, and all that code which inserts probes takes."""
+"""Verified probes: what ``load_probes`` returns and what the code that inserts probes takes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from neutrino.probing.model import Lanes, Tracepoint
 
 @dataclass(frozen=True)
 class Snippet:
-    """What is inserted on one side of a site, in order."""
+    """The statements that a probe inserts before or after a site, in order."""
 
     statements: tuple[Statement, ...]
 
     @cached_property
     def straight(self) -> tuple[Straight, ...]:
-        """The statements of a snippet that a target has lowered. Raises TypeError for one that it has not."""
+        """The statements of a lowered snippet. Raises TypeError if some are typed, and so must be lowered first."""
         lowered = tuple(statement for statement in self.statements if isinstance(statement, (Assembly, Save)))
         if len(lowered) < len(self.statements):
             raise TypeError("a snippet with typed statements, which are lowered first")
@@ -34,13 +34,13 @@ class Snippet:
 
     @cached_property
     def named(self) -> frozenset[str]:
-        """The probes' registers that the statements of a lowered snippet name."""
+        """Names of the shared registers that a lowered snippet reads or writes; local ones are not included."""
         registers = (register for statement in self.straight for register in registers_of(statement))
         return frozenset(register.name for register in registers if not register.is_local)
 
     @cached_property
     def written(self) -> frozenset[str]:
-        """The probes' registers that the instructions of a lowered snippet write."""
+        """Names of the shared registers that a lowered snippet writes; local ones are not included."""
         instructions = (statement for statement in self.straight if isinstance(statement, Assembly))
         written = (register for instruction in instructions for register in instruction.writes)
         return frozenset(register.name for register in written if not register.is_local)
@@ -48,7 +48,7 @@ class Snippet:
 
 @dataclass(frozen=True)
 class Probe:
-    """One probe: at least one of before and after is there."""
+    """One probe: a tracepoint, and at least one of the snippets before and after. span: of its declaration."""
 
     name: str
     tracepoint: Tracepoint
@@ -59,17 +59,18 @@ class Probe:
     lanes: Lanes = Lanes.EXECUTING
 
     def with_snippets(self, change: Callable[[Snippet], Snippet]) -> Probe:
-        """The probe with each of its snippets changed."""
+        """Return the probe with ``change`` applied to each of its snippets."""
         before = change(self.before) if self.before is not None else None
         after = change(self.after) if self.after is not None else None
         return replace(self, before=before, after=after)
 
 
 _PLATFORMS = {"": "cuda", "ptx": "cuda"}
+"""``ProbeSet.target`` → ``platform`` of probe files."""
 
 
 class _Seal:
-    """Held by this module alone, so that a set is made here alone."""
+    """Required to construct a ``ProbeSet``. Only this module has it, so no code can skip ``verified``."""
 
 
 _SEAL = _Seal()
@@ -77,15 +78,14 @@ _SEAL = _Seal()
 
 @dataclass(frozen=True)
 class ProbeSet:
-    """All probes of a run, verified. Probes run in the order of this tuple.
+    """All probes of a run, verified. At a site they run in the order of ``probes``.
 
-    file, source: path and text that it was written as. reads_back: the source is one probe file in the newer dialect of
-    TOML, and reads back to this set. warnings: what was accepted and should be written otherwise, in
-    file order. parts: the sets of the single files, where this one was merged from several; spans count in their
-    file. target: whose assembly its hand-written instructions are, ``ptx``; "" without any. analyze_hooks, callbacks:
-    paths of scripts that run beside the program, when its trace has ended and whenever there are new launches in it.
+    file, source: path and text of the probe file. reads_back: the source is one probe file in the newer dialect of
+    TOML, and reading it gives this set. warnings: in file order. parts: the sets of the single files, if this one was
+    merged from several; spans refer to those files. target: of its hand-written instructions, ``ptx``; "" without any.
+    analyze_hooks, callbacks: paths of scripts that run when the trace has ended, and at each new launch in it.
 
-    Only ``verified`` makes one: ``ProbeSet(…)`` and ``dataclasses.replace`` raise TypeError.
+    Only ``verified`` creates one: ``ProbeSet(…)`` and ``dataclasses.replace`` raise TypeError.
     """
 
     file: str
@@ -106,31 +106,31 @@ class ProbeSet:
             raise TypeError("a ProbeSet is made by neutrino.load_probes, which verifies what is in it")
 
     def __hash__(self) -> int:
-        # Looked up for every module: different sets have different texts.
+        # Sets are keys of caches, looked up for every module: hashing all members is slow, the text identifies a set.
         return hash((self.file, self.source))
 
     @property
     def platform(self) -> str:
-        """What probe files call the target."""
+        """The target as the ``platform`` of probe files names it."""
         return _PLATFORMS[self.target]
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256, in hex, over what the set means: comments and positions do not count."""
+        """SHA-256, in hex, of maps, registers and probes. Comments and positions in the file do not change it."""
         meaning = [self.target, _plain(self.maps), _plain(self.registers), _plain(self.probes)]
         return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
     def with_callbacks(self, paths: tuple[str, ...]) -> ProbeSet:
-        """The set with more scripts that run whenever there are new launches."""
+        """Return the set with further scripts that run whenever there are new launches."""
         return replace(self, callbacks=(*self.callbacks, *paths), seal=_SEAL)
 
     def only(self, names: Collection[str]) -> ProbeSet:
-        """The set with these of its probes alone."""
+        """Return the set with only those of its probes that have one of these names."""
         chosen = tuple(probe for probe in self.probes if probe.name in names)
         return replace(self, probes=chosen, reads_back=False, seal=_SEAL)
 
     def lowered(self, target: str, registers: tuple[Register, ...], probes: tuple[Probe, ...]) -> ProbeSet:
-        """The set as a target has lowered it: the same probes, with straight snippets."""
+        """Return the set as a target has lowered it: with the same probes, whose snippets are straight-line code."""
         return replace(self, target=target, registers=registers, probes=probes, seal=_SEAL)
 
 
@@ -147,13 +147,17 @@ def verified(
     analyze_hooks: tuple[str, ...] = (),
     callbacks: tuple[str, ...] = (),
 ) -> ProbeSet:
-    """A set from its members. For the verifier, once it has found nothing wrong with them."""
+    """Create a set from its members. Call this only after the verifier has accepted them."""
     return ProbeSet(
         file, source, reads_back, target, maps, registers, probes, warnings, parts, analyze_hooks, callbacks, _SEAL
     )
 
 
 def _plain(value: Any) -> Any:
+    """Convert dataclasses, enumerations and mappings to lists and dictionaries for JSON, without source positions.
+
+    The digest is computed from it, so a class or member renamed in the IR changes every digest.
+    """
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, (tuple, list)):

@@ -1,4 +1,4 @@
-"""Statements with other registers."""
+"""Replaces registers in statements and probes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,24 @@ _Node = TypeVar("_Node")
 
 
 def with_registers(node: _Node, registers: Mapping[str, Register]) -> _Node:
-    """A node of the IR, or a tuple of them, with registers replaced by name."""
-    changed: _Node = _changed(node, registers)
-    return changed
+    """Return an IR node, such as a probe or a statement, or a tuple of them, with registers replaced.
+
+    registers: name of a register → the register to replace it; others stay.
+    """
+    replaced: _Node = _replaced(node, registers)
+    return replaced
 
 
-def _changed(node: Any, registers: Mapping[str, Register]) -> Any:
+def _replaced(node: Any, registers: Mapping[str, Register]) -> Any:
+    """Replace registers in a node and, recursively, in its members; anything else is returned as it is."""
     if isinstance(node, Register):
         return registers.get(node.name, node)
+    # Only plain tuples: a named tuple is not built from one iterable, and has no registers.
     if isinstance(node, tuple) and type(node) is tuple:
-        return tuple(_changed(item, registers) for item in node)
+        return tuple(_replaced(item, registers) for item in node)
+    # Only dataclasses of the IR: others, such as maps and spans, have no registers.
     if is_dataclass(node) and not isinstance(node, type) and type(node).__module__.startswith("neutrino.probing.ir."):
         members = {member.name: getattr(node, member.name) for member in fields(node)}
-        found = {name: _changed(value, registers) for name, value in members.items()}
-        return replace(node, **{name: value for name, value in found.items() if value is not members[name]})
+        new_members = {name: _replaced(value, registers) for name, value in members.items()}
+        return replace(node, **{name: value for name, value in new_members.items() if value is not members[name]})
     return node

@@ -14,8 +14,8 @@ from neutrino.probing.ir.operands import AssemblyOperand, Inverted, Pair, Regist
 class Operator(enum.Enum):
     """What an ``Operation`` computes. Integers wrap around; floats round to nearest even and are never fused.
 
-    ``DIV`` and ``REM`` are for integers of 16 and 32 bits. ``SHR`` keeps the sign of a signed integer; shift amounts
-    beyond the width give 0, or the sign.
+    ``DIV`` and ``REM`` are for integers of 16 and 32 bits. ``SHR`` keeps the sign of a signed integer. A shift by the
+    width or more gives 0, or with ``SHR`` of a signed integer all sign bits.
     """
 
     MOVE = "move"
@@ -39,7 +39,7 @@ class Operator(enum.Enum):
 
 
 class Relation(enum.Enum):
-    """What a ``Compare`` asks. With a NaN all but ``NE`` are false."""
+    """The comparison of a ``Compare``. With a NaN all but ``NE`` are false."""
 
     EQ = "eq"
     NE = "ne"
@@ -109,7 +109,7 @@ class Load:
 
 @dataclass(frozen=True)
 class If:
-    """Statements for the threads in which a predicate holds, and for the others. Lowered without a branch."""
+    """Statements for threads in which a predicate is true (then) or false (otherwise). Lowered without a branch."""
 
     condition: Register
     then: tuple[Statement, ...]
@@ -130,17 +130,16 @@ class For:
 
     @property
     def values(self) -> range:
-        """What the variable is, turn by turn."""
+        """The value of the variable in each iteration."""
         return range(self.start, self.stop, self.step)
 
 
 @dataclass(frozen=True)
 class Save:
-    """Give a map one value for each of its fields: a record of an array, what a sum adds. What it does with them is
-    the map's type's.
+    """Save one value for each field of a map. The map's type says how: an array stores a record, a sum adds.
 
-    guard: a predicate under which alone it is done; None for all threads of the snippet. is_inverted: under its
-    opposite.
+    guard: the predicate under which a thread saves; None: every thread that runs the snippet does. is_inverted: it
+    saves if the predicate is false.
     """
 
     map: Map
@@ -152,10 +151,10 @@ class Save:
 
 @dataclass(frozen=True)
 class Assembly:
-    """One instruction that was written by hand, for one target.
+    """One instruction of a target, written by hand or lowered.
 
-    opcode: with its modifiers. guard: its predicate, a register or ``PRED``; is_inverted: as ``@!%p``. writes: the
-    registers that it changes; all other registers among its operands, and the guard, are read.
+    target: ``ptx``. opcode: with its modifiers. guard: its predicate, a register or ``PRED``; is_inverted: written
+    ``@!%p``. writes: the registers that it changes; all other registers among its operands, and the guard, are read.
     """
 
     target: str
@@ -173,44 +172,43 @@ class Assembly:
         operands = ", ".join(operand.text for operand in self.operands)
         return f"{prefix}{self.opcode} {operands}".rstrip()
 
-    @property
-    def reads(self) -> tuple[AssemblyOperand, ...]:
-        """What it reads, the guard first."""
-        guard = () if self.guard is None else (self.guard,)
-        return (*guard, *(self.operands[1:] if self.writes else self.operands))
 
 
 Statement = Operation | Convert | Compare | Select | Load | If | For | Save | Assembly
 """One statement of a snippet."""
 
 Straight = Save | Assembly
-"""What is left once a target has lowered the others."""
+"""The statements of lowered snippets: straight-line code, without ``If``, ``For`` and typed operations."""
 
 
 def registers_of(statement: Straight) -> tuple[Register, ...]:
-    """The registers that a lowered statement names, each as often as it does."""
-    found: list[Register] = []
-    guard = statement.guard
-    for operand in (*(() if guard is None else (guard,)), *statement.operands):
+    """Return the registers that a lowered statement names, its guard first; one named twice occurs twice."""
+    registers: list[Register] = []
+    for operand in _guard_and_operands(statement):
         if isinstance(operand, Inverted):
             operand = operand.operand
         if isinstance(operand, Pair):
-            found += [operand.first, operand.second]
+            registers += [operand.first, operand.second]
         elif isinstance(operand, Register):
-            found.append(operand)
-    return tuple(found)
+            registers.append(operand)
+    return tuple(registers)
 
 
 def site_operands_of(statement: Straight) -> tuple[SiteOperand, ...]:
-    """The values of a site that a lowered statement names."""
+    """Return the values of the instruction at the site (``OUT``, ``ADDR`` …) that a lowered statement names."""
+    operands = (
+        operand.operand if isinstance(operand, Inverted) else operand for operand in _guard_and_operands(statement)
+    )
+    return tuple(operand for operand in operands if isinstance(operand, SiteOperand))
+
+
+def _guard_and_operands(statement: Straight) -> tuple[AssemblyOperand | SavedOperand, ...]:
     guard = statement.guard
-    named = (*(() if guard is None else (guard,)), *statement.operands)
-    inner = (operand.operand if isinstance(operand, Inverted) else operand for operand in named)
-    return tuple(operand for operand in inner if isinstance(operand, SiteOperand))
+    return statement.operands if guard is None else (guard, *statement.operands)
 
 
 def walk(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """All statements, those inside of others after them."""
+    """Yield all statements, and after each ``If`` and ``For`` those inside it."""
     for statement in statements:
         yield statement
         if isinstance(statement, If):

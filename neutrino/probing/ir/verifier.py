@@ -1,7 +1,7 @@
-"""The verifier of typed IR: what every target relies on, whatever front end made the probes.
+"""The verifier of typed IR: checks what every target relies on, independent of the front end that built the probes.
 
-Types agree, registers are the probes' own and are assigned before they are read, loops end, records fit their maps.
-What depends on a target's instructions, such as which site has which operand, its own verifier checks.
+Types agree, registers are declared and assigned before they are read, loops end, records fit their maps. What depends
+on a target's instructions, such as which of them has which operand, is checked by the target's own verifier.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from neutrino.probing.ir.statements import (
 from neutrino.probing.ir.types import Type
 
 BUDGET = 256
-"""Statements of one snippet, with its loops unrolled."""
+"""Greatest number of statements of one snippet, with its loops unrolled."""
 
 DEPTH = 32
-"""``If`` and ``For`` inside of each other."""
+"""Greatest nesting depth of ``If`` and ``For``."""
 
 FAULTS: dict[str, str] = {
     "ir-type": "a value of another type than the operation takes",
@@ -53,7 +53,7 @@ FAULTS: dict[str, str] = {
     "ir-save": "a record that does not match its map, or its map's level",
     "ir-assembly": "hand-written assembly where it is not allowed",
 }
-"""Code → what is wrong."""
+"""Code of a diagnostic → its meaning."""
 
 _BITWISE = frozenset({Operator.AND, Operator.OR, Operator.XOR, Operator.NOT})
 _SHIFTS = frozenset({Operator.SHL, Operator.SHR})
@@ -63,65 +63,68 @@ _DIVISIONS = frozenset({Operator.DIV, Operator.REM})
 
 
 def verify(draft: DraftProbes) -> list[Diagnostic]:
-    """What is wrong with probes, in file order; empty when nothing is."""
+    """Return the faults of typed probes in file order; an empty list if they are valid."""
     checker = _Checker(draft)
     for probe in draft.probes:
         for snippet in (probe.before, probe.after):
             if snippet is not None:
-                checker.snippet(snippet.statements, probe)
-    return sorted(checker.found, key=lambda item: (item.line, item.column))
+                checker.check_snippet(snippet.statements, probe)
+    return sorted(checker.diagnostics, key=lambda diagnostic: (diagnostic.line, diagnostic.column))
 
 
 def _unrolled_size(statements: Sequence[Statement]) -> int:
-    """Statements that run when every loop is unrolled, both sides of every ``If`` counted."""
+    """Return the number of statements with every loop unrolled, counting both sides of every ``If``."""
     size = 0
     for statement in statements:
         if isinstance(statement, If):
             size += 1 + _unrolled_size(statement.then) + _unrolled_size(statement.otherwise)
         elif isinstance(statement, For):
-            turns = _turns(statement)
-            # Others are faults of their own.
-            if turns is not None and turns <= BUDGET:
-                size += turns * (1 + _unrolled_size(statement.body))
+            iterations = _iterations(statement)
+            # Loops without an end or with more iterations are reported by _loop.
+            if iterations is not None and iterations <= BUDGET:
+                # One more per iteration, for the assignment of the loop's variable.
+                size += iterations * (1 + _unrolled_size(statement.body))
         else:
             size += 1
     return size
 
 
-def _turns(loop: For) -> int | None:
-    """How often a loop runs, however often that is; None if it has no end."""
+def _iterations(loop: For) -> int | None:
+    """Return the number of iterations of a loop, of any size; None for an endless loop, whose step is 0."""
     if loop.step == 0:
         return None
+    # Not len(loop.values), which raises OverflowError for large numbers.
     return max(0, -((loop.start - loop.stop) // loop.step))
 
 
-def _depth_beyond(statements: Sequence[Statement], depth: int) -> Statement | None:
-    """The first statement that is nested more than so deep."""
+def _first_below(statements: Sequence[Statement], depth: int) -> Statement | None:
+    """Return the first ``If`` or ``For`` that is nested inside ``depth`` others; None if there is none."""
     for statement in statements:
         if isinstance(statement, (If, For)):
             if depth == 0:
                 return statement
             inner = statement.body if isinstance(statement, For) else (*statement.then, *statement.otherwise)
-            found = _depth_beyond(inner, depth - 1)
-            if found is not None:
-                return found
+            nested = _first_below(inner, depth - 1)
+            if nested is not None:
+                return nested
     return None
 
 
 class _Checker:
-    """One file's snippets; collects the faults."""
+    """Checks the snippets of one file and collects the diagnostics."""
 
     def __init__(self, draft: DraftProbes) -> None:
         self._file = draft.file
         self._lines = draft.source.split("\n")
         self._registers = {register.name: register for register in draft.registers}
         self._maps = set(draft.maps)
-        self.found: list[Diagnostic] = []
+        self.diagnostics: list[Diagnostic] = []
 
-    def snippet(self, statements: tuple[Statement, ...], probe: Probe) -> None:
-        deep = _depth_beyond(statements, DEPTH)
-        if deep is not None:
-            self._report(deep.span, "ir-budget", f"'if' and 'for' are nested more than {DEPTH} deep")
+    def check_snippet(self, statements: tuple[Statement, ...], probe: Probe) -> None:
+        """Check the statements of one side of a probe."""
+        too_deep = _first_below(statements, DEPTH)
+        if too_deep is not None:
+            self._report(too_deep.span, "ir-budget", f"'if' and 'for' are nested more than {DEPTH} deep")
             return
         size = _unrolled_size(statements)
         if size > BUDGET:
@@ -130,15 +133,20 @@ class _Checker:
         self._block(statements, probe, set(), frozenset())
 
     def _report(self, span: Span, code: str, message: str) -> None:
+        """Add an error. code: one of ``FAULTS``."""
         line = self._lines[span.line - 1] if 0 < span.line <= len(self._lines) else ""
-        self.found.append(Diagnostic(self._file, span.line, span.column, line, message, code=code))
+        self.diagnostics.append(Diagnostic(self._file, span.line, span.column, line, message, code=code))
 
     def _block(
         self, statements: tuple[Statement, ...], probe: Probe, assigned: set[str], loops: frozenset[str]
     ) -> None:
-        """assigned: local registers that have a value; grows. loops: the variables of the loops around."""
+        """Check statements in order.
+
+        assigned: names of local registers that have a value at this point; those that the statements assign on every
+        path are added. loops: variables of the enclosing loops.
+        """
         for statement in statements:
-            for value in _read(statement):
+            for value in _values_read(statement):
                 self._value(value, statement.span, assigned)
             if isinstance(statement, If):
                 then, otherwise = set(assigned), set(assigned)
@@ -153,54 +161,63 @@ class _Checker:
             elif isinstance(statement, Assembly):
                 self._report(statement.span, "ir-assembly", f"'{statement.text}' among typed statements")
             else:
-                self._computes(statement)
+                self._check_types(statement)
                 self._assign(statement.destination, statement.span, assigned, loops)
 
     def _value(self, value: Value | SavedOperand, span: Span, assigned: set[str]) -> None:
+        """Check that a register that is read is declared and has a value, and that a constant fits its type."""
         if isinstance(value, Register):
             if self._registers.get(value.name) != value:
                 self._report(span, "ir-register", f"register {value.name} is not one of the probes'")
             elif value.is_local and value.name not in assigned:
-                self._report(span, "ir-unassigned", f"{_word(value)} may have no value here")
+                self._report(span, "ir-unassigned", f"{_source_name(value)} may have no value here")
         elif isinstance(value, Constant) and not 0 <= value.bits < 1 << value.type.bits:
             self._report(span, "ir-type", f"{value.bits} does not fit in {value.type}")
 
     def _assign(self, register: Register, span: Span, assigned: set[str], loops: frozenset[str]) -> None:
+        """Check that a register may be assigned, and add it to those that have a value."""
         if self._registers.get(register.name) != register:
             self._report(span, "ir-register", f"register {register.name} is not one of the probes'")
         if register.name in loops:
-            self._report(span, "ir-loop", f"{_word(register)} is the variable of a loop around this")
+            self._report(span, "ir-loop", f"{_source_name(register)} is the variable of a loop around this")
         assigned.add(register.name)
 
     def _loop(self, loop: For, probe: Probe, assigned: set[str], loops: frozenset[str]) -> None:
-        turns, variable = _turns(loop), loop.variable
-        if turns is None:
+        """Check a loop and its body. assigned, loops: as for ``_block``."""
+        iterations, variable = _iterations(loop), loop.variable
+        if iterations is None:
             self._report(loop.span, "ir-loop", "a loop whose step is 0 has no end")
             return
-        if turns > BUDGET:
-            self._report(loop.span, "ir-loop", f"a loop of {_shown(turns)} turns, more than {BUDGET}")
+        if iterations > BUDGET:
+            self._report(loop.span, "ir-loop", f"a loop of {_shown(iterations)} turns, more than {BUDGET}")
             return
         if not variable.type.is_integer or not variable.is_local:
-            what = "a register that all probes share" if variable.type.is_integer else variable.type
-            self._report(loop.span, "ir-type", f"the variable of a loop is {what}, not a local integer")
+            fault = "a register that all probes share" if variable.type.is_integer else variable.type
+            self._report(loop.span, "ir-type", f"the variable of a loop is {fault}, not a local integer")
         elif loop.values and not all(_holds(variable.type, value) for value in (loop.values[0], loop.values[-1])):
             message = f"{variable.type} does not hold {_shown(loop.values[0])} to {_shown(loop.values[-1])}"
             self._report(loop.span, "ir-type", message)
-        inside = set(assigned)
-        self._assign(loop.variable, loop.span, inside, loops)
-        self._block(loop.body, probe, inside, loops | {loop.variable.name})
+        assigned_in_body = set(assigned)
+        self._assign(loop.variable, loop.span, assigned_in_body, loops)
+        self._block(loop.body, probe, assigned_in_body, loops | {loop.variable.name})
+        # A loop without iterations assigns nothing.
         if loop.values:
-            assigned |= inside
+            assigned |= assigned_in_body
 
     # Types
 
-    def _type(self, value: Value, wanted: Type, span: Span) -> None:
-        kind = value.type if not isinstance(value, SiteOperand) else None
-        if kind is not wanted:
-            what = value.text if isinstance(value, SiteOperand) else kind
-            self._report(span, "ir-type", f"{what} where the operation takes {wanted}")
+    def _type(self, value: Value, expected: Type, span: Span) -> None:
+        """Report a value of another type; ``Load`` alone takes an operand of the instruction at the site."""
+        value_type = value.type if not isinstance(value, SiteOperand) else None
+        if value_type is not expected:
+            shown = value.text if isinstance(value, SiteOperand) else value_type
+            self._report(span, "ir-type", f"{shown} where the operation takes {expected}")
 
-    def _computes(self, statement: Operation | Convert | Compare | Select | Load) -> None:
+    def _check_types(self, statement: Operation | Convert | Compare | Select | Load) -> None:
+        """Check that the types of a statement's operands agree, and that they support its operator.
+
+        A ``Load`` needs no check: the value of the instruction may have any type.
+        """
         span, kind = statement.span, statement.destination.type
         if isinstance(statement, Operation):
             self._operation(statement)
@@ -211,10 +228,10 @@ class _Checker:
                 self._report(span, "ir-type", f"{left.text} is loaded into a register first")
                 return
             self._type(statement.right, left.type, span)
-            if left.type in {Type.PRED, Type.F16X2} or (
-                left.type.value.startswith("b") and statement.relation not in {Relation.EQ, Relation.NE}
-                and left.type is not Type.BF16
-            ):
+            is_untyped = left.type.value.startswith("b") and left.type is not Type.BF16
+            has_order = left.type not in {Type.PRED, Type.F16X2} and not is_untyped
+            can_be_equal = is_untyped and statement.relation in {Relation.EQ, Relation.NE}
+            if not has_order and not can_be_equal:
                 self._report(span, "ir-operator", f"values of {left.type} have no '{statement.relation.value}'")
         elif isinstance(statement, Select):
             self._type(statement.condition, Type.PRED, span)
@@ -227,10 +244,11 @@ class _Checker:
                 self._report(span, "ir-operator", "a pair of halves is not converted")
 
     def _operation(self, statement: Operation) -> None:
+        """Check the number and types of an operation's operands."""
         operator, kind, span = statement.operator, statement.destination.type, statement.span
-        wanted = 1 if operator in _UNARY else 2
-        if len(statement.sources) != wanted:
-            self._report(span, "ir-operator", f"'{operator.value}' takes {wanted} values")
+        operand_count = 1 if operator in _UNARY else 2
+        if len(statement.sources) != operand_count:
+            self._report(span, "ir-operator", f"'{operator.value}' takes {operand_count} values")
             return
         if operator in _COUNTS:
             source = statement.sources[0]
@@ -238,15 +256,17 @@ class _Checker:
             if isinstance(source, SiteOperand) or source.type not in {Type.U32, Type.U64}:
                 self._report(span, "ir-type", f"'{operator.value}' takes u32 or u64")
             return
-        kinds = [kind, Type.U32] if operator in _SHIFTS else [kind] * wanted
-        for source, expected in zip(statement.sources, kinds, strict=True):
+        # The amount of a shift is u32, whatever is shifted.
+        source_types = [kind, Type.U32] if operator in _SHIFTS else [kind] * operand_count
+        for source, expected in zip(statement.sources, source_types, strict=True):
             self._type(source, expected, span)
-        if not _has(kind, operator):
+        if not _supports(kind, operator):
             self._report(span, "ir-operator", f"values of {kind} have no '{operator.value}'")
 
     # Records
 
     def _save(self, save: Save, probe: Probe) -> None:
+        """Check a save against its map: the level, and the number and types of the fields."""
         if save.map not in self._maps:
             self._report(save.span, "ir-save", f"'{save.map.name}' is not one of the probes' maps")
         if save.guard is not None:
@@ -266,8 +286,8 @@ class _Checker:
                 self._report(save.span, "ir-assembly", f"'{operand.text}' among typed statements")
 
 
-def _read(statement: Statement) -> Iterator[Value | SavedOperand]:
-    """What a statement itself reads."""
+def _values_read(statement: Statement) -> Iterator[Value | SavedOperand]:
+    """Yield the values that a statement itself reads, without those of statements nested in it."""
     if isinstance(statement, Operation):
         yield from statement.sources
     elif isinstance(statement, Convert):
@@ -283,23 +303,23 @@ def _read(statement: Statement) -> Iterator[Value | SavedOperand]:
 
 
 def _holds(kind: Type, value: int) -> bool:
-    """Whether an integer type has a value."""
+    """Return whether an integer type can represent a value."""
     lowest = -(1 << (kind.bits - 1)) if kind.is_signed else 0
     return lowest <= value < lowest + (1 << kind.bits)
 
 
-def _word(register: Register) -> str:
-    """A register as its file calls it: a front end appends a suffix after ``$``."""
+def _source_name(register: Register) -> str:
+    """Return the name of a register in the source: a front end prepends ``%`` and may append a suffix after ``$``."""
     return register.name[1:].partition("$")[0]
 
 
 def _shown(number: int) -> str:
-    """A number as messages show it: Python refuses to write thousands of digits."""
+    """Return a number for a message: Python refuses to write thousands of digits."""
     return f"{number:,}" if number.bit_length() < 128 else "very many"
 
 
-def _has(kind: Type, operator: Operator) -> bool:
-    """Whether values of a type have an operator."""
+def _supports(kind: Type, operator: Operator) -> bool:
+    """Return whether values of a type have an operator."""
     if operator is Operator.MOVE:
         return True
     if kind is Type.F16X2:
@@ -309,16 +329,21 @@ def _has(kind: Type, operator: Operator) -> bool:
     if kind.is_float:
         return operator not in _BITWISE | _SHIFTS | _DIVISIONS
     if operator in _DIVISIONS:
-        # Divisions of 64 bits become calls.
+        # A 64-bit division becomes a function call.
         return kind.bits < 64
     return operator is not Operator.ABS or kind.is_signed
 
 
 def _fits(kind: Type, field: Field) -> bool:
-    """A field takes integers of its width, or bits of it, whatever their sign; floats of its own type."""
-    wanted = Type(field.type.value)
-    if wanted.is_float or kind.is_float:
-        return kind is wanted or (kind.value.startswith("b") and kind.bits == wanted.bits and not kind.is_float)
-    return kind is not Type.PRED and kind.bits == wanted.bits
+    """Return whether a value of a type can be saved in a field.
+
+    An integer field takes integers of its width, signed or not; a float field takes its own type. Both take untyped
+    bits (``b32``) of their width.
+    """
+    field_type = Type(field.type.value)
+    if field_type.is_float or kind.is_float:
+        is_untyped = kind.value.startswith("b") and not kind.is_float
+        return kind is field_type or (is_untyped and kind.bits == field_type.bits)
+    return kind is not Type.PRED and kind.bits == field_type.bits
 
 

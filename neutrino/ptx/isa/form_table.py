@@ -1,22 +1,28 @@
 """The instructions that a probe's snippet may use, by the sections of the PTX ISA 9.0 manual.
 
-Only what reads and writes registers is here: no memory, no synchronisation, no branch, no carry flag.
-Floating-point forms carry their rounding, since ``ptxas`` may fuse those that do not, and floating-point
-divisions are left out, since they become calls.
+They only read and write registers: no memory, no synchronization, no branch, no carry flag. Floating-point forms name
+their rounding, since ``ptxas`` may fuse those that do not. Floating-point divisions are left out, since they become
+function calls.
 
-A form is ``(opcode, modifiers, operands)``. Modifiers: alternatives joined by ``|``, ``?`` for those that may
-be absent. Operands, ``=`` before a destination: ``t`` and ``s`` the first and second type of the modifiers,
-``w`` twice the width of ``t``, ``p`` a predicate (as a source also ``!p``), ``t|p`` two destinations, ``t|p?`` two
-or the first alone, ``i`` a number from 0 to 255, ``byte`` one or a ``u32`` register, ``m`` as ``t`` and special
-registers too, ``T`` and ``S`` as ``t`` and ``s`` or wider, ``lanes`` the mask of lanes that take part; or a type
-itself.
+A form is ``(opcode, modifiers, operands)``. Modifiers: alternatives joined by ``|``, with ``?`` after those that may be
+absent. Operands, with ``=`` before a destination, are kinds:
+    t, s    the first and second type among the modifiers
+    T, S    as t and s, or a wider integer register; S also a special register
+    m       as t, or a special register
+    w       an integer of twice the width of t
+    p       a predicate, as a source also ``!p``
+    t|p     two destinations; ``t|p?``: two, or the first alone
+    i       a number from 0 to 255
+    byte    as i, or a ``u32`` register
+    lanes   the mask of lanes that participate
+or a type itself.
 """
 
 from __future__ import annotations
 
 Form = tuple[str, str, str]
 Need = tuple[tuple[int, int], int]
-"""The lowest ``.version`` and ``sm_`` that know an instruction."""
+"""The lowest ``.version`` and ``sm_`` with an instruction."""
 
 _INTS = "u16|u32|u64|s16|s32|s64"
 _BITS = "b16|b32|b64"
@@ -173,7 +179,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
         ("shfl", "sync idx|up|down|bfly b32", "=t|p? t b32 b32 lanes"),
     ),
 }
-"""What every target from ``SINCE_ALL`` on knows."""
+"""The forms that every target from ``SINCE_ALL`` on has."""
 
 SINCE_ALL: Need = ((6, 5), 75)
 
@@ -224,7 +230,8 @@ NEWER_FORMS: dict[Need, tuple[Form, ...]] = {
         ("add", "u16x2|s16x2", "=t t t"),
     ),
 }
-"""The lowest target that knows them → more forms (all of 9.7). Kernels for older ones are not probed with these."""
+"""Lowest target with them → further forms (all of section 9.7). A snippet with one of them is not put into kernels for
+older targets."""
 
 ARITHMETIC: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("rcp", "approx f32", ("FMUL", "FMUL")),
@@ -243,8 +250,8 @@ ARITHMETIC: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("cvt", "rmi ftz sat? s64 f32", ("FMUL",)),
     ("cvt", "rpi ftz sat? s64|u64 f32", ("FMUL",)),
 )
-"""Opcode and modifiers → the sums and products of floating-point numbers that ``ptxas`` 13.0 makes of them, sm_75 to
-sm_120, beside those that are called so in PTX."""
+"""Opcode, modifiers, and the floating-point machine instructions that ``ptxas`` 13.0 emits for them on sm_75 to sm_120
+although their PTX names do not say so (unlike ``add.f32``)."""
 
 FORBIDDEN: dict[str, str] = {
     **dict.fromkeys(
@@ -276,7 +283,7 @@ FORBIDDEN: dict[str, str] = {
     ),
     **dict.fromkeys(("addc", "subc", "madc"), "carry-flag"),
 }  # fmt: skip
-"""Opcode → the fault that it is in a snippet."""
+"""Opcode → the code of the fault that it is in a snippet."""
 
 REASONS = {
     "writes-memory": "a probe writes no memory but its maps; use SAVE",
@@ -285,7 +292,7 @@ REASONS = {
     "leaves-snippet": "a probe runs straight through: no branch, call, label or end",
     "carry-flag": "the carry flag belongs to the program",
 }
-"""Fault → why a probe may not do it."""
+"""Code of a fault → why a probe may not do it."""
 
 FAULTS: dict[str, str] = {
     "unknown-opcode": "`position` does not begin with a PTX instruction",
@@ -329,4 +336,4 @@ FAULTS: dict[str, str] = {
     "save-type": "a register, helper or number of another type than the field",
     "save-range": "a number that does not fit in its field",
 }
-"""Code → what is wrong, as docs/probes.md lists it."""
+"""Code of a fault → its meaning, as docs/probes.md lists it."""

@@ -1,4 +1,4 @@
-"""The forms of ``form_table``: which one an opcode is, its types, which targets know it; which modifiers there are."""
+"""Looks up opcodes in ``form_table``: their form, operand types and targets. Also knows all modifiers of PTX."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ TYPE = re.compile(r"pred|[busf](?:8|16|32|64)|b?f16(?:x2)?|[us]16x2|tf32", re.AS
 """A modifier that is a type."""
 
 REGISTER_TYPES = {"bf16": "b16", "bf16x2": "b32", "u16x2": "b32", "s16x2": "b32", "tf32": "b32"}
-"""The only register type of those that have none of their own (PTX ISA 9.0, 5.2.3)."""
+"""Types that registers cannot have → the only type of registers for such values (PTX ISA 9.0, 5.2.3)."""
 
 NO_IMMEDIATES = frozenset({"f16", "f16x2", *REGISTER_TYPES})
-"""Types of operands that cannot be numbers."""
+"""Types of operands that cannot be literals."""
 
 _COLLECTIVES = frozenset({"match", "redux", "shfl", "vote"})
+"""Opcodes that exchange values between lanes of a warp."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """One row of the table. need: the lowest target that knows it, None where every target does."""
+    """One row of the table. need: the lowest target with it, None if every target has it."""
 
     opcode: str
     modifiers: str
@@ -33,33 +34,36 @@ class Form:
 
     @functools.cached_property
     def _slots(self) -> tuple[tuple[frozenset[str], bool], ...]:
+        """The modifiers in order: the alternatives of each, and whether it may be absent."""
         return tuple((frozenset(slot.rstrip("?").split("|")), slot.endswith("?")) for slot in self.modifiers.split())
 
     def types(self, modifiers: list[str]) -> tuple[str, ...] | None:
-        """The types among the modifiers when they fit this form, else None."""
-        at = 0
-        for words, optional in self._slots:
-            if at < len(modifiers) and modifiers[at] in words:
-                at += 1
-            elif not optional:
+        """Return the types among the modifiers of an opcode, in order; None if the modifiers do not fit this form."""
+        index = 0
+        for alternatives, is_optional in self._slots:
+            if index < len(modifiers) and modifiers[index] in alternatives:
+                index += 1
+            elif not is_optional:
                 return None
-        return None if at < len(modifiers) else tuple(word for word in modifiers if TYPE.fullmatch(word))
+        return None if index < len(modifiers) else tuple(word for word in modifiers if TYPE.fullmatch(word))
 
 
 @functools.cache
 def forms() -> dict[str, tuple[Form, ...]]:
-    """The forms by the first part of their opcode."""
-    found: dict[str, list[Form]] = {}
-    every: list[tuple[Need | None, tuple[tuple[str, str, str], ...]]] = [(None, rows) for rows in FORMS.values()]
-    for need, rows in [*every, *NEWER_FORMS.items()]:
+    """Return all forms that snippets may use, by the first part of their opcode (``add``)."""
+    by_opcode: dict[str, list[Form]] = {}
+    for_all_targets: list[tuple[Need | None, tuple[tuple[str, str, str], ...]]] = [
+        (None, rows) for rows in FORMS.values()
+    ]
+    for need, rows in [*for_all_targets, *NEWER_FORMS.items()]:
         for opcode, modifiers, operands in rows:
-            found.setdefault(opcode, []).append(Form(opcode, modifiers, tuple(operands.split()), need))
-    return {opcode: tuple(entries) for opcode, entries in found.items()}
+            by_opcode.setdefault(opcode, []).append(Form(opcode, modifiers, tuple(operands.split()), need))
+    return {opcode: tuple(opcode_forms) for opcode, opcode_forms in by_opcode.items()}
 
 
 @functools.cache
 def find_form(opcode: str) -> tuple[Form, tuple[str, ...]] | None:
-    """The form of a whole opcode (``add.rn.f32``) and the types among its modifiers; None if no snippet may use it."""
+    """Return the form of an opcode (``add.rn.f32``) and the types in it, in order; None if snippets may not use it."""
     name, *modifiers = opcode.split(".")
     for form in forms().get(name, ()):
         types = form.types(modifiers)
@@ -69,54 +73,59 @@ def find_form(opcode: str) -> tuple[Form, tuple[str, ...]] | None:
 
 
 def operand_type(kind: str, types: tuple[str, ...]) -> str:
-    """The type of an operand, from its word in the table and the types among the modifiers."""
+    """Return the PTX type of an operand. kind: as in ``form_table``. types: those among the modifiers, in order."""
     if kind in {"t", "m", "T"}:
         return types[0]
     if kind in {"s", "S"}:
         return types[1]
     if kind == "w":
+        # The same class (u, s), twice as wide.
         return f"{types[0][0]}{2 * bits_of(types[0])}"
     if kind == "p":
         return "pred"
     return {"i": "b32", "lanes": "b32", "byte": "u32"}.get(kind, kind)
 
 
-def bits_of(kind: str) -> int:
-    """Bits of a type; 1 for ``pred``."""
-    digits = re.search(r"(\d+)(?:x(2))?$", kind)
+def bits_of(type_name: str) -> int:
+    """Return the width of a PTX type in bits; 1 for ``pred``."""
+    digits = re.search(r"(\d+)(?:x(2))?$", type_name)
     return int(digits[1]) * int(digits[2] or 1) if digits else 1
 
 
-def fits(register: str, wanted: str, relaxed: bool = False) -> bool:
-    """Whether a register of a type can be an operand of another (PTX ISA 9.0, 9.4).
+def fits(register: str, expected: str, may_be_wider: bool = False) -> bool:
+    """Return whether a register of a type can be an operand of the expected type (PTX ISA 9.0, 9.4).
 
-    Sizes must be equal, float and integer are apart, bits go with all. relaxed: a register may be wider.
+    The sizes must be equal. Integer registers do not fit float operands, nor the reverse; untyped bits fit both.
+    may_be_wider: the register may have more bits than the operand.
     """
-    if register == "pred" or wanted == "pred":
-        return register == wanted
-    if wanted in REGISTER_TYPES:
-        return register == REGISTER_TYPES[wanted]
-    same_class = "b" in (register[0], wanted[0]) or (register[0] == "f") == (wanted[0] == "f")
-    if not same_class or ("f16x2" in (register, wanted) and "f32" in (register, wanted)):
+    if register == "pred" or expected == "pred":
+        return register == expected
+    if expected in REGISTER_TYPES:
+        return register == REGISTER_TYPES[expected]
+    same_class = "b" in (register[0], expected[0]) or (register[0] == "f") == (expected[0] == "f")
+    # f16x2 and f32 have the same class and size, but are not interchangeable.
+    if not same_class or ("f16x2" in (register, expected) and "f32" in (register, expected)):
         return False
-    if relaxed:
-        # Registers of a float type are never wider than the instruction's type.
-        wider = register[0] != "f" and bits_of(register) >= bits_of(wanted)
-        return wider or bits_of(register) == bits_of(wanted)
-    return bits_of(register) == bits_of(wanted)
+    if may_be_wider:
+        # Float registers must not be wider, even then.
+        is_wide_integer = register[0] != "f" and bits_of(register) >= bits_of(expected)
+        return is_wide_integer or bits_of(register) == bits_of(expected)
+    return bits_of(register) == bits_of(expected)
 
 
 @functools.cache
 def misfit(opcode: str, position: int, operand: str, register: str | None) -> str | None:
-    """Why a verified instruction cannot read a site's value of a type, in words; None where it can.
+    """Return in words why an instruction of a snippet cannot read a value of the probed instruction; None if it can.
 
-    position: among the operands, from 0. operand: its name. register: the type of the register that holds the value,
-    None of a number.
+    opcode: verified, of the snippet. position: of the operand, from 0. operand: the name of the value (``IN1``).
+    register: the type of the register that holds the value, None if it is a number.
     """
-    found = find_form(opcode)
-    if found is None or position >= len(found[0].operands):
+    form_and_types = find_form(opcode)
+    if form_and_types is None:
         return None
-    form, types = found
+    form, types = form_and_types
+    if position >= len(form.operands):
+        return None
     kind = form.operands[position]
     expected = operand_type(kind, types)
     if register is None:
@@ -129,34 +138,43 @@ def misfit(opcode: str, position: int, operand: str, register: str | None) -> st
 
 @functools.cache
 def reads_special(opcode: str) -> bool:
-    """Whether a verified instruction takes special registers."""
-    found = find_form(opcode)
-    return found is not None and not {"m", "S"}.isdisjoint(found[0].operands)
+    """Return whether a verified instruction can read special registers, such as ``%tid.x``."""
+    form_and_types = find_form(opcode)
+    if form_and_types is None:
+        return False
+    form, _ = form_and_types
+    return not {"m", "S"}.isdisjoint(form.operands)
 
 
 def need(opcode: str) -> Need | None:
-    """The lowest target that knows a verified instruction; None where every target does."""
-    found = find_form(opcode)
-    return found[0].need if found else None
+    """Return the lowest PTX version and ``sm_`` that have a verified instruction; None if every target has it."""
+    form_and_types = find_form(opcode)
+    if form_and_types is None:
+        return None
+    form, _ = form_and_types
+    return form.need
 
 
 @functools.cache
 def hidden_arithmetic(opcode: str) -> tuple[str, ...]:
-    """Floating-point machine instructions (``FADD`` …) that an opcode becomes though it is not called after them."""
+    """Return the floating-point machine instructions (``FADD`` …) of an opcode whose name does not show them.
+
+    For example, ``sin.approx.f32`` contains an ``FMUL``; the result is () for opcodes without any.
+    """
     name, *modifiers = opcode.split(".")
-    for other, words, found in ARITHMETIC:
-        if other == name and Form(other, words, (), None).types(modifiers) is not None:
-            return found
+    for row_name, row_modifiers, machine_instructions in ARITHMETIC:
+        if row_name == name and Form(row_name, row_modifiers, (), None).types(modifiers) is not None:
+            return machine_instructions
     return ()
 
 
 def is_collective(opcode: str) -> bool:
-    """Whether an instruction involves the warp's other lanes."""
+    """Return whether an instruction exchanges values with other lanes of the warp."""
     return opcode.partition(".")[0] in _COLLECTIVES
 
 
-# Chapter 9, by what they say. Those of the tables of opcodes and of snippets' forms go without saying.
-_WORDS = """
+# Further modifiers in chapter 9 of the manual, grouped by meaning; those in the two tables need not be listed.
+_OTHER_MODIFIERS = """
     const global local param shared generic
     weak relaxed acquire release acq_rel sc volatile mmio cta cluster gpu sys nc unified
     ca cg cs lu cv wb wt v2 v4 v8 b128
@@ -181,39 +199,44 @@ _WORDS = """
     gl L1 L2 range cvt 4d 5d b1024 mask
 """
 
+# PTX ISA, 9.7.9: ld{.ss}{.vec}.type. All instructions have state space and vector before the type.
 _BEFORE_TYPES = frozenset({"const", "global", "local", "param", "shared", "v2", "v4", "v8"})
-# Section 9.7.9: ld{.ss}{.vec}.type, and so in all.
 _SHAPE = re.compile(r"m\d+n\d+(?:k\d+)?|\d+x\d+b|\d+x\d+|32x32b|16x32bx2", re.ASCII)
 
 
-def _gathered() -> frozenset[str]:
-    words = set(_WORDS.split())
+def _all_modifiers() -> frozenset[str]:
+    """Collect the modifiers of both tables and ``_OTHER_MODIFIERS``."""
+    words = set(_OTHER_MODIFIERS.split())
     for row in OPCODES:
         words.update(part for alternatives in row.name[1:] for part in alternatives)
     for rows in forms().values():
-        words.update(word for form in rows for slot in form.modifiers.split() for word in slot.rstrip("?").split("|"))
+        slots = (slot for form in rows for slot in form.modifiers.split())
+        words.update(word for slot in slots for word in slot.rstrip("?").split("|"))
     return frozenset(words)
 
 
-MODIFIERS = _gathered()
-"""Their words, those before a ``::``."""
+MODIFIERS = _all_modifiers()
+"""All modifiers of PTX, without ``::`` and the sub-qualifier after it."""
 
 
 def is_modifier(word: str) -> bool:
-    """Whether some instruction has it. Of qualified ones (``L2::128B``) nothing is said: they pass."""
+    """Return whether some instruction has a modifier; words with a sub-qualifier (``L2::128B``) are not checked."""
     return "::" in word or word in MODIFIERS or bool(TYPE.fullmatch(word) or _SHAPE.fullmatch(word))
 
 
 def behind_type(opcode: Sequence[str]) -> int | None:
-    """The part that is a state space or a vector after a type, which no instruction has; None without one."""
-    typed = False
+    """Return the index of a state space or vector modifier that follows a type (``f32`` before ``global``), else None.
+
+    No instruction of PTX has that order. opcode: its dotted parts.
+    """
+    is_after_type = False
     for index, word in enumerate(opcode[1:], 1):
-        if typed and word in _BEFORE_TYPES:
+        if is_after_type and word in _BEFORE_TYPES:
             return index
-        typed = typed or bool(TYPE.fullmatch(word))
+        is_after_type = is_after_type or bool(TYPE.fullmatch(word))
     return None
 
 
 def types_last(opcode: Sequence[str]) -> list[str]:
-    """The parts of an opcode with its types after the others."""
+    """Return the dotted parts of an opcode with its types moved to the end."""
     return [opcode[0], *sorted(opcode[1:], key=lambda word: bool(TYPE.fullmatch(word)))]

@@ -1,4 +1,4 @@
-"""One instruction: predicate, opcode, operands, what each operand is, and how it is printed."""
+"""One PTX instruction: parsing and printing it, its predicate, opcode and operands, and which of them are written."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ _MEMORY = re.compile(r"\[(?P<base>[^\[\]+,{}]*)(?:\+(?P<offset>[-+*\s()\w]+))?\]
 
 
 def guard_register(guard: str) -> str:
-    """The register of a predicate as it is written before an instruction: ``%p`` of ``@!%p``."""
+    """Return the register of a guard as it is written before an instruction: ``%p`` for ``@!%p``."""
     return guard.strip("@! \t\r\n\v\f")
 
 
 class Mnemonic:
     """A dotted opcode, decoded once for all instructions that have it.
 
-    text: as written. parts: its dotted parts; word: the first of them. row: of the table, None where PTX ISA 9.0 has no
-    such instruction. flow: where control goes, None to the next instruction; ends_block: it does not come out there.
-    state_space: among the modifiers, without its sub-qualifier, None for a generic access. type: the last one among the
-    modifiers (``f32`` of ``ld.global.v4.f32``). elements: of the vector modifier, 1 without one.
+    text: as written. parts: its dotted parts; word: the first of them. row: in the table of opcodes, None if PTX ISA
+    9.0 has no such instruction. flow: where control goes, None if to the next instruction; ends_block: whether it
+    ends a basic block. state_space: among the modifiers, without sub-qualifier, None for a generic access. type: the
+    last one among the modifiers (``f32`` of ``ld.global.v4.f32``). elements: of the vector modifier, 1 without one.
     """
 
     __slots__ = ("elements", "ends_block", "flow", "parts", "row", "state_space", "text", "type", "word")
 
     def __init__(self, text: str) -> None:
+        """Decode an opcode, such as ``ld.global.v4.f32``."""
         self.text = text
         self.parts = tuple(text.split("."))
         self.word = self.parts[0]
@@ -52,26 +53,28 @@ class Mnemonic:
         return f"<{self.text}>"
 
 
-_MOST_KNOWN_MNEMONICS = 1 << 16
+_MAX_KNOWN_MNEMONICS = 1 << 16
 KNOWN_MNEMONICS: dict[str, Mnemonic] = {}
-"""The decoded opcodes that were met so far, by their text."""
+"""Text of an opcode → the opcode, for all that were decoded so far."""
 
 
 def mnemonic(text: str) -> Mnemonic:
-    """The decoded opcode, the same value for the same text."""
+    """Decode an opcode; later calls with the same text return the same object."""
     known = KNOWN_MNEMONICS.get(text)
     if known is None:
-        if len(KNOWN_MNEMONICS) >= _MOST_KNOWN_MNEMONICS:
-            KNOWN_MNEMONICS.clear()  # texts from elsewhere may hold any words
+        if len(KNOWN_MNEMONICS) >= _MAX_KNOWN_MNEMONICS:
+            # Foreign files may have any number of different words.
+            KNOWN_MNEMONICS.clear()
         known = KNOWN_MNEMONICS[text] = Mnemonic(text)
     return known
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction, read from a text or constructed.
+    """One instruction, parsed or constructed.
 
-    predicate: the guard's register or None; negated: ``@!``. operands: their texts, split at top-level commas.
+    predicate: the guard's register, None without a guard; negated: the guard is written ``@!``. operands: their texts,
+    split at top-level commas.
     """
 
     predicate: str | None
@@ -81,13 +84,13 @@ class Instruction:
 
     @classmethod
     def of(cls, opcode: str, *operands: str, guard: str | None = None) -> Instruction:
-        """An instruction of our own. guard: ``%p`` or ``!%p``, under which it counts."""
+        """Construct an instruction. guard: the predicate for which it executes, ``%p`` or ``!%p``."""
         predicate = guard.removeprefix("!") if guard is not None else None
         return cls(predicate, guard is not None and guard.startswith("!"), opcode, operands)
 
     @property
     def text(self) -> str:
-        """As assembly: ``@!%p add.u32 %r1, %r1, 1;``. Reading that gives the same instruction again."""
+        """The instruction in PTX: ``@!%p add.u32 %r1, %r1, 1;``. Parsing it gives an equal instruction."""
         guard = f"@{'!' if self.negated else ''}{self.predicate} " if self.predicate is not None else ""
         operands = f" {', '.join(self.operands)}" if self.operands else ""
         return f"{guard}{self.opcode}{operands};"
@@ -104,31 +107,33 @@ class Instruction:
 
     @property
     def state_space(self) -> str | None:
-        """As of ``Mnemonic``."""
+        """The state space, without sub-qualifier; None for a generic access."""
         return self.mnemonic.state_space
 
     @property
     def facts(self) -> Opcode | None:
-        """What the table of opcodes says of it."""
+        """The row of the table of opcodes; None if PTX ISA 9.0 has no such instruction."""
         return self.mnemonic.row
 
     @cached_property
     def destinations(self) -> tuple[str, ...]:
-        """The operands that are written. Of an instruction that the table lacks the first one, unless it is an
-        address."""
+        """The operands that are written.
+
+        For an instruction that is not in the table, it is the first operand, unless that is an address.
+        """
         if self.facts is not None:
             return self.operands[: self.facts.destinations]
         return self.operands[:1] if self.operands and not self.operands[0].startswith("[") else ()
 
     @cached_property
     def results(self) -> str:
-        """The results of a call, in their parentheses; empty without them."""
+        """The results of a call, with their parentheses; ``""`` for a call without results and other instructions."""
         is_call = self.mnemonic.word == "call" and len(self.operands) > 1
         return self.operands[0] if is_call and self.operands[0].startswith("(") else ""
 
     @cached_property
     def written(self) -> frozenset[str]:
-        """Names of the registers in the destinations, or in a call's results."""
+        """Names of the registers in the destinations, or in the results of a call."""
         return frozenset(
             name for operand in (*self.destinations, self.results) for name in REGISTER.findall(operand)
         )
@@ -140,31 +145,33 @@ class Instruction:
 
     @property
     def is_asynchronous(self) -> bool:
-        """What it writes is there only after a later wait."""
+        """Whether its result is available only after a later wait."""
         return self.facts is not None and self.facts.asynchronous
 
     @property
     def type(self) -> str | None:
-        """As of ``Mnemonic``."""
+        """The last type among the modifiers, None without one."""
         return self.mnemonic.type
 
     @property
     def elements(self) -> int:
-        """As of ``Mnemonic``."""
+        """The number of elements that the vector modifier says, 1 without one."""
         return self.mnemonic.elements
 
 
 @dataclass(frozen=True)
 class Address:
-    """``[base+offset]``, as written. base: a register, a variable or an integer. offset: of bytes, an integer or a
-    constant expression, ``0`` without one."""
+    """``[base+offset]``, as written.
+
+    base: a register, a variable or an integer. offset: in bytes, an integer or a constant expression; ``0`` without.
+    """
 
     base: str
     offset: str
 
 
 def read_instruction(code: str) -> Instruction | None:
-    """Take one statement apart, given without comments, label and semicolon; None if it is no instruction."""
+    """Parse one statement, given without comments, label and semicolon; return None if it is no instruction."""
     head = _HEAD.match(code)
     if head is None:
         return None
@@ -177,10 +184,11 @@ def read_instruction(code: str) -> Instruction | None:
 
 
 def split_operands(text: str) -> list[str]:
-    """Split at the commas outside all brackets; white space around each piece is dropped."""
+    """Split operands at the commas outside all brackets, and strip each one; [] for an empty text."""
+    # Most operands have no nested commas; this is much faster than the scan below.
     if "{" not in text and "(" not in text:
         pieces = [piece.strip() for piece in text.split(",")]
-        # No comma stands within brackets.
+        # If every piece has balanced brackets, no comma is inside them.
         if "[" not in text or all(piece.count("[") == piece.count("]") for piece in pieces):
             return pieces if pieces != [""] else []
     pieces = []
@@ -199,8 +207,7 @@ def split_operands(text: str) -> list[str]:
 
 
 def read_address(operand: str) -> Address | None:
-    """The address of a memory operand, None when the operand is none or of a form with several parts
-    inside."""
+    """Parse a memory operand; return None for other operands and for addresses of several parts (``[a, {x, y}]``)."""
     match = _MEMORY.match(operand)
     base = match["base"].strip() if match else ""
     if match is None or not base or len(base.split()) > 1:
@@ -209,7 +216,8 @@ def read_address(operand: str) -> Address | None:
 
 
 def object_parts(operand: str) -> tuple[str, ...]:
-    """``[map, {x, y}]``: what names the object, and the coordinates, in order; () of any other operand."""
+    """Split an operand such as ``[map, {x, y}]`` into ``("map", "x", "y")``: an object, such as a texture or a tensor
+    map, and its coordinates. Return () for any other operand."""
     if not (operand.startswith("[") and operand.endswith("]")):
         return ()
     pieces = split_operands(operand[1:-1])
@@ -217,7 +225,7 @@ def object_parts(operand: str) -> tuple[str, ...]:
 
 
 def vector_elements(operand: str) -> tuple[str, ...]:
-    """The elements of ``{a, b}``; of any other operand the operand itself."""
+    """Return the elements of a vector operand ``{a, b}``; for any other operand, the operand itself."""
     if operand.startswith("{") and operand.endswith("}"):
         return tuple(split_operands(operand[1:-1]))
     return (operand,)

@@ -1,4 +1,4 @@
-"""What an instruction amounts to, as far as its text alone says it: BYTES, OPS, and instructions of the machine."""
+"""What can be counted from the text of an instruction: bytes accessed, operations, and machine instructions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from neutrino.ptx.isa.instruction import Instruction, vector_elements
 from neutrino.ptx.isa.opcodes import Measure
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 
-# By opcode and type.
-_MACHINE_VERB = {"add": "ADD", "sub": "ADD", "mul": "MUL", "fma": "FMA", "mad": "FMA"}
-_MACHINE_TYPE = {
+# A machine instruction is called class + operation + packing: FADD, HFMA2. By PTX opcode and by type.
+_MACHINE_OPERATION = {"add": "ADD", "sub": "ADD", "mul": "MUL", "fma": "FMA", "mad": "FMA"}
+_MACHINE_CLASS_AND_PACKING = {
     "f32": ("F", ""),
     "f64": ("D", ""),
     "f16": ("H", "2"),
@@ -23,24 +23,30 @@ _MACHINE_TYPE = {
 
 
 def machine_arithmetic(opcode: str) -> tuple[str, ...]:
-    """The floating-point sums, products and fused forms (``FMUL``, ``HADD2`` …) that ptxas makes of an instruction."""
+    """Return the floating-point machine instructions (``FMUL``, ``HADD2`` …) that ptxas emits for a PTX opcode.
+
+    Only additions, multiplications and fused multiply-adds count; () without any.
+    """
     parts = opcode.split(".")
-    verb = _MACHINE_VERB.get(parts[0])
-    kind = _MACHINE_TYPE.get(parts[-1])
-    return (kind[0] + verb + kind[1],) if verb and kind else hidden_arithmetic(opcode)
+    operation = _MACHINE_OPERATION.get(parts[0])
+    class_and_packing = _MACHINE_CLASS_AND_PACKING.get(parts[-1])
+    if operation is None or class_and_packing is None:
+        return hidden_arithmetic(opcode)
+    machine_class, packing = class_and_packing
+    return (machine_class + operation + packing,)
 
 
 _SHAPE = re.compile(r"m(\d{1,4})n(\d{1,4})k(\d{1,4})\Z", re.ASCII)
-_WARP = 32
-_WARPGROUP = 128
+_WARP_THREADS = 32
+_WARPGROUP_THREADS = 128
 _REGISTER_BYTES = 4
 
-# Types of matrix elements that take less than their register, in bits (PTX ISA, "wmma.load": types).
-_SMALL_BITS = {"s4": 4, "u4": 4, "b1": 1}
+# Bits of the types of matrix elements that are smaller than a byte (PTX ISA, "wmma.load": types).
+_SUB_BYTE_BITS = {"s4": 4, "u4": 4, "b1": 1}
 
-# Depth of a dense tcgen05.mma, and the other one that bit 31 of the descriptor chooses (PTX ISA, "tcgen05 matrix
-# shape" and "Instruction descriptor"). Sparse ones are twice as deep.
-_DEPTH = {
+# k of a dense tcgen05.mma, and the other k that bit 31 of the instruction descriptor selects, 0 without one (PTX ISA,
+# "tcgen05 matrix shape" and "Instruction descriptor"). For sparse ones k is twice as large.
+_K_BY_KIND = {
     "kind::tf32": (8, 0),
     "kind::f16": (16, 0),
     "kind::i8": (32, 0),
@@ -52,35 +58,43 @@ _DEPTH = {
 
 
 def constant_bytes(instruction: Instruction) -> int | None:
-    """Bytes that one thread accesses, None where operands say it or where there is no such number."""
+    """Return the bytes that one thread accesses; None if operands say the number or if there is none."""
     measure = instruction.facts.measure if instruction.facts else None
     if measure is Measure.ACCESS:
+        # suld.p and sust.p are formatted: how many bytes they access depends on the surface.
         if instruction.type is None or (instruction.parts[1:2] == ("p",) and instruction.parts[0] in {"suld", "sust"}):
             return None
         return TYPE_BYTES[instruction.type] * instruction.elements
     if measure is Measure.FRAGMENT:
-        data = [text for text in instruction.operands if not text.startswith("[")]
-        vector = instruction.destinations[0] if instruction.destinations else data[-1] if data else ""
-        return _REGISTER_BYTES * len(vector_elements(vector))
+        return _REGISTER_BYTES * len(vector_elements(_fragment(instruction)))
     if measure is Measure.MATRIX:
         return _matrix_bytes(instruction)
     return None
 
 
+def _fragment(instruction: Instruction) -> str:
+    """Return the operand with the registers of a matrix fragment that is loaded or stored; ``""`` without one."""
+    if instruction.destinations:
+        return instruction.destinations[0]
+    stored = [operand for operand in instruction.operands if not operand.startswith("[")]
+    return stored[-1] if stored else ""
+
+
 def _matrix_bytes(instruction: Instruction) -> int | None:
-    """A lane's share of the matrix that ``wmma.load`` or ``wmma.store`` moves."""
+    """Return a lane's share, in bytes, of the matrix that ``wmma.load`` or ``wmma.store`` moves; None if unknown."""
     shape = _shape(instruction)
-    kind = instruction.parts[-1]
-    wide = _SMALL_BITS.get(kind) or TYPE_BYTES.get(kind, 0) * 8
-    if shape is None or not wide:
+    element_type = instruction.parts[-1]
+    element_bits = _SUB_BYTE_BITS.get(element_type) or TYPE_BYTES.get(element_type, 0) * 8
+    if shape is None or not element_bits:
         return None
     m, n, k = shape
+    # wmma.load.a, .b, .c, and wmma.store.d: the last two have m times n elements.
     elements = {"a": m * k, "b": k * n}.get(instruction.parts[2], m * n)
-    return elements * wide // 8 // _WARP
+    return elements * element_bits // 8 // _WARP_THREADS
 
 
 def constant_operations(instruction: Instruction) -> int | None:
-    """One thread's share of a tensor instruction's 2·m·n·k operations, None where its text does not say it."""
+    """Return one thread's share of the 2·m·n·k operations of a matrix instruction; None if its text does not say it."""
     measure = instruction.facts.measure if instruction.facts else None
     if measure not in {Measure.WARP, Measure.WARPGROUP}:
         return None
@@ -90,24 +104,29 @@ def constant_operations(instruction: Instruction) -> int | None:
     m, n, k = shape
     total = 2 * m * n * k
     if measure is Measure.WARPGROUP:
-        return total // _WARPGROUP
+        return total // _WARPGROUP_THREADS
     # PTX ISA, "mma": a warp that executes m8n8k4 with halves computes four products.
     if instruction.parts[0] == "mma" and shape == (8, 8, 4) and "f64" not in instruction.parts:
         total *= 4
-    return total // _WARP
+    return total // _WARP_THREADS
 
 
 def matrix_depth(instruction: Instruction) -> tuple[int, int] | None:
-    """k of a ``tcgen05.mma`` by its kind, and the k that its descriptor may choose instead (0 without one)."""
-    depth = next((_DEPTH[part] for part in instruction.parts if part in _DEPTH), None)
-    if depth is None:
+    """Return k of a ``tcgen05.mma``, and the k that its instruction descriptor may select instead (0 without one).
+
+    The result is None if the instruction has no known ``.kind``.
+    """
+    depths = next((_K_BY_KIND[part] for part in instruction.parts if part in _K_BY_KIND), None)
+    if depths is None:
         return None
     if "sp" in instruction.parts:
-        return 2 * depth[0], 0
-    return depth
+        dense_k, _ = depths
+        return 2 * dense_k, 0
+    return depths
 
 
 def _shape(instruction: Instruction) -> tuple[int, int, int] | None:
+    """Return m, n and k of a matrix instruction from its modifier (``m16n8k16``); None without one."""
     for part in instruction.parts:
         match = _SHAPE.match(part)
         if match is not None:

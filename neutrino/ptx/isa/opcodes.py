@@ -1,7 +1,7 @@
-"""The instructions of PTX: what each one's operands are, in which classes it is, what BYTES and OPS of it mean.
+"""The instructions of PTX: the operands of each, the classes that it belongs to, and what BYTES and OPS of it mean.
 
 One table, by the sections of the PTX ISA 9.0 manual. Matching, operands, the verifier of snippets and the
-documentation read it. ``python -m neutrino.ptx.isa.opcodes`` prints it as docs/opcodes.md.
+documentation read it. ``python docs/opcodes_page.py`` writes docs/opcodes.md from it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 _Row = tuple[str, ...]
 
-# A row: name; PTX ISA version and architecture since which there is such an instruction; operands; classes; marks:
-# what BYTES or OPS of it are, "asynchronous", where control goes after it (``Flow``).
+# A row: name; the first PTX ISA version and architecture with the instruction; operands; classes; marks, which are
+# what BYTES or OPS of it are (``Measure``), "asynchronous", and where control goes after it (``Flow``).
 #
-# Name: dotted parts as in a tracepoint, alternatives joined by ``|``; of several rows that fit an instruction the
-# one with most parts counts. Operands, ``?`` after those that may be absent, ``*`` after what may occur any number
-# of times:
+# Name: dotted parts as in a tracepoint, alternatives joined by ``|``. If several rows fit an instruction, the one with
+# the most parts is used. Operands, with ``?`` after those that may be absent, ``*`` after what may occur any number of
+# times:
 #     d     destination, d|p with a second one after ``|``, d+ read as well
 #     s     source, p one that is a predicate, i a constant, n the number of bytes, k an instruction descriptor
 #     [a]   address, [m] another address (of a barrier), [t] an object with coordinates
@@ -287,7 +287,7 @@ _TABLE: dict[str, tuple[_Row, ...]] = {
 
 
 class Role(enum.Enum):
-    """What an operand is to its instruction."""
+    """The role of an operand in its instruction; the values are as in the table."""
 
     DESTINATION = "d"
     DESTINATION_PAIR = "d|p"
@@ -304,16 +304,17 @@ class Role(enum.Enum):
 
     @property
     def is_written(self) -> bool:
-        """The instruction writes the operand's registers."""
+        """Whether the instruction writes the operand's registers."""
         return self in {Role.DESTINATION, Role.DESTINATION_PAIR, Role.ACCUMULATOR}
 
 
 class Measure(enum.Enum):
-    """What BYTES or OPS of an instruction are made of.
+    """How the helpers BYTES (bytes accessed) or OPS (operations) of an instruction are computed, per thread.
 
-    ``ACCESS``: type times vector. ``COPY``: the bytes that ``cp.async`` reads. ``MATRIX``: a lane's share of the
-    matrix. ``FRAGMENT``: the registers of its fragment. ``WARP``, ``WARPGROUP``: operations by the shape, shared by
-    32 or 128 threads. ``DESCRIPTOR``: operations by the instruction descriptor, all of the one issuing thread.
+    BYTES: ``ACCESS``: size of the type times elements of the vector. ``COPY``: the bytes that ``cp.async`` reads.
+    ``MATRIX``: a lane's share of the matrix. ``FRAGMENT``: the registers of its fragment. OPS: ``WARP``,
+    ``WARPGROUP``: from the matrix shape, divided by 32 or 128 threads. ``DESCRIPTOR``: from the instruction
+    descriptor, all counted for the one issuing thread.
     """
 
     ACCESS = "access"
@@ -326,11 +327,11 @@ class Measure(enum.Enum):
 
 
 class Flow(enum.Enum):
-    """Where control goes after an instruction that does not simply lead to the next one.
+    """Where control goes after an instruction that does not simply continue with the next one.
 
     ``JUMP``: to a label. ``LEAVE``: out of the function. ``STOP``: nowhere, the launch has failed. These three end a
-    basic block: under a predicate that does not hold, control goes on. ``CALL``: into a function, which comes back or
-    ends the thread. ``PAUSE``: to a debugger, which may look at registers.
+    basic block; if their predicate is false, control continues with the next instruction. ``CALL``: into a function,
+    which returns or ends the thread. ``PAUSE``: to a debugger, which may read registers.
     """
 
     JUMP = "jump"
@@ -341,7 +342,7 @@ class Flow(enum.Enum):
 
     @property
     def ends_block(self) -> bool:
-        """Control does not come out at the next instruction."""
+        """Whether the instruction ends a basic block."""
         return self in {Flow.JUMP, Flow.LEAVE, Flow.STOP}
 
 
@@ -349,11 +350,11 @@ class Flow(enum.Enum):
 class Opcode:
     """One row of the table.
 
-    name: the dotted parts that name it, each with its alternatives. section: number and title in the manual.
-    version: PTX ISA version since which there is one. architecture: ``sm_80`` or ``sm_90a``, the first with it.
-    operands: their roles in order, the optional ones too. variadic: the last may stand any number of times. classes:
-    words of ``model.CLASSES``. asynchronous: its result is there only after a later wait. flow: where control goes,
-    None where to the next instruction. syntax: the operands as the table writes them.
+    name: the dotted parts that identify it, each with its alternatives. section: number and title in the manual.
+    version: the first PTX ISA version with it. architecture: the first one, such as ``sm_80`` or ``sm_90a``.
+    operands: their roles in order, including optional ones. variadic: the last one may occur any number of times.
+    classes: words of ``model.CLASSES``. asynchronous: its result is available only after a later wait. flow: where
+    control goes, None if to the next instruction. syntax: the operands as the table writes them.
     """
 
     name: tuple[tuple[str, ...], ...]
@@ -375,33 +376,36 @@ class Opcode:
 
     @functools.cached_property
     def destinations(self) -> int:
-        """How many operands are written; they come first."""
+        """Number of operands that are written; they precede the others."""
         return sum(role.is_written for role in self.operands)
 
     def fits(self, parts: Sequence[str]) -> tuple[int, ...] | None:
-        """Where its name's parts occur among an instruction's, None where they do not.
+        """Return the index of each part of this row's name in an opcode; None if the row does not fit it.
 
-        A part stands for its sub-qualified forms too: ``sp`` for ``sp::ordered_metadata``.
+        parts: the dotted parts of the opcode. The first ones must match; the others must occur in the same order, with
+        any modifiers between them. A part also matches with a sub-qualifier: ``sp`` matches ``sp::ordered_metadata``.
         """
-        found: list[int] = []
-        at = 0
+        indices: list[int] = []
+        index = 0
         for alternatives in self.name:
-            while at < len(parts) and parts[at].partition("::")[0] not in alternatives:
-                if not found:
+            while index < len(parts) and parts[index].partition("::")[0] not in alternatives:
+                if not indices:
                     return None
-                at += 1
-            if at == len(parts):
+                index += 1
+            if index == len(parts):
                 return None
-            found.append(at)
-            at += 1
-        return tuple(found)
+            indices.append(index)
+            index += 1
+        return tuple(indices)
 
 
 def _opcode(section: str, row: _Row) -> Opcode:
+    """Parse a row of the table."""
+    # Classes and marks may be absent.
     name, version, architecture, operands, classes, marks = (*row, "", "")[:6]
     major, _, minor = version.partition(".")
     words = operands.split()
-    marked = set(marks.split())
+    mark_words = set(marks.split())
     return Opcode(
         tuple(tuple(part.split("|")) for part in name.split(".")),
         section,
@@ -411,9 +415,9 @@ def _opcode(section: str, row: _Row) -> Opcode:
         operands,
         any(word[-1] == "*" for word in words),
         frozenset(classes.split()),
-        next((measure for measure in Measure if measure.value in marked), None),
-        "asynchronous" in marked,
-        next((flow for flow in Flow if flow.value in marked), None),
+        next((measure for measure in Measure if measure.value in mark_words), None),
+        "asynchronous" in mark_words,
+        next((flow for flow in Flow if flow.value in mark_words), None),
     )
 
 
@@ -421,38 +425,42 @@ OPCODES: tuple[Opcode, ...] = tuple(_opcode(section, row) for section, rows in _
 """The whole table, in the manual's order."""
 
 
-def _by_first() -> dict[str, list[Opcode]]:
-    found: dict[str, list[Opcode]] = {}
-    for opcode in OPCODES:
-        found.setdefault(opcode.name[0][0], []).append(opcode)
-    return found
+def _rows_by_first_part() -> dict[str, list[Opcode]]:
+    """Group the rows of the table by the first part of their names, such as ``ld``."""
+    rows: dict[str, list[Opcode]] = {}
+    for row in OPCODES:
+        rows.setdefault(row.name[0][0], []).append(row)
+    return rows
 
 
-_BY_FIRST = _by_first()
+_ROWS_BY_FIRST_PART = _rows_by_first_part()
 
-FIRST_PARTS = frozenset(_BY_FIRST)
-"""What the opcode of an instruction can begin with."""
+FIRST_PARTS = frozenset(_ROWS_BY_FIRST_PART)
+"""The words that the opcode of an instruction can begin with."""
 
 FLOW: Mapping[str, Flow] = {row.name[0][0]: row.flow for row in OPCODES if row.flow is not None}
-"""Where control goes after an instruction, by the first part of its opcode; no entry: to the next one."""
+"""First part of an opcode → where control goes after the instruction; no entry: to the next instruction."""
 
 NO_AFTER = frozenset(word for word, flow in FLOW.items() if flow.ends_block)
-"""First parts of instructions after which control does not come out at the next one."""
+"""First parts of the opcodes that end a basic block, so that no snippet can run after them."""
 
 
 @functools.cache
 def find(parts: tuple[str, ...]) -> Opcode | None:
-    """The facts of an instruction by the dotted parts of its opcode, None where PTX ISA 9.0 has none."""
-    best: tuple[int, tuple[int, ...]] | None = None
-    answer = None
-    for opcode in _BY_FIRST.get(parts[0], ()) if parts else ():
-        places = opcode.fits(parts)
-        # More parts are more exact; of as many, those that come first.
-        if places is not None and (best is None or (-len(places), places) < best):
-            best, answer = (-len(places), places), opcode
-    return answer
+    """Return the row of the table for an opcode, given as its dotted parts; None if PTX ISA 9.0 does not have it."""
+    best_key: tuple[int, tuple[int, ...]] | None = None
+    best_row = None
+    for row in _ROWS_BY_FIRST_PART.get(parts[0], ()) if parts else ():
+        indices = row.fits(parts)
+        if indices is None:
+            continue
+        # The row with the most parts is the most specific; of equal ones, that whose parts occur first.
+        key = (-len(indices), indices)
+        if best_key is None or key < best_key:
+            best_key, best_row = key, row
+    return best_row
 
 
 def in_class(group: str) -> Iterator[Opcode]:
-    """The instructions of a class."""
+    """Return the rows of a class, one of ``model.CLASSES``."""
     return (opcode for opcode in OPCODES if group in opcode.classes)

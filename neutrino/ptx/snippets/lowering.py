@@ -1,7 +1,7 @@
-"""From typed statements to PTX instructions: straight code, without branches. ``docs/ir.md`` has their meaning.
+"""Lowering of typed statements to straight-line PTX, without branches. ``docs/ir.md`` has their meaning.
 
-Both sides of an ``If`` become instructions, loops are unrolled. Values are computed without predicates, so that these
-are on nothing but the moves that assign them, and on what maps do.
+Both sides of an ``If`` become instructions, and loops are unrolled. Values are computed without a guard predicate:
+only the moves that assign them, and the saves, are guarded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from neutrino.probing.ir.statements import (
 from neutrino.probing.ir.types import Type
 
 TARGET = "ptx"
-"""What ``Assembly`` calls this target."""
+"""The target of ``Assembly`` statements in PTX."""
 
 _SPECIAL: Mapping[Special, str] = {
     Special.CLOCK: "%clock64", Special.TIME: "%globaltimer", Special.CUID: "%smid",
@@ -51,7 +51,7 @@ _SPECIAL: Mapping[Special, str] = {
 _STORED: Mapping[Type, Type] = {
     Type.U8: Type.U16, Type.S8: Type.S16, Type.B8: Type.B16, Type.BF16: Type.B16,
 }  # fmt: skip
-"""Type → that of the register which holds it: PTX computes with 16 bits at least, and has no type for bf16."""
+"""Type of a value → type of the register that holds it: PTX has no 8-bit registers and no type for bf16."""
 
 _FLOAT_OPERATIONS = {Operator.ADD: "add.rn", Operator.SUB: "sub.rn", Operator.MUL: "mul.rn"}
 _INTEGER_OPERATIONS = {
@@ -65,22 +65,24 @@ _BIT_OPERATIONS = {
 
 @functools.lru_cache(maxsize=8)
 def lower(probes: ProbeSet) -> ProbeSet:
-    """The same probes with straight snippets, whose assembly is PTX; a set that has such already as it is.
+    """Return the same probes with straight snippets: only PTX instructions and saves, no typed statements.
 
-    A set of several files may have both.
+    A set that is straight already is returned as it is. A set merged from several files may have snippets of both
+    kinds. Local registers that no lowered statement names are dropped.
     """
-    straight = all(_is_straight(snippet) for probe in probes.probes for snippet in _snippets(probe))
-    if straight and probes.target == TARGET and all(register.type not in _STORED for register in probes.registers):
+    is_straight = all(_is_straight(snippet) for probe in probes.probes for snippet in _snippets(probe))
+    if is_straight and probes.target == TARGET and all(register.type not in _STORED for register in probes.registers):
         return probes
+    # Temporary registers of all snippets are added to these.
     registers = {register.name: _stored(register) for register in probes.registers}
-    own = frozenset(registers)
+    declared = frozenset(registers)
     lowered: list[Probe] = []
     for probe in probes.probes:
-        lowered.append(probe.with_snippets(lambda snippet: _Lowering(registers, own).snippet(snippet)))
-    snippets = (snippet for probe in lowered for snippet in _snippets(probe))
-    named = {entry.name for snippet in snippets for statement in snippet.straight for entry in registers_of(statement)}
-    kept = tuple(register for register in registers.values() if not register.is_local or register.name in named)
-    return probes.lowered(TARGET, kept, tuple(lowered))
+        lowered.append(probe.with_snippets(lambda snippet: _Lowering(registers, declared).lowered(snippet)))
+    statements = (statement for probe in lowered for snippet in _snippets(probe) for statement in snippet.straight)
+    used = {register.name for statement in statements for register in registers_of(statement)}
+    needed = tuple(register for register in registers.values() if not register.is_local or register.name in used)
+    return probes.lowered(TARGET, needed, tuple(lowered))
 
 
 def _snippets(probe: Probe) -> Iterator[Snippet]:
@@ -92,33 +94,40 @@ def _is_straight(snippet: Snippet) -> bool:
 
 
 def _stored(register: Register) -> Register:
-    kind = _STORED.get(register.type, register.type)
+    """Return a register with a type that PTX registers have; an 8-bit initial value is extended to 16 bits."""
+    register_type = _STORED.get(register.type, register.type)
     initial = register.initial
     if register.type is Type.S8 and initial >> 7:
+        # Negative: copy the sign into the upper byte.
         initial |= 0xFF00
-    return Register(register.name, kind, initial, register.span, register.is_local)
+    return Register(register.name, register_type, initial, register.span, register.is_local)
 
 
 class _Lowering:
-    """One snippet. registers: of the set, as PTX has them; temporary ones join it. own: names of the set's own."""
+    """Lowers one snippet.
 
-    def __init__(self, registers: dict[str, Register], own: frozenset[str]) -> None:
+    registers: those of the probe set by name, with types of PTX; temporary ones are added. declared: the names in it
+    that a temporary register must not have.
+    """
+
+    def __init__(self, registers: dict[str, Register], declared: frozenset[str]) -> None:
         self._registers = registers
-        self._own_names = own
+        self._declared = declared
         self._code: list[Straight] = []
         self._temporaries = 0
 
-    def snippet(self, snippet: Snippet) -> Snippet:
-        """The snippet's straight form."""
+    def lowered(self, snippet: Snippet) -> Snippet:
+        """Return the snippet's straight form."""
         self._block(snippet.statements, None)
         return Snippet(tuple(self._code))
 
     def _block(self, statements: Sequence[Statement], guard: Register | None) -> None:
-        """guard: the predicate under which the statements are done."""
+        """Lower statements. guard: the predicate under which they take effect; None if they always do."""
         for statement in statements:
             if isinstance(statement, If):
                 self._if(statement, guard)
             elif isinstance(statement, For):
+                # Unrolled: each iteration assigns the loop's variable, then runs the body.
                 for value in statement.values:
                     kind = statement.variable.type
                     constant = Constant(kind, value % (1 << kind.bits))
@@ -134,24 +143,26 @@ class _Lowering:
     # Control
 
     def _if(self, statement: If, guard: Register | None) -> None:
+        """Lower both sides of an ``If``, each under its own predicate: the condition or its inverse, and ``guard``."""
         span = statement.span
-        condition = self._own(statement.condition)
+        condition = self._declared_register(statement.condition)
         sides = [(statement.then, False), (statement.otherwise, True)]
-        guards = []
-        # Both before either side, which may assign the condition.
+        side_guards = []
+        # Compute both predicates first: either side may assign the condition.
         for statements, is_inverted in sides:
-            side = self._temporary(Type.PRED, span)
-            guards.append(side)
+            side_guard = self._temporary(Type.PRED, span)
+            side_guards.append(side_guard)
             if not statements:
-                continue
+                continue  # its register is not used, and therefore not declared
             if guard is not None:
-                self._emit("and.pred", side, (guard, Inverted(condition) if is_inverted else condition), span)
+                self._emit("and.pred", side_guard, (guard, Inverted(condition) if is_inverted else condition), span)
             else:
-                self._emit("not.pred" if is_inverted else "mov.pred", side, (condition,), span)
-        for (statements, _), side in zip(sides, guards, strict=True):
-            self._block(statements, side)
+                self._emit("not.pred" if is_inverted else "mov.pred", side_guard, (condition,), span)
+        for (statements, _), side_guard in zip(sides, side_guards, strict=True):
+            self._block(statements, side_guard)
 
     def _save(self, statement: Save, guard: Register | None) -> None:
+        """Lower a save; its registers and constants become PTX operands. guard: None if it is always executed."""
         operands = tuple(
             self._operand(operand, statement.span) if isinstance(operand, (Register, Constant)) else operand
             for operand in statement.operands
@@ -164,28 +175,37 @@ class _Lowering:
     # Values
 
     def _assign(self, statement: Operation | Convert | Compare | Select | Load, guard: Register | None) -> None:
-        """Compute into the destination; under a guard into a temporary register, which the guard then lets through."""
+        """Lower a statement that computes a value.
+
+        Without a guard the value is computed in the destination; with one in a temporary register, and a guarded move
+        copies it to the destination.
+        """
         span, kind = statement.span, statement.destination.type
-        destination = self._own(statement.destination)
-        # A division under a guard that is false may be by zero, which is no fault.
+        destination = self._declared_register(statement.destination)
+        # A division whose guard is false may divide by zero, which is no fault in PTX.
         target = destination if guard is None else self._temporary(kind, span)
         if isinstance(statement, Operation):
             self._operation(statement, target)
         elif isinstance(statement, Convert):
-            self._convert(target, kind, self._typed(statement.source), self._operand(statement.source, span), span)
+            source_type, source = self._type_of(statement.source), self._operand(statement.source, span)
+            self._convert(target, kind, source_type, source, span)
         elif isinstance(statement, Compare):
             self._compare(statement, target)
         elif isinstance(statement, Select):
             self._select(statement, target)
         else:
-            # As bits: a site's register may be of any class.
-            width = "pred" if kind is Type.PRED else f"b{max(kind.bits, 16)}"
+            # Untyped bits: the instruction's operand may be an integer or a float.
+            width = "pred" if kind is Type.PRED else f"b{_register_bits(kind)}"
             self._emit(f"mov.{width}", target, (statement.operand,), span)
             self._wrap(target, kind, span)
         if guard is not None:
             self._emit(_move(kind), destination, (target,), span, guard)
 
     def _operation(self, statement: Operation, target: Register) -> None:
+        """Lower an arithmetic or bitwise operation, or a move. target: the register for the result.
+
+        8-bit integers are computed in 16 bits, then wrapped around to 8.
+        """
         operator, kind, span = statement.operator, statement.destination.type, statement.span
         first = statement.sources[0]
         if operator is Operator.MOVE and isinstance(first, Special):
@@ -195,10 +215,11 @@ class _Lowering:
         if operator is Operator.MOVE:
             self._emit(_move(kind), target, sources, span)
         elif operator in {Operator.POPC, Operator.CLZ}:
-            bits = self._typed(statement.sources[0]).bits
+            bits = self._type_of(statement.sources[0]).bits
             self._emit(f"{operator.value}.b{bits}", target, sources, span)
         elif kind is Type.BF16:
-            # Only sm_90 adds them; with 24 bits in between sums and products round as if at once.
+            # Before sm_90 there is no bf16 addition. Computed in f32, with its 24 bits of precision, sums and products
+            # round to the same bf16 as if they were rounded once.
             wide = [self._widened(source, span) for source in sources]
             result = self._temporary(Type.F32, span)
             self._emit(_float_opcode(operator, Type.F32), result, wide, span)
@@ -206,46 +227,48 @@ class _Lowering:
         elif kind.is_float:
             self._emit(_float_opcode(operator, kind), target, sources, span)
         elif operator in _BIT_OPERATIONS:
-            width = "pred" if kind is Type.PRED else f"b{max(kind.bits, 16)}"
+            width = "pred" if kind is Type.PRED else f"b{_register_bits(kind)}"
             self._emit(f"{_BIT_OPERATIONS[operator]}.{width}", target, sources, span)
             self._wrap(target, kind, span)
         elif operator is Operator.NEG:
-            self._emit(f"neg.s{max(kind.bits, 16)}", target, sources, span)
+            self._emit(f"neg.s{_register_bits(kind)}", target, sources, span)
             self._wrap(target, kind, span)
         elif operator is Operator.ABS:
-            self._emit(f"abs.s{max(kind.bits, 16)}", target, sources, span)
+            self._emit(f"abs.s{_register_bits(kind)}", target, sources, span)
             self._wrap(target, kind, span)
         else:
             letter = "s" if kind.is_signed else "u"
-            self._emit(f"{_INTEGER_OPERATIONS[operator]}.{letter}{max(kind.bits, 16)}", target, sources, span)
+            self._emit(f"{_INTEGER_OPERATIONS[operator]}.{letter}{_register_bits(kind)}", target, sources, span)
             self._wrap(target, kind, span)
 
     def _wrap(self, target: Register, kind: Type, span: Span) -> None:
-        """Bring what was computed in 16 bits back to the 8 that the type has."""
+        """If ``kind`` has 8 bits, truncate the 16-bit result in ``target`` to 8 bits and extend it to 16 again."""
         if kind.is_integer and kind.bits == 8:
             opcode = "cvt.s16.s8" if kind.is_signed else "cvt.u16.u8"
             self._emit(opcode, target, (target,), span)
 
     def _compare(self, statement: Compare, target: Register) -> None:
+        """Lower a comparison. target: the predicate register for the result."""
         span, relation = statement.span, statement.relation
-        kind = self._typed(statement.left)
+        kind = self._type_of(statement.left)
         left, right = self._operand(statement.left, span), self._operand(statement.right, span)
         if kind is Type.BF16:
             left, right, kind = self._widened(left, span), self._widened(right, span), Type.F32
         if kind.is_float:
-            # "ne" is false where one is a NaN, "neu" is true.
-            word = "neu" if relation is Relation.NE else relation.value
-            self._emit(f"setp.{word}.{kind}", target, (left, right), span)
+            # With a NaN, "ne" of PTX is false; NE is true then, as "neu" is.
+            comparison = "neu" if relation is Relation.NE else relation.value
+            self._emit(f"setp.{comparison}.{kind}", target, (left, right), span)
             return
         letter = "b" if kind.value.startswith("b") else "s" if kind.is_signed else "u"
-        self._emit(f"setp.{relation.value}.{letter}{max(kind.bits, 16)}", target, (left, right), span)
+        self._emit(f"setp.{relation.value}.{letter}{_register_bits(kind)}", target, (left, right), span)
 
     def _select(self, statement: Select, target: Register) -> None:
+        """Lower ``condition ? then : otherwise``. Predicates, which ``selp`` does not take, are combined bitwise."""
         span, kind = statement.span, statement.destination.type
-        condition = self._own(statement.condition)
+        condition = self._declared_register(statement.condition)
         then, otherwise = self._operand(statement.then, span), self._operand(statement.otherwise, span)
         if kind is not Type.PRED:
-            width = kind.value if kind in {Type.F32, Type.F64} else f"b{max(kind.bits, 16)}"
+            width = kind.value if kind in {Type.F32, Type.F64} else f"b{_register_bits(kind)}"
             self._emit(f"selp.{width}", target, (then, otherwise, condition), span)
             return
         first, second = self._temporary(Type.PRED, span), self._temporary(Type.PRED, span)
@@ -253,61 +276,73 @@ class _Lowering:
         self._emit("and.pred", second, (otherwise, Inverted(condition)), span)
         self._emit("or.pred", target, (first, second), span)
 
-    def _convert(self, target: Register, kind: Type, have: Type, source: AssemblyOperand, span: Span) -> None:
-        if kind is Type.PRED:
-            zero = Immediate("0f00000000" if have is Type.F32 else "0d0000000000000000" if have is Type.F64 else "0")
-            if have in {Type.F16, Type.BF16}:
-                source, have, zero = self._widened(source, span, have), Type.F32, Immediate("0f00000000")
-            if have is Type.PRED:
-                self._emit("mov.pred", target, (source,), span)
+    def _convert(self, target: Register, to_type: Type, from_type: Type, source: AssemblyOperand, span: Span) -> None:
+        """Convert ``source`` to another type and store the result in ``target``; docs/ir.md defines the values.
+
+        All types but ``f16x2`` can be converted.
+        """
+        if to_type is Type.PRED:
+            self._convert_to_predicate(target, from_type, source, span)
+        elif from_type is Type.PRED:
+            if to_type.is_float:
+                integer = self._temporary(Type.U32, span)
+                self._emit("selp.u32", integer, (Immediate("1"), Immediate("0"), source), span)
+                self._convert(target, to_type, Type.U32, integer, span)
             else:
-                word = "neu" if have.is_float else "ne"
-                width = have.value if have.is_float else f"u{max(have.bits, 16)}"
-                self._emit(f"setp.{word}.{width}", target, (source, zero), span)
-        elif have is Type.PRED:
-            if kind.is_float:
-                whole = self._temporary(Type.U32, span)
-                self._emit("selp.u32", whole, (Immediate("1"), Immediate("0"), source), span)
-                self._convert(target, kind, Type.U32, whole, span)
-            else:
-                self._emit(f"selp.b{max(kind.bits, 16)}", target, (Immediate("1"), Immediate("0"), source), span)
-        elif Type.BF16 in {kind, have} and kind is not have:
-            wide = self._widened(source, span, have) if have is Type.BF16 else source
-            if kind is Type.BF16 and have is not Type.F32:
+                self._emit(f"selp.b{_register_bits(to_type)}", target, (Immediate("1"), Immediate("0"), source), span)
+        elif to_type is Type.BF16 and from_type is not Type.BF16:
+            wide = source
+            if from_type is not Type.F32:
                 wide = self._temporary(Type.F32, span)
-                self._convert(wide, Type.F32, have, source, span)
-            if kind is Type.BF16:
-                self._emit("cvt.rn.bf16.f32", target, (wide,), span)
-            else:
-                self._convert(target, kind, Type.F32, wide, span)
-        elif _spelled(kind) == _spelled(have) or (kind.is_integer and have.is_integer and kind.bits == have.bits > 8):
-            self._emit(_move(kind), target, (source,), span)
+                self._convert(wide, Type.F32, from_type, source, span)
+            self._emit("cvt.rn.bf16.f32", target, (wide,), span)
+        elif from_type is Type.BF16 and to_type is not Type.BF16:
+            self._convert(target, to_type, Type.F32, self._widened(source, span), span)
+        elif _cvt_type(to_type) == _cvt_type(from_type) or (
+            # Integers of one width. Those of 8 bits differ: u8 is zero-extended in its register, s8 sign-extended.
+            to_type.is_integer and from_type.is_integer and to_type.bits == from_type.bits > 8
+        ):
+            self._emit(_move(to_type), target, (source,), span)
         else:
-            self._emit(f"cvt{_rounding(kind, have)}.{_spelled(kind)}.{_spelled(have)}", target, (source,), span)
-            if have.is_float and kind.is_integer and (have is Type.F64 or kind.bits == 64):
-                # PTX ISA, cvt: a NaN becomes 0 but here, where it becomes the highest bit alone.
+            opcode = f"cvt{_cvt_rounding(to_type, from_type)}.{_cvt_type(to_type)}.{_cvt_type(from_type)}"
+            self._emit(opcode, target, (source,), span)
+            if from_type.is_float and to_type.is_integer and (from_type is Type.F64 or to_type.bits == 64):
+                # PTX ISA, cvt: elsewhere a NaN becomes 0, with these types an integer with only the highest bit set.
                 is_number = self._temporary(Type.PRED, span)
-                self._emit(f"setp.num.{have}", is_number, (source, source), span)
-                width = max(kind.bits, 16)
+                self._emit(f"setp.num.{from_type}", is_number, (source, source), span)
+                width = _register_bits(to_type)
                 self._emit(f"selp.b{width}", target, (target, Immediate("0"), is_number), span)
+
+    def _convert_to_predicate(self, target: Register, from_type: Type, source: AssemblyOperand, span: Span) -> None:
+        """Set a predicate where a value is not zero; a NaN counts as not zero."""
+        if from_type is Type.PRED:
+            self._emit("mov.pred", target, (source,), span)
+            return
+        if from_type in {Type.F16, Type.BF16}:
+            # setp has no bf16 before sm_90, and takes no immediate of these types.
+            source, from_type = self._widened(source, span, from_type), Type.F32
+        zero = {Type.F32: "0f00000000", Type.F64: "0d0000000000000000"}.get(from_type, "0")
+        comparison = "neu" if from_type.is_float else "ne"
+        width = from_type.value if from_type.is_float else f"u{_register_bits(from_type)}"
+        self._emit(f"setp.{comparison}.{width}", target, (source, Immediate(zero)), span)
 
     # Operands
 
     def _widened(self, source: AssemblyOperand, span: Span, kind: Type = Type.BF16) -> Register:
-        """A bf16 or f16 value as f32."""
+        """Convert a value of type ``kind``, bf16 or f16, to f32 and return its register."""
         wide = self._temporary(Type.F32, span)
         self._emit(f"cvt.f32.{kind}", wide, (source,), span)
         return wide
 
-    def _typed(self, value: Value) -> Type:
+    def _type_of(self, value: Value) -> Type:
         if isinstance(value, SiteOperand):
             raise TypeError("a site's value is loaded first, which the verifier sees to")
         return value.type
 
     def _operand(self, value: Value, span: Span) -> Register | SiteOperand | Immediate:
-        """A value as an operand that every instruction takes."""
+        """Return an operand that every instruction takes; special registers and floats are moved to a register."""
         if isinstance(value, Register):
-            return self._own(value)
+            return self._declared_register(value)
         if isinstance(value, SiteOperand):
             return value
         if isinstance(value, Special):
@@ -318,47 +353,57 @@ class _Lowering:
             register = self._temporary(value.type, span)
             self._emit(_move(value.type), register, (Immediate(value.text),), span)
             return register
-        return Immediate(_number(value))
+        return Immediate(_integer_literal(value))
 
-    def _own(self, register: Register) -> Register:
+    def _declared_register(self, register: Register) -> Register:
+        """Return a register of the probe set as it is declared in PTX, which may have another type (``_STORED``)."""
         return self._registers[register.name]
 
     def _temporary(self, kind: Type, span: Span) -> Register:
-        kind = _STORED.get(kind, kind)
+        """Return a local register for a value of a type; every snippet reuses those of the snippets before it."""
+        register_type = _STORED.get(kind, kind)
         name = ""
-        while not name or name in self._own_names:
+        while not name or name in self._declared:
             self._temporaries += 1
-            name = f"%${kind}_{self._temporaries}"
-        return self._registers.setdefault(name, Register(name, kind, 0, span, is_local=True))
+            name = f"%${register_type}_{self._temporaries}"
+        return self._registers.setdefault(name, Register(name, register_type, 0, span, is_local=True))
 
     def _emit(
         self, opcode: str, destination: Register, sources: Sequence[AssemblyOperand], span: Span,
         guard: Register | None = None,
     ) -> None:  # fmt: skip
+        """Append an instruction that writes ``destination``. guard: the predicate for which it executes."""
         operands = (destination, *sources)
         self._code.append(Assembly(TARGET, opcode, operands, span, guard, False, (destination,)))
 
 
+def _register_bits(kind: Type) -> int:
+    """Return the width of the register for a value of a type: PTX has none below 16 bits."""
+    return max(kind.bits, 16)
+
+
 def _move(kind: Type, *, special: bool = False) -> str:
+    """Return the opcode of ``mov`` for a type. special: the source is a special register, an unsigned integer."""
     if kind in {Type.PRED, Type.F32, Type.F64}:
         return f"mov.{kind}"
     letter = "u" if special else "b"
-    return f"mov.{letter}{max(kind.bits, 16)}"
+    return f"mov.{letter}{_register_bits(kind)}"
 
 
-def _number(constant: Constant) -> str:
+def _integer_literal(constant: Constant) -> str:
+    """Return an integer constant as PTX writes it, negative if its type is signed and its highest bit is set."""
     if constant.type.is_signed and constant.bits >> (constant.type.bits - 1):
         return str(constant.bits - (1 << constant.type.bits))
     return str(constant.bits)
 
 
-def _spelled(kind: Type) -> str:
-    """A type as conversions spell it: bits count as unsigned."""
+def _cvt_type(kind: Type) -> str:
+    """Return the name of a type in ``cvt``, which has no untyped bits: those are unsigned."""
     return kind.value if kind.is_float else f"{'s' if kind.is_signed else 'u'}{kind.bits}"
 
 
-def _rounding(target: Type, source: Type) -> str:
-    """The rounding that ``cvt`` has to name: where the target cannot hold every value of the source."""
+def _cvt_rounding(target: Type, source: Type) -> str:
+    """Return the rounding modifier that ``cvt`` needs where the target cannot hold every value of the source."""
     if source.is_float and not target.is_float:
         return ".rzi"
     if target.is_float and (not source.is_float or target.bits < source.bits):

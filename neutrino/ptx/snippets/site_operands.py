@@ -1,4 +1,7 @@
-"""``OUT``, ``IN1``, ``ADDR`` and the other helpers of snippets: what each is, and at which tracepoints it exists."""
+"""Helpers of snippets (``OUT``, ``IN1``, ``ADDR`` …): names for values of the instruction that a probe matches.
+
+Here are their names and types, and at which tracepoints each one has a value.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,24 @@ from neutrino.probing.written import WrittenProbe
 from neutrino.ptx.isa.opcodes import OPCODES, Measure, Opcode, Role, find, in_class
 
 _WITH_ELEMENTS = ("OUT", *(f"IN{number}" for number in range(1, 10)))
-_WITHOUT = ("ADDR", "BYTES", "OPS", "PRED", "LANES", "SITE")
+_WITHOUT_ELEMENTS = ("ADDR", "BYTES", "OPS", "PRED", "LANES", "SITE")
 _ELEMENT = r"(?:\.(?P<element>[xyzw]|\d{1,3}))?"
 
-HELPERS = (*_WITH_ELEMENTS, *_WITHOUT)
-"""Their names."""
+HELPERS = (*_WITH_ELEMENTS, *_WITHOUT_ELEMENTS)
+"""The names of all helpers."""
 
-HELPER = re.compile(rf"(?P<name>{'|'.join(_WITH_ELEMENTS)}){_ELEMENT}|{'|'.join(_WITHOUT)}", re.ASCII)
-"""A helper as a whole operand; name and element of those that have elements."""
+HELPER = re.compile(rf"(?P<name>{'|'.join(_WITH_ELEMENTS)}){_ELEMENT}|{'|'.join(_WITHOUT_ELEMENTS)}", re.ASCII)
+"""A helper as a whole operand. Groups: name and element of ``OUT.y``, None of helpers without elements."""
 
 HELPER_TYPES = {"ADDR": "u64", "BYTES": "u64", "OPS": "u64", "PRED": "pred", "LANES": "b32", "SITE": "u32"}
-"""The types of those that have one whatever the instruction."""
+"""The PTX types of the helpers whose type does not depend on the instruction."""
 
-_MOST_ELEMENTS = 128
-_BYTES = frozenset({Measure.ACCESS, Measure.COPY, Measure.MATRIX, Measure.FRAGMENT})
-_OPERATIONS = frozenset({Measure.WARP, Measure.WARPGROUP, Measure.DESCRIPTOR})
+Fault = tuple[str, str, str]
+"""Code, message and hint of a diagnostic."""
+
+_MAX_ELEMENTS = 128
+_MEASURES_WITH_BYTES = frozenset({Measure.ACCESS, Measure.COPY, Measure.MATRIX, Measure.FRAGMENT})
+_MEASURES_WITH_OPS = frozenset({Measure.WARP, Measure.WARPGROUP, Measure.DESCRIPTOR})
 _NO_OPERANDS = {
     Subject.KERNEL: ("'kernel'", "a kernel has no operands; probe an instruction"),
     Subject.FUNCTION: ("a function", "a function has no operands; probe an instruction, such as 'ld.global func:NAME'"),
@@ -35,22 +41,26 @@ _NO_OPERANDS = {
 
 
 @dataclass(frozen=True)
-class Side:
-    """Where a snippet goes."""
+class SnippetSide:
+    """The snippet of a probe that runs before the matched instruction, or the one that runs after it."""
 
     probe: Probe | WrittenProbe
     after: bool
 
 
-def misplaced(word: str, side: Side) -> tuple[str, str, str] | None:
-    """Why a helper has no value on this side of the probe's sites: code, message, hint; None if it may have one."""
+def misplaced(word: str, side: SnippetSide) -> Fault | None:
+    """Return why a helper has no value in a snippet; None if it may have one.
+
+    It may have one if for each pattern of the tracepoint there is a matching instruction with that operand.
+    """
     match = HELPER.fullmatch(word)
     if match is None:
         return "not-an-operand", f"'{word}' is no operand", "the helpers are " + ", ".join(HELPERS)
     element = match["element"]
-    if element and element.isdigit() and int(element) >= _MOST_ELEMENTS:
-        return "operand-absent", f"no operand has an element {element}", f"they count from 0 to {_MOST_ELEMENTS - 1}"
+    if element and element.isdigit() and int(element) >= _MAX_ELEMENTS:
+        return "operand-absent", f"no operand has an element {element}", f"they count from 0 to {_MAX_ELEMENTS - 1}"
     for pattern in side.probe.tracepoint.patterns:
+        # These two do not come from operands, so a source line has them too.
         if word in {"LANES", "SITE"} and pattern.subject is Subject.LINE:
             continue
         if not pattern.has_operands:
@@ -59,58 +69,69 @@ def misplaced(word: str, side: Side) -> tuple[str, str, str] | None:
     if match["name"] == "OUT" and not side.after:
         return "out-in-before", f"{word} in 'before'", "the result is there in 'after' only"
     for pattern in side.probe.tracepoint.patterns:
-        fault = _lacked(pattern, match["name"] or word, word)
+        fault = _absent_from_all(pattern, match["name"] or word, word)
         if fault is not None:
             return fault
     return None
 
 
 def possible(pattern: Pattern) -> Sequence[Opcode]:
-    """The rows of the table of opcodes that an instruction found by the pattern may have, the nearest first.
+    """Return the rows of the table of opcodes that an instruction matched by a pattern may have, the closest first.
 
-    Rows that it cannot have may be among them, where modifiers exclude each other.
+    Rows that no such instruction has may be included: it is not checked whether modifiers exclude each other.
     """
     if pattern.subject is Subject.CLASS:
         return tuple(in_class(pattern.group))
     if pattern.subject is not Subject.OPCODE:
         return OPCODES
-    plain = find(pattern.opcode)
+    closest = find(pattern.opcode)
     rows = [row for row in OPCODES if pattern.opcode[0] in row.name[0]]
-    if plain is not None:
-        rows = [plain, *(row for row in rows if len(row.name) > len(plain.name))]
+    if closest is not None:
+        # An instruction with further modifiers may be in a row with a longer name.
+        rows = [closest, *(row for row in rows if len(row.name) > len(closest.name))]
     excluded = set(pattern.without)
-    return [row for row in rows if not any(excluded.issuperset(parts) for parts in row.name)]
+    # Without the rows whose name needs an excluded modifier.
+    return [row for row in rows if not any(excluded.issuperset(alternatives) for alternatives in row.name)]
 
 
-def _lacked(pattern: Pattern, name: str, word: str) -> tuple[str, str, str] | None:
-    """The fault where no instruction that the pattern finds has the operand."""
+def _absent_from_all(pattern: Pattern, name: str, word: str) -> Fault | None:
+    """Return the fault if no instruction that a pattern may match has a helper's value, else None.
+
+    name: the helper without its element. word: with it, as written.
+    """
     faults = []
     for row in possible(pattern):
-        fault = _lacks(row, name, word)
+        fault = _absent_from(row, name, word)
         if fault is None:
             return None
         faults.append(fault)
     return faults[0] if faults else None
 
 
-def _lacks(row: Opcode, name: str, word: str) -> tuple[str, str, str] | None:
+def _absent_from(row: Opcode, name: str, word: str) -> Fault | None:
+    """Return why instructions of a row of the table have no value for a helper; None if they have one.
+
+    name: the helper without its element. word: with it, as written.
+    """
     absent = "operand-absent"
     if name == "OUT" and row.asynchronous:
         hint = f"the result of {row.text} is not there yet when the next instruction runs"
         return "out-asynchronous", f"{word} of an asynchronous instruction", hint
     if name == "OUT" and not row.destinations:
         return absent, f"{row.text} has no {word}", "it writes no register"
-    if name.startswith("IN") and not row.variadic and int(name[2:]) > len(row.operands) - row.destinations:
-        inputs = len(row.operands) - row.destinations
-        return absent, f"{row.text} has no {name}", f"it has {inputs or 'no'} input{'s' if inputs != 1 else ''}"
-    if name.startswith("IN") and word != name and not row.variadic:
-        role = row.operands[row.destinations + int(name[2:]) - 1]
-        if role is Role.ADDRESS:
+    if name.startswith("IN") and not row.variadic:
+        number = int(name[2:])
+        inputs = row.operands[row.destinations :]
+        if number > len(inputs):
+            hint = f"it has {len(inputs) or 'no'} input{'s' if len(inputs) != 1 else ''}"
+            return absent, f"{row.text} has no {name}", hint
+        has_element = word != name
+        if has_element and inputs[number - 1] is Role.ADDRESS:
             return absent, f"{row.text} has no {word}", f"{name} is its address, which has no elements"
     if name == "ADDR" and not {Role.ADDRESS, Role.OBJECT}.intersection(row.operands):
         return absent, f"{row.text} has no {name}", "it accesses no memory"
-    if name == "BYTES" and row.measure not in _BYTES and Role.SIZE not in row.operands:
+    if name == "BYTES" and row.measure not in _MEASURES_WITH_BYTES and Role.SIZE not in row.operands:
         return absent, f"{row.text} has no {name}", "how many bytes it accesses does not stand in it"
-    if name == "OPS" and row.measure not in _OPERATIONS:
+    if name == "OPS" and row.measure not in _MEASURES_WITH_OPS:
         return absent, f"{row.text} has no {name}", "instructions of the class tensor have it"
     return None

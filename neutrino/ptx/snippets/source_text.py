@@ -1,0 +1,60 @@
+"""The source of a probe file, in which the verifier looks up where a word is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from neutrino.errors import Span
+
+_SEARCH_LINES = 64
+"""Lines from the start of a statement in which its words are searched for."""
+
+
+class SourceText:
+    """The lines of a probe file."""
+
+    def __init__(self, source: str) -> None:
+        self._lines = source.replace("\r\n", "\n").split("\n")
+
+    def line(self, number: int) -> str:
+        """Return a line by its number, from 1; ``""`` after the last line."""
+        return self._lines[number - 1] if number <= len(self._lines) else ""
+
+    def locate(self, word: str, start: Span) -> Span:
+        """Return where a whole word first occurs at or after ``start``; ``start`` itself if it is not found.
+
+        At most ``_SEARCH_LINES`` lines are searched.
+        """
+        for line in range(start.line, min(start.line + _SEARCH_LINES, len(self._lines)) + 1):
+            text = self._lines[line - 1]
+            index = text.find(word, start.column - 1 if line == start.line else 0)
+            while index >= 0:
+                end = index + len(word)
+                following = text[end : end + 1]
+                extends_left = index > 0 and word[:1].isalnum() and (
+                    text[index - 1].isalnum() or text[index - 1] in "_%$."
+                )
+                extends_right = word[-1:].isalnum() and (following.isalnum() or following in {"_", "$"})
+                if not extends_left and not extends_right:
+                    return Span(line, index + 1)
+                index = text.find(word, index + 1)
+        return start
+
+    def locate_each(self, words: Iterable[str], start: Span) -> Iterator[Span]:
+        """Yield where each word occurs; each search begins after the word before, as one may occur twice."""
+        for word in words:
+            place = self.locate(word, start)
+            if place != start:
+                start = Span(place.line, place.column + len(word))
+            yield place
+
+    def locate_character(self, character: str, start: Span) -> Span:
+        """Return where a character first occurs at or after ``start``.
+
+        The result is ``start`` itself if the file writes the character as an escape (``\\u00e9``).
+        """
+        for line in range(start.line, min(start.line + _SEARCH_LINES, len(self._lines)) + 1):
+            index = self._lines[line - 1].find(character, start.column - 1 if line == start.line else 0)
+            if index >= 0:
+                return Span(line, index + 1)
+        return start
