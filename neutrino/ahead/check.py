@@ -14,9 +14,9 @@ from typing import Any
 from neutrino.abi.reasons import Reason
 from neutrino.ahead.original import is_unchanged, read_original
 from neutrino.ahead.place import SectionPlace, find_section
+from neutrino.ahead.plan import image_identity
 from neutrino.ahead.restore import restore
 from neutrino.ahead.section import Section, read_section
-from neutrino.ahead.sources import image_identity
 from neutrino.ahead.validation import complaints, has_lief, lief_version, new_complaints
 from neutrino.cache.entry import Entry, KernelEntry, read_entry
 from neutrino.device.kind import DeviceKind

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from neutrino.abi.reasons import Reason
+from neutrino.ahead.plan import make_plan
 from neutrino.ahead.preview import preview_plan
 from neutrino.ahead.report import KernelReport, group_skipped
-from neutrino.ahead.sources import make_plan
 from neutrino.assemble.emit import Emit
 from neutrino.device.kind import DeviceKind
 from neutrino.device.source import picked_image
@@ -67,7 +67,7 @@ def find_coverage(
     machine code, which is looked at once. Raises FormatError for damaged images.
     """
     plan = make_plan(containers, (arch,), DeviceKind.GPU, Emit.SASS)
-    listed = {(work.container, work.image) for work in plan.listed}
+    listed = {(work.container, work.image) for work in plan.skipped_images}
     found: list[KernelReport] = []
     fresh = []
     # By container, where what is found of it is kept.

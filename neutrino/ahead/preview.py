@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.sources import EMBEDDED_DEVICE, Listed, Plan, Target, make_plan
+from neutrino.ahead.plan import EMBEDDED_DEVICE, Plan, SkippedImage, Target, make_plan
 from neutrino.assemble.emit import Emit
 from neutrino.backend.linked_twin import LinkedPlan, LinkedTwins
 from neutrino.backend.ptx_twin import PtxPlan, PtxTwins
@@ -84,10 +84,10 @@ def preview_plan(
 ) -> Iterator[Preview]:
     """As ``preview``, of what is planned already."""
     units = [container for container in containers if container.section == RELOCATABLE_SECTION]
-    works: list[Target | Listed] = sorted([*plan.targets, *plan.listed], key=lambda work: work.container)
+    works: list[Target | SkippedImage] = sorted([*plan.targets, *plan.skipped_images], key=lambda work: work.container)
     for work in works:
         container = containers[work.container]
-        if isinstance(work, Listed):
+        if isinstance(work, SkippedImage):
             image = container.images[work.image]
             for name in kernel_names(image):
                 if _selects(selection, name):

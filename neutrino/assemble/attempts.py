@@ -33,13 +33,13 @@ from functools import partial
 
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.assembly import Assembly, CutError
-from neutrino.assemble.built import OriginalsRefusedError, build_originals, build_twins
+from neutrino.assemble.builds import OriginalsRefusedError, build_originals, build_twins
 from neutrino.assemble.emit import Emit
 from neutrino.assemble.numerics.explicit_fma import ExplicitTwins, unlike_originals, write_explicit
 from neutrino.assemble.one_module import OneModule
 from neutrino.assemble.outcome import Outcome, Result, Run
+from neutrino.assemble.parallel import StoppableSlots, run_parallel
 from neutrino.assemble.retargeting import Retargeting
-from neutrino.assemble.side_by_side import StoppableSlots, side_by_side
 from neutrino.assemble.verdict import Verdict, Verifier
 from neutrino.errors import FormatError, PtxError
 from neutrino.ptx.instrument.twin import TwinKernel
@@ -107,7 +107,7 @@ def assemble(job: Job) -> Outcomes:
     outcomes: dict[str, Outcome] = {}
     for attempt in ATTEMPTS:
         groups = _groups(attempt, job, outcomes)
-        for made in side_by_side([partial(group, attempt, job) for group in groups], job.slots):
+        for made in run_parallel([partial(group, attempt, job) for group in groups], job.slots):
             outcomes |= {outcome.twin.name: _after(outcomes.get(outcome.twin.name), outcome) for outcome in made}
     if all(outcome.refusal is not None for outcome in outcomes.values()):
         # Report the refusal of the first attempt: it says more than that of a retry.

@@ -8,7 +8,7 @@ from typing import Any
 
 from neutrino.abi.structures import align_up
 from neutrino.assemble.assembly import Assembly
-from neutrino.assemble.built import Built, Original, spills
+from neutrino.assemble.builds import OriginalBuild, TwinBuild, spills
 from neutrino.assemble.verdict import Verdict, Verifier
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass.cubin import CubinKernel
@@ -24,15 +24,15 @@ class Run:
 
     assembly: Assembly
     verifier: Verifier
-    original: Original | None = None
-    built: Built = field(default_factory=Built)
+    original: OriginalBuild | None = None
+    built: TwinBuild = field(default_factory=TwinBuild)
 
 
 @dataclass(frozen=True)
 class Result:
     """Verified machine code of a twin, in the image of built. numerics: as in manifests."""
 
-    built: Built
+    built: TwinBuild
     code: CubinKernel
     resources: Resources
     numerics: Mapping[str, Any]

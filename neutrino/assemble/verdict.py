@@ -8,7 +8,7 @@ from typing import Any
 
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.assembly import Assembly
-from neutrino.assemble.built import Built, Original
+from neutrino.assemble.builds import OriginalBuild, TwinBuild
 from neutrino.assemble.numerics.comparison import ArithmeticComparison
 from neutrino.assemble.numerics.explicit_fma import ExplicitTwins
 from neutrino.assemble.retargeting import NOT_SHOWN, Retargeting
@@ -44,7 +44,7 @@ class Verifier:
         self.retargeting = retargeting
 
     def verdicts(
-        self, twins: Sequence[TwinKernel], original: Original, built: Built
+        self, twins: Sequence[TwinKernel], original: OriginalBuild, built: TwinBuild
     ) -> dict[str, Verdict | None]:
         """Why each of these twins is refused, by the kernel's name; None for one that may be used.
 
@@ -54,7 +54,7 @@ class Verifier:
         warned = newly_warned(assembled, self._assembly, original.warnings, built.warnings)
         return {twin.name: self._verdict(twin, original, built, warned) for twin in twins}
 
-    def numerics(self, twin: TwinKernel, original: Original, built: Built) -> dict[str, Any]:
+    def numerics(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> dict[str, Any]:
         """What the manifest holds under ``numerics`` of a twin that was not refused."""
         return self._arithmetic.manifest(twin, original, built)
 
@@ -66,7 +66,7 @@ class Verifier:
         return self._variant(self.retargeting, detail)
 
     def _verdict(
-        self, twin: TwinKernel, original: Original, built: Built, warned: Mapping[str, str]
+        self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild, warned: Mapping[str, str]
     ) -> Verdict | None:
         """warned: new warnings, by the kernel's name."""
         if twin.name in original.failed:
@@ -89,7 +89,7 @@ class Verifier:
     def _variant(retargeting: Retargeting, detail: str) -> Verdict:
         return Verdict(Reason.VARIANT, f"retargeted {retargeting.target}: {detail}")
 
-    def _other_program(self, twin: TwinKernel, original: Original, retargeting: Retargeting) -> str | None:
+    def _other_program(self, twin: TwinKernel, original: OriginalBuild, retargeting: Retargeting) -> str | None:
         """Why retargeted text is not accepted as the program that runs; None if it is."""
         if original.assembled is None:
             return None
@@ -100,7 +100,7 @@ class Verifier:
         unlike = original.unlike_in_code(twin)
         return f"{NOT_SHOWN}: {self._assembly.name} assembles the PTX to different code ({unlike})" if unlike else None
 
-    def _more_stack(self, twin: TwinKernel, original: Original, built: Built) -> str | None:
+    def _more_stack(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         if before.stack == _STACK_UNKNOWN and after.frame > before.frame:
             grown = f"its stack frame grows from {before.frame} to {after.frame} bytes"
@@ -113,7 +113,7 @@ class Verifier:
         return None
 
 
-def _other_parameters(twin: TwinKernel, original: Original, built: Built) -> str | None:
+def _other_parameters(twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
     expected = [(parameter.offset, parameter.size) for parameter in twin.parameters]
     shipped = [(offset, size) for _, offset, size in original.machine.kernels[twin.name].parameters]
     if shipped != expected:

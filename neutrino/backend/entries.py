@@ -7,16 +7,16 @@ from typing import Any
 
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.attempts import Outcomes
-from neutrino.assemble.built import Built
+from neutrino.assemble.builds import TwinBuild
 from neutrino.assemble.outcome import Outcome, Result
 from neutrino.backend.manifest import assembled_members, probed_entry, unassembled_manifest
-from neutrino.backend.protocol import Made
+from neutrino.backend.protocol import BackendResult
 from neutrino.cache.entry import KernelEntry
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.twin import TwinKernel
 
 
-def entries_of(outcomes: Outcomes, probes: ProbeSet, refused: Mapping[str, tuple[Reason, str]]) -> Made:
+def entries_of(outcomes: Outcomes, probes: ProbeSet, refused: Mapping[str, tuple[Reason, str]]) -> BackendResult:
     """Entries of kernels with twins, good or not, and the images that the good ones are in.
 
     refused: kernels for which no twin was written, and why. First come the images that twins are launched from, then
@@ -27,28 +27,28 @@ def entries_of(outcomes: Outcomes, probes: ProbeSet, refused: Mapping[str, tuple
     images = _distinct(result.built for result in (*results, *second))
     entries = {name: KernelEntry(name, *refusal) for name, refusal in refused.items()}
     entries |= {name: _entry(outcome, images, probes) for name, outcome in outcomes.items()}
-    return Made(entries, tuple(built.image for built in images))
+    return BackendResult(entries, tuple(built.image for built in images))
 
 
 def unassembled_entries(
     parts: Sequence[Sequence[TwinKernel]],
     manifest: Callable[[TwinKernel], dict[str, Any]],
     image: Callable[[Sequence[TwinKernel]], bytes],
-) -> Made:
+) -> BackendResult:
     """The same of twins that no assembler has seen, an image for each part."""
     entries = {
         twin.name: probed_entry(twin, manifest(twin), image=number)
         for number, part in enumerate(parts)
         for twin in part
     }
-    return Made(entries, tuple(image(part) for part in parts))
+    return BackendResult(entries, tuple(image(part) for part in parts))
 
 
-def _distinct(builds: Iterable[Built]) -> list[Built]:
+def _distinct(builds: Iterable[TwinBuild]) -> list[TwinBuild]:
     return list({id(built): built for built in builds}.values())
 
 
-def _entry(outcome: Outcome, images: Sequence[Built], probes: ProbeSet) -> KernelEntry:
+def _entry(outcome: Outcome, images: Sequence[TwinBuild], probes: ProbeSet) -> KernelEntry:
     twin, result = outcome.twin, outcome.result
     if outcome.refusal is not None:
         return KernelEntry(twin.name, outcome.refusal.reason, outcome.refusal.detail)
@@ -63,5 +63,5 @@ def _entry(outcome: Outcome, images: Sequence[Built], probes: ProbeSet) -> Kerne
     return probed_entry(twin, manifest, image=_place(result, images), capped=capped)
 
 
-def _place(result: Result, images: Sequence[Built]) -> int:
+def _place(result: Result, images: Sequence[TwinBuild]) -> int:
     return next(place for place, built in enumerate(images) if built is result.built)

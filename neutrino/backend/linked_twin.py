@@ -10,9 +10,9 @@ from neutrino.abi.reasons import Reason
 from neutrino.assemble.attempts import Job, Outcomes, assemble
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.linked_units import LinkedUnits
-from neutrino.assemble.side_by_side import StoppableSlots
+from neutrino.assemble.parallel import StoppableSlots
 from neutrino.backend.entries import entries_of
-from neutrino.backend.protocol import Made
+from neutrino.backend.protocol import BackendResult
 from neutrino.backend.ptx_twin import refusals, unknown_encoding
 from neutrino.demangle import demangle
 from neutrino.device.linked_source import LinkedSource, program
@@ -94,6 +94,6 @@ class LinkedTwins:
         units = LinkedUnits(self.source, self.source.machine, code, assembler, linker, self.dump)
         return assemble(Job([code.kernels], units, slots)) if code.kernels else {}
 
-    def entries(self, code: TwinProgram, outcomes: Outcomes) -> Made:
+    def entries(self, code: TwinProgram, outcomes: Outcomes) -> BackendResult:
         """As of ``Backend``."""
         return entries_of(outcomes, self.probes, refusals(code.skipped))

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from neutrino.abi.reasons import Reason
-from neutrino.assemble.built import Original, spills
+from neutrino.assemble.builds import OriginalBuild, spills
 from neutrino.assemble.emit import Emit
 from neutrino.assemble.outcome import Result
 from neutrino.assemble.retargeting import Retargeting
@@ -43,7 +43,7 @@ def unassembled_manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Em
 
 
 def assembled_members(
-    twin: TwinKernel, original: Original, result: Result, under_cap: Result | None, retargeting: Retargeting | None
+    twin: TwinKernel, original: OriginalBuild, result: Result, under_cap: Result | None, retargeting: Retargeting | None
 ) -> dict[str, Any]:
     """What assembling settles of a manifest, but for the arithmetic. under_cap: as a second choice."""
     before, after = original.machine.kernels[twin.name], result.code

@@ -1,6 +1,6 @@
 """What a way of probing is: the steps from a kernel's code to what the hook launches in its place.
 
-    kernels ─ plan ─► where the probes go ─ write ─► code with probes ─ assemble ─► verified outcomes ─ entries ─► Made
+    kernels ─ plan ─► where the probes go ─ write ─► code with probes ─ assemble ─► verified outcomes ─ entries ─► BackendResult
 
 Each step takes the value that the one before gave, and changes nothing of it. Twins of one PTX module are one way
 (``ptx_twin.py``), twins of modules that the device linker put together another (``linked_twin.py``).
@@ -60,7 +60,7 @@ _Outcomes = TypeVar("_Outcomes")
 
 
 @dataclass(frozen=True)
-class Made:
+class BackendResult:
     """What became of the planned kernels: their entries by name, and the images that those name by their places."""
 
     entries: Mapping[str, KernelEntry]
@@ -93,5 +93,5 @@ class Backend(Protocol[_Plan, _Code, _Outcomes]):
     def assemble(self, code: _Code) -> _Outcomes:
         """Machine code of it, each held against its original's. Raises ToolError, OSError of the machine's faults."""
 
-    def entries(self, code: _Code, outcomes: _Outcomes) -> Made:
+    def entries(self, code: _Code, outcomes: _Outcomes) -> BackendResult:
         """What the hook has to know, and the driver is given."""

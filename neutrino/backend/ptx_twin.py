@@ -10,12 +10,12 @@ from neutrino.assemble.attempts import Job, Outcomes, assemble
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit, driver_image
 from neutrino.assemble.one_module import OneModule
+from neutrino.assemble.parallel import StoppableSlots
 from neutrino.assemble.parts import split
 from neutrino.assemble.retargeting import Retargeting
-from neutrino.assemble.side_by_side import StoppableSlots
 from neutrino.backend.entries import entries_of, unassembled_entries
 from neutrino.backend.manifest import unassembled_manifest
-from neutrino.backend.protocol import Made
+from neutrino.backend.protocol import BackendResult
 from neutrino.demangle import demangle
 from neutrino.device.source import DEBUG_SECTION, Device, Source
 from neutrino.errors import PtxError
@@ -144,7 +144,7 @@ class PtxTwins:
             )
         )
 
-    def entries(self, code: PtxCode, outcomes: Outcomes) -> Made:
+    def entries(self, code: PtxCode, outcomes: Outcomes) -> BackendResult:
         """As of ``Backend``."""
         if self.assembler is not None:
             return entries_of(outcomes, self.probes, refusals(code.module.skipped))

@@ -421,7 +421,7 @@ def _devices_here() -> list[str]:
 
 
 def _device(word: str) -> str:
-    from neutrino.ahead.sources import device_arch
+    from neutrino.ahead.plan import device_arch
 
     return device_arch(word)
 

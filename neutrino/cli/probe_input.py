@@ -143,7 +143,7 @@ class Kernels:
 
 def _arch(word: str | None) -> str | None:
     if word is not None:
-        from neutrino.ahead.sources import device_arch
+        from neutrino.ahead.plan import device_arch
 
         return device_arch(word)
     from neutrino.loader.driver import machine_archs

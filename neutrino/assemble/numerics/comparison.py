@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from neutrino.assemble.built import Built, Original
+from neutrino.assemble.builds import OriginalBuild, TwinBuild
 from neutrino.assemble.numerics.explicit_fma import ExplicitTwins
 from neutrino.assemble.numerics.proof import NumericsProof
 from neutrino.ptx.instrument.twin import TwinKernel
@@ -26,7 +26,7 @@ class ArithmeticComparison:
         self._explicit = explicit
         self._counts: dict[bytes, dict[str, int]] = {}
 
-    def refusal(self, twin: TwinKernel, original: Original, built: Built) -> str | None:
+    def refusal(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
         """Why a twin is not proven to compute the same as its original; None if it is."""
         difference = self._difference(twin, original, built)
         seen = self._explicit.codes.get(twin.name) if self._explicit is not None else None
@@ -44,7 +44,7 @@ class ArithmeticComparison:
             return f"equal counts do not show which product {twin.loose!r} is fused with"
         return difference
 
-    def manifest(self, twin: TwinKernel, original: Original, built: Built) -> dict[str, Any]:
+    def manifest(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> dict[str, Any]:
         """What the manifest holds under ``numerics`` of a twin that was not refused."""
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         return {
@@ -52,7 +52,7 @@ class ArithmeticComparison:
             "contractible": twin.contractible, "proof": self._proof(twin, original, built).value,
         }  # fmt: skip
 
-    def _unlike(self, twin: TwinKernel, original: Original) -> str | None:
+    def _unlike(self, twin: TwinKernel, original: OriginalBuild) -> str | None:
         """How the original's arithmetic differs from that of its text, assembled here; None if it does not."""
         if original.rebuilt is original.machine:
             return None
@@ -62,7 +62,7 @@ class ArithmeticComparison:
         differing = compare(self._count(original.machine.kernels[twin.name]), self._count(rebuilt), {})
         return differing and f"in the original's text as {self._assembler} assembles it: {differing}"
 
-    def _difference(self, twin: TwinKernel, original: Original, built: Built) -> str | None:
+    def _difference(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
         """Where the counts of fused and unfused instructions differ between original and twin; None if nowhere."""
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         # In linked code functions have separate code; otherwise their code is part of the kernel's.
@@ -88,14 +88,14 @@ class ArithmeticComparison:
                 return f"in the called function {name}: {difference}"
         return None
 
-    def _other_kinds(self, twin: TwinKernel, original: Original, built: Built) -> str | None:
+    def _other_kinds(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
         """Kinds of arithmetic that the machine code of only one of the two has, whatever the text implies."""
         if twin.calls:
             return None  # they may be inlined in one of the two
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         return compare_kinds(self._count(before), self._count(after), twin.own_arithmetic)
 
-    def _proof(self, twin: TwinKernel, original: Original, built: Built) -> NumericsProof:
+    def _proof(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> NumericsProof:
         """What proves that an accepted twin computes the same as its original."""
         if self._explicit is not None:
             return NumericsProof.LINES if twin.name in self._explicit.codes else NumericsProof.PINNED

@@ -40,7 +40,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Listed:
+class SkippedImage:
     """An image whose kernels get no twins, and why."""
 
     container: int
@@ -59,7 +59,7 @@ class Plan:
 
     archs: tuple[str, ...]
     targets: tuple[Target, ...]
-    listed: tuple[Listed, ...]
+    skipped_images: tuple[SkippedImage, ...]
     copies: dict[int, tuple[int, ...]] = field(default_factory=dict)
     identities: dict[int, tuple[bytes, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -100,12 +100,12 @@ def make_plan(containers: Sequence[Container], wanted: Sequence[str], kind: Devi
     notes: list[str] = []
     archs = tuple(dict.fromkeys(wanted)) or _archs_of((containers[index] for index in images), notes)
     targets: list[Target] = []
-    listed: list[Listed] = []
+    listed: list[SkippedImage] = []
     for index in images:
         container = containers[index]
         foreign = _foreign(container)
         if foreign:
-            listed += [Listed(index, image.index, Reason.UNSUPPORTED, foreign) for image in container.images]
+            listed += [SkippedImage(index, image.index, Reason.UNSUPPORTED, foreign) for image in container.images]
             continue
         linked = kind is DeviceKind.GPU and is_linked(container, units)
         # Linked twins are machine code only.
@@ -219,13 +219,13 @@ def _nearest(hosts: Sequence[str], arch: str) -> str:
     return max(below, key=number) if below else min(hosts, key=number)
 
 
-def _without_device(index: int, container: Container, archs: Sequence[str]) -> Iterator[Listed]:
+def _without_device(index: int, container: Container, archs: Sequence[str]) -> Iterator[SkippedImage]:
     found = ", ".join(sorted({image.arch or "unknown" for image in container.images}))
     wanted = ", ".join(archs) or f"an architecture from sm_{FIRST_ARCHITECTURE} on"
     for image in container.images:
         if image.kind in _CUDA_IMAGES:
             # One image's kernels stand for all.
-            yield Listed(index, image.index, Reason.NO_PTX, f"nothing for {wanted}: the image holds {found}")
+            yield SkippedImage(index, image.index, Reason.NO_PTX, f"nothing for {wanted}: the image holds {found}")
             return
 
 

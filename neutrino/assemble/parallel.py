@@ -13,7 +13,7 @@ _PARTS_AT_ONCE = 32
 """Parts in progress, each with one or two texts in memory; the assembler's slots limit how many run."""
 
 
-def side_by_side(jobs: Sequence[Callable[[], _Made]], slots: StoppableSlots) -> list[_Made]:
+def run_parallel(jobs: Sequence[Callable[[], _Made]], slots: StoppableSlots) -> list[_Made]:
     """The results of the jobs, in their order. If one fails, its error is raised and no other job starts.
 
     slots: those that the jobs' assembler takes.

@@ -19,7 +19,7 @@ from neutrino.toolchain.refusal import AssemblyError
 
 
 @dataclass(frozen=True)
-class Built:
+class TwinBuild:
     """Twins assembled together: their image, and by twin's name what ptxas and the cubin report.
 
     failed: kernel → why. caps: kernel → the register cap, per thread, that its twin was assembled with.
@@ -36,7 +36,7 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Original:
+class OriginalBuild:
     """The originals: the machine code that runs, what their text assembles to where that was needed, and what ptxas
     reports of it. failed: kernel → why its text is refused, if only some are.
     """
@@ -72,7 +72,7 @@ class OriginalsRefusedError(Exception):
         self.reasons = reasons
 
 
-def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: bool) -> Original:
+def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: bool) -> OriginalBuild:
     """The named kernels' originals. is_variant: their text is for another architecture than what runs, so both are
     compared; if it is refused, only the kernels that are refused alone are lost.
 
@@ -94,14 +94,14 @@ def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: boo
     shipped = assembly.machine
     warnings = performance_warnings(assembled)
     if shipped is not None and not is_variant:
-        return Original(shipped, None, assembled.resources, warnings, assembled.cubin)
+        return OriginalBuild(shipped, None, assembled.resources, warnings, assembled.cubin)
     cubin = read_cubin(assembled.cubin, "assembled original")
-    return Original(shipped or cubin, cubin, assembled.resources, warnings, assembled.cubin, failed)
+    return OriginalBuild(shipped or cubin, cubin, assembled.resources, warnings, assembled.cubin, failed)
 
 
 def build_twins(
     assembly: Assembly, names: Sequence[str], stage: str, registers: Mapping[str, int] | None = None
-) -> Built:
+) -> TwinBuild:
     """The named kernels' twins; if that fails, one by one, to lose only those that are refused. stage: name in dumps.
 
     registers: caps, by the kernel's name. Raises as ``Assembler.assemble`` where the machine is at fault.
@@ -114,11 +114,11 @@ def build_twins(
             failed = _refused(names, lambda name: assembly.twins([name], registers))
     left = [name for name in names if name not in failed]
     if not left:
-        return Built(failed=failed)
+        return TwinBuild(failed=failed)
     try:
         built = _built(assembly, left, stage, registers)
     except AssemblyError as error:
-        return Built(failed=failed | dict.fromkeys(left, f"refused only together with other twins: {error.reason}"))
+        return TwinBuild(failed=failed | dict.fromkeys(left, f"refused only together with other twins: {error.reason}"))
     return replace(built, failed=failed)
 
 
@@ -136,10 +136,10 @@ def _refused(names: Sequence[str], attempt: Callable[[str], object]) -> dict[str
         return {name: found for name, found in zip(names, pool.map(reason, names), strict=True) if found}
 
 
-def _built(assembly: Assembly, names: Sequence[str], stage: str, registers: Mapping[str, int] | None) -> Built:
+def _built(assembly: Assembly, names: Sequence[str], stage: str, registers: Mapping[str, int] | None) -> TwinBuild:
     twins = assembly.twins(names, registers, stage=stage)
     cubin = read_cubin(twins.assembled.cubin, stage)
-    return Built(
+    return TwinBuild(
         twins.image,
         cubin.kernels,
         cubin.functions,
