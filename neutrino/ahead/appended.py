@@ -323,7 +323,9 @@ class Appended:
         """Return the program header table if it moves into the segment, else None."""
         if not self._room.table_moves:
             return None
-        return _Piece(SEGMENT_LAYOUT.size * len(self._tables.programs), lambda: [self._tables.pack_programs()])
+        # Not self in the lambda: a reference cycle would keep the new file open, so that it could not be executed.
+        tables = self._tables
+        return _Piece(SEGMENT_LAYOUT.size * len(tables.programs), lambda: [tables.pack_programs()])
 
     def _update_tables(self, block: _Piece | None, table: _Piece | None) -> None:
         """Enter the new places of the pieces in program headers, section headers and the dynamic section.

@@ -91,7 +91,7 @@ def patch_file(
     plan = make_plan(containers, archs or _machine_archs(settings.device), settings.device, settings.emit)
     folder = target.parent if target is not None else None
     with contextlib.ExitStack() as stack:
-        # Entries are kept on disk, since together they may not fit in memory.
+        # Entries are kept on disk, so that memory holds those of a few images only.
         spool = stack.enter_context(tempfile.TemporaryFile(dir=folder, prefix=".neutrino-"))
         attaching = stack.enter_context(attaching_to(source, target)) if target is not None and plan.targets else None
         builder = _SectionBuilder(source, settings, plan, containers, spool if target is not None else None)

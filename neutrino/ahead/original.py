@@ -94,7 +94,7 @@ def is_unchanged(descriptor: int, size: int, original: Original) -> bool:
 
 
 def crc_of_tables(data: memoryview, end: int, changes: Sequence[tuple[int, bytes]]) -> int:
-    """Return the CRC-32 of what patching wrote besides the section: the changed ranges, and all that follows the section.
+    """Return the CRC-32 of what patching wrote outside the section: the changed ranges, and all after the section.
 
     data: the patched file. end: offset of the section's end. The record of the original does not cover these bytes. If
     another tool changed only them, restoring the original would silently undo that tool's work; the CRC shows it.
