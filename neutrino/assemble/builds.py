@@ -20,9 +20,12 @@ from neutrino.toolchain.refusal import AssemblyError
 
 @dataclass(frozen=True)
 class TwinBuild:
-    """Twins assembled together: their image, and by twin's name what ptxas and the cubin report.
+    """Twins (instrumented copies of kernels) that were assembled together.
 
-    failed: kernel → why. caps: kernel → the register cap, per thread, that its twin was assembled with.
+    image: what is loaded into the driver, in the form emit. kernels, resources: by the twin's name, its machine code,
+    and what ptxas reports of it. functions: the code of separate functions, by name. warnings: with their numbers.
+    failed: by the original kernel's name, why its twin was refused. caps: by the original kernel's name, the registers
+    per thread that its twin was limited to.
     """
 
     image: bytes = b""
@@ -37,8 +40,11 @@ class TwinBuild:
 
 @dataclass(frozen=True)
 class OriginalBuild:
-    """The originals: the machine code that runs, what their text assembles to where that was needed, and what ptxas
-    reports of it. failed: kernel → why its text is refused, if only some are.
+    """The original kernels.
+
+    machine: the machine code that runs. assembled: what their text assembles to, if that is for another architecture
+    than machine or there is no other machine code; else None. resources, warnings, cubin: what ptxas reports of their
+    text, and its output. failed: by the kernel's name, why its text is refused, if only some kernels' is.
     """
 
     machine: Cubin
@@ -50,11 +56,14 @@ class OriginalBuild:
 
     @functools.cached_property
     def rebuilt(self) -> Cubin:
-        """What their text is assembled to; read when first asked for."""
+        """What their text assembles to. It is parsed on first use, since most comparisons do not need it."""
         return self.assembled or read_cubin(self.cubin, "assembled original")
 
     def unlike_in_code(self, twin: TwinKernel) -> str | None:
-        """What differs between a kernel's machine code and its text, assembled; None if nothing does."""
+        """Return what differs between a kernel's machine code and its assembled text; None if nothing does.
+
+        None also if the text is not for another architecture, so that it need not be compared.
+        """
         if self._comparison is None:
             return None
         return self._comparison.difference(twin.name, self_contained=twin.self_contained)
@@ -73,10 +82,11 @@ class OriginalsRefusedError(Exception):
 
 
 def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: bool) -> OriginalBuild:
-    """The named kernels' originals. is_variant: their text is for another architecture than what runs, so both are
-    compared; if it is refused, only the kernels that are refused alone are lost.
+    """Assemble the text of the named original kernels.
 
-    Raises OriginalsRefusedError, and else as ``Assembly.originals``.
+    is_variant: whether their text is for another architecture than the machine code that runs. Then the two will be
+    compared, and if the text is refused, only the kernels that are refused alone are given up. Raises
+    OriginalsRefusedError if the whole text is refused, and else as ``Assembly.originals``.
     """
     failed: dict[str, str] = {}
     try:
@@ -84,13 +94,13 @@ def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: boo
     except AssemblyError as error:
         if not is_variant or len(names) == 1:
             raise OriginalsRefusedError(dict.fromkeys(names, error.reason)) from error
-        failed = _refused(names, lambda name: assembly.originals([name]))
-        left = [name for name in names if name not in failed]
+        failed = _refused_alone(names, lambda name: assembly.originals([name]))
+        remaining = [name for name in names if name not in failed]
         if not failed:
             raise OriginalsRefusedError(dict.fromkeys(names, "refused only together with other kernels")) from error
-        if not left:
+        if not remaining:
             raise OriginalsRefusedError(failed) from error
-        assembled = assembly.originals(left)
+        assembled = assembly.originals(remaining)
     shipped = assembly.machine
     warnings = performance_warnings(assembled)
     if shipped is not None and not is_variant:
@@ -102,41 +112,49 @@ def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: boo
 def build_twins(
     assembly: Assembly, names: Sequence[str], stage: str, registers: Mapping[str, int] | None = None
 ) -> TwinBuild:
-    """The named kernels' twins; if that fails, one by one, to lose only those that are refused. stage: name in dumps.
+    """Assemble the twins of the named kernels together; without those that are refused alone, if that fails.
 
-    registers: caps, by the kernel's name. Raises as ``Assembler.assemble`` where the machine is at fault.
+    stage: name of the files under ``--save-temps``. registers: limits per thread, by the kernel's name. A refusal is
+    in the result. Raises as ``Assembler.assemble`` for failures of the machine.
     """
     try:
-        return _built(assembly, names, stage, registers)
+        return _assemble_twins(assembly, names, stage, registers)
     except AssemblyError as error:
         failed = {names[0]: error.reason}
         if len(names) > 1:
-            failed = _refused(names, lambda name: assembly.twins([name], registers))
-    left = [name for name in names if name not in failed]
-    if not left:
+            failed = _refused_alone(names, lambda name: assembly.twins([name], registers))
+    remaining = [name for name in names if name not in failed]
+    if not remaining:
         return TwinBuild(failed=failed)
     try:
-        built = _built(assembly, left, stage, registers)
+        built = _assemble_twins(assembly, remaining, stage, registers)
     except AssemblyError as error:
-        return TwinBuild(failed=failed | dict.fromkeys(left, f"refused only together with other twins: {error.reason}"))
+        reason = f"refused only together with other twins: {error.reason}"
+        return TwinBuild(failed=failed | dict.fromkeys(remaining, reason))
     return replace(built, failed=failed)
 
 
-def _refused(names: Sequence[str], attempt: Callable[[str], object]) -> dict[str, str]:
-    """The kernels that are refused when assembled alone, and why."""
+def _refused_alone(names: Sequence[str], assemble_one: Callable[[str], object]) -> dict[str, str]:
+    """Return why kernels are refused when each is assembled alone, by name, without those that are not.
 
-    def reason(name: str) -> str | None:
+    assemble_one: assembles the kernel of that name.
+    """
+
+    def refusal(name: str) -> str | None:
         try:
-            attempt(name)
+            assemble_one(name)
         except AssemblyError as error:
             return error.reason
         return None
 
     with ThreadPoolExecutor(2) as pool:
-        return {name: found for name, found in zip(names, pool.map(reason, names), strict=True) if found}
+        return {name: reason for name, reason in zip(names, pool.map(refusal, names), strict=True) if reason}
 
 
-def _built(assembly: Assembly, names: Sequence[str], stage: str, registers: Mapping[str, int] | None) -> TwinBuild:
+def _assemble_twins(
+    assembly: Assembly, names: Sequence[str], stage: str, registers: Mapping[str, int] | None
+) -> TwinBuild:
+    """As ``build_twins``, but raises AssemblyError when any of the twins is refused."""
     twins = assembly.twins(names, registers, stage=stage)
     cubin = read_cubin(twins.assembled.cubin, stage)
     return TwinBuild(
@@ -151,5 +169,5 @@ def _built(assembly: Assembly, names: Sequence[str], stage: str, registers: Mapp
 
 
 def spills(resources: Resources) -> dict[str, int]:
-    """Bytes of spill stores and loads, per thread."""
+    """Return the bytes of spill stores and of spill loads, per thread, as in manifests."""
     return {"stores": resources.spill_stores, "loads": resources.spill_loads}

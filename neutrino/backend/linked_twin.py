@@ -26,7 +26,11 @@ from neutrino.toolchain.ptxas import Assembler
 
 @dataclass(frozen=True)
 class LinkedPlan:
-    """Where the probes go in the units' kernels. others: those whose text is not there or not to be used, and why."""
+    """Where the probes go in the kernels of device-linked code; a ``Plan``.
+
+    program: the plan of all units; None if no kernel can be planned. others: kernels whose PTX is missing or must not
+    be used, by name, with reason and detail.
+    """
 
     program: ProgramPlan | None
     others: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
@@ -44,7 +48,10 @@ class LinkedPlan:
 
 @dataclass(frozen=True)
 class LinkedTwins:
-    """A ``Backend``. version: the highest ``.version`` that twins may have. tools: None where nothing is assembled."""
+    """The ``Backend`` for device-linked code.
+
+    version: the highest PTX ``.version`` that twins may have. tools: None if nothing is to be assembled.
+    """
 
     source: LinkedSource
     probes: ProbeSet
@@ -55,7 +62,7 @@ class LinkedTwins:
 
     @cached_property
     def kernels(self) -> Sequence[str]:
-        """Those of the linked machine code."""
+        """The names of the kernels in the linked machine code."""
         return list(self.source.machine.kernels) if self.source.machine is not None else []
 
     @property
@@ -65,17 +72,17 @@ class LinkedTwins:
 
     def plan(self, kernels: Sequence[str]) -> LinkedPlan:
         """As of ``Backend``."""
-        units, refused = self.source.kernels or {}, self.source.refused or {}
+        unit_of_kernel, refused = self.source.kernels or {}, self.source.refused or {}
         others = {name: refused[name] for name in kernels if name in refused}
-        chosen = {name: units[name] for name in kernels if name in units}
-        if not chosen:
+        units = {name: unit_of_kernel[name] for name in kernels if name in unit_of_kernel}
+        if not units:
             return LinkedPlan(None, others)
         try:
             plan = plan_program(
-                program(self.source), self.probes, kernels=chosen, version=self.version, demangle=demangle
+                program(self.source), self.probes, kernels=units, version=self.version, demangle=demangle
             )
         except PtxError as error:
-            return LinkedPlan(None, others | dict.fromkeys(chosen, (Reason.UNSUPPORTED, str(error))))
+            return LinkedPlan(None, others | dict.fromkeys(units, (Reason.UNSUPPORTED, str(error))))
         return LinkedPlan(plan, others)
 
     def write(self, plan: LinkedPlan) -> TwinProgram:
