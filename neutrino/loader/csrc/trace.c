@@ -501,7 +501,7 @@ static bool create_trace_folder(char *path)
 		 local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec);
 	strcpy(parent, folder);
 	create_folders(parent);
-	/* A process in another PID namespace may have the same pid. */
+	/* The name may be taken. */
 	for (int attempt = 0; attempt < 100; attempt++) {
 		int length = attempt ? snprintf(path, PATH_MAX, "%s/%s_%d.%d", parent, stamp, (int)getpid(), attempt)
 				     : snprintf(path, PATH_MAX, "%s/%s_%d", parent, stamp, (int)getpid());
