@@ -92,6 +92,10 @@ class Appended:
     """
 
     def __init__(self, elf: Elf, section: Sequence[bytes | memoryview], auxiliary: str) -> None:
+        """Plan everything that ``write`` will do: change the tables in memory and assign all offsets.
+
+        elf: the original. section: the ``.neutrino`` section in parts. auxiliary: library name for DT_AUXILIARY.
+        """
         reason = refusal(elf)
         if reason is not None:
             raise PatchError(elf.file, reason)
@@ -157,7 +161,7 @@ class Appended:
             write_at(new, names.offset, bytes(tables.names))
             write_at(new, section_headers, tables.pack_sections())
 
-        # What changes in place.
+        # What changes in place. The section of an earlier patch loses its magic, so that it is not found any more.
         for offset in self._retired:
             write_at(new, offset, bytes(len(SECTION_MAGIC)))
         if self._dynamic is None and self._dynamic_changes:

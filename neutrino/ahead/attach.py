@@ -75,6 +75,7 @@ class Attaching:
     """
 
     def __init__(self, elf: Elf, source: int, new: int, pool: ThreadPoolExecutor) -> None:
+        """elf, source: the source file and its descriptor. new: descriptor of the new file. pool: runs the copying."""
         self._elf = elf
         self._source = source
         self.descriptor = new
@@ -97,12 +98,17 @@ class Attaching:
         if original is not None and is_patched and is_unchanged(self._source, size, original):
             copy_original(self._source, self.descriptor, original)
             return original
+        # Hash and copy source at the same time.
         hashing = self._pool.submit(sha256_prefix, self._source, size)
         copy_original(self._source, self.descriptor, Original(size, b"", ()))
         return Original(size, hashing.result(), ())
 
     def finish(self, section: Sequence[bytes | memoryview], auxiliary: str) -> Attachment:
-        """Wait for the copy, then append the section to it. Parameters and exceptions are as of ``attach``."""
+        """Wait for the copy of the original, then append the section to it; return where the section is.
+
+        section: its parts in order. auxiliary: name of the library for DT_AUXILIARY. Raises PatchError if the file
+        cannot carry a section, FormatError if it is damaged, OSError.
+        """
         file = self._elf.file
         if not auxiliary or "\0" in auxiliary:
             raise PatchError(file, f"DT_AUXILIARY cannot be {auxiliary!r}")

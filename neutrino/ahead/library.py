@@ -152,6 +152,7 @@ class _SectionBuilder:
     def __init__(
         self, source: Path, settings: Settings, plan: Plan, containers: Sequence[Container], spool: BinaryIO | None
     ) -> None:
+        """plan, containers: of the file source. spool: where the entries are collected; None if they are not needed."""
         self._source = source
         self._settings = settings
         self._plan = plan
@@ -199,6 +200,7 @@ class _SectionBuilder:
                 progress(done, len(order), label)
 
     def _task(self, index: int) -> Task:
+        """Return the worker's task for an item of the plan."""
         item = self._items[index]
         if isinstance(item, Target):
             digest, _ = self._plan.identities[item.container]

@@ -144,7 +144,8 @@ def _previews(
 ) -> Iterator[Preview]:
     """Yield a preview of each kernel of names that the plan knows, in that order.
 
-    plan: where the probes go, by a backend. The other parameters are the fields of ``Preview``.
+    plan: where the probes go, or why a kernel cannot be probed. container, image: indices in the file. arch: what the
+    code is for. source: what twins are made from, None for device-linked code.
     """
     planned = {kernel.name: kernel for kernel in plan.kernels}
     refused = plan.refused

@@ -99,8 +99,10 @@ def write_section(
 ) -> list[bytes | memoryview]:
     """Return the section's bytes in parts, which follow each other; only the record of the original is missing.
 
-    The parameters are as in ``Section``. Entries are not copied. Raises NeutrinoError when a text is longer than the
-    format allows, or contains NUL.
+    rows: for which images and devices the entries are. entries: the twins, in the cache's format; they are not copied.
+    names: of the probes, separated by spaces. maker: this version of Neutrino. probes, reader, report: contents of
+    ``probe.toml``, ``read.py`` and the JSON report. Raises NeutrinoError when a text is longer than the format allows,
+    or contains NUL.
     """
     # What precedes the entries: the header and the rows, which are filled in below, then the texts.
     front = bytearray(SECTION_HEADER.size)
@@ -185,6 +187,10 @@ class _Reader:
     """Reads one section. Raises FormatError as ``read_section``; the constructor checks the header."""
 
     def __init__(self, data: memoryview, name: str, base: int) -> None:
+        """Read and check the header of the section at the start of data. Raises FormatError.
+
+        name, base: the file's name and the offset of data in it, for errors.
+        """
         self._cursor = Cursor(data, name, base=base)
         fields = self._unpack(HEADER, HEADER_FIELDS, "section header")
         if fields["magic"] != SECTION_MAGIC:

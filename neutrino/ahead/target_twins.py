@@ -92,6 +92,7 @@ class _TwinMaker:
     """Makes the twins of targets in one file. containers: all of the file's. slots: as of ``make_task_runner``."""
 
     def __init__(self, containers: Sequence[Container], settings: Settings, slots: Slots) -> None:
+        """containers: all of the file's, relocatable units included. slots: limit how many assemblers run at once."""
         self._slots = slots
         self._containers = containers
         self._units = [container for container in containers if container.section == RELOCATABLE_SECTION]
@@ -124,6 +125,7 @@ class _TwinMaker:
             for kernel in twin_code.twins.kernels
         )
         if not twin_code.has_text:
+            # The hook never looks up an image without PTX, so it needs no entry.
             return TaskResult(reports, notes=twin_code.notes)
 
         # The key covers everything that the twins depend on; the image itself is represented by its digest.
@@ -138,7 +140,7 @@ class _TwinMaker:
         return TaskResult(reports, entry, key, twin_code.notes)
 
     def _make_from_module(self, container: Container, target: Target, dump: Dump) -> _TwinCode:
-        """Make twins from the one PTX module of a container. Raises as ``make``."""
+        """Make twins (instrumented kernels) from the one PTX module of a container. Raises NeutrinoError, OSError."""
         settings = self._settings
         source = find_source(container, target.arch, settings.device, retarget=settings.retarget)
 
@@ -166,7 +168,7 @@ class _TwinMaker:
         return _TwinCode(twins, source.arch, has_text, assembler, tuple(notes), source.retargeted)
 
     def _make_linked(self, container: Container, target: Target, dump: Dump) -> _TwinCode:
-        """Make twins of device-linked code, from the PTX of its translation units. Raises as ``make``."""
+        """Make twins of device-linked code, from the PTX of its translation units. Raises NeutrinoError, OSError."""
         settings = self._settings
         source = find_linked_source(container, self._units, target.arch)
         release = source.machine.toolkit if source.machine else None

@@ -107,13 +107,14 @@ class _WorkerPool:
     """
 
     def __init__(self, context: Any, scratch: str, unneeded: Sequence[int]) -> None:
+        """context: of multiprocessing. unneeded: descriptors that workers close."""
         self._context = context
         self._scratch = scratch
         self._unneeded = unneeded
         self._workers: dict[Connection, BaseProcess] = {}
 
     def start_worker(self, prepare: Callable[[Any], Callable[[Any], Any]], context: Any) -> None:
-        """Start one process. prepare, context: as of ``share``."""
+        """Start one worker process. It calls prepare(context), which returns the function that runs a task."""
         our_end, worker_end = self._context.Pipe()
         # A forked worker has copies of all pipes. It closes them, else no worker would see that this process has ended.
         is_fork = self._context.get_start_method() == "fork"
@@ -128,7 +129,11 @@ class _WorkerPool:
         self._workers[our_end] = process
 
     def run(self, tasks: Sequence[Any], meanwhile: Callable[[], None]) -> Iterator[tuple[int, Any]]:
-        """Send the tasks to the workers and yield (index, result) as they arrive. meanwhile: as of ``share``."""
+        """Send the tasks to the workers and yield (index, result) as they arrive.
+
+        meanwhile: called once all workers have a task. Raises the exception of a failed task, and NeutrinoError for a
+        worker that died.
+        """
         pending = iter(enumerate(tasks))
         running: dict[Connection, int] = {}
         for connection in self._workers:
@@ -209,7 +214,8 @@ def _run_worker(
     """Run tasks from the connection until it is closed: the main function of a worker process.
 
     Each answer is (whether the task failed, its result or exception). inherited: connections and descriptors that fork
-    has copied, to be closed. scratch: the folder for temporary files. prepare, context: as of ``share``.
+    has copied, to be closed. scratch: the folder for temporary files. prepare: called with context before the first
+    task, returns the function that runs a task.
     """
     tempfile.tempdir = scratch
     signal.signal(signal.SIGTERM, _end)

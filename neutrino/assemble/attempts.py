@@ -178,7 +178,9 @@ def _with_first_refusal(outcome: Outcome, previous: Outcome | None) -> Outcome:
 def _assemble_as_written(
     twins: Sequence[TwinKernel], number: int | None, attempt: Attempt, job: Job
 ) -> list[Outcome]:
-    """Assemble and verify twins with the text that was written for them. number: of the part; None for the module.
+    """Assemble twins (instrumented kernels) with the text that was written for them, and compare them with originals.
+
+    number: of the part of a big module that they are; None for the whole module.
 
     If the originals of a part cannot be assembled without the other kernels, the outcomes have no run.
     """
@@ -194,10 +196,11 @@ def _assemble_as_written(
 
 
 def _assemble_explicit(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) -> list[Outcome]:
-    """Write twins with explicit FMA, assemble and verify them.
+    """Write twins (instrumented kernels) with their fused multiply-adds spelled out, assemble and verify them.
 
-    outcomes: those of one run that were refused for their numerics. A twin that cannot be written so is refused with
-    a second reason. Empty if the assembler refuses the new texts, so that the earlier outcomes stay.
+    outcomes: those of one run that were refused because their arithmetic differs. Return new outcomes; a twin that
+    cannot be written so is refused with a second reason. Empty if the assembler refuses the new texts, so that the
+    earlier outcomes stay.
     """
     run, twins = outcomes[0].run, [outcome.twin for outcome in outcomes]
     if run is None or not isinstance(run.assembly, OneModule):
@@ -208,6 +211,7 @@ def _assemble_explicit(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) 
         explicit = _write_explicit_fma(twins, module)
         if explicit.twins:
             explicit_twins = tuple(explicit.twins.values())
+            # The module has the attempt's options already; its mark and the attempt's may both say "-unfused".
             mark = f"{module.mark.removesuffix('-unfused')}{attempt.mark}"
             assembly = module.of(explicit_twins, mark, is_part=module.is_part, options=())
             verified = _assemble_and_verify(explicit_twins, assembly, job, attempt.options, explicit)
@@ -223,9 +227,9 @@ def _assemble_explicit(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) 
 
 
 def _write_explicit_fma(twins: Sequence[TwinKernel], module: OneModule) -> ExplicitTwins:
-    """Write the text of twins with explicit FMA; runs the assembler for that. module: the twins' module.
+    """Write twins' PTX so that it says which products are fused with sums, as they are in the original's machine code.
 
-    Raises as ``Assembler.assemble``, and CutError.
+    That leaves the assembler no choice. module: the twins' module. Raises as ``Assembler.assemble``, and CutError.
     """
     names = [twin.name for twin in twins]
     original = module.originals(names)
@@ -242,9 +246,10 @@ def _write_explicit_fma(twins: Sequence[TwinKernel], module: OneModule) -> Expli
 
 
 def _assemble_capped(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) -> list[Outcome]:
-    """Assemble twins again under register caps, and return new outcomes for those that stay within their caps.
+    """Assemble twins (instrumented kernels) again with limits on their registers, and verify them again.
 
-    outcomes: accepted ones of one run, of twins that take more registers than their originals.
+    outcomes: accepted ones of one run, of twins that take more registers than their originals. Return new outcomes for
+    those that are accepted and stay within their limits.
     """
     run = outcomes[0].run
     if run is None or run.original is None:

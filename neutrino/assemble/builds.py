@@ -141,6 +141,7 @@ def _refused_alone(names: Sequence[str], assemble_one: Callable[[str], object]) 
     """
 
     def refusal(name: str) -> str | None:
+        """Assemble one kernel; return why it is refused, None if it is not."""
         try:
             assemble_one(name)
         except AssemblyError as error:
@@ -154,7 +155,10 @@ def _refused_alone(names: Sequence[str], assemble_one: Callable[[str], object]) 
 def _assemble_twins(
     assembly: Assembly, names: Sequence[str], stage: str, registers: Mapping[str, int] | None
 ) -> TwinBuild:
-    """As ``build_twins``, but raises AssemblyError when any of the twins is refused."""
+    """Assemble the twins of the named kernels together. Raises AssemblyError if the assembler refuses any of them.
+
+    stage: name of the files under ``--save-temps``. registers: limits per thread, by the kernel's name.
+    """
     twins = assembly.twins(names, registers, stage=stage)
     cubin = read_cubin(twins.assembled.cubin, stage)
     return TwinBuild(

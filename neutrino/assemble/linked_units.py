@@ -37,7 +37,11 @@ class LinkedUnits:
         self.bounded_stack = True
 
     def originals(self, names: Collection[str]) -> Assembled:
-        """Assemble the units that have the named kernels, for what ptxas reports of them. Nothing is linked."""
+        """Assemble the original text of the translation units that have the named kernels.
+
+        This is only for what ptxas reports of them, so nothing is linked and the result has no cubin. Raises as
+        ``Assembler.assemble``.
+        """
         parts = []
         for number, twins in enumerate(self._twins.modules):
             module, unit_names = twins.module, {kernel.name for kernel in twins.kernels} & {*names}
@@ -58,7 +62,11 @@ class LinkedUnits:
     def twins(
         self, names: Collection[str], registers: Mapping[str, int] | None = None, *, stage: str = ""
     ) -> AssembledTwins:
-        """Assemble the units with the named kernels' twins, and link them. The parameters are as of ``Assembly``."""
+        """Assemble the translation units with the twins (instrumented copies) of the named kernels, and link them.
+
+        registers: limits per thread, by the original kernel's name. stage: name of the files under ``--save-temps``; ""
+        writes none. Raises as ``Assembler.assemble`` and ``Linker.link``.
+        """
         texts = self._twins.render(names, registers)
         if stage:
             for number, text in texts.items():

@@ -73,7 +73,11 @@ class OneModule:
         return self.module.text if self.source.retargeted else only_kernels(self.module, names)
 
     def originals(self, names: Collection[str]) -> Assembled:
-        """As ``Assembly`` says."""
+        """Assemble the original text of the named kernels, without the module's others if that is possible.
+
+        Raises as ``Assembler.assemble``; but CutError instead of AssemblyError if these are only a part of the module's
+        kernels that are assembled in parallel.
+        """
         text = self.originals_text(names)
         try:
             assembled = self.assemble(text)
@@ -92,7 +96,11 @@ class OneModule:
     def twins(
         self, names: Collection[str], registers: Mapping[str, int] | None = None, *, stage: str = ""
     ) -> AssembledTwins:
-        """As ``Assembly`` says."""
+        """Assemble the twins (instrumented copies) of the named kernels, and return them with their image.
+
+        registers: limits per thread, by the original kernel's name. stage: name of the files under ``--save-temps``; ""
+        writes none. Raises as ``Assembler.assemble``.
+        """
         text = self.text(names, registers)
         if stage:
             self.dump.write(f"{stage}{self.mark}.ptx", text.encode("latin-1"))

@@ -40,6 +40,7 @@ class Verifier:
     def __init__(
         self, assembly: Assembly, retargeting: Retargeting | None, explicit: ExplicitTwins | None = None
     ) -> None:
+        """retargeting: None if the PTX is for the architecture that runs. explicit: None without explicit FMA."""
         self._assembly = assembly
         self._arithmetic = ArithmeticComparison(assembly.name, assembly.arch, explicit)
         self.retargeting = retargeting

@@ -37,12 +37,12 @@ class LinkedPlan:
 
     @property
     def kernels(self) -> tuple[KernelPlan, ...]:
-        """As of ``Plan``."""
+        """The plans of the kernels that can be probed."""
         return self.program.kernels if self.program is not None else ()
 
     @property
     def refused(self) -> dict[str, tuple[Reason, str]]:
-        """As of ``Plan``."""
+        """Why the other kernels cannot be probed, by name."""
         return {**self.others, **refusals(self.program.skipped if self.program is not None else ())}
 
 
@@ -67,11 +67,15 @@ class LinkedTwins:
 
     @property
     def refusal(self) -> tuple[Reason, str] | None:
-        """As of ``Backend``."""
+        """Why no kernel can be probed, as reason and detail: the architecture is not supported. None if it is."""
         return unknown_encoding(self.source.arch)
 
     def plan(self, kernels: Sequence[str]) -> LinkedPlan:
-        """As of ``Backend``."""
+        """Find where the probes go in the named kernels, by the PTX of the translation units that they come from.
+
+        Kernels whose PTX is missing, must not be used or cannot be parsed are in the plan with the reason. Raises
+        ProbeError if a probe reads an operand that a matched instruction does not have.
+        """
         unit_of_kernel, refused = self.source.kernels or {}, self.source.refused or {}
         others = {name: refused[name] for name in kernels if name in refused}
         units = {name: unit_of_kernel[name] for name in kernels if name in unit_of_kernel}
@@ -86,13 +90,16 @@ class LinkedTwins:
         return LinkedPlan(plan, others)
 
     def write(self, plan: LinkedPlan) -> TwinProgram:
-        """As of ``Backend``: the units that have twins."""
+        """Write the twins (instrumented copies) of the planned kernels; return the units that have any."""
         if plan.program is None:
             raise LookupError("no kernel is planned")
         return write_program(plan.program)
 
     def assemble(self, code: TwinProgram) -> Outcomes:
-        """As of ``Backend``. Raises ToolMissingError without tools."""
+        """Assemble and link the units with twins, and compare each twin with its original; return the outcomes.
+
+        Raises ToolMissingError without tools, ToolError and OSError for failures of the machine.
+        """
         if self.tools is None or self.source.machine is None:
             raise ToolMissingError("nvlink", "device-linked code is not taken without assembling it")
         assembler, linker = self.tools
@@ -102,5 +109,5 @@ class LinkedTwins:
         return assemble(Job([code.kernels], units, slots)) if code.kernels else {}
 
     def entries(self, code: TwinProgram, outcomes: Outcomes) -> BackendResult:
-        """As of ``Backend``."""
+        """Return the kernels' cache entries, and the images of the twins that were accepted."""
         return entries_of(outcomes, self.probes, refusals(code.skipped))

@@ -42,12 +42,12 @@ class PtxPlan:
 
     @property
     def kernels(self) -> tuple[KernelPlan, ...]:
-        """As of ``Plan``."""
+        """The plans of the kernels that can be probed."""
         return self.module.kernels if self.module is not None else ()
 
     @property
     def refused(self) -> dict[str, tuple[Reason, str]]:
-        """As of ``Plan``."""
+        """Why the other kernels cannot be probed, by name."""
         return {**self.others, **refusals(self.module.skipped if self.module is not None else ())}
 
 
@@ -94,7 +94,7 @@ class PtxTwins:
 
     @property
     def refusal(self) -> tuple[Reason, str] | None:
-        """As of ``Backend``: the architecture is too old, or there is no PTX that may be used."""
+        """Why no kernel can be probed: an unsupported architecture, or no PTX that may be used. None if some may be."""
         unsupported = unknown_encoding(self.source.arch)
         if unsupported is not None:
             return unsupported
@@ -103,7 +103,11 @@ class PtxTwins:
         return None
 
     def plan(self, kernels: Sequence[str]) -> PtxPlan:
-        """As of ``Backend``."""
+        """Parse the PTX and find where the probes go in the named kernels.
+
+        If it cannot be parsed, or lacks a kernel, the plan has the reason. Raises ProbeError if a probe reads an
+        operand that a matched instruction does not have.
+        """
         text = self.source.text or ""
         if self.source.retargeted:
             # The text may be from a later toolkit than the machine code, with a .version that an assembler of the
@@ -120,7 +124,7 @@ class PtxTwins:
         return PtxPlan(plan, {name: missing for name in kernels if name not in module_kernels})
 
     def write(self, plan: PtxPlan) -> PtxCode:
-        """As of ``Backend``: in parts, where the module is big."""
+        """Write the twins (instrumented copies) of the planned kernels; those of a big module in several parts."""
         if plan.module is None:
             raise LookupError("no kernel is planned")
         twins = write_module(plan.module)
@@ -132,7 +136,10 @@ class PtxTwins:
         return PtxCode(twins, parts, plan)
 
     def assemble(self, code: PtxCode) -> Outcomes:
-        """As of ``Backend``; without an assembler there are no outcomes."""
+        """Assemble the twins and compare each with its original; return the outcomes by the original's name.
+
+        Without an assembler there are none. Raises ToolError, OSError for failures of the machine.
+        """
         if self.assembler is None:
             self.dump.write("probed.ptx", code.module.render().encode("latin-1"))
             return {}
@@ -151,7 +158,10 @@ class PtxTwins:
         )
 
     def entries(self, code: PtxCode, outcomes: Outcomes) -> BackendResult:
-        """As of ``Backend``. Without an assembler the twins are PTX, and their manifests have no figures."""
+        """Return the kernels' cache entries, and the images of the twins that were accepted.
+
+        Without an assembler no twin was verified: the images are PTX, and manifests have no register counts.
+        """
         if self.assembler is not None:
             return entries_of(outcomes, self.probes, refusals(code.module.skipped))
 

@@ -51,6 +51,7 @@ def preload(folder: Path, before: str) -> str:
 
 
 def _read_built(name: str) -> bytes:
+    """Read a library of the hook as it was built. Raises NeutrinoError if it was not built."""
     try:
         return (_BUILT / name).read_bytes()
     except FileNotFoundError:

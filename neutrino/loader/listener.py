@@ -182,9 +182,9 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
 
 
 def _forget_ended(poll: select.poll, ready: set[int], callers: dict[int, int], workers: dict[int, int]) -> None:
-    """Remove the processes that have ended from callers, workers and poll. ready: descriptors that poll reported.
+    """Remove the processes that have ended from callers, workers and poll, and close their pidfds.
 
-    callers, workers: as in ``_listen``.
+    ready: descriptors that poll reported. callers: pidfd to pid. workers: pidfd to pid, or -pid to pid without a pidfd.
     """
     ended = [key for key, pid in workers.items() if os.waitpid(pid, os.WNOHANG)[0]]
     for key in ended:

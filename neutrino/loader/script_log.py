@@ -32,6 +32,7 @@ class ScriptLog:
     """
 
     def __init__(self, path: Path) -> None:
+        """Open the log for appending, and a pipe for the output. Raises OSError, also if path is no regular file."""
         self._file = os.open(
             path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
         )
@@ -51,6 +52,7 @@ class ScriptLog:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Log what is left in the pipe, and close everything."""
         # Output is left in the pipe if the script was ended.
         self._drain(self._bytes_in_pipe())
         self._append_dropped_line()

@@ -29,6 +29,7 @@ def why_not_trusted(script: str) -> str:
 
 
 def _user(number: int) -> str:
+    """Return the name of a user, for messages."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

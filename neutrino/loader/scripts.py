@@ -82,6 +82,7 @@ class _Callbacks:
     """Runs the callbacks of one trace for each result file that has grown, one script after the other."""
 
     def __init__(self, trace: Path, scripts: Scripts) -> None:
+        """trace: the folder of the trace. scripts: those of the probe files; only the callbacks are run."""
         self._trace = trace
         self._scripts = scripts
         # Scripts that were ended for taking too long, which are not run again.

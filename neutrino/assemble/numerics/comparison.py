@@ -111,7 +111,8 @@ class ArithmeticComparison:
         return NumericsProof.COUNTS if self._count_difference(twin, original, built) is None else NumericsProof.NO_PAIR
 
     def _count(self, kernel: CubinKernel) -> dict[str, int]:
-        # Cached, since several comparisons and the manifest need the same counts.
+        """Count a kernel's arithmetic instructions by kind, once for each code."""
+        # Several comparisons and the manifest need the same counts.
         if kernel.code not in self._counts:
             self._counts[kernel.code] = count_arithmetic(kernel.code, self._arch)
         return self._counts[kernel.code]

@@ -101,7 +101,7 @@ class ArithmeticText:
 def write_explicit(
     twins: Collection[TwinKernel], text: str, original: Assembled, assemble: Assemble, render: Render, arch: str
 ) -> ExplicitTwins:
-    """Write twins (instrumented kernels) of a module with explicit FMA, as far as that is possible and proven.
+    """Write twins (instrumented kernels) with their fused multiply-adds spelled out, where it is proven how to.
 
     text: of the module's originals. original: that text, assembled. arch: the target, as ``sm_90a``. Runs the assembler
     at most twice, and twice more for each twin in which a product within a division may be fused with a sum. Raises as
@@ -270,7 +270,10 @@ class Fusions:
 
 
 def guess(text: ArithmeticText, by_line: LineArithmetic) -> Fusions:
-    """Guess the fusions of a text from the machine instructions of its lines; ``prove`` verifies them."""
+    """Guess which sums of a text ptxas fused with a product, from the machine instructions of each operation.
+
+    ``prove`` verifies the guess.
+    """
     fused: dict[str, dict[int, int]] = {name: {} for name in text.operations}
     mixed: dict[str, list[str]] = {}
     for name, body_operations in text.operations.items():
