@@ -46,10 +46,10 @@ def attach(source: Path, target: Path, section: Sequence[bytes | memoryview], au
 
 @contextmanager
 def attaching_to(source: Path, target: Path) -> Iterator[Attaching]:
-    """Do what ``attach`` does in two steps, so that source is copied and hashed while the caller makes the section.
+    """Write target, a copy of source with a ``.neutrino`` section, while the caller still makes the section.
 
-    Call ``start`` and later ``finish`` on the yielded object. Target is written at the end of the block, and only if
-    ``finish`` was called. Raises as ``attach``.
+    Call ``start`` on the yielded object, which copies source in threads, and later ``finish`` with the section. Target
+    is replaced at the end of the block, and only if ``finish`` was called. Raises PatchError, FormatError, OSError.
     """
     with (
         mapped_elf(source) as (descriptor, data),

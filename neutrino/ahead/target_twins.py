@@ -109,7 +109,10 @@ class _TwinMaker:
         )
 
     def make(self, target: Target, digest: bytes) -> TaskResult:
-        """Make the twins of a target. digest: SHA-256 of its image. Raises NeutrinoError, OSError as ``make_twins``."""
+        """Make the twins (instrumented kernels) of one image for one architecture; return their entry and reports.
+
+        digest: SHA-256 of the image. Raises NeutrinoError, OSError.
+        """
         settings = self._settings
         container = self._containers[target.container]
         dump = Dump(settings.save_temps / f"{target.container}.{target.arch}" if settings.save_temps else None)

@@ -105,9 +105,10 @@ class Job:
 
 
 def assemble(job: Job) -> Outcomes:
-    """Make the attempts that are needed, and return the final outcome of each twin.
+    """Assemble twins (instrumented kernels), again in other ways if they are refused, and return their final outcomes.
 
-    Raises as ``Assembler.assemble`` for failures of the machine, and FormatError.
+    The outcomes are by the original kernel's name. Raises ToolError and OSError for failures of the machine, and
+    FormatError.
     """
     outcomes: dict[str, Outcome] = {}
     for attempt in ATTEMPTS:

@@ -23,7 +23,7 @@ class Emit(Enum):
 
 
 def driver_image(source: Source, module: Module, text: str, cubin: bytes | None, emit: Emit) -> bytes:
-    """Return the twins in the form emit, as the driver loads them.
+    """Return twins (instrumented kernels) as the driver loads them: as machine code, PTX or both, by emit.
 
     source, module: of the original kernels. text: the twins' PTX. cubin: the assembled text, None if it was not
     assembled. Text is put into a fatbin if the original was compiled with options, since only a fatbin can state them.

@@ -19,7 +19,7 @@ from neutrino.ptx.instrument.twin import Site, TwinKernel
 
 
 def unassembled_manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Emit) -> dict[str, Any]:
-    """Return the manifest of a twin that was not assembled; what only an assembler reports is None.
+    """Return the manifest of a twin (instrumented kernel), in which all that only an assembler reports is None.
 
     arch: what the twin's code is for. emit: the form of the twin for the driver.
     """

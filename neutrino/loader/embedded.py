@@ -63,6 +63,7 @@ class EmbeddedDevice:
         """
         pairs = [pair for pair in before.get(VARIABLE, "").split(";") if "=" in pair]
         settings = dict(pair.split("=", 1) for pair in pairs)
+        # The stand-in driver runs the emulator by this Python, from this installation.
         values = {"python": sys.executable, "root": str(_PACKAGE.parent)}
         options = {field.name: getattr(self, field.name) for field in fields(self)}
         values |= {key: str(value) for key, value in options.items() if value is not None}

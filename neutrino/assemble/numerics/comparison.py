@@ -21,6 +21,7 @@ class ArithmeticComparison:
     """
 
     def __init__(self, assembler: str, arch: str, explicit: ExplicitTwins | None = None) -> None:
+        """assembler: its name, for messages. arch: of the machine code. explicit: None without explicit FMA."""
         self._assembler = assembler
         self._arch = arch
         self._explicit = explicit
