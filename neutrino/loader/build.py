@@ -44,7 +44,7 @@ SOURCES = (
     "trace.c",
     "twin.c",
 )
-LATE_SOURCES = ("driver.c", "hook.c", "late.c", "object.c", "process.c", "slots.c")
+LATE_SOURCES = ("driver.c", "hook.c", "late.c", "object.c", "process.c", "slot_write.c", "slots.c")
 """Sources of the late hook that the hook does not have, or that are compiled with -DNEUTRINO_LATE for it."""
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 PLACEHOLDER = "/neutrino-driver-placeholder" + "/" * 996

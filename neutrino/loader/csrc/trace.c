@@ -240,10 +240,7 @@ static void event_add(struct nt_event *event, const char *text, size_t size)
 	event->used += size;
 }
 
-/*
- * The size in bytes of the multi-byte UTF-8 character at the start of text (2 to 4, by the table of RFC 3629, section 4);
- * 0 if there is none. text ends with NUL, which is no part of such a character.
- */
+/* The size (2 to 4) of the multi-byte UTF-8 character at the start of text, by RFC 3629, section 4; 0 if there is none. */
 static size_t utf8_size(const unsigned char *text)
 {
 	/* For first bytes first to last, the second byte must be least to most. */
@@ -395,10 +392,7 @@ void nt_trace_note(const char *format, ...)
 	nt_trace_log("%s", text);
 }
 
-/*
- * Allocate bytes [from, to) of a file on disk before they are mapped: if the disk is full, a store into a hole of the file
- * would raise SIGBUS in the program. False if that fails; errno is set.
- */
+/* Allocate [from, to) of a file on disk, since a store into a mapped hole of it could raise SIGBUS. False: errno is set. */
 static bool allocate_range(int fd, uint64_t from, uint64_t to)
 {
 	struct blocked_signals signals;
@@ -413,10 +407,7 @@ static bool allocate_range(int fd, uint64_t from, uint64_t to)
 	return error == 0;
 }
 
-/*
- * Create and map launches.bin at path, and make it the trace's. Called once, under the mutex of nt_trace_start. False if
- * that fails; errno is set, and there is no file.
- */
+/* Create and map launches.bin. Once, under the mutex of nt_trace_start. False if that fails: errno is set, no file left. */
 static bool create_launches(const char *path)
 {
 	uint64_t size = RECORDS_OFFSET + FIRST_RECORDS * sizeof(struct neutrino_launch);
@@ -481,10 +472,7 @@ void nt_trace_parent(const char *folder)
 		stpcpy(stpcpy(stpcpy(parent_folder, current), "/"), folder);
 }
 
-/*
- * Create a folder for the trace of this process, named by date, time and pid. path: gets its path, of PATH_MAX bytes.
- * False if that fails; errno is set.
- */
+/* Create a folder for the trace, named by date, time and pid; path gets its path. False if that fails: errno is set. */
 static bool create_trace_folder(char *path)
 {
 	char parent[PATH_MAX - 64], stamp[64];
