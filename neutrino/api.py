@@ -8,9 +8,9 @@ from pathlib import Path
 
 from neutrino.ahead.library import output_path
 from neutrino.ahead.library import patch_file as patch_library
-from neutrino.ahead.making import Settings
+from neutrino.ahead.plan import device_arch
 from neutrino.ahead.report import Report
-from neutrino.ahead.sources import device_arch
+from neutrino.ahead.target_twins import Settings
 from neutrino.fatbin import Container, read_file
 from neutrino.fatbin.extraction import Namer, file_name, write_aside
 from neutrino.probing.ir.probe_set import ProbeSet

@@ -1,4 +1,4 @@
-"""What patching appends to a file: one segment, and what of the original's tables is changed so that it is found.
+"""The segment that patching appends to an ELF file, and the changes to the file's tables that make it known.
 
 Everything is known before anything is written. The changes to the tables come first: they give the size of the record
 that restores the original, and with it all offsets are known.
@@ -14,8 +14,8 @@ from pathlib import PurePath
 
 from neutrino.abi.sections import SECTION_MAGIC
 from neutrino.abi.structures import align_up
-from neutrino.ahead.aside import write
-from neutrino.ahead.carrier import why_not
+from neutrino.ahead.carrier import refusal
+from neutrino.ahead.large_files import write_at
 from neutrino.ahead.original import Original, crc_of_tables, pack_record, record_size
 from neutrino.ahead.place import find_section
 from neutrino.ahead.room import make_room, move_block
@@ -52,14 +52,14 @@ _PROGRAM = "is a program, which cannot load the stub: its kernels are recorded o
 """glibc puts the DT_AUXILIARY of a program in front of the program itself, which its own lists do not bear: 2.36
 crashes in relocation or ends with an assertion of dl-fini.c."""
 _ALIGN = 64
-"""Of what follows the section in its segment: enough for each table that may be there."""
+"""Alignment of each table that follows the section in its segment: enough for any of them."""
 
 
 @dataclass(frozen=True)
 class Attachment:
     """What attach did. offset, size: of the section in target, bytes. address: its virtual address.
 
-    remarks: what users should know of the file, in words; mostly none.
+    remarks: sentences for the user about restrictions of the new file; mostly none.
     """
 
     offset: int
@@ -70,7 +70,11 @@ class Attachment:
 
 @dataclass
 class _Piece:
-    """What follows the section in the segment. fill: its bytes, once every place is known."""
+    """A table that follows the section in the new segment.
+
+    size: in bytes. fill: returns its bytes, called once all offsets and addresses are known. skew: bytes by which it
+    starts after a multiple of ``_ALIGN``. offset, address: where it will be in the file and in memory.
+    """
 
     size: int
     fill: Callable[[], Sequence[bytes | memoryview]]
@@ -80,27 +84,34 @@ class _Piece:
 
 
 class Appended:
-    """What is appended and changed. elf: the original. section: its parts in order. auxiliary: for DT_AUXILIARY.
+    """The segment that is appended to an ELF file, and the changes to the file's tables that make it known.
 
-    attachment: what will have been done.
-
-    The file is only read until ``write``. Raises PatchError when it can carry no section, FormatError when it is
-    damaged.
+    elf: the original. section: the ``.neutrino`` section in parts, in order. auxiliary: library name for DT_AUXILIARY.
+    attachment: where the section will be. Nothing is written before ``write``. Raises PatchError when the file cannot
+    carry a section, FormatError when it is damaged.
     """
 
     def __init__(self, elf: Elf, section: Sequence[bytes | memoryview], auxiliary: str) -> None:
-        reason = why_not(elf)
+        """Plan everything that ``write`` will do: change the tables in memory and assign all offsets.
+
+        elf: the original. section: the ``.neutrino`` section in parts. auxiliary: library name for DT_AUXILIARY.
+        """
+        reason = refusal(elf)
         if reason is not None:
             raise PatchError(elf.file, reason)
         self._elf = elf
         self._section = section
         self._tables = tables = Tables(elf)
-        self._retired = self._retire()
+
+        # One more PT_LOAD, after the last one.
+        self._retired = self._retire_old_section()
         if not tables.loads:
             raise self._error("PT_LOAD", "missing", "at least one")
         self._room = make_room(tables)
-        self._row = ProgramHeader(PT_LOAD, PF_R, 0, 0, 0, 0, 0, 0)
-        tables.programs.insert(tables.programs.index(tables.loads[-1]) + 1, self._row)
+        self._load = ProgramHeader(PT_LOAD, PF_R, 0, 0, 0, 0, 0, 0)
+        tables.programs.insert(tables.programs.index(tables.loads[-1]) + 1, self._load)
+
+        # The dynamic section names the stub.
         self._strings: _Piece | None = None
         self._dynamic: _Piece | None = None
         self._strings_header = self._section_at(self._strings_address())
@@ -111,46 +122,65 @@ class Appended:
             self._remarks.append(_PROGRAM)
         else:
             self._add_auxiliary(auxiliary)
-        ranges = self._touched()
+
+        # The ranges that change determine the size of the restore record, and that all offsets in the segment.
+        ranges = self._changed_ranges()
         self._changes = tuple((begin, bytes(elf.bytes_at(begin, end - begin, "table"))) for begin, end in ranges)
         self._record_offset = align_up(sum(map(len, section)), 8)
         self._section_size = self._record_offset + record_size(self._changes)
         self.attachment = self._lay_out()
 
     def write(self, new: int, checksum: bytes) -> None:
-        """Append to the original, which is in the file already, and change its tables. checksum: its SHA-256."""
+        """Append the segment to a copy of the original, and change the copy's tables.
+
+        new: descriptor of the copy. checksum: the original's SHA-256. Raises OSError, and FormatError for an address
+        that does not fit into its field.
+        """
         tables = self._tables
-        begin = self._row.offset
+        begin = self._load.offset
+        # Packed before anything is written, since packing raises FormatError for an address that does not fit.
         pieces = [(piece.offset, piece.fill()) for piece in self._pieces]
+
+        # The section, whose header is written again with its final size, and the tables that follow it.
         position = begin
         for part in self._section:
-            write(new, position, part)
+            write_at(new, position, part)
             position += len(part)
-        write(new, begin, complete_header(self._section, self._section_size, self._record_offset))
+        write_at(new, begin, complete_header(self._section, self._section_size, self._record_offset))
         for position, parts in pieces:
             for part in parts:
-                write(new, position, part)
+                write_at(new, position, part)
                 position += len(part)
-        headers = 0
+
+        # The section name table and the section headers, which are not loaded, end the file.
+        section_headers = 0
         if tables.sections:
             names = tables.sections[tables.names_index]
-            names.offset, names.size = begin + self._row.file_size, len(tables.names)
-            headers = align_up(names.offset + names.size, 8)
-            write(new, names.offset, bytes(tables.names))
-            write(new, headers, tables.pack_sections())
+            names.offset, names.size = begin + self._load.file_size, len(tables.names)
+            section_headers = align_up(names.offset + names.size, 8)
+            write_at(new, names.offset, bytes(tables.names))
+            write_at(new, section_headers, tables.pack_sections())
+
+        # What changes in place. The section of an earlier patch loses its magic, so that it is not found any more.
         for offset in self._retired:
-            write(new, offset, bytes(len(SECTION_MAGIC)))
+            write_at(new, offset, bytes(len(SECTION_MAGIC)))
         if self._dynamic is None and self._dynamic_changes:
-            write(new, tables.dynamic_offset, tables.pack_dynamic())
-        write(new, tables.programs_offset, tables.pack_programs())
-        write(new, 0, tables.pack_header(headers))
+            write_at(new, tables.dynamic_offset, tables.pack_dynamic())
+        write_at(new, tables.programs_offset, tables.pack_programs())
+        write_at(new, 0, tables.pack_header(section_headers))
+
+        # The restore record comes last: it holds the checksum of all tables above.
         with mmap.mmap(new, 0, access=mmap.ACCESS_READ) as written, memoryview(written) as view:
             crc = crc_of_tables(view, begin + self._section_size, self._changes)
         original = Original(len(self._elf.data), checksum, self._changes, crc)
-        write(new, begin + self._record_offset, pack_record(original, self._record_offset))
+        write_at(new, begin + self._record_offset, pack_record(original, self._record_offset))
 
-    def _retire(self) -> list[int]:
-        """Where the section of an earlier patch is, in a file that was changed since: it is no section any more."""
+    def _retire_old_section(self) -> list[int]:
+        """Rename the section of an earlier patch, and return the file offsets of its magic, which ``write`` erases.
+
+        There is one only in a file that another tool has changed after it was patched: otherwise ``attach`` starts from
+        the original.
+        """
         place = find_section(self._elf)
         if place is None:
             return []
@@ -167,40 +197,47 @@ class Appended:
         return next((row for row in rows if row.flags & SHF_ALLOC and row.size and row.address == address), None)
 
     def _add_auxiliary(self, auxiliary: str) -> None:
-        """Make the dynamic section name the library, and say what that moves."""
+        """Name the library auxiliary in the DT_AUXILIARY of the dynamic section.
+
+        Sets ``_strings``, the longer copy of the dynamic string table, and ``_dynamic``, a longer copy of the dynamic
+        section, if that has no spare DT_NULL. Nothing changes if the file names this library already.
+        """
         name = auxiliary.encode("utf-8", "surrogateescape") + b"\0"
-        place = self._elf.file_range(self._strings_address())
-        if place is None:
+        strings_range = self._elf.file_range(self._strings_address())
+        if strings_range is None:
             raise self._error("DT_STRTAB", "outside the file", "in a PT_LOAD")
-        old = self._elf.bytes_at(place[0], self._tables.dynamic_value(DT_STRSZ) or 0, "DT_STRSZ")
+        old_strings = self._elf.bytes_at(strings_range[0], self._tables.dynamic_value(DT_STRSZ) or 0, "DT_STRSZ")
         entries = self._tables.dynamic
-        end = next((index for index, entry in enumerate(entries) if entry[0] == DT_NULL), None)
+        end = next((index for index, (tag, _) in enumerate(entries) if tag == DT_NULL), None)
         if end is None:
             raise self._error("PT_DYNAMIC", "without DT_NULL", "one at its end")
         self._dynamic_changes = True
+        # The new name is put at the end of the string table.
+        name_offset = len(old_strings)
         for entry in entries[:end]:
-            if entry[0] == DT_AUXILIARY:
-                known = bytes(old[entry[1] : entry[1] + _LONGEST_PATH]).partition(b"\0")[0]
-                if known == name[:-1]:
+            tag, value = entry
+            if tag == DT_AUXILIARY:
+                current = bytes(old_strings[value : value + _LONGEST_PATH]).partition(b"\0")[0]
+                if current == name[:-1]:
                     return
-                if PurePath(os.fsdecode(known)).name == PurePath(auxiliary).name:
-                    # The stub of an earlier patch, which lay elsewhere.
-                    entry[1] = len(old)
+                if PurePath(os.fsdecode(current)).name == PurePath(auxiliary).name:
+                    # The stub of an earlier patch, at another path: its entry is changed instead of adding a second.
+                    entry[1] = name_offset
                     break
         else:
-            added = [DT_AUXILIARY, len(old)]
+            added = [DT_AUXILIARY, name_offset]
             if end + 1 < len(entries) and entries[end + 1][0] == DT_NULL:
                 entries[end] = added
             else:
                 entries[end:] = [added, [DT_NULL, 0], [DT_NULL, 0]]
                 self._dynamic = _Piece(DYNAMIC_LAYOUT.size * len(entries), lambda: [self._tables.pack_dynamic()])
-        self._strings = _Piece(len(old) + len(name), lambda: [old, name])
+        self._strings = _Piece(len(old_strings) + len(name), lambda: [old_strings, name])
 
     def _error(self, field: str, found: str, expected: str) -> FormatError:
         return FormatError(self._elf.file, self._tables.programs_offset, field, found, expected)
 
-    def _touched(self) -> list[tuple[int, int]]:
-        """The ranges of the original that change, in order and without overlap."""
+    def _changed_ranges(self) -> list[tuple[int, int]]:
+        """Return the ranges (begin, end) of the original that ``write`` overwrites, in order, without overlap."""
         tables = self._tables
         programs = tables.programs_offset
         ranges = [(0, ELF_HEADER_SIZE), *((offset, offset + len(SECTION_MAGIC)) for offset in self._retired)]
@@ -217,73 +254,115 @@ class Appended:
         return merged
 
     def _lay_out(self) -> Attachment:
-        tables, row, room = self._tables, self._row, self._room
-        loads = [load for load in tables.loads if load is not row]
-        alignments = [load.alignment for load in loads if load.alignment.bit_count() == 1]
-        largest = max([_PAGE, *alignments])
-        page = min(largest, _LARGEST_PAGE)
-        row.alignment = page
-        row.offset = align_up(len(self._elf.data), page)
-        end = max(load.address + load.memory_size for load in loads)
-        row.address = align_up(end, min(largest, _LARGEST_ALIGNMENT))
-        if room.table_moves and any(program.type == PT_INTERP for program in tables.programs):
-            # Linux before 5.18 passes a program its table's address as that of its first segment + e_phoff.
-            bias = loads[0].address - loads[0].offset
-            row.offset = max(row.offset, row.address - bias)
-            row.address = row.offset + bias
-            gap = row.offset - len(self._elf.data)
-            if gap > LARGEST_GAP:
-                raise PatchError(self._elf.file, f"would need {gap} bytes of padding after it, {LARGEST_GAP} at most")
-        block = _Piece(0, list)
-        table = _Piece(0, list)
-        if room.block is not None:
-            begin, end = room.block
-            data = bytes(self._elf.bytes_at(begin, end - begin, "what follows the program header table"))
-            block = _Piece(len(data), lambda: [data], skew=begin % _ALIGN)
-        if room.table_moves:
-            table = _Piece(SEGMENT_LAYOUT.size * len(tables.programs), lambda: [tables.pack_programs()])
-        self._pieces = [piece for piece in (self._strings, self._dynamic, block, table) if piece and piece.size]
+        """Assign file offsets and addresses to the new segment and its pieces, and enter them in the tables.
+
+        Raises PatchError when the program header table would need too much padding, FormatError when the segment's
+        address would be too large.
+        """
+        tables, segment = self._tables, self._load
+        self._place_segment()
+        block = self._moved_block()
+        table = self._moved_table()
+        self._pieces = [piece for piece in (self._strings, self._dynamic, block, table) if piece is not None]
+
+        # The pieces follow the section.
         position = self._section_size
         for piece in self._pieces:
             position = align_up(position, _ALIGN) + piece.skew
-            piece.offset, piece.address = row.offset + position, row.address + position
+            piece.offset, piece.address = segment.offset + position, segment.address + position
             position += piece.size
-        row.physical = row.address
-        row.file_size = row.memory_size = position
-        if row.address + position > _LAST_ADDRESS:
-            raise self._error("end of the last PT_LOAD", f"{end:#x}", f"an address below {_LAST_ADDRESS:#x}")
-        self._point(block, table)
+        segment.physical = segment.address
+        segment.file_size = segment.memory_size = position
+        if segment.address + position > _LAST_ADDRESS:
+            found = f"{self._end_of_loads():#x}"
+            raise self._error("end of the last PT_LOAD", found, f"an address below {_LAST_ADDRESS:#x}")
+
+        self._update_tables(block, table)
         if tables.sections:
             size = self._section_size
-            header = SectionHeader(0, SHT_PROGBITS, SHF_ALLOC, row.address, row.offset, size, 0, 0, page, 0)
+            header = SectionHeader(
+                0, SHT_PROGBITS, SHF_ALLOC, segment.address, segment.offset, size, 0, 0, segment.alignment, 0
+            )
             tables.add_section(NAME, header)
-        return Attachment(row.offset, self._section_size, row.address, tuple(self._remarks))
+        return Attachment(segment.offset, self._section_size, segment.address, tuple(self._remarks))
 
-    def _point(self, block: _Piece, table: _Piece) -> None:
-        """Make the tables say where the pieces are."""
+    def _original_loads(self) -> list[ProgramHeader]:
+        return [load for load in self._tables.loads if load is not self._load]
+
+    def _end_of_loads(self) -> int:
+        """Return the first virtual address after all of the original's segments."""
+        return max(load.address + load.memory_size for load in self._original_loads())
+
+    def _place_segment(self) -> None:
+        """Choose the new segment's alignment, file offset and virtual address: after the end of the original."""
+        tables, segment = self._tables, self._load
+        loads = self._original_loads()
+        alignments = [load.alignment for load in loads if load.alignment.bit_count() == 1]
+        largest = max([_PAGE, *alignments])
+        segment.alignment = min(largest, _LARGEST_PAGE)
+        segment.offset = align_up(len(self._elf.data), segment.alignment)
+        segment.address = align_up(self._end_of_loads(), min(largest, _LARGEST_ALIGNMENT))
+        if self._room.table_moves and any(program.type == PT_INTERP for program in tables.programs):
+            # Linux before 5.18 passes a program its table's address as that of its first segment + e_phoff. So the new
+            # segment must lie at the same distance from its file offset as the first one.
+            bias = loads[0].address - loads[0].offset
+            segment.offset = max(segment.offset, segment.address - bias)
+            segment.address = segment.offset + bias
+            gap = segment.offset - len(self._elf.data)
+            if gap > LARGEST_GAP:
+                raise PatchError(self._elf.file, f"would need {gap} bytes of padding after it, {LARGEST_GAP} at most")
+
+    def _moved_block(self) -> _Piece | None:
+        """Return what follows the program header table and makes way for its new row; None if nothing does."""
+        if self._room.block is None:
+            return None
+        begin, end = self._room.block
+        if begin == end:
+            return None
+        data = bytes(self._elf.bytes_at(begin, end - begin, "what follows the program header table"))
+        # The content keeps its alignment.
+        return _Piece(len(data), lambda: [data], skew=begin % _ALIGN)
+
+    def _moved_table(self) -> _Piece | None:
+        """Return the program header table if it moves into the segment, else None."""
+        if not self._room.table_moves:
+            return None
+        # Not self in the lambda: a reference cycle would keep the new file open, so that it could not be executed.
         tables = self._tables
-        if self._room.block is not None and block.size:
+        return _Piece(SEGMENT_LAYOUT.size * len(tables.programs), lambda: [tables.pack_programs()])
+
+    def _update_tables(self, block: _Piece | None, table: _Piece | None) -> None:
+        """Enter the new places of the pieces in program headers, section headers and the dynamic section.
+
+        block, table: as of ``_moved_block`` and ``_moved_table``.
+        """
+        tables = self._tables
+        if self._room.block is not None and block is not None:
             move_block(tables, self._room.block, block.offset, block.address)
-        if table.size:
+        if table is not None:
             tables.programs_offset = table.offset
         for program in tables.programs:
             if program.type == PT_PHDR:
                 program.file_size = program.memory_size = SEGMENT_LAYOUT.size * len(tables.programs)
-                if table.size:
+                if table is not None:
                     program.offset, program.address, program.physical = table.offset, table.address, table.address
         if self._strings is not None:
             tables.set_dynamic(DT_STRTAB, self._strings.address)
             tables.set_dynamic(DT_STRSZ, self._strings.size)
-            self._move(".dynstr", self._strings_header, self._strings)
+            self._move_section(".dynstr", self._strings_header, self._strings)
         if self._dynamic is not None:
-            self._row.flags |= PF_W
+            # The dynamic loader may write to the dynamic section: glibc relocates the addresses in it.
+            self._load.flags |= PF_W
             row = tables.dynamic_row
             row.offset, row.address, row.physical = self._dynamic.offset, self._dynamic.address, self._dynamic.address
             row.file_size = row.memory_size = self._dynamic.size
-            self._move(".dynamic", self._dynamic_header, self._dynamic)
+            self._move_section(".dynamic", self._dynamic_header, self._dynamic)
 
-    def _move(self, name: str, header: SectionHeader | None, piece: _Piece) -> None:
-        """Make a section header follow; another keeps the old bytes, whose segment strip would else find empty."""
+    def _move_section(self, name: str, header: SectionHeader | None, piece: _Piece) -> None:
+        """Make a section header describe the piece that replaces its section; None means that there is no header.
+
+        A second header, ``NAME.old``, covers the old bytes. Without it strip would find their segment empty.
+        """
         if header is not None:
             old = replace(header, type=SHT_PROGBITS, link=0, info=0, entry_size=0)
             header.offset, header.address, header.size = piece.offset, piece.address, piece.size

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from neutrino.ahead.appended import Appended, Attachment
-from neutrino.ahead.aside import digest, mapped, written_aside
+from neutrino.ahead.large_files import mapped_elf, replace_atomically, sha256_prefix
 from neutrino.ahead.original import Original, copy_original, crc_of_tables, is_unchanged, read_original
 from neutrino.ahead.place import find_section
 from neutrino.elf.reader import Elf
@@ -30,28 +30,31 @@ from neutrino.errors import PatchError
 
 
 def attach(source: Path, target: Path, section: Sequence[bytes | memoryview], auxiliary: str) -> Attachment:
-    """Write target: source with a section and, when it is a library, the name of an auxiliary one.
+    """Write target: a copy of source with a ``.neutrino`` section and, if it is a library, a DT_AUXILIARY entry.
 
     section: its parts in order, beginning with SECTION_HEADER, whose size, restore_offset and restore_size are filled
-    in. auxiliary: path or name for DT_AUXILIARY. When source is patched, its original is patched anew; when a patched
-    file was changed since, that is the original. Target appears complete or not at all; it may be source. Permissions
-    are source's. Raises PatchError when source can carry no section, FormatError when it is damaged, OSError.
+    in. auxiliary: path or name of the library for DT_AUXILIARY.
+
+    A patched source is replaced by its original first; but if another tool has changed it after patching, it is taken
+    as it is. Target is replaced atomically and may be source; it gets source's permissions. Raises PatchError when
+    source cannot carry a section, FormatError when it is damaged, OSError.
     """
-    with begun(source, target) as attaching:
+    with attaching_to(source, target) as attaching:
         attaching.start()
         return attaching.finish(section, auxiliary)
 
 
 @contextmanager
-def begun(source: Path, target: Path) -> Iterator[Attaching]:
-    """As attach, in two steps: what does not need the section is done in threads while the section is made.
+def attaching_to(source: Path, target: Path) -> Iterator[Attaching]:
+    """Write target, a copy of source with a ``.neutrino`` section, while the caller still makes the section.
 
-    Target appears at the end of the block, if it was finished by then. Raises as attach.
+    Call ``start`` on the yielded object, which copies source in threads, and later ``finish`` with the section. Target
+    is replaced at the end of the block, and only if ``finish`` was called. Raises PatchError, FormatError, OSError.
     """
     with (
-        mapped(source) as (descriptor, data),
+        mapped_elf(source) as (descriptor, data),
         suppress(_UnfinishedError),
-        written_aside(target, stat.S_IMODE(os.fstat(descriptor).st_mode)) as new,
+        replace_atomically(target, stat.S_IMODE(os.fstat(descriptor).st_mode)) as new,
         # Its threads end before what they write to is closed.
         ThreadPoolExecutor(2) as pool,
     ):
@@ -62,13 +65,17 @@ def begun(source: Path, target: Path) -> Iterator[Attaching]:
 
 
 class _UnfinishedError(Exception):
-    """There is nothing to write."""
+    """Leaves ``replace_atomically`` without writing target, since ``finish`` was not called."""
 
 
 class Attaching:
-    """An attachment in progress: the original is being copied and hashed. descriptor: of the new file."""
+    """An attachment in progress. ``start`` copies the original in threads, ``finish`` adds the section to the copy.
+
+    descriptor: of the new file. is_finished: whether ``finish`` has succeeded.
+    """
 
     def __init__(self, elf: Elf, source: int, new: int, pool: ThreadPoolExecutor) -> None:
+        """elf, source: the source file and its descriptor. new: descriptor of the new file. pool: runs the copying."""
         self._elf = elf
         self._source = source
         self.descriptor = new
@@ -77,22 +84,31 @@ class Attaching:
         self.is_finished = False
 
     def start(self) -> None:
-        """Begin to copy. From here on this process has threads."""
+        """Start to copy and hash the original. From here on this process has threads, so it must not fork."""
         self._copying = self._pool.submit(self._copy)
 
     def _copy(self) -> Original:
-        """Copy the original; return it with its checksum."""
+        """Copy the original to the new file and return its size and SHA-256 as an ``Original``.
+
+        If source is a patched file that no other tool has changed, the original is the one inside it, else source.
+        """
         size = len(self._elf.data)
         original = read_original(self._elf)
-        if original is not None and _is_as_written(self._elf, original) and is_unchanged(self._source, size, original):
+        is_patched = original is not None and _tables_unchanged(self._elf, original)
+        if original is not None and is_patched and is_unchanged(self._source, size, original):
             copy_original(self._source, self.descriptor, original)
             return original
-        hashing = self._pool.submit(digest, self._source, size)
+        # Hash and copy source at the same time.
+        hashing = self._pool.submit(sha256_prefix, self._source, size)
         copy_original(self._source, self.descriptor, Original(size, b"", ()))
         return Original(size, hashing.result(), ())
 
     def finish(self, section: Sequence[bytes | memoryview], auxiliary: str) -> Attachment:
-        """Put the section into the copy, once that is complete."""
+        """Wait for the copy of the original, then append the section to it; return where the section is.
+
+        section: its parts in order. auxiliary: name of the library for DT_AUXILIARY. Raises PatchError if the file
+        cannot carry a section, FormatError if it is damaged, OSError.
+        """
         file = self._elf.file
         if not auxiliary or "\0" in auxiliary:
             raise PatchError(file, f"DT_AUXILIARY cannot be {auxiliary!r}")
@@ -104,8 +120,8 @@ class Attaching:
         return appended.attachment
 
 
-def _is_as_written(elf: Elf, original: Original) -> bool:
-    """Whether nothing has changed what patching wrote beside the section."""
+def _tables_unchanged(elf: Elf, original: Original) -> bool:
+    """Whether the tables that patching wrote outside the ``.neutrino`` section are still as it wrote them."""
     place = find_section(elf)
     return (
         place is not None

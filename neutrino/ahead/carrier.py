@@ -29,12 +29,15 @@ _ANDROID = {0x6000000F: "DT_ANDROID_REL", 0x60000011: "DT_ANDROID_RELA", 0x6FFFE
 """Packed relocations (bionic's ``elf.h``): glibc does not apply them."""
 _LINKED = "patch the shared library or program that it is linked into"
 _BLOCK = 1 << 20
+"""Bytes that are searched for data at once."""
+_SECTION_HEADER_SIZE = 64
 
 
-def why_not(elf: Elf) -> str | None:
-    """Why the file can carry no section, in words and with what to do instead; None when it can.
+def refusal(elf: Elf) -> str | None:
+    """Return why an ELF file cannot carry a ``.neutrino`` section, and what to do instead; None if it can.
 
-    Raises FormatError when a table leaves the file.
+    The text continues a sentence that begins with the file's name. Raises FormatError when a table lies outside the
+    file.
     """
     if elf.machine in (EM_CUDA, EM_AMDGPU):
         return "is an image for a GPU, not a library or program; " + _LINKED
@@ -42,12 +45,14 @@ def why_not(elf: Elf) -> str | None:
         return "is an object file; " + _LINKED
     if elf.type == ET_CORE:
         return "is a core dump"
-    segment = next((segment for segment in elf.segments if segment.type == PT_DYNAMIC), None)
-    if segment is None:
+    dynamic = next((segment for segment in elf.segments if segment.type == PT_DYNAMIC), None)
+    if dynamic is None:
         return "is statically linked, so it cannot load the stub; link it dynamically"
     section = elf.section(".dynamic")
-    if segment.file_size == 0 or (section is not None and section.type == SHT_NOBITS):
+    # objcopy --only-keep-debug keeps the tables and drops the content.
+    if dynamic.file_size == 0 or (section is not None and section.type == SHT_NOBITS):
         return "holds debugging information only; patch the file that it was taken from"
+    # A static-pie program has a dynamic section, but no dynamic loader.
     if elf.dynamic.get(DT_FLAGS_1, 0) & DF_1_PIE and not any(row.type == PT_INTERP for row in elf.segments):
         return "is statically linked (static-pie), so it cannot load the stub; link it dynamically"
     for tag, name in _ANDROID.items():
@@ -55,7 +60,7 @@ def why_not(elf: Elf) -> str | None:
             return f"has Android's packed relocations ({name}), which glibc does not load; link without them"
     if not {DT_STRTAB, DT_STRSZ} <= elf.dynamic.keys():
         return "has a dynamic section without DT_STRTAB and DT_STRSZ"
-    if extra := _after_the_end(elf):
+    if extra := _trailing_bytes(elf):
         return (
             f"has {extra} bytes of other data after its own (a self-extracting program?), "
             "which would no longer be at the end of the file; patch the libraries in it"
@@ -63,8 +68,11 @@ def why_not(elf: Elf) -> str | None:
     return None
 
 
-def why_not_file(path: Path) -> str | None:
-    """As why_not, for any file. Raises OSError as ``open``, FormatError when it is a damaged ELF file."""
+def file_refusal(path: Path) -> str | None:
+    """Return why a file of any kind cannot carry a ``.neutrino`` section, as ``refusal`` does; None if it can.
+
+    Raises OSError as ``open``, FormatError for a damaged ELF file.
+    """
     with path.open("rb") as file:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -74,26 +82,27 @@ def why_not_file(path: Path) -> str | None:
             return "is an archive; " + _LINKED
         if head[:4] != MAGIC:
             return "is not an ELF file; " + _LINKED
-        if head[4:5] == b"\x01":
+        elf_class, byte_order = head[4:5], head[5:6]
+        if elf_class == b"\x01":
             return "is a 32-bit ELF file; twins are for 64-bit hosts"
-        if head[5:6] == b"\x02":
+        if byte_order == b"\x02":
             return "is a big-endian ELF file; twins are for little-endian hosts"
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
-            # The message of an error outlives the mapping, the views must not.
+            # An error's traceback would keep views of the mapping alive, which then could not be closed.
             try:
-                return why_not(Elf(view, str(path)))
+                return refusal(Elf(view, str(path)))
             except FormatError as error:
                 raise error.with_traceback(None) from None
 
 
-def _after_the_end(elf: Elf) -> int:
-    """Bytes after everything that the ELF file's tables refer to, 0 when all of them are zero.
+def _trailing_bytes(elf: Elf) -> int:
+    """Return how many bytes follow everything that the ELF file's tables refer to; 0 if all of them are zero.
 
-    Without section headers the end of the file's own data (mostly symbols) after the segments is not known.
+    Also 0 for a file without section headers: what follows its segments (mostly symbols) may be its own.
     """
     if not elf.section_headers:
         return 0
-    ends = [elf.section_headers + 64 * len(elf.sections)]
+    ends = [elf.section_headers + _SECTION_HEADER_SIZE * len(elf.sections)]
     ends += [segment.offset + segment.file_size for segment in elf.segments if segment.type != PT_NULL]
     ends += [section.offset + section.size for section in elf.sections if section.type != SHT_NOBITS]
     end = min(max(ends), len(elf.data))

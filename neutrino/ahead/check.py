@@ -1,4 +1,4 @@
-"""What ``--check`` finds: whether a patched file's section, twins and original are what they should be."""
+"""``neutrino-patch --check``: verify a patched file's section, its twins (instrumented kernels), and its original."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 from neutrino.abi.reasons import Reason
 from neutrino.ahead.original import is_unchanged, read_original
 from neutrino.ahead.place import SectionPlace, find_section
+from neutrino.ahead.plan import image_identity
 from neutrino.ahead.restore import restore
 from neutrino.ahead.section import Section, read_section
-from neutrino.ahead.sources import image_identity
 from neutrino.ahead.validation import complaints, has_lief, lief_version, new_complaints
 from neutrino.cache.entry import Entry, KernelEntry, read_entry
 from neutrino.device.kind import DeviceKind
@@ -27,7 +27,7 @@ from neutrino.errors import FormatError, PatchError, PtxError
 from neutrino.fatbin import Container, ImageKind, read_container, read_file
 from neutrino.ptx.text.module import parse
 from neutrino.resources import tool_path
-from neutrino.sass.cubin import CubinKernel, read_cubin
+from neutrino.sass.cubin import read_cubin
 from neutrino.version import __version__
 
 _PAGE = 4096
@@ -36,15 +36,16 @@ _FILES = ("manifest.json", "original.ptx", "probed.ptx")
 _KINDS = ("images", "kernels", "twins")
 
 _Parameters = list[tuple[int, int]]
+"""Offset and size in bytes of each parameter of a kernel."""
 
 
 @dataclass
 class Check:
-    """What was found. faults: none in a valid file. notes: remarks that are not faults of the file.
+    """The result of checking a file. faults: sentences, none for a valid file. notes: remarks that are not faults.
 
-    names: of the probes. maker: version of Neutrino that wrote the section. counts: of images with a row, kernels with
-    a reason, twins. archs: of the devices that the twins are for. embedded: whether these are the embedded device.
-    lief: the version of LIEF that has looked at the file, "" where none is installed.
+    names: of the probes, separated by spaces. maker: version of Neutrino that wrote the section. archs: of the devices
+    that the twins are for. embedded: whether these are the embedded device, the emulator. lief: version of LIEF that
+    read the file, "" if it is not installed. counts: numbers of images with a row, of kernels, and of twins.
     """
 
     file: Path
@@ -67,7 +68,7 @@ class Check:
         self.faults.append(str(error).removeprefix(f"{self.file}: "))
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the result as the JSON document of ``--check --json``."""
         return {
             "file": str(self.file), "sound": self.is_valid, "faults": self.faults, "notes": self.notes,
             "probes": self.names.split(), "archs": list(self.archs), "device": "embedded" if self.embedded else "gpu",
@@ -78,7 +79,7 @@ class Check:
 def check_file(path: Path) -> Check:
     """Check a patched file: its section, each entry and twin, the images they are for, the original's bytes, the stub.
 
-    Raises OSError when the file cannot be read; whatever is wrong with its content is a fault.
+    Raises OSError when the file cannot be read. Everything that is wrong with its content is a fault in the result.
     """
     check = Check(path)
     with path.open("rb") as file:
@@ -103,14 +104,14 @@ def check_file(path: Path) -> Check:
         check.embedded = any(row.device is DeviceKind.EMBEDDED for row in section.rows)
         _check_report(section, check)
         _check_stub(elf, path, check)
-        _Twins(section, path, check).check()
+        _TwinCheck(section, path, check).run()
         _check_original(elf, file.fileno(), size, check)
     _check_with_lief(path, check)
     return check
 
 
 def _check_place(elf: Elf, place: SectionPlace, check: Check) -> None:
-    """The hook finds the section as the first bytes of a segment that is loaded."""
+    """Check that a loaded segment begins with the section, since the hook finds the section in memory that way."""
     for segment in elf.segments:
         if segment.type == PT_LOAD and segment.offset == place.offset:
             if segment.file_size < place.size:
@@ -124,6 +125,7 @@ def _check_place(elf: Elf, place: SectionPlace, check: Check) -> None:
 
 
 def _check_report(section: Section, check: Check) -> None:
+    """Check the report, the probes and the reader script that the section holds."""
     try:
         report = json.loads(section.report)
         kernels = report["kernels"]
@@ -150,42 +152,46 @@ def _check_report(section: Section, check: Check) -> None:
 
 
 def _check_stub(elf: Elf, path: Path, check: Check) -> None:
+    """Check that a library names a stub in DT_AUXILIARY, and that it can be loaded. Programs name none."""
     if any(segment.type == PT_INTERP for segment in elf.segments):
         return
     try:
-        tags = elf.dynamic
-        strings = elf.file_range(tags.get(DT_STRTAB, 0))
+        strings = elf.file_range(elf.dynamic.get(DT_STRTAB, 0))
         name = b""
-        if strings and DT_AUXILIARY in tags:
-            begin = strings[0] + tags[DT_AUXILIARY]
-            name = bytes(elf.data[begin : min(begin + _LONGEST_PATH, strings[1])]).partition(b"\0")[0]
+        if strings and DT_AUXILIARY in elf.dynamic:
+            strings_begin, strings_end = strings
+            begin = strings_begin + elf.dynamic[DT_AUXILIARY]
+            name = bytes(elf.data[begin : min(begin + _LONGEST_PATH, strings_end)]).partition(b"\0")[0]
     except FormatError as error:
         check.add(error)
         return
     if not name:
         check.faults.append("DT_AUXILIARY names no stub: nothing is recorded without the neutrino command")
         return
-    if note := stub_note(os.fsdecode(name), path.resolve().parent):
+    note = stub_note(os.fsdecode(name), path.resolve().parent)
+    if note:
         check.notes.append(note)
 
 
 def stub_note(stub: str, folder: Path) -> str:
-    """A note about a stub that cannot be loaded; "" for one that can. folder: the one of the file that names it.
+    """Return a note about a stub that cannot be loaded, "" for one that can.
 
-    A bare name is looked up by the dynamic loader when the file is loaded, so it is not checked.
+    stub: the path in DT_AUXILIARY. A bare name is not checked, since the dynamic loader searches for it. folder: where
+    the file with that entry is, for ``$ORIGIN``.
     """
     if "/" not in stub:
         return ""
-    place = Path(stub.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", str(folder)))
-    if not place.is_file():
+    stub_path = Path(stub.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", str(folder)))
+    if not stub_path.is_file():
         return f"the stub is not on this machine: {stub}; without it only the neutrino command records"
-    with place.open("rb") as file:
+    with stub_path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
             return f"the stub is not a library: {stub}; only the neutrino command records"
     return ""
 
 
 def _check_original(elf: Elf, descriptor: int, size: int, check: Check) -> None:
+    """Check that the original can be restored. descriptor, size: of the patched file."""
     try:
         original = read_original(elf)
     except FormatError as error:
@@ -196,102 +202,121 @@ def _check_original(elf: Elf, descriptor: int, size: int, check: Check) -> None:
 
 
 def _check_with_lief(path: Path, check: Check) -> None:
-    """What LIEF, a second ELF reader, reports of the file, without what it reports of the original."""
+    """Let LIEF, a second ELF reader, read the file. What it reports of the original, too, is only a note."""
     if not has_lief():
         return
     check.lief = lief_version()
-    found = complaints(path)
-    if not found:
+    reported = complaints(path)
+    if not reported:
         return
     try:
         with tempfile.TemporaryDirectory(prefix="neutrino-") as folder:
             original = Path(folder) / "original"
             restore(path, original)
-            known = complaints(original)
+            of_original = complaints(original)
     except PatchError:
-        # Another tool changed the file, so its faults may not be ours.
-        check.notes += [f"LIEF: {complaint}" for complaint in found]
+        # Another tool changed the file after it was patched, so it may be the cause of the complaints.
+        check.notes += [f"LIEF: {complaint}" for complaint in reported]
         return
-    new = new_complaints(found, known)
+    new = new_complaints(reported, of_original)
     check.faults += [f"LIEF: {complaint}" for complaint in new]
-    check.notes += [f"LIEF, also of the original: {complaint}" for complaint in found if complaint not in new]
+    check.notes += [f"LIEF, also of the original: {complaint}" for complaint in reported if complaint not in new]
 
 
-class _Twins:
-    """The rows, the entries that they lead to, and the file's own images that they are for."""
+class _TwinCheck:
+    """Compares the section's rows and entries with each other, and with the file's images that they are for.
+
+    Adds its faults to check.
+    """
 
     def __init__(self, section: Section, path: Path, check: Check) -> None:
         self._section = section
         self._path = path
         self._check = check
 
-    def check(self) -> None:
-        """Add every fault of rows, entries and twins."""
+    def run(self) -> None:
+        """Check all rows, entries and twins."""
         try:
             containers = read_file(self._path)
         except FormatError as error:
             self._check.add(error)
             return
-        images = {image_identity(container): container for container in containers if container.images}
+        by_identity = {image_identity(container): container for container in containers if container.images}
         counts = self._check.counts
         counts["images"] = len({row.image_digest for row in self._section.rows})
-        rows = {row.entry: row for row in reversed(self._section.rows)}
         for number, row in enumerate(self._section.rows):
-            if (row.image_digest, row.image_size) not in images:
+            if (row.image_digest, row.image_size) not in by_identity:
                 self._fault(f"row {number} ({row.arch}): no image of the file has its digest")
-        for number, row in sorted(rows.items()):
-            name = f"entry {number}"
+
+        # Several rows may have one entry, which is checked with the first of them: it is the row of the architecture
+        # that the twins were made for.
+        first_rows = {row.entry: row for row in reversed(self._section.rows)}
+        for index, first_row in sorted(first_rows.items()):
+            name = f"entry {index}"
             try:
-                entry = read_entry(bytes(self._section.entries[number]), name)
+                entry = read_entry(bytes(self._section.entries[index]), name)
             except FormatError as error:
                 self._fault(str(error))
                 continue
-            for other in self._section.rows:
-                if other.entry == number and other.key != entry.key:
-                    self._fault(f"{name}: its key is not that of its row for {other.arch}")
+            for row in self._section.rows:
+                if row.entry == index and row.key != entry.key:
+                    self._fault(f"{name}: its key is not that of its row for {row.arch}")
             counts["kernels"] += len(entry.kernels)
             counts["twins"] += sum(kernel.reason is Reason.PROBED for kernel in entry.kernels)
-            container = images.get((row.image_digest, row.image_size))
-            self._check_entry(entry, name)
+            self._check_twins(entry, name)
+            container = by_identity.get((first_row.image_digest, first_row.image_size))
             if container is not None:
-                self._check_originals(entry, name, container, row.arch, row.device)
+                self._check_originals(entry, name, container, first_row.arch, first_row.device)
 
     def _fault(self, text: str) -> None:
         self._check.faults.append(text)
 
-    def _check_entry(self, entry: Entry, name: str) -> None:
-        probed = [kernel for kernel in entry.kernels if kernel.reason is Reason.PROBED]
-        forms: list[list[dict[str, _Parameters]]] = []
+    def _check_twins(self, entry: Entry, name: str) -> None:
+        """Check that the entry's images hold its twins, with the original's parameters and the probe block.
+
+        name: of the entry, for faults.
+        """
+        # For each image, its kernels in each of its forms: machine code, PTX, or both.
+        forms_by_image: list[list[dict[str, _Parameters]]] = []
         for index, image in enumerate(entry.images):
             try:
-                forms.append(list(_kernels_of(image, f"{name}, image {index}")))
+                forms_by_image.append(list(_kernel_forms(image, f"{name}, image {index}")))
             except (FormatError, PtxError) as error:
                 self._fault(f"{name}, image {index}: {error}")
                 return
-        for kernel in probed:
+
+        for kernel in _probed_kernels(entry):
             missing = [file for file in _FILES if file not in kernel.files]
             if missing:
                 self._fault(f"{name}: {kernel.name} has no {', '.join(missing)}")
+            # The twin's last parameter is the probe block.
             expected = [*kernel.parameters, (kernel.block_offset, kernel.block_size)]
+            # A twin may be in a second image, under a register cap; 0 means that it is not.
             for index in (kernel.image, kernel.capped) if kernel.capped else (kernel.image,):
-                for found in forms[index]:
-                    if found.get(kernel.twin) != expected:
+                for parameters in forms_by_image[index]:
+                    if parameters.get(kernel.twin) != expected:
                         self._fault(
                             f"{name}, image {index}: {kernel.twin} has parameters (offset, size) "
-                            f"{found.get(kernel.twin, 'none: it is not there')}, expected {expected}"
+                            f"{parameters.get(kernel.twin, 'none: it is not there')}, expected {expected}"
                         )
 
     def _check_originals(self, entry: Entry, name: str, container: Container, arch: str, device: DeviceKind) -> None:
+        """Check that the entry states the parameters that its kernels have in the file's own image.
+
+        name: of the entry, for faults. container: the image. arch, device: what the entry was made for.
+        """
         picked = picked_image(container, arch, device)
         if picked is None:
             self._fault(f"{name}: its image has nothing that the driver picks for {arch}")
             return
         try:
-            originals = _parameters(picked.kind, picked.data, f"container {container.index}, image {picked.index}")
+            originals = _kernel_parameters(
+                picked.kind, picked.data, f"container {container.index}, image {picked.index}"
+            )
         except (FormatError, PtxError) as error:
             self._fault(str(error))
             return
-        for kernel in _probed(entry):
+        for kernel in _probed_kernels(entry):
             if originals.get(kernel.name) != list(kernel.parameters):
                 self._fault(
                     f"{name}: {kernel.name} has parameters (offset, size) "
@@ -300,26 +325,30 @@ class _Twins:
                 )
 
 
-def _probed(entry: Entry) -> Iterator[KernelEntry]:
+def _probed_kernels(entry: Entry) -> Iterator[KernelEntry]:
     return (kernel for kernel in entry.kernels if kernel.reason is Reason.PROBED)
 
 
-def _kernels_of(image: bytes, name: str) -> Iterator[dict[str, _Parameters]]:
-    """Parameters of the kernels, once for each form that the twins are in."""
+def _kernel_forms(image: bytes, name: str) -> Iterator[dict[str, _Parameters]]:
+    """Yield the parameters of an image's kernels, once for its machine code and once for its PTX, if it has them.
+
+    name: of the image, for errors. Raises FormatError, PtxError.
+    """
     for part in read_container(image, name).images:
         if part.kind in (ImageKind.CUBIN, ImageKind.PTX):
-            yield _parameters(part.kind, part.data, name)
+            yield _kernel_parameters(part.kind, part.data, name)
 
 
-def _parameters(kind: ImageKind, data: bytes, name: str) -> dict[str, _Parameters]:
+def _kernel_parameters(kind: ImageKind, data: bytes, name: str) -> dict[str, _Parameters]:
+    """Return the parameters of all kernels in a cubin or PTX text, by kernel name. Raises FormatError, PtxError."""
     if kind is ImageKind.CUBIN:
-        return {kernel.name: _places(kernel) for kernel in read_cubin(data, name).kernels.values()}
+        return {
+            kernel.name: [(offset, size) for _, offset, size in kernel.parameters]
+            for kernel in read_cubin(data, name).kernels.values()
+        }
     module = parse(data.decode("latin-1"))
     return {
         entry.name: [(parameter.offset, parameter.size) for parameter in module.parameter_layout(entry)[0]]
         for entry in module.entries
     }
 
-
-def _places(kernel: CubinKernel) -> _Parameters:
-    return [(offset, size) for _, offset, size in kernel.parameters]

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from neutrino.abi.reasons import Reason
+from neutrino.ahead.plan import make_plan
 from neutrino.ahead.preview import preview_plan
 from neutrino.ahead.report import KernelReport, group_skipped
-from neutrino.ahead.sources import make_plan
 from neutrino.assemble.emit import Emit
 from neutrino.device.kind import DeviceKind
 from neutrino.device.source import picked_image
@@ -26,29 +26,32 @@ USUAL_PROBE = "block_sched"
 
 @dataclass(frozen=True)
 class Coverage:
-    """What can be probed of a file on devices of one architecture. kernels: in the file's order, one row per image."""
+    """Which kernels of a file can be probed on devices of one architecture.
+
+    kernels: in the file's order; a kernel of several containers has a row for each.
+    """
 
     arch: str
     kernels: tuple[KernelReport, ...]
 
     @property
     def probed(self) -> int:
-        """How many can be probed, as far as is known without assembling."""
+        """Number of kernels that can be probed, as far as is known without assembling."""
         return sum(kernel.probed for kernel in self.kernels)
 
     @property
     def reasons(self) -> list[tuple[Reason, str, int]]:
-        """Why others cannot, and how many, grouped by ``group_skipped``."""
+        """Why the others cannot be probed, as (reason, text, number of kernels), grouped by ``group_skipped``."""
         return [(group.reason, group.text, len(group.kernels)) for group in group_skipped(self.kernels)]
 
 
 def architectures(containers: Sequence[Container]) -> tuple[str, ...]:
-    """Those that a file's images are for, as ``sm_90``, without those whose machine code is not supported."""
+    """Return the architectures that a file's images are for, as ``sm_90``, without those that are not supported."""
     return make_plan(containers, (), DeviceKind.GPU, Emit.SASS).archs
 
 
 Known = dict[tuple[int, int], list[KernelReport]]
-"""What was found of a file's machine code, by container and image."""
+"""Reports of the kernels in a file's machine code, by indices of container and image: a cache for ``find_coverage``."""
 
 
 def find_coverage(
@@ -60,39 +63,49 @@ def find_coverage(
     vendor: str | None = None,
     known: Known | None = None,
 ) -> Coverage:
-    """What can be probed of a file on devices of an architecture (``sm_90``).
+    """Find which kernels of a file can be probed on devices of an architecture (``sm_90``).
 
-    vendor: the name by which the file is a vendor-licensed library, which is never rewritten; None if it is none.
-    known: of a file that is looked at for several architectures the same for all: devices of several may run the same
-    machine code, which is looked at once. Raises FormatError for damaged images.
+    vendor: the name that identifies the file as a vendor-licensed library, which is never rewritten; None if it is not
+    one. known: a cache to pass to several calls for one file, with different architectures but the same probes and
+    selection: they may run the same machine code, which is then read once. None for no cache. Raises FormatError for
+    damaged images.
     """
     plan = make_plan(containers, (arch,), DeviceKind.GPU, Emit.SASS)
-    listed = {(work.container, work.image) for work in plan.listed}
-    found: list[KernelReport] = []
-    fresh = []
-    # By container, where what is found of it is kept.
-    kept: dict[int, list[KernelReport]] = {}
+    skipped = {(image.container, image.image) for image in plan.skipped_images}
+    rows: list[KernelReport] = []
+
+    # Take from the cache what it has. For the others that it can hold, cached_rows has their lists by container.
+    uncached = []
+    cached_rows: dict[int, list[KernelReport]] = {}
     for target in plan.targets:
         picked = None if known is None or target.linked else picked_image(containers[target.container], arch)
         if known is None or picked is None or picked.kind is not ImageKind.CUBIN:
-            fresh.append(target)
-        elif (place := (target.container, picked.index)) in known:
-            found += [replace(row, devices=(arch,)) for row in known[place]]
+            uncached.append(target)
+            continue
+        key = (target.container, picked.index)
+        if key in known:
+            rows += [replace(row, devices=(arch,)) for row in known[key]]
         else:
-            kept[target.container] = known[place] = []
-            fresh.append(target)
-    for kernel in preview_plan(replace(plan, targets=tuple(fresh)), containers, probes, selection):
-        devices = () if (kernel.container, kernel.image) in listed else (arch,)
+            cached_rows[target.container] = known[key] = []
+            uncached.append(target)
+
+    # Plan the probes of the remaining kernels.
+    for kernel in preview_plan(replace(plan, targets=tuple(uncached)), containers, probes, selection):
+        devices = () if (kernel.container, kernel.image) in skipped else (arch,)
         sites = kernel.plan.site_count if kernel.plan else 0
         row = KernelReport(
             kernel.name, kernel.container, kernel.image, kernel.arch, devices, kernel.reason, kernel.detail, sites
         )
-        found.append(row)
-        if kernel.container in kept:
-            kept[kernel.container].append(row)
-    rows = []
-    for row in found:
-        rows += [row, *(replace(row, container=copy) for copy in plan.copies.get(row.container, ()))]
+        rows.append(row)
+        if kernel.container in cached_rows:
+            cached_rows[kernel.container].append(row)
+
+    # Repeated containers have the same kernels as the first.
+    rows = [
+        copy
+        for row in rows
+        for copy in (row, *(replace(row, container=index) for index in plan.copies.get(row.container, ())))
+    ]
     if vendor is not None:
         detail = f"{vendor} is a vendor-licensed library, which is never rewritten"
         rows = [replace(row, reason=Reason.VENDOR, detail=detail, sites=0) for row in rows]

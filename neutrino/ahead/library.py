@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from neutrino.ahead.attach import Attaching, begun
-from neutrino.ahead.carrier import why_not_file
-from neutrino.ahead.making import Made, Settings, Task, maker
+from neutrino.ahead.attach import Attaching, attaching_to
+from neutrino.ahead.carrier import file_refusal
+from neutrino.ahead.plan import EMBEDDED_DEVICE, Plan, SkippedImage, Target, make_plan
 from neutrino.ahead.report import KernelReport, Report
 from neutrino.ahead.section import TwinsRow, write_section
-from neutrino.ahead.sources import EMBEDDED_DEVICE, Listed, Plan, Target, make_plan
+from neutrino.ahead.target_twins import Settings, Task, TaskResult, make_task_runner
 from neutrino.ahead.vendor import vendor_library
 from neutrino.ahead.workers import Slots, share
 from neutrino.device.kind import DeviceKind
@@ -39,16 +39,18 @@ Progress = Callable[[int, int, str], None]
 
 
 def output_path(source: Path, output: str | None, word: str = "neutrino") -> Path:
-    """Where a new file goes. output: as the user gave it, a file or a folder; None: beside source.
+    """Return the path for a file that is made from source.
 
-    ``libk.so.1`` becomes ``libk.neutrino.so.1``, by word; in a folder the name stays. Raises PatchError for source
-    itself.
+    output: the user's ``-o``: a file, or a folder, where the file keeps its name. With None the file goes beside source
+    under a name with word in it: ``libk.so.1`` becomes ``libk.neutrino.so.1``. Raises PatchError if the path is
+    source's own.
     """
     if output is None:
-        stem, dot, extension = source.name.partition(".so")
-        if not dot or extension.strip(".0123456789"):
-            stem, dot, extension = source.stem, "", source.suffix
-        target = source.with_name(f"{stem}.{word}{dot}{extension}")
+        stem, infix, extension = source.name.partition(".so")
+        if not infix or extension.strip(".0123456789"):
+            # Not a shared library's name, such as libk.so or libk.so.1.2.
+            stem, infix, extension = source.stem, "", source.suffix
+        target = source.with_name(f"{stem}.{word}{infix}{extension}")
     elif output.endswith("/") or Path(output).is_dir():
         target = Path(output) / source.name
     else:
@@ -69,13 +71,15 @@ def patch_file(
     stub: str = str(STUB),
     progress: Progress | None = None,
 ) -> Report:
-    """Write target: source with twins of its kernels, when at least one can be made.
+    """Write target: a copy of source that carries twins (instrumented copies) of its kernels.
 
-    target: None makes the twins and writes nothing. names: of the probes, as given. archs: devices as ``sm_90``; none:
-    the machine's own, or where it has none, every one that the file's images are for. jobs: processes, by default one
-    for each CPU. stub: for DT_AUXILIARY.
+    target: None makes and verifies the twins, but writes nothing. names: of the probes, as the user gave them. archs:
+    architectures of devices, as ``sm_90``; if empty, those of this machine's GPUs, or without GPUs all that the file's
+    images are for. jobs: worker processes, by default one per CPU. stub: library for DT_AUXILIARY. progress: called
+    after each image.
 
-    The report's output is None when nothing was written. Raises PatchError for a file that cannot carry twins,
+    Return what became of each kernel. The report's output is None if nothing was written: without target, for a
+    vendor-licensed library, or if no kernel can have a twin. Raises PatchError for a file that cannot carry twins,
     FormatError for a damaged one, ProbeError, ToolError when a tool is missing or failed, OSError.
     """
     refusal = _refusal(source)
@@ -87,136 +91,164 @@ def patch_file(
     plan = make_plan(containers, archs or _machine_archs(settings.device), settings.device, settings.emit)
     folder = target.parent if target is not None else None
     with contextlib.ExitStack() as stack:
+        # Entries are kept on disk, so that memory holds those of a few images only.
         spool = stack.enter_context(tempfile.TemporaryFile(dir=folder, prefix=".neutrino-"))
-        attaching = stack.enter_context(begun(source, target)) if target is not None and plan.targets else None
-        work = _Work(source, settings, plan, containers, spool if target is not None else None)
-        work.run(jobs or os.cpu_count() or 1, progress, attaching)
-        report = work.report(tuple(names))
+        attaching = stack.enter_context(attaching_to(source, target)) if target is not None and plan.targets else None
+        builder = _SectionBuilder(source, settings, plan, containers, spool if target is not None else None)
+        builder.run(jobs or os.cpu_count() or 1, progress, attaching)
+        report = builder.report(tuple(names))
         if attaching is None or not report.probed:
             return report
-        # Without the names of files: they are not the copy's own, and patched again it is what patching once gives.
-        inside = {name: value for name, value in report.document().items() if name not in ("input", "output")}
+
+        # The report in the file leaves out file names: the copy may be renamed, and patching it again must give the
+        # same bytes as patching the original.
+        stored_report = {name: value for name, value in report.document().items() if name not in ("input", "output")}
         spool.flush()
         section = write_section(
-            work.rows(),
-            work.entries(spool),
+            builder.rows(),
+            builder.entries(spool),
             names=" ".join(names),
             maker=__version__,
             probes=trace_text(lower(settings.probes)).encode(),
             reader=tool_path("read.py").read_bytes(),
-            report=json.dumps(inside).encode(),
+            report=json.dumps(stored_report).encode(),
         )
-        done = attaching.finish(section, stub)
-        return replace(report, output=target, notes=(*report.notes, *done.remarks))
+        attachment = attaching.finish(section, stub)
+        return replace(report, output=target, notes=(*report.notes, *attachment.remarks))
 
 
 def _machine_archs(device: DeviceKind) -> tuple[str, ...]:
-    """Of the devices in this machine that twins are understood for; none without any."""
+    """Return the architectures (``sm_90``) of this machine's GPUs, as far as they are supported, or of the emulator.
+
+    Empty if there is no supported GPU.
+    """
     if device is DeviceKind.EMBEDDED:
         return (EMBEDDED_DEVICE,)
-    found = (Device.parse(arch) for arch in machine_archs())
-    return tuple(f"sm_{arch.number}" for arch in found if arch and arch.number >= FIRST_ARCHITECTURE)
+    devices = (Device.parse(arch) for arch in machine_archs())
+    return tuple(f"sm_{device.number}" for device in devices if device and device.number >= FIRST_ARCHITECTURE)
 
 
 _VENDOR = "vendor: "
+"""The start of the refusal of a vendor-licensed library, which is reported instead of raised."""
 
 
 def _refusal(source: Path) -> str:
+    """Return why a file must not or cannot be patched, "" if it can. Raises OSError, FormatError."""
     with source.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if size else None
     vendor = vendor_library(source, data)
     if vendor is not None:
         return f"{_VENDOR}{vendor} is a vendor-licensed library, never rewritten"
-    return why_not_file(source) or ""
+    return file_refusal(source) or ""
 
 
-class _Work:
-    """The targets of a file while they are made, in whatever order, and what is to be written of them in theirs."""
+class _SectionBuilder:
+    """Makes the twins of all targets of a plan in worker processes; then gives the section's contents in plan order.
+
+    spool: a file that collects the entries; None if they are not needed.
+    """
 
     def __init__(
         self, source: Path, settings: Settings, plan: Plan, containers: Sequence[Container], spool: BinaryIO | None
     ) -> None:
+        """plan, containers: of the file source. spool: where the entries are collected; None if they are not needed."""
         self._source = source
         self._settings = settings
         self._plan = plan
         self._containers = containers
         self._spool = spool
-        self._works: tuple[Target | Listed, ...] = (*plan.targets, *plan.listed)
-        self._made: dict[int, Made] = {}
-        self._places: dict[int, tuple[int, int]] = {}
+        self._items: tuple[Target | SkippedImage, ...] = (*plan.targets, *plan.skipped_images)
+        # By the item's index: its result without the entry, and the entry's (offset, size) in the spool.
+        self._results: dict[int, TaskResult] = {}
+        self._entry_ranges: dict[int, tuple[int, int]] = {}
 
     def run(self, jobs: int, progress: Progress | None, attaching: Attaching | None) -> None:
-        """Make them all, biggest first. attaching: started once the processes have begun, which lack its file."""
-        sizes = [self._containers[work.container].size for work in self._works]
-        order = sorted(range(len(sizes)), key=lambda number: -sizes[number])
-        tasks = [self._task(number) for number in order]
+        """Process all items, those of the largest containers first, so that no long one is left to the end.
+
+        jobs: number of processes. attaching: its threads are started after the processes, since a process with threads
+        should not fork; None if no file is written.
+        """
+        sizes = [self._containers[item.container].size for item in self._items]
+        order = sorted(range(len(sizes)), key=lambda index: -sizes[index])
+        tasks = [self._task(index) for index in order]
         with contextlib.closing(Slots(jobs)) as slots:
             context = self._source, self._settings, slots
             if attaching is None:
-                made = share(maker, context, tasks, jobs)
+                results = share(make_task_runner, context, tasks, jobs)
             else:
-                made = share(maker, context, tasks, jobs, attaching.start, (attaching.descriptor,))
-            self._keep(made, order, progress)
+                results = share(make_task_runner, context, tasks, jobs, attaching.start, (attaching.descriptor,))
+            self._collect(results, order, progress)
 
-    def _keep(self, results: Iterator[tuple[int, Made]], order: Sequence[int], progress: Progress | None) -> None:
-        for done, (index, made) in enumerate(results, 1):
-            number = order[index]
-            if made.entry is not None and self._spool is not None:
-                self._places[number] = self._spool.tell(), len(made.entry)
-                self._spool.write(made.entry)
-            # The entry is on disk now, or not needed.
-            self._made[number] = replace(made, entry=b"" if made.entry is not None else None)
+    def _collect(
+        self, results: Iterator[tuple[int, TaskResult]], order: Sequence[int], progress: Progress | None
+    ) -> None:
+        """Store each result as it arrives, and its entry in the spool.
+
+        results: (position in order, result). order: indices of the items.
+        """
+        for done, (position, result) in enumerate(results, 1):
+            index = order[position]
+            if result.entry is not None and self._spool is not None:
+                self._entry_ranges[index] = self._spool.tell(), len(result.entry)
+                self._spool.write(result.entry)
+            # The entry is on disk, or not needed; b"" only records that there was one.
+            self._results[index] = replace(result, entry=b"" if result.entry is not None else None)
             if progress is not None:
-                work = self._works[number]
-                place = f"container {work.container}" + (f" for {work.arch}" if isinstance(work, Target) else "")
-                progress(done, len(order), place)
+                item = self._items[index]
+                label = f"container {item.container}" + (f" for {item.arch}" if isinstance(item, Target) else "")
+                progress(done, len(order), label)
 
-    def _task(self, number: int) -> Task:
-        work = self._works[number]
-        if isinstance(work, Target):
-            return Task(work, self._plan.identities[work.container][0])
-        return Task(work)
+    def _task(self, index: int) -> Task:
+        """Return the worker's task for an item of the plan."""
+        item = self._items[index]
+        if isinstance(item, Target):
+            digest, _ = self._plan.identities[item.container]
+            return Task(item, digest)
+        return Task(item)
 
-    def _written(self) -> list[int]:
-        """Targets with an entry, in the plan's order."""
+    def _targets_with_entry(self) -> list[int]:
+        """Return the indices of the targets that have an entry, in the plan's order."""
         return [
-            number
-            for number in range(len(self._plan.targets))
-            if number in self._made and self._made[number].entry is not None
+            index
+            for index in range(len(self._plan.targets))
+            if index in self._results and self._results[index].entry is not None
         ]
 
     def rows(self) -> list[TwinsRow]:
-        """The section's rows; a row's entry counts along the entries."""
+        """Return the section's rows, one per entry and device. A row's entry is an index into ``entries``."""
         rows = []
-        for entry, number in enumerate(self._written()):
-            target = self._plan.targets[number]
+        for entry_index, index in enumerate(self._targets_with_entry()):
+            target = self._plan.targets[index]
             digest, size = self._plan.identities[target.container]
             rows += [
-                TwinsRow(digest, size, self._made[number].key, device, self._settings.device, entry)
+                TwinsRow(digest, size, self._results[index].key, device, self._settings.device, entry_index)
                 for device in target.devices
             ]
         return rows
 
     def entries(self, spool: BinaryIO) -> list[memoryview]:
-        """The entries where they lie on disk, in the plan's order."""
-        if not self._places:
+        """Return the entries in the plan's order, as views of the memory-mapped spool."""
+        if not self._entry_ranges:
             return []
         view = memoryview(mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ))
-        places = [self._places[number] for number in self._written()]
-        return [view[offset : offset + size] for offset, size in places]
+        ranges = [self._entry_ranges[index] for index in self._targets_with_entry()]
+        return [view[offset : offset + size] for offset, size in ranges]
 
     def report(self, names: tuple[str, ...]) -> Report:
-        """All kernels, in the order of containers and of the architectures that were asked for."""
+        """Return the report of all kernels, ordered by container and then as the architectures were given.
+
+        names: of the probes. Kernels of a container that has copies in the file are reported for each copy, too.
+        """
         kernels: list[tuple[int, int, KernelReport]] = []
         notes = dict.fromkeys(self._plan.notes)
-        for number, work in enumerate(self._works):
-            made = self._made[number]
-            notes |= dict.fromkeys(made.notes)
-            kernels += [(work.container, number, kernel) for kernel in made.kernels]
-            for copy in self._plan.copies.get(work.container, ()):
-                kernels += [(copy, number, replace(kernel, container=copy)) for kernel in made.kernels]
-        kernels.sort(key=lambda item: item[:2])
+        for index, item in enumerate(self._items):
+            result = self._results[index]
+            notes |= dict.fromkeys(result.notes)
+            kernels += [(item.container, index, kernel) for kernel in result.kernels]
+            for copy in self._plan.copies.get(item.container, ()):
+                kernels += [(copy, index, replace(kernel, container=copy)) for kernel in result.kernels]
+        kernels.sort(key=lambda row: row[:2])
         return Report(
             self._source, None, names, self._plan.archs, tuple(kernel for _, _, kernel in kernels), tuple(notes)
         )

@@ -1,4 +1,4 @@
-"""What a patched file remembers of the file that it was made from, and whether that is still in it."""
+"""The record in a patched file of the file that it was made from: written, read, and compared with the file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.sections import RESTORE_EDIT, RESTORE_HEADER
-from neutrino.ahead.aside import copy, digest, write
+from neutrino.ahead.large_files import copy_prefix, sha256_prefix, write_at
 from neutrino.ahead.place import find_section, read_header
 from neutrino.ahead.section import packing
 from neutrino.elf.cursor import Cursor
@@ -16,15 +16,15 @@ from neutrino.elf.reader import Elf
 _RESTORE = packing(RESTORE_HEADER)
 _EDIT = packing(RESTORE_EDIT)
 _MAX_EDITS = 1 << 10
-"""Far above what attaching makes: a table, a header, an entry."""
+"""A limit for damaged files. ``appended.py`` writes a few: ELF header, program headers, dynamic section."""
 
 
 @dataclass(frozen=True)
 class Original:
-    """The file that was patched, as a patched file remembers it.
+    """The original of a patched file, as the patched file records it.
 
-    size: its bytes. digest: SHA-256 of them. changes: (offset, bytes) of what patching changed in place. tables_crc: as
-    of crc_of_tables when it was patched.
+    size: in bytes. digest: SHA-256 of the original. changes: (offset, original bytes) of each range that patching
+    overwrote. tables_crc: the result of ``crc_of_tables`` right after patching.
     """
 
     size: int
@@ -33,14 +33,15 @@ class Original:
     tables_crc: int = 0
 
     def fits(self, size: int) -> bool:
-        """Whether a file of that size can hold it."""
+        """Whether a patched file of size bytes is long enough for the original and all its changes."""
         return self.size <= size and all(offset + len(data) <= self.size for offset, data in self.changes)
 
 
 def read_original(elf: Elf) -> Original | None:
-    """What the file says of the original that it was made from; None when it has no section.
+    """Read the record of the original from the file's ``.neutrino`` section; None when the file has no such section.
 
-    Whether it is still true is for the digest to say. Raises FormatError when the record leaves the section.
+    Only the record's form is checked, not whether the file still holds these bytes (see ``is_unchanged``). Raises
+    FormatError when the record or something that it refers to lies outside the section.
     """
     place = find_section(elf)
     if place is None:
@@ -54,52 +55,60 @@ def read_original(elf: Elf) -> Original | None:
     if count > _MAX_EDITS:
         raise record.error("edits", str(count), f"at most {_MAX_EDITS}")
     changes = []
-    held = 0
+    total_length = 0
     for _ in range(count):
-        offset, length, at = record.unpack(_EDIT, "restore edit")
-        # Edits that share their bytes would make a small section hold any amount.
-        held += length
-        if held > len(section):
-            raise record.error("restore edits", f"{held} bytes", f"at most the section's {len(section)}")
-        cursor.seek(at, "bytes_offset")
+        offset, length, bytes_offset = record.unpack(_EDIT, "restore edit")
+        # Edits of a damaged file may overlap in the section, so that their copies would take any amount of memory.
+        total_length += length
+        if total_length > len(section):
+            raise record.error("restore edits", f"{total_length} bytes", f"at most the section's {len(section)}")
+        cursor.seek(bytes_offset, "bytes_offset")
         changes.append((offset, bytes(cursor.take(length, "bytes of a restore edit"))))
     return Original(size, checksum, tuple(changes), tables_crc)
 
 
 def record_size(changes: Sequence[tuple[int, bytes]]) -> int:
-    """Bytes of what pack_record makes."""
+    """Return how many bytes ``pack_record`` returns for these changes (offset, original bytes)."""
     return _RESTORE.size + sum(_EDIT.size + len(data) for _, data in changes)
 
 
 def pack_record(original: Original, offset: int) -> bytes:
-    """What restores the original. offset: where in the section it will be."""
-    head = _RESTORE.pack(original.size, original.digest, len(original.changes), original.tables_crc)
-    at = offset + _RESTORE.size + _EDIT.size * len(original.changes)
-    for place, data in original.changes:
-        head += _EDIT.pack(place, len(data), at)
-        at += len(data)
-    return head + b"".join(data for _, data in original.changes)
+    """Return the record of the original as bytes: a header, a row per change, then the changed bytes.
+
+    offset: of the record in the section, because the rows refer to their bytes by offsets in the section.
+    """
+    table = _RESTORE.pack(original.size, original.digest, len(original.changes), original.tables_crc)
+    bytes_offset = offset + _RESTORE.size + _EDIT.size * len(original.changes)
+    for file_offset, data in original.changes:
+        table += _EDIT.pack(file_offset, len(data), bytes_offset)
+        bytes_offset += len(data)
+    return table + b"".join(data for _, data in original.changes)
 
 
 def is_unchanged(descriptor: int, size: int, original: Original) -> bool:
-    """Whether a patched file of that size still holds its original: nothing else has changed it since."""
-    return original.fits(size) and digest(descriptor, original.size, original.changes) == original.digest
+    """Whether a patched file still holds its original, so that no other tool has changed those bytes.
+
+    descriptor, size: of the patched file.
+    """
+    return original.fits(size) and sha256_prefix(descriptor, original.size, original.changes) == original.digest
 
 
 def crc_of_tables(data: memoryview, end: int, changes: Sequence[tuple[int, bytes]]) -> int:
-    """CRC-32 of what patching wrote besides the section: the changed places, and everything after the section.
+    """Return the CRC-32 of what patching wrote outside the section: the changed ranges, and all after the section.
 
-    end: of the section in the file. Another tool may change nothing but these: the original is still in the file then,
-    but without what that tool did.
+    data: the patched file. end: offset of the section's end. The record of the original does not cover these bytes. If
+    another tool changed only them, restoring the original would silently undo that tool's work; the CRC shows it.
     """
-    checksum = 0
-    for offset, old in changes:
-        checksum = zlib.crc32(data[offset : offset + len(old)], checksum)
-    return zlib.crc32(data[end:], checksum)
+    crc = 0
+    for offset, original_bytes in changes:
+        crc = zlib.crc32(data[offset : offset + len(original_bytes)], crc)
+    return zlib.crc32(data[end:], crc)
 
 
 def copy_original(source: int, target: int, original: Original) -> None:
-    """Copy the original's bytes out of a patched file to the start of an empty one."""
-    copy(source, target, original.size)
+    """Write the original's bytes to the start of an empty file. source: descriptor of the patched file; target: of the
+    empty one. Raises OSError.
+    """
+    copy_prefix(source, target, original.size)
     for offset, data in original.changes:
-        write(target, offset, data)
+        write_at(target, offset, data)

@@ -1,4 +1,4 @@
-"""Whether a file was patched, and with what, for listings: only what is shown is checked."""
+"""What a patched file was patched with, for listings: only what is shown is checked."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from neutrino.elf.constants import MAGIC, PT_LOAD
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError
 
-_BEGINS = b"NT"
-"""The first bytes of the section's magic. Code that knows the format checks the rest: importing it takes longer than
-running it."""
+_MAGIC_START = b"NT"
+"""The first bytes of the section's magic; the modules that know the format check all of it."""
 
 
 @dataclass(frozen=True)
 class Patched:
-    """What a patched file says of itself. probes: their names. archs: of the devices. maker: Neutrino's version.
+    """Summary of a patched file. probes: their names. archs: of the devices. maker: version of Neutrino.
 
-    twins: the kernels that have one, over all architectures. embedded: whether they are for the embedded device.
+    twins: number of kernels with a twin (instrumented copy), summed over all architectures. embedded: whether the twins
+    are for the embedded device, the emulator, instead of GPUs.
     """
 
     probes: tuple[str, ...]
@@ -29,15 +29,17 @@ class Patched:
 
 
 def read_patched(data: memoryview, name: str) -> Patched | None:
-    """What ``neutrino-patch`` put into a file; None for a file that is not patched.
+    """Return what ``neutrino-patch`` put into a file; None for a file that is not patched.
 
-    Raises FormatError when there is a section, and it is damaged.
+    data: the file's bytes. name: its name, for messages. Raises FormatError when its ``.neutrino`` section is damaged.
     """
     if bytes(data[:4]) != MAGIC:
         return None
     elf = Elf(data, name)
+
+    # Most files are not patched, so the imports below, which take longer than this, are done for candidates only.
     starts = [segment.offset for segment in elf.segments if segment.type == PT_LOAD]
-    if not any(data[start : start + len(_BEGINS)] == _BEGINS for start in starts if start < len(data)):
+    if not any(data[start : start + len(_MAGIC_START)] == _MAGIC_START for start in starts if start < len(data)):
         return None
     import json
 

@@ -13,11 +13,12 @@ from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError
 
 _LATEST_VERSION = 0xFFFF
+"""Larger numbers are no version of the format: text that happens to begin with the section's magic."""
 
 
 @dataclass(frozen=True)
 class SectionPlace:
-    """Where the section is. offset, size: in the file, bytes. address: virtual, where it is in memory."""
+    """Place of a ``.neutrino`` section. offset, size: in the file, in bytes. address: its virtual address."""
 
     offset: int
     size: int
@@ -25,35 +26,39 @@ class SectionPlace:
 
 
 def find_section(elf: Elf) -> SectionPlace | None:
-    """Where the section is: by its name, else as the start of a PT_LOAD. None when there is none.
+    """Find the ``.neutrino`` section by its name, else at the start of a PT_LOAD segment. None when there is none.
 
-    Raises FormatError when the section's header is there but the section leaves its segment.
+    Raises FormatError when the size in the section's header does not fit into its segment, or into the file.
     """
-    places = [
+    candidates = [
         (section.offset, section.size, section.address)
         for section in elf.sections
         if section.name == NAME and section.type != SHT_NOBITS
     ]
-    places += [
+    candidates += [
         (segment.offset, segment.file_size, segment.address) for segment in elf.segments if segment.type == PT_LOAD
     ]
-    for offset, room, address in places:
-        begins = offset < len(elf.data) and elf.data[offset : offset + len(SECTION_MAGIC)] == SECTION_MAGIC
-        if begins and room >= HEADER.size:
+    for offset, available, address in candidates:
+        has_magic = offset < len(elf.data) and elf.data[offset : offset + len(SECTION_MAGIC)] == SECTION_MAGIC
+        if has_magic and available >= HEADER.size:
             header = read_header(elf, offset)
             if header["version"] > _LATEST_VERSION:
-                # A string in somebody's .rodata: text stands where the version would.
+                # A string constant that begins like the section, with more text in place of the version.
                 continue
-            end = min(offset + room, len(elf.data))
+            end = min(offset + available, len(elf.data))
             if not HEADER.size <= header["size"] <= end - offset:
                 expected = f"{HEADER.size} to {end - offset} bytes"
-                raise FormatError(elf.file, offset + 16, "section size", f"{header['size']} bytes", expected)
+                size_offset = offset + 16  # "size" in SECTION_HEADER
+                raise FormatError(elf.file, size_offset, "section size", f"{header['size']} bytes", expected)
             return SectionPlace(offset, header["size"], address)
     return None
 
 
 def read_header(elf: Elf, offset: int) -> dict[str, Any]:
-    """The section's header, which is at that offset, by field. Raises FormatError when it leaves the file."""
+    """Read the header of the ``.neutrino`` section at a file offset: SECTION_HEADER's fields by name.
+
+    Raises FormatError when it lies partly outside the file.
+    """
     cursor = Cursor(elf.data, elf.file, base=elf.base)
     cursor.seek(offset, "section")
     return dict(zip(HEADER_FIELDS, cursor.unpack(HEADER, "section header"), strict=True))

@@ -1,6 +1,6 @@
 """Where probes go in a file's kernels: their plans, before anything is written or assembled.
 
-What has the last word is not asked here: ``ptxas``, and the comparison of a twin's arithmetic with the original's.
+A kernel with a plan may still get no twin: ``ptxas`` may refuse it, or its arithmetic may differ from the original's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.sources import EMBEDDED_DEVICE, Listed, Plan, Target, make_plan
+from neutrino.ahead.plan import EMBEDDED_DEVICE, Plan, SkippedImage, Target, make_plan
 from neutrino.assemble.emit import Emit
 from neutrino.backend.linked_twin import LinkedPlan, LinkedTwins
 from neutrino.backend.ptx_twin import PtxPlan, PtxTwins
@@ -30,10 +30,11 @@ from neutrino.toolchain.releases import LATEST_PTX, release_of_ptx
 
 @dataclass(frozen=True)
 class Preview:
-    """A kernel of one image: where the probes go, or why there is no twin.
+    """A kernel of one image: where the probes go, or why it cannot have a twin (instrumented copy).
 
-    container, image: indices as ``neutrino-extract`` shows them; of the image that the driver picks. arch: what its
-    code is for. source: what the twin is made from; None of code that the device linker put together.
+    container, image: indices, as ``neutrino-extract`` shows them, of the image that the driver picks. arch: what the
+    image's code is for. plan: where the probes go; None with a reason and detail why not. source: the PTX and machine
+    code that the twin is made from; None for code that the device linker made.
     """
 
     name: str
@@ -47,33 +48,43 @@ class Preview:
 
 
 def default_architecture(containers: Sequence[Container]) -> str:
-    """The architecture of which most of a file's images have PTX, of several the highest.
+    """Return the architecture (``sm_90``) for which the most containers have PTX; of several, the highest.
 
-    For a file without any the highest of its machine code; for one without either the embedded device's.
+    Without any PTX it is the highest architecture of the machine code; without machine code the embedded device's.
     """
     archs = make_plan(containers, (), DeviceKind.GPU, Emit.SASS).archs
+    if not archs:
+        return EMBEDDED_DEVICE
     units = [container for container in containers if container.section == RELOCATABLE_SECTION]
-    ranked = [(sum(_has_text(container, units, arch) for container in containers), place, arch)
-              for place, arch in enumerate(archs)]  # fmt: skip
-    return max(ranked)[2] if ranked else EMBEDDED_DEVICE
+
+    # make_plan sorts architectures by number, so the highest of equals is the last.
+    def rank(arch: str) -> tuple[int, int]:
+        return sum(_has_ptx(container, units, arch) for container in containers), archs.index(arch)
+
+    return max(archs, key=rank)
 
 
-def _has_text(container: Container, units: Sequence[Container], arch: str) -> bool:
+def _has_ptx(container: Container, units: Sequence[Container], arch: str) -> bool:
+    """Whether there is PTX for the image that the driver picks for arch.
+
+    units: the file's relocatable containers, where the PTX of device-linked code is.
+    """
     picked = picked_image(container, arch)
     if picked is None:
         return False
-    beside = list(container.images)
+    candidates = list(container.images)
     if is_linked(container, units):
-        beside += [image for unit in units for image in unit.images]
-    return any(image.kind is ImageKind.PTX and (image is picked or image.arch == picked.arch) for image in beside)
+        candidates += [image for unit in units for image in unit.images]
+    return any(image.kind is ImageKind.PTX and (image is picked or image.arch == picked.arch) for image in candidates)
 
 
 def preview(
     containers: Sequence[Container], arch: str, probes: ProbeSet, selection: Selection
 ) -> Iterator[Preview]:
-    """The selected kernels of a file as they run on devices of an architecture (``sm_90``), in the file's order.
+    """Yield the selected kernels of a file as they run on devices of an architecture (``sm_90``), in the file's order.
 
-    Of containers with the same bytes the first stands for all. Raises FormatError for damaged images.
+    Kernels of containers with equal bytes are yielded once, for the first container. Raises FormatError for damaged
+    images.
     """
     plan = make_plan(containers, (arch,), DeviceKind.GPU, Emit.SASS)
     yield from preview_plan(plan, containers, probes, selection)
@@ -82,26 +93,26 @@ def preview(
 def preview_plan(
     plan: Plan, containers: Sequence[Container], probes: ProbeSet, selection: Selection
 ) -> Iterator[Preview]:
-    """As ``preview``, of what is planned already."""
+    """Yield the selected kernels of the file's targets and skipped images in a plan, as ``preview`` does."""
     units = [container for container in containers if container.section == RELOCATABLE_SECTION]
-    works: list[Target | Listed] = sorted([*plan.targets, *plan.listed], key=lambda work: work.container)
-    for work in works:
-        container = containers[work.container]
-        if isinstance(work, Listed):
-            image = container.images[work.image]
+    items: list[Target | SkippedImage] = sorted([*plan.targets, *plan.skipped_images], key=lambda item: item.container)
+    for item in items:
+        container = containers[item.container]
+        if isinstance(item, SkippedImage):
+            image = container.images[item.image]
             for name in kernel_names(image):
                 if _selects(selection, name):
-                    yield Preview(name, work.container, work.image, image.arch, None, work.reason, work.detail)
-        elif work.linked:
-            yield from _of_linked(containers, units, work, probes, selection)
+                    yield Preview(name, item.container, item.image, image.arch, None, item.reason, item.detail)
+        elif item.linked:
+            yield from _preview_linked(containers, units, item, probes, selection)
         else:
-            yield from _of_plain(container, work, probes, selection)
+            yield from _preview_module(container, item, probes, selection)
 
 
 def assemble(kernel: Preview, probes: ProbeSet) -> KernelEntry | None:
-    """A kernel's twin assembled and held against its original, with registers in its manifest; None where that is not
-    possible for it alone: without a twin, and of device-linked code.
+    """Assemble one kernel's twin and compare it with the original; return its entry, whose manifest has its registers.
 
+    None if the kernel cannot have a twin, and for device-linked code, which cannot be assembled kernel by kernel.
     Raises ToolMissingError without ptxas, ToolError, OSError.
     """
     if kernel.plan is None or kernel.source is None:
@@ -109,8 +120,8 @@ def assemble(kernel: Preview, probes: ProbeSet) -> KernelEntry | None:
     machine = kernel.source.machine
     release = machine.toolkit if machine else release_of_ptx(kernel.plan.version)
     assembler = find_assembler_for(release, kernel.source.arch)
-    alone = Selection((f"/^{re.escape(kernel.name)}$/",))
-    twins = make_twins(kernel.source, probes, selection=alone, assembler=assembler)
+    only_this = Selection((f"/^{re.escape(kernel.name)}$/",))
+    twins = make_twins(kernel.source, probes, selection=only_this, assembler=assembler)
     return next((entry for entry in twins.kernels if entry.name == kernel.name), None)
 
 
@@ -118,7 +129,8 @@ def _selects(selection: Selection, name: str) -> bool:
     return selection.selects(name, demangle(name))
 
 
-def _of_plain(container: Container, target: Target, probes: ProbeSet, selection: Selection) -> Iterator[Preview]:
+def _preview_module(container: Container, target: Target, probes: ProbeSet, selection: Selection) -> Iterator[Preview]:
+    """Yield the kernels of a target whose PTX is one module in its container."""
     source = find_source(container, target.arch)
     backend = PtxTwins(source, probes, LATEST_PTX)
     names = [name for name in backend.kernels if _selects(selection, name)]
@@ -130,7 +142,11 @@ def _of_plain(container: Container, target: Target, probes: ProbeSet, selection:
 def _previews(
     plan: PtxPlan | LinkedPlan, names: Sequence[str], container: int, image: int, arch: str, source: Source | None
 ) -> Iterator[Preview]:
-    """The planned kernels in the order of their names. The rest as of ``Preview``."""
+    """Yield a preview of each kernel of names that the plan knows, in that order.
+
+    plan: where the probes go, or why a kernel cannot be probed. container, image: indices in the file. arch: what the
+    code is for. source: what twins are made from, None for device-linked code.
+    """
     planned = {kernel.name: kernel for kernel in plan.kernels}
     refused = plan.refused
     for name in names:
@@ -140,14 +156,14 @@ def _previews(
             yield Preview(name, container, image, arch, None, *refused[name])
 
 
-def _of_linked(
+def _preview_linked(
     containers: Sequence[Container],
     units: Sequence[Container],
     target: Target,
     probes: ProbeSet,
     selection: Selection,
 ) -> Iterator[Preview]:
-    """Of device-linked code, whose kernels are in PTX of several units."""
+    """Yield the kernels of device-linked code, whose PTX is in several translation units of the file."""
     container = containers[target.container]
     source = find_linked_source(container, units, target.arch)
     picked = picked_image(container, target.arch)

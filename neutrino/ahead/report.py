@@ -12,17 +12,18 @@ from neutrino.abi.reasons import REASON_TEXT, Reason
 from neutrino.demangle import demangle
 
 _MOST_DETAILS = 8
-"""Different details of one reason that are listed separately."""
+"""Groups that one reason may have, each with a detail of its own."""
 
 
 @dataclass(frozen=True)
 class KernelReport:
-    """One kernel of one image.
+    """What patching did to one kernel of one image.
 
-    container, image: indices as ``neutrino-extract`` shows them; of the image that the driver picks. arch: what its
-    code is for. devices: which the twin serves. sites: instructions that the probes matched. registers: of original
-    and twin, per thread; None where nothing was assembled. retargeted: as in the twin's manifest, of a kernel without
-    one the ``target`` alone; None where the PTX is the machine code's own.
+    container, image: indices, as ``neutrino-extract`` shows them, of the image that the driver picks. arch: what the
+    image's code is for. devices: architectures that the twin (instrumented copy) runs on. sites: number of instructions
+    that the probes matched. registers: per thread, of original and twin; None if nothing was assembled. retargeted: as
+    in the twin's manifest, or ``target`` alone for a kernel without twin; None if the PTX is for the machine code's own
+    architecture.
     """
 
     name: str
@@ -42,7 +43,7 @@ class KernelReport:
         return self.reason is Reason.PROBED
 
     def document(self) -> dict[str, Any]:
-        """The kernel's object in the JSON document."""
+        """Return the kernel's object of the JSON document."""
         registers = None if self.registers is None else {"original": self.registers[0], "twin": self.registers[1]}
         return {
             "name": self.name,
@@ -62,9 +63,10 @@ class KernelReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What was done to a file. output: None where none was written. probes: names as given.
+    """What patching did to a file.
 
-    refused: why the file is left alone as a whole, "" if it is not. notes: what the user should know of it.
+    output: the patched file; None if none was written. probes: names as the user gave them. archs: of the devices that
+    twins were made for. refused: why the whole file must not be patched, "" if it may. notes: remarks for the user.
     """
 
     input: Path
@@ -77,17 +79,17 @@ class Report:
 
     @property
     def probed(self) -> int:
-        """How many twins there are."""
+        """Number of kernels with a twin."""
         return sum(kernel.probed for kernel in self.kernels)
 
     @property
     def skipped(self) -> list[tuple[Reason, int]]:
-        """How many kernels have no twin, by reason, the most frequent first."""
+        """Reasons of kernels without a twin, each with the number of kernels, the most frequent first."""
         counts = Counter(kernel.reason for kernel in self.kernels if not kernel.probed)
         return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
     def document(self) -> dict[str, Any]:
-        """The whole as JSON has it."""
+        """Return the report as the JSON document of ``neutrino-patch --json``."""
         return {
             "input": str(self.input),
             "output": None if self.output is None else str(self.output),
@@ -106,31 +108,37 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """Kernels without a twin for one reason, and the detail that they share."""
+class SkippedGroup:
+    """Kernels without a twin for the same reason. text: the detail that they share, or what the reason means."""
 
     reason: Reason
     text: str
     kernels: tuple[KernelReport, ...]
 
 
-def group_skipped(kernels: Iterable[KernelReport]) -> list[Skipped]:
-    """Why kernels have no twin, the most frequent first. Of a reason with many details the rarest are one group, with
-    what the reason means."""
+def group_skipped(kernels: Iterable[KernelReport]) -> list[SkippedGroup]:
+    """Group the kernels without a twin by reason and detail, the largest groups first.
+
+    If a reason has many different details, the kernels with the rarest of them form one group without a detail.
+    """
     details: dict[Reason, dict[str, list[KernelReport]]] = {}
     for kernel in kernels:
         if not kernel.probed:
             details.setdefault(kernel.reason, {}).setdefault(kernel.detail, []).append(kernel)
-    found = [group for reason, groups in details.items() for group in _by_detail(reason, groups)]
-    return sorted(found, key=lambda group: (-len(group.kernels), group.reason, group.text))
+    groups = [group for reason, by_detail in details.items() for group in _group_by_detail(reason, by_detail)]
+    return sorted(groups, key=lambda group: (-len(group.kernels), group.reason, group.text))
 
 
-def _by_detail(reason: Reason, groups: Mapping[str, Sequence[KernelReport]]) -> Iterator[Skipped]:
-    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    kept = ordered if len(ordered) <= _MOST_DETAILS else ordered[: _MOST_DETAILS - 1]
-    for detail, kernels in kept:
-        yield Skipped(reason, detail or REASON_TEXT[reason], tuple(kernels))
-    rest = ordered[len(kept) :]
-    if rest:
-        text = f"{REASON_TEXT[reason]} ({len(rest)} more details, see --json)"
-        yield Skipped(reason, text, tuple(kernel for _, kernels in rest for kernel in kernels))
+def _group_by_detail(reason: Reason, by_detail: Mapping[str, Sequence[KernelReport]]) -> Iterator[SkippedGroup]:
+    """Yield the groups of one reason: one per detail, but the rarest details together if there are too many.
+
+    by_detail: the reason's kernels by detail.
+    """
+    ordered = sorted(by_detail.items(), key=lambda item: (-len(item[1]), item[0]))
+    separate = ordered if len(ordered) <= _MOST_DETAILS else ordered[: _MOST_DETAILS - 1]
+    for detail, kernels in separate:
+        yield SkippedGroup(reason, detail or REASON_TEXT[reason], tuple(kernels))
+    remaining = ordered[len(separate) :]
+    if remaining:
+        text = f"{REASON_TEXT[reason]} ({len(remaining)} more details, see --json)"
+        yield SkippedGroup(reason, text, tuple(kernel for _, kernels in remaining for kernel in kernels))

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from neutrino.ahead.aside import digest, mapped, written_aside
+from neutrino.ahead.large_files import mapped_elf, replace_atomically, sha256_prefix
 from neutrino.ahead.original import copy_original, read_original
 from neutrino.ahead.section import NAME
 from neutrino.elf.reader import Elf
@@ -14,12 +14,12 @@ from neutrino.errors import PatchError
 
 
 def restore(source: Path, target: Path) -> None:
-    """Write the original that a patched file was made from, byte for byte.
+    """Write the original that the patched file source was made from to target, byte for byte.
 
-    Target appears complete and verified by its digest, or not at all; it may be source. Raises PatchError when source
-    is not patched or was changed since, FormatError when it is damaged, OSError.
+    Target is replaced only when the restored bytes have the recorded digest; it may be source itself. Raises PatchError
+    when source is not patched or another tool has changed it since, FormatError when it is damaged, OSError.
     """
-    with mapped(source) as (descriptor, data):
+    with mapped_elf(source) as (descriptor, data):
         original = read_original(Elf(data, str(source)))
         if original is None:
             raise PatchError(str(source), f"has no {NAME} section: it is not patched")
@@ -30,7 +30,7 @@ def restore(source: Path, target: Path) -> None:
         )
         if not original.fits(len(data)):
             raise changed
-        with written_aside(target, stat.S_IMODE(os.fstat(descriptor).st_mode)) as new:
-            copy_original(descriptor, new, original)
-            if digest(new, original.size) != original.digest:
+        with replace_atomically(target, stat.S_IMODE(os.fstat(descriptor).st_mode)) as restored:
+            copy_original(descriptor, restored, original)
+            if sha256_prefix(restored, original.size) != original.digest:
                 raise changed

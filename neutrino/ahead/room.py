@@ -37,22 +37,23 @@ from neutrino.errors import FormatError
 
 _LARGEST_ALIGNMENT = 64
 """A moved block keeps the alignment of its content up to this many bytes."""
-_MOST_MOVED = 16
-"""Sections that may have to move at once; linkers put one or two of this size there."""
+_MOST_STEPS = 16
+"""Limit of the search in ``_movable_block``: the new row overlaps one or two sections, of what linkers write."""
 _MOVABLE_ROWS = (PT_NOTE, PT_GNU_PROPERTY, PT_INTERP)
 _MOVABLE_SECTIONS = {
     SHT_STRTAB, SHT_HASH, SHT_NOTE, SHT_DYNSYM, SHT_GNU_HASH, SHT_GNU_VERDEF, SHT_GNU_VERNEED, SHT_GNU_VERSYM,
 }  # fmt: skip
-"""They hold no addresses relative to themselves, and readers find them through a program header or a dynamic entry."""
+"""Sections without addresses relative to themselves, which readers find by a program header or a dynamic entry."""
 _MOVABLE_ENTRIES = (DT_HASH, DT_STRTAB, DT_SYMTAB, DT_GNU_HASH, DT_VERSYM, DT_VERDEF, DT_VERNEED)
 
 
 @dataclass(frozen=True)
 class Room:
-    """How room for the row was made.
+    """How room was made for one more row of the program header table.
 
-    block: the range of the file (begin, end) over which the table grows, to be moved into the new segment; None when
-    nothing moves. table_moves: the table itself goes there. remark: what users should know, else "".
+    block: the range of the file (begin, end) after the table, over which the table grows; it must be moved into the new
+    segment. None when no such block moves. table_moves: whether the table itself must be moved there. remark: a
+    sentence for the user about a restriction, else "".
     """
 
     block: tuple[int, int] | None = None
@@ -61,69 +62,79 @@ class Room:
 
 
 def make_room(tables: Tables) -> Room:
-    """Remove the row that is needed least from the table, or return what has to move so that there is one more.
+    """Make room for a row of the program header table: remove a row, or return what has to move.
 
-    In this order: an unused row; the PT_NOTE that PT_GNU_PROPERTY repeats; the PT_PHDR of a library, which only
-    programs need; the table grows over what follows it, which moves; a PT_NOTE without build ID; one with a build ID,
-    if sections name it too; the table moves.
+    The first of these that is possible: remove an unused row; the PT_NOTE that PT_GNU_PROPERTY repeats; the PT_PHDR of
+    a library, which only programs need. Let the table grow over what follows it, which moves. Remove a PT_NOTE without
+    build ID; one with a build ID, if a section holds it, too. Move the table.
     """
-    for dispensable in (_unused, _repeated_note, _table_of_library):
-        row = dispensable(tables)
+    for find_dispensable in (_unused_row, _repeated_note, _library_phdr):
+        row = find_dispensable(tables)
         if row is not None:
             tables.programs.remove(row)
             return Room()
-    block = _after_the_table(tables)
+    block = _movable_block(tables)
     if block is not None:
         return Room(block=block)
     notes = [row for row in tables.programs if row.type == PT_NOTE]
-    plain = [row for row in notes if not _has_build_id(tables, row)]
-    if plain or (notes and tables.sections):
-        tables.programs.remove((plain or notes)[0])
-        return Room(remark="" if plain else "the build ID is no longer in a PT_NOTE; its section stays")
+    without_build_id = [row for row in notes if not _has_build_id(tables, row)]
+    if without_build_id or (notes and tables.sections):
+        tables.programs.remove((without_build_id or notes)[0])
+        return Room(remark="" if without_build_id else "the build ID is no longer in a PT_NOTE; its section stays")
     # Without section headers nothing can be stripped.
     remark = "the program header table moved to the end: GNU strip would damage the file" if tables.sections else ""
     return Room(table_moves=True, remark=remark)
 
 
 def move_block(tables: Tables, block: tuple[int, int], offset: int, address: int) -> None:
-    """Say in the tables that a range of the file is now at offset and at the virtual address."""
+    """Update all tables for a block (begin, end) of the file that moves to another file offset and virtual address.
+
+    Raises FormatError when the block is not in a PT_LOAD, so that it has no address.
+    """
     begin, end = block
-    old = tables.elf.address(begin)
-    if old is None:
+    old_address = tables.elf.address(begin)
+    if old_address is None:
         raise FormatError(tables.elf.file, begin, "program header table", "outside every PT_LOAD", "inside one")
-    by, up = offset - begin, address - old
+    offset_delta, address_delta = offset - begin, address - old_address
     for row in tables.programs:
         if row.type in _MOVABLE_ROWS and begin <= row.offset < end:
-            row.offset += by
-            row.address += up
-            row.physical += up
+            row.offset += offset_delta
+            row.address += address_delta
+            row.physical += address_delta
     for section in tables.sections:
         if _in_memory(section) and begin <= section.offset < end:
-            section.offset += by
-            section.address += up
+            section.offset += offset_delta
+            section.address += address_delta
     for entry in tables.dynamic:
-        if entry[0] in _MOVABLE_ENTRIES and old <= entry[1] < old + end - begin:
-            entry[1] += up
+        tag, value = entry
+        if tag in _MOVABLE_ENTRIES and old_address <= value < old_address + end - begin:
+            entry[1] += address_delta
 
 
-def _unused(tables: Tables) -> ProgramHeader | None:
+def _unused_row(tables: Tables) -> ProgramHeader | None:
     return next((row for row in tables.programs if row.type == PT_NULL), None)
 
 
 def _repeated_note(tables: Tables) -> ProgramHeader | None:
-    repeats = {(row.offset, row.file_size) for row in tables.programs if row.type == PT_GNU_PROPERTY}
+    """Return a PT_NOTE whose bytes are exactly those of a PT_GNU_PROPERTY; None without one."""
+    properties = {(row.offset, row.file_size) for row in tables.programs if row.type == PT_GNU_PROPERTY}
     notes = (row for row in tables.programs if row.type == PT_NOTE)
-    return next((row for row in notes if (row.offset, row.file_size) in repeats), None)
+    return next((row for row in notes if (row.offset, row.file_size) in properties), None)
 
 
-def _table_of_library(tables: Tables) -> ProgramHeader | None:
+def _library_phdr(tables: Tables) -> ProgramHeader | None:
+    """Return the PT_PHDR of a file without PT_INTERP; None for a program, which needs its PT_PHDR."""
     if any(row.type == PT_INTERP for row in tables.programs):
         return None
     return next((row for row in tables.programs if row.type == PT_PHDR), None)
 
 
-def _after_the_table(tables: Tables) -> tuple[int, int] | None:
-    """What has to move so that the table can grow by a row; an empty range when nothing is there."""
+def _movable_block(tables: Tables) -> tuple[int, int] | None:
+    """Return the range of the file (begin, end) that has to move so that the program header table can grow by a row.
+
+    It begins after the table and holds whole sections and segments. Empty when only padding follows the table. None
+    when something that must not move is in the way, or without section headers, which would show what is there.
+    """
     if not tables.sections:
         return None
     begin = tables.programs_offset + SEGMENT_LAYOUT.size * len(tables.programs)
@@ -134,22 +145,26 @@ def _after_the_table(tables: Tables) -> tuple[int, int] | None:
         return None
     sections = [row for row in tables.sections if _in_memory(row)]
     programs = [row for row in tables.programs if row is not load and row.type != PT_PHDR and row.file_size]
-    end, reach = begin, needed
-    for _ in range(_MOST_MOVED):
-        moved = [row for row in sections if begin < row.offset + row.size and row.offset < reach]
-        rows = [row for row in programs if begin < row.offset + row.file_size and row.offset < reach]
-        if any(row.type not in _MOVABLE_ROWS or row.offset < begin for row in rows):
+    # What overlaps the new row has to move as a whole, and with it what overlaps that, and so on.
+    reach = needed
+    for _ in range(_MOST_STEPS):
+        moved_sections = [row for row in sections if begin < row.offset + row.size and row.offset < reach]
+        moved_programs = [row for row in programs if begin < row.offset + row.file_size and row.offset < reach]
+        if any(row.type not in _MOVABLE_ROWS or row.offset < begin for row in moved_programs):
             return None
-        if any(row.offset < begin or not _movable(tables, row) for row in moved):
+        if any(row.offset < begin or not _is_movable(tables, row) for row in moved_sections):
             return None
-        end = max([begin, *(row.offset + row.size for row in moved), *(row.offset + row.file_size for row in rows)])
+        section_ends = [row.offset + row.size for row in moved_sections]
+        program_ends = [row.offset + row.file_size for row in moved_programs]
+        end = max([begin, *section_ends, *program_ends])
         if end <= reach:
             return (begin, end) if load.covers(begin, end - begin) else None
         reach = end
     return None
 
 
-def _movable(tables: Tables, section: SectionHeader) -> bool:
+def _is_movable(tables: Tables, section: SectionHeader) -> bool:
+    """Whether a section may lie elsewhere: of one of the movable types, or the interpreter's name (PT_INTERP)."""
     if section.alignment > _LARGEST_ALIGNMENT:
         return False
     if section.type in _MOVABLE_SECTIONS:
@@ -158,11 +173,12 @@ def _movable(tables: Tables, section: SectionHeader) -> bool:
 
 
 def _in_memory(section: SectionHeader) -> bool:
+    """Whether a section has bytes in the file that are loaded."""
     return bool(section.flags & SHF_ALLOC) and section.type != SHT_NOBITS and section.size > 0
 
 
 def _has_build_id(tables: Tables, row: ProgramHeader) -> bool:
-    """Whether the notes of a row hold a build ID; notes that cannot be read may."""
+    """Whether the notes of a PT_NOTE hold a build ID. True for damaged notes, since they may hold one."""
     data = tables.elf.bytes_at(row.offset, row.file_size, "PT_NOTE")
     notes = read_notes(Cursor(data, tables.elf.file, base=row.offset), 8 if row.alignment == 8 else 4)
     try:

@@ -24,13 +24,15 @@ _ROW_ALIGN = 8
 _ENTRY_ALIGN = 64
 _LONGEST_TEXT = 1 << 16
 """Bytes of the probes' names, or of a version, with the NUL."""
-_KINDS = (DeviceKind.GPU, DeviceKind.EMBEDDED)
+_DEVICE_KINDS = (DeviceKind.GPU, DeviceKind.EMBEDDED)
+"""By their number in the field ``device`` of SECTION_TWINS."""
 
 _CODES = {"u32": "I", "u64": "Q"}
+"""Format characters of ``struct`` for types of members."""
 
 
 def packing(layout: Struct) -> struct.Struct:
-    """A structure of the layout for ``struct``; arrays of bytes are one bytes value."""
+    """Return a layout of ``neutrino/abi`` as a little-endian ``struct.Struct``; arrays of bytes are one bytes value."""
     return struct.Struct(
         "<"
         + "".join(
@@ -50,8 +52,9 @@ _ROW_FIELDS = [member.name for member in SECTION_TWINS.members]
 class TwinsRow:
     """The twins of one image for devices of one architecture.
 
-    image_digest: SHA-256 of the image as the program hands it to the driver. image_size: its bytes. key: of the entry,
-    32 bytes. arch: of the devices, as ``sm_90``. entry: which of the section's entries; rows may share one.
+    image_digest, image_size: SHA-256 and size in bytes of the image as the program hands it to the driver. key: of the
+    entry, 32 bytes. arch: of the devices, as ``sm_90``. device: GPUs or the emulator. entry: index of one of the
+    section's entries; rows may share one.
     """
 
     image_digest: bytes
@@ -64,11 +67,13 @@ class TwinsRow:
 
 @dataclass(frozen=True)
 class Section:
-    """A section as read back. entries: in the format of ``neutrino.cache.entry``, neither read nor copied.
+    """The contents of a ``.neutrino`` section that was read.
 
-    names: of the probes, with spaces between. maker: the version of Neutrino that wrote it. probes, reader: the files
-    ``probe.toml`` and ``read.py``. report: what ``neutrino-patch --json`` printed. restore: (offset, size) of the
-    record that restores the original file, (0, 0) before the section is attached. size: bytes of the whole section.
+    entries: in the format of ``neutrino.cache.entry``, as views that were not parsed. names: of the probes, separated
+    by spaces. maker: the version of Neutrino that wrote the section. probes, reader: contents of the files
+    ``probe.toml`` and ``read.py``. report: what ``neutrino-patch --json`` printed. restore: (offset, size) in the
+    section of the record that restores the original file, (0, 0) before the section is attached. size: of the whole
+    section, in bytes.
     """
 
     rows: tuple[TwinsRow, ...]
@@ -92,51 +97,60 @@ def write_section(
     reader: bytes,
     report: bytes,
 ) -> list[bytes | memoryview]:
-    """The section in parts, to be written one after the other: complete but for what restores the original.
+    """Return the section's bytes in parts, which follow each other; only the record of the original is missing.
 
-    Entries are not copied. Raises NeutrinoError when a text is longer than the format holds.
+    rows: for which images and devices the entries are. entries: the twins, in the cache's format; they are not copied.
+    names: of the probes, separated by spaces. maker: this version of Neutrino. probes, reader, report: contents of
+    ``probe.toml``, ``read.py`` and the JSON report. Raises NeutrinoError when a text is longer than the format allows,
+    or contains NUL.
     """
+    # What precedes the entries: the header and the rows, which are filled in below, then the texts.
     front = bytearray(SECTION_HEADER.size)
     rows_offset = _append(front, bytes(_ROW.size * len(rows)), _ROW_ALIGN)
-    places = {
+    text_fields = {
         "rows_offset": rows_offset,
-        "names_offset": _append(front, _text("names of the probes", names)),
-        "maker_offset": _append(front, _text("version", maker)),
+        "names_offset": _append(front, _terminated("names of the probes", names)),
+        "maker_offset": _append(front, _terminated("version", maker)),
     }
     for name, data in (("probes", probes), ("reader", reader), ("report", report)):
-        places |= {f"{name}_offset": _append(front, data), f"{name}_size": len(data)}
+        text_fields |= {f"{name}_offset": _append(front, data), f"{name}_size": len(data)}
+
+    # The entries, aligned.
     parts: list[bytes | memoryview] = []
-    offsets = []
+    entry_offsets = []
     position = len(front)
     for entry in entries:
         padding = align_up(position, _ENTRY_ALIGN) - position
-        offsets.append(position + padding)
+        entry_offsets.append(position + padding)
         parts += [bytes(padding), entry]
         position += padding + len(entry)
+
+    # The rows and the header, now that all offsets are known.
     for index, row in enumerate(rows):
         values = {
             "image_digest": row.image_digest, "image_size": row.image_size, "key": row.key,
-            "arch": row.arch.encode("ascii"), "entry_offset": offsets[row.entry],
-            "entry_size": len(entries[row.entry]), "device": _KINDS.index(row.device), "reserved": 0,
+            "arch": row.arch.encode("ascii"), "entry_offset": entry_offsets[row.entry],
+            "entry_size": len(entries[row.entry]), "device": _DEVICE_KINDS.index(row.device), "reserved": 0,
         }  # fmt: skip
         _ROW.pack_into(front, rows_offset + index * _ROW.size, *(values[name] for name in _ROW_FIELDS))
     header = {
         "magic": SECTION_MAGIC, "version": SECTION_VERSION, "rows": len(rows), "size": position,
-        "restore_offset": 0, "restore_size": 0, **places,
+        "restore_offset": 0, "restore_size": 0, **text_fields,
     }  # fmt: skip
     HEADER.pack_into(front, 0, *(header[name] for name in HEADER_FIELDS))
     return [bytes(front), *parts]
 
 
 def complete_header(section: Sequence[bytes | memoryview], size: int, restore_offset: int) -> bytes:
-    """The header of a section that was written without knowing what restores the original, which ends it.
+    """Return the header of a section from ``write_section``, completed for the record of the original at its end.
 
-    section: its parts. Raises FormatError when they do not begin with a header.
+    section: its parts. size: of the whole section with the record. restore_offset: of the record. Raises FormatError
+    when the parts do not begin with a header.
     """
-    head = b""
+    header_bytes = b""
     for part in section:
-        head += part[: HEADER.size - len(head)]
-    cursor = Cursor(memoryview(head), "section")
+        header_bytes += part[: HEADER.size - len(header_bytes)]
+    cursor = Cursor(memoryview(header_bytes), "section")
     fields = dict(zip(HEADER_FIELDS, cursor.unpack(HEADER, "section header"), strict=True))
     if fields["magic"] != SECTION_MAGIC:
         raise cursor.error("section magic", repr(fields["magic"]), repr(SECTION_MAGIC), at=0)
@@ -145,22 +159,24 @@ def complete_header(section: Sequence[bytes | memoryview], size: int, restore_of
 
 
 def read_section(data: bytes | memoryview, name: str, base: int = 0) -> Section:
-    """Read a section back; it begins at data's first byte and may be followed by others' bytes.
+    """Read a ``.neutrino`` section that begins at data's first byte; other bytes may follow it.
 
-    name, base: the file, and where in it data begin, for messages. Entries are not read:
-    ``neutrino.cache.entry.read_entry`` does. Raises FormatError.
+    name, base: the file's name and the offset of data in it, for messages. Entries are not parsed:
+    ``neutrino.cache.entry.read_entry`` does that. Raises FormatError when an offset, size or text is wrong.
     """
     return _Reader(memoryview(data), name, base).read()
 
 
 def _append(data: bytearray, addition: bytes, alignment: int = 1) -> int:
+    """Append bytes to data, after padding to a multiple of alignment; return their offset."""
     data += bytes(align_up(len(data), alignment) - len(data))
     offset = len(data)
     data += addition
     return offset
 
 
-def _text(what: str, text: str) -> bytes:
+def _terminated(what: str, text: str) -> bytes:
+    """Return a text with its NUL. what: its name in the NeutrinoError for one that is too long or contains NUL."""
     data = text.encode("utf-8", "surrogateescape") + b"\0"
     if len(data) > _LONGEST_TEXT or b"\0" in data[:-1]:
         raise NeutrinoError(f"{what}: {len(data)} bytes, the section holds {_LONGEST_TEXT}, without NUL")
@@ -168,90 +184,109 @@ def _text(what: str, text: str) -> bytes:
 
 
 class _Reader:
+    """Reads one section. Raises FormatError as ``read_section``; the constructor checks the header."""
+
     def __init__(self, data: memoryview, name: str, base: int) -> None:
+        """Read and check the header of the section at the start of data. Raises FormatError.
+
+        name, base: the file's name and the offset of data in it, for errors.
+        """
         self._cursor = Cursor(data, name, base=base)
         fields = self._unpack(HEADER, HEADER_FIELDS, "section header")
         if fields["magic"] != SECTION_MAGIC:
             raise self._cursor.error("section magic", repr(fields["magic"]), repr(SECTION_MAGIC), at=0)
+        # at: offsets of the fields in SECTION_HEADER.
         if fields["version"] != SECTION_VERSION:
             expected = f"{SECTION_VERSION}: another version of Neutrino patched the file, patch it again"
             raise self._cursor.error("section version", str(fields["version"]), expected, at=8)
         if not HEADER.size <= fields["size"] <= len(data):
             found, expected = f"{fields['size']} bytes", f"{HEADER.size} to {len(data)} bytes"
             raise self._cursor.error("section size", found, expected, at=16)
-        # Whatever the section says of itself must lie within its own size, not only within the file.
+        # All offsets must lie within the section's size, not only within the file.
         self._cursor = Cursor(data, name, end=fields["size"], base=base)
         self._header = fields
 
     def read(self) -> Section:
+        """Return the whole section."""
         header = self._header
         rows, entries = self._rows()
         restore = (header["restore_offset"], header["restore_size"])
         if any(restore):
-            self._span(*restore, "restore")
+            self._range(*restore, "restore")
         return Section(
             rows=rows,
             entries=entries,
             names=self._string(header["names_offset"], "names of the probes"),
             maker=self._string(header["maker_offset"], "maker"),
-            probes=bytes(self._span(header["probes_offset"], header["probes_size"], "probe.toml")),
-            reader=bytes(self._span(header["reader_offset"], header["reader_size"], "read.py")),
-            report=bytes(self._span(header["report_offset"], header["report_size"], "report")),
+            probes=bytes(self._range(header["probes_offset"], header["probes_size"], "probe.toml")),
+            reader=bytes(self._range(header["reader_offset"], header["reader_size"], "read.py")),
+            report=bytes(self._range(header["report_offset"], header["report_size"], "report")),
             restore=restore,
             size=header["size"],
         )
 
     def _rows(self) -> tuple[tuple[TwinsRow, ...], tuple[memoryview, ...]]:
+        """Return all rows and the entries that they refer to by index, each entry once."""
         self._cursor.seek(self._header["rows_offset"], "rows_offset")
         table = self._cursor.position
         self._cursor.take(self._header["rows"] * _ROW.size, "rows")
         rows = []
-        entries: dict[tuple[int, int], int] = {}
-        views: list[memoryview] = []
-        seen = set()
+        entry_indices: dict[tuple[int, int], int] = {}
+        entries: list[memoryview] = []
+        identities = set()
         for index in range(self._header["rows"]):
-            self._cursor.seek(table + index * _ROW.size, "row")
+            row_offset = table + index * _ROW.size
+            self._cursor.seek(row_offset, "row")
             fields = self._unpack(_ROW, _ROW_FIELDS, "row")
-            at = table + index * _ROW.size
-            place = fields["entry_offset"], fields["entry_size"]
-            if place not in entries:
-                if place[0] % _ENTRY_ALIGN or place[1] < TWINS_HEADER.size:
+
+            # The entry, which an earlier row may have, too.
+            offset, size = fields["entry_offset"], fields["entry_size"]
+            if (offset, size) not in entry_indices:
+                if offset % _ENTRY_ALIGN or size < TWINS_HEADER.size:
                     expected = f"a multiple of {_ENTRY_ALIGN}, at least {TWINS_HEADER.size} bytes"
-                    raise self._cursor.error(f"entry of row {index}", f"{place[0]:#x}, {place[1]} bytes", expected)
-                entries[place] = len(views)
-                views.append(self._span(*place, f"entry of row {index}"))
-            arch = self._arch(fields["arch"], at)
-            if fields["device"] >= len(_KINDS):
-                raise self._cursor.error("device", str(fields["device"]), f"below {len(_KINDS)}", at=at)
+                    raise self._cursor.error(f"entry of row {index}", f"{offset:#x}, {size} bytes", expected)
+                entry_indices[offset, size] = len(entries)
+                entries.append(self._range(offset, size, f"entry of row {index}"))
+
+            # What the entry is for; there must be only one for it.
+            arch = self._arch(fields["arch"], row_offset)
+            if fields["device"] >= len(_DEVICE_KINDS):
+                raise self._cursor.error(
+                    "device", str(fields["device"]), f"below {len(_DEVICE_KINDS)}", at=row_offset
+                )
             identity = fields["image_digest"], arch, fields["device"]
-            if identity in seen:
-                raise self._cursor.error(f"row {index}", f"a second one for this image and {arch}", "one", at=at)
-            seen.add(identity)
+            if identity in identities:
+                found = f"a second one for this image and {arch}"
+                raise self._cursor.error(f"row {index}", found, "one", at=row_offset)
+            identities.add(identity)
             rows.append(
                 TwinsRow(
-                    fields["image_digest"], fields["image_size"], fields["key"], arch, _KINDS[fields["device"]],
-                    entries[place],
+                    fields["image_digest"], fields["image_size"], fields["key"], arch, _DEVICE_KINDS[fields["device"]],
+                    entry_indices[offset, size],
                 )
             )  # fmt: skip
-        return tuple(rows), tuple(views)
+        return tuple(rows), tuple(entries)
 
     def _arch(self, field: bytes, at: int) -> str:
-        arch, _, rest = field.partition(b"\0")
-        if not arch.isascii() or not arch.startswith(b"sm_") or rest.strip(b"\0") or len(arch) == len(field):
+        """Return the architecture in a NUL-padded field. at: the row's offset, for the error."""
+        arch, _, padding = field.partition(b"\0")
+        # The C code reads it as a string, so at least one NUL must follow.
+        if not arch.isascii() or not arch.startswith(b"sm_") or padding.strip(b"\0") or len(arch) == len(field):
             raise self._cursor.error("arch", repr(field), "a name as sm_90, filled up with NUL", at=at)
         return arch.decode("ascii")
 
     def _unpack(self, packing: struct.Struct, names: Sequence[str], what: str) -> dict[str, Any]:
         return dict(zip(names, self._cursor.unpack(packing, what), strict=True))
 
-    def _span(self, offset: int, size: int, what: str) -> memoryview:
+    def _range(self, offset: int, size: int, what: str) -> memoryview:
         self._cursor.seek(offset, f"offset of {what}")
         return self._cursor.take(size, what)
 
     def _string(self, offset: int, what: str) -> str:
+        """Return the NUL-terminated text at an offset in the section. what: its name, for the error."""
         self._cursor.seek(offset, f"offset of {what}")
         data = bytes(self._cursor.take(min(_LONGEST_TEXT, self._cursor.remaining), what))
-        text, end, _ = data.partition(b"\0")
-        if not end:
+        text, terminator, _ = data.partition(b"\0")
+        if not terminator:
             raise self._cursor.error(what, "not ended", f"a text that NUL ends within {_LONGEST_TEXT} bytes", at=offset)
         return text.decode("utf-8", "surrogateescape")

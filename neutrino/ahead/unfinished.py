@@ -1,8 +1,9 @@
-"""Copies that are being written beside their targets: their names and locks, and how abandoned ones are found.
+"""Temporary files beside their targets while these are written: their names and locks, and finding abandoned ones.
 
-A process that is killed leaves its copy. Whether one is still written shows in the lock on it, which ends with the
-last process that has it open, in whatever container that runs. Between machines locks say less (a file system may keep
-them to itself), so the name identifies the running kernel, and copies of another one are never removed.
+A killed process leaves its file. A lock shows whether a file is still being written: it ends with the last process that
+has the file open, even in another container. Between machines locks are less reliable, since a network file system may
+keep them local. So a file's name identifies the running kernel that wrote it, and files of other kernels are never
+removed.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from pathlib import Path
 _SUFFIX = ".neutrino-part"
 _NAME = re.compile(r"\..+\.([0-9a-f]{8})-[^.]{8}\.neutrino-part", re.DOTALL)
 _NO_KERNEL = "0" * 8
+"""In the name of a file for which a lock says nothing."""
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 """Errors of flock(2) on file systems without locks."""
 
 
 @dataclass(frozen=True)
 class Unfinished:
-    """Copies in a folder that a process left when it was killed.
+    """Files in a folder that a process left when it was killed.
 
-    removed: the copies that were removed. left: copies that may be abandoned, but that this process cannot safely
-    remove.
+    removed: those that were removed. left: those that may be abandoned, but that this process cannot safely remove.
     """
 
     removed: tuple[Path, ...]
@@ -36,7 +37,10 @@ class Unfinished:
 
 
 def begin(target: Path) -> tuple[int, Path]:
-    """A new, empty file beside target, locked as long as its descriptor or a copy of that is open. Raises OSError."""
+    """Create an empty file beside target; return its descriptor and path. Raises OSError.
+
+    It is locked as long as the descriptor, or a duplicate of it, is open.
+    """
     kernel = _running_kernel()
     while True:
         descriptor, name = tempfile.mkstemp(
@@ -47,13 +51,13 @@ def begin(target: Path) -> tuple[int, Path]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if os.fstat(descriptor).st_nlink:
                 return descriptor, Path(name)
-            # Somebody took it for one that was left, in the moment before it was locked.
+            # Before it was locked, another process took it for an abandoned file and removed it: try again.
         except OSError as error:
             Path(name).unlink(missing_ok=True)
             if error.errno not in _NO_LOCKS or kernel == _NO_KERNEL:
                 os.close(descriptor)
                 raise
-            # Whether it is still written is not known, so it must not be removed.
+            # Without locks nobody can see whether it is still written, so its name must keep it from being removed.
             kernel = _NO_KERNEL
         except BaseException:
             Path(name).unlink(missing_ok=True)
@@ -63,9 +67,9 @@ def begin(target: Path) -> tuple[int, Path]:
 
 
 def find_unfinished(folder: Path, *, remove: bool) -> Unfinished:
-    """The abandoned copies in a folder. remove: remove those that this machine certainly left.
+    """Find the abandoned files in a folder; there are none in a folder that cannot be read.
 
-    None are found in a folder that cannot be read.
+    remove: whether to remove those that were certainly left by this user on this machine.
     """
     removed: list[Path] = []
     left: list[Path] = []
@@ -73,22 +77,29 @@ def find_unfinished(folder: Path, *, remove: bool) -> Unfinished:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
     except OSError:
         names = []
-    for match in filter(None, map(_NAME.fullmatch, names)):
-        path = folder / match[0]
-        verdict = _settle(path, of_this_kernel=match[1] == _running_kernel() != _NO_KERNEL, remove=remove)
-        if verdict is not None:
-            (removed if verdict else left).append(path)
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if match is None:
+            continue
+        of_this_kernel = match[1] == _running_kernel() != _NO_KERNEL
+        is_removed = _try_remove(folder / name, of_this_kernel=of_this_kernel, remove=remove)
+        if is_removed is not None:
+            (removed if is_removed else left).append(folder / name)
     return Unfinished(tuple(removed), tuple(left))
 
 
-def _settle(path: Path, *, of_this_kernel: bool, remove: bool) -> bool | None:
-    """Whether the copy was removed; None if it is still being written, or is not a copy."""
+def _try_remove(path: Path, *, of_this_kernel: bool, remove: bool) -> bool | None:
+    """Remove a temporary file if it is abandoned; return whether it was removed.
+
+    None if it is still being written, has been finished, or is no regular file. of_this_kernel: whether the running
+    kernel wrote it. remove: False only looks.
+    """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError:
-        # Another user's.
+        # Mostly a file of another user.
         return False
     try:
         status = os.fstat(descriptor)
@@ -100,7 +111,7 @@ def _settle(path: Path, *, of_this_kernel: bool, remove: bool) -> bool | None:
             return None
         except OSError:
             return False
-        # Meanwhile it may have been finished, which gave it another name.
+        # It may have been finished, and so renamed, before it was locked here.
         if not os.path.samestat(path.stat(follow_symlinks=False), status):
             return None
         if not remove or not of_this_kernel or status.st_uid != os.geteuid():
@@ -116,7 +127,7 @@ def _settle(path: Path, *, of_this_kernel: bool, remove: bool) -> bool | None:
 
 
 def _running_kernel() -> str:
-    """An identifier of this boot of this machine, the same in all its containers."""
+    """Return 8 hexadecimal digits that identify this boot of this machine, the same in all of its containers."""
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")[:8]
     except (OSError, UnicodeDecodeError):

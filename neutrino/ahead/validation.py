@@ -1,4 +1,4 @@
-"""What LIEF says of a file: a reader of ELF that shares nothing with this project's, for ``--check`` and the tests."""
+"""LIEF's complaints about a file: a second, independent ELF reader, for ``--check`` and the tests."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError
 
 _UNREAD_HASHES = ("Failed to read hash values", "GNU hash buckets corrupted")
-"""What LIEF 1.0 says of a ``.gnu.hash`` that ends where its segment does: it wants a byte after it. Where the
-segment goes on it reads the same table, as readelf, pyelftools and the dynamic loader do in any case."""
+"""Messages of LIEF 1.0 about a valid ``.gnu.hash`` that ends exactly where its segment does: LIEF needs one byte more.
+readelf, pyelftools and the dynamic loader read such a table, and so does LIEF when the segment is longer."""
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
@@ -25,14 +25,15 @@ def has_lief() -> bool:
 
 
 def lief_version() -> str:
-    """The version that is installed. Raises PackageNotFoundError without one."""
+    """Return LIEF's installed version. Raises PackageNotFoundError if it is not installed."""
     return importlib.metadata.version("lief")
 
 
 def complaints(path: Path) -> list[str]:
-    """What LIEF warns of while it reads an ELF file, and what is wrong with the file's layout; empty for a valid one.
+    """Return LIEF's warnings about an ELF file and its layout, one per line; empty for a valid file.
 
-    LIEF holds the whole file in memory. Raises ImportError without LIEF, OSError for no room for its log.
+    LIEF reads the whole file into memory. Raises ImportError if LIEF is not installed, OSError if its log, a temporary
+    file, cannot be written.
     """
     import lief
 
@@ -44,21 +45,24 @@ def complaints(path: Path) -> list[str]:
                 layout = "" if binary is None else lief.ELF.check_layout(binary)[1]
             finally:
                 lief.logging.reset()
-        found = [line.strip() for line in (*log.read().splitlines(), *layout.splitlines()) if line.strip()]
+        warnings = [line.strip() for line in (*log.read().splitlines(), *layout.splitlines()) if line.strip()]
     if binary is None:
-        return [*found, "LIEF cannot read it"]
-    if any(complaint.startswith(_UNREAD_HASHES) for complaint in found) and _hashes_end_a_segment(path):
-        return [complaint for complaint in found if not complaint.startswith(_UNREAD_HASHES)]
-    return found
+        return [*warnings, "LIEF cannot read it"]
+    if any(warning.startswith(_UNREAD_HASHES) for warning in warnings) and _hash_table_ends_segment(path):
+        return [warning for warning in warnings if not warning.startswith(_UNREAD_HASHES)]
+    return warnings
 
 
 def new_complaints(complaints: list[str], original: list[str]) -> list[str]:
-    """Those that the original has not as well, but for numbers: offsets and sizes are the patched file's own."""
+    """Return the complaints about a patched file that LIEF does not have about its original.
+
+    Numbers are ignored in the comparison, since offsets and sizes differ between the two files.
+    """
     known = {_NUMBER.sub("#", complaint) for complaint in original}
     return [complaint for complaint in complaints if _NUMBER.sub("#", complaint) not in known]
 
 
-def _hashes_end_a_segment(path: Path) -> bool:
+def _hash_table_ends_segment(path: Path) -> bool:
     """Whether ``.gnu.hash`` ends exactly where a PT_LOAD does."""
     with path.open("rb") as file:
         data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -11,13 +11,14 @@ from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError
 
 _LONGEST_NAME = 4096
+"""Bytes of DT_SONAME that are read, at most."""
 
 
 def vendor_library(path: Path, data: memoryview | None = None) -> str | None:
-    """The name by which a file is a vendor-licensed library, None when it is none.
+    """Return the name that identifies a file as a vendor-licensed library; None if it is not one.
 
-    path: its name counts, and that of the file that a link leads to. data: the file; DT_SONAME counts too. What is no
-    valid ELF file has no such name.
+    The file's name, the name of the file that a symbolic link leads to, and DT_SONAME are compared with the known
+    libraries. data: the file's bytes, for DT_SONAME; None, or bytes of no valid ELF file, leave that out.
     """
     names = [path.name, path.resolve().name]
     if data is not None and bytes(data[:4]) == MAGIC:
@@ -27,9 +28,11 @@ def vendor_library(path: Path, data: memoryview | None = None) -> str | None:
 
 
 def _soname(data: memoryview, name: str) -> str:
+    """Return the DT_SONAME of an ELF file, "" if it has none. Raises FormatError for a damaged file."""
     elf = Elf(data, name)
-    place = elf.file_range(elf.dynamic.get(DT_STRTAB, 0))
-    if not place or DT_SONAME not in elf.dynamic:
+    strings = elf.file_range(elf.dynamic.get(DT_STRTAB, 0))
+    if not strings or DT_SONAME not in elf.dynamic:
         return ""
-    begin = place[0] + elf.dynamic[DT_SONAME]
-    return bytes(data[begin : min(begin + _LONGEST_NAME, place[1])]).partition(b"\0")[0].decode("latin-1")
+    strings_begin, strings_end = strings
+    begin = strings_begin + elf.dynamic[DT_SONAME]
+    return bytes(data[begin : min(begin + _LONGEST_NAME, strings_end)]).partition(b"\0")[0].decode("latin-1")

@@ -1,7 +1,7 @@
-"""Several processes that share a list of tasks, largest first if the caller sorted it so.
+"""Worker processes that share a list of tasks, and the slots that limit how many tools run at once.
 
-They end when the process that started them ends for any reason: a worker reads its tasks from a pipe whose other end
-only that process holds. A worker and the tools that it starts are a process group, so that one signal ends all of them.
+The workers end when the process that started them ends for any reason: a worker reads its tasks from a pipe whose other
+end only that process holds. A worker and the tools that it starts are a process group, so that one signal ends them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _Context = TypeVar("_Context")
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
-_PATIENCE_S = 10
-_REMINDER_S = 0.5
+_END_TIMEOUT_S = 10
+"""Seconds that a worker gets to end after SIGTERM."""
+_SIGNAL_INTERVAL_S = 0.5
+"""Seconds after which SIGTERM is repeated."""
 
 
 _ending = threading.Event()
@@ -40,24 +42,25 @@ class Slots:
     """
 
     def __init__(self, count: int) -> None:
-        # A byte in the pipe is a slot that is free. Both ends can be handed on to a process, however it is started.
-        self._free, self._freed = multiprocessing.Pipe(duplex=False)
-        os.write(self._freed.fileno(), bytes(count))
+        # Each byte in the pipe is a free slot. Both ends can be passed to a process, however it is started.
+        self._reader, self._writer = multiprocessing.Pipe(duplex=False)
+        os.write(self._writer.fileno(), bytes(count))
 
     def __enter__(self) -> None:
-        os.read(self._free.fileno(), 1)
+        """Wait for a free slot and take it. Raises SystemExit in a worker that has to end."""
+        os.read(self._reader.fileno(), 1)
         if _ending.is_set():
-            # The slot was freed because another worker was ended; a tool that starts now would not be ended.
+            # The slot became free because another worker was ended. A tool that started now would not be.
             self.__exit__()
             raise SystemExit
 
     def __exit__(self, *_: object) -> None:
-        os.write(self._freed.fileno(), b"\0")
+        os.write(self._writer.fileno(), b"\0")
 
     def close(self) -> None:
-        """Release the slot."""
-        self._free.close()
-        self._freed.close()
+        """Close the pipe, when no thread uses the slots any more."""
+        self._reader.close()
+        self._writer.close()
 
 
 def share(
@@ -68,13 +71,15 @@ def share(
     meanwhile: Callable[[], None] = lambda: None,
     unneeded: Sequence[int] = (),
 ) -> Iterator[tuple[int, _Result]]:
-    """The result of each task, with its index, in the order in which they end.
+    """Run tasks in worker processes; yield (index, result) of each in the order in which they finish.
 
-    prepare: called once in each worker, gives the function that does a task. workers: 1, or a single task, needs no
-    other process. meanwhile: called once they have started; it may start threads. unneeded: descriptors that workers
-    must close, since a worker may outlive this process until its task is done. NeutrinoError, OSError and MemoryError
-    of a task are raised here, and NeutrinoError for a worker that died; all workers have ended then, and also if the
-    caller stops iterating.
+    Tasks are started in the order given. prepare: called with context once in each worker, returns the function that
+    runs a task. workers: number of processes; with 1, or a single task, everything runs in this process. meanwhile:
+    called once the workers have started; it may start threads. unneeded: descriptors that workers must close, since a
+    worker may outlive this process until its task is done.
+
+    A task's NeutrinoError, OSError or MemoryError is raised here, and NeutrinoError for a worker that died. All workers
+    have ended then, and also if the caller stops iterating.
     """
     if workers <= 1 or len(tasks) <= 1:
         function = prepare(context)
@@ -82,84 +87,104 @@ def share(
         for index, task in enumerate(tasks):
             yield index, function(task)
         return
-    # A fork of a process with threads may hold their locks for ever.
+    # A forked process inherits locks that other threads hold, and nobody releases them there.
     method = "fork" if threading.active_count() == 1 else "forkserver"
-    # What a worker that had to be killed leaves goes with this folder.
+    # The workers' temporary files are in this folder, so that those of a killed worker are removed, too.
     with tempfile.TemporaryDirectory(prefix="neutrino-", ignore_cleanup_errors=True) as scratch:
-        crew = _Crew(multiprocessing.get_context(method), scratch, unneeded)
+        pool = _WorkerPool(multiprocessing.get_context(method), scratch, unneeded)
         try:
             for _ in range(min(workers, len(tasks))):
-                crew.hire(prepare, context)
-            yield from crew.work(tasks, meanwhile)
+                pool.start_worker(prepare, context)
+            yield from pool.run(tasks, meanwhile)
         finally:
-            crew.dismiss()
+            pool.stop()
 
 
-class _Crew:
+class _WorkerPool:
+    """Worker processes, each with the pipe through which it gets tasks and returns results.
+
+    context: of multiprocessing. scratch: the folder for their temporary files. unneeded: as of ``share``.
+    """
+
     def __init__(self, context: Any, scratch: str, unneeded: Sequence[int]) -> None:
+        """context: of multiprocessing. unneeded: descriptors that workers close."""
         self._context = context
         self._scratch = scratch
         self._unneeded = unneeded
         self._workers: dict[Connection, BaseProcess] = {}
 
-    def hire(self, prepare: Callable[[Any], Callable[[Any], Any]], context: Any) -> None:
-        ours, theirs = self._context.Pipe()
+    def start_worker(self, prepare: Callable[[Any], Callable[[Any], Any]], context: Any) -> None:
+        """Start one worker process. It calls prepare(context), which returns the function that runs a task."""
+        our_end, worker_end = self._context.Pipe()
+        # A forked worker has copies of all pipes. It closes them, else no worker would see that this process has ended.
         is_fork = self._context.get_start_method() == "fork"
-        inherited = ([*self._workers, ours], self._unneeded) if is_fork else ([], ())
-        arguments = (theirs, inherited, self._scratch, prepare, context)
-        process = self._context.Process(target=_serve, args=arguments, daemon=True)
+        inherited = ([*self._workers, our_end], self._unneeded) if is_fork else ([], ())
+        arguments = (worker_end, inherited, self._scratch, prepare, context)
+        process = self._context.Process(target=_run_worker, args=arguments, daemon=True)
         process.start()
-        theirs.close()
-        # Here as well as there: whoever comes first, the group is there when it is to be ended.
+        worker_end.close()
+        # The worker does the same. Whichever is first, the process group exists before anything signals it.
         with contextlib.suppress(OSError):
             os.setpgid(process.pid, process.pid)
-        self._workers[ours] = process
+        self._workers[our_end] = process
 
-    def work(self, tasks: Sequence[Any], meanwhile: Callable[[], None]) -> Iterator[tuple[int, Any]]:
-        waiting = iter(enumerate(tasks))
-        busy: dict[Connection, int] = {}
+    def run(self, tasks: Sequence[Any], meanwhile: Callable[[], None]) -> Iterator[tuple[int, Any]]:
+        """Send the tasks to the workers and yield (index, result) as they arrive.
+
+        meanwhile: called once all workers have a task. Raises the exception of a failed task, and NeutrinoError for a
+        worker that died.
+        """
+        pending = iter(enumerate(tasks))
+        running: dict[Connection, int] = {}
         for connection in self._workers:
-            self._give(connection, waiting, busy)
+            self._send_next(connection, pending, running)
         meanwhile()
-        while busy:
-            for ready in wait(list(busy)):
-                connection = next(item for item in busy if item is ready)
-                index = busy.pop(connection)
+        while running:
+            for ready in wait(list(running)):
+                connection = next(item for item in running if item is ready)
+                index = running.pop(connection)
                 try:
                     failed, value = connection.recv()
                 except EOFError:
-                    self._report_death(connection)
+                    self._raise_death(connection)
                 if failed:
                     raise value
-                self._give(connection, waiting, busy)
+                # The worker gets its next task before the caller processes this result.
+                self._send_next(connection, pending, running)
                 yield index, value
 
-    def _give(self, connection: Connection, waiting: Iterator[tuple[int, Any]], busy: dict[Connection, int]) -> None:
-        for index, task in waiting:
-            try:
-                connection.send(task)
-            except BrokenPipeError:
-                self._report_death(connection)
-            busy[connection] = index
+    def _send_next(
+        self, connection: Connection, pending: Iterator[tuple[int, Any]], running: dict[Connection, int]
+    ) -> None:
+        """Send the next pending task, if there is one, to a worker, and enter its index in running."""
+        index, task = next(pending, (None, None))
+        if index is None:
             return
+        try:
+            connection.send(task)
+        except BrokenPipeError:
+            self._raise_death(connection)
+        running[connection] = index
 
-    def _report_death(self, connection: Connection) -> NoReturn:
+    def _raise_death(self, connection: Connection) -> NoReturn:
+        """Raise the NeutrinoError for a worker whose end of the pipe is closed."""
         process = self._workers[connection]
-        process.join(_PATIENCE_S)
+        process.join(_END_TIMEOUT_S)
         status = process.exitcode
         how = f"by signal {-status}" if status is not None and status < 0 else f"with exit status {status}"
         memory = "; out of memory?" if status == -signal.SIGKILL else ""
         raise NeutrinoError(f"a worker process ended {how}{memory}")
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
+        """End all workers and their tools: by SIGTERM, and after ``_END_TIMEOUT_S`` by SIGKILL."""
         for connection, process in self._workers.items():
             connection.close()
             _signal_group(process, signal.SIGTERM)
         for process in self._workers.values():
-            until = time.monotonic() + _PATIENCE_S
-            while process.is_alive() and time.monotonic() < until:
-                process.join(_REMINDER_S)
-                # A tool that began while the worker was being ended has not had the signal.
+            deadline = time.monotonic() + _END_TIMEOUT_S
+            while process.is_alive() and time.monotonic() < deadline:
+                process.join(_SIGNAL_INTERVAL_S)
+                # A tool that was started after the first signal has not received it.
                 _signal_group(process, signal.SIGTERM)
             _signal_group(process, signal.SIGKILL)
             process.join()
@@ -172,29 +197,34 @@ def _signal_group(process: BaseProcess, number: int) -> None:
 
 
 def _end(*_: object) -> NoReturn:
-    # Once: reminders are for the tools. A function rather than SIG_IGN, which they would inherit.
+    """Handle SIGTERM in a worker: exit by an exception, so that its temporary files are removed."""
+    # Further SIGTERMs are meant for the tools only. Not SIG_IGN, since the tools would inherit that.
     signal.signal(signal.SIGTERM, lambda *_: None)
     _ending.set()
     sys.exit(0)
 
 
-def _serve(
+def _run_worker(
     connection: Connection,
     inherited: tuple[Sequence[Connection], Sequence[int]],
     scratch: str,
     prepare: Callable[[Any], Callable[[Any], Any]],
     context: Any,
 ) -> None:
-    """The main function of a worker. scratch: the folder of its temporary files."""
+    """Run tasks from the connection until it is closed: the main function of a worker process.
+
+    Each answer is (whether the task failed, its result or exception). inherited: connections and descriptors that fork
+    has copied, to be closed. scratch: the folder for temporary files. prepare: called with context before the first
+    task, returns the function that runs a task.
+    """
     tempfile.tempdir = scratch
-    # Raised in the middle of a task, so that its temporary folders go.
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     connections, descriptors = inherited
-    for other in connections:
-        other.close()
+    for other_connection in connections:
+        other_connection.close()
     for descriptor in descriptors:
         os.close(descriptor)
     function: Callable[[Any], Any] | None = None
@@ -204,6 +234,7 @@ def _serve(
         except EOFError:
             return
         try:
+            # Here rather than above, so that an error of prepare reaches the caller as that of a task.
             function = function or prepare(context)
             answer: tuple[bool, Any] = (False, function(task))
         except (NeutrinoError, OSError, MemoryError) as error:

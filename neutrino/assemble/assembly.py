@@ -17,7 +17,10 @@ class CutError(Exception):
 
 @dataclass(frozen=True)
 class AssembledTwins:
-    """Twins assembled together. image: what is loaded into the driver, in the form emit."""
+    """Twins that were assembled together.
+
+    image: what is loaded into the driver, in the form emit. assembled: the cubin, and what ptxas reports of it.
+    """
 
     image: bytes
     assembled: Assembled
@@ -25,11 +28,11 @@ class AssembledTwins:
 
 
 class Assembly(Protocol):
-    """Assembles the originals and the twins of one image.
+    """Assembles the original kernels of one image and their twins (instrumented copies).
 
-    name: of the assembler, with its version. arch: the target. machine: the code of the originals that runs, None if it
-    is what assembling their text gives. bounded_stack: a thread's stack has the size that the program asked for, as on
-    every GPU. Both methods raise as ``Assembler.assemble`` and may run at the same time.
+    name: of the assembler, with its version. arch: the target architecture. machine: the originals' machine code that
+    runs; None if the driver compiles their text. bounded_stack: whether a thread's stack has the size that the program
+    asked for, as on every GPU. Both methods raise as ``Assembler.assemble`` and may run at the same time.
     """
 
     @property
@@ -45,10 +48,16 @@ class Assembly(Protocol):
     def bounded_stack(self) -> bool: ...
 
     def originals(self, names: Collection[str]) -> Assembled:
-        """Assemble the named kernels' original text, possibly with others. Raises CutError in place of AssemblyError
-        for a part of a module."""
+        """Assemble the original text of the named kernels, possibly with others.
+
+        Raises CutError instead of AssemblyError if they are only a part of their module.
+        """
 
     def twins(
         self, names: Collection[str], registers: Mapping[str, int] | None = None, *, stage: str = ""
     ) -> AssembledTwins:
-        """Assemble the named kernels' twins, with the register caps in registers. stage: the name in dumps."""
+        """Assemble the twins of the named kernels.
+
+        registers: limits per thread, by the kernel's name. stage: name of the files under ``--save-temps``; "" writes
+        none.
+        """

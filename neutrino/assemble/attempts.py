@@ -33,20 +33,20 @@ from functools import partial
 
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.assembly import Assembly, CutError
-from neutrino.assemble.built import OriginalsRefusedError, build_originals, build_twins
+from neutrino.assemble.builds import OriginalsRefusedError, build_originals, build_twins
 from neutrino.assemble.emit import Emit
 from neutrino.assemble.numerics.explicit_fma import ExplicitTwins, unlike_originals, write_explicit
 from neutrino.assemble.one_module import OneModule
 from neutrino.assemble.outcome import Outcome, Result, Run
+from neutrino.assemble.parallel import StoppableSlots, run_parallel
 from neutrino.assemble.retargeting import Retargeting
-from neutrino.assemble.side_by_side import StoppableSlots, side_by_side
 from neutrino.assemble.verdict import Verdict, Verifier
 from neutrino.errors import FormatError, PtxError
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain.refusal import AssemblyError
 
 Outcomes = Mapping[str, Outcome]
-"""By the kernel's name."""
+"""Outcomes of twins (instrumented copies of kernels), by the original kernel's name."""
 
 
 class Way(Enum):
@@ -59,9 +59,10 @@ class Way(Enum):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One way to assemble twins. in_parts: the parts of a big module in parallel. options: added for the assembler.
+    """One way to assemble twins.
 
-    mark: part of the file names under ``--save-temps``.
+    mark: part of the file names under ``--save-temps``. in_parts: whether the parts of a big module are assembled in
+    parallel. options: added to the assembler's command line.
     """
 
     way: Way
@@ -83,11 +84,12 @@ ATTEMPTS = (
 
 @dataclass(frozen=True)
 class Job:
-    """Twins to assemble. parts: all twins, in parts that may be assembled in parallel; a small module has one.
+    """Twins to assemble.
 
-    assembly: assembles them; only a ``OneModule`` can be written with explicit FMA. retargeting: if their text is for
-    another architecture than their originals' code. unfused_after: the reasons of refusals that originals assembled
-    without fusing may cause; empty if the originals' options are known. slots: the assembler's.
+    parts: all twins, in parts that may be assembled in parallel; a small module has one. assembly: assembles them; only
+    a ``OneModule`` can be written with explicit FMA. slots: limit how many assemblers run. retargeting: set if their
+    text is for another architecture than their originals' code. unfused_after: if all twins are refused, and only for
+    these reasons, the originals may have been assembled without fusing; empty if the originals' options are known.
     """
 
     parts: Sequence[tuple[TwinKernel, ...]]
@@ -98,45 +100,61 @@ class Job:
 
     @property
     def twins(self) -> tuple[TwinKernel, ...]:
-        """All."""
+        """All twins, of all parts."""
         return tuple(twin for part in self.parts for twin in part)
 
 
 def assemble(job: Job) -> Outcomes:
-    """The outcome of each twin. Raises as ``Assembler.assemble`` for failures of the machine, and FormatError."""
+    """Assemble twins (instrumented kernels), again in other ways if they are refused, and return their final outcomes.
+
+    The outcomes are by the original kernel's name. Raises ToolError and OSError for failures of the machine, and
+    FormatError.
+    """
     outcomes: dict[str, Outcome] = {}
     for attempt in ATTEMPTS:
         groups = _groups(attempt, job, outcomes)
-        for made in side_by_side([partial(group, attempt, job) for group in groups], job.slots):
-            outcomes |= {outcome.twin.name: _after(outcomes.get(outcome.twin.name), outcome) for outcome in made}
+        for group_outcomes in run_parallel([partial(group, attempt, job) for group in groups], job.slots):
+            outcomes |= {
+                outcome.twin.name: _with_first_refusal(outcome, outcomes.get(outcome.twin.name))
+                for outcome in group_outcomes
+            }
     if all(outcome.refusal is not None for outcome in outcomes.values()):
-        # Report the refusal of the first attempt: it says more than that of a retry.
+        # The attempts with added options did not help, so the refusals without them are reported: they say more.
         outcomes = {name: replace(outcome, refusal=outcome.first) for name, outcome in outcomes.items()}
     return outcomes
 
 
 _Group = Callable[[Attempt, Job], list[Outcome]]
-"""Twins of an attempt that are assembled together; returns their new outcomes."""
+"""Assembles the twins of one group, which belong together in an attempt; returns their new outcomes."""
 
 
 def _groups(attempt: Attempt, job: Job, outcomes: Outcomes) -> list[_Group]:
-    """The twins that an attempt is for, by their outcomes so far."""
+    """Select the twins that an attempt is for by their outcomes so far, in groups; none if it is not needed."""
     if attempt.way is Way.AS_WRITTEN:
         if attempt.in_parts:
-            return [partial(_as_written, part, number) for number, part in enumerate(job.parts)]
-        is_cut = any(outcome.run is None for outcome in outcomes.values())
-        refusals = {outcome.refusal.reason if outcome.refusal else Reason.PROBED for outcome in outcomes.values()}
-        is_needed = refusals <= job.unfused_after if attempt.options else is_cut
-        return [partial(_as_written, job.twins, None)] if is_needed else []
+            return [partial(_assemble_as_written, part, number) for number, part in enumerate(job.parts)]
+        if attempt.options:
+            # Reason.PROBED, for a twin that was accepted, is never in unfused_after.
+            reasons = {outcome.refusal.reason if outcome.refusal else Reason.PROBED for outcome in outcomes.values()}
+            is_needed = reasons <= job.unfused_after
+        else:
+            # Some part could not be assembled alone.
+            is_needed = any(outcome.run is None for outcome in outcomes.values())
+        return [partial(_assemble_as_written, job.twins, None)] if is_needed else []
+
+    # The other attempts repeat an earlier run for some of its twins.
     is_capped = attempt.way is Way.CAPPED
     by_run: dict[int, list[Outcome]] = {}
     for outcome in outcomes.values():
-        if (is_capped and outcome.limit is not None) or (not is_capped and _may_be_explicit(outcome, attempt)):
+        is_selected = outcome.limit is not None if is_capped else _may_be_explicit(outcome, attempt)
+        if is_selected:
             by_run.setdefault(id(outcome.run), []).append(outcome)
-    return [partial(_capped if is_capped else _explicit, together) for together in by_run.values()]
+    assemble_group = _assemble_capped if is_capped else _assemble_explicit
+    return [partial(assemble_group, run_outcomes) for run_outcomes in by_run.values()]
 
 
 def _may_be_explicit(outcome: Outcome, attempt: Attempt) -> bool:
+    """Whether explicit FMA may help a twin: it was refused for its numerics, with the options of this attempt."""
     # Only for machine code: a driver that compiles the text, or the embedded device, may fuse differently.
     return (
         outcome.refusal is not None
@@ -148,106 +166,138 @@ def _may_be_explicit(outcome: Outcome, attempt: Attempt) -> bool:
     )
 
 
-def _after(before: Outcome | None, outcome: Outcome) -> Outcome:
-    """An outcome, with the refusal of the first attempt."""
-    if outcome.options and before is not None:
-        return replace(outcome, first=before.first)
+def _with_first_refusal(outcome: Outcome, previous: Outcome | None) -> Outcome:
+    """Return a new outcome with ``first`` set: the refusal of the last attempt without added options.
+
+    previous: the twin's outcome before this attempt, None if this is the first.
+    """
+    if outcome.options and previous is not None:
+        return replace(outcome, first=previous.first)
     return replace(outcome, first=outcome.refusal)
 
 
-def _as_written(twins: Sequence[TwinKernel], number: int | None, attempt: Attempt, job: Job) -> list[Outcome]:
-    """number: of the part; None for the whole module."""
+def _assemble_as_written(
+    twins: Sequence[TwinKernel], number: int | None, attempt: Attempt, job: Job
+) -> list[Outcome]:
+    """Assemble twins (instrumented kernels) with the text that was written for them, and compare them with originals.
+
+    number: of the part of a big module that they are; None for the whole module.
+
+    If the originals of a part cannot be assembled without the other kernels, the outcomes have no run.
+    """
     is_part = number is not None and len(job.parts) > 1
     mark = f"-{number}{attempt.mark}" if is_part else attempt.mark
     assembly = job.assembly
     if isinstance(assembly, OneModule):
         assembly = assembly.of(twins, mark, is_part=is_part, options=attempt.options)
     try:
-        return _verified(twins, assembly, job, attempt.options)
+        return _assemble_and_verify(twins, assembly, job, attempt.options)
     except CutError:
         return [Outcome(twin, None, Verdict(Reason.ASSEMBLER, "")) for twin in twins]
 
 
-def _explicit(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) -> list[Outcome]:
-    """outcomes: refused for their numerics, all of one run."""
+def _assemble_explicit(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) -> list[Outcome]:
+    """Write twins (instrumented kernels) with their fused multiply-adds spelled out, assemble and verify them.
+
+    outcomes: those of one run that were refused because their arithmetic differs. Return new outcomes; a twin that
+    cannot be written so is refused with a second reason. Empty if the assembler refuses the new texts, so that the
+    earlier outcomes stay.
+    """
     run, twins = outcomes[0].run, [outcome.twin for outcome in outcomes]
     if run is None or not isinstance(run.assembly, OneModule):
         return []
     module = run.assembly
+    verified: list[Outcome] = []
     try:
-        explicit = _written_explicitly(twins, module)
-        again: list[Outcome] = []
+        explicit = _write_explicit_fma(twins, module)
         if explicit.twins:
-            written = tuple(explicit.twins.values())
+            explicit_twins = tuple(explicit.twins.values())
+            # The module has the attempt's options already; its mark and the attempt's may both say "-unfused".
             mark = f"{module.mark.removesuffix('-unfused')}{attempt.mark}"
-            assembly = module.of(written, mark, is_part=module.is_part, options=())
-            again = _verified(written, assembly, job, attempt.options, explicit)
+            assembly = module.of(explicit_twins, mark, is_part=module.is_part, options=())
+            verified = _assemble_and_verify(explicit_twins, assembly, job, attempt.options, explicit)
     except (AssemblyError, CutError):
         return []
-    refused = [
-        replace(outcome, refusal=Verdict(Reason.NUMERICS, f"{outcome.refusal.detail}; {explicit.refused[name]}"))
-        for outcome in outcomes
-        if (name := outcome.twin.name) in explicit.refused and outcome.refusal is not None
-    ]
-    return [*refused, *again]
+    refused = []
+    for outcome in outcomes:
+        obstacle = explicit.refused.get(outcome.twin.name)
+        if obstacle is not None and outcome.refusal is not None:
+            verdict = Verdict(Reason.NUMERICS, f"{outcome.refusal.detail}; {obstacle}")
+            refused.append(replace(outcome, refusal=verdict))
+    return [*refused, *verified]
 
 
-def _written_explicitly(twins: Sequence[TwinKernel], module: OneModule) -> ExplicitTwins:
+def _write_explicit_fma(twins: Sequence[TwinKernel], module: OneModule) -> ExplicitTwins:
+    """Write twins' PTX so that it says which products are fused with sums, as they are in the original's machine code.
+
+    That leaves the assembler no choice. module: the twins' module. Raises as ``Assembler.assemble``, and CutError.
+    """
     names = [twin.name for twin in twins]
     original = module.originals(names)
     try:
-        unlike = unlike_originals(twins, module.machine, original, module.name)
+        differing = unlike_originals(twins, module.machine, original, module.name)
         explicit = write_explicit(
-            [twin for twin in twins if twin.name not in unlike], module.originals_text(names), original,
+            [twin for twin in twins if twin.name not in differing], module.originals_text(names), original,
             module.assemble, module.rendered, module.arch,
         )  # fmt: skip
     except (FormatError, PtxError) as error:
         # A newer assembler may write line information, or a twin's text may have a form, that is not supported.
         return ExplicitTwins({}, dict.fromkeys(names, str(error)))
-    return replace(explicit, refused={**explicit.refused, **unlike})
+    return replace(explicit, refused={**explicit.refused, **differing})
 
 
-def _capped(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) -> list[Outcome]:
-    """outcomes: good ones that take more registers than their originals, all of one run."""
+def _assemble_capped(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) -> list[Outcome]:
+    """Assemble twins (instrumented kernels) again with limits on their registers, and verify them again.
+
+    outcomes: accepted ones of one run, of twins that take more registers than their originals. Return new outcomes for
+    those that are accepted and stay within their limits.
+    """
     run = outcomes[0].run
     if run is None or run.original is None:
         return []
-    limits = {outcome.twin.name: limit for outcome in outcomes if (limit := outcome.limit) is not None}
+    limits = {outcome.twin.name: outcome.limit for outcome in outcomes if outcome.limit is not None}
     try:
         built = build_twins(run.assembly, list(limits), "capped", limits)
-        there = [outcome for outcome in outcomes if outcome.twin.twin_name in built.kernels]
-        refusals = run.verifier.verdicts([outcome.twin for outcome in there], run.original, built)
+        assembled = [outcome for outcome in outcomes if outcome.twin.twin_name in built.kernels]
+        refusals = run.verifier.verdicts([outcome.twin for outcome in assembled], run.original, built)
     except CutError:
         return []
-    made = replace(run, built=built)
+    capped_run = replace(run, built=built)
+    # Without those for which ptxas did not keep to the cap.
     return [
-        outcome.with_cap(_result(outcome.twin, made))
-        for outcome in there
+        outcome.with_cap(_result(outcome.twin, capped_run))
+        for outcome in assembled
         if refusals[outcome.twin.name] is None
         and built.kernels[outcome.twin.twin_name].registers <= limits[outcome.twin.name]
     ]
 
 
-def _verified(
+def _assemble_and_verify(
     twins: Sequence[TwinKernel],
     assembly: Assembly,
     job: Job,
     options: tuple[str, ...],
     explicit: ExplicitTwins | None = None,
 ) -> list[Outcome]:
-    """Assemble originals and twins, and compare each twin with its original."""
+    """Assemble originals and twins, and compare each twin with its original.
+
+    options: those that the attempt added, to be noted in the outcomes. explicit: the twins' explicit FMA, if they are
+    written with it. Raises CutError if the originals of a part cannot be assembled alone, else as
+    ``Assembler.assemble``.
+    """
     names = [twin.name for twin in twins]
     verifier = Verifier(assembly, job.retargeting, explicit)
     with ThreadPoolExecutor(2) as pool:
-        # The original's spills are only known by assembling its text; ptxas has a process of its own meanwhile.
+        # Originals are assembled even if their machine code is there, because only ptxas reports their spills. Both
+        # runs are processes of their own, so they run at the same time.
         originals = pool.submit(build_originals, assembly, names, is_variant=job.retargeting is not None)
         built = build_twins(assembly, names, "probed")
         try:
             original = originals.result()
         except OriginalsRefusedError as error:
-            refused = Run(assembly, verifier)
+            run = Run(assembly, verifier)
             return [
-                Outcome(twin, refused, verifier.of_refused_original(error.reasons[twin.name]), options=options)
+                Outcome(twin, run, verifier.of_refused_original(error.reasons[twin.name]), options=options)
                 for twin in twins
             ]
     run = Run(assembly, verifier, original, built)
@@ -265,6 +315,7 @@ def _verified(
 
 
 def _result(twin: TwinKernel, run: Run) -> Result:
+    """Return the result of a twin that was accepted. run: in which it was assembled."""
     if run.original is None:
         raise LookupError(f"{twin.name}: no original to compare it with")
     name = twin.twin_name

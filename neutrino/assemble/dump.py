@@ -13,7 +13,7 @@ class Dump:
     folder: Path | None = None
 
     def write(self, name: str, data: bytes | str) -> None:
-        """A file of that name. Raises OSError when it cannot be written."""
+        """Write a file of that name into the folder, if there is one. Raises OSError."""
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -23,10 +23,10 @@ class Emit(Enum):
 
 
 def driver_image(source: Source, module: Module, text: str, cubin: bytes | None, emit: Emit) -> bytes:
-    """The twins' image. source, module: the originals'. text: the twins'. cubin: the assembled text, None if it was not
-    assembled.
+    """Return twins (instrumented kernels) as the driver loads them: as machine code, PTX or both, by emit.
 
-    Text is in a container if the original was assembled with options, which only a container holds.
+    source, module: of the original kernels. text: the twins' PTX. cubin: the assembled text, None if it was not
+    assembled. Text is put into a fatbin if the original was compiled with options, since only a fatbin can state them.
     """
     if emit is Emit.SASS and cubin is not None:
         return cubin
@@ -46,10 +46,10 @@ def driver_image(source: Source, module: Module, text: str, cubin: bytes | None,
 
 
 def _ptx_image(module: Module, text: str) -> bytes:
-    """The twins' text, ended by NUL.
+    """Return the twins' PTX as bytes that end with NUL.
 
-    It begins with the comments of the original, since they name the compiler, which the embedded device checks.
+    It begins with the comments at the start of the original: they name the compiler, which the embedded device checks.
     """
     first = module.statements[0] if module.statements else None
-    head = module.source(first) if first is not None and first.kind is Kind.BLANK else ""
-    return (head + text).encode("latin-1") + b"\0"
+    comments = module.source(first) if first is not None and first.kind is Kind.BLANK else ""
+    return (comments + text).encode("latin-1") + b"\0"

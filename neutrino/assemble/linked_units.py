@@ -17,7 +17,11 @@ from neutrino.toolchain.refusal import AssemblyError
 
 
 class LinkedUnits:
-    """The originals of linked code and their twins, assembled unit by unit; an ``Assembly``."""
+    """Assembles originals and twins of device-linked code by translation units; an ``Assembly``.
+
+    source: the PTX of the units. machine: the linked machine code that runs. twins: the units with their twins. linker:
+    puts the twins' units together.
+    """
 
     def __init__(
         self, source: LinkedSource, machine: Cubin, twins: TwinProgram, assembler: Assembler, linker: Linker, dump: Dump
@@ -33,35 +37,43 @@ class LinkedUnits:
         self.bounded_stack = True
 
     def originals(self, names: Collection[str]) -> Assembled:
-        modules = {}
-        for number, twins in enumerate(self._twins.modules):
-            chosen = {kernel.name for kernel in twins.kernels} & {*names}
-            if chosen:
-                modules[number] = (twins.module, chosen)
+        """Assemble the original text of the translation units that have the named kernels.
+
+        This is only for what ptxas reports of them, so nothing is linked and the result has no cubin. Raises as
+        ``Assembler.assemble``.
+        """
         parts = []
-        for number, (module, chosen) in modules.items():
-            text = only_kernels(module, chosen)
+        for number, twins in enumerate(self._twins.modules):
+            module, unit_names = twins.module, {kernel.name for kernel in twins.kernels} & {*names}
+            if not unit_names:
+                continue
+            text = only_kernels(module, unit_names)
             self._dump.write(f"original.{number}.ptx", text.encode("latin-1"))
             try:
                 part = self._assemble(number, text)
             except AssemblyError:
                 if text is module.text:
                     raise
-                # The rest may refer to a kernel that was left out.
+                # The text may refer to a kernel that was left out.
                 part = self._assemble(number, module.text)
             parts.append(part)
-        return _together(b"", parts)
+        return _merge(b"", parts)
 
     def twins(
         self, names: Collection[str], registers: Mapping[str, int] | None = None, *, stage: str = ""
     ) -> AssembledTwins:
+        """Assemble the translation units with the twins (instrumented copies) of the named kernels, and link them.
+
+        registers: limits per thread, by the original kernel's name. stage: name of the files under ``--save-temps``; ""
+        writes none. Raises as ``Assembler.assemble`` and ``Linker.link``.
+        """
         texts = self._twins.render(names, registers)
         if stage:
             for number, text in texts.items():
                 self._dump.write(f"{stage}.{number}.ptx", text.encode("latin-1"))
         with ThreadPoolExecutor(2) as pool:
             parts = list(pool.map(self._assemble, texts.keys(), texts.values()))
-        linked = _together(self._linker.link([part.cubin for part in parts], self.arch), parts)
+        linked = _merge(self._linker.link([part.cubin for part in parts], self.arch), parts)
         if stage:
             self._dump.write(f"{stage}.cubin", linked.cubin)
             self._dump.write(f"{stage}.warnings.txt", "\n".join(linked.warnings))
@@ -71,6 +83,7 @@ class LinkedUnits:
         return self._assembler.assemble(text, self.arch, ("-c", *self._source.units[number].options))
 
 
-def _together(cubin: bytes, parts: Sequence[Assembled]) -> Assembled:
-    resources = {name: found for part in parts for name, found in part.resources.items()}
+def _merge(cubin: bytes, parts: Sequence[Assembled]) -> Assembled:
+    """Return a cubin with what ptxas reports of all units that it was linked from."""
+    resources = {name: report for part in parts for name, report in part.resources.items()}
     return Assembled(cubin, resources, tuple(warning for part in parts for warning in part.warnings))

@@ -19,11 +19,13 @@ from neutrino.toolchain.refusal import AssemblyError
 
 @dataclass(frozen=True)
 class OneModule:
-    """The originals and the twins of one module: an ``Assembly``.
+    """Assembles the originals and the twins (instrumented kernels) of one PTX module; an ``Assembly``.
 
-    source: where the module is from. twins_of: the module with its twins. bounded_stack: as in ``Assembly``. mark: part
-    of the names in dumps. is_part: these are some of the module's kernels; then ``originals`` raises CutError if they
-    are refused. known: results by the SHA-256 of the text, since several attempts may assemble the same text.
+    source: where the module comes from, with the machine code that runs. twins_of: the module with its twins. emit: the
+    form of twins for the driver. bounded_stack: as in ``Assembly``. mark: part of the file names under
+    ``--save-temps``. is_part: whether these are only some of the module's kernels; then ``originals`` raises CutError
+    if they are refused. known: results by the SHA-256 of text and options, since several attempts may assemble the same
+    text.
     """
 
     source: Source
@@ -38,7 +40,7 @@ class OneModule:
 
     @property
     def name(self) -> str:
-        """The assembler's."""
+        """The assembler's name, with its version."""
         return self.assembler.name
 
     @property
@@ -57,78 +59,92 @@ class OneModule:
         return self.twins_of.module
 
     def of(self, twins: Sequence[TwinKernel], mark: str, *, is_part: bool, options: Sequence[str]) -> OneModule:
-        """The same with these twins only. options: added to the assembler's."""
+        """Return the assembly of some of the twins. mark, is_part: as above. options: added to the assembler's."""
         source = replace(self.source, options=(*self.source.options, *options)) if options else self.source
+        # Results with other options must not be shared.
         known = {} if options else self.known
         twins_of = replace(self.twins_of, kernels=tuple(twins))
         return replace(self, source=source, twins_of=twins_of, mark=mark, is_part=is_part, known=known)
 
     def originals_text(self, names: Collection[str]) -> str:
-        """What ``originals`` assembles."""
-        # A variant is assembled whole, so that its code refers to variables as the code that runs does.
+        """Return the text that ``originals`` assembles."""
+        # PTX for another architecture is assembled whole, so that its code refers to variables as the code that runs
+        # does, with which it is compared.
         return self.module.text if self.source.retargeted else only_kernels(self.module, names)
 
     def originals(self, names: Collection[str]) -> Assembled:
-        """As ``Assembly`` says."""
+        """Assemble the original text of the named kernels, without the module's others if that is possible.
+
+        Raises as ``Assembler.assemble``; but CutError instead of AssemblyError if these are only a part of the module's
+        kernels that are assembled in parallel.
+        """
         text = self.originals_text(names)
         try:
             assembled = self.assemble(text)
         except AssemblyError as error:
             if self.is_part:
                 raise CutError from error
-            # The rest may refer to a kernel that was left out; or only another kernel is refused.
-            other = only_kernels(self.module, names) if self.source.retargeted else self.module.text
-            if text == other:
+            # Some of these kernels alone: the text may refer to a kernel that was left out, so try the whole module.
+            # The whole module: another of its kernels may be the one that is refused, so try these alone.
+            second_text = only_kernels(self.module, names) if self.source.retargeted else self.module.text
+            if text == second_text:
                 raise
-            assembled = self.assemble(other)
-        self._keep(f"original{self.mark}", assembled)
+            assembled = self.assemble(second_text)
+        self._dump_output(f"original{self.mark}", assembled)
         return assembled
 
     def twins(
         self, names: Collection[str], registers: Mapping[str, int] | None = None, *, stage: str = ""
     ) -> AssembledTwins:
-        """As ``Assembly`` says."""
+        """Assemble the twins (instrumented copies) of the named kernels, and return them with their image.
+
+        registers: limits per thread, by the original kernel's name. stage: name of the files under ``--save-temps``; ""
+        writes none. Raises as ``Assembler.assemble``.
+        """
         text = self.text(names, registers)
         if stage:
             self.dump.write(f"{stage}{self.mark}.ptx", text.encode("latin-1"))
         assembled = self.assemble(text)
         if stage:
-            self._keep(f"{stage}{self.mark}", assembled)
+            self._dump_output(f"{stage}{self.mark}", assembled)
         image = driver_image(self.source, self.module, text, assembled.cubin, self.emit)
         return AssembledTwins(image, assembled, self.emit)
 
     def text(self, names: Collection[str], registers: Mapping[str, int] | None = None) -> str:
-        """What ``twins`` assembles."""
+        """Return the text that ``twins`` assembles."""
         return self.twins_of.render(names, registers)
 
     def rendered(self, twin: TwinKernel) -> str:
-        """The text of a module with one twin."""
+        """Return the text of a module with this twin only."""
         return replace(self.twins_of, kernels=(twin,)).render()
 
     def assemble(self, text: str, options: Sequence[str] = ()) -> Assembled:
-        """Assemble a text as the module's, with further options. Raises as ``Assembler.assemble``."""
-        key = hashlib.sha256("\0".join((*options, text)).encode("latin-1", "replace")).digest()
-        made = self.known.get(key)
-        if made is None:
-            try:
-                made = self.assembler.assemble(text, self.arch, (*self.source.options, *options))
-            except AssemblyError as error:
-                made = error
-            self.known[key] = made
-        if isinstance(made, AssemblyError):
-            raise made
-        return made
+        """Assemble a text with the module's options and further ones. Raises as ``Assembler.assemble``.
 
-    def _keep(self, name: str, assembled: Assembled) -> None:
+        A text that was assembled before, or refused, is not assembled again.
+        """
+        key = hashlib.sha256("\0".join((*options, text)).encode("latin-1", "replace")).digest()
+        result = self.known.get(key)
+        if result is None:
+            try:
+                result = self.assembler.assemble(text, self.arch, (*self.source.options, *options))
+            except AssemblyError as error:
+                result = error
+            self.known[key] = result
+        if isinstance(result, AssemblyError):
+            raise result
+        return result
+
+    def _dump_output(self, name: str, assembled: Assembled) -> None:
         self.dump.write(f"{name}.cubin", assembled.cubin)
         self.dump.write(f"{name}.warnings.txt", "\n".join(assembled.warnings))
 
 
 def only_kernels(module: Module, names: Collection[str]) -> str:
-    """The module's text with these kernels only."""
-    pieces, position, kept = [], 0, {*names}
+    """Return the module's text without the kernels that are not named."""
+    pieces, position, included = [], 0, {*names}
     for entry in module.entries:
-        if entry.name not in kept:
+        if entry.name not in included:
             pieces.append(module.text[position : entry.statement.start])
             position = entry.statement.end
     return "".join([*pieces, module.text[position:]]) if pieces else module.text

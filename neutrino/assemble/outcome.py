@@ -8,7 +8,7 @@ from typing import Any
 
 from neutrino.abi.structures import align_up
 from neutrino.assemble.assembly import Assembly
-from neutrino.assemble.built import Built, Original, spills
+from neutrino.assemble.builds import OriginalBuild, TwinBuild, spills
 from neutrino.assemble.verdict import Verdict, Verifier
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass.cubin import CubinKernel
@@ -20,19 +20,27 @@ _REGISTER_UNIT = 8
 
 @dataclass(frozen=True)
 class Run:
-    """Twins assembled together, and what each is compared with. original: None where its text is refused."""
+    """One run of an assembly for a group of twins.
+
+    verifier: compares them with their originals. original: the originals as built; None if their text was refused.
+    built: the twins as built.
+    """
 
     assembly: Assembly
     verifier: Verifier
-    original: Original | None = None
-    built: Built = field(default_factory=Built)
+    original: OriginalBuild | None = None
+    built: TwinBuild = field(default_factory=TwinBuild)
 
 
 @dataclass(frozen=True)
 class Result:
-    """Verified machine code of a twin, in the image of built. numerics: as in manifests."""
+    """The verified machine code of one twin.
 
-    built: Built
+    built: the twins that it was assembled with, whose image it is in. code: its machine code. resources: what ptxas
+    reports of it. numerics: the comparison of its arithmetic, as in manifests.
+    """
+
+    built: TwinBuild
     code: CubinKernel
     resources: Resources
     numerics: Mapping[str, Any]
@@ -40,12 +48,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of the latest attempt at a twin.
+    """The outcome of the latest attempt at a twin (instrumented copy of a kernel).
 
-    twin: with the text that was assembled. run: its last attempt, None if a part of its module cannot be assembled
-    alone. refusal: why it may not be used; None if it may, then result has its code. under_cap: the code with a
-    register cap, for launches that need it. options: assembler options that the attempt added. first: the refusal of
-    the first attempt, without such options.
+    twin: with the text that was assembled. run: the run that this comes from; None if its part of the module cannot be
+    assembled alone. refusal: why the twin may not be used; None if it may, then result has its code. under_cap: a
+    second version of the code, with a register cap, for launches that the first has too many registers for. options:
+    assembler options that the attempt added. first: the refusal of the last attempt without added options.
     """
 
     twin: TwinKernel
@@ -58,20 +66,24 @@ class Outcome:
 
     @property
     def limit(self) -> int | None:
-        """The register cap that keeps it within its original's share of the register file, if it exceeds that."""
+        """The register cap per thread that keeps the twin within its original's share of the register file.
+
+        None if the twin does not exceed that share, or is not accepted.
+        """
         if self.result is None or self.run is None or self.run.original is None:
             return None
         limit = align_up(self.run.original.machine.kernels[self.twin.name].registers, _REGISTER_UNIT)
         return limit if align_up(self.result.code.registers, _REGISTER_UNIT) > limit else None
 
     def with_cap(self, capped: Result) -> Outcome:
-        """The same with the code under a register cap: as the only code if that spills no more than the original, else
-        as a second choice.
+        """Return this outcome with code that was assembled under a register cap.
+
+        It replaces the uncapped code if it spills no more than the original, and is a second version of it otherwise.
         """
         original = self.run.original if self.run is not None else None
         if original is None:
             return self
-        own, others = spills(capped.resources), spills(original.resources[self.twin.name])
-        if all(own[kind] <= others[kind] for kind in others):
+        capped_spills, original_spills = spills(capped.resources), spills(original.resources[self.twin.name])
+        if all(capped_spills[kind] <= original_spills[kind] for kind in original_spills):
             return replace(self, result=capped)
         return replace(self, under_cap=capped)

@@ -18,18 +18,23 @@ _TIMES_COMMON = 8
 
 
 def split(module: Module, kernels: Sequence[TwinKernel]) -> list[tuple[TwinKernel, ...]]:
-    """The twins of a module's kernels in parts of at least PART_SIZE characters, in order; one part of a small module.
+    """Split the twins of a module's kernels into parts of at least PART_SIZE characters of text, in order.
 
-    A kernel that is larger than that may be alone in its part. No part is empty.
+    kernels: the twins. A small module has one part. A twin longer than PART_SIZE may be alone in its part. No part is
+    empty.
     """
     # Debug sections refer to all kernels by their labels.
     if any(statement.kind is Kind.SECTION for statement in module.statements):
         return [tuple(kernels)]
-    common = len(module.text) - sum(entry.statement.end - entry.statement.start for entry in module.entries)
+
+    # What is outside of kernels is in every part.
+    common_size = len(module.text) - sum(entry.statement.end - entry.statement.start for entry in module.entries)
     total = sum(len(kernel.probed_text) for kernel in kernels)
-    count = total // max(PART_SIZE, _TIMES_COMMON * common)
+    count = total // max(PART_SIZE, _TIMES_COMMON * common_size)
     if count < 2:
         return [tuple(kernels)]
+
+    # Each kernel goes to the part in which the middle of its text lies, if the total is divided evenly.
     parts: list[list[TwinKernel]] = [[] for _ in range(count)]
     position = 0
     for kernel in kernels:

@@ -12,10 +12,10 @@ NOT_SHOWN = "not proven to be the program that runs"
 
 @dataclass(frozen=True)
 class Retargeting:
-    """Twins whose text is for another architecture than the machine code that runs. target: ``sm_120 → sm_90``.
+    """How twins are treated whose text is for another architecture than the machine code that runs.
 
-    own: the machine code states that it was compiled from this text. unproven: also accept kernels that are not proven
-    to be the ones that run, unless they are proven not to be.
+    target: both architectures, as ``sm_120 → sm_90``. own: whether the machine code states that it was compiled from
+    this text. unproven: whether to accept kernels that are neither proven nor disproven to be the ones that run.
     """
 
     target: str
@@ -24,5 +24,5 @@ class Retargeting:
 
     @classmethod
     def of(cls, source: Source, *, unproven: bool) -> Retargeting | None:
-        """The one of a source; None if its text is for the architecture that runs."""
+        """Return the retargeting of a source; None if its text is for the architecture that runs."""
         return cls(source.retargeted, source.own, unproven) if source.retargeted else None

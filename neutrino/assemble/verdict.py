@@ -8,7 +8,7 @@ from typing import Any
 
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.assembly import Assembly
-from neutrino.assemble.built import Built, Original
+from neutrino.assemble.builds import OriginalBuild, TwinBuild
 from neutrino.assemble.numerics.comparison import ArithmeticComparison
 from neutrino.assemble.numerics.explicit_fma import ExplicitTwins
 from neutrino.assemble.retargeting import NOT_SHOWN, Retargeting
@@ -24,96 +24,117 @@ _STACK_UNKNOWN = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why a kernel has no twin: the reason, and its details."""
+    """Why a kernel has no twin (instrumented copy). detail: a sentence for reports."""
 
     reason: Reason
     detail: str
 
 
 class Verifier:
-    """Compares assembled twins with their originals.
+    """Compares assembled twins (instrumented copies of kernels) with their originals.
 
-    retargeting: None if the originals were assembled from this text. explicit: the twins with explicit FMA, if any.
+    assembly: what assembled them. retargeting: set if their text is for another architecture than the originals'
+    machine code, else None. explicit: the twins with explicit FMA, if any.
     """
 
     def __init__(
         self, assembly: Assembly, retargeting: Retargeting | None, explicit: ExplicitTwins | None = None
     ) -> None:
+        """retargeting: None if the PTX is for the architecture that runs. explicit: None without explicit FMA."""
         self._assembly = assembly
         self._arithmetic = ArithmeticComparison(assembly.name, assembly.arch, explicit)
         self.retargeting = retargeting
 
     def verdicts(
-        self, twins: Sequence[TwinKernel], original: Original, built: Built
+        self, twins: Sequence[TwinKernel], original: OriginalBuild, built: TwinBuild
     ) -> dict[str, Verdict | None]:
-        """Why each of these twins is refused, by the kernel's name; None for one that may be used.
+        """Return why each of these twins is refused, by the original kernel's name; None for one that may be used.
 
-        Raises as ``Assembler.assemble``: where a warning does not name its kernel, each is assembled alone.
+        Raises as ``Assembler.assemble``: if a warning does not name its kernel, each twin is assembled alone.
         """
         assembled = [twin for twin in twins if twin.twin_name in built.kernels]
-        warned = newly_warned(assembled, self._assembly, original.warnings, built.warnings)
-        return {twin.name: self._verdict(twin, original, built, warned) for twin in twins}
+        new_warnings = newly_warned(assembled, self._assembly, original.warnings, built.warnings)
+        return {twin.name: self._verdict(twin, original, built, new_warnings) for twin in twins}
 
-    def numerics(self, twin: TwinKernel, original: Original, built: Built) -> dict[str, Any]:
-        """What the manifest holds under ``numerics`` of a twin that was not refused."""
+    def numerics(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> dict[str, Any]:
+        """Return what the manifest of an accepted twin holds under ``numerics``."""
         return self._arithmetic.manifest(twin, original, built)
 
     def of_refused_original(self, reason: str) -> Verdict:
-        """The verdict on a twin whose original's own text is refused."""
+        """Return the verdict on a twin whose original the assembler refuses. reason: the assembler's."""
         detail = f"{self._assembly.name} refuses the original: {reason}"
         if self.retargeting is None:
             return Verdict(Reason.ASSEMBLER, detail)
-        return self._variant(self.retargeting, detail)
+        return self._variant_verdict(self.retargeting, detail)
 
     def _verdict(
-        self, twin: TwinKernel, original: Original, built: Built, warned: Mapping[str, str]
+        self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild, new_warnings: Mapping[str, str]
     ) -> Verdict | None:
-        """warned: new warnings, by the kernel's name."""
+        """Return why a twin is refused; None if it may be used.
+
+        new_warnings: ptxas' warnings about twins but not about their originals, by the kernel's name.
+        """
+        # What the assembler refuses or warns of.
         if twin.name in original.failed:
             return self.of_refused_original(original.failed[twin.name])
         if twin.name in built.failed:
             return Verdict(Reason.ASSEMBLER, f"{self._assembly.name}: {built.failed[twin.name]}")
-        if twin.name in warned:
-            return Verdict(Reason.ASSEMBLER, f"{self._assembly.name} warns: {warned[twin.name]}")
+        if twin.name in new_warnings:
+            return Verdict(Reason.ASSEMBLER, f"{self._assembly.name} warns: {new_warnings[twin.name]}")
+
+        # What makes the text another program than the one that runs.
         if self.retargeting is not None:
-            other = self._other_program(twin, original, self.retargeting)
-            if other is not None:
-                return self._variant(self.retargeting, other)
-        unsupported = _other_parameters(twin, original, built) or self._more_stack(twin, original, built)
+            difference = self._variant_difference(twin, original, self.retargeting)
+            if difference is not None:
+                return self._variant_verdict(self.retargeting, difference)
+
+        # What the hook cannot launch, or what may compute other results.
+        unsupported = _parameter_difference(twin, original, built) or self._stack_growth(twin, original, built)
         if unsupported is not None:
             return Verdict(Reason.UNSUPPORTED, unsupported)
         difference = self._arithmetic.refusal(twin, original, built)
         return None if difference is None else Verdict(Reason.NUMERICS, difference)
 
     @staticmethod
-    def _variant(retargeting: Retargeting, detail: str) -> Verdict:
+    def _variant_verdict(retargeting: Retargeting, detail: str) -> Verdict:
         return Verdict(Reason.VARIANT, f"retargeted {retargeting.target}: {detail}")
 
-    def _other_program(self, twin: TwinKernel, original: Original, retargeting: Retargeting) -> str | None:
-        """Why retargeted text is not accepted as the program that runs; None if it is."""
+    def _variant_difference(self, twin: TwinKernel, original: OriginalBuild, retargeting: Retargeting) -> str | None:
+        """Return why PTX for another architecture is not accepted as the program that runs; None if it is.
+
+        It is refused if its machine code contradicts the code that runs. Else it is accepted if the code that runs
+        says that it was compiled from it, if the user accepts it unproven, or if both codes are equal.
+        """
         if original.assembled is None:
             return None
-        before = original.machine.kernels[twin.name]
-        other = variant.difference(before, original.assembled.kernels[twin.name], self._assembly.arch)
-        if other is not None or retargeting.own or retargeting.unproven:
-            return other
-        unlike = original.unlike_in_code(twin)
-        return f"{NOT_SHOWN}: {self._assembly.name} assembles the PTX to different code ({unlike})" if unlike else None
+        running = original.machine.kernels[twin.name]
+        contradiction = variant.difference(running, original.assembled.kernels[twin.name], self._assembly.arch)
+        if contradiction is not None or retargeting.own or retargeting.unproven:
+            return contradiction
+        difference = original.unlike_in_code(twin)
+        if difference is None:
+            return None
+        return f"{NOT_SHOWN}: {self._assembly.name} assembles the PTX to different code ({difference})"
 
-    def _more_stack(self, twin: TwinKernel, original: Original, built: Built) -> str | None:
+    def _stack_growth(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
+        """Return why the twin might need more stack than a thread has; None if it does not."""
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         if before.stack == _STACK_UNKNOWN and after.frame > before.frame:
             grown = f"its stack frame grows from {before.frame} to {after.frame} bytes"
             return f"its stack size is not known in advance, and {grown}"
         if self._assembly.bounded_stack:
             for copy in twin.all_copies:
-                deeper = _deeper(copy, original.resources[twin.name], built.resources[twin.twin_name])
-                if deeper is not None:
-                    return deeper
+                growth = _recursive_growth(copy, original.resources[twin.name], built.resources[twin.twin_name])
+                if growth is not None:
+                    return growth
         return None
 
 
-def _other_parameters(twin: TwinKernel, original: Original, built: Built) -> str | None:
+def _parameter_difference(twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
+    """Return what is wrong with the parameters of the original's or the twin's machine code; None if they are right.
+
+    Both must have those of the PTX, and the twin the probe block after them: the hook copies them by these offsets.
+    """
     expected = [(parameter.offset, parameter.size) for parameter in twin.parameters]
     shipped = [(offset, size) for _, offset, size in original.machine.kernels[twin.name].parameters]
     if shipped != expected:
@@ -124,12 +145,17 @@ def _other_parameters(twin: TwinKernel, original: Original, built: Built) -> str
     return None
 
 
-def _deeper(copy: FunctionCopy, before: Resources, after: Resources) -> str | None:
-    """Why a recursive function's copy is refused: its depth, and so the stack that it needs, is not known."""
+def _recursive_growth(copy: FunctionCopy, before: Resources, after: Resources) -> str | None:
+    """Return why the twin's copy of a recursive function is refused; None if its stack frame has not grown.
+
+    The depth of the recursion is not known, so neither is the stack that larger frames need. before, after: what ptxas
+    reports of the original kernel and of the twin.
+    """
     if not copy.is_recursive:
         return None
-    frame, own_frame = before.functions.get(copy.name), after.functions.get(copy.copy_name)
-    if frame is not None and own_frame is not None and own_frame <= frame:
+    original_frame, copy_frame = before.functions.get(copy.name), after.functions.get(copy.copy_name)
+    if original_frame is not None and copy_frame is not None and copy_frame <= original_frame:
         return None
-    shown = " to ".join("an unknown number of" if size is None else str(size) for size in (frame, own_frame))
+    sizes = (original_frame, copy_frame)
+    shown = " to ".join("an unknown number of" if size is None else str(size) for size in sizes)
     return f"{copy.name} is recursive to an unknown depth, and its stack frame grows from {shown} bytes"

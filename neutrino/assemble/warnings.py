@@ -12,11 +12,15 @@ from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain.ptxas import Assembled
 
 _PERFORMANCE = re.compile(r"\(C75\d\d\)")
+"""The numbers of ptxas' performance warnings."""
 _FUNCTION = re.compile(r"in (?:the )?function '([^']+)'")
 
 
 def performance_warnings(assembled: Assembled) -> Counter[str]:
-    """Warnings of serialised pipelines and ignored register hints, with the same wording for original and twin."""
+    """Count the performance warnings by text: of serialized pipelines and ignored register hints.
+
+    Line numbers and the suffix of twins' names are removed, so that an original and its twin have equal texts.
+    """
     return Counter(
         re.sub(r"\bline \d+", "line …", warning.replace(f"{SUFFIX}'", "'"))
         for warning in assembled.warnings
@@ -27,10 +31,10 @@ def performance_warnings(assembled: Assembled) -> Counter[str]:
 def newly_warned(
     twins: Collection[TwinKernel], assembly: Assembly, before: Counter[str], after: Counter[str]
 ) -> dict[str, str]:
-    """Kernels for whose twin, but not for the original, ptxas gives a warning; and that warning.
+    """Return the kernels for whose twin, but not for the original, ptxas gives a warning: the warning by kernel name.
 
-    twins: those that were assembled. before, after: the warnings of all originals and of all twins. Raises as
-    ``Assembler.assemble``.
+    twins: those that were assembled. before, after: the performance warnings of all originals and of all twins. Raises
+    as ``Assembler.assemble``.
     """
     warned: dict[str, str] = {}
     unnamed = False
@@ -41,9 +45,9 @@ def newly_warned(
         else:
             unnamed = True
     if unnamed:
-        # The warning does not name its kernel, so each is assembled alone.
+        # Some warning does not name its kernel, so each is assembled alone to find out whose it is.
         for twin in twins:
-            alone = performance_warnings(assembly.twins([twin.name]).assembled)
-            for text in alone - performance_warnings(assembly.originals([twin.name])):
+            twin_warnings = performance_warnings(assembly.twins([twin.name]).assembled)
+            for text in twin_warnings - performance_warnings(assembly.originals([twin.name])):
                 warned[twin.name] = text
     return warned

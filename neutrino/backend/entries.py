@@ -1,4 +1,4 @@
-"""From verified outcomes to entries, and the images that they name."""
+"""Cache entries for kernels, from the verified outcomes of their twins, and the images that the entries refer to."""
 
 from __future__ import annotations
 
@@ -7,48 +7,57 @@ from typing import Any
 
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.attempts import Outcomes
-from neutrino.assemble.built import Built
+from neutrino.assemble.builds import TwinBuild
 from neutrino.assemble.outcome import Outcome, Result
 from neutrino.backend.manifest import assembled_members, probed_entry, unassembled_manifest
-from neutrino.backend.protocol import Made
+from neutrino.backend.protocol import BackendResult
 from neutrino.cache.entry import KernelEntry
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.twin import TwinKernel
 
 
-def entries_of(outcomes: Outcomes, probes: ProbeSet, refused: Mapping[str, tuple[Reason, str]]) -> Made:
-    """Entries of kernels with twins, good or not, and the images that the good ones are in.
+def entries_of(outcomes: Outcomes, probes: ProbeSet, refused: Mapping[str, tuple[Reason, str]]) -> BackendResult:
+    """Return the entries of all kernels, and the images of the twins (instrumented copies) that were accepted.
 
-    refused: kernels for which no twin was written, and why. First come the images that twins are launched from, then
-    those under a register cap that are a second choice.
+    outcomes: of the twins. refused: why no twin was written for other kernels. The images that twins are normally
+    launched from come first; images of versions under a register cap follow.
     """
     results = [outcome.result for outcome in outcomes.values() if outcome.result is not None]
-    second = [outcome.under_cap for outcome in outcomes.values() if outcome.under_cap is not None]
-    images = _distinct(result.built for result in (*results, *second))
+    capped_results = [outcome.under_cap for outcome in outcomes.values() if outcome.under_cap is not None]
+    images = _distinct(result.built for result in (*results, *capped_results))
     entries = {name: KernelEntry(name, *refusal) for name, refusal in refused.items()}
     entries |= {name: _entry(outcome, images, probes) for name, outcome in outcomes.items()}
-    return Made(entries, tuple(built.image for built in images))
+    return BackendResult(entries, tuple(built.image for built in images))
 
 
 def unassembled_entries(
     parts: Sequence[Sequence[TwinKernel]],
     manifest: Callable[[TwinKernel], dict[str, Any]],
     image: Callable[[Sequence[TwinKernel]], bytes],
-) -> Made:
-    """The same of twins that no assembler has seen, an image for each part."""
+) -> BackendResult:
+    """Return the entries of twins that were not assembled, and an image for each part.
+
+    parts: the twins of a module, in the parts that it was split into. manifest: returns a twin's manifest. image:
+    returns the image of a part.
+    """
     entries = {
         twin.name: probed_entry(twin, manifest(twin), image=number)
         for number, part in enumerate(parts)
         for twin in part
     }
-    return Made(entries, tuple(image(part) for part in parts))
+    return BackendResult(entries, tuple(image(part) for part in parts))
 
 
-def _distinct(builds: Iterable[Built]) -> list[Built]:
+def _distinct(builds: Iterable[TwinBuild]) -> list[TwinBuild]:
+    """Return each build once, by identity, in the order of their first occurrence."""
     return list({id(built): built for built in builds}.values())
 
 
-def _entry(outcome: Outcome, images: Sequence[Built], probes: ProbeSet) -> KernelEntry:
+def _entry(outcome: Outcome, images: Sequence[TwinBuild], probes: ProbeSet) -> KernelEntry:
+    """Return the entry of one twin: with its manifest if it was accepted, else with the reason why not.
+
+    images: the builds whose images the entry refers to by index.
+    """
     twin, result = outcome.twin, outcome.result
     if outcome.refusal is not None:
         return KernelEntry(twin.name, outcome.refusal.reason, outcome.refusal.detail)
@@ -59,9 +68,10 @@ def _entry(outcome: Outcome, images: Sequence[Built], probes: ProbeSet) -> Kerne
     manifest |= assembled_members(twin, original, result, under_cap, outcome.run.verifier.retargeting)
     manifest["numerics"] = dict(result.numerics)
     manifest["assembler"] = assembly.name
-    capped = _place(under_cap, images) if under_cap is not None else 0
-    return probed_entry(twin, manifest, image=_place(result, images), capped=capped)
+    # Image 0 is never one of those under a cap, so 0 stands for none.
+    capped = _image_index(under_cap, images) if under_cap is not None else 0
+    return probed_entry(twin, manifest, image=_image_index(result, images), capped=capped)
 
 
-def _place(result: Result, images: Sequence[Built]) -> int:
-    return next(place for place, built in enumerate(images) if built is result.built)
+def _image_index(result: Result, images: Sequence[TwinBuild]) -> int:
+    return next(index for index, built in enumerate(images) if built is result.built)

@@ -10,9 +10,9 @@ from neutrino.abi.reasons import Reason
 from neutrino.assemble.attempts import Job, Outcomes, assemble
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.linked_units import LinkedUnits
-from neutrino.assemble.side_by_side import StoppableSlots
+from neutrino.assemble.parallel import StoppableSlots
 from neutrino.backend.entries import entries_of
-from neutrino.backend.protocol import Made
+from neutrino.backend.protocol import BackendResult
 from neutrino.backend.ptx_twin import refusals, unknown_encoding
 from neutrino.demangle import demangle
 from neutrino.device.linked_source import LinkedSource, program
@@ -26,25 +26,32 @@ from neutrino.toolchain.ptxas import Assembler
 
 @dataclass(frozen=True)
 class LinkedPlan:
-    """Where the probes go in the units' kernels. others: those whose text is not there or not to be used, and why."""
+    """Where the probes go in the kernels of device-linked code; a ``Plan``.
+
+    program: the plan of all units; None if no kernel can be planned. others: kernels whose PTX is missing or must not
+    be used, by name, with reason and detail.
+    """
 
     program: ProgramPlan | None
     others: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
 
     @property
     def kernels(self) -> tuple[KernelPlan, ...]:
-        """As of ``Plan``."""
+        """The plans of the kernels that can be probed."""
         return self.program.kernels if self.program is not None else ()
 
     @property
     def refused(self) -> dict[str, tuple[Reason, str]]:
-        """As of ``Plan``."""
+        """Why the other kernels cannot be probed, by name."""
         return {**self.others, **refusals(self.program.skipped if self.program is not None else ())}
 
 
 @dataclass(frozen=True)
 class LinkedTwins:
-    """A ``Backend``. version: the highest ``.version`` that twins may have. tools: None where nothing is assembled."""
+    """The ``Backend`` for device-linked code.
+
+    version: the highest PTX ``.version`` that twins may have. tools: None if nothing is to be assembled.
+    """
 
     source: LinkedSource
     probes: ProbeSet
@@ -55,37 +62,44 @@ class LinkedTwins:
 
     @cached_property
     def kernels(self) -> Sequence[str]:
-        """Those of the linked machine code."""
+        """The names of the kernels in the linked machine code."""
         return list(self.source.machine.kernels) if self.source.machine is not None else []
 
     @property
     def refusal(self) -> tuple[Reason, str] | None:
-        """As of ``Backend``."""
+        """Why no kernel can be probed, as reason and detail: the architecture is not supported. None if it is."""
         return unknown_encoding(self.source.arch)
 
     def plan(self, kernels: Sequence[str]) -> LinkedPlan:
-        """As of ``Backend``."""
-        units, refused = self.source.kernels or {}, self.source.refused or {}
+        """Find where the probes go in the named kernels, by the PTX of the translation units that they come from.
+
+        Kernels whose PTX is missing, must not be used or cannot be parsed are in the plan with the reason. Raises
+        ProbeError if a probe reads an operand that a matched instruction does not have.
+        """
+        unit_of_kernel, refused = self.source.kernels or {}, self.source.refused or {}
         others = {name: refused[name] for name in kernels if name in refused}
-        chosen = {name: units[name] for name in kernels if name in units}
-        if not chosen:
+        units = {name: unit_of_kernel[name] for name in kernels if name in unit_of_kernel}
+        if not units:
             return LinkedPlan(None, others)
         try:
             plan = plan_program(
-                program(self.source), self.probes, kernels=chosen, version=self.version, demangle=demangle
+                program(self.source), self.probes, kernels=units, version=self.version, demangle=demangle
             )
         except PtxError as error:
-            return LinkedPlan(None, others | dict.fromkeys(chosen, (Reason.UNSUPPORTED, str(error))))
+            return LinkedPlan(None, others | dict.fromkeys(units, (Reason.UNSUPPORTED, str(error))))
         return LinkedPlan(plan, others)
 
     def write(self, plan: LinkedPlan) -> TwinProgram:
-        """As of ``Backend``: the units that have twins."""
+        """Write the twins (instrumented copies) of the planned kernels; return the units that have any."""
         if plan.program is None:
             raise LookupError("no kernel is planned")
         return write_program(plan.program)
 
     def assemble(self, code: TwinProgram) -> Outcomes:
-        """As of ``Backend``. Raises ToolMissingError without tools."""
+        """Assemble and link the units with twins, and compare each twin with its original; return the outcomes.
+
+        Raises ToolMissingError without tools, ToolError and OSError for failures of the machine.
+        """
         if self.tools is None or self.source.machine is None:
             raise ToolMissingError("nvlink", "device-linked code is not taken without assembling it")
         assembler, linker = self.tools
@@ -94,6 +108,6 @@ class LinkedTwins:
         units = LinkedUnits(self.source, self.source.machine, code, assembler, linker, self.dump)
         return assemble(Job([code.kernels], units, slots)) if code.kernels else {}
 
-    def entries(self, code: TwinProgram, outcomes: Outcomes) -> Made:
-        """As of ``Backend``."""
+    def entries(self, code: TwinProgram, outcomes: Outcomes) -> BackendResult:
+        """Return the kernels' cache entries, and the images of the twins that were accepted."""
         return entries_of(outcomes, self.probes, refusals(code.skipped))

@@ -1,4 +1,4 @@
-"""``manifest.json``: what is known of one twin."""
+"""``manifest.json``: the description of one twin (instrumented copy of a kernel)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from neutrino.abi.reasons import Reason
-from neutrino.assemble.built import Original, spills
+from neutrino.assemble.builds import OriginalBuild, spills
 from neutrino.assemble.emit import Emit
 from neutrino.assemble.outcome import Result
 from neutrino.assemble.retargeting import Retargeting
@@ -19,7 +19,10 @@ from neutrino.ptx.instrument.twin import Site, TwinKernel
 
 
 def unassembled_manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Emit) -> dict[str, Any]:
-    """What a manifest holds of a twin that no assembler has seen."""
+    """Return the manifest of a twin (instrumented kernel), in which all that only an assembler reports is None.
+
+    arch: what the twin's code is for. emit: the form of the twin for the driver.
+    """
     return {
         "name": twin.name,
         "demangled": demangle(twin.name),
@@ -33,7 +36,7 @@ def unassembled_manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Em
         "spills": None,
         "frame": None,
         "sites": site_rows(twin.sites),
-        "sites_left_out": [asdict(left) for left in twin.left_out],
+        "sites_left_out": [asdict(site) for site in twin.left_out],
         "numerics": None,
         "assembler": None,
         "maxnreg": None,
@@ -43,9 +46,13 @@ def unassembled_manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Em
 
 
 def assembled_members(
-    twin: TwinKernel, original: Original, result: Result, under_cap: Result | None, retargeting: Retargeting | None
+    twin: TwinKernel, original: OriginalBuild, result: Result, under_cap: Result | None, retargeting: Retargeting | None
 ) -> dict[str, Any]:
-    """What assembling settles of a manifest, but for the arithmetic. under_cap: as a second choice."""
+    """Return the members of a manifest that are known after assembling, without ``numerics``.
+
+    under_cap: the twin's second version, with fewer registers, if there is one. retargeting: set if the twin's text is
+    for another architecture than the machine code that runs.
+    """
     before, after = original.machine.kernels[twin.name], result.code
     return {
         "retargeted": {
@@ -69,7 +76,11 @@ def assembled_members(
 
 
 def probed_entry(twin: TwinKernel, manifest: dict[str, Any], *, image: int, capped: int = 0) -> KernelEntry:
-    """The entry of a kernel with a twin. image: the place of its image; capped: of that under a register cap, or 0."""
+    """Return the cache entry of a kernel with a twin.
+
+    image: index of the image that the twin is in. capped: index of the image with its version under a register cap, or
+    0 if there is none.
+    """
     return KernelEntry(
         twin.name,
         Reason.PROBED,
@@ -89,7 +100,7 @@ def probed_entry(twin: TwinKernel, manifest: dict[str, Any], *, image: int, capp
 
 
 def site_rows(sites: Iterable[Site]) -> list[dict[str, Any]]:
-    """Where the probes go, as manifests say it."""
+    """Return where the probes go, as the rows of a manifest's ``sites``."""
     return [
         {
             "probe": site.probe,

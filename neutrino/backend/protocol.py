@@ -1,9 +1,9 @@
-"""What a way of probing is: the steps from a kernel's code to what the hook launches in its place.
+"""The protocol of a backend: the steps from original kernels to the twins that the hook launches in their place.
 
-    kernels ─ plan ─► where the probes go ─ write ─► code with probes ─ assemble ─► verified outcomes ─ entries ─► Made
+    kernels ─ plan ─► sites ─ write ─► code with probes ─ assemble ─► verified outcomes ─ entries ─► BackendResult
 
-Each step takes the value that the one before gave, and changes nothing of it. Twins of one PTX module are one way
-(``ptx_twin.py``), twins of modules that the device linker put together another (``linked_twin.py``).
+Each step takes the immutable value that the previous one returned. There are two backends: for the kernels of one PTX
+module (``ptx_twin.py``), and for those of modules that the device linker put together (``linked_twin.py``).
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from neutrino.ptx.instrument.twin import LeftOut, Site
 
 
 class PlannedKernel(Protocol):
-    """Where the probes go in one kernel; an entry and an end are sites, too.
+    """Where the probes go in one kernel.
 
-    name: the kernel's. site_count: how many sites there are, which is found out without looking at what stands there.
-    lines: where the kernel, and functions that it calls with probes in them, begin in its source, from 1, by name.
+    name: the kernel's. sites: the instructions that probes match, and the kernel's entry and ends if probes run there.
+    site_count: their number, which takes less time to find than the sites themselves. left_out: sites that cannot be
+    probed. lines: the line in the PTX (from 1) where the kernel, and each function with probes that it calls, begins,
+    by name.
     """
 
     @property
@@ -41,10 +43,10 @@ class PlannedKernel(Protocol):
 
 
 class Plan(Protocol):
-    """Where the probes go in the kernels that were asked for; a value that nobody changes.
+    """Where the probes go in the kernels that were asked for; immutable.
 
-    kernels: those that can be probed as far as their code says. refused: the others, and why. Each kernel that was
-    asked for is in one of both.
+    kernels: those that can be probed, as far as their code shows. refused: the others, by name, with reason and detail.
+    Each kernel that was asked for is in exactly one of the two.
     """
 
     @property
@@ -60,19 +62,19 @@ _Outcomes = TypeVar("_Outcomes")
 
 
 @dataclass(frozen=True)
-class Made:
-    """What became of the planned kernels: their entries by name, and the images that those name by their places."""
+class BackendResult:
+    """The result of a backend. entries: by the kernel's name. images: of the twins; entries refer to them by index."""
 
     entries: Mapping[str, KernelEntry]
     images: tuple[bytes, ...] = ()
 
 
 class Backend(Protocol[_Plan, _Code, _Outcomes]):
-    """A way of probing the kernels of one image for one device with one set of probes.
+    """A way of probing the kernels of one image, for one device, with one set of probes.
 
-    target: what probes have to be lowered to, and hand-written assembly in them to be. kernels: the names of all
-    kernels of the image. refusal: why none of them can be probed; None when some may. What of a probe's tracepoints and
-    operands it can do for a kernel, ``plan`` says for each.
+    target: the assembly language of the probes' code, such as ``ptx``. kernels: the names of all kernels of the image.
+    refusal: why none of them can be probed; None if some may. Which of a probe's tracepoints and operands are supported
+    in a kernel shows in the result of ``plan``.
     """
 
     @property
@@ -85,13 +87,19 @@ class Backend(Protocol[_Plan, _Code, _Outcomes]):
     def refusal(self) -> tuple[Reason, str] | None: ...
 
     def plan(self, kernels: Sequence[str]) -> _Plan:
-        """Find where the probes go. Nothing is started for it. Raises ProbeError for what an instruction has not."""
+        """Find where the probes go in the named kernels, without running any tool.
+
+        Raises ProbeError if a probe reads an operand that a matched instruction does not have.
+        """
 
     def write(self, plan: _Plan) -> _Code:
-        """The planned kernels' code with the probes in it."""
+        """Return the planned kernels' code with the probes in it."""
 
     def assemble(self, code: _Code) -> _Outcomes:
-        """Machine code of it, each held against its original's. Raises ToolError, OSError of the machine's faults."""
+        """Assemble the code and compare each twin (instrumented copy of a kernel) with its original.
 
-    def entries(self, code: _Code, outcomes: _Outcomes) -> Made:
-        """What the hook has to know, and the driver is given."""
+        Raises ToolError, OSError for failures of the machine.
+        """
+
+    def entries(self, code: _Code, outcomes: _Outcomes) -> BackendResult:
+        """Return what the hook has to know of each kernel, and the images that the driver loads."""

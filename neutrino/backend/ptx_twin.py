@@ -1,4 +1,4 @@
-"""Twins of the kernels of one PTX module: the first way of probing."""
+"""Twins (instrumented copies) of the kernels of one PTX module: the usual backend."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from neutrino.assemble.attempts import Job, Outcomes, assemble
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit, driver_image
 from neutrino.assemble.one_module import OneModule
+from neutrino.assemble.parallel import StoppableSlots
 from neutrino.assemble.parts import split
 from neutrino.assemble.retargeting import Retargeting
-from neutrino.assemble.side_by_side import StoppableSlots
 from neutrino.backend.entries import entries_of, unassembled_entries
 from neutrino.backend.manifest import unassembled_manifest
-from neutrino.backend.protocol import Made
+from neutrino.backend.protocol import BackendResult
 from neutrino.demangle import demangle
 from neutrino.device.source import DEBUG_SECTION, Device, Source
 from neutrino.errors import PtxError
@@ -31,31 +31,34 @@ from neutrino.toolchain.ptxas import Assembler
 
 @dataclass(frozen=True)
 class PtxPlan:
-    """Where the probes go in a module's kernels. others: those that the module lacks, or that cannot be read, and
-    why."""
+    """Where the probes go in the kernels of a module; a ``Plan``.
+
+    module: the plan of the module; None if it cannot be parsed. others: kernels that the module does not have, or all
+    if it cannot be parsed, by name, with reason and detail.
+    """
 
     module: ModulePlan | None
     others: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
 
     @property
     def kernels(self) -> tuple[KernelPlan, ...]:
-        """As of ``Plan``."""
+        """The plans of the kernels that can be probed."""
         return self.module.kernels if self.module is not None else ()
 
     @property
     def refused(self) -> dict[str, tuple[Reason, str]]:
-        """As of ``Plan``."""
+        """Why the other kernels cannot be probed, by name."""
         return {**self.others, **refusals(self.module.skipped if self.module is not None else ())}
 
 
 def refusals(skipped: Iterable[SkippedKernel]) -> dict[str, tuple[Reason, str]]:
-    """Kernels without a twin by name, and why they have none."""
+    """Return the reason and detail of kernels without a twin, by name."""
     return {skip.name: (skip.reason, skip.detail) for skip in skipped}
 
 
 @dataclass(frozen=True)
 class PtxCode:
-    """A module with its twins. parts: of a big module, each an image of its own. plan: what they were written by."""
+    """A module with its twins. parts: the twins, in groups that become images. plan: what they were written from."""
 
     module: TwinModule
     parts: Sequence[tuple[TwinKernel, ...]]
@@ -64,11 +67,12 @@ class PtxCode:
 
 @dataclass(frozen=True)
 class PtxTwins:
-    """A ``Backend``: twins ``NAME__neutrino`` beside the originals, in images of their own.
+    """The ``Backend`` for one PTX module: twins ``NAME__neutrino``, in images of their own.
 
-    version: the highest ``.version`` that twins may have. assembler: None where nothing is assembled, and twins go out
-    as text, unverified. bounded_stack: a thread has no more stack than the program has asked for. unproven: of a
-    retargeted source also kernels that are not shown to be what runs.
+    source: the PTX, and the machine code that runs. version: the highest PTX ``.version`` that twins may have.
+    assembler: None if nothing is assembled, so that twins stay PTX and are not verified. emit: the form of twins for
+    the driver. bounded_stack: whether a thread has only as much stack as the program asked for. unproven: for PTX of
+    another architecture, whether to accept kernels that are not proven to be the ones that run.
     """
 
     source: Source
@@ -83,50 +87,59 @@ class PtxTwins:
 
     @property
     def kernels(self) -> Sequence[str]:
-        """Those of the machine code that runs, else of the text."""
+        """The names of the kernels in the machine code that runs; without machine code, in the text."""
         if self.source.machine is not None:
             return list(self.source.machine.kernels)
         return [] if self.source.text is None else list(ptx_entries(self.source.text.encode("latin-1")))
 
     @property
     def refusal(self) -> tuple[Reason, str] | None:
-        """As of ``Backend``."""
-        return unknown_encoding(self.source.arch) or (
-            (self.source.reason, self.source.detail)
-            if self.source.text is None or self.source.reason is not Reason.PROBED
-            else None
-        )
+        """Why no kernel can be probed: an unsupported architecture, or no PTX that may be used. None if some may be."""
+        unsupported = unknown_encoding(self.source.arch)
+        if unsupported is not None:
+            return unsupported
+        if self.source.text is None or self.source.reason is not Reason.PROBED:
+            return self.source.reason, self.source.detail
+        return None
 
     def plan(self, kernels: Sequence[str]) -> PtxPlan:
-        """As of ``Backend``."""
+        """Parse the PTX and find where the probes go in the named kernels.
+
+        If it cannot be parsed, or lacks a kernel, the plan has the reason. Raises ProbeError if a probe reads an
+        operand that a matched instruction does not have.
+        """
         text = self.source.text or ""
         if self.source.retargeted:
-            # The text may be a later toolkit's than the machine code; the assembler says whether that matters.
-            text = _with_version(text, self.version)
+            # The text may be from a later toolkit than the machine code, with a .version that an assembler of the
+            # machine code's release refuses. If it uses newer features, the assembler refuses those instead.
+            text = _limit_version(text, self.version)
         try:
             module = parse(text)
-            here = {entry.name for entry in module.entries}
-            wanted = [name for name in kernels if name in here]
-            plan = plan_module(module, self.probes, names=wanted, version=self.version, demangle=demangle)
+            module_kernels = {entry.name for entry in module.entries}
+            names = [name for name in kernels if name in module_kernels]
+            plan = plan_module(module, self.probes, names=names, version=self.version, demangle=demangle)
         except PtxError as error:
             return PtxPlan(None, {name: (Reason.UNSUPPORTED, str(error)) for name in kernels})
-        lacking = Reason.NO_PTX, f"the PTX in the {self.source.found} lacks this kernel"
-        return PtxPlan(plan, {name: lacking for name in kernels if name not in here})
+        missing = Reason.NO_PTX, f"the PTX in the {self.source.found} lacks this kernel"
+        return PtxPlan(plan, {name: missing for name in kernels if name not in module_kernels})
 
     def write(self, plan: PtxPlan) -> PtxCode:
-        """As of ``Backend``: in parts, where the module is big."""
+        """Write the twins (instrumented copies) of the planned kernels; those of a big module in several parts."""
         if plan.module is None:
             raise LookupError("no kernel is planned")
-        # The whole is held against the whole, here and where it is assembled in another way.
-        is_whole = self.source.retargeted or self.source.found == DEBUG_SECTION
         twins = write_module(plan.module)
+        # These are compared as a whole with the code that runs, also by later attempts, so they are not split.
+        is_whole = self.source.retargeted or self.source.found == DEBUG_SECTION
         parts = [twins.kernels] if is_whole else split(twins.module, twins.kernels)
         parts = parts if twins.kernels else []
         self.dump.write("original.ptx", twins.module.text.encode("latin-1"))
         return PtxCode(twins, parts, plan)
 
     def assemble(self, code: PtxCode) -> Outcomes:
-        """As of ``Backend``; nothing without an assembler."""
+        """Assemble the twins and compare each with its original; return the outcomes by the original's name.
+
+        Without an assembler there are none. Raises ToolError, OSError for failures of the machine.
+        """
         if self.assembler is None:
             self.dump.write("probed.ptx", code.module.render().encode("latin-1"))
             return {}
@@ -144,8 +157,11 @@ class PtxTwins:
             )
         )
 
-    def entries(self, code: PtxCode, outcomes: Outcomes) -> Made:
-        """As of ``Backend``."""
+    def entries(self, code: PtxCode, outcomes: Outcomes) -> BackendResult:
+        """Return the kernels' cache entries, and the images of the twins that were accepted.
+
+        Without an assembler no twin was verified: the images are PTX, and manifests have no register counts.
+        """
         if self.assembler is not None:
             return entries_of(outcomes, self.probes, refusals(code.module.skipped))
 
@@ -159,23 +175,30 @@ class PtxTwins:
         return unassembled_entries(code.parts, manifest, image)
 
     def _unfused_after(self, plan: PtxPlan) -> frozenset[Reason]:
-        """A cubin does not say how it was assembled. Triton's enable_fp_fusion=False passes --fmad=false."""
+        """Return the refusals after which to assemble again with ``--fmad=false``, if no twin has another reason.
+
+        Only a cubin that keeps its PTX does not say with which options it was assembled, so for everything else there
+        are none. Triton's ``enable_fp_fusion=False`` passes ``--fmad=false``.
+        """
         if self.source.found != DEBUG_SECTION:
             return frozenset()
-        unlike = {Reason.NUMERICS, Reason.VARIANT} if self.source.retargeted else {Reason.NUMERICS}
-        others = {reason for reason, _ in plan.refused.values()}
-        return frozenset(unlike) if others <= unlike else frozenset()
+        reasons = {Reason.NUMERICS, Reason.VARIANT} if self.source.retargeted else {Reason.NUMERICS}
+        planned_refusals = {reason for reason, _ in plan.refused.values()}
+        return frozenset(reasons) if planned_refusals <= reasons else frozenset()
 
 
 def unknown_encoding(arch: str) -> tuple[Reason, str] | None:
-    """Why no kernel for an architecture can be probed: its machine code is not understood; None where it is."""
+    """Return why no kernel for an architecture (``sm_90a``) can be probed; None if its machine code is supported."""
     device = Device.parse(arch)
     if device is not None and device.number >= FIRST_ARCHITECTURE:
         return None
     return Reason.UNSUPPORTED, f"{arch}: machine code is supported from sm_{FIRST_ARCHITECTURE} on"
 
 
-def _with_version(text: str, highest: tuple[int, int]) -> str:
+def _limit_version(text: str, highest: tuple[int, int]) -> str:
+    """Return a PTX text with its ``.version`` lowered to highest (major, minor) if it is above that."""
     data = text.encode("latin-1")
-    own = ptx_version(data)
-    return text if own is None or own <= highest else with_ptx_version(data, highest).decode("latin-1")
+    version = ptx_version(data)
+    if version is None or version <= highest:
+        return text
+    return with_ptx_version(data, highest).decode("latin-1")

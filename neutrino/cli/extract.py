@@ -471,7 +471,7 @@ def _archs_of_machine() -> list[str]:
 
 
 def _device_arch(name: str) -> str:
-    from neutrino.ahead.sources import device_arch
+    from neutrino.ahead.plan import device_arch
 
     return device_arch(name)
 

@@ -44,8 +44,8 @@ SOURCES = (
     "trace.c",
     "twin.c",
 )
-LATE_SOURCES = ("driver.c", "hook.c", "late.c", "object.c", "process.c", "slots.c")
-"""Sources of the late hook that the hook has not, or that it compiles differently."""
+LATE_SOURCES = ("driver.c", "hook.c", "late.c", "object.c", "process.c", "slot_write.c", "slots.c")
+"""Sources of the late hook that the hook does not have, or that are compiled with -DNEUTRINO_LATE for it."""
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 PLACEHOLDER = "/neutrino-driver-placeholder" + "/" * 996
 """Room for a path of 1023 bytes. As it stands it names a file that does not exist, which the loader ignores."""
@@ -54,19 +54,25 @@ _HERE = Path(__file__).resolve().parent
 
 
 def compiler() -> list[str]:
-    """The C compiler: ``$CC``, else the one that Python was built with if it is here, else ``cc``."""
-    named = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
-    command = shlex.split(named)
-    if (
-        "CC" not in os.environ
-        and subprocess.run(["which", command[0]], capture_output=True, check=False).returncode
-    ):
+    """Return the command of the C compiler: ``$CC``, else the one that Python was built with if it exists, else ``cc``.
+
+    Options in it are left out.
+    """
+    configured = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    command = shlex.split(configured)
+    is_missing = "CC" not in os.environ and subprocess.run(
+        ["which", command[0]], capture_output=True, check=False
+    ).returncode
+    if is_missing:
         return ["cc"]
-    return [part for part in command if not part.startswith("-")]
+    return [word for word in command if not word.startswith("-")]
 
 
 def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[str, ...] = WARNINGS) -> None:
-    """Compile into the folder target. flags: optimisation, sanitizers. CalledProcessError when the compiler refuses."""
+    """Compile the five libraries into the folder target. flags: for optimization, or sanitizers.
+
+    Raises CalledProcessError if the compiler fails.
+    """
     source = _HERE / "csrc"
     target.mkdir(parents=True, exist_ok=True)
     compiling = [
@@ -84,11 +90,13 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
     linking = [*compiler(), *flags, "-g", "-shared", "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack"]
 
     def objects(folder: Path, names: Sequence[str], *definitions: str) -> dict[str, str]:
+        """Compile sources into a new folder; return the paths of the object files by the sources' names."""
         folder.mkdir()
         subprocess.run([*compiling, *definitions, *(str(source / name) for name in names)], check=True, cwd=folder)
         return {name: str((folder / name).with_suffix(".o")) for name in names}
 
     def link(name: str, *arguments: str) -> None:
+        """Link a shared library, whose SONAME is its name."""
         subprocess.run([*linking, *arguments, "-o", str(target / name), f"-Wl,-soname,{name}"], check=True)
 
     with tempfile.TemporaryDirectory() as temporary:
@@ -96,15 +104,17 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
         late = hook | objects(Path(temporary) / "late", LATE_SOURCES, "-DNEUTRINO_LATE")
         empty = hook.pop("empty.c")
         del late["empty.c"]
+        # -f sets DT_AUXILIARY.
         link("libneutrino_driver.so", empty, f"-Wl,-f,{PLACEHOLDER}")
         link(
             "libneutrino_late.so",
             *late.values(),
-            # Slots lead to it for as long as the process lives.
+            # Function pointers of the program are redirected to it, so dlclose must never unload it.
             "-Wl,-z,nodelete",
             "-ldl",
             "-lpthread",
         )
+        # The stub must not need anything: no startup files, no libc, no sanitizer's runtime. compiling[-1] is -c.
         subprocess.run(
             [
                 *compiling[:-1], "-O2", "-fno-stack-protector", "-fno-sanitize=all", "-shared", "-nostdlib",
@@ -113,6 +123,7 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
             ],
             check=True,
         )  # fmt: skip
+        # The hook, which depends on libneutrino_driver.so beside it.
         link(
             "libcuda.so.1",
             *hook.values(),
@@ -123,6 +134,7 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
             "-ldl",
             "-lpthread",
         )
+        # An empty library that depends on the hook, for programs that ask for the name without a version.
         link(
             "libcuda.so",
             empty,

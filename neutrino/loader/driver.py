@@ -15,7 +15,7 @@ from typing import Any
 from neutrino.private_files import private_folder, read_private, write_private
 
 NAME = "libcuda.so.1"
-_USUAL = (
+_DRIVER_FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
     "/usr/lib64",
@@ -25,22 +25,22 @@ _USUAL = (
     "/usr/local/nvidia/lib",
     "/run/opengl-driver/lib",
 )
-_PATIENCE_S = 30
+_QUERY_TIMEOUT_S = 30
 """A driver that has to wake a GPU up takes seconds."""
 _ELF_CLASS_64 = b"\x7fELF\x02"
 
 
 def find_driver(environment: Mapping[str, str]) -> Path | None:
-    """The driver library that a program started with this environment would load; None when there is none.
+    """Return the driver library that a program started with this environment would load; None if there is none.
 
-    The order is the dynamic loader's: LD_LIBRARY_PATH, its cache, its default folders; then places where containers
-    keep drivers.
+    It is searched as by the dynamic loader: LD_LIBRARY_PATH, the loader's cache, its default folders; then where
+    containers keep drivers.
     """
     folders = [folder for folder in re.split("[:;]", environment.get("LD_LIBRARY_PATH", "")) if folder]
     for candidate in (
         *(Path(folder) / NAME for folder in folders),
-        *_cached(),
-        *(Path(f) / NAME for f in _USUAL),
+        *_loader_cache_paths(),
+        *(Path(folder) / NAME for folder in _DRIVER_FOLDERS),
     ):
         if is_library(candidate):
             return candidate.absolute()
@@ -56,45 +56,51 @@ def is_library(path: Path) -> bool:
         return False
 
 
-def _cached() -> list[Path]:
+def _loader_cache_paths() -> list[Path]:
+    """Return the paths of the driver in the dynamic loader's cache, by ``ldconfig -p``; empty without ldconfig."""
     for command in ("/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig"):
         try:
             listing = subprocess.run([command, "-p"], capture_output=True, check=False, timeout=10).stdout
         except (OSError, subprocess.TimeoutExpired):
             continue
-        found = re.findall(rb"^\s*libcuda\.so\.1 \([^)]*x86-64[^)]*\) => (\S+)$", listing, re.MULTILINE)
-        found += re.findall(rb"^\s*libcuda\.so\.1 \([^)]*AArch64[^)]*\) => (\S+)$", listing, re.MULTILINE)
-        return [Path(os.fsdecode(path)) for path in found]
+        # A line: libcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1
+        paths = re.findall(rb"^\s*libcuda\.so\.1 \([^)]*x86-64[^)]*\) => (\S+)$", listing, re.MULTILINE)
+        paths += re.findall(rb"^\s*libcuda\.so\.1 \([^)]*AArch64[^)]*\) => (\S+)$", listing, re.MULTILINE)
+        return [Path(os.fsdecode(path)) for path in paths]
     return []
 
 
 def driver_version(driver: Path, cache: Path) -> int | None:
-    """``cuDriverGetVersion`` of that library (13000 for 13.0), None if it fails.
+    """Return ``cuDriverGetVersion`` of a driver library (13000 for 13.0), None if it fails.
 
-    Asked in a child process, once for each file: the answer is kept under the folder cache.
+    The answer is stored in the folder cache, and valid as long as the library's path, size and time stay the same.
+    Raises OSError if there is no such file.
     """
     status = driver.stat()
     identity = f"{driver.resolve()}\0{status.st_size}\0{status.st_mtime_ns}\0".encode()
-    note = cache / "driver-version"
+    cache_file = cache / "driver-version"
     with contextlib.suppress(OSError):
-        kept = read_private(note)
-        if kept is not None and kept.startswith(identity) and kept[len(identity) :].isdigit():
-            return int(kept[len(identity) :])
-    version = _ask_version(driver)
+        cached = read_private(cache_file)
+        if cached is not None and cached.startswith(identity):
+            cached_version = cached.removeprefix(identity)
+            if cached_version.isdigit():
+                return int(cached_version)
+    version = _query_version(driver)
     if version is not None:
         with contextlib.suppress(OSError):
             private_folder(cache)
-            write_private(note, identity + str(version).encode())
+            write_private(cache_file, identity + str(version).encode())
     return version
 
 
-def _ask_version(driver: Path) -> int | None:
+def _query_version(driver: Path) -> int | None:
+    """Call ``cuDriverGetVersion`` in a forked child, since this process must not load the driver. None if it fails."""
     from neutrino.loader._interface import ffi
 
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        # Nothing of this process runs on in the child: it answers and is gone.
+        # os._exit: no cleanup code of the parent may run in the child.
         try:
             library: Any = ffi.dlopen(str(driver))
             value = ffi.new("int *")
@@ -105,13 +111,13 @@ def _ask_version(driver: Path) -> int | None:
     os.close(writing)
     with os.fdopen(reading, "rb") as answers:
         answer = answers.read(4)
-    # There is nothing to wait for where SIGCHLD is ignored.
+    # If SIGCHLD is ignored, the child is gone and there is nothing to wait for.
     with contextlib.suppress(ChildProcessError):
         os.waitpid(child, 0)
     return int(struct.unpack("<i", answer)[0]) if len(answer) == 4 else None
 
 
-_ASK_ARCHS = """
+_QUERY_ARCHS = """
 import runpy, sys
 ffi = runpy.run_path(sys.argv[1])["ffi"]
 driver = ffi.dlopen(sys.argv[2])
@@ -129,19 +135,19 @@ _INTERFACE = Path(__file__).with_name("_interface.py")
 
 
 def machine_archs() -> tuple[str, ...]:
-    """The architectures of this machine's GPUs, as ``sm_90``, each once; none without a working driver."""
+    """Return the architectures of this machine's GPUs, as ``sm_90``, each once; empty without a working driver."""
     driver = find_driver(os.environ)
     return () if driver is None else device_archs(driver)
 
 
 def device_archs(driver: Path) -> tuple[str, ...]:
-    """The architectures of the machine's GPUs, as ``sm_90``, each once; none if the driver fails.
+    """Return the architectures of the GPUs of a driver, as ``sm_90``, each once; empty if the driver fails.
 
-    Asked in a separate process: state that the driver keeps in a process would be inherited by forks.
+    The driver is loaded in a separate process: in this one it would keep state that forked processes inherit.
     """
-    argv = [sys.executable, "-c", _ASK_ARCHS, str(_INTERFACE), str(driver)]
+    argv = [sys.executable, "-c", _QUERY_ARCHS, str(_INTERFACE), str(driver)]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
+        process = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_QUERY_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    return tuple(dict.fromkeys(f"sm_{line}" for line in done.stdout.split() if line.isdigit()))
+    return tuple(dict.fromkeys(f"sm_{line}" for line in process.stdout.split() if line.isdigit()))

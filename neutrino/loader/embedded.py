@@ -23,10 +23,10 @@ _SIZE_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 @dataclass(frozen=True)
 class EmbeddedDevice:
-    """The user's settings of the embedded device; None for its default.
+    """The user's settings of the embedded device, the emulator behind a stand-in driver; None for a default.
 
-    seed: schedule warps in random order, the same for the same seed. delay: microseconds by which a stream's work is
-    delayed at most, at random by seed. memory: bytes of device memory.
+    seed: for a random order of warps, which is the same for the same seed. delay: microseconds by which a stream's work
+    is delayed at most, at random by seed. memory: bytes of device memory.
     """
 
     seed: int | None = None
@@ -35,19 +35,19 @@ class EmbeddedDevice:
 
     @classmethod
     def parse(cls, text: str) -> EmbeddedDevice:
-        """From ``embedded`` or ``embedded:seed=3,delay=200,memory=1G``. Raises NeutrinoError for anything else."""
-        name, _, rest = text.partition(":")
+        """Parse ``embedded`` or ``embedded:seed=3,delay=200,memory=1G``. Raises NeutrinoError for anything else."""
+        name, _, options = text.partition(":")
         if name != "embedded":
             raise NeutrinoError(
                 f"--device {text}: there is no device of that name; use embedded, or leave --device out to use the "
                 "machine's GPU"
             )
-        known = [field.name for field in fields(cls)]
+        option_names = [field.name for field in fields(cls)]
         values = {}
-        for part in rest.split(",") if rest else []:
-            key, _, value = part.partition("=")
-            if key not in known:
-                raise NeutrinoError(f"--device {text}: {key!r} is no option of it: {', '.join(known)}")
+        for option in options.split(",") if options else []:
+            key, _, value = option.partition("=")
+            if key not in option_names:
+                raise NeutrinoError(f"--device {text}: {key!r} is no option of it: {', '.join(option_names)}")
             match = re.fullmatch(r"(\d{1,15})([KMG]?)", value, re.ASCII)
             if match is None or (match[2] and key != "memory"):
                 raise NeutrinoError(f"--device {text}: {key} needs a number, not {value!r}")
@@ -57,17 +57,23 @@ class EmbeddedDevice:
         return cls(**values)
 
     def environment(self, before: Mapping[str, str]) -> dict[str, str]:
-        """The variable for the stand-in. before: an environment whose other settings stay."""
-        settings = dict(pair.partition("=")[::2] for pair in before.get(VARIABLE, "").split(";") if "=" in pair)
-        own = {"python": sys.executable, "root": str(_PACKAGE.parent)}
-        chosen = {field.name: getattr(self, field.name) for field in fields(self)}
-        own |= {key: str(value) for key, value in chosen.items() if value is not None}
-        settings |= {key: value.replace("%", "%25").replace(";", "%3B") for key, value in own.items()}
+        """Return the environment variable that configures the stand-in driver.
+
+        before: the environment so far, whose settings stay unless they are set here.
+        """
+        pairs = [pair for pair in before.get(VARIABLE, "").split(";") if "=" in pair]
+        settings = dict(pair.split("=", 1) for pair in pairs)
+        # The stand-in driver runs the emulator by this Python, from this installation.
+        values = {"python": sys.executable, "root": str(_PACKAGE.parent)}
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
+        values |= {key: str(value) for key, value in options.items() if value is not None}
+        # A path may contain the separator.
+        settings |= {key: value.replace("%", "%25").replace(";", "%3B") for key, value in values.items()}
         return {VARIABLE: ";".join(f"{key}={value}" for key, value in settings.items())}
 
 
 def stand_in() -> Path:
-    """The stand-in driver. Raises NeutrinoError when it was not built."""
+    """Return the path of the stand-in driver. Raises NeutrinoError when it was not built."""
     if not is_library(_LIBRARY):
         raise NeutrinoError(
             f"{_LIBRARY} is missing: the embedded device was not built; run make setup in a checkout, or install "

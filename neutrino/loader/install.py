@@ -16,12 +16,13 @@ LIBRARIES = ("libneutrino_driver.so", "libcuda.so.1", "libcuda.so")
 
 
 def install_hook(driver: Path, cache: Path) -> Path:
-    """The folder with the hook's libraries for that driver, made under cache when it is not there.
+    """Install the hook's libraries, bound to a driver, in a folder under cache; return the folder.
 
-    Raises NeutrinoError when the hook was not built, or a path cannot be preloaded; OSError when cache is not writable.
+    Files that are there already are not written again. Raises NeutrinoError if the hook was not built, or if LD_PRELOAD
+    cannot name the folder; OSError if cache is not writable.
     """
-    libraries = {name: _read(name) for name in LIBRARIES}
-    libraries["libneutrino_driver.so"] = _tie(libraries["libneutrino_driver.so"], driver)
+    libraries = {name: _read_built(name) for name in LIBRARIES}
+    libraries["libneutrino_driver.so"] = _set_driver(libraries["libneutrino_driver.so"], driver)
     digest = hashlib.sha256(b"".join(libraries[name] for name in LIBRARIES)).hexdigest()
     folder = cache / "hook" / digest[:32]
     if any(character in str(folder) for character in " :$"):
@@ -31,7 +32,7 @@ def install_hook(driver: Path, cache: Path) -> Path:
     for parent in (cache, cache / "hook", folder):
         private_folder(parent)
     for name, data in libraries.items():
-        # Compared, not trusted: whoever could change these files would run in the user's programs.
+        # Compared byte for byte: code in a changed file would run in the user's programs.
         with contextlib.suppress(OSError):
             if read_private(folder / name) == data:
                 continue
@@ -40,13 +41,17 @@ def install_hook(driver: Path, cache: Path) -> Path:
 
 
 def preload(folder: Path, before: str) -> str:
-    """The value of LD_PRELOAD with the hook first, and everything else that was there but other copies of the hook."""
+    """Return the value of LD_PRELOAD with the hook first.
+
+    folder: where the hook is installed. before: the value so far, which stays, but for other installed hooks.
+    """
     hooks = folder.parent
-    kept = [path for path in re.split("[ :]+", before) if path and hooks not in Path(path).parents]
-    return ":".join([str(folder / "libcuda.so.1"), str(folder / "libcuda.so"), *kept])
+    others = [path for path in re.split("[ :]+", before) if path and hooks not in Path(path).parents]
+    return ":".join([str(folder / "libcuda.so.1"), str(folder / "libcuda.so"), *others])
 
 
-def _read(name: str) -> bytes:
+def _read_built(name: str) -> bytes:
+    """Read a library of the hook as it was built. Raises NeutrinoError if it was not built."""
     try:
         return (_BUILT / name).read_bytes()
     except FileNotFoundError:
@@ -55,7 +60,11 @@ def _read(name: str) -> bytes:
         ) from None
 
 
-def _tie(library: bytes, driver: Path) -> bytes:
+def _set_driver(library: bytes, driver: Path) -> bytes:
+    """Return ``libneutrino_driver.so`` with the driver's path in place of the placeholder in its DT_AUXILIARY.
+
+    Raises NeutrinoError if there is no placeholder, or the path is too long.
+    """
     placeholder = PLACEHOLDER.encode() + b"\0"
     path = str(driver).encode()
     if library.count(placeholder) != 1:

@@ -19,28 +19,32 @@ CUresult cuMemcpyHtoD_v2(CUdeviceptr, const void *, size_t);
 CUresult cuMemcpyDtoH_v2(void *, CUdeviceptr, size_t);
 int prctl(int, ...);
 """
-"""Functions of the driver that the hook neither calls nor intercepts, and what ``playground.program`` calls of libc."""
+"""Functions of the driver that only Python code calls, and those of libc that ``playground.program`` calls."""
 
 
 def declarations(header: str) -> str:
-    """The types and functions of a header of ``csrc``, as cffi takes them: without directives and assertions."""
+    """Return the types and functions of a header in ``csrc`` as cffi accepts them, and its numeric constants.
+
+    cffi's parser accepts neither preprocessor directives, except for constants, nor ``static_assert``.
+    """
     text = re.sub(r"/\*.*?\*/", "", (_CSRC / header).read_text(), flags=re.DOTALL)
     text = text.replace("\\\n", " ")
     constants = re.findall(r"^#define \w+ \d+$", text, re.MULTILINE)
-    kept = [line for line in text.splitlines() if not line.lstrip().startswith(("#", "static_assert"))]
-    return "\n".join([*constants, *kept])
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith(("#", "static_assert"))]
+    return "\n".join([*constants, *lines])
 
 
 def driver_functions() -> str:
-    """Declarations of all functions in the table of ``cuda_functions.h``."""
+    """Return C declarations of all functions in the table of ``cuda_functions.h``."""
     text = re.sub(r"/\*.*?\*/", "", (_CSRC / "cuda_functions.h").read_text(), flags=re.DOTALL)
     text = text.replace("\\\n", " ")
     return "\n".join(f"CUresult {name}{parameters};" for name, parameters in _rows(text))
 
 
 def _rows(text: str) -> Iterator[tuple[str, str]]:
-    """The first two columns of each row ``X(name, (parameters), ...)``."""
+    """Yield (name, "(parameters)") of each row ``X(name, (parameters), ...)`` of the table."""
     for match in re.finditer(r"\bX\((\w+),\s*(?=\()", text):
+        # Find the parenthesis that closes the parameters, which may contain others.
         depth, end = 0, match.end()
         while depth or end == match.end():
             depth += {"(": 1, ")": -1}.get(text[end], 0)
@@ -49,7 +53,7 @@ def _rows(text: str) -> Iterator[tuple[str, str]]:
 
 
 def generate(target: Path) -> None:
-    """Write the module ``neutrino.loader._interface`` into the file target."""
+    """Write the module ``neutrino.loader._interface`` into the file target. Needs cffi's C parser, pycparser."""
     from cffi import FFI
 
     ffi = FFI()

@@ -1,9 +1,9 @@
 """The listener: an idle process beside COMMAND that forks a worker when a hooked process asks for twins.
 
-It is started before COMMAND, as a grandchild, and COMMAND then takes over the pid. It imports no patcher itself; the
-workers do. A process that begins a trace says so; where the probe files name scripts, a worker then stays until that
-process has ended and runs them. The listener ends when COMMAND, every process that has talked to it and its workers
-have ended.
+It is started before COMMAND, as a grandchild of the process that then becomes COMMAND by exec. It does not import the
+patcher; the workers do. A process that begins a trace sends a message; if the probe files name scripts, a worker then
+runs them until that process has ended. The listener ends when COMMAND, every process that has connected to it, and all
+workers have ended.
 """
 
 from __future__ import annotations
@@ -32,21 +32,25 @@ from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 
 _REQUEST = struct.Struct("<8sII32s16sIIQ")
+"""magic, kind, pid, key, arch, driver version, reserved, size of what follows; ``neutrino/abi/requests.py``."""
 _REPLY = struct.Struct("<8sIIQ")
+"""magic, status (0: the entry follows, 1: a message does), reserved, size of what follows."""
 _REQUEST_MAGIC = b"NTASK\0\0\0"
 _REPLY_MAGIC = b"NTREPLY\0"
 _BEGIN_TRACE, _MAKE = 1, 2
 _LARGEST_IMAGE = 1 << 33
 _WORKER_LIMIT_S = 600
+"""Seconds after which a worker is ended by SIGALRM."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a worker needs: the run's probes and selection, its 32-byte key, the cache, where to dump stages.
+    """What a worker needs to make twins (instrumented kernels).
 
-    retarget: twins may be made from PTX of another architecture than the machine code's.
-    assembled: False where the run's key was made without an assembler, so that no entry under it has seen one.
-    scripts: run for every trace.
+    run_key: 32 bytes that identify the run's settings in keys of cache entries. save_temps: a folder for the output of
+    each stage. device: whether the program runs on a GPU or on the emulator. assembled: False if the run's key was made
+    without an assembler, so that no entry under it may be assembled. retarget: whether twins may be made from PTX of
+    another architecture than the machine code's. scripts: those to run for every trace.
     """
 
     probes: ProbeSet
@@ -61,9 +65,9 @@ class Settings:
 
 
 def start_listener(settings: Settings) -> Path:
-    """Start it for this process, which will become COMMAND. Returns the path of its socket.
+    """Start the listener for this process, which will become COMMAND; return the path of its socket.
 
-    Raises NeutrinoError if the socket cannot be created, and OSError.
+    Raises NeutrinoError if the folder for the socket cannot be created, and OSError.
     """
     runtime = _runtime_folder()
     try:
@@ -77,93 +81,94 @@ def start_listener(settings: Settings) -> Path:
     listening.bind(str(path))
     listening.listen(64)
     pid = os.getpid()
-    command = os.pidfd_open(pid)
+    command_pidfd = os.pidfd_open(pid)
+    # Forked twice, so that the listener is not a child of COMMAND.
     child = os.fork()
     if child == 0:
         try:
             os.setsid()
             if os.fork() == 0:
-                _detach({listening.fileno(), command})
-                _listen(listening, command, pid, settings)
+                _detach({listening.fileno(), command_pidfd})
+                _listen(listening, command_pidfd, pid, settings)
                 shutil.rmtree(folder, ignore_errors=True)
         finally:
             os._exit(0)
-    # There is nothing to wait for where SIGCHLD is ignored, as COMMAND is to inherit it.
+    # If SIGCHLD is ignored, which COMMAND will inherit, the child is gone and there is nothing to wait for.
     with contextlib.suppress(ChildProcessError):
         os.waitpid(child, 0)
     listening.close()
-    os.close(command)
+    os.close(command_pidfd)
     return path
 
 
 def _runtime_folder() -> str:
-    # A socket's path has at most 107 bytes, so a long TMPDIR will not do.
+    """Return the folder for sockets: XDG_RUNTIME_DIR if it is usable, else /tmp."""
+    # A socket's path has at most 107 bytes, so TMPDIR, which may be long, is not used.
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     usable = runtime.startswith("/") and len(os.fsencode(runtime)) < 64 and os.access(runtime, os.W_OK)
     return runtime if usable else "/tmp"
 
 
-def _detach(kept: set[int]) -> None:
-    """Close COMMAND's files: a pipe that stays open here would never end for its reader."""
+def _detach(keep_open: set[int]) -> None:
+    """Make this process independent of COMMAND: its files, its working directory and its signal settings.
+
+    keep_open: descriptors that stay open. All others are closed, since the reader of a pipe waits until every copy of
+    its writing end is closed.
+    """
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(null, descriptor)
-    highest = max(kept) + 1
+    highest = max(keep_open) + 1
     for descriptor in range(3, highest):
-        if descriptor not in kept:
+        if descriptor not in keep_open:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
     os.closerange(highest, os.sysconf("SC_OPEN_MAX"))
     os.chdir("/")
-    # What COMMAND is to have ignored or blocked would keep workers from ending, or from being waited for.
+    # Signals that COMMAND inherits as ignored or blocked would keep workers from ending, or from being waited for.
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD,
                    signal.SIGALRM):  # fmt: skip
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _listen(listening: socket.socket, command: int, pid_of_command: int, settings: Settings) -> None:
-    # Every process once, however often it calls: a descriptor a call would run out.
-    watched = {command: pid_of_command}
-    # By the descriptor that signals its end, or by a number below 0 if no descriptor was free for that.
+def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, settings: Settings) -> None:
+    """Accept connections and fork a worker for each, until COMMAND, all callers and all workers have ended."""
+    # COMMAND and all callers: pidfd to pid. A process is in it once, however often it calls, so that descriptors do not
+    # run out.
+    callers = {command_pidfd: command_pid}
+    # pidfd to pid, or -pid to pid if no descriptor was free for a pidfd.
     workers: dict[int, int] = {}
     poll = select.poll()
     poll.register(listening, select.POLLIN)
-    poll.register(command, select.POLLIN)
-    # The last poll: a call that came while the last of them ended.
-    while watched or workers or poll.poll(0):
-        ready = {descriptor for descriptor, _ in poll.poll(500 if any(key < 0 for key in workers) else None)}
-        ended = [key for key, pid in workers.items() if os.waitpid(pid, os.WNOHANG)[0]]
-        for key in ended:
-            del workers[key]
-        for key in ready & watched.keys():
-            del watched[key]
-            ended.append(key)
-        for key in ended:
-            if key >= 0:
-                poll.unregister(key)
-                os.close(key)
+    poll.register(command_pidfd, select.POLLIN)
+    # The final poll finds a connection that was made while the last caller ended.
+    while callers or workers or poll.poll(0):
+        # Without a pidfd, the end of a worker is noticed only by asking from time to time.
+        timeout_ms = 500 if any(key < 0 for key in workers) else None
+        ready = {descriptor for descriptor, _ in poll.poll(timeout_ms)}
+        _forget_ended(poll, ready, callers, workers)
         if listening.fileno() not in ready:
             continue
         try:
             connection, _ = listening.accept()
         except OSError:
-            # No descriptor is free: a worker or a process that ends gives one back.
+            # No descriptor is free, until a worker or a caller ends.
             time.sleep(0.1)
             continue
         with connection:
             pid, user, _ = struct.unpack("iii", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             if user != os.getuid():
                 continue
-            caller = next((key for key, number in watched.items() if number == pid), None)
+            caller = next((pidfd for pidfd, caller_pid in callers.items() if caller_pid == pid), None)
             if caller is None:
                 caller = _watch(poll, pid)
                 if caller is not None:
-                    watched[caller] = pid
+                    callers[caller] = pid
             try:
                 worker = os.fork()
             except OSError:
-                # No process can be started: this caller's kernels run unprobed.
+                # No process can be started: the connection is closed, and this caller's kernels run unprobed.
                 continue
             if worker == 0:
                 try:
@@ -176,8 +181,25 @@ def _listen(listening: socket.socket, command: int, pid_of_command: int, setting
             workers[-worker if descriptor is None else descriptor] = worker
 
 
+def _forget_ended(poll: select.poll, ready: set[int], callers: dict[int, int], workers: dict[int, int]) -> None:
+    """Remove the processes that have ended from callers, workers and poll, and close their pidfds.
+
+    ready: descriptors that poll reported. callers: pidfd to pid. workers: pidfd to pid, or -pid to pid without a pidfd.
+    """
+    ended = [key for key, pid in workers.items() if os.waitpid(pid, os.WNOHANG)[0]]
+    for key in ended:
+        del workers[key]
+    for pidfd in ready & callers.keys():
+        del callers[pidfd]
+        ended.append(pidfd)
+    for key in ended:
+        if key >= 0:
+            poll.unregister(key)
+            os.close(key)
+
+
 def _watch(poll: select.poll, pid: int) -> int | None:
-    """A descriptor that is ready when the process ends, in poll; None where there is none."""
+    """Return a pidfd that poll reports when the process ends; None if it has ended, or no descriptor is free."""
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:
@@ -187,10 +209,10 @@ def _watch(poll: select.poll, pid: int) -> int | None:
 
 
 def serve(connection: socket.socket, settings: Settings, pid: int, caller: int | None) -> None:
-    """Answer one request: send the entry, or why there is none; or run the scripts of a trace, until it has ended.
+    """Answer one request, in a worker process: send a cache entry or an error, or run the scripts of a trace.
 
-    pid: of the process that asks, 0 where it is in a PID namespace that is not visible from here: then nothing shows
-    when its trace has ended, and no script is run. caller: a pidfd of it, None where it has ended.
+    pid: of the process that asks; 0 if it is in a PID namespace that is not visible from here. Then the end of its
+    trace cannot be seen, so no script is run. caller: its pidfd, None if it has ended. A malformed request is ignored.
     """
     header = _receive(connection, _REQUEST.size)
     if header is None:
@@ -198,13 +220,17 @@ def serve(connection: socket.socket, settings: Settings, pid: int, caller: int |
     magic, kind, _pid, key, arch, driver_version, _reserved, size = _REQUEST.unpack(header)
     if magic == _REQUEST_MAGIC and kind == _BEGIN_TRACE and size <= LONGEST_PATH and settings.scripts:
         trace = Path(os.fsdecode(_receive(connection, size) or b""))
+        # The process does not wait for an answer.
         connection.close()
         if trace.is_absolute() and pid:
+            # The scripts run as long as the program does; each has a time limit of its own.
             signal.alarm(0)
             attend(trace, caller, settings.scripts)
         return
     if magic != _REQUEST_MAGIC or kind != _MAKE or size > _LARGEST_IMAGE:
         return
+
+    # A request for the twins of an image.
     image = _receive(connection, size)
     if image is None:
         return
@@ -221,19 +247,20 @@ def serve(connection: socket.socket, settings: Settings, pid: int, caller: int |
 
 
 def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, settings: Settings) -> bytes:
-    """The cache entry of an image: from the cache, or made and stored. Raises NeutrinoError, OSError.
+    """Return the cache entry of an image: from the cache, or made and stored. Raises NeutrinoError, OSError.
 
-    Requests for one key, of this run or another, wait for each other, so that it is made once. A cache that cannot be
-    written costs only the next run's time. With save_temps nothing is stored: no later run has this key.
+    arch: of the device. driver_version: as of ``cuDriverGetVersion``, None if it is not known. key: of the entry, 32
+    bytes. Requests for the same key, also of other runs, wait for each other, so that the entry is made once. A cache
+    that cannot be written is not an error. With save_temps nothing is stored, because no later run has this key.
     """
-    with _locked(settings.cache.root, key):
+    with _key_lock(settings.cache.root, key):
         try:
             entry = settings.cache.read(key)
         except OSError:
             entry = None
         if entry is not None:
             return entry
-        # Imported by workers alone: a run whose twins are cached starts none.
+        # Imported here, in a worker: neither the listener nor a run whose twins are all cached needs the patcher.
         from neutrino.patch.image import patch_image
         from neutrino.toolchain.choice import find_assembler
 
@@ -255,7 +282,9 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
 
 
 @contextlib.contextmanager
-def _locked(root: Path, key: bytes) -> Iterator[None]:
+def _key_lock(root: Path, key: bytes) -> Iterator[None]:
+    """Hold the lock file of a key during the block. root: the cache's folder; if it is not writable, nothing is locked.
+    """
     try:
         private_folder(root)
         folder = private_folder(root / "locks")
@@ -273,6 +302,7 @@ def _locked(root: Path, key: bytes) -> Iterator[None]:
 
 
 def _receive(connection: socket.socket, size: int) -> bytes | None:
+    """Receive exactly size bytes; None if the connection ends earlier."""
     data = bytearray()
     while len(data) < size:
         piece = connection.recv(min(size - len(data), 1 << 20))

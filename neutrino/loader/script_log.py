@@ -16,60 +16,70 @@ import time
 from pathlib import Path
 
 LIMIT = 16 << 20
-"""Bytes that a trace's log takes, but for the line at its end."""
-_PIECE = 1 << 20
-_LINE = re.compile(rb"\nneutrino: ([0-9]{1,18}) more bytes were printed and dropped\n\Z")
+"""Bytes of output that a trace's log holds, at most; the line that counts dropped bytes is not included."""
+_CHUNK = 1 << 20
+_DROPPED_LINE = re.compile(rb"\nneutrino: ([0-9]{1,18}) more bytes were printed and dropped\n\Z")
 _LONGEST_LINE = 128
-_PAUSE_S = 0.2
+"""Bytes at the end of the log that the line above may take, or more."""
+_POLL_INTERVAL_S = 0.2
 
 
 class ScriptLog:
-    """The log of a trace, open for what one script prints. Raises OSError."""
+    """The log of a trace, open for the output of one script, which prints to the descriptor ``write``.
+
+    The output goes through a pipe, so that it can be limited. The constructor raises OSError if the file cannot be
+    opened.
+    """
 
     def __init__(self, path: Path) -> None:
+        """Open the log for appending, and a pipe for the output. Raises OSError, also if path is no regular file."""
         self._file = os.open(
             path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
         )
         try:
             if not stat.S_ISREG(os.fstat(self._file).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
-            self._dropped = self._take_line()
+            self._dropped = self._remove_dropped_line()
             self._read, self.write = os.pipe()
             with contextlib.suppress(OSError):
-                fcntl.fcntl(self.write, fcntl.F_SETPIPE_SZ, _PIECE)
+                fcntl.fcntl(self.write, fcntl.F_SETPIPE_SZ, _CHUNK)
         except BaseException:
             os.close(self._file)
             raise
 
     def __enter__(self) -> ScriptLog:
-        """Its ``write`` is the descriptor to print to."""
+        """Return the log; leaving the block closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        # What the script left in the pipe when it was ended.
-        self._drain(self._waiting())
-        self._say()
+        """Log what is left in the pipe, and close everything."""
+        # Output is left in the pipe if the script was ended.
+        self._drain(self._bytes_in_pipe())
+        self._append_dropped_line()
         self._close_write()
         os.close(self._read)
         os.close(self._file)
 
     def follow(self, child: subprocess.Popen[bytes], limit: float) -> int:
-        """Take what child prints until it ends; its status. What it leaves running can print no more afterwards.
+        """Log what child prints until it ends, and return its exit status.
 
-        Raises subprocess.TimeoutExpired when that takes longer than limit, in seconds.
+        limit: seconds, after which subprocess.TimeoutExpired is raised. Processes that child leaves running cannot add
+        to the log afterwards.
         """
+        # Only the child and its descendants have the writing end, so that the pipe ends when they do.
         self._close_write()
-        end = time.monotonic() + limit
-        printed = select.poll()
-        printed.register(self._read, select.POLLIN)
-        while (left := end - time.monotonic()) > 0:
-            # Asked before the pipe is looked at: what it printed is in there when it has ended.
+        deadline = time.monotonic() + limit
+        output = select.poll()
+        output.register(self._read, select.POLLIN)
+        while (remaining := deadline - time.monotonic()) > 0:
+            # The status first: if the child has ended, all of its output is in the pipe.
             status = child.poll()
             if status is not None:
-                self._drain(self._waiting())
+                self._drain(self._bytes_in_pipe())
                 return status
-            if printed.poll(1000 * min(left, _PAUSE_S)) and not self._take(_PIECE):
-                return child.wait(max(0.0, end - time.monotonic()))
+            if output.poll(1000 * min(remaining, _POLL_INTERVAL_S)) and not self._move(_CHUNK):
+                # The child has closed its output, and runs on.
+                return child.wait(max(0.0, deadline - time.monotonic()))
         raise subprocess.TimeoutExpired(child.args, limit)
 
     def _close_write(self) -> None:
@@ -77,36 +87,41 @@ class ScriptLog:
             os.close(self.write)
             self.write = -1
 
-    def _waiting(self) -> int:
+    def _bytes_in_pipe(self) -> int:
         return int(struct.unpack("i", fcntl.ioctl(self._read, termios.FIONREAD, bytes(4)))[0])
 
     def _drain(self, size: int) -> None:
-        while size > 0 and (taken := self._take(min(size, _PIECE))):
-            size -= taken
+        """Move size bytes from the pipe to the log, or all if there are fewer."""
+        while size > 0 and (count := self._move(min(size, _CHUNK))):
+            size -= count
 
-    def _take(self, most: int) -> int:
-        """Move what is in the pipe, that much at most, to the file, or drop it; how much that was, 0 at the end."""
-        data = os.read(self._read, most)
-        kept = 0
-        # A disk that is full, or a limit on sizes of files: the script is not to notice.
+    def _move(self, size: int) -> int:
+        """Move up to size bytes from the pipe to the log, and drop what exceeds the limit.
+
+        Return how many bytes were read; 0 at the end of the pipe.
+        """
+        data = os.read(self._read, size)
+        written = 0
+        # The script must not fail because the log cannot be written: a full disk, a limit on file sizes.
         with contextlib.suppress(OSError):
-            room = max(0, LIMIT - os.fstat(self._file).st_size)
-            while kept < min(len(data), room):
-                kept += os.write(self._file, data[kept:room])
-        self._dropped += len(data) - kept
+            available = max(0, LIMIT - os.fstat(self._file).st_size)
+            while written < min(len(data), available):
+                written += os.write(self._file, data[written:available])
+        self._dropped += len(data) - written
         return len(data)
 
-    def _take_line(self) -> int:
-        """Cut off the line that an earlier script's output has left; how many bytes it counts."""
+    def _remove_dropped_line(self) -> int:
+        """Cut off the line about dropped bytes that an earlier script has left; return how many bytes it counts."""
         size = os.fstat(self._file).st_size
         begin = max(0, size - _LONGEST_LINE)
-        found = _LINE.search(os.pread(self._file, _LONGEST_LINE, begin))
-        if not found:
+        match = _DROPPED_LINE.search(os.pread(self._file, _LONGEST_LINE, begin))
+        if not match:
             return 0
-        os.ftruncate(self._file, begin + found.start())
-        return int(found[1])
+        os.ftruncate(self._file, begin + match.start())
+        return int(match[1])
 
-    def _say(self) -> None:
+    def _append_dropped_line(self) -> None:
+        """End the log with a line that counts the dropped bytes, if there are any."""
         if self._dropped:
             line = f"\nneutrino: {self._dropped} more bytes were printed and dropped\n"
             with contextlib.suppress(OSError):

@@ -13,22 +13,23 @@ from pathlib import Path
 
 
 def why_not_trusted(script: str) -> str:
-    """Why the script must not run as this user, "" if it may. Raises OSError."""
-    named = Path(script)
-    # Through links: what would be run.
-    status = named.stat()
+    """Return why a script must not run as this user, "" if it may. Raises OSError if it cannot be examined."""
+    path = Path(script)
+    # stat() follows links, to the file that would be run.
+    status = path.stat()
     if status.st_uid not in (0, os.geteuid()):
         return f"it belongs to {_user(status.st_uid)}"
     if status.st_mode & stat.S_IWOTH:
         return "anybody may write to it"
-    for folder in dict.fromkeys((named.parent, named.resolve().parent)):
-        # In /tmp and the like files are their owners' own.
+    for folder in dict.fromkeys((path.parent, path.resolve().parent)):
+        # In a folder with the sticky bit, such as /tmp, only a file's owner can replace it.
         if folder.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
             return f"anybody may replace it, as anybody may write to {folder}"
     return ""
 
 
 def _user(number: int) -> str:
+    """Return the name of a user, for messages."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

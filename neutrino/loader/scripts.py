@@ -24,9 +24,9 @@ from neutrino.probing.ir.probe_set import ProbeSet
 
 LIMIT_S = 300.0
 """Seconds after which a script is ended."""
-_PAUSE_S = 1.0
-# Longer than the name of any trace; a name that is longer is none.
+_CALLBACK_INTERVAL_S = 1.0
 LONGEST_PATH = 4096
+"""Bytes of a trace's path that are accepted, at most; Linux allows no longer paths."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Scripts:
 
     @classmethod
     def of(cls, probes: ProbeSet) -> Scripts:
-        """Those that probe files name."""
+        """Return the scripts that the probe files name."""
         return cls(probes.analyze_hooks, probes.callbacks)
 
     def __bool__(self) -> bool:
@@ -50,84 +50,99 @@ NO_SCRIPTS = Scripts()
 
 
 def attend(trace: Path, process: int | None, scripts: Scripts) -> None:
-    """Run the scripts of one trace, as it grows and once it has ended; returns after the last one.
+    """Run callbacks while a trace grows, and analyze hooks once it has ended; return after the last script.
 
-    process: a pidfd of the program that makes the trace, None where it has ended already.
+    trace: its folder. process: a pidfd of the program that makes the trace, None if that has ended already. Failures
+    are written into the trace.
     """
     callbacks = _Callbacks(trace, scripts)
     while process is not None:
         ended = select.poll()
         ended.register(process, select.POLLIN)
-        if ended.poll(1000 * _PAUSE_S if scripts.callbacks else None):
+        if ended.poll(1000 * _CALLBACK_INTERVAL_S if scripts.callbacks else None):
             break
         callbacks.run()
+    # For what was written since the last time.
     callbacks.run()
-    for problem in _run_each(scripts.analyze_hooks, trace, trace, scripts.limit):
-        _note(trace, problem)
+    for failure in _run_each(scripts.analyze_hooks, trace, trace, scripts.limit):
+        _note(trace, failure)
 
 
 def analyze(trace: Path, scripts: Scripts) -> list[str]:
-    """Run the scripts on a trace that has ended; returns a sentence for each failure."""
-    callbacks = [
-        problem
-        for result in _results(trace)
-        for problem in _run_each(scripts.callbacks, trace, result, scripts.limit)
+    """Run the scripts once on a trace that has ended; return a sentence for each failure."""
+    failures = [
+        failure
+        for result in _result_files(trace)
+        for failure in _run_each(scripts.callbacks, trace, result, scripts.limit)
     ]
-    return callbacks + list(_run_each(scripts.analyze_hooks, trace, trace, scripts.limit))
+    return failures + list(_run_each(scripts.analyze_hooks, trace, trace, scripts.limit))
 
 
 class _Callbacks:
-    """The callbacks of one trace: for each file that has grown, one after the other."""
+    """Runs the callbacks of one trace for each result file that has grown, one script after the other."""
 
     def __init__(self, trace: Path, scripts: Scripts) -> None:
+        """trace: the folder of the trace. scripts: those of the probe files; only the callbacks are run."""
         self._trace = trace
         self._scripts = scripts
-        self._hanging: set[str] = set()
+        # Scripts that were ended for taking too long, which are not run again.
+        self._timed_out: set[str] = set()
         self._noted: set[str] = set()
-        self._seen: dict[Path, int] = {}
+        # The size in bytes of each result file when the callbacks were last run for it.
+        self._sizes: dict[Path, int] = {}
 
     def run(self) -> None:
+        """Run the callbacks for each file that has grown since the last call."""
         if not self._scripts.callbacks:
             return
-        for result in _results(self._trace):
+        for result in _result_files(self._trace):
             with contextlib.suppress(OSError):
                 size = result.stat().st_size
-                if self._seen.get(result) == size:
+                if self._sizes.get(result) == size:
                     continue
-                # Before the script, which may see more; what comes after it is for the next round.
-                self._seen[result] = size
+                # The size before the script starts: what is written while it runs is for the next call.
+                self._sizes[result] = size
             for script in self._scripts.callbacks:
-                if script not in self._hanging:
-                    self._run(script, result)
+                if script not in self._timed_out:
+                    self._run_callback(script, result)
 
-    def _run(self, script: str, result: Path) -> None:
+    def _run_callback(self, script: str, result: Path) -> None:
+        """Run one callback for one file, and note a failure in the trace once."""
         try:
-            problem = _run(script, self._trace, result, self._scripts.limit)
+            failure = _run_script(script, self._trace, result, self._scripts.limit)
         except subprocess.TimeoutExpired as error:
-            self._hanging.add(script)
-            problem = _ended(script, error)
-        # Every second the same would bury the other events.
-        if problem is not None and problem not in self._noted:
-            self._noted.add(problem)
-            _note(self._trace, problem)
+            self._timed_out.add(script)
+            failure = _timeout_text(script, error)
+        # The same note every second would bury the trace's other events.
+        if failure is not None and failure not in self._noted:
+            self._noted.add(failure)
+            _note(self._trace, failure)
 
 
-def _results(trace: Path) -> list[Path]:
+def _result_files(trace: Path) -> list[Path]:
+    """Return the result files of a trace, ``result/ID.bin``, in the order of their numbers."""
     return sorted(trace.glob("result/*.bin"), key=lambda path: (len(path.name), path.name))
 
 
 def _run_each(scripts: tuple[str, ...], trace: Path, argument: Path, limit: float) -> Iterator[str]:
+    """Run scripts one after the other with an argument; yield a sentence for each that fails.
+
+    limit: seconds that one may run.
+    """
     for script in scripts:
         try:
-            problem = _run(script, trace, argument, limit)
+            failure = _run_script(script, trace, argument, limit)
         except subprocess.TimeoutExpired as error:
-            problem = _ended(script, error)
-        if problem is not None:
-            yield problem
+            failure = _timeout_text(script, error)
+        if failure is not None:
+            yield failure
 
 
-def _run(script: str, trace: Path, argument: Path, limit: float) -> str | None:
-    """Run one script; what went wrong. Raises TimeoutExpired once it was ended for taking too long."""
+def _run_script(script: str, trace: Path, argument: Path, limit: float) -> str | None:
+    """Run one script with an argument; return a sentence about its failure, None if it succeeds.
+
+    Its output goes to the trace's log. limit: seconds, after which it is killed and TimeoutExpired is raised.
+    """
     try:
         log = ScriptLog(trace / "analyze.log")
     except OSError as error:
@@ -143,7 +158,7 @@ def _run(script: str, trace: Path, argument: Path, limit: float) -> str | None:
         try:
             status = log.follow(child, limit)
         except BaseException:
-            # Its own session, so that what it started ends with it.
+            # It was started in a session of its own, so that this also ends the processes that it has started.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
@@ -154,28 +169,31 @@ def _run(script: str, trace: Path, argument: Path, limit: float) -> str | None:
     return f"{script} failed ({how}); see analyze.log"
 
 
-def _ended(script: str, error: subprocess.TimeoutExpired) -> str:
+def _timeout_text(script: str, error: subprocess.TimeoutExpired) -> str:
     return f"{script} was ended: it ran longer than {error.timeout:g} s"
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment, without the variables that load the hook."""
+    """Return this process's environment without the variables that would load the hook into a script."""
     return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD" and name[:9] != "NEUTRINO_"}
 
 
 def _note(trace: Path, text: str) -> None:
-    """Write an event and a line for people, as the hook does. Nothing is reported if neither can be written."""
+    """Write a text into both event files of a trace, in the hook's format. Does nothing if they cannot be written."""
     event = {"event": "note", "time_ns": time.time_ns(), "text": text}
     with contextlib.suppress(OSError):
         _append(trace / "event.log", f"{time.strftime('%H:%M:%S')} {text}\n")
-        # A line that a killed process has not finished must stay the last one.
+        # Nothing may follow a line that a killed process has not finished: readers accept one only at the end.
         with (trace / "events.jsonl").open("rb") as events:
-            if events.seek(0, os.SEEK_END) and (events.seek(-1, os.SEEK_END), events.read(1))[1] != b"\n":
-                return
+            if events.seek(0, os.SEEK_END):
+                events.seek(-1, os.SEEK_END)
+                if events.read(1) != b"\n":
+                    return
         _append(trace / "events.jsonl", json.dumps(event) + "\n")
 
 
 def _append(path: Path, line: str) -> None:
+    """Append a line by one write, as the hook does, since both may write at the same time. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         os.write(descriptor, line.encode("utf-8", "surrogateescape"))

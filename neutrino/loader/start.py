@@ -41,11 +41,13 @@ _WITHOUT_ASSEMBLER = {
 
 @dataclass(frozen=True)
 class Request:
-    """The user's settings of a run. pool: bytes of device memory for maps, None for the default.
+    """The user's settings of a run of COMMAND.
 
-    probes: None uses those of patched libraries. device: the embedded device instead of the machine's GPU; driver is
-    ignored then. retarget: twins may be made from PTX of another architecture than the machine code's. scripts: False
-    disables the probes' analyze hooks and callbacks.
+    probes: None to use those of patched libraries. driver: path of the driver's library, None to find it. device: the
+    embedded device (emulator) instead of the machine's GPU; driver is ignored then. pool: bytes of device memory for
+    maps, None for the default. timeout: seconds that the program waits for the twins of an image, None for the default.
+    save_temps: a folder for the output of each stage. retarget: whether twins may be made from PTX of another
+    architecture than the machine code's. scripts: False disables the probes' analyze hooks and callbacks.
     """
 
     command: list[str]
@@ -64,11 +66,14 @@ class Request:
 
 
 def prepare(request: Request) -> dict[str, str]:
-    """The environment to start COMMAND with; with probes the listener is running then.
+    """Check the request and prepare the run; return the environment to start COMMAND with.
 
-    Without a driver the environment is this process's own, and a line on stderr says so. Raises NeutrinoError, OSError.
+    Installs the hook, and starts the listener if there are probes. Without a driver it prints a line on stderr and
+    returns this process's own environment. Raises NeutrinoError, OSError.
     """
     environment = dict(os.environ)
+
+    # The driver and the folders.
     kind = DeviceKind.EMBEDDED if request.device else DeviceKind.GPU
     driver = stand_in() if request.device else request.driver or find_driver(environment)
     if driver is None:
@@ -83,17 +88,20 @@ def prepare(request: Request) -> dict[str, str]:
     _check_writable(f"--tracedir {tracedir}: no trace", tracedir)
     if request.save_temps:
         _check_writable(f"--save-temps {request.save_temps}: nothing", request.save_temps.absolute())
-    with _naming_the_cache():
+    with _explaining_cache_errors():
         cache = private_folder(cache_root())
         folder = install_hook(driver.absolute(), cache)
-    environment |= request.device.environment(environment) if request.device else {}
-    # From an enclosing run, whose probes are not this one's.
+
+    # The environment.
+    if request.device:
+        environment |= request.device.environment(environment)
+    # If this process itself runs under the hook, it has the variables of that run, with other probes.
     for name in _RUN_VARIABLES:
         environment.pop(name, None)
     if request.probes is None:
         environment["NEUTRINO_AHEAD"] = "1"
     else:
-        environment |= _run(request, request.probes, driver, kind, cache)
+        environment |= _start_probing(request, request.probes, driver, kind, cache)
     environment |= {
         "LD_PRELOAD": preload(folder, environment.get("LD_PRELOAD", "")),
         "NEUTRINO_DRIVER": str(driver.absolute()),
@@ -116,22 +124,27 @@ _RUN_VARIABLES = (
 )  # fmt: skip
 
 
-def _run(request: Request, probes: ProbeSet, driver: Path, kind: DeviceKind, cache: Path) -> dict[str, str]:
-    """The environment that configures the hook for a run with probes; the listener is running then."""
+def _start_probing(
+    request: Request, probes: ProbeSet, driver: Path, kind: DeviceKind, cache: Path
+) -> dict[str, str]:
+    """Start the listener for a run with probes; return the environment variables that configure the hook for it.
+
+    cache: the folder of the cache.
+    """
     version = driver_version(driver, cache)
     try:
         assembler = assembler_identity(version)
     except ToolError as error:
         say(f"{error}: {_WITHOUT_ASSEMBLER[kind]}")
         assembler = "none"
-    # With --save-temps the stages must run, so the key is one that no other run has.
-    made_for = f"{__version__} {os.urandom(16).hex() if request.save_temps else patcher_identity()}"
-    # A run without it must not find these twins in the cache.
-    made_for += " retarget" if request.retarget else ""
-    key = run_key(probes.digest, request.selection.digest, assembler, made_for, kind)
-    with _naming_the_cache():
-        probe_file = _keep_probes(cache, probes)
-    # On a GPU nothing is loaded that was not assembled: there a worker looks for an assembler all the same.
+    # The key under which twins are cached. With --save-temps it is a new one, so that all stages run.
+    patcher = f"{__version__} {os.urandom(16).hex() if request.save_temps else patcher_identity()}"
+    # A run without --retarget must not find twins that were made with it.
+    patcher += " retarget" if request.retarget else ""
+    key = run_key(probes.digest, request.selection.digest, assembler, patcher, kind)
+    with _explaining_cache_errors():
+        probe_file = _store_probes(cache, probes)
+    # A GPU never runs twins that were not assembled, so a worker then looks for an assembler again.
     assembled = request.device is None or assembler != "none"
     socket = start_listener(
         Settings(
@@ -150,12 +163,15 @@ def _run(request: Request, probes: ProbeSet, driver: Path, kind: DeviceKind, cac
 
 
 def start(request: Request) -> NoReturn:
-    """Become COMMAND. Exits with 127 when it is not found and 126 when it cannot be run, as env(1) does."""
-    _occupy_closed()
-    # Looked up first: a command that cannot run needs no listener.
+    """Replace this process by COMMAND. Exits with 127 if it is not found, and 126 if it cannot be run, as env(1) does.
+
+    Raises NeutrinoError, OSError as ``prepare``.
+    """
+    _occupy_standard_descriptors()
+    # Before the listener is started, which a command that cannot run does not need.
     program = _find_program(request.command[0])
     environment = prepare(request)
-    # Python ignores these two, and a program inherits what is ignored: it would not end with `| head`.
+    # Python ignores these two signals, and COMMAND would inherit that: it would not end when `| head` does.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -164,7 +180,7 @@ def start(request: Request) -> NoReturn:
         except OSError as error:
             if error.errno != errno.ENOEXEC:
                 raise
-            # A script without a first line that names its interpreter, as execvp(3) takes it.
+            # A script without a #! line runs by sh, as with execvp(3).
             os.execve("/bin/sh", ["sh", program, *request.command[1:]], environment)
     except OSError as error:
         say(f"{request.command[0]}: {error.strerror}")
@@ -172,26 +188,30 @@ def start(request: Request) -> NoReturn:
 
 
 def say(line: str) -> None:
-    """Print a message on stderr. If that is closed or full, COMMAND starts all the same."""
-    # print() takes a closed stderr, which is None, for stdout: COMMAND's.
+    """Print a message on stderr; do nothing if that is closed or cannot be written."""
+    # sys.stderr is None if it is closed, for which print() would write to stdout.
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             print(f"neutrino: {line}", file=sys.stderr, flush=True)
 
 
-def _occupy_closed() -> None:
-    """Keep our descriptors from becoming COMMAND's stdin, stdout or stderr, which stay closed if they were."""
+def _occupy_standard_descriptors() -> None:
+    """Open descriptors 0 to 2 if they are closed, so that no file that this process opens gets such a number.
+
+    They are closed again by exec, so that COMMAND finds them as they were.
+    """
     while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
         pass
     os.close(descriptor)
 
 
 @contextlib.contextmanager
-def _naming_the_cache() -> Iterator[None]:
+def _explaining_cache_errors() -> Iterator[None]:
+    """Turn an OSError of the block into a NeutrinoError that names the cache's folder and what to do."""
     try:
         yield
     except OSError as error:
-        # What private_folder itself found wrong is a whole sentence, without a number.
+        # An error that private_folder itself has detected has no errno, and is a whole sentence.
         if error.strerror is None:
             raise
         raise NeutrinoError(
@@ -200,23 +220,33 @@ def _naming_the_cache() -> Iterator[None]:
 
 
 def _find_program(name: str) -> str:
-    folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
-    found = False
-    for folder in folders:
-        path = Path(folder or ".") / name if "/" not in name else Path(name)
+    """Return the path of a command, which is looked up in PATH unless it has a slash.
+
+    Prints a message and raises SystemExit with status 126 if there is only a file that cannot be executed, 127 if there
+    is none.
+    """
+    is_path = "/" in name
+    # An empty entry in PATH is the current folder.
+    search_path = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    candidates = [Path(name)] if is_path else [Path(folder or ".") / name for folder in search_path]
+    exists = False
+    for path in candidates:
         try:
             mode = path.stat().st_mode
         except OSError:
             continue
-        found = found or stat.S_ISREG(mode) or "/" in name
+        exists = exists or stat.S_ISREG(mode) or is_path
         if stat.S_ISREG(mode) and os.access(path, os.X_OK):
             return str(path)
-    say(f"{name}: {'cannot be executed' if found else 'command not found'}")
-    raise SystemExit(126 if found else 127)
+    say(f"{name}: {'cannot be executed' if exists else 'command not found'}")
+    raise SystemExit(126 if exists else 127)
 
 
 def _check_writable(what: str, folder: Path) -> None:
-    """Raise NeutrinoError when nothing can be made in folder, or where it is to be made."""
+    """Raise NeutrinoError if files cannot be created in a folder, or in the nearest existing one above it.
+
+    what: the start of the message: which option the folder is from, and what is not written.
+    """
     nearest = folder
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
@@ -227,12 +257,12 @@ def _check_writable(what: str, folder: Path) -> None:
         raise NeutrinoError(f"{what} can be written there: {error.strerror}") from error
 
 
-def _keep_probes(cache: Path, probes: ProbeSet) -> Path:
-    """The probes as a file that outlives this process: hooked processes copy it into their traces."""
+def _store_probes(cache: Path, probes: ProbeSet) -> Path:
+    """Store the probes as a file in the cache and return its path; hooked processes copy it into their traces."""
     data = trace_text(lower(probes)).encode()
-    # Not by what the probes mean: sets of one meaning differ in their scripts.
+    # Named by the file's own hash, not by probes.digest, which does not cover the scripts.
     path = private_folder(cache / "probes") / f"{hashlib.sha256(data).hexdigest()}.toml"
-    # Most runs find it: a cache that is full, or read only by now, still serves them.
+    # Not written if it is there, so that a cache on a full or read-only disk can still be used.
     if read_private(path) != data:
         write_private(path, data)
     return path

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from neutrino.abi.sections import SECTION_HEADER, SECTION_MAGIC
 from neutrino.abi.versions import SECTION_VERSION
 from neutrino.ahead.attach import attach
-from neutrino.ahead.carrier import why_not_file
+from neutrino.ahead.carrier import file_refusal
 from neutrino.ahead.original import read_original
 from neutrino.ahead.place import find_section
 from neutrino.ahead.restore import restore
@@ -26,7 +26,7 @@ SECTION = [SECTION_MAGIC + SECTION_VERSION.to_bytes(4, "little") + bytes(SECTION
 
 
 def refused(path: Path, reason: str) -> None:
-    assert reason in (why_not_file(path) or "")
+    assert reason in (file_refusal(path) or "")
     target = path.with_name("target")
     with pytest.raises(PatchError) as caught:
         attach(path, target, SECTION, "stub.so")
@@ -36,7 +36,7 @@ def refused(path: Path, reason: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTS)
 def test_hosts_can_carry_one(name, workshop):
-    assert why_not_file(workshop.host(name)) is None
+    assert file_refusal(workshop.host(name)) is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_refused_by_what_it_is(workshop, tmp_path):
     refused(tmp_path / "empty", "not an ELF file")
     must(need("objcopy"), "--only-keep-debug", host, tmp_path / "debug")
     refused(tmp_path / "debug", "debugging information only")
-    assert "not a regular file" in (why_not_file(Path("/dev/null")) or "")
+    assert "not a regular file" in (file_refusal(Path("/dev/null")) or "")
 
 
 @pytest.mark.parametrize(("at", "value", "reason"), [(4, 1, "32-bit"), (5, 2, "big-endian")])
@@ -70,7 +70,7 @@ def test_refused_by_class(at, value, reason, workshop, tmp_path):
     data[at] = value
     path = tmp_path / "other"
     path.write_bytes(data)
-    assert reason in (why_not_file(path) or "")
+    assert reason in (file_refusal(path) or "")
     with pytest.raises(NeutrinoError):
         attach(path, tmp_path / "target", SECTION, "stub.so")
 
@@ -89,7 +89,7 @@ def test_refused_with_a_payload_behind_it(workshop, tmp_path):
     shutil.copy(workshop.host("pie"), path)
     with path.open("ab") as file:
         file.write(bytes(64))
-    assert why_not_file(path) is None
+    assert file_refusal(path) is None
     with path.open("ab") as file:
         file.write(b"PK\5\6")
     refused(path, "68 bytes of other data")

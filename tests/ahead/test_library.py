@@ -16,9 +16,9 @@ import pytest
 from neutrino.abi.reasons import Reason
 from neutrino.ahead.check import check_file
 from neutrino.ahead.library import output_path, patch_file
-from neutrino.ahead.making import Settings
 from neutrino.ahead.place import find_section
 from neutrino.ahead.section import Section, read_section
+from neutrino.ahead.target_twins import Settings
 from neutrino.ahead.vendor import vendor_library
 from neutrino.ahead.workers import share
 from neutrino.assemble.emit import Emit

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.sources import DEVICES, Target, device_arch, image_identity, make_plan
+from neutrino.ahead.plan import DEVICES, Target, device_arch, image_identity, make_plan
 from neutrino.assemble.emit import Emit
 from neutrino.device.kind import DeviceKind
 from neutrino.device.source import picked_image, runs_on
@@ -132,7 +132,7 @@ def test_an_image_is_what_the_driver_is_given() -> None:
 def test_what_does_not_run_on_a_device_is_listed_with_what_there_is() -> None:
     plan = make_plan([container(cubins="80", ptx="80a")], ["sm_90"], DeviceKind.GPU, Emit.SASS)
     assert plan.targets == ()
-    (listed,) = plan.listed
+    (listed,) = plan.skipped_images
     assert (listed.reason, listed.detail) == (Reason.NO_PTX, "nothing for sm_90: the image holds sm_80, sm_80a")
 
 
@@ -146,7 +146,7 @@ def test_the_embedded_device_takes_text_only() -> None:
     plan = make_plan([container(cubins="90", ptx="80")], ["sm_90"], DeviceKind.EMBEDDED, Emit.SASS)
     assert plan.targets == (Target(0, "sm_90", ("sm_90",)),)
     plan = make_plan([container(cubins="90")], ["sm_90"], DeviceKind.EMBEDDED, Emit.SASS)
-    assert (plan.targets, len(plan.listed)) == ((), 1)
+    assert (plan.targets, len(plan.skipped_images)) == ((), 1)
 
 
 def test_inputs_of_the_device_linker_are_nobody_s_images() -> None:

@@ -16,9 +16,9 @@ from neutrino.abi.probe_block import block_size
 from neutrino.abi.reasons import Reason
 from neutrino.ahead.check import check_file
 from neutrino.ahead.library import patch_file
-from neutrino.ahead.making import Settings
 from neutrino.ahead.place import find_section
 from neutrino.ahead.section import read_section
+from neutrino.ahead.target_twins import Settings
 from neutrino.assemble.dump import Dump
 from neutrino.cache.entry import KernelEntry
 from neutrino.demangle import demangle

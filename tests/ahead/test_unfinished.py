@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 from neutrino.ahead import unfinished
-from neutrino.ahead.aside import written_aside
+from neutrino.ahead.large_files import replace_atomically
 from neutrino.ahead.unfinished import begin, find_unfinished
 from neutrino.cli.patch import main
 
 WRITES = """
 import os, sys
 from pathlib import Path
-from neutrino.ahead.aside import written_aside
-with written_aside(Path(sys.argv[1]), 0o755) as new:
+from neutrino.ahead.large_files import replace_atomically
+with replace_atomically(Path(sys.argv[1]), 0o755) as new:
     os.write(new, b"a part")
     # As a worker may have it open still.
     child = os.fork() if len(sys.argv) > 2 else None
@@ -142,7 +142,7 @@ def test_one_taken_in_the_moment_before_its_lock_is_begun_again(
         flock(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with written_aside(tmp_path / "libk.so", 0o644) as new:
+    with replace_atomically(tmp_path / "libk.so", 0o644) as new:
         os.write(new, b"whole")
     assert len(taken) == 2
     assert list(tmp_path.iterdir()) == [tmp_path / "libk.so"]
@@ -158,7 +158,7 @@ def test_without_locks_files_are_written_and_none_is_removed(
 
     with monkeypatch.context() as patched:
         patched.setattr(fcntl, "flock", none)
-        with written_aside(tmp_path / "libk.so", 0o644) as new:
+        with replace_atomically(tmp_path / "libk.so", 0o644) as new:
             (name,) = hidden(tmp_path)
             assert find_unfinished(tmp_path, remove=True).left == (tmp_path / name,)
             os.write(new, b"whole")

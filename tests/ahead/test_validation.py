@@ -13,7 +13,7 @@ from neutrino.abi.versions import SECTION_VERSION
 from neutrino.ahead.attach import attach
 from neutrino.ahead.check import check_file
 from neutrino.ahead.library import patch_file
-from neutrino.ahead.making import Settings
+from neutrino.ahead.target_twins import Settings
 from neutrino.ahead.validation import complaints, new_complaints
 from neutrino.elf.constants import PT_LOAD, SHT_GNU_HASH
 from neutrino.elf.reader import Elf

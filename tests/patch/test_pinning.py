@@ -14,7 +14,7 @@ from neutrino.assemble.numerics.explicit_fma import (
     ArithmeticText,
     ExplicitTwins,
     Fusions,
-    Seen,
+    LineArithmetic,
     guess,
     prove,
     unlike_originals,
@@ -111,7 +111,7 @@ class Module:
         """With what is guessed, and seen, changed by a function of both."""
         found = ArithmeticText.read(self.text)
         lines = self.assemble(found.apart(), ("-lineinfo",))
-        seen, fusions = change(found, Seen.read(found, lines.cubin, "sm_90a"))
+        seen, fusions = change(found, LineArithmetic.read(found, lines.cubin, "sm_90a"))
         twins, originals = self.twins.kernels, (self.original, lines)
         return prove(twins, found, seen, fusions, originals, self.assemble, self.render, "sm_90a")
 

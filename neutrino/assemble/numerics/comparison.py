@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from neutrino.assemble.built import Built, Original
+from neutrino.assemble.builds import OriginalBuild, TwinBuild
 from neutrino.assemble.numerics.explicit_fma import ExplicitTwins
 from neutrino.assemble.numerics.proof import NumericsProof
 from neutrino.ptx.instrument.twin import TwinKernel
@@ -21,49 +21,57 @@ class ArithmeticComparison:
     """
 
     def __init__(self, assembler: str, arch: str, explicit: ExplicitTwins | None = None) -> None:
+        """assembler: its name, for messages. arch: of the machine code. explicit: None without explicit FMA."""
         self._assembler = assembler
         self._arch = arch
         self._explicit = explicit
         self._counts: dict[bytes, dict[str, int]] = {}
 
-    def refusal(self, twin: TwinKernel, original: Original, built: Built) -> str | None:
-        """Why a twin is not proven to compute the same as its original; None if it is."""
-        difference = self._difference(twin, original, built)
-        seen = self._explicit.codes.get(twin.name) if self._explicit is not None else None
-        if seen is not None:
+    def refusal(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
+        """Return why a twin (instrumented copy) is not proven to compute the same as its original; None if it is.
+
+        original, built: the originals and the twins as they were built.
+        """
+        difference = self._count_difference(twin, original, built)
+        compared_code = self._explicit.codes.get(twin.name) if self._explicit is not None else None
+        if compared_code is not None:
+            # The fusions were compared in a build of this twin alone, so this build must have the same arithmetic.
             after = built.kernels[twin.twin_name]
-            as_seen = count_arithmetic(seen, self._arch) == self._count(after)
-            if as_seen:
-                return self._unlike(twin, original)
+            if count_arithmetic(compared_code, self._arch) == self._count(after):
+                return self._text_difference(twin, original)
             return difference or "the twin's code is not the code that was compared"
         if difference is not None and not twin.contractible:
             # If nothing can be fused, code may be repeated more or less often, provided that the assembler makes the
             # code that runs from the original's text.
-            return self._unlike(twin, original) or self._other_kinds(twin, original, built)
+            return self._text_difference(twin, original) or self._kind_difference(twin, original, built)
+        # A loose sum: the text does not determine which product it is fused with.
         if difference is None and self._explicit is None and twin.loose is not None:
             return f"equal counts do not show which product {twin.loose!r} is fused with"
         return difference
 
-    def manifest(self, twin: TwinKernel, original: Original, built: Built) -> dict[str, Any]:
-        """What the manifest holds under ``numerics`` of a twin that was not refused."""
+    def manifest(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> dict[str, Any]:
+        """Return what the manifest of an accepted twin holds under ``numerics``."""
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         return {
             "original": self._count(before), "twin": self._count(after), "own": dict(twin.own_arithmetic),
             "contractible": twin.contractible, "proof": self._proof(twin, original, built).value,
         }  # fmt: skip
 
-    def _unlike(self, twin: TwinKernel, original: Original) -> str | None:
-        """How the original's arithmetic differs from that of its text, assembled here; None if it does not."""
+    def _text_difference(self, twin: TwinKernel, original: OriginalBuild) -> str | None:
+        """Return how the original's arithmetic differs from that of its text, assembled here; None if it does not."""
         if original.rebuilt is original.machine:
             return None
         rebuilt = original.rebuilt.kernels.get(twin.name)
         if rebuilt is None:
             return f"{self._assembler} emits no code for the original"
-        differing = compare(self._count(original.machine.kernels[twin.name]), self._count(rebuilt), {})
-        return differing and f"in the original's text as {self._assembler} assembles it: {differing}"
+        difference = compare(self._count(original.machine.kernels[twin.name]), self._count(rebuilt), {})
+        return difference and f"in the original's text as {self._assembler} assembles it: {difference}"
 
-    def _difference(self, twin: TwinKernel, original: Original, built: Built) -> str | None:
-        """Where the counts of fused and unfused instructions differ between original and twin; None if nowhere."""
+    def _count_difference(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
+        """Return where the counts of fused and unfused instructions differ between original and twin; None if nowhere.
+
+        The arithmetic of the probes themselves (``own_arithmetic``) is allowed for.
+        """
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         # In linked code functions have separate code; otherwise their code is part of the kernel's.
         copies = [copy for copy in twin.all_copies if copy.copy_name in built.functions]
@@ -73,7 +81,9 @@ class ArithmeticComparison:
         difference = compare(self._count(before), self._count(after), own)
         if difference is not None:
             return difference
-        # A function that only one of them calls is inlined in the other, whose count shows it.
+
+        # The functions that both call. One that only one of them calls is inlined in the other, whose count shows it.
+        # called: by the original's name, the twin's name of the function and the arithmetic of probes in it.
         called: dict[str, tuple[str, Mapping[str, int]]] = {name: (name, {}) for name in twin.calls}
         called |= {copy.name: (copy.copy_name, copy.own_arithmetic) for copy in copies}
         for name, (built_name, own_in_it) in sorted(called.items()):
@@ -88,21 +98,22 @@ class ArithmeticComparison:
                 return f"in the called function {name}: {difference}"
         return None
 
-    def _other_kinds(self, twin: TwinKernel, original: Original, built: Built) -> str | None:
-        """Kinds of arithmetic that the machine code of only one of the two has, whatever the text implies."""
+    def _kind_difference(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
+        """Return which kinds of arithmetic only one of original and twin has; None if both have the same."""
         if twin.calls:
-            return None  # they may be inlined in one of the two
+            return None  # functions may be inlined in one of the two
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         return compare_kinds(self._count(before), self._count(after), twin.own_arithmetic)
 
-    def _proof(self, twin: TwinKernel, original: Original, built: Built) -> NumericsProof:
-        """What proves that an accepted twin computes the same as its original."""
+    def _proof(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> NumericsProof:
+        """Return what proves that an accepted twin computes the same as its original."""
         if self._explicit is not None:
             return NumericsProof.LINES if twin.name in self._explicit.codes else NumericsProof.PINNED
-        return NumericsProof.COUNTS if self._difference(twin, original, built) is None else NumericsProof.NO_PAIR
+        return NumericsProof.COUNTS if self._count_difference(twin, original, built) is None else NumericsProof.NO_PAIR
 
     def _count(self, kernel: CubinKernel) -> dict[str, int]:
-        # Needed by each attempt at a twin, and by the manifest.
+        """Count a kernel's arithmetic instructions by kind, once for each code."""
+        # Several comparisons and the manifest need the same counts.
         if kernel.code not in self._counts:
             self._counts[kernel.code] = count_arithmetic(kernel.code, self._arch)
         return self._counts[kernel.code]

@@ -7,7 +7,7 @@ is proven by writing the original's text in the same way: ptxas must assemble it
 with the same literals and references. Then the original's code computes what the explicit text says, and the twin is
 that text with probes in it.
 
-    text ─ apart, -lineinfo ─► Seen ─ guess ─► Fusions ─ prove ─► ExplicitTwins
+    text ─ apart, -lineinfo ─► LineArithmetic ─ guess ─► Fusions ─ prove ─► ExplicitTwins
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ from neutrino.toolchain.refusal import AssemblyError
 
 _FLOAT = re.compile(rf"\.{FLOAT_TYPES}(?![\w])")
 Assemble = Callable[[str, Sequence[str]], Assembled]
-"""Assembles a text, with these options in addition to its own; raises as ``Assembler``."""
+"""Assembles a text with additional options; raises as ``Assembler``."""
 Render = Callable[[TwinKernel], str]
-"""A module of a twin."""
+"""Returns the text of a module with this twin only."""
 
 
 @dataclass(frozen=True)
 class ExplicitTwins:
-    """Twins with explicit FMA, and why others have none; both by the kernel's name.
+    """Twins with explicit FMA. All mappings are by the original kernel's name.
 
-    codes: for twins whose text still leaves ptxas a choice, the machine code in which it chose as in the original.
+    twins: with the new text. refused: why other twins cannot be written so. codes: for twins whose text still leaves
+    ptxas a choice, the machine code in which it chose as in the original.
     """
 
     twins: Mapping[str, TwinKernel]
@@ -59,7 +60,10 @@ class ExplicitTwins:
 
 @dataclass(frozen=True)
 class ArithmeticText:
-    """A text's functions with bodies, by name, and their operations."""
+    """A PTX text with its floating-point products and sums.
+
+    bodies: of kernels and functions, by name. operations: their products and sums in text order, by name.
+    """
 
     module: Module
     bodies: Mapping[str, Body]
@@ -67,7 +71,7 @@ class ArithmeticText:
 
     @classmethod
     def read(cls, text: str) -> ArithmeticText:
-        """Of a module's text. Raises PtxError."""
+        """Parse a module's text. Raises PtxError."""
         module = parse(text)
         bodies = {
             function.name: Body(module.code, *function.body)
@@ -77,108 +81,125 @@ class ArithmeticText:
         return cls(module, bodies, {name: operations(body) for name, body in bodies.items()})
 
     def apart(self) -> str:
-        """The text with each operation in lines of its own."""
+        """Return the text with each operation on lines of its own, so that line information tells them apart."""
         return apart(self.module.text, [operation for _, _, operation in self.in_order()])
 
     def in_order(self) -> list[tuple[str, int, Operation]]:
-        """The operations of all functions in text order, with function and number."""
-        found = ((name, number, operation) for name, own in self.operations.items()
-                 for number, operation in enumerate(own))  # fmt: skip
-        return sorted(found, key=lambda entry: entry[2].start)
+        """Return the operations of all functions in text order, as (function name, number in it, operation)."""
+        numbered = [
+            (name, number, operation)
+            for name, operations_of_body in self.operations.items()
+            for number, operation in enumerate(operations_of_body)
+        ]
+        return sorted(numbered, key=lambda entry: entry[2].start)
 
     def shown(self, operation: Operation) -> str:
-        """An operation, for messages."""
+        """Describe an operation, for messages."""
         return f"line {self.module.line(operation.start)}: {operation.kind}.{operation.type}"
 
 
 def write_explicit(
     twins: Collection[TwinKernel], text: str, original: Assembled, assemble: Assemble, render: Render, arch: str
 ) -> ExplicitTwins:
-    """Write what can be written of the twins of a module's kernels with explicit FMA.
+    """Write twins (instrumented kernels) with their fused multiply-adds spelled out, where it is proven how to.
 
-    text: the originals'. original: that text, assembled. arch: the target, as ``sm_90a``. At most two runs of the
-    assembler, and two more for each twin in which a product within a division may be fused with a sum. Raises as
-    ``Assembler.assemble`` where the machine is at fault, and FormatError for a cubin that cannot be read.
+    text: of the module's originals. original: that text, assembled. arch: the target, as ``sm_90a``. Runs the assembler
+    at most twice, and twice more for each twin in which a product within a division may be fused with a sum. Raises as
+    ``Assembler.assemble`` for failures of the machine, and FormatError for a cubin that cannot be read.
     """
-    found = ArithmeticText.read(text)
-    refused = {twin.name: reason for twin in twins if (reason := _obstacle(twin)) is not None}
-    left = [twin for twin in twins if twin.name not in refused]
-    if not left:
+    original_text = ArithmeticText.read(text)
+    obstacles = {twin.name: _obstacle(twin) for twin in twins}
+    refused = {name: reason for name, reason in obstacles.items() if reason is not None}
+    possible = [twin for twin in twins if twin.name not in refused]
+    if not possible:
         return ExplicitTwins({}, refused)
     try:
-        lines = assemble(found.apart(), ("-lineinfo",))
-        seen = Seen.read(found, lines.cubin, arch)
-        made = prove(left, found, seen, guess(found, seen), (original, lines), assemble, render, arch)
+        lines = assemble(original_text.apart(), ("-lineinfo",))
+        by_line = LineArithmetic.read(original_text, lines.cubin, arch)
+        fusions = guess(original_text, by_line)
+        proven = prove(possible, original_text, by_line, fusions, (original, lines), assemble, render, arch)
     except (AssemblyError, UnpinnableError) as error:
         reason = error.reason if isinstance(error, AssemblyError) else str(error)
-        return ExplicitTwins({}, refused | {twin.name: reason for twin in left})
-    return replace(made, refused={**refused, **made.refused})
+        return ExplicitTwins({}, refused | {twin.name: reason for twin in possible})
+    return replace(proven, refused={**refused, **proven.refused})
 
 
 def prove(
     twins: Collection[TwinKernel],
-    found: ArithmeticText,
-    seen: Seen,
+    original_text: ArithmeticText,
+    by_line: LineArithmetic,
     fusions: Fusions,
     originals: tuple[Assembled, Assembled],
     assemble: Assemble,
     render: Render,
     arch: str,
 ) -> ExplicitTwins:
-    """The twins with these fusions, for kernels whose original text with them assembles to the original's code.
+    """Write twins with these fusions, if their original's text with the same fusions assembles to the original's code.
 
-    originals: the text assembled, without and with line information. Raises AssemblyError, UnpinnableError.
+    originals: the original text assembled, without and with line information. Raises AssemblyError, UnpinnableError.
     """
-    original, lines = originals
-    prefix = _prefix(found.module.text, twins)
-    again = assemble(_explicit_text(found, fusions.fused, prefix), ())
-    with_lines, with_fusions = SameCode(original.cubin, lines.cubin), SameCode(original.cubin, again.cubin)
+    original, with_lines = originals
+    prefix = _unused_prefix(original_text.module.text, twins)
+    with_fusions = assemble(_explicit_text(original_text, fusions.fused, prefix), ())
+    line_comparison = SameCode(original.cubin, with_lines.cubin)
+    fusion_comparison = SameCode(original.cubin, with_fusions.cubin)
     refused: dict[str, str] = {}
-    made: dict[str, TwinKernel] = {}
+    explicit_twins: dict[str, TwinKernel] = {}
     codes: dict[str, bytes] = {}
     for twin in twins:
-        names = {twin.name, *twin.calls}
-        lineless, other = with_lines.difference(twin.name), with_fusions.difference(twin.name)
-        if lineless is not None:
-            refused[twin.name] = f"line information changes {lineless}"
-        elif found_mixed := [reason for name in sorted(names) for reason in fusions.mixed.get(name, ())]:
-            refused[twin.name] = found_mixed[0]
-        elif other is not None:
-            refused[twin.name] = f"{other} of the original differ from those of its text with explicit FMA"
-        else:
-            try:
-                explicit = _explicit_twin(twin, found, fusions.fused, prefix)
-                if explicit.contractible:
-                    codes[twin.name] = _code_fused_alike(
-                        explicit, found, seen, fusions.fused[twin.name], assemble, render, arch
-                    )
-                made[twin.name] = explicit
-            except (AssemblyError, UnpinnableError) as error:
-                refused[twin.name] = error.reason if isinstance(error, AssemblyError) else str(error)
-    return ExplicitTwins(made, refused, codes)
+        # Line information must not have changed the code that the fusions were read from.
+        line_difference = line_comparison.difference(twin.name)
+        if line_difference is not None:
+            refused[twin.name] = f"line information changes {line_difference}"
+            continue
+        mixed = [reason for name in sorted({twin.name, *twin.calls}) for reason in fusions.mixed.get(name, ())]
+        if mixed:
+            refused[twin.name] = mixed[0]
+            continue
+        fusion_difference = fusion_comparison.difference(twin.name)
+        if fusion_difference is not None:
+            refused[twin.name] = (
+                f"{fusion_difference} of the original differ from those of its text with explicit FMA"
+            )
+            continue
+        try:
+            explicit = _explicit_twin(twin, original_text, fusions.fused, prefix)
+            if explicit.contractible:
+                # Products within divisions cannot be written explicitly, so what ptxas does with them is compared.
+                codes[twin.name] = _code_fused_alike(
+                    explicit, original_text, by_line, fusions.fused[twin.name], assemble, render, arch
+                )
+            explicit_twins[twin.name] = explicit
+        except (AssemblyError, UnpinnableError) as error:
+            refused[twin.name] = error.reason if isinstance(error, AssemblyError) else str(error)
+    return ExplicitTwins(explicit_twins, refused, codes)
 
 
 def unlike_originals(
     twins: Collection[TwinKernel], machine: Cubin | None, original: Assembled, assembler: str
 ) -> dict[str, str]:
-    """Twins with loose sums whose originals' code is not what the assembler makes of their text, and what differs.
+    """Return why the original text of some twins does not show what is fused in the code that runs, by kernel name.
 
-    Their text then does not show what is fused in the code that runs. machine: that code, None if it is what the
-    assembler makes.
+    That is so for twins with a loose sum (its text does not determine with which product it is fused) if the assembler
+    makes other code from the original text than the code that runs. machine: the code that runs; None if it is the
+    assembler's. original: the original text, assembled. assembler: its name.
     """
     loose = [twin for twin in twins if twin.loose is not None]
     if not loose or machine is None:
         return {}
     comparison = SameCode(machine.data, original.cubin)
-    found = {twin.name: comparison.difference(twin.name, self_contained=twin.self_contained) for twin in loose}
-    return {
-        name: f"{difference} of the code that runs differ from those that {assembler} makes of its text"
-        for name, difference in found.items() if difference is not None
-    }  # fmt: skip
+    reasons = {}
+    for twin in loose:
+        difference = comparison.difference(twin.name, self_contained=twin.self_contained)
+        if difference is not None:
+            reasons[twin.name] = (
+                f"{difference} of the code that runs differ from those that {assembler} makes of its text"
+            )
+    return reasons
 
 
 def _obstacle(twin: TwinKernel) -> str | None:
-    """Why a kernel's text cannot be written with explicit FMA; None if it can."""
+    """Return why a kernel's text cannot be written with explicit FMA; None if it can."""
     copied = {copy.name for copy in twin.copies}
     if twin.copies_elsewhere or twin.elsewhere:
         return "it calls functions of other modules"
@@ -192,39 +213,46 @@ def _obstacle(twin: TwinKernel) -> str | None:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """The arithmetic machine instructions of each operation of a text, by function and number.
+class LineArithmetic:
+    """The arithmetic machine instructions that the operations of a text became, found by line information.
 
-    stray: by function, an instruction from a line without floating-point arithmetic, in words.
+    mnemonics: by (function name, number of the operation in it). stray: by function name, a sentence about an
+    arithmetic instruction from a line without floating-point arithmetic.
     """
 
     mnemonics: Mapping[tuple[str, int], frozenset[str]]
     stray: Mapping[str, str]
 
     @classmethod
-    def read(cls, found: ArithmeticText, cubin: bytes, arch: str) -> Seen:
-        """cubin: the text of ``apart``, assembled with line information. Raises FormatError."""
+    def read(cls, text: ArithmeticText, cubin: bytes, arch: str) -> LineArithmetic:
+        """Read the cubin that was assembled from ``text.apart()`` with line information. Raises FormatError."""
         built = read_cubin(cubin, "code with line information")
         codes = {name: kernel.code for name, kernel in built.kernels.items()} | dict(built.functions)
-        text = found.apart().split("\n")
-        at_line: dict[int, set[str]] = {}
+        text_lines = text.apart().split("\n")
+        line_tables = sass_lines(cubin, "code with line information")
+
+        # The arithmetic instructions of each line, counted from 1; 0 stands for no line.
+        by_line: dict[int, set[str]] = {}
         stray: dict[str, str] = {}
-        rows = sass_lines(cubin, "code with line information")
         for name, code in codes.items():
-            own = rows.get(name, [])
-            starts = [offset for offset, _ in own]
+            line_table = line_tables.get(name, [])
+            starts = [offset for offset, _ in line_table]
             for offset, mnemonic in arithmetic_at(code, arch).items():
-                at = bisect_right(starts, offset) - 1
-                line = own[at][1] if at >= 0 else 0
-                at_line.setdefault(line, set()).add(mnemonic)
-                if not 0 < line <= len(text) or not _FLOAT.search(text[line - 1]):
+                # A row of the table holds from its offset to that of the next.
+                row = bisect_right(starts, offset) - 1
+                line = line_table[row][1] if row >= 0 else 0
+                by_line.setdefault(line, set()).add(mnemonic)
+                if not 0 < line <= len(text_lines) or not _FLOAT.search(text_lines[line - 1]):
                     stray[name] = f"{mnemonic} at {offset:#x} comes from a line without floating-point arithmetic"
+
+        # The lines of each operation: ``apart`` puts a line break before and after each.
         mnemonics = {}
         line, position = 1, 0
-        for name, number, operation in found.in_order():
-            line += found.module.text.count("\n", position, operation.start) + 1
-            last = line + found.module.text.count("\n", operation.start, operation.end)
-            mnemonics[name, number] = frozenset().union(*(at_line.get(at, ()) for at in range(line, last + 1)))
+        source = text.module.text
+        for name, number, operation in text.in_order():
+            first = line + source.count("\n", position, operation.start) + 1
+            last = first + source.count("\n", operation.start, operation.end)
+            mnemonics[name, number] = frozenset().union(*(by_line.get(row, ()) for row in range(first, last + 1)))
             line, position = last + 1, operation.end
         return cls(mnemonics, stray)
 
@@ -233,147 +261,171 @@ class Seen:
 class Fusions:
     """Which sums of a text are fused with a product, and with which of their operands.
 
-    fused: by function and the sum's number, the operand's place. mixed: by function, sums that are fused in only some
-    places, in words.
+    fused: by function name and the sum's number in it, which of the sum's two operands is the fused product: 0 or 1.
+    mixed: by function name, sentences about sums that have no one answer.
     """
 
     fused: Mapping[str, Mapping[int, int]]
     mixed: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def guess(found: ArithmeticText, seen: Seen) -> Fusions:
-    """The fusions that seen suggests; ``prove`` verifies them."""
-    fused: dict[str, dict[int, int]] = {name: {} for name in found.operations}
+def guess(text: ArithmeticText, by_line: LineArithmetic) -> Fusions:
+    """Guess which sums of a text ptxas fused with a product, from the machine instructions of each operation.
+
+    ``prove`` verifies the guess.
+    """
+    fused: dict[str, dict[int, int]] = {name: {} for name in text.operations}
     mixed: dict[str, list[str]] = {}
-    for name, own in found.operations.items():
-        body = found.bodies[name]
-        definitions: Definitions | None = None
-        reached = sums_reached(body, hidden_alone=True)
-        for number, operation in enumerate(own):
-            became = seen.mnemonics[name, number]
-            if operation.is_product or not became & FUSED:
+    for name, body_operations in text.operations.items():
+        body = text.bodies[name]
+        definitions: Definitions | None = None  # made on first use, since few bodies need it
+        sums_of_divisions = sums_reached(body, hidden_alone=True)
+        for number, operation in enumerate(body_operations):
+            mnemonics = by_line.mnemonics[name, number]
+            if operation.is_product or not mnemonics & FUSED:
                 continue
-            shown = found.shown(operation)
-            if became & SUMS:
+            shown = text.shown(operation)
+            if mnemonics & SUMS:
                 mixed.setdefault(name, []).append(f"{shown} is fused in only some of its copies")
                 continue
-            definitions = definitions or Definitions(body, own)
-            fitting = candidates(own, definitions, number)
+
+            # The operands that may be fused products; most likely those whose product left no instruction of its own.
+            definitions = definitions or Definitions(body, body_operations)
+            fusible = candidates(body_operations, definitions, number)
             vanished = [
-                place
-                for place in fitting
+                operand
+                for operand in fusible
                 if not any(
-                    seen.mnemonics[name, writer] & PRODUCTS
-                    for writer in definitions.writers(operation.operands[1 + place], operation.start)
+                    by_line.mnemonics[name, writer] & PRODUCTS
+                    for writer in definitions.writers(operation.operands[1 + operand], operation.start)
                     if writer is not None
                 )
             ]
-            if not fitting and operation.start in reached:
-                continue  # with a product within a division
-            if not fitting:
+            if fusible:
+                fused[name][number] = (vanished or fusible)[0]
+            elif operation.start not in sums_of_divisions:
                 mixed.setdefault(name, []).append(f"{shown} is fused with a product that is not one of its operands")
-            else:
-                fused[name][number] = (vanished or fitting)[0]
+            # Else it is fused with a product within a division, which ``_code_fused_alike`` compares.
     return Fusions(fused, mixed)
 
 
 def _code_fused_alike(
     twin: TwinKernel,
-    found: ArithmeticText,
-    seen: Seen,
+    original_text: ArithmeticText,
+    by_line: LineArithmetic,
     fused: Mapping[int, int],
     assemble: Assemble,
     render: Render,
     arch: str,
 ) -> bytes:
-    """The machine code of a twin, if its sums are fused with products within divisions where the original's are.
+    """Return a twin's machine code, if its sums are fused with products within divisions where the original's are.
 
     With explicit FMA, ptxas may still fuse such a product with a sum that reads it. Whether it did shows in the machine
-    instructions of the sum's line, in all copies. Raises UnpinnableError if they differ between original and twin.
+    instructions of the sum's line, in all copies. by_line: those of the original. fused: the original's sums that are
+    explicit in the twin, by number. Raises UnpinnableError if the two differ.
     """
-    again = ArithmeticText.read(render(twin))
-    plain, lines = assemble(again.module.text, ()), assemble(again.apart(), ("-lineinfo",))
-    changed = SameCode(plain.cubin, lines.cubin).difference(twin.twin_name)
+    # Assemble the twin without and with line information, which must give the same code.
+    twin_text = ArithmeticText.read(render(twin))
+    plain, with_lines = assemble(twin_text.module.text, ()), assemble(twin_text.apart(), ("-lineinfo",))
+    changed = SameCode(plain.cubin, with_lines.cubin).difference(twin.twin_name)
     if changed is not None:
         raise UnpinnableError(f"line information changes {changed} of the twin")
-    seen_again = Seen.read(again, lines.cubin, arch)
-    for side, name in ((seen, twin.name), (seen_again, twin.twin_name)):
-        if name in side.stray:
-            raise UnpinnableError(side.stray[name])
-    body = found.bodies[twin.name]
-    reached = sums_reached(body, hidden_alone=True)
-    left = [
+    twin_by_line = LineArithmetic.read(twin_text, with_lines.cubin, arch)
+    for line_arithmetic, name in ((by_line, twin.name), (twin_by_line, twin.twin_name)):
+        if name in line_arithmetic.stray:
+            raise UnpinnableError(line_arithmetic.stray[name])
+
+    # The twin's only operations are the original's sums that are not explicit, in the same order: products and fused
+    # sums are written so that they are no candidates any more.
+    implicit_sums = [
         (number, operation)
-        for number, operation in enumerate(found.operations[twin.name])
+        for number, operation in enumerate(original_text.operations[twin.name])
         if not operation.is_product and number not in fused
     ]
-    here = again.operations[twin.twin_name]
-    if [operation.words for _, operation in left] != [operation.words for operation in here]:
+    twin_operations = twin_text.operations[twin.twin_name]
+    if [operation.words for _, operation in implicit_sums] != [operation.words for operation in twin_operations]:
         raise UnpinnableError("the twin has different sums than the original")
-    for place, (number, operation) in enumerate(left):
-        if operation.start not in reached:
+
+    # Compare those that a product within a division reaches. reaching: by the sum's start, how many of its operands may
+    # be such products.
+    reaching = sums_reached(original_text.bodies[twin.name], hidden_alone=True)
+    for twin_number, (number, operation) in enumerate(implicit_sums):
+        if operation.start not in reaching:
             continue
-        before = seen.mnemonics[twin.name, number]
-        after = seen_again.mnemonics[twin.twin_name, place]
+        before = by_line.mnemonics[twin.name, number]
+        after = twin_by_line.mnemonics[twin.twin_name, twin_number]
+        shown = original_text.shown(operation)
         if before != after or len(before) > 1:
             words = [" and ".join(sorted(names)) or "nothing" for names in (before, after)]
-            raise UnpinnableError(f"{found.shown(operation)} is {words[0]} in the original, {words[1]} in the twin")
-        if before & FUSED and reached[operation.start] > 1:
-            raise UnpinnableError(f"{found.shown(operation)} may be fused with either of two divisions")
+            raise UnpinnableError(f"{shown} is {words[0]} in the original, {words[1]} in the twin")
+        if before & FUSED and reaching[operation.start] > 1:
+            raise UnpinnableError(f"{shown} may be fused with either of two divisions")
     return read_cubin(plain.cubin, "twin with explicit FMA").kernels[twin.twin_name].code
 
 
-def _prefix(text: str, twins: Collection[TwinKernel]) -> str:
+def _unused_prefix(text: str, twins: Collection[TwinKernel]) -> str:
+    """Return a prefix for new registers that occurs neither in the original text nor in the twins'."""
     prefix = "%pinned"
     texts = [text]
     for twin in twins:
         texts += [twin.probed_text, *(copy.text for copy in twin.copies)]
-    while any(prefix in known for known in texts):
+    while any(prefix in searched for searched in texts):
         prefix += "_"
     return prefix
 
 
-def _edited(text: str, edits: Sequence[tuple[int, int, str]]) -> str:
-    pieces, at = [], 0
-    for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
-        pieces += [text[at:start], new]
-        at = end
-    return "".join([*pieces, text[at:]])
+def _apply_edits(text: str, edits: Sequence[tuple[int, int, str]]) -> str:
+    """Return a text after edits (start, end, replacement), which do not overlap."""
+    pieces, position = [], 0
+    for start, end, replacement in sorted(edits, key=lambda edit: edit[:2]):
+        pieces += [text[position:start], replacement]
+        position = end
+    return "".join([*pieces, text[position:]])
 
 
-def _explicit_text(found: ArithmeticText, fused: Mapping[str, Mapping[int, int]], prefix: str) -> str:
-    return _edited(
-        found.module.text,
+def _explicit_text(text: ArithmeticText, fused: Mapping[str, Mapping[int, int]], prefix: str) -> str:
+    """Return a whole text with explicit FMA. fused: as of ``Fusions``. prefix: of new registers."""
+    return _apply_edits(
+        text.module.text,
         [
             edit
-            for name, body in found.bodies.items()
-            for edit in pinned(body, found.operations[name], fused[name], prefix)
+            for name, body in text.bodies.items()
+            for edit in pinned(body, text.operations[name], fused[name], prefix)
         ],
     )
 
 
 def _explicit_twin(
-    twin: TwinKernel, found: ArithmeticText, fused: Mapping[str, Mapping[int, int]], prefix: str
+    twin: TwinKernel, original_text: ArithmeticText, fused: Mapping[str, Mapping[int, int]], prefix: str
 ) -> TwinKernel:
-    """A twin with explicit FMA, whose bodies are those of that text. Raises UnpinnableError."""
+    """Return a twin with explicit FMA: its kernel and its copies of functions.
+
+    fused: the fusions of the original text, as of ``Fusions``. prefix: of new registers. Raises UnpinnableError if the
+    arithmetic of the twin's text is not the original's, so that the fusions cannot be transferred.
+    """
     bodies: dict[str, Body] = {}
 
-    def again(text: str, name: str) -> str:
-        own = ArithmeticText.read(text)
-        ((built_name, body),) = own.bodies.items()
-        here = own.operations[built_name]
-        if [operation.words for operation in here] != [operation.words for operation in found.operations[name]]:
+    def rewrite(text: str, name: str) -> str:
+        """Return the text of one function with explicit FMA. name: of the original. Adds its new body to bodies."""
+        twin_text = ArithmeticText.read(text)
+        ((twin_name, body),) = twin_text.bodies.items()
+        operations_of_twin = twin_text.operations[twin_name]
+        operations_of_original = original_text.operations[name]
+        if [operation.words for operation in operations_of_twin] != [
+            operation.words for operation in operations_of_original
+        ]:
             raise UnpinnableError(f"the twin of {name} has different arithmetic than the original")
-        edited = _edited(text, pinned(body, here, fused[name], prefix))
-        bodies[name] = ArithmeticText.read(edited).bodies[built_name]
+        edited = _apply_edits(text, pinned(body, operations_of_twin, fused[name], prefix))
+        bodies[name] = ArithmeticText.read(edited).bodies[twin_name]
         return edited
 
     try:
+        # The bodies are read last: rewriting fills in those that change.
         return replace(
             twin,
-            probed_text=again(twin.probed_text, twin.name),
-            copies=tuple(replace(copy, text=again(copy.text, copy.name)) for copy in twin.copies),
-            bodies=tuple(bodies.get(name) or found.bodies[name] for name in (twin.name, *twin.calls)),
+            probed_text=rewrite(twin.probed_text, twin.name),
+            copies=tuple(replace(copy, text=rewrite(copy.text, copy.name)) for copy in twin.copies),
+            bodies=tuple(bodies.get(name) or original_text.bodies[name] for name in (twin.name, *twin.calls)),
         )
     except (PtxError, ValueError, KeyError) as error:
         raise UnpinnableError(f"the twin's text cannot be read again: {error}") from error

@@ -6,12 +6,13 @@ const struct nt_backend nt_backends[NT_BACKENDS] = {
 	[NT_BACKEND_TWIN] = {.prepare = nt_twin_prepare, .room = nt_twin_room, .submit = nt_twin_submit},
 };
 
-/* A dynamic map gets room beyond what was wanted so far while the launch takes no more of the pool than this part. */
+/* A launch gets more records per slot than earlier ones needed if it then takes at most this part (1/16) of the pool. */
 #define NT_SPARE_PART 16
 
 /*
- * Records per slot of the kernel's dynamic maps, and the bytes of the regions then. All that earlier launches wanted, or
- * more where that is a small part of the pool; as much as the pool can ever hold where it cannot hold that.
+ * Choose the records per slot (extent->dynamic_cap) of a kernel's maps with a dynamic cap; returns the bytes of all maps'
+ * regions. As many as the fullest slot of earlier launches needed, or more if that takes a small part of the pool; fewer
+ * if the pool can never hold so many.
  */
 static uint64_t choose_cap(const struct nt_kernel *kernel, const struct nt_pool *pool, struct nt_extent *extent)
 {
@@ -29,7 +30,7 @@ static uint64_t choose_cap(const struct nt_kernel *kernel, const struct nt_pool 
 	}
 	if (size <= most)
 		return size;
-	/* Bytes grow with the cap: the largest that fits. */
+	/* Bytes grow with the cap, so find the largest that fits by bisection. */
 	uint32_t fits = 1, over = extent->dynamic_cap;
 	while (fits + 1 < over) {
 		extent->dynamic_cap = fits + (over - fits) / 2;
@@ -58,6 +59,7 @@ unsigned nt_backend_take_room(struct nt_attempt *attempt)
 		case NT_ROOM_FULL:
 			break;
 		}
+		/* The pool is full at the moment: try with half as many records. */
 		if (extent->dynamic_cap <= 1)
 			return NEUTRINO_REASON_POOL_FULL;
 		extent->dynamic_cap /= 2;

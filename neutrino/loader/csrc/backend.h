@@ -1,6 +1,6 @@
 /*
- * Ways of probing a kernel, a row of the table for each. Which row a kernel has is decided when the program obtains it;
- * one that none can probe has no row, and its launches run the original, with the reason on record.
+ * Backends, the ways of probing a kernel: a table with a row for each. A kernel gets its backend when the program obtains
+ * it. A kernel without one runs its original, and its launches are counted with the reason.
  */
 #ifndef NEUTRINO_BACKEND_H
 #define NEUTRINO_BACKEND_H
@@ -10,7 +10,7 @@
 #include "regions.h"
 #include "registry.h"
 
-/* A launch of a probed kernel on its way: what one step leaves for the next. */
+/* A launch of a probed kernel in progress: each step sets what the next ones need. */
 struct nt_attempt {
 	struct nt_function *function;
 	const struct nt_launch *launch;
@@ -27,14 +27,14 @@ struct nt_attempt {
 
 struct nt_backend {
 	/*
-	 * When the program obtains the function, and again for each further context that it may be launched in, which is
-	 * current then: get ready what launches need, so that none of them loads, allocates or waits. context NULL: none
-	 * is current. PROBED, or the reason why the original has to run.
+	 * Prepare what launches of a function need, so that none of them loads, allocates or waits. Called when the
+	 * program obtains the function, and for each further context that it may be launched in, which is current then;
+	 * context is NULL if none is. PROBED, or the reason why the original has to run.
 	 */
 	unsigned (*prepare)(struct nt_function *function, CUcontext context);
 	/* On the launch path: take room for the launch's maps. PROBED, or the reason why the original has to run. */
 	unsigned (*room)(struct nt_attempt *attempt);
-	/* On the launch path: make the launch with its maps at attempt->room. Returns what the driver said. */
+	/* On the launch path: launch, with the maps at attempt->room. Returns the driver's result. */
 	CUresult (*submit)(const struct nt_attempt *attempt);
 };
 
@@ -46,8 +46,8 @@ enum {
 extern const struct nt_backend nt_backends[NT_BACKENDS];
 
 /*
- * For a row's room: take bytes for all maps of the kernel in attempt->extent, with fewer records per slot of those with
- * a dynamic cap where the pool has no more at the moment. PROBED, or the reason why there is none.
+ * For a backend's room: take memory for all maps of the kernel by attempt->extent, with fewer records per slot of maps with
+ * a dynamic cap if the pool has no more at the moment. PROBED, or the reason why there is none. Lock-free.
  */
 unsigned nt_backend_take_room(struct nt_attempt *attempt);
 

@@ -16,11 +16,11 @@
 
 #define NT_DRIVER_NAME "libcuda.so"
 #define NT_DRIVER_SONAME NT_DRIVER_NAME ".1"
-/* Of every function's name. */
+/* The prefix of every function's name. */
 #define NT_DRIVER_PREFIX "cu"
-/* The function by which a library is known to be a driver. */
+/* A library that has this function is a driver. */
 #define NT_DRIVER_START cuInit
-/* How the names of the driver's own libraries begin, which look functions up on its behalf. */
+/* Prefixes of the names of the driver's own libraries, which look functions up on its behalf. */
 #define NT_DRIVER_COMPANIONS NT_DRIVER_NAME, "libcudadebugger", "libnvidia-"
 
 /* Called by the hook, not wrapped. */
@@ -153,7 +153,7 @@
 	   const void *const *edges, size_t count, const void *parameters),                                            \
 	  (node, graph, dependencies, edges, count, parameters), NOTHING,                                              \
 	  ON_SUCCESS(nt_launch_in_any_node(parameters)))                                                               \
-	/* Streams and contexts that go away, and contexts that come. */                                               \
+	/* Streams and contexts that are destroyed, and contexts that become current. */                               \
 	X(cuStreamDestroy, (CUstream stream), (stream), IN_TRACE(nt_stream_ends(stream)), NOTHING)                     \
 	X(cuStreamDestroy_v2, (CUstream stream), (stream), IN_TRACE(nt_stream_ends(stream)), NOTHING)                  \
 	X(cuCtxSetCurrent, (CUcontext context),                                                                        \
@@ -167,7 +167,7 @@
 	X(cuDevicePrimaryCtxReset, (CUdevice device), (device), nt_primary_reset(device), NOTHING)                     \
 	X(cuDevicePrimaryCtxReset_v2, (CUdevice device), (device), nt_primary_reset(device), NOTHING)
 
-/* Launches and waits: the walk of a launch is between the program's call and the real one. */
+/* Launches and waits, whose functions are written out in hook.c. */
 #define NT_DRIVER_HAND_WRAPPED(X)                                                                                      \
 	X(cuLaunchKernel, (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,                     \
 	   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,                     \

@@ -1,4 +1,8 @@
-/* The thread that copies complete launches back, has them written, zeroes their segments and lists them again. */
+/*
+ * The drain thread: it copies the maps of complete launches from the device, has them written to the trace, zeroes their
+ * segments and makes these available again. All functions but nt_drain_start run in that thread, with the pool's context
+ * current.
+ */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,19 +17,24 @@ bool nt_slot_is_refused(const struct nt_slot *slot)
 	return slot->kernel == NULL;
 }
 
+/* Copy size bytes from the device to pool->staging, and wait for that; false if it fails. */
 static bool copy_back(struct nt_pool *pool, CUdeviceptr from, uint64_t size)
 {
 	return nt_driver.cuMemcpyDtoHAsync_v2(pool->staging, from, size, pool->stream) == CUDA_SUCCESS &&
 	       nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS;
 }
 
-/* Launches [from, to) of a small segment, copied back in one piece and written kernel by kernel. */
+/*
+ * Copy launches [from, to) of a small segment from the device in one piece, and append their frames to the files of their
+ * kernels, by one write per kernel.
+ */
 static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32_t from, uint32_t to)
 {
 	uint64_t begin = segment->slots[from].offset * UNIT;
 	uint64_t end = begin;
 	bool handled[SLOTS] = {false};
 
+	/* The range of the segment that the launches fill. */
 	for (uint32_t i = from; i < to; i++) {
 		const struct nt_slot *slot = &segment->slots[i];
 		if (!nt_slot_is_refused(slot) && slot->offset * UNIT + slot->size > end)
@@ -36,6 +45,7 @@ static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32
 		struct nt_kernel *kernel = segment->slots[i].kernel;
 		if (handled[i] || nt_slot_is_refused(&segment->slots[i]))
 			continue;
+		/* The frames of all launches of this kernel; used: bytes of them; first: offset of the first in the file. */
 		uint64_t used = 0, first = 0;
 		for (uint32_t j = i; j < to; j++) {
 			const struct nt_slot *slot = &segment->slots[j];
@@ -62,6 +72,7 @@ static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32
 	}
 }
 
+/* Copy the one launch of a large segment from the device in pieces, and append its frame to its kernel's file. */
 static void drain_large(struct nt_pool *pool, struct nt_segment *segment)
 {
 	const struct nt_slot *slot = &segment->slots[0];
@@ -87,13 +98,16 @@ static void drain_large(struct nt_pool *pool, struct nt_segment *segment)
 			written = nt_trace_append(name, &part, 1, &offset);
 		done += piece;
 	}
-	/* A frame without its data would hide the frames after it from a reader. */
+	/* After a frame without its data, a reader could not find the next one. */
 	if (framed && !written)
 		nt_trace_cut(name, first);
 	nt_frame_settle(slot, written, first);
 }
 
-/* How many launches of a segment, from the first one not yet drained, are complete by the watermarks. */
+/*
+ * The index after the last launch of a segment that is complete by the watermarks, without a gap from the first one that
+ * is not drained. count: launches in the segment.
+ */
 static uint32_t complete_until(const struct nt_pool *pool, const struct nt_segment *segment, uint32_t count)
 {
 	const struct nt_stream *stream = segment->stream;
@@ -101,7 +115,10 @@ static uint32_t complete_until(const struct nt_pool *pool, const struct nt_segme
 	uint64_t mark = __atomic_load_n(&pool->watermark, __ATOMIC_ACQUIRE);
 	uint32_t until = segment->drained;
 
-	/* Read after the watermark: waiting for a stream says nothing of one that was destroyed before at its address. */
+	/*
+	 * The stream's watermark counts only if no stream with this handle was destroyed since the segment was taken. lives
+	 * is read after the watermark, which could else be that of a new stream at the same address.
+	 */
 	if (stream_mark > mark && __atomic_load_n(&stream->lives, __ATOMIC_ACQUIRE) == segment->life)
 		mark = stream_mark;
 
@@ -114,13 +131,13 @@ static uint32_t complete_until(const struct nt_pool *pool, const struct nt_segme
 	return until;
 }
 
-/* Everything of the segment has been copied: zero it and list it again. */
+/* Zero a segment whose launches were all copied, and make it available again. */
 static void recycle(struct nt_pool *pool, struct nt_segment *segment)
 {
 	bool is_small = segment->chunks == 0;
 	uint64_t size = is_small ? SEGMENT_SIZE : segment->slots[0].size;
 
-	/* A segment that cannot be zeroed is never used again, nor looked at. */
+	/* A segment that cannot be zeroed is never used again, and no longer visited by the drain thread. */
 	if (nt_driver.cuMemsetD8Async(segment->address, 0, size, pool->stream) != CUDA_SUCCESS ||
 	    nt_driver.cuStreamSynchronize(pool->stream) != CUDA_SUCCESS) {
 		__atomic_fetch_xor(&segment->hold, HOLD_DONE | HOLD_FINISHING, __ATOMIC_ACQ_REL);
@@ -139,6 +156,10 @@ static void recycle(struct nt_pool *pool, struct nt_segment *segment)
 	}
 }
 
+/*
+ * Drain and recycle a full segment if all its launches are complete: by its event, the watermarks, or all_complete.
+ * Returns whether it was.
+ */
 static bool drain_full(struct nt_pool *pool, struct nt_segment *segment, bool all_complete)
 {
 	if (!all_complete) {
@@ -154,6 +175,11 @@ static bool drain_full(struct nt_pool *pool, struct nt_segment *segment, bool al
 	return true;
 }
 
+/*
+ * Drain the complete launches of a stream's current segment, which others may still be added to. is_short: whether the
+ * pool has few free segments, so that a segment without other launches is taken from the stream. Returns whether anything
+ * was done.
+ */
 static bool drain_open(struct nt_pool *pool, struct nt_stream *stream, bool all_complete, bool is_short)
 {
 	uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
@@ -174,8 +200,8 @@ static bool drain_open(struct nt_pool *pool, struct nt_stream *stream, bool all_
 		drain_small(pool, segment, segment->drained, until);
 	segment->drained = until;
 	/*
-	 * A thread's default stream ends with the thread, without a call: its segment may not be left to it. Nor may
-	 * streams keep segments that others lack.
+	 * If all is drained, close the segment so that it can be recycled: of a per-thread default stream always, since that
+	 * ends with its thread and no call shows it; of others if the pool is short of segments.
 	 */
 	if (until == count && (is_short || nt_stream_is_per_thread(stream)) &&
 	    __atomic_compare_exchange_n(&stream->state, &state, nt_stream_without_segment(state), false, __ATOMIC_ACQ_REL,
@@ -186,7 +212,7 @@ static bool drain_open(struct nt_pool *pool, struct nt_stream *stream, bool all_
 	return worked;
 }
 
-/* Fewer than a quarter of the small segments are free. */
+/* Whether fewer than a quarter of the small segments are free. */
 static bool runs_short(const struct nt_pool *pool)
 {
 	uint64_t count = 0;
@@ -196,6 +222,10 @@ static bool runs_short(const struct nt_pool *pool)
 	return count < pool->small_count / 4;
 }
 
+/*
+ * Drain what is complete in a pool. all_complete: whether every submitted launch is known to be. Returns whether anything
+ * was done.
+ */
 static bool drain_pool(struct nt_pool *pool, bool all_complete)
 {
 	bool worked = false, is_short = runs_short(pool);
@@ -211,28 +241,34 @@ static bool drain_pool(struct nt_pool *pool, bool all_complete)
 	return worked;
 }
 
+/* Drain a pool whose context or process ends, and free it unless the process ends. */
 static void close_pool(struct nt_pool *pool)
 {
 	uint64_t moment = __atomic_load_n(&nt_submissions, __ATOMIC_ACQUIRE);
-	/* What has been submitted is waited for; a kernel that never ends is cut off by the waiting caller's limit. */
+	/* Wait for all launches. If a kernel never ends, this never returns; the caller that waits for it has a time limit. */
 	bool complete = nt_driver.cuCtxSynchronize() == CUDA_SUCCESS;
 
 	if (complete)
 		nt_raise_to(&pool->watermark, moment);
 	else
 		nt_trace_note("the context ended with an error: records of its last launches are lost");
-	/* Of a context in error everything is taken, to be marked lost where it cannot be copied. */
+	/* After an error everything is drained, and marked as lost if it cannot be copied. */
 	drain_pool(pool, !complete);
 	if (!__atomic_load_n(&pool->ending, __ATOMIC_ACQUIRE))
 		nt_pool_unmake(pool, true);
 }
 
+/*
+ * The main function of the drain thread: visit all pools again and again. The pause between two rounds is 1 ms as long as
+ * there is something to drain, and grows to 8 ms otherwise.
+ */
 static void *drain(void *unused)
 {
-	long pause = 1000;
+	long pause = 1000; /* microseconds */
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
 	(void)unused;
+	/* Calls of this thread must neither fail because the program captures a stream, nor become part of the capture. */
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	for (;;) {
 		bool worked = false;
@@ -273,6 +309,7 @@ bool nt_drain_start(void)
 	pthread_mutex_lock(&mutex);
 	if (!nt_frames)
 		nt_frames = nt_map_zeroed(FRAMES_SIZE);
+	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
 	if (!started && nt_frames) {
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -15,7 +15,7 @@ struct nt_driver nt_driver;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static bool loaded, failed;
 
-/* What the driver's functions are found in; NULL: nothing yet. */
+/* The handle to look the driver's functions up with; NULL if the process has no driver loaded yet. */
 static void *driver_handle(void)
 {
 #ifdef NEUTRINO_LATE
@@ -23,13 +23,14 @@ static void *driver_handle(void)
 #else
 	const char *path = getenv("NEUTRINO_DRIVER");
 	/*
-	 * The variable is gone where a program empties its children's environment but for LD_PRELOAD: then the driver is
-	 * what the preloaded libraries brought with them.
+	 * A program may start its children with LD_PRELOAD but without this variable. Then the driver is the one that the
+	 * preloaded libraries depend on.
 	 */
 	return path && *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : RTLD_NEXT;
 #endif
 }
 
+/* Look all functions up, and publish them if a driver was found. From any thread; whether the driver is known. */
 static bool load(void)
 {
 	struct nt_driver found = {0};
@@ -41,7 +42,7 @@ static bool load(void)
 		NT_DRIVER_INTERCEPTED(NT_LOOK_UP)
 #undef NT_LOOK_UP
 	}
-	/* A driver that finds our own functions under its names is the hook itself: calling it would never return. */
+	/* If the functions found are our own, this is the hook itself: a call would call itself forever. */
 	bool is_valid = found.NT_DRIVER_START && found.NT_DRIVER_START != NT_DRIVER_START;
 	pthread_mutex_lock(&mutex);
 	if (is_valid && !loaded) {

@@ -18,8 +18,8 @@ struct nt_driver {
 extern struct nt_driver nt_driver;
 
 /*
- * Look the driver up; false when there is none. Safe from any thread. The preloaded hook looks once, at the path that it was given;
- * the stub as long as the process has no driver loaded.
+ * Look the driver's functions up, if that has not been done; false if there is no driver. From any thread. The preloaded
+ * hook tries once, at the path that it was given; the late hook tries as long as the process has no driver loaded.
  */
 bool nt_driver_load(void);
 
@@ -32,10 +32,10 @@ static inline bool nt_driver_may_have(const char *name)
 	return strncmp(name, NT_DRIVER_PREFIX, sizeof(NT_DRIVER_PREFIX) - 1) == 0;
 }
 
-/* The hook's function in place of a pointer of the real driver; the pointer itself when it is not wrapped. */
+/* The hook's function that wraps a function of the real driver, by that address; the address itself if none does. */
 void *nt_driver_wrapper_of(void *real);
 
-/* The hook's function of that name, and in *real the driver's, NULL while it is not known; NULL for other names. */
+/* The hook's function of that name, NULL if it wraps none. *real: the driver's, NULL while that is not known. */
 void *nt_driver_wrapper_named(const char *name, void **real);
 
 #endif

@@ -5,22 +5,25 @@
 #include "regions.h"
 #include "sha256.h"
 
-/* count rows of that size at offset lie inside the entry and are aligned. */
-static bool rows_fit(size_t entry_size, uint64_t offset, uint64_t count, size_t row)
+/* Whether count rows of row_size bytes at an offset are within an entry, and are aligned. */
+static bool rows_fit(size_t entry_size, uint64_t offset, uint64_t count, size_t row_size)
 {
-	return offset % 8 == 0 && offset <= entry_size && count <= (entry_size - offset) / row;
+	return offset % 8 == 0 && offset <= entry_size && count <= (entry_size - offset) / row_size;
 }
 
+/* Whether a NUL-terminated string begins at an offset and ends within the entry. */
 static bool string_fits(const struct nt_entry *entry, uint64_t offset)
 {
 	return offset < entry->size && memchr(entry->data + offset, 0, entry->size - offset);
 }
 
+/* Whether everything that a kernel's row refers to is within the entry, and has sizes that the hook can launch. */
 static bool kernel_fits(const struct nt_entry *entry, const struct neutrino_twin_kernel *kernel)
 {
 	if (!kernel->name_offset || !string_fits(entry, kernel->name_offset) ||
 	    !string_fits(entry, kernel->twin_offset) || !string_fits(entry, kernel->detail_offset))
 		return false;
+	/* A kernel with reason 0 (probed) has a twin, all others have none. */
 	if (kernel->reason >= NEUTRINO_REASON_SLOTS || (kernel->reason == 0) != (kernel->twin_offset != 0))
 		return false;
 	if (kernel->twin_offset && (kernel->image >= entry->header->images || kernel->capped >= entry->header->images))
@@ -33,7 +36,7 @@ static bool kernel_fits(const struct nt_entry *entry, const struct neutrino_twin
 	    kernel->block_size != NEUTRINO_BLOCK_HEADER + NEUTRINO_BLOCK_PER_MAP * entry->header->maps +
 					  (uint64_t)NEUTRINO_BLOCK_PER_VARIABLE * kernel->variables)
 		return false;
-	/* Both go on the stack of the program's thread, and a pointer for each parameter. */
+	/* A launch puts the parameters, the block, and a pointer for each on the stack of the program's thread. */
 	if (kernel->block_offset > 65536 || kernel->block_size > 65536 || kernel->parameters > kernel->block_offset)
 		return false;
 
@@ -51,7 +54,7 @@ static bool kernel_fits(const struct nt_entry *entry, const struct neutrino_twin
 		if (!string_fits(entry, files[i].name_offset) || files[i].offset > entry->size ||
 		    files[i].size > entry->size - files[i].offset)
 			return false;
-		/* A name is a name, never a way out of the kernel's folder. */
+		/* A plain name: a path could lead out of the kernel's folder. */
 		const char *name = (const char *)entry->data + files[i].name_offset;
 		if (!*name || *name == '.' || strchr(name, '/'))
 			return false;
@@ -62,7 +65,8 @@ static bool kernel_fits(const struct nt_entry *entry, const struct neutrino_twin
 bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct nt_entry *ret)
 {
 	const struct neutrino_twins_header *header = data;
-	const size_t digested = offsetof(struct neutrino_twins_header, digest) + sizeof(header->digest);
+	/* The digest covers all that follows it. */
+	const size_t digest_end = offsetof(struct neutrino_twins_header, digest) + sizeof(header->digest);
 
 	if (size < sizeof(*header) || memcmp(header->magic, NEUTRINO_TWINS_MAGIC, sizeof(header->magic)) != 0 ||
 	    header->version != NEUTRINO_TWINS_VERSION || header->reserved != 0 || header->size != size ||
@@ -72,7 +76,7 @@ bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct 
 	struct nt_sha256 hash;
 	uint8_t digest[32];
 	nt_sha256_init(&hash);
-	nt_sha256_add(&hash, (const uint8_t *)data + digested, size - digested);
+	nt_sha256_add(&hash, (const uint8_t *)data + digest_end, size - digest_end);
 	nt_sha256_finish(&hash, digest);
 	if (memcmp(digest, header->digest, sizeof(digest)) != 0)
 		return false;

@@ -17,13 +17,16 @@ struct nt_entry {
 	const struct neutrino_twin_image *images;
 };
 
-/* Check size, digest, key and every offset. data must be 8-byte aligned and stay as it is while ret is used. */
+/*
+ * Check an entry's size, digest, key and every offset; false if anything is wrong. ret refers to data, which must be 8-byte
+ * aligned and must not change.
+ */
 bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct nt_entry *ret);
 
 /* The kernel of that mangled name, or NULL. */
 const struct neutrino_twin_kernel *nt_entry_find(const struct nt_entry *entry, const char *name);
 
-/* Whether any kernel has its twin in that image, not only one under a register cap. */
+/* Whether the image of that index has the twin of any kernel, not counting those under a register cap. */
 bool nt_entry_has_twins(const struct nt_entry *entry, uint32_t image);
 
 /* A NUL-terminated string of the entry; NULL for offset 0. */

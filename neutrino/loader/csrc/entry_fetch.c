@@ -18,6 +18,7 @@
 #define DEFAULT_TIMEOUT_S 120
 #define LARGEST_ENTRY (UINT64_C(1) << 32)
 
+/* The value of a lower-case hexadecimal digit; -1 for any other character. */
 static int nibble(char digit)
 {
 	if (digit >= '0' && digit <= '9')
@@ -49,18 +50,19 @@ bool nt_entry_key(const char *arch, const void *image, size_t size, uint8_t ret[
 	return true;
 }
 
+/* Read exactly size bytes; false if there are fewer, or on an error. */
 static bool read_all(int fd, void *data, size_t size)
 {
 	uint8_t *bytes = data;
 
 	while (size) {
-		ssize_t got = read(fd, bytes, size);
-		if (got < 0 && errno == EINTR)
+		ssize_t count = read(fd, bytes, size);
+		if (count < 0 && errno == EINTR)
 			continue;
-		if (got <= 0)
+		if (count <= 0)
 			return false;
-		bytes += got;
-		size -= (size_t)got;
+		bytes += count;
+		size -= (size_t)count;
 	}
 	return true;
 }
@@ -79,7 +81,7 @@ bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret)
 	int fd = nt_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
 	if (fd < 0)
 		return false;
-	/* Read, not mapped: a file cut short under a mapping would be a SIGBUS in the program. */
+	/* Read, not mapped: if another process truncated a mapped file, the program would get SIGBUS. */
 	bool is_valid = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
 		     status.st_size > 0 && (uint64_t)status.st_size < LARGEST_ENTRY &&
 		     (data = malloc((size_t)status.st_size)) && read_all(fd, data, (size_t)status.st_size) &&
@@ -90,8 +92,8 @@ bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret)
 	return is_valid;
 }
 
-/* Connect before the moment until (nt_now_ns). -1 when that fails. */
-static int connect_listener(uint64_t until)
+/* Connect to the listener, before a deadline (nt_now_ns). The descriptor, or -1 if that fails. */
+static int connect_listener(uint64_t deadline)
 {
 	const char *path = getenv("NEUTRINO_SOCKET");
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -102,9 +104,9 @@ static int connect_listener(uint64_t until)
 	int fd = nt_above_stdio(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (fd < 0)
 		return -1;
-	/* EAGAIN: the listener lives, but has more calls waiting than it takes. There is nothing to poll for then. */
+	/* EAGAIN: the listener is running, but its queue of connections is full. One cannot poll for that. */
 	while (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
-		if ((errno != EAGAIN && errno != EINTR) || nt_now_ns() >= until) {
+		if ((errno != EAGAIN && errno != EINTR) || nt_now_ns() >= deadline) {
 			close(fd);
 			return -1;
 		}
@@ -113,17 +115,19 @@ static int connect_listener(uint64_t until)
 	return fd;
 }
 
-/* Move size bytes before the moment until (nt_now_ns). sending: out of data, else into it. */
-static bool transfer(int fd, void *data, size_t size, bool sending, uint64_t until)
+/*
+ * Send size bytes of data, or if not sending receive them into data, before a deadline (nt_now_ns). False if that fails.
+ */
+static bool transfer(int fd, void *data, size_t size, bool sending, uint64_t deadline)
 {
 	uint8_t *bytes = data;
 
 	while (size) {
 		uint64_t now = nt_now_ns();
-		if (now >= until)
+		if (now >= deadline)
 			return false;
 		struct pollfd ready = {.fd = fd, .events = sending ? POLLOUT : POLLIN};
-		int count = poll(&ready, 1, (int)((until - now) / 1000000 + 1));
+		int count = poll(&ready, 1, (int)((deadline - now) / 1000000 + 1));
 		if (count < 0 && errno != EINTR)
 			return false;
 		if (count <= 0)
@@ -140,6 +144,7 @@ static bool transfer(int fd, void *data, size_t size, bool sending, uint64_t unt
 	return true;
 }
 
+/* A request of that kind (1: a trace begins, 2: make twins), whose other members are 0. */
 static struct neutrino_request request_of(uint32_t kind)
 {
 	struct neutrino_request request = {.kind = kind, .pid = (uint32_t)getpid()};
@@ -148,10 +153,11 @@ static struct neutrino_request request_of(uint32_t kind)
 	return request;
 }
 
-static uint64_t deadline(void)
+/* When to stop waiting for an entry (nt_now_ns): after NEUTRINO_TIMEOUT seconds, by default DEFAULT_TIMEOUT_S. */
+static uint64_t request_deadline(void)
 {
-	const char *given = getenv("NEUTRINO_TIMEOUT");
-	unsigned long seconds = given ? strtoul(given, NULL, 10) : 0;
+	const char *setting = getenv("NEUTRINO_TIMEOUT");
+	unsigned long seconds = setting ? strtoul(setting, NULL, 10) : 0;
 
 	return nt_now_ns() + (seconds && seconds < 86400 ? seconds : DEFAULT_TIMEOUT_S) * UINT64_C(1000000000);
 }
@@ -161,7 +167,7 @@ bool nt_entry_request(const uint8_t key[32], const char *arch, int driver_versio
 {
 	struct neutrino_request request = request_of(2);
 	struct neutrino_reply reply;
-	uint64_t until = deadline();
+	uint64_t deadline = request_deadline();
 	uint8_t *data = NULL;
 	bool is_valid = false;
 
@@ -169,18 +175,18 @@ bool nt_entry_request(const uint8_t key[32], const char *arch, int driver_versio
 	snprintf(request.arch, sizeof(request.arch), "%s", arch);
 	request.driver_version = (uint32_t)driver_version;
 	request.size = size;
-	int fd = connect_listener(until);
+	int fd = connect_listener(deadline);
 	if (fd < 0) {
 		snprintf(error, error_size,
-			 nt_now_ns() >= until ? "the helper took too long" : "the helper is not running");
+			 nt_now_ns() >= deadline ? "the helper took too long" : "the helper is not running");
 		return false;
 	}
-	if (!transfer(fd, &request, sizeof(request), true, until) ||
-	    !transfer(fd, (void *)(uintptr_t)image, size, true, until) ||
-	    !transfer(fd, &reply, sizeof(reply), false, until)) {
-		snprintf(error, error_size, nt_now_ns() >= until ? "the helper took too long" : "the helper exited");
+	if (!transfer(fd, &request, sizeof(request), true, deadline) ||
+	    !transfer(fd, (void *)(uintptr_t)image, size, true, deadline) ||
+	    !transfer(fd, &reply, sizeof(reply), false, deadline)) {
+		snprintf(error, error_size, nt_now_ns() >= deadline ? "the helper took too long" : "the helper exited");
 	} else if (memcmp(reply.magic, NEUTRINO_REPLY_MAGIC, sizeof(reply.magic)) != 0 || reply.size >= LARGEST_ENTRY ||
-		   !(data = malloc(reply.size + 1)) || !transfer(fd, data, reply.size, false, until)) {
+		   !(data = malloc(reply.size + 1)) || !transfer(fd, data, reply.size, false, deadline)) {
 		snprintf(error, error_size, "the helper's answer is incomplete");
 	} else if (reply.status != 0) {
 		data[reply.size] = 0;
@@ -199,13 +205,14 @@ bool nt_entry_request(const uint8_t key[32], const char *arch, int driver_versio
 void nt_listener_hello(const char *trace)
 {
 	struct neutrino_request request = request_of(1);
-	uint64_t until = nt_now_ns() + UINT64_C(1000000000);
-	int fd = connect_listener(until);
+	/* At most a second: the program waits for this. */
+	uint64_t deadline = nt_now_ns() + UINT64_C(1000000000);
+	int fd = connect_listener(deadline);
 
 	if (fd < 0)
 		return;
 	request.size = strlen(trace);
-	if (transfer(fd, &request, sizeof(request), true, until))
-		transfer(fd, (void *)(uintptr_t)trace, request.size, true, until);
+	if (transfer(fd, &request, sizeof(request), true, deadline))
+		transfer(fd, (void *)(uintptr_t)trace, request.size, true, deadline);
 	close(fd);
 }

@@ -8,20 +8,23 @@
 
 #include "entry.h"
 
-/* The cache key of an image for a device: SHA-256 over the run's key, the architecture and the image. */
+/*
+ * Compute the cache key of an image for a device: SHA-256 of the run's key (NEUTRINO_KEY), the architecture and the image.
+ * False if the run's key is not valid.
+ */
 bool nt_entry_key(const char *arch, const void *image, size_t size, uint8_t ret[32]);
 
 /* Read the entry of that key from the cache. False when it is missing or not valid. */
 bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret);
 
 /*
- * Ask the listener to make the entry, and wait for it (NEUTRINO_TIMEOUT seconds at most). False with a message in
- * error when there is none.
+ * Ask the listener to make an entry, and wait for it, NEUTRINO_TIMEOUT seconds at most. False with a message in error if
+ * that fails. ret refers to memory that is never freed.
  */
 bool nt_entry_request(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size,
 		      struct nt_entry *ret, char *error, size_t error_size);
 
-/* Tell the listener that this process lives and where its trace is, so that it stays and runs what belongs to that. */
+/* Tell the listener that this process has begun a trace, and its path, so that it runs until this process has ended. */
 void nt_listener_hello(const char *trace);
 
 #endif

@@ -9,6 +9,7 @@
 uint8_t *nt_frames;
 static uint64_t launches_lost;
 
+/* Write the header of a kernel's result file, with its maps, to ret; returns its size in bytes, padded to 64. */
 static uint64_t result_header(struct nt_kernel *kernel, uint8_t *ret)
 {
 	struct neutrino_result_header header = {
@@ -51,7 +52,7 @@ void nt_frame_learn(const struct nt_slot *slot, const uint8_t *data, uint64_t be
 	extent.dynamic_cap = launch->dynamic_cap;
 	uint32_t wanted = nt_regions_wanted(kernel->maps, kernel->map_count, &extent, data, begin, size);
 	wanted = wanted > before ? wanted : before;
-	/* That it wanted nothing is known, too. */
+	/* 0 stands for not known yet. */
 	__atomic_store_n(&kernel->wanted, wanted ? wanted : 1, __ATOMIC_RELAXED);
 }
 

@@ -7,7 +7,7 @@ bool nt_handles_put(struct nt_handles *table, struct nt_handle *record)
 	uint32_t start = nt_handles_start(record->handle);
 	struct nt_handle **free_row = NULL;
 
-	/* A sparse table keeps searches short; it is never filled beyond three quarters. */
+	/* Linear probing: until the same handle, or an empty row. A removed record's row is used again. */
 	for (uint32_t i = 0; i < NT_HANDLES_CAPACITY; i++) {
 		struct nt_handle **row = &table->rows[(start + i) % NT_HANDLES_CAPACITY];
 		if (*row && *row != &nt_handle_gone && (*row)->handle == record->handle) {
@@ -19,6 +19,7 @@ bool nt_handles_put(struct nt_handles *table, struct nt_handle *record)
 		if (*row)
 			continue;
 		if (!free_row) {
+			/* At most three quarters are filled, which keeps searches short. */
 			if (table->used >= NT_HANDLES_CAPACITY / 4 * 3)
 				return false;
 			table->used++;

@@ -1,6 +1,6 @@
 /*
- * The functions that stand in front of the driver's. Each calls the real one; what it adds beside that never fails the
- * program: on any trouble of ours the program's own kernel runs. What each adds is its row in cuda_functions.h.
+ * The exported functions, which replace the driver's. Each calls the real one, and the additional work that its row in
+ * cuda_functions.h states. If anything goes wrong in the hook, the program's own kernel runs.
  */
 #include "driver.h"
 #include "launch_forms.h"
@@ -16,31 +16,33 @@
 #define EXPORT
 #else
 #define EXPORT __attribute__((visibility("default")))
-/* By this the stub of a patched library knows that there is a hook. */
+/* The late hook looks for this symbol, to find out whether the process has a hook. */
 EXPORT extern const int neutrino_hook;
 const int neutrino_hook = 1;
 #endif
 
-/* Every exported function begins so: without a driver there is nothing to call. */
+/* The start of every exported function: return an error if there is no driver, or it lacks the function. */
 #define NEED_DRIVER(function)                                                                                          \
 	do {                                                                                                           \
 		if (!nt_driver_load() || !nt_driver.function)                                                          \
 			return CUDA_ERROR_NOT_SUPPORTED;                                                               \
 	} while (0)
 
+/* Replace the address of a driver's function, which the program has looked up, by the hook's. */
 static void give_ours(void **function)
 {
 	if (function)
 		*function = nt_driver_wrapper_of(*function);
 }
 
+/* Register count functions that the program has obtained at once. */
 static void obtained_all(void *owner, bool is_library, void *const *handles, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
 		nt_registry_obtained(owner, is_library, handles[i], NULL);
 }
 
-/* --- what the columns before and after of NT_DRIVER_WRAPPED say --- */
+/* --- macros for the columns "before" and "after" of NT_DRIVER_WRAPPED --- */
 
 #define NOTHING ((void)0)
 #define CALLER __builtin_return_address(0)
@@ -50,7 +52,7 @@ static void obtained_all(void *owner, bool is_library, void *const *handles, uns
 #define IN_TRACE(...)                                                                                                  \
 	if (nt_process_mode() == NT_TRACING)                                                                           \
 	__VA_ARGS__
-/* Whether the attribute takes is the program's affair only for its own kernel. */
+/* Repeat a change of a function's attribute for its twins. Errors are ignored: the program's own call has succeeded. */
 #define FOR_TWINS(handle, ...)                                                                                         \
 	if (result == CUDA_SUCCESS && nt_process_mode() == NT_TRACING) {                                               \
 		struct nt_function *found = nt_registry_find(handle);                                                  \
@@ -113,6 +115,7 @@ EXPORT CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f
 
 /* --- waits --- */
 
+/* Call the real cuStreamSynchronize; afterwards the launches submitted before are known to be complete. */
 static CUresult synchronize_stream(CUresult (*real)(CUstream), CUstream stream, bool per_thread)
 {
 	struct nt_watermark mark;

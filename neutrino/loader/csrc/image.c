@@ -18,7 +18,7 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct nt_image *images;
 static uint32_t image_count, kernel_count;
-static bool in_sections;
+static bool in_sections; /* set by nt_images_use_sections */
 
 void nt_images_use_sections(void)
 {
@@ -28,6 +28,7 @@ void nt_images_use_sections(void)
 /* Libraries whose licence forbids changing them: listed, never rewritten. */
 static const char *const vendor_libraries[] = { NEUTRINO_VENDOR_LIBRARIES };
 
+/* The path of the loaded object that contains an address, as the dynamic loader has it; NULL if there is none. */
 static const char *library_of(const void *address)
 {
 	Dl_info info;
@@ -35,6 +36,7 @@ static const char *library_of(const void *address)
 	return address && dladdr(address, &info) && info.dli_fname ? info.dli_fname : NULL;
 }
 
+/* Whether a path's file name begins as that of a vendor-licensed library. path may be NULL. */
 static bool is_vendor_library(const char *path)
 {
 	if (!path)
@@ -47,7 +49,7 @@ static bool is_vendor_library(const char *path)
 	return false;
 }
 
-/* "sm_90" of the current context's device, or of device 0. */
+/* The architecture ("sm_90") and ordinal of the current context's device, else of device 0; false if the driver fails. */
 static bool device_arch(char ret[16], CUdevice *device)
 {
 	int major, minor;
@@ -63,6 +65,7 @@ static bool device_arch(char ret[16], CUdevice *device)
 	return true;
 }
 
+/* Write the event of a device, once. From any thread. */
 static void log_device(CUdevice device, const char *arch)
 {
 	static int logged[64];
@@ -79,7 +82,10 @@ static void log_device(CUdevice device, const char *arch)
 	nt_event_end(&event);
 }
 
-/* An image that is not hashed whole still needs an identity: its size and its beginning. */
+/*
+ * An identity for an image without an entry, by which it is found again: the hash of its size and its first 64 KiB, which
+ * takes less time than hashing all of it.
+ */
 static void identity_of(const struct nt_image_bytes *bytes, uint8_t ret[32])
 {
 	struct nt_sha256 hash;
@@ -91,6 +97,7 @@ static void identity_of(const struct nt_image_bytes *bytes, uint8_t ret[32])
 	nt_sha256_finish(&hash, ret);
 }
 
+/* The image with that key, or NULL. Under the mutex. */
 static struct nt_image *find_image(const uint8_t key[32])
 {
 	for (struct nt_image *image = images; image; image = image->next)
@@ -99,21 +106,23 @@ static struct nt_image *find_image(const uint8_t key[32])
 	return NULL;
 }
 
-/* What can be said of an image before its entry is read. */
-struct verdict {
-	unsigned reason; /* PROBED: there may be an entry for this key */
+/* What is known of an image before its entry is read. */
+struct assessment {
+	unsigned reason; /* PROBED: there may be an entry with this key; else why the image has no twins */
 	uint8_t key[32];
 	char detail[NT_SECTION_PATH + 128];
 };
 
-/* The twins of an image in the section of the file that it lies in. */
-static void judge_by_section(const struct nt_image_bytes *bytes, bool is_file, const char *arch,
-			     struct nt_section_twins *twins, struct verdict *ret)
+/*
+ * Look for an image's twins in the .neutrino section of the loaded file that contains it. is_file: whether the bytes were
+ * read from a file by the hook, and so are in no loaded object. *twins is set if ret->reason is PROBED.
+ */
+static void assess_by_section(const struct nt_image_bytes *bytes, bool is_file, const char *arch,
+			      struct nt_section_twins *twins, struct assessment *ret)
 {
 	bool embedded = nt_driver.neutrinoEmbeddedRefusal != NULL;
 
 	ret->reason = bytes->has_ptx ? NEUTRINO_REASON_NOT_PATCHED : NEUTRINO_REASON_NO_PTX;
-	/* The bytes of a file are a copy of ours: they lie in no object. */
 	switch (is_file ? NT_SECTION_NONE : nt_section_find(bytes, arch, embedded, twins)) {
 	case NT_SECTION_FOUND:
 		ret->reason = NEUTRINO_REASON_PROBED;
@@ -139,7 +148,8 @@ static void judge_by_section(const struct nt_image_bytes *bytes, bool is_file, c
 	}
 }
 
-static void judge_by_run(const struct nt_image_bytes *bytes, const char *arch, struct verdict *ret)
+/* Compute the cache key of an image in a run with probes of its own, if it can have an entry. */
+static void assess_by_run(const struct nt_image_bytes *bytes, const char *arch, struct assessment *ret)
 {
 	if (!bytes->has_ptx) {
 		ret->reason = NEUTRINO_REASON_NO_PTX;
@@ -149,8 +159,11 @@ static void judge_by_run(const struct nt_image_bytes *bytes, const char *arch, s
 	}
 }
 
-/* The program may free its bytes once the driver has them, or unload its library; the request comes later, if at all. */
-static void keep_bytes(struct nt_image *image, const void *data, size_t size)
+/*
+ * Copy bytes into an image: the program may free them, or unload its library, before they are needed. Without memory the
+ * image has no copy.
+ */
+static void copy_bytes(struct nt_image *image, const void *data, size_t size)
 {
 	image->copy = malloc(size);
 	if (!image->copy)
@@ -170,49 +183,50 @@ static void free_image(struct nt_image *image)
 struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller)
 {
 	const char *library = source ? NULL : library_of(bytes->data);
-	const char *asker = source ? NULL : library_of(caller);
+	const char *caller_library = source ? NULL : library_of(caller);
 	struct nt_section_twins twins;
-	struct verdict verdict = {.reason = NEUTRINO_REASON_PROBED};
+	struct assessment assessment = {.reason = NEUTRINO_REASON_PROBED};
 	char arch[16] = "";
 	CUdevice device;
 
 	if (device_arch(arch, &device))
 		log_device(device, arch);
-	if (is_vendor_library(source ? source : library) || is_vendor_library(asker))
-		verdict.reason = NEUTRINO_REASON_VENDOR;
+	if (is_vendor_library(source ? source : library) || is_vendor_library(caller_library))
+		assessment.reason = NEUTRINO_REASON_VENDOR;
 	else if (in_sections)
-		judge_by_section(bytes, source, arch, &twins, &verdict);
+		assess_by_section(bytes, source, arch, &twins, &assessment);
 	else
-		judge_by_run(bytes, arch, &verdict);
-	bool has_entry = verdict.reason == NEUTRINO_REASON_PROBED, from_section = has_entry && in_sections;
+		assess_by_run(bytes, arch, &assessment);
+	bool has_entry = assessment.reason == NEUTRINO_REASON_PROBED, from_section = has_entry && in_sections;
 	if (!has_entry)
-		identity_of(bytes, verdict.key);
+		identity_of(bytes, assessment.key);
 	if (from_section)
 		nt_section_use(&twins);
 
 	pthread_mutex_lock(&mutex);
-	struct nt_image *image = find_image(verdict.key);
+	struct nt_image *image = find_image(assessment.key);
 	pthread_mutex_unlock(&mutex);
 	if (image)
 		return image;
 
+	/* Make a new one outside the lock, and list it unless another thread has made the same meanwhile. */
 	image = calloc(1, sizeof(*image));
 	if (!image)
 		return NULL;
 	image->kind = bytes->kind;
 	image->size = bytes->size;
-	image->source = strdup(source ? source : library ? library : asker ? asker : "");
-	image->reason = verdict.reason;
-	image->detail = *verdict.detail ? strdup(verdict.detail) : NULL;
+	image->source = strdup(source ? source : library ? library : caller_library ? caller_library : "");
+	image->reason = assessment.reason;
+	image->detail = *assessment.detail ? strdup(assessment.detail) : NULL;
 	image->from_section = from_section;
-	memcpy(image->key, verdict.key, sizeof(verdict.key));
+	memcpy(image->key, assessment.key, sizeof(assessment.key));
 	memcpy(image->arch, arch, sizeof(arch));
 	if (from_section)
-		keep_bytes(image, twins.entry, twins.entry_size);
+		copy_bytes(image, twins.entry, twins.entry_size);
 	else if (has_entry)
-		keep_bytes(image, bytes->data, bytes->size);
+		copy_bytes(image, bytes->data, bytes->size);
 	pthread_mutex_lock(&mutex);
-	struct nt_image *other = find_image(verdict.key);
+	struct nt_image *other = find_image(assessment.key);
 	if (!other) {
 		image->id = ++image_count;
 		image->next = images;
@@ -226,6 +240,7 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	return image;
 }
 
+/* Write the event of an image. cached: whether its entry was in the cache. ready_ms: time until it was there. */
 static void log_image(const struct nt_image *image, bool cached, double ready_ms)
 {
 	struct nt_event event;
@@ -245,14 +260,17 @@ static void log_image(const struct nt_image *image, bool cached, double ready_ms
 	nt_event_end(&event);
 }
 
-/* The entry that a patched file carried: its copy is what the image works with from here on. */
-static void open_copy(struct nt_image *image)
+/*
+ * Use the copy of an entry from a patched file as the image's entry, if it is valid; else the image gets a reason. By the
+ * one thread that resolves the image.
+ */
+static void open_copied_entry(struct nt_image *image)
 {
 	if (image->copy && nt_entry_open(image->copy, image->copy_size, image->key, &image->entry)) {
 		image->copy = NULL;
 		return;
 	}
-	/* Another file may carry the same twins undamaged: they are not to be taken for these. */
+	/* Another file may have the same twins undamaged: its image must not find this one by its key. */
 	pthread_mutex_lock(&mutex);
 	memset(image->key, 0, sizeof(image->key));
 	pthread_mutex_unlock(&mutex);
@@ -260,7 +278,10 @@ static void open_copy(struct nt_image *image)
 	image->detail = strdup(image->copy ? "the twins in its file are damaged; patch it again" : "not enough memory for its twins");
 }
 
-/* The entry of the run's probes. Returns whether it was in the cache. */
+/*
+ * Get the entry of an image in a run with probes of its own, from the cache or from the listener, and wait for that.
+ * Without one the image gets a reason. Returns whether it was in the cache. By the one thread that resolves the image.
+ */
 static bool fetch_entry(struct nt_image *image)
 {
 	char error[512] = "";
@@ -283,6 +304,7 @@ void nt_image_resolve(struct nt_image *image)
 	uint64_t begin = nt_now_ns();
 	bool cached = true;
 
+	/* Another thread resolves it, or has done so: wait. */
 	if (!__atomic_compare_exchange_n(&image->state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
 		while (__atomic_load_n(&image->state, __ATOMIC_ACQUIRE) == RESOLVING)
@@ -290,7 +312,7 @@ void nt_image_resolve(struct nt_image *image)
 		return;
 	}
 	if (image->from_section)
-		open_copy(image);
+		open_copied_entry(image);
 	else if (image->reason == NEUTRINO_REASON_PROBED)
 		cached = fetch_entry(image);
 	free(image->copy);
@@ -299,6 +321,7 @@ void nt_image_resolve(struct nt_image *image)
 	__atomic_store_n(&image->state, RESOLVED, __ATOMIC_RELEASE);
 }
 
+/* Write the files of a kernel's entry (manifest, PTX) into the trace. */
 static void write_kernel_files(const struct nt_image *image, const struct nt_kernel *kernel)
 {
 	const struct neutrino_twin_file *files = (const void *)(image->entry.data + kernel->twin->files_offset);
@@ -314,6 +337,7 @@ static void write_kernel_files(const struct nt_image *image, const struct nt_ker
 	}
 }
 
+/* Write the event of a kernel, and a line for event.log. detail: what the reason alone does not say, or NULL. */
 static void log_kernel(const struct nt_image *image, const struct nt_kernel *kernel, const char *detail)
 {
 	static const char *const words[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_WORDS};
@@ -335,6 +359,7 @@ static void log_kernel(const struct nt_image *image, const struct nt_kernel *ker
 			     texts[reason] ? texts[reason] : "", detail && *detail ? ": " : "", detail ? detail : "");
 }
 
+/* The kernel of that name in an image, or NULL. Under the mutex. */
 static struct nt_kernel *find_kernel(const struct nt_image *image, const char *name)
 {
 	for (struct nt_kernel *kernel = image->kernels; kernel; kernel = kernel->next)
@@ -352,6 +377,8 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 	pthread_mutex_unlock(&mutex);
 	if (kernel)
 		return kernel;
+
+	/* Make a new one outside the lock, and list it unless another thread has made the same meanwhile. */
 	kernel = calloc(1, sizeof(*kernel));
 	if (!kernel)
 		return NULL;

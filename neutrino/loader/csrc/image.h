@@ -1,4 +1,7 @@
-/* Images that the program has loaded, by their bytes: where their twins come from, and the kernels in them. */
+/*
+ * Images that the program has loaded (fatbins, cubins, PTX), identified by their bytes: where their twins (instrumented
+ * copies of kernels) come from, and the kernels in them. All functions may be called from any thread.
+ */
 #ifndef NEUTRINO_IMAGE_H
 #define NEUTRINO_IMAGE_H
 
@@ -6,7 +9,7 @@
 #include "image_bytes.h"
 #include "kernel.h"
 
-/* Of what is brought in once, by whichever thread comes first. */
+/* State of something that is loaded once, by the first thread that needs it. */
 enum nt_resolve_state {
 	UNRESOLVED,
 	RESOLVING,
@@ -23,24 +26,27 @@ struct nt_image {
 	unsigned reason; /* PROBED: the entry has a reason per kernel */
 	char *detail;
 	int state;	   /* enum nt_resolve_state */
-	bool from_section; /* of the patched file that it lies in; else its twins are the run's */
-	void *copy;	   /* of the image's bytes, or of its entry from a section, until resolved */
+	bool from_section; /* its twins are in the section of the patched file that contains it; else the run's */
+	void *copy;	   /* until resolved: of the image's bytes, or of its entry from a section; or NULL */
 	size_t copy_size;
 	struct nt_entry entry;
 	struct nt_kernel *kernels;
 	struct nt_image *next;
 };
 
-/* Twins come from the sections of patched files, not from the run's probes. Said before anything is loaded. */
+/* Take twins from the sections of patched files, not from the run. Called before the first image is loaded. */
 void nt_images_use_sections(void);
 
-/* The image of these bytes, made when it is new; NULL without memory. caller: return address of the program's call. */
+/*
+ * The image with these bytes, which is made if it is new; NULL without memory. source: path of the file that the driver
+ * loaded, NULL if the program gave it bytes in memory. caller: return address of the program's call.
+ */
 struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller);
 
-/* Bring an image's entry in, once; other threads wait for the one that is at it. */
+/* Get an image's entry, once. Takes long if twins have to be made; other threads wait for the first. */
 void nt_image_resolve(struct nt_image *image);
 
-/* The kernel of that name in a resolved image, made and logged when it is new; NULL without memory. */
+/* The kernel of that name in a resolved image, which is made and logged if it is new; NULL without memory. */
 struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name);
 
 #endif

@@ -31,13 +31,14 @@ static uint64_t load64(const uint8_t *data)
 	return value;
 }
 
-/* The name that ptxas -lineinfo gives the section with the PTX in it. */
+/* Whether a cubin has the section in which ptxas -lineinfo keeps the PTX, by the section's name. */
 static bool has_debug_ptx(const uint8_t *data, size_t size)
 {
 	static const char name[] = ".nv_debug_ptx_txt";
 	return memmem(data, size, name, sizeof(name)) != NULL;
 }
 
+/* Measure a cubin: its end is that of its last table or section. False if it is no cubin. */
 static bool measure_elf(const uint8_t *data, size_t limit, struct nt_image_bytes *ret)
 {
 	Elf64_Ehdr header;
@@ -73,6 +74,7 @@ static bool measure_elf(const uint8_t *data, size_t limit, struct nt_image_bytes
 	return true;
 }
 
+/* Measure a fatbin container by its header, and look for PTX in its entries. False if it is damaged. */
 static bool measure_fatbin(const uint8_t *data, size_t limit, struct nt_image_bytes *ret)
 {
 	if (limit < 16)
@@ -83,24 +85,26 @@ static bool measure_fatbin(const uint8_t *data, size_t limit, struct nt_image_by
 
 	bool has_ptx = false;
 	size_t end = header_size + size;
-	for (size_t at = header_size; at + 0x40 <= end;) {
-		const uint8_t *entry = data + at;
+	/* An entry: kind (2 bytes), 2 bytes, size of its header (4), size of the payload (8); flags at 0x28. */
+	for (size_t offset = header_size; offset + 0x40 <= end;) {
+		const uint8_t *entry = data + offset;
 		uint64_t entry_header = load32(entry + 4), payload = load64(entry + 8);
-		if (entry_header < 0x40 || entry_header > end - at || payload > end - at - entry_header)
+		if (entry_header < 0x40 || entry_header > end - offset || payload > end - offset - entry_header)
 			break;
 		unsigned kind = load16(entry);
 		if (kind == FATBIN_KIND_PTX)
 			has_ptx = true;
-		/* A compressed cubin may hold PTX: only the patcher can tell, so it is asked. */
+		/* A compressed cubin may hold PTX: only the patcher can decompress it, so assume that it does. */
 		if (kind == FATBIN_KIND_ELF)
 			has_ptx |= (load64(entry + 0x28) & FATBIN_FLAG_COMPRESSED) != 0 ||
 				   has_debug_ptx(entry + entry_header, payload);
-		at += entry_header + payload;
+		offset += entry_header + payload;
 	}
 	*ret = (struct nt_image_bytes){data, end, NT_IMAGE_FATBIN, has_ptx};
 	return true;
 }
 
+/* Measure PTX text, which ends with NUL. False if it is not PTX. */
 static bool measure_ptx(const uint8_t *data, size_t limit, struct nt_image_bytes *ret)
 {
 	size_t size = limit == SIZE_MAX ? strlen((const char *)data) : strnlen((const char *)data, limit);

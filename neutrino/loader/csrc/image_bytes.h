@@ -21,8 +21,8 @@ struct nt_image_bytes {
 };
 
 /*
- * Measure an image that the driver has accepted. limit: bytes that may be read from image (SIZE_MAX when only the
- * image's own headers tell). Returns false when the form is unknown.
+ * Find out the kind, the size and the start of an image that the driver has accepted. limit: bytes that may be read
+ * (SIZE_MAX if only the image's own headers show its size). False if its kind is unknown.
  */
 bool nt_image_measure(const void *image, size_t limit, struct nt_image_bytes *ret);
 

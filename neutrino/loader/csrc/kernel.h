@@ -1,4 +1,4 @@
-/* A kernel as the trace knows it: one id for each (image, name), however often the image is loaded. */
+/* A kernel in the trace: one for each name in an image, however often the image is loaded. Never freed. */
 #ifndef NEUTRINO_KERNEL_H
 #define NEUTRINO_KERNEL_H
 
@@ -11,7 +11,7 @@ struct nt_backend;
 
 struct nt_kernel {
 	uint32_t id;
-	unsigned reason; /* NEUTRINO_REASON_PROBED: by backend; else why its original runs */
+	unsigned reason; /* NEUTRINO_REASON_PROBED: launches go to the backend; else why the original runs */
 	const struct nt_backend *backend;
 	char *name;
 	const struct neutrino_map *maps;
@@ -23,7 +23,7 @@ struct nt_kernel {
 	uint32_t variable_count;
 	uint32_t lanes;	      /* of a warp */
 	bool has_dynamic_cap; /* of some map */
-	uint32_t wanted;      /* records that the fullest slot of a dynamic map had for saving so far, 0: not known yet */
+	uint32_t wanted;      /* most records that a slot of a map with a dynamic cap had to save; 0: not known yet */
 	bool result_started;  /* the drain thread's own */
 	const struct neutrino_twin_kernel *twin; /* the entry's row, where there is one */
 	struct nt_kernel *next; /* of the same image */

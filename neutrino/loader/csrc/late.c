@@ -13,11 +13,14 @@
 
 #define MOST_HOOKS 8
 
-/* By the exported name copies of this library know that one records. It is the hook's too, so it is not used here. */
+/*
+ * Exported as neutrino_hook, so that other copies of this library see that one records. The preloaded hook exports the
+ * same name, so it must not be used here: it could be the other's.
+ */
 static int is_active;
 extern int neutrino_hook __attribute__((alias("is_active"), visibility("default")));
 
-static bool came_after; /* the driver */
+static bool came_after; /* this library was loaded after the driver */
 static pid_t process;
 
 bool nt_late_is_active(void)
@@ -30,12 +33,16 @@ bool nt_late_came_after(void)
 	return came_after;
 }
 
+/* For collect: the result. */
 struct paths {
 	char rows[MOST_HOOKS][4096];
 	unsigned count;
 };
 
-/* Files that may be a hook, by their names: copies of this library, and what stands in front of the driver. */
+/*
+ * Callback of dl_iterate_phdr: collect the paths of objects that may be a hook, by their names: copies of this library, or
+ * a library under the driver's name.
+ */
 static int collect(struct dl_phdr_info *object, size_t size, void *argument)
 {
 	struct paths *paths = argument;
@@ -50,46 +57,48 @@ static int collect(struct dl_phdr_info *object, size_t size, void *argument)
 	return 0;
 }
 
-static bool another_hook_is_there(void)
+/* Whether another hook, or another copy of this library, records in this process. True also without memory to know. */
+static bool has_other_hook(void)
 {
 	struct paths *paths = calloc(1, sizeof(*paths));
-	bool found = false;
+	bool ret = false;
 
 	if (!paths)
 		return true;
 	dl_iterate_phdr(collect, paths);
-	for (unsigned i = 0; i < paths->count && !found; i++) {
+	for (unsigned i = 0; i < paths->count && !ret; i++) {
 		void *handle = dlopen(paths->rows[i], RTLD_LAZY | RTLD_NOLOAD);
 		const int *hook = handle ? dlsym(handle, "neutrino_hook") : NULL;
-		found = hook && hook != &is_active && *hook;
+		ret = hook && hook != &is_active && *hook;
 		if (handle)
 			dlclose(handle);
 	}
 	free(paths);
-	return found;
+	return ret;
 }
 
+/* At the program's normal end. */
 static void at_end(void)
 {
 	if (getpid() == process)
 		nt_process_missed();
 }
 
-/* Before any code of the patched library that brought the stub. */
+/* Runs when this library is loaded, before any code of the patched library whose stub loads it. */
 __attribute__((constructor)) static void start(void)
 {
-	/* As the stub, which may be older. */
+	/* The stub has checked the same, but it may be of an older version. */
 	const char *folder = secure_getenv("NEUTRINO_TRACEDIR");
 
 	if (!folder || !*folder)
 		return;
-	if (another_hook_is_there())
+	if (has_other_hook())
 		return;
 	came_after = nt_driver_load();
 	nt_trace_parent(folder);
 	process = getpid();
 	is_active = 1;
-	/* Last: from here on other threads may come. */
+	/* Last: from here on other threads may call the hook. */
 	is_active = nt_slots_start();
 	if (is_active)
 		atexit(at_end);

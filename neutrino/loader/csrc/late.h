@@ -1,6 +1,6 @@
 /*
- * The hook in a process that runs already: loaded by the stub of the first patched library where NEUTRINO_TRACEDIR is
- * set, it is a hook of its own unless another is there.
+ * The hook in a process that is running already. The stub of the first patched library loads it if NEUTRINO_TRACEDIR is
+ * set. It does nothing if the process has another hook.
  */
 #ifndef NEUTRINO_LATE_H
 #define NEUTRINO_LATE_H

@@ -34,27 +34,28 @@ void nt_launch_unknown(void)
 	nt_event_end(&event);
 }
 
+/* Launch the program's own function as the program asked for it, and count it under a reason. */
 static CUresult run_original(const struct nt_function *function, const struct nt_launch *launch, unsigned reason)
 {
 	nt_trace_count(function->kernel->id, reason);
 	return launch->submit(launch, function->handle.handle, launch->parameters, launch->extra);
 }
 
-/* PROBED when the launch may be probed: nothing captures, and the context is well. */
-static unsigned verdict_on_stream(const struct nt_launch *launch)
+/* PROBED if the stream is not being captured and the context has no error; else the reason to run the original. */
+static unsigned reason_of_stream(const struct nt_launch *launch)
 {
 	int status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUresult result = launch->per_thread && nt_driver.cuStreamIsCapturing_ptsz
 				  ? nt_driver.cuStreamIsCapturing_ptsz(launch->stream, &status)
 				  : nt_driver.cuStreamIsCapturing(launch->stream, &status);
 
-	/* The legacy stream cannot be asked while another captures. */
+	/* For the legacy stream, this error means that another stream is being captured. */
 	if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || (!result && status != CU_STREAM_CAPTURE_STATUS_NONE))
 		return NEUTRINO_REASON_GRAPH;
 	return result ? NEUTRINO_REASON_REFUSED : NEUTRINO_REASON_PROBED;
 }
 
-/* The context that the launch runs in: the function's own, or that of the stream, or the current one. */
+/* The context that a launch runs in: a CUfunction's own, or for a CUkernel that of the stream, or the current one. */
 static CUcontext context_of(const struct nt_function *function, const struct nt_launch *launch)
 {
 	CUcontext context = NULL;
@@ -69,53 +70,57 @@ static CUcontext context_of(const struct nt_function *function, const struct nt_
 }
 
 /*
- * The first launch in a context without a notice: prepare it in another thread, once. Making a pool here could
- * wait for work that waits for the program.
+ * Contexts that are, or were, prepared in a thread of their own: those in which a kernel is launched before any other call
+ * has shown them. The launch itself must not do it: allocating may wait for work on the device that waits for the program.
  */
-static struct aside {
+enum { PREPARATIONS = 64 };
+static struct preparation {
 	CUcontext context;
-	int busy;
-} asides[64];
+	int is_running;
+} preparations[PREPARATIONS];
 
+/* The main function of such a thread. */
 static void *prepare(void *argument)
 {
-	struct aside *aside = argument;
-	CUcontext context = __atomic_load_n(&aside->context, __ATOMIC_ACQUIRE), popped;
+	struct preparation *preparation = argument;
+	CUcontext context = __atomic_load_n(&preparation->context, __ATOMIC_ACQUIRE), popped;
 
 	if (nt_driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
 		nt_registry_prepare_context(context);
 		nt_driver.cuCtxPopCurrent_v2(&popped);
 	}
-	__atomic_store_n(&aside->busy, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&preparation->is_running, 0, __ATOMIC_RELEASE);
 	return NULL;
 }
 
-static void prepare_aside(CUcontext context)
+/* Start the thread that prepares a context, unless that was done before. On the launch path, at most once per context. */
+static void start_preparation(CUcontext context)
 {
-	struct aside *aside = NULL;
+	struct preparation *preparation = NULL;
 	sigset_t all, before;
 	pthread_attr_t attributes;
 	pthread_t thread;
 
 	if (!context)
 		return;
-	for (int i = 0; i < 64 && !aside; i++) {
-		CUcontext none = NULL;
-		if (__atomic_compare_exchange_n(&asides[i].context, &none, context, false, __ATOMIC_ACQ_REL,
+	for (int i = 0; i < PREPARATIONS && !preparation; i++) {
+		CUcontext row_context = NULL;
+		if (__atomic_compare_exchange_n(&preparations[i].context, &row_context, context, false, __ATOMIC_ACQ_REL,
 						__ATOMIC_ACQUIRE))
-			aside = &asides[i];
-		else if (none == context)
+			preparation = &preparations[i];
+		else if (row_context == context)
 			return;
 	}
-	if (!aside)
+	if (!preparation)
 		return;
-	__atomic_store_n(&aside->busy, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&preparation->is_running, 1, __ATOMIC_RELEASE);
+	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	if (pthread_create(&thread, &attributes, prepare, aside) != 0) {
-		__atomic_store_n(&aside->busy, 0, __ATOMIC_RELEASE);
+	if (pthread_create(&thread, &attributes, prepare, preparation) != 0) {
+		__atomic_store_n(&preparation->is_running, 0, __ATOMIC_RELEASE);
 		nt_trace_note("context %p could not be prepared: its kernels run unprobed", context);
 	}
 	pthread_attr_destroy(&attributes);
@@ -124,17 +129,18 @@ static void prepare_aside(CUcontext context)
 
 void nt_launch_forget_context(CUcontext context, unsigned milliseconds)
 {
-	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
+	uint64_t deadline = nt_now_ns() + (uint64_t)milliseconds * 1000000;
 
-	for (int i = 0; i < 64; i++) {
-		if (__atomic_load_n(&asides[i].context, __ATOMIC_ACQUIRE) != context)
+	for (int i = 0; i < PREPARATIONS; i++) {
+		if (__atomic_load_n(&preparations[i].context, __ATOMIC_ACQUIRE) != context)
 			continue;
-		while (__atomic_load_n(&asides[i].busy, __ATOMIC_ACQUIRE) && nt_now_ns() < until)
+		while (__atomic_load_n(&preparations[i].is_running, __ATOMIC_ACQUIRE) && nt_now_ns() < deadline)
 			nt_sleep_us(200);
-		__atomic_store_n(&asides[i].context, NULL, __ATOMIC_RELEASE);
+		__atomic_store_n(&preparations[i].context, NULL, __ATOMIC_RELEASE);
 	}
 }
 
+/* The system's id of the calling thread, cached. */
 static uint32_t thread_id(void)
 {
 	static __thread __attribute__((tls_model("initial-exec"))) uint32_t id;
@@ -144,7 +150,7 @@ static uint32_t thread_id(void)
 	return id;
 }
 
-/* A name for the default stream, which distinguishes its segments from other threads'. */
+/* The launch's stream, or for 0 the explicit handle of the default stream that the call means. */
 static CUstream explicit_stream(const struct nt_launch *launch)
 {
 	if (launch->stream)
@@ -152,13 +158,17 @@ static CUstream explicit_stream(const struct nt_launch *launch)
 	return launch->per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
 
-/* Errors that can come of probing: then the original has its own try. Any other belongs to the program. */
-static bool is_of_probing(CUresult result)
+/*
+ * Whether a twin's launch may have failed because of the probe, so that the original must be tried. Any other error is
+ * the program's.
+ */
+static bool may_be_caused_by_probe(CUresult result)
 {
 	return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES ||
 	       result == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 }
 
+/* Compute a launch's extent: PROBED, or the reason to run the original. */
 static unsigned extent_of(const struct nt_launch *launch, const struct nt_kernel *kernel, struct nt_extent *ret)
 {
 	switch (nt_extent_of(launch->grid, launch->block, kernel->lanes, ret)) {
@@ -172,7 +182,7 @@ static unsigned extent_of(const struct nt_launch *launch, const struct nt_kernel
 	return NEUTRINO_REASON_REFUSED;
 }
 
-/* The launch's record in launches.bin, submitted; NULL when the table is full. */
+/* Take and fill in the launch's record in launches.bin; *index gets its number. NULL if the table is full. */
 static struct neutrino_launch *add_record(const struct nt_attempt *attempt, uint64_t *index)
 {
 	const struct nt_launch *launch = attempt->launch;
@@ -196,7 +206,7 @@ static struct neutrino_launch *add_record(const struct nt_attempt *attempt, uint
 	return record;
 }
 
-/* The walk of a launch; docs/architecture.md has it in ten lines. */
+/* docs/architecture.md describes the steps in "The walk of a launch". */
 CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 {
 	struct nt_kernel *kernel = function->kernel;
@@ -208,7 +218,7 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	if (function->reason != NEUTRINO_REASON_PROBED)
 		return run_original(function, launch, function->reason);
 	struct nt_attempt attempt = {.function = function, .launch = launch, .stream = explicit_stream(launch)};
-	unsigned reason = verdict_on_stream(launch);
+	unsigned reason = reason_of_stream(launch);
 	if (reason == NEUTRINO_REASON_PROBED)
 		reason = extent_of(launch, kernel, &attempt.extent);
 	if (reason != NEUTRINO_REASON_PROBED)
@@ -218,7 +228,7 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	attempt.pool = nt_pool_find(attempt.context);
 	reason = attempt.pool ? backend->room(&attempt) : NEUTRINO_REASON_CONTEXT;
 	if (reason == NEUTRINO_REASON_CONTEXT)
-		prepare_aside(attempt.context);
+		start_preparation(attempt.context);
 	if (reason != NEUTRINO_REASON_PROBED)
 		return run_original(function, launch, reason);
 	struct neutrino_launch *record = add_record(&attempt, &index);
@@ -235,7 +245,7 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 		nt_trace_count(kernel->id, NEUTRINO_REASON_PROBED);
 		return result;
 	}
-	if (is_of_probing(result))
+	if (may_be_caused_by_probe(result))
 		return run_original(function, launch, NEUTRINO_REASON_REFUSED);
 	nt_trace_count(kernel->id, NEUTRINO_REASON_REFUSED);
 	return result;

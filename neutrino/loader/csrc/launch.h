@@ -21,19 +21,22 @@ struct nt_launch {
 	const void *argument; /* for submit */
 };
 
-/* Launches function by its kernel's backend, or the original; returns what the program shall see. */
+/*
+ * Launch a function with its probes, or the original if that is not possible; returns the driver's result for the
+ * program. On the launch path: lock-free, from any thread.
+ */
 CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch);
 
-/* The trace has ended: every launch runs the original. */
+/* End the trace: from now on every launch runs the original. */
 void nt_launch_end(void);
 
 /*
- * The context goes away; another at its address is prepared anew. Waits, at most that long, for a thread of ours that
- * prepares it still.
+ * Just before the program destroys a context: forget that it was prepared, as a new one may get its address. Waits at
+ * most that long for the thread that prepares it.
  */
 void nt_launch_forget_context(CUcontext context, unsigned milliseconds);
 
-/* A launch of a function that the hook never saw obtained. */
+/* Count a launch of a function that was not obtained through the hook. */
 void nt_launch_unknown(void);
 
 #endif

@@ -6,8 +6,8 @@
 #include "registry.h"
 #include "trace.h"
 
-/* The function's record when its launches are ours to see; NULL passes the launch through. */
-static struct nt_function *seen(CUfunction handle)
+/* The function of a handle if its launches are recorded; NULL if the launch is to be passed through. */
+static struct nt_function *recorded(CUfunction handle)
 {
 	if (nt_process_mode() < NT_TRACING)
 		return NULL;
@@ -17,6 +17,7 @@ static struct nt_function *seen(CUfunction handle)
 	return function;
 }
 
+/* nt_launch.submit for cuLaunchKernel. */
 static CUresult submit_plain(const struct nt_launch *l, CUfunction function, void **parameters, void **extra)
 {
 	return (l->per_thread ? nt_driver.cuLaunchKernel_ptsz : nt_driver.cuLaunchKernel)(
@@ -24,6 +25,7 @@ static CUresult submit_plain(const struct nt_launch *l, CUfunction function, voi
 		parameters, extra);
 }
 
+/* nt_launch.submit for cuLaunchKernelEx, whose configuration is the launch's argument. */
 static CUresult submit_config(const struct nt_launch *l, CUfunction function, void **parameters, void **extra)
 {
 	return (l->per_thread ? nt_driver.cuLaunchKernelEx_ptsz : nt_driver.cuLaunchKernelEx)(l->argument, function,
@@ -32,7 +34,7 @@ static CUresult submit_config(const struct nt_launch *l, CUfunction function, vo
 
 CUresult nt_launch_plain(CUfunction handle, struct nt_launch *launch)
 {
-	struct nt_function *function = seen(handle);
+	struct nt_function *function = recorded(handle);
 
 	launch->submit = submit_plain;
 	return function ? nt_launch(function, launch) : submit_plain(launch, handle, launch->parameters, launch->extra);
@@ -41,7 +43,7 @@ CUresult nt_launch_plain(CUfunction handle, struct nt_launch *launch)
 CUresult nt_launch_config(const CUlaunchConfig *config, CUfunction handle, void **parameters, void **extra,
 			  bool per_thread)
 {
-	struct nt_function *function = config ? seen(handle) : NULL;
+	struct nt_function *function = config ? recorded(handle) : NULL;
 
 	if (!function)
 		return (per_thread ? nt_driver.cuLaunchKernelEx_ptsz : nt_driver.cuLaunchKernelEx)(config, handle,
@@ -60,10 +62,10 @@ CUresult nt_launch_config(const CUlaunchConfig *config, CUfunction handle, void 
 	return nt_launch(function, &launch);
 }
 
-/* Forms that run their originals and are listed: a kernel without a twin by its own reason, another by that given. */
+/* Count a launch that runs its original: by the kernel's own reason if it has one, else by the reason given. */
 static void count_original(CUfunction handle, unsigned reason)
 {
-	const struct nt_function *function = seen(handle);
+	const struct nt_function *function = recorded(handle);
 
 	if (function)
 		nt_trace_count(function->kernel->id, function->reason ? function->reason : reason);
@@ -74,9 +76,9 @@ void nt_launch_of_other_form(CUfunction handle)
 	count_original(handle, NEUTRINO_REASON_LAUNCH_FORM);
 }
 
-/* Graph nodes: one count for each node made, since replays are the driver's. */
+/* Nodes of graphs are counted once when they are added: the hook does not see when the driver runs them. */
 
-/* CUDA_KERNEL_NODE_PARAMS begins with the CUfunction; where that is NULL in its v2, the CUkernel at offset 56 counts. */
+/* CUDA_KERNEL_NODE_PARAMS begins with the CUfunction. If that is NULL, version 2 has a CUkernel at offset 56. */
 void nt_launch_in_graph(const void *kernel_parameters, bool is_v2)
 {
 	CUfunction function;
@@ -89,7 +91,7 @@ void nt_launch_in_graph(const void *kernel_parameters, bool is_v2)
 	count_original(function, NEUTRINO_REASON_GRAPH);
 }
 
-/* CUgraphNodeParams: the type (0: a kernel), three reserved words, then the parameters of that type. */
+/* CUgraphNodeParams begins with the type (0: a kernel) and three reserved ints; the type's parameters follow. */
 void nt_launch_in_any_node(const void *parameters)
 {
 	int type;

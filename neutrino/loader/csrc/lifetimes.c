@@ -31,7 +31,7 @@ void nt_context_ends(CUcontext context)
 	nt_registry_forget_context(context);
 }
 
-/* Primary contexts by device, as the program retained them. */
+/* The primary context of each device, and how often the program has retained it. */
 #define DEVICES 64
 static CUcontext primary_contexts[DEVICES];
 static int primary_counts[DEVICES];
@@ -48,7 +48,7 @@ void nt_primary_released(CUdevice device)
 {
 	if (device < 0 || device >= DEVICES)
 		return;
-	/* A release too many, which the driver refuses, must not be counted. */
+	/* The driver refuses a release without a retain, which must not be counted. The last one destroys the context. */
 	int count = __atomic_load_n(&primary_counts[device], __ATOMIC_ACQUIRE);
 	while (count > 0 && !__atomic_compare_exchange_n(&primary_counts[device], &count, count - 1, false,
 							 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))

@@ -1,4 +1,4 @@
-/* Streams and contexts of the program as they come and go. */
+/* Called when the program creates or destroys streams and contexts, in its thread. */
 #ifndef NEUTRINO_LIFETIMES_H
 #define NEUTRINO_LIFETIMES_H
 
@@ -7,13 +7,13 @@
 /* Before the stream is destroyed. */
 void nt_stream_ends(CUstream stream);
 
-/* The context is current now; it is got ready when it is new. */
+/* After a context has become current: prepare it for launches if it is new. */
 void nt_context_comes(CUcontext context);
 
 /* Before the context is destroyed. */
 void nt_context_ends(CUcontext context);
 
-/* The program has retained a device's primary context; it is about to release it once, or to reset it. */
+/* After the program has retained a device's primary context; before it releases it once; before it resets it. */
 void nt_primary_retained(CUcontext context, CUdevice device);
 void nt_primary_released(CUdevice device);
 void nt_primary_reset(CUdevice device);

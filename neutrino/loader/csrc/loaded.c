@@ -12,7 +12,8 @@
 #include "registry.h"
 #include "trace.h"
 
-static void see_data(void *handle, bool is_library, const void *image, const void *caller)
+/* Register a module or library that the driver loaded from memory. The trace is started if it is the first. */
+static void register_data(void *handle, bool is_library, const void *image, const void *caller)
 {
 	struct nt_image_bytes bytes;
 
@@ -20,7 +21,8 @@ static void see_data(void *handle, bool is_library, const void *image, const voi
 		nt_registry_loaded(handle, is_library, &bytes, NULL, caller);
 }
 
-static void see_file(void *handle, bool is_library, const char *path, const void *caller)
+/* The same of one that the driver loaded from a file, which is read again. */
+static void register_file(void *handle, bool is_library, const char *path, const void *caller)
 {
 	struct nt_image_bytes bytes;
 	struct stat status;
@@ -29,15 +31,15 @@ static void see_file(void *handle, bool is_library, const char *path, const void
 
 	if (!nt_process_trace())
 		return;
-	/* A pipe's bytes have gone to the driver: opening it again would wait for a writer. */
+	/* O_NONBLOCK: if it is a pipe, whose bytes the driver has read, open would wait for a writer. */
 	int fd = nt_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 	if (fd < 0)
 		return;
 	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0 && (data = malloc((size_t)status.st_size))) {
-		ssize_t got;
+		ssize_t count;
 		while (used < (size_t)status.st_size &&
-		       ((got = read(fd, data + used, (size_t)status.st_size - used)) > 0 || (got < 0 && errno == EINTR)))
-			used += got > 0 ? (size_t)got : 0;
+		       ((count = read(fd, data + used, (size_t)status.st_size - used)) > 0 || (count < 0 && errno == EINTR)))
+			used += count > 0 ? (size_t)count : 0;
 		if (nt_image_measure(data, used, &bytes))
 			nt_registry_loaded(handle, is_library, &bytes, path, caller);
 	}
@@ -46,8 +48,8 @@ static void see_file(void *handle, bool is_library, const char *path, const void
 }
 
 /*
- * The embedded device runs less than a GPU, and says why. Without this note nothing would tell who reads the trace that
- * the program had kernels.
+ * Note in the trace why the embedded device refused an image, if it did. It does not support all that a GPU does, and
+ * without this note the trace would not show that the program had kernels.
  */
 static void note_refusal(void)
 {
@@ -58,7 +60,7 @@ static void note_refusal(void)
 		nt_trace_note("the embedded device refused an image: %s", why);
 }
 
-/* Also for a library that was loaded: its image is examined when something in it is requested. */
+/* Whether the embedded device may have refused an image: a library's is examined only when a kernel of it is requested. */
 static bool may_be_refused(bool is_library, CUresult result)
 {
 	return is_library || result != CUDA_SUCCESS;
@@ -69,7 +71,7 @@ void nt_loaded_data(void *const *handle, bool is_library, const void *image, con
 	if (may_be_refused(is_library, result))
 		note_refusal();
 	if (result == CUDA_SUCCESS)
-		see_data(*handle, is_library, image, caller);
+		register_data(*handle, is_library, image, caller);
 }
 
 void nt_loaded_file(void *const *handle, bool is_library, const char *path, const void *caller, CUresult result)
@@ -77,5 +79,5 @@ void nt_loaded_file(void *const *handle, bool is_library, const char *path, cons
 	if (may_be_refused(is_library, result))
 		note_refusal();
 	if (result == CUDA_SUCCESS)
-		see_file(*handle, is_library, path, caller);
+		register_file(*handle, is_library, path, caller);
 }

@@ -5,8 +5,8 @@
 #include "driver.h"
 
 /*
- * After the real call: remember what was loaded, or why it was refused. handle: where the driver wrote it. caller: return
- * address of the program's call.
+ * After the driver's call: register the module or library that was loaded, or note why it was refused. handle: where the
+ * driver wrote it. result: the driver's. caller: return address of the program's call.
  */
 void nt_loaded_data(void *const *handle, bool is_library, const void *image, const void *caller, CUresult result);
 void nt_loaded_file(void *const *handle, bool is_library, const char *path, const void *caller, CUresult result);

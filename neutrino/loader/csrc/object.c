@@ -18,7 +18,10 @@ bool nt_object_holds(const struct nt_object *object, const void *address)
 	return nt_object_segment(object, (uintptr_t)address, 1);
 }
 
-/* Pointers of a dynamic section are relocated where it is writable, as they are in the file where it is not. */
+/*
+ * The address of a table of size bytes, by a value of the dynamic section; NULL if it is not in the object. The dynamic
+ * loader adds the load address to these values in memory, but not if the section is read-only.
+ */
 static const void *pointer_of(const struct nt_object *object, uint64_t value, size_t size)
 {
 	if (nt_object_segment(object, value, size))
@@ -28,6 +31,7 @@ static const void *pointer_of(const struct nt_object *object, uint64_t value, si
 	return NULL;
 }
 
+/* The rows of the dynamic section, and their number in *count; NULL without one. */
 static const ElfW(Dyn) *dynamic_of(const struct nt_object *object, size_t *count)
 {
 	for (unsigned i = 0; i < object->count; i++) {
@@ -52,8 +56,8 @@ const char *nt_object_string(const struct nt_dynamic *dynamic, uint64_t offset)
 
 bool nt_object_read(const struct nt_object *object, struct nt_dynamic *ret)
 {
-	enum { KNOWN = DT_JMPREL + 1 };
-	uint64_t values[KNOWN] = {0}, relative = 0;
+	enum { TAGS = DT_JMPREL + 1 };
+	uint64_t values[TAGS] = {0}, relative = 0; /* values: by tag; relative: that of DT_RELACOUNT */
 	size_t count;
 	const ElfW(Dyn) *rows = dynamic_of(object, &count);
 
@@ -61,7 +65,7 @@ bool nt_object_read(const struct nt_object *object, struct nt_dynamic *ret)
 		return false;
 	*ret = (struct nt_dynamic){0};
 	for (size_t i = 0; i < count && rows[i].d_tag != DT_NULL; i++) {
-		if (rows[i].d_tag > 0 && rows[i].d_tag < KNOWN)
+		if (rows[i].d_tag > 0 && rows[i].d_tag < TAGS)
 			values[rows[i].d_tag] = rows[i].d_un.d_val;
 		ret->has_rpath |= rows[i].d_tag == DT_RPATH;
 		if (rows[i].d_tag == DT_RELACOUNT)

@@ -30,17 +30,17 @@ CUdevice nt_pool_device(const struct nt_pool *pool)
 	return pool->device;
 }
 
-static uint64_t wanted_size(CUdevice device)
+/* The size in bytes of a new pool: NEUTRINO_POOL, at most half of the device's memory; else by default a 64th of it. */
+static uint64_t pool_size(CUdevice device)
 {
-	const char *given = getenv("NEUTRINO_POOL");
+	const char *setting = getenv("NEUTRINO_POOL");
 	size_t total = 0;
 	char *end;
 
 	if (nt_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS)
 		return POOL_LEAST;
-	if (given && *given) {
-		unsigned long long bytes = strtoull(given, &end, 10);
-		/* Half is left to the program, whatever was asked for. */
+	if (setting && *setting) {
+		unsigned long long bytes = strtoull(setting, &end, 10);
 		if (!*end && bytes >= POOL_LEAST)
 			return bytes < total / 2 ? bytes : total / 2;
 	}
@@ -54,7 +54,6 @@ void *nt_map_zeroed(size_t size)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* has_context: it is current. Without it what the driver gave has gone with it. */
 void nt_pool_unmake(struct nt_pool *pool, bool has_context)
 {
 	uint64_t segments = pool->small_count + CHUNKS;
@@ -85,11 +84,16 @@ void nt_pool_unmake(struct nt_pool *pool, bool has_context)
 	pool->watermark = 0;
 }
 
+/*
+ * Allocate everything of a pool in the current context. Called by the one thread that has claimed the pool. False if that
+ * fails; then nt_pool_unmake frees what there is.
+ */
 static bool make_pool(struct nt_pool *pool)
 {
 	if (nt_driver.cuCtxGetDevice(&pool->device) != CUDA_SUCCESS)
 		return false;
-	uint64_t size = wanted_size(pool->device);
+	/* Device memory: half in small segments, half in chunks. Less if there is not enough. */
+	uint64_t size = pool_size(pool->device);
 	while (nt_driver.cuMemAlloc_v2(&pool->base, size) != CUDA_SUCCESS) {
 		size /= 2;
 		if (size < POOL_LEAST)
@@ -130,7 +134,7 @@ static bool make_pool(struct nt_pool *pool)
 	return true;
 }
 
-/* The pool of that context in any state, or NULL. */
+/* The pool of a context in any state, or NULL. Lock-free. */
 static struct nt_pool *known_pool(CUcontext context)
 {
 	for (unsigned i = 0; i < CONTEXTS; i++)
@@ -144,7 +148,10 @@ bool nt_pool_known(CUcontext context)
 	return known_pool(context) != NULL;
 }
 
-/* Claim a pool for the context, or find the one that has it. */
+/*
+ * The pool of a context. If it has none, a free one is claimed for it (*claimed), in state POOL_PREPARING, for the caller
+ * to make. NULL if there is none. Takes a mutex, so that only one thread claims.
+ */
 static struct nt_pool *claim_pool(CUcontext context, bool *claimed)
 {
 	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -154,7 +161,7 @@ static struct nt_pool *claim_pool(CUcontext context, bool *claimed)
 	pool = known_pool(context);
 	*claimed = false;
 	for (unsigned i = 0; i < CONTEXTS && !pool; i++) {
-		/* Closed without a context: its end was not waited for. */
+		/* A closed pool without a context can be used again: it was closed after its context had been destroyed. */
 		int state = __atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE);
 		if (state != POOL_NONE &&
 		    (state != POOL_CLOSED || __atomic_load_n(&nt_pools[i].context, __ATOMIC_ACQUIRE)))
@@ -181,6 +188,7 @@ struct nt_pool *nt_pool_prepare(CUcontext context)
 	if (!pool)
 		return NULL;
 	if (claimed) {
+		/* The program may be capturing a stream, in which allocating would fail. */
 		int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 		nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 		bool made = nt_drain_start() && make_pool(pool);
@@ -191,13 +199,13 @@ struct nt_pool *nt_pool_prepare(CUcontext context)
 		if (!made)
 			nt_trace_note("not enough memory for maps, or no thread to drain them, in context %p: its kernels run unprobed", context);
 	}
-	/* Another thread is at it: it takes milliseconds. */
+	/* If another thread makes it, wait; that takes milliseconds. */
 	for (int i = 0; i < 1000 && __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == POOL_PREPARING; i++)
 		nt_sleep_us(100);
 	return nt_pool_find(context);
 }
 
-/* Wait until the pool is in another state. */
+/* Wait until a pool is no longer in a state; false after that many milliseconds. */
 static bool wait_out(struct nt_pool *pool, enum pool_state state, unsigned milliseconds)
 {
 	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
@@ -220,7 +228,7 @@ void nt_pool_forget_context(CUcontext context, unsigned milliseconds)
 	wait_out(pool, POOL_PREPARING, milliseconds);
 	__atomic_compare_exchange_n(&pool->state, &ready, POOL_CLOSING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 	bool closed = wait_out(pool, POOL_CLOSING, milliseconds);
-	/* Launches that found the pool before it closed are over: the program destroys the context they would run in. */
+	/* No launch uses the pool any more: the program may not launch in a context while it destroys it. */
 	__atomic_store_n(&pool->context, NULL, __ATOMIC_RELEASE);
 	if (closed)
 		__atomic_store_n(&pool->state, POOL_NONE, __ATOMIC_RELEASE);

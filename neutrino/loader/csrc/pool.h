@@ -34,8 +34,8 @@ enum nt_room_result {
 };
 
 /*
- * The pool of the current context, made when it has none. Not on the launch path: allocates. NULL when it could not be
- * made, once and for all for this context.
+ * The pool of a context, which is current; it is made if there is none. NULL if it could not be made, also for all later
+ * calls with this context. Not on the launch path: it allocates, and may wait for another thread.
  */
 struct nt_pool *nt_pool_prepare(CUcontext context);
 
@@ -51,16 +51,22 @@ uint64_t nt_pool_most(const struct nt_pool *pool);
 /* Ordinal of the pool's device. */
 CUdevice nt_pool_device(const struct nt_pool *pool);
 
-/* Take size bytes, zeroed, for a launch on stream (default streams by their explicit handles). Lock-free. */
+/*
+ * Take size zeroed bytes for a launch on a stream (default streams by their explicit handles). After NT_ROOM the caller
+ * must call nt_pool_submitted. Lock-free.
+ */
 enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream stream, uint64_t size, struct nt_room *ret);
 
-/* The launch has been submitted (or refused, launched = false): from now on its data may be drained. */
+/*
+ * Record that a launch was submitted, or with launched = false that it was not; then its maps may be drained. launch: its
+ * number in launches.bin. size: bytes of its maps. Lock-free.
+ */
 void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, uint64_t launch, uint64_t size,
 		       bool launched);
 
 /*
- * Before and after a call of the program that waits for a stream (every stream of the context when stream is NULL):
- * what had been submitted before is complete after it.
+ * Called before and after a call of the program that waits for a stream (all streams of the context if stream is NULL):
+ * launches that were submitted before it are complete after it. moment: nt_submissions before the call.
  */
 struct nt_watermark {
 	struct nt_pool *pool;
@@ -70,16 +76,19 @@ struct nt_watermark {
 void nt_watermark_before(struct nt_watermark *mark, CUcontext context, CUstream stream);
 void nt_watermark_after(const struct nt_watermark *mark);
 
-/* The stream goes away: its segment is closed while an event can still be recorded on it. */
+/* Close a stream's segment just before the program destroys the stream, while an event can be recorded on it. */
 void nt_pool_forget_stream(CUcontext context, CUstream stream);
 
-/* The context goes away: drain what has completed, wait for it at most that long, and let go of the pool. */
+/*
+ * Just before the program destroys a context: have its pool drained and freed by the drain thread, and wait for that at
+ * most that long.
+ */
 void nt_pool_forget_context(CUcontext context, unsigned milliseconds);
 
-/* At the end of the process: drain everything, at most that long. False when time ran out. */
+/* At the end of the process: have all pools drained, and wait at most that long. False if that was too short. */
 bool nt_pool_drain_all(unsigned milliseconds);
 
-/* After fork: nothing of the parent's is ours. */
+/* In the child after fork: discard all pools, which belong to the parent's contexts. */
 void nt_pool_child(void);
 
 #endif

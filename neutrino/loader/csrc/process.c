@@ -19,6 +19,7 @@
 
 int nt_process_mode_now;
 
+/* Whether an environment variable is set and not empty. */
 static bool is_set(const char *variable)
 {
 	const char *value = getenv(variable);
@@ -26,12 +27,14 @@ static bool is_set(const char *variable)
 	return value && *value;
 }
 
+/* Print where the trace is, on stderr. */
 static void say_where(void)
 {
 	if (!is_set("NEUTRINO_QUIET"))
 		nt_say("neutrino: trace in %s\n", nt_trace_path());
 }
 
+/* Note a patched library whose twins were not used, in the trace and where that helps on stderr. */
 static void note_unused(const char *library)
 {
 	nt_trace_note("none of the twins in %s was used: its kernels did not run, or ran through driver functions that were "
@@ -48,9 +51,10 @@ static void note_unused(const char *library)
 static pid_t process;
 static bool is_ahead; /* twins come from patched files */
 
+/* At the program's normal end, in the thread that calls exit: drain all records, and complete the trace. */
 static void at_exit(void)
 {
-	/* A child made by a bare clone or _Fork comes here without in_child. */
+	/* A child made by clone or _Fork has not run in_child; the trace is its parent's. */
 	if (getpid() != process)
 		return;
 #ifdef NEUTRINO_LATE
@@ -75,7 +79,7 @@ static void at_exit(void)
 	say_where();
 }
 
-/* The parent's threads, contexts and mapped records are not the child's. */
+/* After fork, in the child: record nothing. The drain thread, the contexts and the trace are the parent's. */
 static void in_child(void)
 {
 	__atomic_store_n(&nt_process_mode_now, NT_OFF, __ATOMIC_RELEASE);
@@ -83,8 +87,8 @@ static void in_child(void)
 	nt_pool_child();
 }
 
-/* Whether to record with what patched files carry. */
-static bool ahead_is_wanted(void)
+/* Whether to record with the twins in patched files. */
+static bool is_ahead_enabled(void)
 {
 #ifdef NEUTRINO_LATE
 	return nt_late_is_active();
@@ -93,23 +97,28 @@ static bool ahead_is_wanted(void)
 #endif
 }
 
+/* Decide whether this process is recorded, and prepare its end. Runs once. */
 static void start(void)
 {
-	/* A run's probes stand in for those that patched files carry. */
-	bool run = is_set("NEUTRINO_KEY");
+	/* The probes of a run replace those of patched files. */
+	bool has_run = is_set("NEUTRINO_KEY");
 
-	if (!run && !ahead_is_wanted())
+	if (!has_run && !is_ahead_enabled())
 		return;
-	if (!run)
+	if (!has_run)
 		nt_images_use_sections();
-	is_ahead = !run;
+	is_ahead = !has_run;
 	process = getpid();
-	/* Registered after the driver's own handlers, so run before them. */
+	/* Registered after the driver's own handlers, so that at_exit runs before them, while the driver still works. */
 	if (atexit(at_exit) != 0 || pthread_atfork(NULL, NULL, in_child) != 0)
 		return;
 	__atomic_store_n(&nt_process_mode_now, NT_READY, __ATOMIC_RELEASE);
 }
 
+/*
+ * Read the arguments of this process into text, which has size bytes, and set ret to the first ones. Returns how many, at
+ * most most.
+ */
 static size_t read_arguments(char *text, size_t size, char *ret[], size_t most)
 {
 	size_t used = 0, count = 0;
@@ -117,21 +126,23 @@ static size_t read_arguments(char *text, size_t size, char *ret[], size_t most)
 
 	if (fd < 0)
 		return 0;
-	ssize_t got;
-	while (used < size - 1 && (got = read(fd, text + used, size - 1 - used)) != 0) {
-		if (got < 0 && errno == EINTR)
+	ssize_t part;
+	while (used < size - 1 && (part = read(fd, text + used, size - 1 - used)) != 0) {
+		if (part < 0 && errno == EINTR)
 			continue;
-		if (got < 0)
+		if (part < 0)
 			break;
-		used += (size_t)got;
+		used += (size_t)part;
 	}
 	close(fd);
 	text[used] = 0;
-	for (size_t at = 0; at < used && count < most; at += strlen(text + at) + 1)
-		ret[count++] = text + at;
+	/* Each argument ends with NUL. */
+	for (size_t start = 0; start < used && count < most; start += strlen(text + start) + 1)
+		ret[count++] = text + start;
 	return count;
 }
 
+/* Copy the file that an environment variable names into the trace. Nothing happens if it cannot be read. */
 static void copy_into_trace(const char *variable, const char *name)
 {
 	const char *path = getenv(variable);
@@ -144,14 +155,15 @@ static void copy_into_trace(const char *variable, const char *name)
 	if (fd < 0)
 		return;
 	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size < (1 << 20) && (data = malloc((size_t)status.st_size + 1))) {
-		ssize_t got = read(fd, data, (size_t)status.st_size);
-		if (got == status.st_size)
-			nt_trace_file(name, data, (size_t)got);
+		ssize_t count = read(fd, data, (size_t)status.st_size);
+		if (count == status.st_size)
+			nt_trace_file(name, data, (size_t)count);
 		free(data);
 	}
 	close(fd);
 }
 
+/* Write the event that describes this process. Called once, under the mutex of nt_process_trace. */
 static void log_process(void)
 {
 	static const char *const ranks[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
@@ -201,14 +213,14 @@ bool nt_process_trace(void)
 
 	if (nt_process_mode() == NT_TRACING)
 		return true;
-	/* Where cuInit was called before the hook was there. */
+	/* If cuInit was called before the hook was loaded, this has not been done. */
 	nt_process_start();
 	if (nt_process_mode() != NT_READY)
 		return false;
 	pthread_mutex_lock(&mutex);
 	if (nt_process_mode() == NT_READY) {
-		bool made = nt_trace_start();
-		if (made) {
+		bool started = nt_trace_start();
+		if (started) {
 			log_process();
 			if (!is_ahead) {
 				copy_into_trace("NEUTRINO_PROBE_FILE", "probe.toml");
@@ -219,7 +231,7 @@ bool nt_process_trace(void)
 			nt_say("neutrino: no trace directory could be made in %s (%s): kernels run unprobed\n",
 			       getenv("NEUTRINO_TRACEDIR") ? getenv("NEUTRINO_TRACEDIR") : "(none)", strerror(errno));
 		}
-		__atomic_store_n(&nt_process_mode_now, made ? NT_TRACING : NT_OFF, __ATOMIC_RELEASE);
+		__atomic_store_n(&nt_process_mode_now, started ? NT_TRACING : NT_OFF, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&mutex);
 	return nt_process_mode() == NT_TRACING;

@@ -1,4 +1,4 @@
-/* The hook in this process: when it begins, when its trace is made, how it ends, and that a forked child has none. */
+/* The state of the hook in this process: its start, its trace, its end, and fork. */
 #ifndef NEUTRINO_PROCESS_H
 #define NEUTRINO_PROCESS_H
 
@@ -11,7 +11,7 @@ enum nt_mode {
 	NT_ENDED,
 };
 
-/* How long the end of a context or of the process waits for its records. */
+/* Milliseconds that the end of a context or of the process waits for its records. */
 #define DRAIN_LIMIT_MS 5000
 
 extern int nt_process_mode_now;
@@ -21,13 +21,19 @@ static inline enum nt_mode nt_process_mode(void)
 	return (enum nt_mode)__atomic_load_n(&nt_process_mode_now, __ATOMIC_ACQUIRE);
 }
 
-/* After the program's first call of the driver. */
+/* Decide whether this process is recorded. After the program's first call of the driver; from any thread, done once. */
 void nt_process_start(void);
 
-/* Make the trace, at the first image: no process that never uses the GPU leaves a folder. Whether there is one. */
+/*
+ * Start the trace if that has not been done; whether there is one. Called at the first image, so that a process that never
+ * uses the GPU leaves no folder. From any thread.
+ */
 bool nt_process_trace(void);
 
-/* At the end of the process: where the driver was used before the hook was there, say what was not recorded. */
+/*
+ * At the end of the process: if the driver was used before the hook was loaded, and so nothing was recorded, start a trace
+ * that says so.
+ */
 void nt_process_missed(void);
 
 #endif

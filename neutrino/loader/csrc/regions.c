@@ -45,6 +45,7 @@ bool nt_map_is_valid(const struct neutrino_map *map)
 	       (map_types[map->kind].in_slots || map->cap == 1);
 }
 
+/* Whether a map's cap is chosen for each launch. */
 static bool is_dynamic(const struct neutrino_map *map)
 {
 	return map_types[map->kind].in_slots && map->cap == NEUTRINO_DYNAMIC_CAP;
@@ -58,14 +59,17 @@ bool nt_has_dynamic_cap(const struct neutrino_map *maps, unsigned count)
 	return false;
 }
 
-/* Slots of a map in a launch; false on overflow. */
+/* The number of a map's slots in a launch: one for each thread, warp or block. False on overflow. */
 static bool slots_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t *ret)
 {
 	*ret = map->level == NEUTRINO_LEVEL_BLOCK ? extent->blocks : extent->warps;
 	return map->level != NEUTRINO_LEVEL_THREAD || !__builtin_mul_overflow(*ret, (uint64_t)extent->lanes, ret);
 }
 
-/* Copies of a record in a launch: a power of 2. */
+/*
+ * The number of copies of a record in a launch with so many warps, a power of 2. Warps add to different copies, so that
+ * fewer of them wait for each other.
+ */
 static uint32_t copies_in(uint64_t warps)
 {
 	uint32_t copies = NEUTRINO_COPIES_LEAST;
@@ -75,6 +79,7 @@ static uint32_t copies_in(uint64_t warps)
 	return copies;
 }
 
+/* The bytes of all copies of a record. Fewer copies than by copies_in if the type limits their size. */
 static uint64_t copies_size(const struct map_type *type, uint32_t record_size, uint64_t warps)
 {
 	uint64_t stride = align_up(record_size, NEUTRINO_COPY_ALIGN);
@@ -146,13 +151,14 @@ uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, co
 	return block;
 }
 
+/* The largest of the counts in size bytes. */
 static uint32_t largest(const uint32_t *counts, uint64_t size)
 {
-	uint32_t found = 0;
+	uint32_t ret = 0;
 
 	for (uint64_t i = 0; i < size / sizeof(*counts); i++)
-		found = counts[i] > found ? counts[i] : found;
-	return found;
+		ret = counts[i] > ret ? counts[i] : ret;
+	return ret;
 }
 
 uint32_t nt_regions_wanted(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
@@ -164,13 +170,14 @@ uint32_t nt_regions_wanted(const struct neutrino_map *maps, unsigned count, cons
 	for (unsigned i = 0; i < count; i++) {
 		struct nt_region region;
 		offset = nt_region_of(&maps[i], extent, offset, &region);
+		/* The part of the map's counts that is in data. */
 		uint64_t from = region.counts > begin ? region.counts : begin;
 		uint64_t to = region.counts + region.counts_size;
 		to = to < begin + size ? to : begin + size;
 		if (!is_dynamic(&maps[i]) || from >= to)
 			continue;
-		uint32_t found = largest((const uint32_t *)(const void *)(data + (from - begin)), to - from);
-		wanted = found > wanted ? found : wanted;
+		uint32_t most = largest((const uint32_t *)(const void *)(data + (from - begin)), to - from);
+		wanted = most > wanted ? most : wanted;
 	}
 	return wanted;
 }

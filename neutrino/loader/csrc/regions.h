@@ -1,6 +1,6 @@
 /*
- * Maps in device memory: all that C knows of map types and levels. A launch's maps lie in regions, one after the other;
- * `region_layout` in Python computes the same.
+ * Maps in device memory: sizes and places, which depend on map types and levels. A launch's maps are in regions, one after
+ * the other; `region_layout` in Python computes the same. All functions are pure.
  */
 #ifndef NEUTRINO_REGIONS_H
 #define NEUTRINO_REGIONS_H
@@ -10,6 +10,7 @@
 
 #include "neutrino_layout.h"
 
+/* The region of one map: offsets and sizes in bytes. */
 struct nt_region {
 	uint64_t records;
 	uint64_t records_size;
@@ -17,7 +18,7 @@ struct nt_region {
 	uint64_t counts_size;
 };
 
-/* What the regions of a launch depend on beside the maps. */
+/* The size of a launch, by which the sizes of its regions are computed. */
 struct nt_extent {
 	uint64_t blocks;
 	uint64_t warps;		  /* of all blocks */
@@ -34,21 +35,24 @@ enum nt_extent_result {
 	NT_EXTENT_TOO_LARGE, /* more warps than 32 bits count */
 };
 
-/* Extent of a launch of so many blocks of so many threads; dynamic_cap 0. */
+/* Compute the extent of a launch from its grid (blocks) and block (threads); dynamic_cap is 0. lanes: of a warp. */
 enum nt_extent_result nt_extent_of(const uint32_t grid[3], const uint32_t block[3], uint32_t lanes,
 				   struct nt_extent *ret);
 
-/* Whether the map is of a type and level that are known, and its sizes are within bounds. */
+/* Whether a map's type and level are known, and its sizes are within their limits. */
 bool nt_map_is_valid(const struct neutrino_map *map);
 
-/* Region of one map in a launch, starting at offset; returns the offset after it, UINT64_MAX on overflow. */
+/* Compute the region of a map that starts at offset; returns the offset after it, UINT64_MAX on overflow. */
 uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t offset,
 		      struct nt_region *ret);
 
-/* Bytes of all maps' regions, UINT64_MAX on overflow. */
+/* The bytes of all maps' regions, UINT64_MAX on overflow. */
 uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent);
 
-/* Write the probe block's header and its rows of the maps, whose regions begin at base; returns where they end. */
+/*
+ * Write the probe block's header and a row for each map, whose regions begin at the device address base. Returns the
+ * address in block after them.
+ */
 uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
 			     uint64_t base, uint8_t *block);
 
@@ -56,8 +60,8 @@ uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, co
 bool nt_has_dynamic_cap(const struct neutrino_map *maps, unsigned count);
 
 /*
- * Records that the fullest slot of maps with a dynamic cap wanted. data: bytes [begin, begin + size) of the launch's
- * regions, begin a multiple of 4.
+ * The largest number of records that a slot of a map with a dynamic cap had to save, whether they fitted or not. data:
+ * bytes [begin, begin + size) of the launch's regions, of which begin is a multiple of 4.
  */
 uint32_t nt_regions_wanted(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
 			   const uint8_t *data, uint64_t begin, uint64_t size);

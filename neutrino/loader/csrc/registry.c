@@ -8,7 +8,10 @@
 #include "trace.h"
 #include "twin.h"
 
-/* Guards everything below but lookups in the tables. Never held across a driver call or a request. */
+/*
+ * Guards the lists and changes of the tables; look-ups in the tables are lock-free. Never held across a call of the driver
+ * or a request to the listener. Records are never freed, since another thread may be reading them.
+ */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct nt_owner *owners;
 static struct nt_handles owner_table, function_table;
@@ -20,12 +23,13 @@ struct nt_owner *nt_owner_library(struct nt_owner *owner)
 }
 
 /*
- * Have the kernel's backend get a function ready, or note the reason why its original runs. Whichever context is current
- * as the program asks for it, a module's function and what probes it belong to the module's.
+ * Have the kernel's backend prepare a function for launches, or set the reason why its original runs. A function of a
+ * module belongs to the module's context, which is made current meanwhile if it is not. In the program's thread, without
+ * the lock.
  */
 static void prepare(struct nt_function *function)
 {
-	CUcontext current = NULL, own = function->context, popped;
+	CUcontext current = NULL, own = function->context, popped; /* own: NULL for a CUkernel */
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
 	function->reason = function->kernel->reason;
@@ -46,6 +50,7 @@ static void prepare(struct nt_function *function)
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
+/* Add a function that the program obtained, prepared for launches, unless another thread has done so. */
 static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel *kernel, bool is_kernel)
 {
 	struct nt_function *function = calloc(1, sizeof(*function));
@@ -72,6 +77,7 @@ static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel 
 	pthread_mutex_unlock(&mutex);
 }
 
+/* The module or library of that handle, or NULL. Lock-free. */
 static struct nt_owner *find_owner(void *handle, bool is_library)
 {
 	struct nt_owner *owner = handle ? nt_handles_find(&owner_table, handle) : NULL;
@@ -79,6 +85,7 @@ static struct nt_owner *find_owner(void *handle, bool is_library)
 	return owner && owner->is_library == is_library ? owner : NULL;
 }
 
+/* Add a module or library that the program loaded. alias: the library that the driver made a module of, or NULL. */
 static void add_owner(void *handle, bool is_library, struct nt_image *image, struct nt_owner *alias)
 {
 	struct nt_owner *owner = calloc(1, sizeof(*owner));
@@ -149,7 +156,7 @@ struct nt_function *nt_registry_find(const void *handle)
 	return handle ? nt_handles_find(&function_table, handle) : NULL;
 }
 
-/* Takes the owner and the modules made of it out of the lists; returns them linked by next. Under the lock. */
+/* Remove an owner, the modules made of it, and their functions; return the owners, linked by next. Under the lock. */
 static struct nt_owner *take_owner(struct nt_owner *gone)
 {
 	struct nt_owner *taken = NULL;
@@ -186,7 +193,7 @@ void nt_registry_forget_context(CUcontext context)
 {
 	pthread_mutex_lock(&mutex);
 	for (struct nt_owner *owner = owners; owner;) {
-		/* The modules, and our twins among them, go with the context. */
+		/* The driver unloads the modules of a context with it, our twins included. */
 		if (!owner->is_library && owner->context == context) {
 			take_owner(owner);
 			owner = owners;
@@ -198,7 +205,7 @@ void nt_registry_forget_context(CUcontext context)
 			for (int i = 0; i < NT_FUNCTION_CONTEXTS; i++) {
 				struct nt_addresses *addresses =
 					__atomic_load_n(&function->addresses[i], __ATOMIC_ACQUIRE);
-				/* Readers may be at it: what is left is never matched again. */
+				/* Not freed, since a launch may be reading it; NULL equals no context. */
 				if (addresses && __atomic_load_n(&addresses->context, __ATOMIC_ACQUIRE) == context)
 					__atomic_store_n(&addresses->context, NULL, __ATOMIC_RELEASE);
 			}
@@ -211,23 +218,24 @@ void nt_registry_forget_context(CUcontext context)
 void nt_registry_prepare_context(CUcontext context)
 {
 	struct nt_function **list = NULL;
-	size_t count = 0, room = 0;
+	size_t count = 0, capacity = 0;
 
-	/* Collected under the lock, served outside it. */
+	/* Collect the functions under the lock, and prepare them without it, since that calls the driver. */
 	pthread_mutex_lock(&mutex);
 	for (struct nt_owner *owner = owners; owner; owner = owner->next)
 		for (struct nt_function *function = owner->functions; function; function = function->next) {
 			if (!function->is_kernel || function->reason != NEUTRINO_REASON_PROBED)
 				continue;
-			if (count == room) {
-				size_t larger = room ? 2 * room : 64;
+			if (count == capacity) {
+				size_t larger = capacity ? 2 * capacity : 64;
 				struct nt_function **moved = realloc(list, larger * sizeof(*list));
 				if (!moved)
 					break;
 				list = moved;
-				room = larger;
+				capacity = larger;
 			}
 			list[count++] = function;
+			/* Keeps the twins loaded until they are prepared. */
 			__atomic_add_fetch(&nt_owner_library(owner)->users, 1, __ATOMIC_ACQ_REL);
 		}
 	pthread_mutex_unlock(&mutex);

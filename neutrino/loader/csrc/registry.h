@@ -55,32 +55,38 @@ struct nt_function {
 /* The library that a module was made of; else the owner itself. */
 struct nt_owner *nt_owner_library(struct nt_owner *owner);
 
-/* The program obtained nothing yet: remember what it loaded. caller: return address of the program's call. */
+/*
+ * Register a module or library that the program has just loaded from an image. source: path of its file, NULL if it was in
+ * memory. caller: return address of the program's call.
+ */
 void nt_registry_loaded(void *handle, bool is_library, const struct nt_image_bytes *bytes, const char *source,
 			const void *caller);
 
-/* A module that the driver made of a library for the current context. */
+/* Register a module that the driver made of a library for the current context. */
 void nt_registry_alias(CUmodule module, CUlibrary library);
 
-/* Just before the real unload: removes every function and the twins. */
+/* Just before the program unloads a module or library: remove its functions, and unload its twins. */
 void nt_registry_unloading(void *handle, bool is_library);
 
-/* The context goes away with its modules. */
+/* Just before the program destroys a context: remove its modules and functions. */
 void nt_registry_forget_context(CUcontext context);
 
-/* The program obtained a function, which is made ready for launches now. name NULL: asked of the driver. */
+/*
+ * Register a function that the program has obtained, and prepare it for launches: this gets its image's twins, which may
+ * take long. name: NULL to ask the driver for it.
+ */
 void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, const char *name);
 
-/* The program asked for the CUfunction of a CUkernel in the current context. */
+/* Register the CUfunction of a CUkernel that the program has obtained for the current context. */
 void nt_registry_function_of(CUkernel kernel, CUfunction function);
 
 /* The function of that handle, or NULL. Lock-free. */
 struct nt_function *nt_registry_find(const void *handle);
 
-/* Make ready, for the current context, everything that a launch there needs. Not on the launch path. */
+/* Prepare all CUkernels for launches in a context, which is current. Not on the launch path. */
 void nt_registry_prepare_context(CUcontext context);
 
-/* True once any function is probed: contexts are worth preparing. */
+/* Whether any function is probed; if not, contexts need not be prepared. Lock-free. */
 bool nt_registry_has_probed(void);
 
 #endif

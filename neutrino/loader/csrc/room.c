@@ -2,9 +2,14 @@
 
 #include "trace.h"
 
+/* Everything here but nt_pool_forget_stream runs on the launch path: lock-free, from any thread. */
+
 uint64_t nt_submissions;
 
-/* Not the system's number of it, which a later thread may get while this one's launches still run. */
+/*
+ * A number of the calling thread. Not the system's thread id, which a later thread may get while launches of this one
+ * still run.
+ */
 static uint32_t thread_number(void)
 {
 	static __thread __attribute__((tls_model("initial-exec"))) uint32_t number;
@@ -15,7 +20,10 @@ static uint32_t thread_number(void)
 	return number;
 }
 
-/* A thread's default stream is another one in each thread; handles are pointers, so their low bits are free. */
+/*
+ * The key of a stream in the table: its handle, or for a per-thread default stream the thread's number, marked by 2 in the
+ * low three bits, which are 0 in handles because these are pointers.
+ */
 static uint64_t stream_key(CUstream handle)
 {
 	if (handle == CU_STREAM_PER_THREAD)
@@ -33,7 +41,10 @@ static CUstream stream_handle(const struct nt_stream *stream)
 	return nt_stream_is_per_thread(stream) ? CU_STREAM_PER_THREAD : (CUstream)(uintptr_t)stream->key;
 }
 
-/* Streams are never removed from the table: a new stream at an old address takes its place over. */
+/*
+ * The stream of a handle in the pool's hash table. add: whether to add it if it is missing. NULL if it is missing, or the
+ * table is full. Streams are never removed: a new one with the same handle uses the same row.
+ */
 static struct nt_stream *find_stream(struct nt_pool *pool, CUstream handle, bool add)
 {
 	uint64_t key = stream_key(handle);
@@ -54,8 +65,10 @@ static struct nt_stream *find_stream(struct nt_pool *pool, CUstream handle, bool
 }
 
 /*
- * own: the stream that the caller's thread launches on, or is about to destroy. Only there can an event be recorded: the
- * program may destroy any other stream meanwhile. A segment without an event waits for a watermark.
+ * Hand a full segment, all of whose launches are submitted, over to the drain thread, with an event after the last launch
+ * if possible. own: the stream that the calling thread launches on, or is about to destroy; NULL if there is none. An
+ * event can be recorded only there, since the program may destroy any other stream at the same time. A segment without an
+ * event is complete when a watermark shows it.
  */
 static void finish_segment(struct nt_segment *segment, const struct nt_stream *own)
 {
@@ -65,7 +78,10 @@ static void finish_segment(struct nt_segment *segment, const struct nt_stream *o
 	__atomic_fetch_xor(&segment->hold, HOLD_FINISHING | HOLD_DONE, __ATOMIC_RELEASE);
 }
 
-/* Of all that see the count at zero, one finishes. */
+/*
+ * Finish a segment if it is full and nobody holds it. hold: its value as the caller has seen it. If several threads see
+ * that, one of them finishes it. own: as of finish_segment.
+ */
 static void finish_if_last(struct nt_segment *segment, uint32_t hold, const struct nt_stream *own)
 {
 	while ((hold & HOLD_FULL) && !(hold & (HOLD_DONE | HOLD_FINISHING | HOLD_COUNT))) {
@@ -77,6 +93,7 @@ static void finish_if_last(struct nt_segment *segment, uint32_t hold, const stru
 	}
 }
 
+/* Give up a hold on a segment: the caller's launch in it has been submitted, or it takes none. */
 static void release_segment(struct nt_segment *segment, const struct nt_stream *own)
 {
 	finish_if_last(segment, __atomic_sub_fetch(&segment->hold, 1, __ATOMIC_ACQ_REL), own);
@@ -88,12 +105,12 @@ void nt_segment_close(struct nt_segment *segment, uint32_t count, const struct n
 	finish_if_last(segment, __atomic_or_fetch(&segment->hold, HOLD_FULL, __ATOMIC_ACQ_REL), own);
 }
 
-/* A state without a segment, not equal to any state before it. */
 uint64_t nt_stream_without_segment(uint64_t state)
 {
 	return (((state >> STATE_GENERATION_SHIFT) + 1) & 0xffff) << STATE_GENERATION_SHIFT;
 }
 
+/* Take a free small segment of the pool; NULL if there is none. */
 static struct nt_segment *take_small(struct nt_pool *pool)
 {
 	uint32_t words = (uint32_t)((pool->small_count + 63) / 64);
@@ -121,6 +138,7 @@ void nt_segment_give(struct nt_pool *pool, struct nt_segment *segment)
 	__atomic_fetch_or(&pool->small_free[index / 64], UINT64_C(1) << index % 64, __ATOMIC_RELEASE);
 }
 
+/* As nt_pool_take, for a launch that does not fit in a small segment: take a run of free chunks. */
 static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
 {
 	if (size > nt_pool_most(pool))
@@ -129,6 +147,7 @@ static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uin
 	struct nt_stream *stream = find_stream(pool, handle, true);
 	if (!stream)
 		return NT_ROOM_FULL;
+	/* A bit per chunk; search the first run of zeros that is long enough, and set it. */
 	uint64_t run = chunks == 64 ? ~UINT64_C(0) : (UINT64_C(1) << chunks) - 1;
 	uint64_t busy = __atomic_load_n(&pool->chunks_busy, __ATOMIC_ACQUIRE);
 	for (unsigned first = 0; first + chunks <= CHUNKS;) {
@@ -169,8 +188,9 @@ enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t
 		uint32_t count = (uint32_t)(state >> STATE_COUNT_SHIFT) & 0xfff;
 		uint64_t used = state & ((1u << STATE_UNITS_BITS) - 1);
 		struct nt_segment *current = number ? &pool->segments[number - 1] : NULL;
+		/* There is space in the stream's current segment. */
 		if (current && count < SLOTS && used + units <= SEGMENT_SIZE / UNIT) {
-			/* Held first: between the look and the exchange the segment may have gone to another stream. */
+			/* Held before the exchange: the segment could be recycled, and taken by another stream, in between. */
 			__atomic_fetch_add(&current->hold, 1, __ATOMIC_ACQ_REL);
 			if (__atomic_compare_exchange_n(&stream->state, &state,
 							state + (UINT64_C(1) << STATE_COUNT_SHIFT) + units, false,
@@ -184,12 +204,14 @@ enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t
 		}
 		struct nt_segment *next = take_small(pool);
 		if (!next) {
-			/* Closed though none follows: only a closed segment ever comes back. */
+			/* Close the current one all the same: only a closed segment is recycled. */
 			if (current && __atomic_compare_exchange_n(&stream->state, &state, nt_stream_without_segment(state), false,
 								   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 				nt_segment_close(current, count, stream);
 			return NT_ROOM_FULL;
 		}
+
+		/* A new segment becomes the stream's current one, with this launch as its first. */
 		__atomic_store_n(&next->stream, stream, __ATOMIC_RELEASE);
 		next->life = __atomic_load_n(&stream->lives, __ATOMIC_ACQUIRE);
 		__atomic_fetch_add(&next->hold, 1, __ATOMIC_ACQ_REL);
@@ -205,6 +227,7 @@ enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t
 			*ret = (struct nt_room){next, stream, 0, next->address};
 			return NT_ROOM;
 		}
+		/* Another thread has changed the stream's state: return the new segment and try again. */
 		release_segment(next, stream);
 		nt_segment_give(pool, next);
 	}
@@ -250,6 +273,7 @@ void nt_pool_forget_stream(CUcontext context, CUstream handle)
 
 	if (!stream)
 		return;
+	/* Take the current segment from the stream. */
 	uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
 	while (!__atomic_compare_exchange_n(&stream->state, &state, nt_stream_without_segment(state), false, __ATOMIC_ACQ_REL,
 					    __ATOMIC_ACQUIRE))

@@ -12,7 +12,7 @@
 
 #define MOST_UNUSED 32
 
-/* The program itself has no name in the dynamic loader's list. */
+/* The path of an object; the program itself has no name in the dynamic loader's list. */
 static void name_of(const struct dl_phdr_info *object, char *ret, size_t size)
 {
 	if (object->dlpi_name && *object->dlpi_name) {
@@ -23,6 +23,7 @@ static void name_of(const struct dl_phdr_info *object, char *ret, size_t size)
 	ret[length > 0 ? length : 0] = 0;
 }
 
+/* Whether an address is in a loaded segment of an object. */
 static bool holds(const struct dl_phdr_info *object, const void *address)
 {
 	for (unsigned i = 0; i < object->dlpi_phnum; i++) {
@@ -34,17 +35,19 @@ static bool holds(const struct dl_phdr_info *object, const void *address)
 	return false;
 }
 
-static bool span_fits(size_t size, uint64_t offset, uint64_t bytes)
+/* Whether a range of bytes at an offset is within a section of that size. */
+static bool range_fits(size_t size, uint64_t offset, uint64_t bytes)
 {
 	return offset <= size && bytes <= size - offset;
 }
 
+/* Whether a NUL-terminated string begins at an offset and ends within a section; offset 0 is none. */
 static bool string_fits(const uint8_t *data, size_t size, uint64_t offset)
 {
 	return offset && offset < size && memchr(data + offset, 0, size - offset);
 }
 
-/* Everything that the header points at lies within the section, and the section within its segment. */
+/* Whether everything that the header points at is within the section, and the section within its segment. */
 static bool is_valid(const struct neutrino_section_header *header, size_t segment_size)
 {
 	const uint8_t *data = (const uint8_t *)header;
@@ -54,12 +57,13 @@ static bool is_valid(const struct neutrino_section_header *header, size_t segmen
 	       header->rows_offset % 8 == 0 && header->rows_offset <= size &&
 	       header->rows <= (size - header->rows_offset) / sizeof(struct neutrino_section_twins) &&
 	       string_fits(data, size, header->names_offset) && string_fits(data, size, header->maker_offset) &&
-	       span_fits(size, header->probes_offset, header->probes_size) &&
-	       span_fits(size, header->reader_offset, header->reader_size);
+	       range_fits(size, header->probes_offset, header->probes_size) &&
+	       range_fits(size, header->reader_offset, header->reader_size);
 }
 
 /*
- * The section is at the start of a segment that can be read. *why: NONE, or why what begins as one does cannot be used.
+ * The .neutrino section of an object, which is at the start of a readable segment; NULL if there is none that can be used.
+ * Then *why says whether there is none (NT_SECTION_NONE) or why it cannot be used.
  */
 static const struct neutrino_section_header *section_of(const struct dl_phdr_info *object, enum nt_section_answer *why)
 {
@@ -84,6 +88,7 @@ static const char *text_at(const struct neutrino_section_header *section, uint64
 	return (const char *)section + offset;
 }
 
+/* For search_object: an address, and the results. */
 struct search {
 	const void *address;
 	const struct neutrino_section_header *section;
@@ -92,6 +97,7 @@ struct search {
 	size_t library_size;
 };
 
+/* Callback of dl_iterate_phdr: find the section of the object that contains an address. */
 static int search_object(struct dl_phdr_info *object, size_t size, void *argument)
 {
 	struct search *search = argument;
@@ -112,7 +118,7 @@ enum nt_section_answer nt_section_find(const struct nt_image_bytes *image, const
 		.address = image->data, .library = ret->library, .library_size = sizeof(ret->library)};
 	struct nt_sha256 hash;
 	uint8_t digest[32];
-	bool digested = false;
+	bool is_hashed = false;
 
 	dl_iterate_phdr(search_object, &search);
 	const struct neutrino_section_header *section = search.section;
@@ -125,16 +131,16 @@ enum nt_section_answer nt_section_find(const struct nt_image_bytes *image, const
 		if (row->device != embedded || row->image_size != image->size ||
 		    strncmp(row->arch, arch, sizeof(row->arch)) != 0)
 			continue;
-		/* The image is read for rows that could be its own, and once. */
-		if (!digested) {
+		/* The image is hashed only if a row may be for it, and only once. */
+		if (!is_hashed) {
 			nt_sha256_init(&hash);
 			nt_sha256_add(&hash, image->data, image->size);
 			nt_sha256_finish(&hash, digest);
-			digested = true;
+			is_hashed = true;
 		}
 		if (memcmp(row->image_digest, digest, sizeof(digest)) != 0)
 			continue;
-		if (!span_fits(section->size, row->entry_offset, row->entry_size) || !row->entry_size)
+		if (!range_fits(section->size, row->entry_offset, row->entry_size) || !row->entry_size)
 			return NT_SECTION_UNSOUND;
 		const struct neutrino_twins_header *entry = (const void *)(data + row->entry_offset);
 		if (row->entry_size >= sizeof(*entry) && row->entry_offset % 8 == 0 &&
@@ -152,38 +158,41 @@ enum nt_section_answer nt_section_find(const struct nt_image_bytes *image, const
 
 /* --- events of sections --- */
 
-/* A library whose twins are used. Never freed: there are as many as the program has patched libraries. */
-struct used {
+/* A patched library whose twins are used. Records are never freed; there are few. */
+struct used_library {
 	char *library;
 	uint8_t probes[32]; /* SHA-256 of probe.toml */
-	unsigned file;	    /* 1: probe.toml, 2: probe-2.toml ... */
-	struct used *next;
+	unsigned file;	    /* of the trace: 1: probe.toml, 2: probe-2.toml ... */
+	struct used_library *next;
 };
 
 /* Guards the list. Never held across a call of the dynamic loader. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct used *used;
+static struct used_library *used_libraries;
 static unsigned files;
 
-/* True when it is new to the list; its probes' file is new then if *is_first. */
-static bool add_used(struct used *added, bool *is_first)
+/*
+ * Add a library to the list and set its file; false if the same library with the same probes is in it. *is_first: whether
+ * these probes are new, so that their file has to be written. Takes the mutex.
+ */
+static bool add_used(struct used_library *added, bool *is_first)
 {
-	unsigned known = 0;
+	unsigned file = 0;
 
 	pthread_mutex_lock(&mutex);
-	for (struct used *one = used; one; one = one->next) {
-		if (memcmp(one->probes, added->probes, sizeof(one->probes)) != 0)
+	for (struct used_library *record = used_libraries; record; record = record->next) {
+		if (memcmp(record->probes, added->probes, sizeof(record->probes)) != 0)
 			continue;
-		known = one->file;
-		if (strcmp(one->library, added->library) == 0) {
+		file = record->file;
+		if (strcmp(record->library, added->library) == 0) {
 			pthread_mutex_unlock(&mutex);
 			return false;
 		}
 	}
-	*is_first = !known;
-	added->file = known ? known : ++files;
-	added->next = used;
-	used = added;
+	*is_first = !file;
+	added->file = file ? file : ++files;
+	added->next = used_libraries;
+	used_libraries = added;
 	pthread_mutex_unlock(&mutex);
 	return true;
 }
@@ -192,7 +201,7 @@ void nt_section_use(const struct nt_section_twins *twins)
 {
 	const struct neutrino_section_header *section = twins->section;
 	const uint8_t *probes = (const uint8_t *)section + section->probes_offset;
-	struct used *added = calloc(1, sizeof(*added));
+	struct used_library *added = calloc(1, sizeof(*added));
 	char name[32] = "probe.toml";
 	struct nt_sha256 hash;
 	struct nt_event event;
@@ -224,6 +233,7 @@ void nt_section_use(const struct nt_section_twins *twins)
 	nt_trace_log("%s carries twins with %s", twins->library, text_at(section, section->names_offset));
 }
 
+/* For collect_names: the results, and their sizes in bytes. */
 struct names {
 	char *names;
 	size_t names_size;
@@ -231,15 +241,16 @@ struct names {
 	size_t maker_size;
 };
 
-/* Whether the word is one of the words of text, which has spaces between them. */
+/* Whether a word is one of the words of text, which are separated by spaces. length: of the word. */
 static bool has_word(const char *text, const char *word, size_t length)
 {
-	for (const char *at = text; (at = strstr(at, word)); at++)
-		if ((at == text || at[-1] == ' ') && (at[length] == ' ' || !at[length]))
+	for (const char *match = text; (match = strstr(match, word)); match++)
+		if ((match == text || match[-1] == ' ') && (match[length] == ' ' || !match[length]))
 			return true;
 	return false;
 }
 
+/* Append those words to text that it does not have, as far as they fit. size: of text's memory. */
 static void add_words(char *text, size_t size, const char *words)
 {
 	char word[256];
@@ -257,6 +268,7 @@ static void add_words(char *text, size_t size, const char *words)
 	}
 }
 
+/* Callback of dl_iterate_phdr: add the names of the probes in an object's section. */
 static int collect_names(struct dl_phdr_info *object, size_t object_size, void *argument)
 {
 	struct names *names = argument;
@@ -280,22 +292,25 @@ void nt_section_names(char *names, size_t names_size, char *maker, size_t maker_
 	dl_iterate_phdr(collect_names, &argument);
 }
 
+/* Whether twins of a library were used. Takes the mutex. */
 static bool is_used(const char *library)
 {
-	const struct used *one;
+	const struct used_library *record;
 
 	pthread_mutex_lock(&mutex);
-	for (one = used; one && strcmp(one->library, library) != 0; one = one->next)
+	for (record = used_libraries; record && strcmp(record->library, library) != 0; record = record->next)
 		;
 	pthread_mutex_unlock(&mutex);
-	return one;
+	return record;
 }
 
+/* For collect_unused: the result. */
 struct unused {
 	char paths[MOST_UNUSED][NT_SECTION_PATH];
 	unsigned count;
 };
 
+/* Callback of dl_iterate_phdr: add the path of a patched object whose twins were not used. */
 static int collect_unused(struct dl_phdr_info *object, size_t object_size, void *argument)
 {
 	struct unused *unused = argument;

@@ -1,8 +1,8 @@
 /*
- * The .neutrino section of a patched file, found in memory: of the loaded object that an image lies in.
+ * The .neutrino section of a patched file, found in memory: in the loaded object that contains an image.
  *
- * What is found stays valid as long as the image does, that is while the program's call that loads it lasts: the object
- * holds both.
+ * Pointers into it are valid only as long as the image is, that is during the program's call that loads the image: the
+ * object may be unloaded afterwards. All functions may be called from any thread.
  */
 #ifndef NEUTRINO_SECTION_H
 #define NEUTRINO_SECTION_H
@@ -17,7 +17,7 @@
 #define NT_SECTION_PATH 1024 /* longer paths are truncated in events */
 
 enum nt_section_answer {
-	NT_SECTION_NONE,    /* the image lies in no patched file */
+	NT_SECTION_NONE,    /* the image is in no patched file */
 	NT_SECTION_UNSOUND, /* its file has a section that cannot be used */
 	NT_SECTION_OTHER_VERSION, /* ... because another version of Neutrino wrote it */
 	NT_SECTION_OTHER,   /* its file is patched, but has no twins of this image for this device */
@@ -33,25 +33,25 @@ struct nt_section_twins {
 };
 
 /*
- * The entry for an image on a device of that architecture ("sm_90"); embedded: the embedded device in place of a GPU.
- * Unless the answer is NONE, ret->library is the path of the object.
+ * Find the entry of an image for a device of that architecture ("sm_90"). embedded: whether that is the embedded device
+ * instead of a GPU. Unless the answer is NONE, ret->library is the path of the object.
  */
 enum nt_section_answer nt_section_find(const struct nt_image_bytes *image, const char *arch, bool embedded,
 				       struct nt_section_twins *ret);
 
 /*
- * Twins of that section are used: what they were made from goes into the trace, once. Only what nt_section_find has
- * just found.
+ * Record in the trace that twins of a section are used: the library's event and its probes, once. Only right after
+ * nt_section_find, with its result.
  */
 void nt_section_use(const struct nt_section_twins *twins);
 
-/* Names of the probes in all loaded objects' sections, each once, and the version that wrote the first of them. */
+/*
+ * The names of the probes in the sections of all loaded objects, each once, separated by spaces, and the version of
+ * Neutrino that wrote the first section.
+ */
 void nt_section_names(char *names, size_t names_size, char *maker, size_t maker_size);
 
-/*
- * Call each with the path of every patched object that is loaded now, none of whose twins was used. Returns how many
- * there are.
- */
+/* Call each with the path of every loaded patched object whose twins were not used. Returns their number. */
 unsigned nt_section_unused(void (*each)(const char *library));
 
 #endif

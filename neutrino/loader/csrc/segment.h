@@ -8,15 +8,15 @@
 #include "kernel.h"
 #include "pool.h"
 
-#define CONTEXTS 64u
-#define STREAMS 4096u
-#define SLOTS 512u
-#define UNIT ((uint64_t)NEUTRINO_REGION_ALIGN)
-#define SEGMENT_SIZE (UINT64_C(256) << 10)
-#define SMALL_MOST 4096u
-#define CHUNKS 64u
-#define STAGING_SIZE (UINT64_C(8) << 20)
-#define POOL_LEAST (UINT64_C(4) << 20)
+#define CONTEXTS 64u			       /* pools, one for each context */
+#define STREAMS 4096u			       /* of a pool */
+#define SLOTS 512u			       /* launches in a small segment, at most */
+#define UNIT ((uint64_t)NEUTRINO_REGION_ALIGN) /* bytes; places in segments are multiples of it */
+#define SEGMENT_SIZE (UINT64_C(256) << 10)     /* bytes of a small segment */
+#define SMALL_MOST 4096u		       /* small segments of a pool */
+#define CHUNKS 64u			       /* for large launches; a run of them is a large segment */
+#define STAGING_SIZE (UINT64_C(8) << 20)       /* bytes of host memory for copies from the device */
+#define POOL_LEAST (UINT64_C(4) << 20)	       /* bytes of device memory */
 #define POOL_DEFAULT_MOST (UINT64_C(1) << 30)
 
 /* Flags beside the count of holders in nt_segment.hold. */
@@ -31,21 +31,24 @@
 #define STATE_GENERATION_SHIFT 32
 #define STATE_SEGMENT_SHIFT 48
 
+/* A launch in a segment. */
 struct nt_slot {
 	struct nt_kernel *kernel; /* NULL: refused by the driver, nothing to copy */
-	uint64_t launch;
-	uint64_t size;
+	uint64_t launch;	  /* its number in launches.bin */
+	uint64_t size;		  /* bytes of its maps */
 	uint64_t sequence; /* of the submission; 0 until then */
 	uint32_t offset;   /* units from the segment's start */
 };
 
+/* A stream of the program. */
 struct nt_stream {
-	uint64_t key; /* 0: none */
-	uint64_t state;
-	uint64_t watermark;
-	uint32_t lives; /* streams of the program that were destroyed under this key */
+	uint64_t key;	    /* its handle, or the thread of a per-thread default stream; 0: none */
+	uint64_t state;	    /* its current segment: STATE_... */
+	uint64_t watermark; /* submissions up to this number are complete in it */
+	uint32_t lives;	    /* streams of the program that were destroyed under this key */
 };
 
+/* Device memory for the maps of launches in one stream. */
 struct nt_segment {
 	CUdeviceptr address;
 	CUevent event;
@@ -89,20 +92,21 @@ struct nt_pool {
 
 extern struct nt_pool nt_pools[CONTEXTS];
 
-/* Submissions so far, in this process. */
+/* Number of launches submitted so far, in this process: the sequence of the last one. */
 extern uint64_t nt_submissions;
 
 bool nt_stream_is_per_thread(const struct nt_stream *stream);
 
-/* A state without a segment, not equal to any state before it. */
+/* A stream's state without a segment, which is not equal to any recent state of it. */
 uint64_t nt_stream_without_segment(uint64_t state);
 
-/* No more launches come: count have. own: see finish_segment in room.c. */
+/* Mark a segment as full, with count launches. own: see finish_segment in room.c. Lock-free. */
 void nt_segment_close(struct nt_segment *segment, uint32_t count, const struct nt_stream *own);
 
-/* List a small segment as free. */
+/* Make a small segment available. Lock-free. */
 void nt_segment_give(struct nt_pool *pool, struct nt_segment *segment);
 
+/* Raise *value to at least a value. Lock-free. */
 static inline void nt_raise_to(uint64_t *value, uint64_t least)
 {
 	uint64_t before = __atomic_load_n(value, __ATOMIC_RELAXED);
@@ -112,10 +116,13 @@ static inline void nt_raise_to(uint64_t *value, uint64_t least)
 		;
 }
 
-/* has_context: it is current. Without it what the driver gave has gone with it. */
+/*
+ * Free everything of a pool, and clear it. has_context: whether its context is current; if it is gone, so is what the
+ * driver has allocated in it.
+ */
 void nt_pool_unmake(struct nt_pool *pool, bool has_context);
 
-/* Memory that is zero until it is written, or NULL. */
+/* Map size bytes of zeroed memory, which takes space only when it is written; NULL if that fails. */
 void *nt_map_zeroed(size_t size);
 
 /* Start the drain thread, once; false when there is none. */

@@ -23,6 +23,7 @@ static uint32_t rotate_right(uint32_t value, int count)
 	return value >> count | value << (32 - count);
 }
 
+/* Add blocks of 64 bytes to the hash's state, as in FIPS 180-4, section 6.2.2. */
 static void add_blocks_portable(uint32_t state[8], const uint8_t *data, size_t blocks)
 {
 	for (; blocks; blocks--, data += 64) {
@@ -54,8 +55,8 @@ static void add_blocks_portable(uint32_t state[8], const uint8_t *data, size_t b
 
 #if defined(__x86_64__)
 /*
- * Two rounds an instruction; the state is kept as ABEF and CDGH, as the instructions want it
- * (Intel, "New Instructions Supporting the Secure Hash Algorithm").
+ * The same with the SHA extensions: two rounds per instruction, with the state's words as two vectors ABEF and CDGH, as
+ * these instructions require (Intel, "New Instructions Supporting the Secure Hash Algorithm").
  */
 __attribute__((target("sha,sse4.1,ssse3"))) static void add_blocks_sha(uint32_t state[8], const uint8_t *data,
 								       size_t blocks)
@@ -94,6 +95,7 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void add_blocks_sha(uint32_t 
 }
 #endif
 
+/* Add blocks by the SHA extensions if the processor has them, which is found out once. From any thread. */
 static void add_blocks(uint32_t state[8], const uint8_t *data, size_t blocks)
 {
 #if defined(__x86_64__)
@@ -101,7 +103,7 @@ static void add_blocks(uint32_t state[8], const uint8_t *data, size_t blocks)
 	int known = __atomic_load_n(&has_sha, __ATOMIC_RELAXED);
 	if (known < 0) {
 		uint32_t eax, ebx, ecx, edx;
-		/* Asked directly: the compiler's own list of features comes with a constructor, which the stub has none of. */
+		/* cpuid itself: __builtin_cpu_supports depends on a constructor of libgcc. */
 		known = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_SSE4_1) &&
 			__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (ebx >> 29 & 1);
 		__atomic_store_n(&has_sha, known, __ATOMIC_RELAXED);
@@ -126,15 +128,16 @@ void nt_sha256_init(struct nt_sha256 *hash)
 void nt_sha256_add(struct nt_sha256 *hash, const void *data, size_t size)
 {
 	const uint8_t *bytes = data;
-	size_t held = hash->length % 64;
+	size_t buffered = hash->length % 64;
 
 	hash->length += size;
-	if (held) {
-		size_t taken = 64 - held < size ? 64 - held : size;
-		memcpy(hash->block + held, bytes, taken);
-		bytes += taken;
-		size -= taken;
-		if (held + taken < 64)
+	/* Complete the block that earlier calls have begun. */
+	if (buffered) {
+		size_t count = 64 - buffered < size ? 64 - buffered : size;
+		memcpy(hash->block + buffered, bytes, count);
+		bytes += count;
+		size -= count;
+		if (buffered + count < 64)
 			return;
 		add_blocks(hash->state, hash->block, 1);
 	}
@@ -144,6 +147,7 @@ void nt_sha256_add(struct nt_sha256 *hash, const void *data, size_t size)
 
 void nt_sha256_finish(struct nt_sha256 *hash, uint8_t ret[32])
 {
+	/* A 1 bit, zeros up to 8 bytes before the end of a block, then the length in bits, big-endian. */
 	uint64_t bits = hash->length * 8;
 	uint8_t tail[72] = {0x80};
 	size_t padding = (hash->length % 64 < 56 ? 56 : 120) - hash->length % 64;

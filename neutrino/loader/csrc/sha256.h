@@ -7,8 +7,8 @@
 
 struct nt_sha256 {
 	uint32_t state[8];
-	uint64_t length;
-	uint8_t block[64];
+	uint64_t length;   /* bytes so far */
+	uint8_t block[64]; /* the last length % 64 bytes, which are not in the state yet */
 };
 
 void nt_sha256_init(struct nt_sha256 *hash);

@@ -2,26 +2,26 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "driver.h"
 #include "object.h"
-#include "trace.h"
+#include "slot_write.h"
 
 #if defined(__x86_64__)
 
 /*
- * dlsym(RTLD_NEXT) and dlopen of a bare name ask who calls. Where that matters the real function is jumped to, with the
- * stack as the program left it; else the C function of the wrapper calls it.
+ * Defines nt_slots_NAME, the replacement of a dynamic loader's function. It calls the C function nt_slots_NAME_try with
+ * the program's arguments and its return address, and returns what that returns.
+ *
+ * The result of some calls (dlsym of RTLD_NEXT, dlopen of a bare name) depends on which object calls, by the return
+ * address on the stack. For these the C function returns NULL; then the real function is jumped to, with registers and
+ * stack as the program left them.
  */
 #define NT_TAIL_JUMP(name)                                                                                             \
 	__asm__(".text\n"                                                                                              \
@@ -59,121 +59,39 @@ NT_TAIL_JUMP(dlopen);
 
 extern const char nt_slots_dlsym[], nt_slots_dlvsym[], nt_slots_dlopen[];
 
-/* What the assembly calls; NULL: jump to the real function. caller: the program's return address. */
+/* Called by the assembly, in the program's thread. They return NULL if the real function is to be jumped to. */
 __attribute__((visibility("hidden"), used)) void *nt_slots_dlsym_try(void *handle, const char *name);
 __attribute__((visibility("hidden"), used)) void *nt_slots_dlvsym_try(void *handle, const char *name,
 								       const char *version);
 __attribute__((visibility("hidden"), used)) void *nt_slots_dlopen_try(const char *file, int mode, const void *unused,
 								       const void *caller);
 
-/* The driver's companions look up on its behalf, and call nothing that a program does. */
-static bool is_left_alone(const struct nt_object *object, const struct nt_dynamic *dynamic)
+/*
+ * Whether an object's slots must not be redirected: the hook's own, the driver's and those of libraries that come with
+ * it, which call the driver on its behalf, libc's and the dynamic loader's.
+ */
+static bool is_excluded(const struct nt_object *object, const struct nt_dynamic *dynamic)
 {
-	static const char *const begins[] = {
+	static const char *const prefixes[] = {
 		"ld-linux", "libc.so.", "libdl.so.", "linux-vdso", NT_DRIVER_COMPANIONS
 	};
 
 	if (nt_object_holds(object, nt_slots_dlsym) || nt_object_holds(object, *(void **)&nt_driver.NT_DRIVER_START))
 		return true;
-	for (size_t i = 0; dynamic->soname && i < sizeof(begins) / sizeof(begins[0]); i++)
-		if (strncmp(dynamic->soname, begins[i], strlen(begins[i])) == 0)
+	for (size_t i = 0; dynamic->soname && i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+		if (strncmp(dynamic->soname, prefixes[i], strlen(prefixes[i])) == 0)
 			return true;
 	return false;
 }
 
-/* --- a slot --- */
-
-/* PROT_ of the page at that address, by what /proc/self/maps says; -1 when it does not. */
-static int read_protection(int fd, uintptr_t page)
-{
-	char text[4096];
-	size_t used = 0;
-
-	for (;;) {
-		ssize_t got = read(fd, text + used, sizeof(text) - 1 - used);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			break;
-		used += (size_t)got;
-		text[used] = 0;
-		/* Whole lines; "from-to rwxp ..." is at their beginning, whatever is cut off a longer one. */
-		char *line = text, *end;
-		while ((end = strchr(line, '\n')) || used == sizeof(text) - 1) {
-			unsigned long from, to;
-			char flags[5] = "";
-			if (sscanf(line, "%lx-%lx %4s", &from, &to, flags) == 3 && page >= from && page < to) {
-				return (flags[0] == 'r' ? PROT_READ : 0) | (flags[1] == 'w' ? PROT_WRITE : 0) |
-				       (flags[2] == 'x' ? PROT_EXEC : 0);
-			}
-			if (!end) {
-				line = text + used;
-				break;
-			}
-			line = end + 1;
-		}
-		used -= (size_t)(line - text);
-		memmove(text, line, used);
-	}
-	return -1;
-}
-
-static int protection_of(uintptr_t page)
-{
-	int ret = -1, before;
-
-	/* dlsym does not end a thread that is being cancelled, and the dynamic loader's lock would stay held. */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	int fd = nt_above_stdio(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
-	if (fd >= 0) {
-		ret = read_protection(fd, page);
-		close(fd);
-	}
-	pthread_setcancelstate(before, NULL);
-	return ret;
-}
-
-static bool is_after_relocation_read_only(const struct nt_object *object, uintptr_t address, uintptr_t page_size)
-{
-	for (unsigned i = 0; i < object->count; i++) {
-		const ElfW(Phdr) *segment = &object->segments[i];
-		/* Rounded as the dynamic loader does. */
-		uintptr_t start = (object->base + segment->p_vaddr) & -page_size;
-		uintptr_t end = (object->base + segment->p_vaddr + segment->p_memsz) & -page_size;
-		if (segment->p_type == PT_GNU_RELRO && address >= start && address < end)
-			return true;
-	}
-	return false;
-}
-
-/* One store of 8 bytes: other threads may be calling through the slot. */
-static bool store(const struct nt_object *object, void **slot, void *value)
-{
-	uintptr_t page_size = (uintptr_t)sysconf(_SC_PAGESIZE), page = (uintptr_t)slot & -page_size;
-	const ElfW(Phdr) *segment = nt_object_segment(object, (uintptr_t)slot, sizeof(*slot));
-	int before = PROT_READ | PROT_WRITE;
-
-	if (!segment || !(segment->p_flags & PF_W))
-		return false;
-	if (is_after_relocation_read_only(object, (uintptr_t)slot, page_size)) {
-		before = protection_of(page);
-		if (before < 0)
-			before = PROT_READ;
-	}
-	if (!(before & PROT_WRITE) && mprotect((void *)page, page_size, before | PROT_WRITE) != 0)
-		return false;
-	__atomic_store_n(slot, value, __ATOMIC_RELEASE);
-	if (!(before & PROT_WRITE))
-		mprotect((void *)page, page_size, before);
-	return true;
-}
+/* --- one slot: a pointer in memory through which an object calls a function of another one --- */
 
 enum { LOADERS = 3 };
 
 /*
- * The dynamic loader's functions. real: what our own jump slots are bound to. The address that C has for one is the
- * program's procedure linkage table where the program itself takes its address: through that table, once redirected,
- * we would call ourselves for ever.
+ * The dynamic loader's functions that are replaced. real: what our own jump slots are bound to. &dlsym in C may be an
+ * entry of the program's procedure linkage table, if the program takes that address: its slot will be redirected, so
+ * calling it from our replacement would call ourselves forever.
  */
 static struct {
 	const char *name, *ours;
@@ -184,6 +102,10 @@ static struct {
 	{"dlopen", nt_slots_dlopen, NULL},
 };
 
+/*
+ * Callback of dl_iterate_phdr: in the object of this library, set loaders[].real from the jump slots, and count them in
+ * *argument (int).
+ */
 static int find_loaders(struct dl_phdr_info *info, size_t size, void *argument)
 {
 	struct nt_object object = {info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum, ""};
@@ -205,7 +127,10 @@ static int find_loaders(struct dl_phdr_info *info, size_t size, void *argument)
 	return 1;
 }
 
-/* Ours for a function of that name, and what a slot is bound to that means it; NULL for all other names. */
+/*
+ * The replacement of the function of that name, NULL if it is not replaced. *real: what a slot of that function is bound
+ * to, NULL while the driver is not known.
+ */
 static void *replacement(const char *name, void **real)
 {
 	if (nt_driver_may_have(name))
@@ -220,7 +145,10 @@ static void *replacement(const char *name, void **real)
 	return NULL;
 }
 
-/* Whether an address stands for a function of another object, in the linkage table of a program that takes its address. */
+/*
+ * Whether an address is a procedure linkage table entry that stands for a function of another object, as in a program
+ * that takes the function's address.
+ */
 static bool is_linkage_table(const void *address)
 {
 	const ElfW(Sym) *symbol = NULL;
@@ -229,41 +157,49 @@ static bool is_linkage_table(const void *address)
 	return dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol && symbol->st_shndx == SHN_UNDEF;
 }
 
-/* Whether a slot would be bound to that function at its first use. */
-static bool is_bound_later(const struct nt_object *object, const char *name, const void *real)
+/* Whether a lazily bound slot of an object would be bound to the function real at its first use. */
+static bool would_bind_to(const struct nt_object *object, const char *name, const void *real)
 {
-	void *found = dlsym(RTLD_DEFAULT, name);
+	void *address = dlsym(RTLD_DEFAULT, name);
 
-	/* Slots of calls are not bound to it. */
-	if (found)
-		return found == real || is_linkage_table(found);
+	/* If a program takes the function's address, dlsym returns that linkage table entry; slots of calls skip it. */
+	if (address)
+		return address == real || is_linkage_table(address);
+	/* Else the object's own dependencies may have it. */
 	void *handle = dlopen(*object->name ? object->name : NULL, RTLD_LAZY | RTLD_NOLOAD);
 	if (handle) {
-		found = dlsym(handle, name);
+		address = dlsym(handle, name);
 		dlclose(handle);
 	}
-	return found == real;
+	return address == real;
 }
 
-/* The first slot of an object that was redirected, by which the object is known again. */
+/* The first slot of an object that was redirected: while it keeps its value, this is still the same object. */
 struct mark {
 	void **slot;
 	void *value;
 };
 
+/*
+ * Redirect the slot of one relocation, if it is one of a replaced function, and is bound to the real one or would be.
+ * Sets *mark if the slot is the object's first.
+ */
 static void redirect(const struct nt_object *object, const struct nt_dynamic *dynamic, const ElfW(Rela) *row, struct mark *mark)
 {
 	uint32_t type = (uint32_t)ELF64_R_TYPE(row->r_info);
 	void *real = NULL;
 
+	/* Only relocations that store the plain address of a symbol. */
+
 	if ((type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT && type != R_X86_64_64) ||
 	    (type == R_X86_64_64 && row->r_addend))
 		return;
+	/* The name begins as a replaced function's does: most do not, and looking at the prefix is cheap. */
 	const ElfW(Sym) *symbol = &dynamic->symbols[ELF64_R_SYM(row->r_info)];
 	if (!nt_object_segment(object, (uintptr_t)symbol, sizeof(*symbol)) || symbol->st_name + sizeof(NT_DRIVER_PREFIX) > dynamic->strings_size)
 		return;
-	const char *first = dynamic->strings + symbol->st_name;
-	if (!nt_driver_may_have(first) && strncmp(first, "dl", 2) != 0)
+	const char *prefix = dynamic->strings + symbol->st_name;
+	if (!nt_driver_may_have(prefix) && strncmp(prefix, "dl", 2) != 0)
 		return;
 	const char *name = nt_object_string(dynamic, symbol->st_name);
 	void *ours = name ? replacement(name, &real) : NULL;
@@ -273,62 +209,70 @@ static void redirect(const struct nt_object *object, const struct nt_dynamic *dy
 	void *value = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
 	if (value == ours && !mark->slot)
 		*mark = (struct mark){slot, ours};
-	/* A slot that leads into its own object waits for its first use. */
-	if (value != real && !(type == R_X86_64_JUMP_SLOT && nt_object_holds(object, value) && is_bound_later(object, name, real)))
+	/* A slot that points into its own object, to the linkage table, is bound at its first use. */
+	if (value != real && !(type == R_X86_64_JUMP_SLOT && nt_object_holds(object, value) && would_bind_to(object, name, real)))
 		return;
-	if (store(object, slot, ours) && !mark->slot)
+	if (nt_slot_write(object, slot, ours) && !mark->slot)
 		*mark = (struct mark){slot, ours};
 }
 
 /* --- all objects --- */
 
-/* An object that was looked through. Another may lie at its place since: then its slot is not as it was left. */
-struct known {
+/*
+ * An object whose relocations were processed. If another object is loaded at its place later, the marked slot shows it.
+ */
+struct processed {
 	ElfW(Addr) base;
 	const ElfW(Phdr) *segments;
-	uint64_t name; /* a hash of it */
+	uint64_t name_hash;
 	struct mark mark;
-	bool with_driver; /* the driver was known then */
+	bool with_driver; /* whether the driver was known, so that its functions were redirected, too */
 };
 
 struct objects {
 	struct nt_object *rows;
-	size_t count, room;
+	size_t count, capacity;
 };
 
-/* Under the dynamic loader's lock, and a lock of their own, of which sanitizers know. */
+/* Guarded by the dynamic loader's lock, and by the mutex only because sanitizers do not know that lock. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct known *known;
-static size_t known_count;
+static struct processed *processed;
+static size_t processed_count;
 
-/* What the last pass had seen: the sum of what the dynamic loader has loaded and unloaded, and whether of the driver. */
-static uint64_t seen_state;
-static void *self;
+/* The loader_state at the last pass. */
+static uint64_t last_state;
+static void *self; /* dlopen's handle of this library */
 
+/* Callback of dl_iterate_phdr: count an object, and store it if there is an array with a free row. */
 static int count_object(struct dl_phdr_info *info, size_t size, void *argument)
 {
 	struct objects *objects = argument;
 
 	(void)size;
-	if (objects->rows && objects->count < objects->room)
+	if (objects->rows && objects->count < objects->capacity)
 		objects->rows[objects->count] = (struct nt_object){info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum,
 								info->dlpi_name ? info->dlpi_name : ""};
 	objects->count++;
 	return 0;
 }
 
+/* Callback of dl_iterate_phdr: set the loader's state from its counters, and stop. */
 static int first_object(struct dl_phdr_info *info, size_t size, void *argument)
 {
 	uint64_t *state = argument;
 
-	/* A program's own dl_iterate_phdr may tell less. */
+	/* A program's own dl_iterate_phdr may have a shorter structure, without the counters. */
 	if (size < offsetof(struct dl_phdr_info, dlpi_subs) + sizeof(info->dlpi_subs))
 		return 1;
 	*state = ((uint64_t)info->dlpi_adds + (uint64_t)info->dlpi_subs) << 1;
 	return 1;
 }
 
-static uint64_t state_now(void)
+/*
+ * A number that changes when objects are loaded or unloaded, by the dynamic loader's counters, or when the driver
+ * becomes known (bit 0).
+ */
+static uint64_t loader_state(void)
 {
 	uint64_t state = 0;
 
@@ -336,6 +280,7 @@ static uint64_t state_now(void)
 	return state | nt_driver_known();
 }
 
+/* FNV-1a. */
 static uint64_t hash_of(const char *name)
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -345,30 +290,36 @@ static uint64_t hash_of(const char *name)
 	return hash;
 }
 
-/* at: where the search begins, and where the next one will. Objects stay in their order, so most are found at once. */
-static const struct known *find_known(const struct nt_object *object, uint64_t name, bool with_driver, size_t *at)
+/*
+ * The record of an object that was processed before; NULL if it is new. *hint: the index where the search begins, and on
+ * return where the next one should. The dynamic loader lists objects in the same order each time, so most are found at
+ * once.
+ */
+static const struct processed *find_processed(const struct nt_object *object, uint64_t name_hash, bool with_driver,
+					      size_t *hint)
 {
-	for (size_t i = 0; i < known_count; i++) {
-		size_t place = (*at + i) % known_count;
-		const struct known *one = &known[place];
-		if (one->base != object->base || one->segments != object->segments || one->name != name ||
-		    one->with_driver != with_driver)
+	for (size_t i = 0; i < processed_count; i++) {
+		size_t index = (*hint + i) % processed_count;
+		const struct processed *record = &processed[index];
+		if (record->base != object->base || record->segments != object->segments ||
+		    record->name_hash != name_hash || record->with_driver != with_driver)
 			continue;
-		if (!one->mark.slot || (nt_object_segment(object, (uintptr_t)one->mark.slot, sizeof(void *)) &&
-					__atomic_load_n(one->mark.slot, __ATOMIC_ACQUIRE) == one->mark.value)) {
-			*at = place + 1;
-			return one;
+		if (!record->mark.slot || (nt_object_segment(object, (uintptr_t)record->mark.slot, sizeof(void *)) &&
+					   __atomic_load_n(record->mark.slot, __ATOMIC_ACQUIRE) == record->mark.value)) {
+			*hint = index + 1;
+			return record;
 		}
 	}
 	return NULL;
 }
 
-static struct known look_through(const struct nt_object *object, uint64_t name, bool with_driver)
+/* Redirect the slots of one object, and return its record. */
+static struct processed process_object(const struct nt_object *object, uint64_t name_hash, bool with_driver)
 {
-	struct known ret = {object->base, object->segments, name, {NULL, NULL}, with_driver};
+	struct processed ret = {object->base, object->segments, name_hash, {NULL, NULL}, with_driver};
 	struct nt_dynamic dynamic;
 
-	if (!nt_object_read(object, &dynamic) || is_left_alone(object, &dynamic))
+	if (!nt_object_read(object, &dynamic) || is_excluded(object, &dynamic))
 		return ret;
 	for (int table = 0; table < 2; table++)
 		for (size_t i = table ? dynamic.relative : 0; i < dynamic.rows[table]; i++)
@@ -376,62 +327,72 @@ static struct known look_through(const struct nt_object *object, uint64_t name, 
 	return ret;
 }
 
-/* A malloc of the program's may look something up while it is called from pass: that is this very thread. */
+/*
+ * 1 while pass runs. Only one thread can, since it holds the dynamic loader's lock, but the program's own malloc may call
+ * dlsym from there, in the same thread.
+ */
 static int passing;
 
-/* The thread that was at it is not in the child. What it knew may be half written. */
+/* After fork, in the child. A pass of another thread does not go on here, and may have left the records half written. */
 static void in_child(void)
 {
-	pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+	pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
 
 	if (!__atomic_exchange_n(&passing, 0, __ATOMIC_ACQ_REL))
 		return;
-	mutex = fresh;
-	known = NULL;
-	known_count = 0;
-	__atomic_store_n(&seen_state, 0, __ATOMIC_RELEASE);
+	mutex = unlocked;
+	processed = NULL;
+	processed_count = 0;
+	__atomic_store_n(&last_state, 0, __ATOMIC_RELEASE);
 }
 
-/* Under the dynamic loader's lock: no object is halfway loaded, none comes or goes. */
+/*
+ * Redirect the slots of all objects that are new since the last pass. Called with the dynamic loader's lock held: no
+ * object is partly loaded or relocated, and none is loaded or unloaded meanwhile.
+ */
 static void pass(void)
 {
 	struct objects objects = {0};
-	uint64_t state = state_now();
+	uint64_t state = loader_state();
 	bool with_driver = state & 1;
 
 	if (__atomic_exchange_n(&passing, 1, __ATOMIC_ACQ_REL))
 		return;
 	pthread_mutex_lock(&mutex);
+
+	/* Count the objects, then list them. */
 	dl_iterate_phdr(count_object, &objects);
-	objects.room = objects.count;
-	objects.rows = calloc(objects.room, sizeof(*objects.rows));
-	struct known *now = calloc(objects.room, sizeof(*now));
+	objects.capacity = objects.count;
+	objects.rows = calloc(objects.capacity, sizeof(*objects.rows));
+	struct processed *records = calloc(objects.capacity, sizeof(*records));
 	objects.count = 0;
 	if (objects.rows)
 		dl_iterate_phdr(count_object, &objects);
-	size_t count = objects.count < objects.room ? objects.count : objects.room, at = 0;
-	for (size_t i = 0; now && objects.rows && i < count; i++) {
+
+	size_t count = objects.count < objects.capacity ? objects.count : objects.capacity, hint = 0;
+	for (size_t i = 0; records && objects.rows && i < count; i++) {
 		const struct nt_object *object = &objects.rows[i];
-		uint64_t name = hash_of(object->name);
-		const struct known *before = find_known(object, name, with_driver, &at);
-		now[i] = before ? *before : look_through(object, name, with_driver);
+		uint64_t name_hash = hash_of(object->name);
+		const struct processed *earlier = find_processed(object, name_hash, with_driver, &hint);
+		records[i] = earlier ? *earlier : process_object(object, name_hash, with_driver);
 	}
-	if (now && objects.rows) {
-		free(known);
-		known = now;
-		known_count = count;
+	if (records && objects.rows) {
+		free(processed);
+		processed = records;
+		processed_count = count;
 	} else {
-		free(now);
+		free(records);
 	}
 	free(objects.rows);
-	__atomic_store_n(&seen_state, state, __ATOMIC_RELEASE);
+	__atomic_store_n(&last_state, state, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&mutex);
 	__atomic_store_n(&passing, 0, __ATOMIC_RELEASE);
 }
 
 /*
- * dlsym of a function that is chosen when it is looked up calls this with the dynamic loader's lock held, and there is
- * no other way to have it: without it an object could be seen while another thread relocates it.
+ * neutrino_slots_pass is an indirect function (STT_GNU_IFUNC): dlsym of it calls choose_nothing to choose its address,
+ * and holds the dynamic loader's lock meanwhile. There is no other way to hold that lock, without which another thread
+ * could be relocating an object.
  */
 static void nothing(void)
 {
@@ -449,7 +410,7 @@ void nt_slots_update(void)
 {
 	int error = errno;
 
-	if (self && __atomic_load_n(&seen_state, __ATOMIC_ACQUIRE) != state_now())
+	if (self && __atomic_load_n(&last_state, __ATOMIC_ACQUIRE) != loader_state())
 		dlsym(self, "neutrino_slots_pass");
 	errno = error;
 }
@@ -472,24 +433,31 @@ bool nt_slots_start(void)
 
 /* --- in place of the dynamic loader's functions --- */
 
-/* A function of the driver's makes the driver known, and all other ways to it are redirected at once. */
-static void *ours_for(void *found, const char *name)
+/*
+ * What a look-up of a name returns to the program, if the dynamic loader's answer is address: the hook's function for one
+ * of the driver. When the program obtains such a function, the driver becomes known, and all slots of its functions are
+ * redirected.
+ */
+static void *replace_result(void *address, const char *name)
 {
-	if (!found || !nt_driver_may_have(name))
-		return found;
+	if (!address || !nt_driver_may_have(name))
+		return address;
 	int error = errno;
 	if (nt_driver_load()) {
 		nt_slots_update();
-		found = nt_driver_wrapper_of(found);
+		address = nt_driver_wrapper_of(address);
 	}
 	/* The program's call succeeded: no error of ours may be left. */
 	dlerror();
 	errno = error;
-	return found;
+	return address;
 }
 
-/* Who calls matters to these two. What is found for us is what is found for the caller when it is the driver's. */
-static bool asks_who_calls(void *handle, const char *name)
+/*
+ * Whether the result of dlsym may depend on the object that calls: with RTLD_NEXT and RTLD_DEFAULT. RTLD_DEFAULT does not,
+ * if it finds the driver's function also for us.
+ */
+static bool depends_on_caller(void *handle, const char *name)
 {
 	void *real = NULL;
 
@@ -502,9 +470,9 @@ static bool asks_who_calls(void *handle, const char *name)
 void *nt_slots_dlsym_try(void *handle, const char *name)
 {
 	nt_slots_update();
-	if (!name || asks_who_calls(handle, name))
+	if (!name || depends_on_caller(handle, name))
 		return NULL;
-	return ours_for(dlsym(handle, name), name);
+	return replace_result(dlsym(handle, name), name);
 }
 
 void *nt_slots_dlvsym_try(void *handle, const char *name, const char *version)
@@ -512,14 +480,15 @@ void *nt_slots_dlvsym_try(void *handle, const char *name, const char *version)
 	nt_slots_update();
 	if (!name || !version || handle == RTLD_DEFAULT || handle == RTLD_NEXT)
 		return NULL;
-	return ours_for(dlvsym(handle, name, version), name);
+	return replace_result(dlvsym(handle, name, version), name);
 }
 
 struct rpath_search {
 	const void *caller;
-	bool found;
+	bool has_rpath; /* the result */
 };
 
+/* Callback of dl_iterate_phdr: find out whether the object that contains the caller has DT_RPATH. */
 static int search_rpath(struct dl_phdr_info *info, size_t size, void *argument)
 {
 	struct rpath_search *search = argument;
@@ -529,14 +498,15 @@ static int search_rpath(struct dl_phdr_info *info, size_t size, void *argument)
 	(void)size;
 	if (!nt_object_holds(&object, search->caller))
 		return 0;
-	search->found = nt_object_read(&object, &dynamic) && dynamic.has_rpath;
+	search->has_rpath = nt_object_read(&object, &dynamic) && dynamic.has_rpath;
 	return 1;
 }
 
 /*
- * What a path with a slash in it leads to depends on the caller only through its DT_RPATH, for what the object needs in
- * turn. Called from here, the new object's slots are redirected before the program goes on. A failure is repeated in the
- * caller's name, so that what dlerror says is what it would have said.
+ * dlopen of a path with a slash depends on the caller only by the caller's DT_RPATH, which is used to find the libraries
+ * that the object needs. So it can be called from here, and the new object's slots are redirected before the program
+ * goes on. If it fails, NULL is returned, and the real dlopen is called again for the program: dlerror then has the
+ * message that it would have had.
  */
 void *nt_slots_dlopen_try(const char *file, int mode, const void *unused, const void *caller)
 {
@@ -547,7 +517,7 @@ void *nt_slots_dlopen_try(const char *file, int mode, const void *unused, const 
 	if (!file || !strchr(file, '/') || strchr(file, '$'))
 		return NULL;
 	dl_iterate_phdr(search_rpath, &search);
-	if (search.found)
+	if (search.has_rpath)
 		return NULL;
 	void *handle = dlopen(file, mode);
 	if (handle) {

@@ -1,21 +1,24 @@
 /*
- * The way to the driver redirected in a process that runs already: in every loaded object the slots in memory through
- * which it calls dlsym, dlvsym and dlopen, and functions of the driver that the hook wraps.
+ * Puts the hook between a running process and its driver: in every loaded object it redirects the slots in memory through
+ * which the object calls dlsym, dlvsym, dlopen, and functions of the driver that the hook wraps.
  *
- * Left alone are the driver's own objects, ours, libc's and the dynamic loader's, and whatever a slot was bound to that
- * is not the dynamic loader's function or the driver's. What a program looked up earlier and keeps stays as it is.
+ * The objects of the driver, the hook, libc and the dynamic loader are excluded, and slots that are bound to anything
+ * else than the dynamic loader's or the driver's function. Addresses that a program looked up earlier stay as they are.
  */
 #ifndef NEUTRINO_SLOTS_H
 #define NEUTRINO_SLOTS_H
 
 #include <stdbool.h>
 
-/* From a constructor of ours: the dynamic loader's lock is held. False when this process cannot be redirected. */
+/*
+ * Start redirecting. Called once, from a constructor of this library, when the dynamic loader holds its lock. False if
+ * this process cannot be redirected.
+ */
 bool nt_slots_start(void);
 
 /*
- * Redirect what objects have brought that were loaded since, or all functions of a driver that is known by now. Changes
- * what dlerror says; keeps errno. Nothing when nothing was loaded.
+ * Redirect the slots of objects that were loaded since the last call, and those of the driver's functions once the driver
+ * is known. From any thread. Keeps errno, but may change dlerror's message.
  */
 void nt_slots_update(void);
 

@@ -1,12 +1,12 @@
 /*
- * What DT_AUXILIARY of patched libraries names: it loads the hook beside it where NEUTRINO_TRACEDIR is set.
+ * The stub, which patched libraries name in DT_AUXILIARY: it loads the late hook beside it if NEUTRINO_TRACEDIR is set.
  *
- * Where the dynamic loader finds this file, whatever it lacks would make loading the patched library fail: a library
- * that it needs, a version of a symbol, in a container with an older libc say. So it needs nothing, and is linked with
- * nothing: what it calls is weak, and of that as little as can be. The hook's own loading may fail, and is then as if it were not there.
+ * If the stub needed a library or a symbol version that is missing, for example in a container with an older libc, the
+ * dynamic loader could not load the patched library either. So the stub is linked with nothing, and the few functions that
+ * it calls are weak. If the late hook cannot be loaded, nothing is recorded.
  *
- * glibc before 2.32 runs the start of such an object without having relocated it when a dlopened library names it (its
- * bug 16272). So there is no start but DT_INIT, which calls nothing before it knows that it was relocated.
+ * glibc before 2.32 runs the initializers of such an object without having relocated it, if the library that names it was
+ * loaded by dlopen (glibc bug 16272). So the only initializer is DT_INIT, which first checks that it was relocated.
  */
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -21,6 +21,7 @@
 /* Equal to its own address once this library has been relocated. */
 static void *const volatile relocated = (void *)&relocated;
 
+/* The initializer (DT_INIT), called by the dynamic loader. */
 __attribute__((visibility("hidden"))) void nt_stub_init(void);
 void nt_stub_init(void)
 {
@@ -30,13 +31,13 @@ void nt_stub_init(void)
 
 	if (relocated != (const void *)&relocated || !dladdr || !dlerror || !dlopen || !secure_getenv)
 		return;
-	/* A program with another user's rights writes no traces where its caller says. */
+	/* secure_getenv: a set-user-ID program must not write where its caller says. */
 	const char *folder = secure_getenv("NEUTRINO_TRACEDIR");
 	if (!folder || !*folder)
 		return;
 	if (!dladdr(nt_stub_init, &info) || !info.dli_fname)
 		return;
-	/* Not $ORIGIN: a dlopen that stands before the dynamic loader's would be who asks. */
+	/* Not $ORIGIN, which would be the folder of a library that wraps dlopen. */
 	for (; info.dli_fname[length]; length++) {
 		if (length >= sizeof(path) - sizeof(HOOK))
 			return;

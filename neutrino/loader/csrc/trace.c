@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FIRST_RECORDS 32768u
-#define MOST_RECORDS (UINT64_C(1) << 24)
+#define FIRST_RECORDS 32768u		  /* of launches.bin, to begin with */
+#define MOST_RECORDS (UINT64_C(1) << 24) /* address space is reserved for these */
 #define RECORDS_OFFSET                                                                                                 \
 	((uint64_t)NEUTRINO_LAUNCHES_HEADER_SIZE + (uint64_t)NEUTRINO_MAX_KERNELS * NEUTRINO_REASON_SLOTS * 8)
 
@@ -55,50 +55,54 @@ const char *nt_trace_path(void)
 	return trace.path;
 }
 
-static bool in_trace(char *ret, size_t size, const char *name)
+/* The path of a file of the trace. False if it is longer than size. */
+static bool trace_file_path(char *ret, size_t size, const char *name)
 {
 	int length = snprintf(ret, size, "%s/%s", trace.path, name);
 	return length > 0 && (size_t)length < size;
 }
 
 /*
- * Signals that a write can raise: past RLIMIT_FSIZE, into a pipe without a reader, on another's terminal. The program
- * would die of a write that is not its own, so they are held meanwhile, and taken back if they came.
+ * Signals that a write can raise: past RLIMIT_FSIZE, into a pipe without a reader, to the terminal of another process
+ * group. They could end the program, although the write is the hook's. So they are blocked in the calling thread during
+ * the write, and removed afterwards if they were raised.
  */
-struct held {
-	sigset_t ours; /* not pending before */
-	sigset_t before;
+struct blocked_signals {
+	sigset_t blocked; /* those of these signals that were not pending already */
+	sigset_t mask;	  /* the thread's mask before */
 };
 
-static void hold_signals(struct held *held)
+static void block_signals(struct blocked_signals *ret)
 {
 	static const int raised[] = {SIGXFSZ, SIGPIPE, SIGTTOU};
 	sigset_t pending;
 
 	sigemptyset(&pending);
 	sigpending(&pending);
-	sigemptyset(&held->ours);
+	sigemptyset(&ret->blocked);
 	for (size_t i = 0; i < sizeof(raised) / sizeof(raised[0]); i++)
 		if (!sigismember(&pending, raised[i]))
-			sigaddset(&held->ours, raised[i]);
-	pthread_sigmask(SIG_BLOCK, &held->ours, &held->before);
+			sigaddset(&ret->blocked, raised[i]);
+	pthread_sigmask(SIG_BLOCK, &ret->blocked, &ret->mask);
 }
 
-static void release_signals(const struct held *held)
+static void unblock_signals(const struct blocked_signals *signals)
 {
-	const struct timespec none = {0};
+	const struct timespec no_wait = {0};
 
-	while (sigtimedwait(&held->ours, NULL, &none) > 0 || errno == EINTR)
+	/* Take the pending ones, which must not be delivered. */
+	while (sigtimedwait(&signals->blocked, NULL, &no_wait) > 0 || errno == EINTR)
 		;
-	pthread_sigmask(SIG_SETMASK, &held->before, NULL);
+	pthread_sigmask(SIG_SETMASK, &signals->mask, NULL);
 }
 
+/* Write all bytes to fd, in the calling thread; false if that fails. No signal reaches the program. */
 static bool write_all(int fd, const void *data, size_t size)
 {
 	const char *bytes = data;
-	struct held held;
+	struct blocked_signals signals;
 
-	hold_signals(&held);
+	block_signals(&signals);
 	while (size) {
 		ssize_t written = write(fd, bytes, size);
 		if (written < 0 && errno == EINTR)
@@ -108,7 +112,7 @@ static bool write_all(int fd, const void *data, size_t size)
 		bytes += written;
 		size -= (size_t)written;
 	}
-	release_signals(&held);
+	unblock_signals(&signals);
 	return size == 0;
 }
 
@@ -121,6 +125,7 @@ int nt_above_stdio(int fd)
 	return moved;
 }
 
+/* open with flags, for a file of the user alone; the descriptor is none of stdin, stdout, stderr. -1 if that fails. */
 static int open_above_stdio(const char *path, int flags)
 {
 	return nt_above_stdio(open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -135,25 +140,26 @@ void nt_say(const char *format, ...)
 	va_start(arguments, format);
 	int length = vsnprintf(line, sizeof(line), format, arguments);
 	va_end(arguments);
-	/* A full pipe would keep the program here until somebody reads; PIPE_BUF bytes fit where poll says so. */
+	/* A write to a full pipe would block the program. If poll reports POLLOUT, at least PIPE_BUF bytes fit. */
 	if (length > 0 && length < (int)sizeof(line) && poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT))
 		write_all(STDERR_FILENO, line, (size_t)length);
 }
 
 bool nt_trace_file(const char *name, const void *data, size_t size)
 {
-	char path[PATH_MAX], aside[PATH_MAX];
+	char path[PATH_MAX], temporary[PATH_MAX];
 
-	if (!in_trace(path, sizeof(path), name) || snprintf(aside, sizeof(aside), "%s~", path) >= (int)sizeof(aside))
+	if (!trace_file_path(path, sizeof(path), name) ||
+	    snprintf(temporary, sizeof(temporary), "%s~", path) >= (int)sizeof(temporary))
 		return false;
-	int fd = open_above_stdio(aside, O_WRONLY | O_CREAT | O_TRUNC);
+	int fd = open_above_stdio(temporary, O_WRONLY | O_CREAT | O_TRUNC);
 	if (fd < 0)
 		return false;
 	bool written = write_all(fd, data, size);
 	written &= close(fd) == 0;
-	if (written && rename(aside, path) == 0)
+	if (written && rename(temporary, path) == 0)
 		return true;
-	unlink(aside);
+	unlink(temporary);
 	return false;
 }
 
@@ -161,7 +167,7 @@ bool nt_trace_mkdir(const char *name)
 {
 	char path[PATH_MAX];
 
-	return in_trace(path, sizeof(path), name) && (mkdir(path, 0700) == 0 || errno == EEXIST);
+	return trace_file_path(path, sizeof(path), name) && (mkdir(path, 0700) == 0 || errno == EEXIST);
 }
 
 bool nt_trace_append(const char *name, const struct iovec *parts, int count, uint64_t *offset)
@@ -169,7 +175,7 @@ bool nt_trace_append(const char *name, const struct iovec *parts, int count, uin
 	char path[PATH_MAX];
 	struct stat before;
 
-	if (!in_trace(path, sizeof(path), name))
+	if (!trace_file_path(path, sizeof(path), name))
 		return false;
 	int fd = open_above_stdio(path, O_WRONLY | O_CREAT | O_APPEND);
 	if (fd < 0)
@@ -189,7 +195,7 @@ void nt_trace_cut(const char *name, uint64_t size)
 {
 	char path[PATH_MAX];
 
-	if (!in_trace(path, sizeof(path), name))
+	if (!trace_file_path(path, sizeof(path), name))
 		return;
 	int fd = open_above_stdio(path, O_WRONLY);
 	if (fd < 0 || ftruncate(fd, (off_t)size) != 0)
@@ -205,7 +211,7 @@ void nt_trace_log(const char *format, ...)
 	time_t now = time(NULL);
 	struct tm local;
 
-	if (!trace.path[0] || !in_trace(path, sizeof(path), "event.log") || !localtime_r(&now, &local))
+	if (!trace.path[0] || !trace_file_path(path, sizeof(path), "event.log") || !localtime_r(&now, &local))
 		return;
 	size_t used = strftime(line, sizeof(line), "%H:%M:%S ", &local);
 	va_start(arguments, format);
@@ -222,9 +228,10 @@ void nt_trace_log(const char *format, ...)
 	close(fd);
 }
 
+/* Append text to an event, or mark it as cut if it is full. */
 static void event_add(struct nt_event *event, const char *text, size_t size)
 {
-	/* Room is kept for the closing brace and the newline. */
+	/* Two bytes stay free for the closing brace and the newline. */
 	if (event->cut || size > sizeof(event->text) - event->used - 2) {
 		event->cut = true;
 		return;
@@ -233,9 +240,10 @@ static void event_add(struct nt_event *event, const char *text, size_t size)
 	event->used += size;
 }
 
-/* Bytes of the UTF-8 character beyond ASCII that begins here (RFC 3629, 4); 0 where none does. */
+/* The size (2 to 4) of the multi-byte UTF-8 character at the start of text, by RFC 3629, section 4; 0 if there is none. */
 static size_t utf8_size(const unsigned char *text)
 {
+	/* For first bytes first to last, the second byte must be least to most. */
 	static const struct {
 		unsigned char first, last, least, most;
 		size_t size;
@@ -250,8 +258,8 @@ static size_t utf8_size(const unsigned char *text)
 			continue;
 		if (text[1] < rows[i].least || text[1] > rows[i].most)
 			return 0;
-		for (size_t at = 2; at < rows[i].size; at++) {
-			if (text[at] < 0x80 || text[at] > 0xbf)
+		for (size_t j = 2; j < rows[i].size; j++) {
+			if (text[j] < 0x80 || text[j] > 0xbf)
 				return 0;
 		}
 		return rows[i].size;
@@ -259,7 +267,7 @@ static size_t utf8_size(const unsigned char *text)
 	return 0;
 }
 
-/* A JSON string. Names and paths have no declared encoding: bytes that are not UTF-8 are taken as Latin-1. */
+/* Append a JSON string. Names and paths may have any encoding: bytes that are not UTF-8 are taken as Latin-1. */
 static void event_add_quoted(struct nt_event *event, const char *value)
 {
 	event_add(event, "\"", 1);
@@ -281,6 +289,7 @@ static void event_add_quoted(struct nt_event *event, const char *value)
 	event_add(event, "\"", 1);
 }
 
+/* Append a member's key, after a comma unless it is the first. */
 static void event_add_key(struct nt_event *event, const char *key)
 {
 	if (event->used > 1)
@@ -298,49 +307,49 @@ void nt_event_begin(struct nt_event *event, const char *kind)
 	nt_event_number(event, "time_ns", clock_ns(CLOCK_REALTIME));
 }
 
-/* What does not fit is left out whole: a member is there entirely or not at all. */
-static void event_member_end(struct nt_event *event, size_t before)
+/* End a member that began at offset start. If it did not fit, it is left out as a whole. */
+static void event_member_end(struct nt_event *event, size_t start)
 {
 	if (event->cut)
-		event->used = before;
+		event->used = start;
 	event->cut = false;
 }
 
 void nt_event_string(struct nt_event *event, const char *key, const char *value)
 {
-	size_t before = event->used;
+	size_t start = event->used;
 
 	event_add_key(event, key);
 	event_add_quoted(event, value);
-	event_member_end(event, before);
+	event_member_end(event, start);
 }
 
 void nt_event_number(struct nt_event *event, const char *key, uint64_t value)
 {
 	char text[24];
-	size_t before = event->used;
+	size_t start = event->used;
 
 	event_add_key(event, key);
 	event_add(event, text, (size_t)snprintf(text, sizeof(text), "%llu", (unsigned long long)value));
-	event_member_end(event, before);
+	event_member_end(event, start);
 }
 
 void nt_event_real(struct nt_event *event, const char *key, double value)
 {
-	/* Whole thousandths, without the locale's decimal sign. */
+	/* Not %f, which prints the decimal separator of the program's locale. */
 	char text[40];
-	size_t before = event->used;
+	size_t start = event->used;
 	unsigned long long thousandths = value > 0 ? (unsigned long long)(value * 1000 + 0.5) : 0;
 
 	event_add_key(event, key);
 	event_add(event, text,
 		  (size_t)snprintf(text, sizeof(text), "%llu.%03llu", thousandths / 1000, thousandths % 1000));
-	event_member_end(event, before);
+	event_member_end(event, start);
 }
 
 void nt_event_strings(struct nt_event *event, const char *key, char *const *values, size_t count)
 {
-	size_t before = event->used;
+	size_t start = event->used;
 
 	event_add_key(event, key);
 	event_add(event, "[", 1);
@@ -350,7 +359,7 @@ void nt_event_strings(struct nt_event *event, const char *key, char *const *valu
 		event_add_quoted(event, values[i]);
 	}
 	event_add(event, "]", 1);
-	event_member_end(event, before);
+	event_member_end(event, start);
 }
 
 void nt_event_end(struct nt_event *event)
@@ -359,7 +368,7 @@ void nt_event_end(struct nt_event *event)
 
 	event->text[event->used++] = '}';
 	event->text[event->used++] = '\n';
-	if (!trace.path[0] || !in_trace(path, sizeof(path), "events.jsonl"))
+	if (!trace.path[0] || !trace_file_path(path, sizeof(path), "events.jsonl"))
 		return;
 	int fd = open_above_stdio(path, O_WRONLY | O_CREAT | O_APPEND);
 	if (fd < 0)
@@ -383,22 +392,23 @@ void nt_trace_note(const char *format, ...)
 	nt_trace_log("%s", text);
 }
 
-/* Allocate on disk before mapping: a store into a hole of a full disk would be a SIGBUS in the program. */
-static bool extend(int fd, uint64_t from, uint64_t to)
+/* Allocate [from, to) of a file on disk, since a store into a mapped hole of it could raise SIGBUS. False: errno is set. */
+static bool allocate_range(int fd, uint64_t from, uint64_t to)
 {
-	struct held held;
+	struct blocked_signals signals;
 	int error;
 
-	hold_signals(&held);
+	block_signals(&signals);
 	do
 		error = posix_fallocate(fd, (off_t)from, (off_t)(to - from));
 	while (error == EINTR);
-	release_signals(&held);
+	unblock_signals(&signals);
 	errno = error;
 	return error == 0;
 }
 
-static bool make_launches(const char *path)
+/* Create and map launches.bin. Once, under the mutex of nt_trace_start. False if that fails: errno is set, no file left. */
+static bool create_launches(const char *path)
 {
 	uint64_t size = RECORDS_OFFSET + FIRST_RECORDS * sizeof(struct neutrino_launch);
 	uint64_t reserved = RECORDS_OFFSET + MOST_RECORDS * sizeof(struct neutrino_launch);
@@ -406,8 +416,8 @@ static bool make_launches(const char *path)
 
 	if (fd < 0)
 		return false;
-	/* The whole range is reserved first, so that records never move. */
-	void *base = extend(fd, 0, size) ? mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+	/* Address space for the largest size is reserved, so that records never move when the file grows. */
+	void *base = allocate_range(fd, 0, size) ? mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
 					 : MAP_FAILED;
 	if (base == MAP_FAILED || mmap(base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
 		int cause = errno;
@@ -438,7 +448,8 @@ static bool make_launches(const char *path)
 	return true;
 }
 
-static void make_folders(char *path)
+/* Create a folder and all that are missing above it, as mkdir -p. path: changed meanwhile, and restored. */
+static void create_folders(char *path)
 {
 	for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
 		*slash = 0;
@@ -448,54 +459,62 @@ static void make_folders(char *path)
 	mkdir(path, 0777);
 }
 
-static char given_parent[PATH_MAX];
+/* The folder for the trace as nt_trace_parent has it, absolute; "" if it was not called. */
+static char parent_folder[PATH_MAX];
 
 void nt_trace_parent(const char *folder)
 {
 	char current[PATH_MAX];
 
 	if (*folder == '/')
-		snprintf(given_parent, sizeof(given_parent), "%s", folder);
-	else if (getcwd(current, sizeof(current)) && strlen(current) + strlen(folder) + 2 <= sizeof(given_parent))
-		stpcpy(stpcpy(stpcpy(given_parent, current), "/"), folder);
+		snprintf(parent_folder, sizeof(parent_folder), "%s", folder);
+	else if (getcwd(current, sizeof(current)) && strlen(current) + strlen(folder) + 2 <= sizeof(parent_folder))
+		stpcpy(stpcpy(stpcpy(parent_folder, current), "/"), folder);
+}
+
+/* Create a folder for the trace, named by date, time and pid; path gets its path. False if that fails: errno is set. */
+static bool create_trace_folder(char *path)
+{
+	char parent[PATH_MAX - 64], stamp[64];
+	const char *folder = *parent_folder ? parent_folder : getenv("NEUTRINO_TRACEDIR");
+	time_t now = time(NULL);
+	struct tm local;
+
+	errno = EINVAL;
+	/* Only an absolute path: the program may have changed its working directory. */
+	if (!folder || *folder != '/' || strlen(folder) >= sizeof(parent) || !localtime_r(&now, &local))
+		return false;
+	/* Not strftime's %b, which depends on the program's locale. */
+	snprintf(stamp, sizeof(stamp), "%.3s%02d_%02d%02d%02d", &"JanFebMarAprMayJunJulAugSepOctNovDec"[3 * local.tm_mon],
+		 local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec);
+	strcpy(parent, folder);
+	create_folders(parent);
+	/* The name may be taken. */
+	for (int attempt = 0; attempt < 100; attempt++) {
+		int length = attempt ? snprintf(path, PATH_MAX, "%s/%s_%d.%d", parent, stamp, (int)getpid(), attempt)
+				     : snprintf(path, PATH_MAX, "%s/%s_%d", parent, stamp, (int)getpid());
+		if (length < PATH_MAX && mkdir(path, 0700) == 0)
+			return true;
+		if (errno != EEXIST)
+			return false;
+	}
+	return false;
 }
 
 bool nt_trace_start(void)
 {
 	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 	static enum { UNTRIED, STARTED, FAILED } state;
-	char parent[PATH_MAX - 64], path[PATH_MAX], stamp[64];
-	const char *wanted = *given_parent ? given_parent : getenv("NEUTRINO_TRACEDIR");
-	time_t now = time(NULL);
-	struct tm local;
+	char path[PATH_MAX];
 
 	pthread_mutex_lock(&mutex);
 	errno = EINVAL;
 	if (state == UNTRIED) {
-		state = FAILED;
-		/* The parent's path is absolute: the program may change its folder. */
-		if (wanted && *wanted == '/' && strlen(wanted) < sizeof(parent) && localtime_r(&now, &local)) {
-			/* Not strftime's %b: it follows the program's locale. */
-			snprintf(stamp, sizeof(stamp), "%.3s%02d_%02d%02d%02d",
-				 &"JanFebMarAprMayJunJulAugSepOctNovDec"[3 * local.tm_mon], local.tm_mday,
-				 local.tm_hour, local.tm_min, local.tm_sec);
-			strcpy(parent, wanted);
-			make_folders(parent);
-			for (int attempt = 0; attempt < 100 && state == FAILED; attempt++) {
-				int length = attempt ? snprintf(path, sizeof(path), "%s/%s_%d.%d", parent, stamp,
-								(int)getpid(), attempt)
-						     : snprintf(path, sizeof(path), "%s/%s_%d", parent, stamp,
-								(int)getpid());
-				if (length < (int)sizeof(path) && mkdir(path, 0700) == 0)
-					state = STARTED;
-				else if (errno != EEXIST)
-					break;
-			}
-		}
+		state = create_trace_folder(path) ? STARTED : FAILED;
 		if (state == STARTED) {
 			char launches[PATH_MAX + 16];
 			snprintf(launches, sizeof(launches), "%s/launches.bin", path);
-			if (make_launches(launches)) {
+			if (create_launches(launches)) {
 				strcpy(trace.path, path);
 			} else {
 				int cause = errno;
@@ -533,6 +552,7 @@ struct neutrino_launch *nt_trace_launch_at(uint64_t index)
 	return &trace.records[index];
 }
 
+/* The counter of a kernel's launches with a reason. Kernels beyond the table share the last row. */
 static uint64_t *counter_of(uint32_t kernel, unsigned reason)
 {
 	if (kernel >= NEUTRINO_MAX_KERNELS)
@@ -551,17 +571,18 @@ void nt_trace_grow(void)
 	struct neutrino_launches_header *header = __atomic_load_n(&trace.header, __ATOMIC_ACQUIRE);
 	char path[PATH_MAX];
 
-	if (!header || !in_trace(path, sizeof(path), "launches.bin"))
+	if (!header || !trace_file_path(path, sizeof(path), "launches.bin"))
 		return;
 	uint64_t capacity = trace.capacity;
 	if (__atomic_load_n(&header->records_used, __ATOMIC_RELAXED) < capacity / 2 || capacity >= MOST_RECORDS)
 		return;
+	/* Map the next part of the reserved range, and double the capacity. */
 	uint64_t from = RECORDS_OFFSET + capacity * sizeof(struct neutrino_launch);
 	uint64_t to = RECORDS_OFFSET + 2 * capacity * sizeof(struct neutrino_launch);
 	int fd = open_above_stdio(path, O_RDWR);
 	if (fd < 0)
 		return;
-	if (extend(fd, from, to) && mmap((char *)header + from, to - from, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+	if (allocate_range(fd, from, to) && mmap((char *)header + from, to - from, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
 					 fd, (off_t)from) != MAP_FAILED) {
 		header->records_capacity = 2 * capacity;
 		__atomic_store_n(&trace.capacity, 2 * capacity, __ATOMIC_RELEASE);

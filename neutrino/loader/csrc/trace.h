@@ -1,6 +1,6 @@
 /*
- * The trace directory of this process. Nothing is kept open: files are opened for each write, so that a program which
- * closes or counts its descriptors meets none of ours.
+ * The trace directory of this process. Files are opened for each write and closed again, so that a program that closes or
+ * counts descriptors finds none of the hook's. All functions may be called from any thread.
  */
 #ifndef NEUTRINO_TRACE_H
 #define NEUTRINO_TRACE_H
@@ -12,25 +12,26 @@
 
 #include "neutrino_layout.h"
 
-/* Make the directory and launches.bin. False, for good, if that fails; errno says why. */
+/* Create the directory and launches.bin, once. False, also for all later calls, if that fails; then errno is set. */
 bool nt_trace_start(void);
 
 /*
- * The folder to make it in, which may be relative to the process's present one; else NEUTRINO_TRACEDIR when the trace
- * starts, which must be absolute.
+ * Set the folder in which the directory will be created; it may be relative to the current folder. Without this call,
+ * that is NEUTRINO_TRACEDIR at the time of nt_trace_start, which must be absolute.
  */
 void nt_trace_parent(const char *folder);
 
 /* Path of the directory; "" before nt_trace_start has succeeded. */
 const char *nt_trace_path(void);
 
-/* One line of JSON under construction: an object, written whole or not at all. */
+/* A line of events.jsonl under construction: a JSON object. Members that do not fit are left out. */
 struct nt_event {
 	char text[16384];
-	size_t used;
-	bool cut;
+	size_t used; /* bytes of text */
+	bool cut;    /* the current member does not fit */
 };
 
+/* Begin an event of that kind, with the current time; then add members. */
 void nt_event_begin(struct nt_event *event, const char *kind);
 void nt_event_string(struct nt_event *event, const char *key, const char *value);
 void nt_event_number(struct nt_event *event, const char *key, uint64_t value);
@@ -39,37 +40,45 @@ void nt_event_strings(struct nt_event *event, const char *key, char *const *valu
 /* Append the object to events.jsonl. */
 void nt_event_end(struct nt_event *event);
 
-/* A "note" event, and the same line in event.log. */
+/* Write a "note" event, and the same line to event.log. */
 __attribute__((format(printf, 1, 2))) void nt_trace_note(const char *format, ...);
-/* A line of event.log. */
+/* Write a line to event.log. */
 __attribute__((format(printf, 1, 2))) void nt_trace_log(const char *format, ...);
 
-/* Write a file of the trace, whole or not at all. name: relative to the directory. */
+/* Write a file of the trace atomically. name: relative to the directory. False if that fails. */
 bool nt_trace_file(const char *name, const void *data, size_t size);
+/* Create a folder in the trace. True also if it exists. */
 bool nt_trace_mkdir(const char *name);
 
-/* Append to a file of the trace; *offset gets where. False when not all of it could be written (the rest is cut off). */
+/*
+ * Append count parts to a file of the trace; *offset gets their offset in the file. False if not all could be written;
+ * then the file is cut back to its former size.
+ */
 bool nt_trace_append(const char *name, const struct iovec *parts, int count, uint64_t *offset);
-/* Cut a file of the trace off at that size. */
+/* Truncate a file of the trace to size bytes. */
 void nt_trace_cut(const char *name, uint64_t size);
 
-/* A line on stderr, if it can be written at once. */
+/* Write a line to stderr, if that does not block. */
 __attribute__((format(printf, 1, 2))) void nt_say(const char *format, ...);
 
-/* The descriptor, or another one for the same file above those of stdio: these mean something to the program. */
+/*
+ * Return fd, or if that is 0, 1 or 2 a duplicate with a higher number, and close fd: the program would take such a
+ * descriptor for its stdin, stdout or stderr. -1 if that fails.
+ */
 int nt_above_stdio(int fd);
 
-/* The next free record of launches.bin, or NULL when there is none. Lock-free; *index gets its number. */
+/* Take the next free record of launches.bin; NULL if there is none. *index gets its number. Lock-free. */
 struct neutrino_launch *nt_trace_launch(uint64_t *index);
-/* The record of that number. */
+/* The record of a number that nt_trace_launch has returned. */
 struct neutrino_launch *nt_trace_launch_at(uint64_t index);
-/* Count a launch of that kernel. Lock-free. */
+/* Count a launch of a kernel, by its id, under a reason (NEUTRINO_REASON_...). Lock-free. */
 void nt_trace_count(uint32_t kernel, unsigned reason);
-/* Called by the drain thread: make room for more records before they are needed. */
+/* Enlarge launches.bin when it is half full. Called by the drain thread only, from time to time. */
 void nt_trace_grow(void);
-/* Mark the file as that of a process that drained at its end. */
+/* Mark launches.bin as complete: all records were drained at the end of the process. */
 void nt_trace_ended(void);
 
+/* CLOCK_MONOTONIC, in nanoseconds. */
 uint64_t nt_now_ns(void);
 void nt_sleep_us(long microseconds);
 

@@ -6,17 +6,23 @@
 
 #include "trace.h"
 
-/* One image of an entry, loaded beside a module or a library: with the first kernel obtained whose twin lies in it. */
+/*
+ * One image of an entry, loaded for a module or a library of the program, when the program obtains the first kernel whose
+ * twin is in it.
+ */
 struct nt_part {
 	int state;   /* enum nt_resolve_state */
-	void *twins; /* CUmodule or CUlibrary of ours, once resolved; NULL: would not load */
+	void *twins; /* our CUmodule or CUlibrary, once resolved; NULL if the driver refused it */
 };
 
 /* --- loading --- */
 
 #define USERS_LIMIT_NS UINT64_C(1000000000)
 
-/* The owner's parts, none of them loaded when they are asked for first; NULL without memory. */
+/*
+ * The parts of a module or library, one per image of its entry, which are allocated by the first call and not loaded yet.
+ * NULL without memory. Lock-free, from any thread.
+ */
 static struct nt_part *parts_of(struct nt_owner *owner)
 {
 	struct nt_part *parts = __atomic_load_n(&owner->parts, __ATOMIC_ACQUIRE);
@@ -30,7 +36,7 @@ static struct nt_part *parts_of(struct nt_owner *owner)
 	return parts;
 }
 
-/* Load a part beside the original, once; other threads that need it wait for the one that is at it. */
+/* Load a part, once; other threads that need it wait for the first. number: index of the image in the entry. */
 static void load_part(struct nt_owner *owner, struct nt_part *part, uint32_t number)
 {
 	const struct nt_image *image = owner->image;
@@ -54,7 +60,7 @@ static void load_part(struct nt_owner *owner, struct nt_part *part, uint32_t num
 	__atomic_store_n(&part->state, RESOLVED, __ATOMIC_RELEASE);
 }
 
-/* The twin of that name, in that image of the entry, or NULL. */
+/* The CUfunction or CUkernel of the twin of that name, in the entry's image of that index; NULL if it cannot be had. */
 static void *twin_function(struct nt_owner *owner, uint32_t number, const char *name)
 {
 	struct nt_part *parts = parts_of(owner);
@@ -71,19 +77,23 @@ static void *twin_function(struct nt_owner *owner, uint32_t number, const char *
 	return result == CUDA_SUCCESS ? handle : NULL;
 }
 
-/* Addresses of the variables in the current context; false when the driver has none for one of them. */
+/*
+ * Store the addresses of the module variables that a kernel uses, in a context, which is current. False if the driver has
+ * none for one of them, or if addresses are stored for NT_FUNCTION_CONTEXTS other contexts. Lock-free, from any thread.
+ */
 static bool add_addresses(struct nt_function *function, const struct nt_owner *owner, CUcontext context)
 {
 	uint32_t count = function->kernel->variable_count;
 	unsigned slot = 0;
 
+	/* The first slot that is free, or that belonged to a context that is gone (NULL). */
 	struct nt_addresses *replaced = NULL;
 	for (; slot < NT_FUNCTION_CONTEXTS; slot++) {
 		replaced = __atomic_load_n(&function->addresses[slot], __ATOMIC_ACQUIRE);
-		CUcontext known = replaced ? __atomic_load_n(&replaced->context, __ATOMIC_ACQUIRE) : NULL;
-		if (known == context)
+		CUcontext slot_context = replaced ? __atomic_load_n(&replaced->context, __ATOMIC_ACQUIRE) : NULL;
+		if (slot_context == context)
 			return true;
-		if (!known)
+		if (!slot_context)
 			break;
 	}
 	if (slot == NT_FUNCTION_CONTEXTS)
@@ -110,7 +120,7 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 			return false;
 		}
 	}
-	/* What is replaced belonged to a context that is gone; it is kept for readers that still hold it. */
+	/* The replaced addresses are not freed, since a launch may still be reading them. */
 	if (!__atomic_compare_exchange_n(&function->addresses[slot], &replaced, addresses, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
 		free(addresses);
@@ -120,9 +130,10 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 }
 
 /*
- * The twin's CUfunction in the current context, its code loaded now: loading it at the first launch could synchronise.
+ * The CUfunction of a twin in the current context, with its code loaded: the driver might synchronize if it had to load
+ * it at the first launch. twin: CUfunction or CUkernel, or NULL. NULL if that fails.
  */
-static CUfunction load_now(const struct nt_owner *owner, void *twin)
+static CUfunction load_code(const struct nt_owner *owner, void *twin)
 {
 	CUfunction function = twin;
 
@@ -146,11 +157,12 @@ unsigned nt_twin_prepare(struct nt_function *function, CUcontext context)
 		capped = row->capped ? twin_function(owner, row->capped, name) : NULL;
 	}
 	if (context) {
-		CUfunction in_context = load_now(owner, twin), capped_in_context = load_now(owner, capped);
+		CUfunction twin_in_context = load_code(owner, twin), capped_in_context = load_code(owner, capped);
+		/* A CUfunction is launched by a CUfunction, a CUkernel by a CUkernel, which is valid in all contexts. */
 		if (!function->is_kernel) {
-			twin = in_context;
+			twin = twin_in_context;
 			capped = capped_in_context;
-		} else if (is_loaded && !in_context) {
+		} else if (is_loaded && !twin_in_context) {
 			return NEUTRINO_REASON_LOAD;
 		}
 	}
@@ -163,7 +175,10 @@ unsigned nt_twin_prepare(struct nt_function *function, CUcontext context)
 	return NEUTRINO_REASON_PROBED;
 }
 
-/* Another thread may be about to load their code in a context of its own. Where that takes too long they stay loaded. */
+/*
+ * Wait until no other thread prepares functions of the owner for a context. False if that takes too long; then its twins
+ * must stay loaded.
+ */
 static bool wait_for_users(const struct nt_owner *owner)
 {
 	uint64_t until = nt_now_ns() + USERS_LIMIT_NS;
@@ -183,7 +198,7 @@ void nt_twins_unload(struct nt_owner *owner)
 	if (!parts || !wait_for_users(owner))
 		return;
 	for (uint32_t i = 0; i < owner->image->entry.header->images; i++) {
-		/* One that another thread is at, against the program's own unload, stays. */
+		/* One that another thread is loading stays: the program must not use a module while it unloads it. */
 		if (__atomic_load_n(&parts[i].state, __ATOMIC_ACQUIRE) != RESOLVED || !parts[i].twins)
 			continue;
 		if (owner->is_library)
@@ -195,6 +210,7 @@ void nt_twins_unload(struct nt_owner *owner)
 
 /* --- room --- */
 
+/* The addresses of module variables in a context; NULL if they are not stored. Lock-free, on the launch path. */
 static const struct nt_addresses *addresses_in(struct nt_function *function, CUcontext context)
 {
 	for (int i = 0; i < NT_FUNCTION_CONTEXTS; i++) {
@@ -208,16 +224,19 @@ static const struct nt_addresses *addresses_in(struct nt_function *function, CUc
 }
 
 /*
- * Verdicts on occupancy, one word each: threads in bits 0-15, dynamic shared memory in 16-47, verdict in 48-51. Rows
- * are only added; when all are taken, the verdict is asked for at each launch.
+ * Which code a launch runs, so that its occupancy (blocks per multiprocessor) is not below the original's. It depends on
+ * the launch's shape: threads per block and dynamic shared memory. Choices are stored in nt_function.shapes, one word
+ * each: threads in bits 0-15, bytes of shared memory in 16-47, the choice in 48-51. Rows are only added; when all are
+ * taken, the driver is asked at each launch.
  */
-enum shape_verdict {
+enum shape_choice {
 	SHAPE_TWIN = 1,
 	SHAPE_CAPPED,
 	SHAPE_ORIGINAL,
 };
 
-static enum shape_verdict judge_shape(const struct nt_function *function, int threads, unsigned shared)
+/* Ask the driver for the occupancy of original and twins in blocks of threads with shared bytes, and choose. */
+static enum shape_choice choose_for_shape(const struct nt_function *function, int threads, unsigned shared)
 {
 	int original = 0, twin = 0, capped = 0;
 
@@ -236,23 +255,25 @@ static enum shape_verdict judge_shape(const struct nt_function *function, int th
 	return SHAPE_ORIGINAL;
 }
 
-static enum shape_verdict shape_of(struct nt_function *function, uint64_t threads, unsigned shared)
+/* The choice for a shape, from the table or from the driver. Lock-free, on the launch path. */
+static enum shape_choice shape_of(struct nt_function *function, uint64_t threads, unsigned shared)
 {
 	uint64_t shape = (threads & 0xffff) | (uint64_t)shared << 16;
 
 	for (int i = 0; i < NT_FUNCTION_SHAPES; i++) {
 		uint64_t row = __atomic_load_n(&function->shapes[i], __ATOMIC_ACQUIRE);
 		if (row && (row & ((UINT64_C(1) << 48) - 1)) == shape)
-			return (enum shape_verdict)(row >> 48);
+			return (enum shape_choice)(row >> 48);
 		if (row)
 			continue;
-		enum shape_verdict verdict = judge_shape(function, (int)threads, shared);
-		uint64_t none = 0;
-		__atomic_compare_exchange_n(&function->shapes[i], &none, shape | (uint64_t)verdict << 48, false,
+		enum shape_choice choice = choose_for_shape(function, (int)threads, shared);
+		/* If another thread has taken the row, this choice is not stored. */
+		uint64_t empty = 0;
+		__atomic_compare_exchange_n(&function->shapes[i], &empty, shape | (uint64_t)choice << 48, false,
 					    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-		return verdict;
+		return choice;
 	}
-	return judge_shape(function, (int)threads, shared);
+	return choose_for_shape(function, (int)threads, shared);
 }
 
 void nt_twin_forget_shapes(struct nt_function *function)
@@ -268,16 +289,16 @@ unsigned nt_twin_room(struct nt_attempt *attempt)
 	attempt->addresses = addresses_in(function, attempt->context);
 	if (!attempt->addresses)
 		return NEUTRINO_REASON_CONTEXT;
-	enum shape_verdict verdict = shape_of(function, attempt->extent.threads, attempt->launch->shared);
-	if (verdict == SHAPE_ORIGINAL)
+	enum shape_choice choice = shape_of(function, attempt->extent.threads, attempt->launch->shared);
+	if (choice == SHAPE_ORIGINAL)
 		return NEUTRINO_REASON_OCCUPANCY;
-	attempt->variant = verdict == SHAPE_CAPPED;
+	attempt->variant = choice == SHAPE_CAPPED;
 	return nt_backend_take_room(attempt);
 }
 
 /* --- submission --- */
 
-/* The probe block: where the maps are, and the addresses of the original's variables. */
+/* Fill in the probe block, the twin's last parameter: where the maps are, and the addresses of module variables. */
 static void fill_block(uint8_t *block, const struct nt_kernel *kernel, const struct nt_extent *extent,
 		       CUdeviceptr base, const struct nt_addresses *addresses)
 {
@@ -286,7 +307,7 @@ static void fill_block(uint8_t *block, const struct nt_kernel *kernel, const str
 	memcpy(variables, addresses->values, kernel->variable_count * sizeof(addresses->values[0]));
 }
 
-/* Bytes up to the end of the program's last parameter. */
+/* The size in bytes of the program's parameters in a buffer: up to the end of the last one. */
 static size_t parameters_size(const struct nt_kernel *kernel)
 {
 	size_t size = 0;
@@ -297,7 +318,11 @@ static size_t parameters_size(const struct nt_kernel *kernel)
 	return size;
 }
 
-/* Submit with the probe block after the program's parameters, in the form that the program used. */
+/*
+ * Launch a twin with the probe block after the program's parameters, which the program gave as an array of pointers or as
+ * one buffer (extra). Copies are on the stack. CUDA_ERROR_INVALID_VALUE if the program's parameters are not as they
+ * should be: then the original is launched, and the driver decides.
+ */
 static CUresult submit_with_block(const struct nt_launch *launch, const struct nt_kernel *kernel, CUfunction twin,
 				  void *block)
 {
@@ -310,7 +335,6 @@ static CUresult submit_with_block(const struct nt_launch *launch, const struct n
 			else if (*key == CU_LAUNCH_PARAM_BUFFER_SIZE)
 				size = *(size_t *)key[1];
 		}
-		/* Whether the original is refused is the driver's decision. */
 		if (launch->parameters || (!buffer && size) || size != parameters_size(kernel))
 			return CUDA_ERROR_INVALID_VALUE;
 		uint8_t *packed = alloca(twin_size);

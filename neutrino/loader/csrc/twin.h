@@ -7,15 +7,15 @@
 
 #include "backend.h"
 
-/* The row of nt_backends. */
+/* The backend's functions; backend.h says what each does. */
 unsigned nt_twin_prepare(struct nt_function *function, CUcontext context);
 unsigned nt_twin_room(struct nt_attempt *attempt);
 CUresult nt_twin_submit(const struct nt_attempt *attempt);
 
-/* The owner is about to be unloaded: unload its twins. */
+/* Unload the twins of a module or library, just before the program unloads that. */
 void nt_twins_unload(struct nt_owner *owner);
 
-/* The function's attributes have changed: its verdicts on occupancy are void. */
+/* Discard the stored choices by occupancy, because the program has changed an attribute of the function. */
 void nt_twin_forget_shapes(struct nt_function *function);
 
 #endif

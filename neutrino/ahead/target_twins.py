@@ -1,4 +1,4 @@
-"""The work of a worker process: make the twins of one target of the plan, as an entry, and report each kernel."""
+"""The task of a worker process: make the twins of one target of the plan, as a cache entry, and report each kernel."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from neutrino.abi.reasons import Reason
+from neutrino.ahead.plan import SkippedImage, Target, driver_bytes
 from neutrino.ahead.report import KernelReport
-from neutrino.ahead.sources import Listed, Target, driver_bytes
 from neutrino.ahead.workers import Slots
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit
@@ -37,8 +37,9 @@ NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of t
 class Settings:
     """Settings for all targets of a file.
 
-    retarget: also use PTX for another architecture than the machine code's, if it is proven to be the program that
-    runs. unproven: with retarget, also if it is neither proven nor contradicted.
+    emit: the form of twins for the driver. retarget: also use PTX for another architecture than the machine code's, if
+    it is proven to be the program that runs. save_temps: a folder for the output of each stage. unproven: with
+    retarget, also if it is neither proven nor contradicted.
     """
 
     probes: ProbeSet
@@ -52,15 +53,19 @@ class Settings:
 
 @dataclass(frozen=True)
 class Task:
-    """A target, with its image's SHA-256; or an image whose kernels are listed only, without."""
+    """A target, with the SHA-256 of its image; or an image that gets no twins, whose kernels are only reported."""
 
-    work: Target | Listed
+    item: Target | SkippedImage
     digest: bytes = b""
 
 
 @dataclass(frozen=True)
-class Made:
-    """The result of a task. entry: None if the program's image has no PTX at all. key: the entry's, 32 bytes."""
+class TaskResult:
+    """The result of a task.
+
+    entry: in the format of ``neutrino.cache.entry``; None if the image has no PTX at all. key: the entry's key, 32
+    bytes. notes: remarks for the user.
+    """
 
     kernels: tuple[KernelReport, ...]
     entry: bytes | None = None
@@ -68,62 +73,81 @@ class Made:
     notes: tuple[str, ...] = ()
 
 
-def maker(context: tuple[Path, Settings, Slots]) -> Callable[[Task], Made]:
-    """A function that does tasks of one file, an assembler per slot. Raises FormatError, OSError as ``read_file``."""
+def make_task_runner(context: tuple[Path, Settings, Slots]) -> Callable[[Task], TaskResult]:
+    """Return a function that runs tasks of one file. Raises FormatError, OSError as ``read_file``.
+
+    context: the file, the settings, and the slots that limit how many assemblers run at once.
+    """
     path, settings, slots = context
-    return functools.partial(_make, _Maker(read_file(path), settings, slots))
+    return functools.partial(_run_task, _TwinMaker(read_file(path), settings, slots))
 
 
-def _make(maker: _Maker, task: Task) -> Made:
-    return maker.list(task.work) if isinstance(task.work, Listed) else maker.make(task.work, task.digest)
+def _run_task(maker: _TwinMaker, task: Task) -> TaskResult:
+    if isinstance(task.item, SkippedImage):
+        return maker.report_skipped(task.item)
+    return maker.make(task.item, task.digest)
 
 
-class _Maker:
+class _TwinMaker:
+    """Makes the twins of targets in one file. containers: all of the file's. slots: as of ``make_task_runner``."""
+
     def __init__(self, containers: Sequence[Container], settings: Settings, slots: Slots) -> None:
+        """containers: all of the file's, relocatable units included. slots: limit how many assemblers run at once."""
         self._slots = slots
         self._containers = containers
         self._units = [container for container in containers if container.section == RELOCATABLE_SECTION]
         self._settings = settings
 
-    def list(self, listed: Listed) -> Made:
-        image = self._containers[listed.container].images[listed.image]
-        return Made(
+    def report_skipped(self, skipped: SkippedImage) -> TaskResult:
+        """Report the kernels of an image that gets no twins. Only their names are read."""
+        image = self._containers[skipped.container].images[skipped.image]
+        return TaskResult(
             tuple(
-                KernelReport(name, listed.container, listed.image, image.arch, (), listed.reason, listed.detail)
+                KernelReport(name, skipped.container, skipped.image, image.arch, (), skipped.reason, skipped.detail)
                 for name in kernel_names(image)
             )
         )
 
-    def make(self, target: Target, digest: bytes) -> Made:
-        """Twins for a target. digest: of its image. Raises NeutrinoError, OSError as ``make_twins``."""
+    def make(self, target: Target, digest: bytes) -> TaskResult:
+        """Make the twins (instrumented kernels) of one image for one architecture; return their entry and reports.
+
+        digest: SHA-256 of the image. Raises NeutrinoError, OSError.
+        """
         settings = self._settings
         container = self._containers[target.container]
         dump = Dump(settings.save_temps / f"{target.container}.{target.arch}" if settings.save_temps else None)
         if settings.save_temps:
             dump.write("image.bin", b"".join(driver_bytes(container)))
-        making = self._link if target.linked else self._assemble
-        done = making(container, target, dump)
+        make_code = self._make_linked if target.linked else self._make_from_module
+        twin_code = make_code(container, target, dump)
+
         picked = picked_image(container, target.arch, settings.device)
         image = picked.index if picked else 0
         reports = tuple(
-            _kernel(kernel, target, image, done.arch, done.retargeted) for kernel in done.twins.kernels
+            _report_kernel(kernel, target, image, twin_code.arch, twin_code.retargeted)
+            for kernel in twin_code.twins.kernels
         )
-        if not done.has_text:
-            return Made(reports, notes=done.notes)
-        identity = ", ".join(tool.identity for tool in (done.assembler, done.linker) if tool) or "none"
-        made_with = f"{identity} {settings.emit.value}{_retargeting(settings)}"
+        if not twin_code.has_text:
+            # The hook never looks up an image without PTX, so it needs no entry.
+            return TaskResult(reports, notes=twin_code.notes)
+
+        # The key covers everything that the twins depend on; the image itself is represented by its digest.
+        identity = ", ".join(tool.identity for tool in (twin_code.assembler, twin_code.linker) if tool) or "none"
+        made_with = f"{identity} {settings.emit.value}{_retarget_key(settings)}"
         run = run_key(
             settings.probes.digest, settings.selection.digest, made_with, f"{__version__} {patcher_identity()}",
             settings.device,
         )  # fmt: skip
-        # The image's digest stands for it, which the row has as well.
         key = image_key(run, target.arch, digest)
-        entry = write_entry(key, settings.probes.maps, done.twins.kernels, done.twins.images)
-        return Made(reports, entry, key, done.notes)
+        entry = write_entry(key, settings.probes.maps, twin_code.twins.kernels, twin_code.twins.images)
+        return TaskResult(reports, entry, key, twin_code.notes)
 
-    def _assemble(self, container: Container, target: Target, dump: Dump) -> _Done:
+    def _make_from_module(self, container: Container, target: Target, dump: Dump) -> _TwinCode:
+        """Make twins (instrumented kernels) from the one PTX module of a container. Raises NeutrinoError, OSError."""
         settings = self._settings
         source = find_source(container, target.arch, settings.device, retarget=settings.retarget)
+
+        # Prefer the assembler of the toolkit release that made the original, as machine code or else PTX states it.
         release = source.machine.toolkit if source.machine else None
         texts = [image for image in container.images if image.index == source.image and image.version != (0, 0)]
         if release is None and source.machine is None and texts:
@@ -133,8 +157,9 @@ class _Maker:
         if source.text is not None:
             try:
                 assembler = replace(find_assembler_for(release, source.arch), slots=self._slots)
-                notes = _newer(assembler, release, settings)
+                notes = _driver_notes(assembler, release, settings)
             except ToolMissingError:
+                # The embedded device runs PTX, so its twins need not be assembled.
                 if settings.device is DeviceKind.GPU:
                     raise
                 notes = [NOT_ASSEMBLED]
@@ -143,9 +168,10 @@ class _Maker:
             emit=settings.emit, unproven=settings.unproven, dump=dump,
         )  # fmt: skip
         has_text = any(image.kind.value == "ptx" for image in container.images) or source.found == DEBUG_SECTION
-        return _Done(twins, source.arch, has_text, assembler, tuple(notes), source.retargeted)
+        return _TwinCode(twins, source.arch, has_text, assembler, tuple(notes), source.retargeted)
 
-    def _link(self, container: Container, target: Target, dump: Dump) -> _Done:
+    def _make_linked(self, container: Container, target: Target, dump: Dump) -> _TwinCode:
+        """Make twins of device-linked code, from the PTX of its translation units. Raises NeutrinoError, OSError."""
         settings = self._settings
         source = find_linked_source(container, self._units, target.arch)
         release = source.machine.toolkit if source.machine else None
@@ -154,15 +180,19 @@ class _Maker:
         twins = make_linked_twins(
             source, settings.probes, selection=settings.selection, assembler=assembler, linker=linker, dump=dump
         )
-        notes = _newer(assembler, release, settings)
+        notes = _driver_notes(assembler, release, settings)
         if settings.emit is not Emit.SASS:
             notes.append("device-linked code: its twins are machine code only, whatever --emit says")
-        return _Done(twins, source.arch, True, assembler, tuple(notes), linker=linker)
+        return _TwinCode(twins, source.arch, True, assembler, tuple(notes), linker=linker)
 
 
 @dataclass(frozen=True)
-class _Done:
-    """Twins, and what they were made with. has_text: the image holds PTX, so that the hook looks for its row."""
+class _TwinCode:
+    """Twins of one image, and the tools that made them.
+
+    arch: what their code is for. has_text: whether the image holds PTX; the hook looks up only such images. retargeted:
+    as ``Source.retargeted``.
+    """
 
     twins: Twins
     arch: str
@@ -173,11 +203,17 @@ class _Done:
     linker: Linker | None = None
 
 
-def _retargeting(settings: Settings) -> str:
+def _retarget_key(settings: Settings) -> str:
+    """Return the retarget settings as a part of cache keys, "" for the default."""
     return f" retarget{' unproven' if settings.unproven else ''}" if settings.retarget else ""
 
 
-def _newer(assembler: Assembler, release: tuple[int, int] | None, settings: Settings) -> list[str]:
+def _driver_notes(assembler: Assembler, release: tuple[int, int] | None, settings: Settings) -> list[str]:
+    """Return a note if the twins' machine code may need a newer driver than the originals', else nothing.
+
+    release: the CUDA toolkit (major, minor) that made the originals; None if it is not known. PTX is compiled by the
+    driver itself, so it needs no note.
+    """
     if settings.emit is Emit.PTX or settings.device is DeviceKind.EMBEDDED:
         return []
     if release is not None and assembler.version[:2] <= release:
@@ -189,7 +225,11 @@ def _newer(assembler: Assembler, release: tuple[int, int] | None, settings: Sett
     return [f"{assembler.name} is {made_by}: the twins need a driver of CUDA {version}"]
 
 
-def _kernel(kernel: KernelEntry, target: Target, image: int, arch: str, retargeted: str) -> KernelReport:
+def _report_kernel(kernel: KernelEntry, target: Target, image: int, arch: str, retargeted: str) -> KernelReport:
+    """Return the report of one kernel. image: index of the image that the driver picks. arch: what its code is for.
+
+    retargeted: ``sm_120 → sm_90`` if the twins are made from PTX for another architecture, else "".
+    """
     report = KernelReport(
         kernel.name, target.container, image, arch, target.devices, kernel.reason, kernel.detail,
         retargeted={"target": retargeted} if retargeted else None,

@@ -8,24 +8,25 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TypeVar
 
-_Made = TypeVar("_Made")
+_Result = TypeVar("_Result")
 _PARTS_AT_ONCE = 32
 """Parts in progress, each with one or two texts in memory; the assembler's slots limit how many run."""
 
 
-def side_by_side(jobs: Sequence[Callable[[], _Made]], slots: StoppableSlots) -> list[_Made]:
-    """The results of the jobs, in their order. If one fails, its error is raised and no other job starts.
+def run_parallel(jobs: Sequence[Callable[[], _Result]], slots: StoppableSlots) -> list[_Result]:
+    """Run jobs in threads and return their results in order. If one fails, its error is raised and no other job starts.
 
-    slots: those that the jobs' assembler takes.
+    slots: those that the jobs' assembler takes; they are stopped if a job fails.
     """
     if len(jobs) < 2:
-        # It needs no thread, and an interrupt reaches it in this one.
+        # Without a thread, so that KeyboardInterrupt, which only the main thread gets, interrupts the job.
         return [job() for job in jobs]
     with ThreadPoolExecutor(min(len(jobs), _PARTS_AT_ONCE)) as pool:
         try:
-            started = [pool.submit(job) for job in jobs]
-            ended = wait(started, return_when=FIRST_EXCEPTION).done
-            return [job.result() for job in started if job in ended]
+            futures = [pool.submit(job) for job in jobs]
+            done = wait(futures, return_when=FIRST_EXCEPTION).done
+            # If one has failed, result() raises its error; the jobs that are not done are left out for that.
+            return [future.result() for future in futures if future in done]
         except BaseException:
             slots.stop()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -33,17 +34,21 @@ def side_by_side(jobs: Sequence[Callable[[], _Made]], slots: StoppableSlots) -> 
 
 
 class StoppableSlots:
-    """The slots of an assembler that can be stopped: then jobs that wait for a slot do not start."""
+    """The slots that limit how many assemblers run at once. After ``stop`` nobody gets one any more.
+
+    slots: a semaphore, or what behaves like one.
+    """
 
     def __init__(self, slots: AbstractContextManager[object]) -> None:
         self._slots = slots
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Let no further job start."""
+        """Make every thread that waits for a slot, or asks for one later, fail instead."""
         self._is_stopped = True
 
     def __enter__(self) -> None:
+        """Wait for a slot. Raises _StoppedError after ``stop``."""
         self._slots.__enter__()
         if self._is_stopped:
             self._slots.__exit__(None, None, None)
@@ -56,4 +61,4 @@ class StoppableSlots:
 
 
 class _StoppedError(Exception):
-    """Another thread failed; its error is the one that is raised."""
+    """The job was not started because another one failed, whose error is raised instead."""

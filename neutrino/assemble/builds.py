@@ -1,0 +1,177 @@
+"""Assembled originals and twins, with what the assembler reports of each."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from neutrino.assemble.assembly import Assembly
+from neutrino.assemble.emit import Emit
+from neutrino.assemble.warnings import performance_warnings
+from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.sass.cubin import Cubin, CubinKernel, read_cubin
+from neutrino.sass.same_code import SameCode
+from neutrino.toolchain.ptxas import Resources
+from neutrino.toolchain.refusal import AssemblyError
+
+
+@dataclass(frozen=True)
+class TwinBuild:
+    """Twins (instrumented copies of kernels) that were assembled together.
+
+    image: what is loaded into the driver, in the form emit. kernels, resources: by the twin's name, its machine code,
+    and what ptxas reports of it. functions: the code of separate functions, by name. warnings: with their numbers.
+    failed: by the original kernel's name, why its twin was refused. caps: by the original kernel's name, the registers
+    per thread that its twin was limited to.
+    """
+
+    image: bytes = b""
+    kernels: Mapping[str, CubinKernel] = field(default_factory=dict)
+    functions: Mapping[str, bytes] = field(default_factory=dict)
+    resources: Mapping[str, Resources] = field(default_factory=dict)
+    warnings: Counter[str] = field(default_factory=Counter)
+    failed: Mapping[str, str] = field(default_factory=dict)
+    caps: Mapping[str, int] = field(default_factory=dict)
+    emit: Emit = Emit.SASS
+
+
+@dataclass(frozen=True)
+class OriginalBuild:
+    """The original kernels.
+
+    machine: the machine code that runs. assembled: what their text assembles to, if that is for another architecture
+    than machine or there is no other machine code; else None. resources, warnings, cubin: what ptxas reports of their
+    text, and its output. failed: by the kernel's name, why its text is refused, if only some kernels' is.
+    """
+
+    machine: Cubin
+    assembled: Cubin | None
+    resources: Mapping[str, Resources]
+    warnings: Counter[str]
+    cubin: bytes
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+    @functools.cached_property
+    def rebuilt(self) -> Cubin:
+        """What their text assembles to. It is parsed on first use, since most comparisons do not need it."""
+        return self.assembled or read_cubin(self.cubin, "assembled original")
+
+    def unlike_in_code(self, twin: TwinKernel) -> str | None:
+        """Return what differs between a kernel's machine code and its assembled text; None if nothing does.
+
+        None also if the text is not for another architecture, so that it need not be compared.
+        """
+        if self._comparison is None:
+            return None
+        return self._comparison.difference(twin.name, self_contained=twin.self_contained)
+
+    @functools.cached_property
+    def _comparison(self) -> SameCode | None:
+        return SameCode(self.machine.data, self.assembled.data) if self.assembled else None
+
+
+class OriginalsRefusedError(Exception):
+    """The assembler refuses the text of all originals. reasons: by the kernel's name."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__(next(iter(reasons.values())))
+        self.reasons = reasons
+
+
+def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: bool) -> OriginalBuild:
+    """Assemble the text of the named original kernels.
+
+    is_variant: whether their text is for another architecture than the machine code that runs. Then the two will be
+    compared, and if the text is refused, only the kernels that are refused alone are given up. Raises
+    OriginalsRefusedError if the whole text is refused, and else as ``Assembly.originals``.
+    """
+    failed: dict[str, str] = {}
+    try:
+        assembled = assembly.originals(names)
+    except AssemblyError as error:
+        if not is_variant or len(names) == 1:
+            raise OriginalsRefusedError(dict.fromkeys(names, error.reason)) from error
+        failed = _refused_alone(names, lambda name: assembly.originals([name]))
+        remaining = [name for name in names if name not in failed]
+        if not failed:
+            raise OriginalsRefusedError(dict.fromkeys(names, "refused only together with other kernels")) from error
+        if not remaining:
+            raise OriginalsRefusedError(failed) from error
+        assembled = assembly.originals(remaining)
+    shipped = assembly.machine
+    warnings = performance_warnings(assembled)
+    if shipped is not None and not is_variant:
+        return OriginalBuild(shipped, None, assembled.resources, warnings, assembled.cubin)
+    cubin = read_cubin(assembled.cubin, "assembled original")
+    return OriginalBuild(shipped or cubin, cubin, assembled.resources, warnings, assembled.cubin, failed)
+
+
+def build_twins(
+    assembly: Assembly, names: Sequence[str], stage: str, registers: Mapping[str, int] | None = None
+) -> TwinBuild:
+    """Assemble the twins of the named kernels together; without those that are refused alone, if that fails.
+
+    stage: name of the files under ``--save-temps``. registers: limits per thread, by the kernel's name. A refusal is
+    in the result. Raises as ``Assembler.assemble`` for failures of the machine.
+    """
+    try:
+        return _assemble_twins(assembly, names, stage, registers)
+    except AssemblyError as error:
+        failed = {names[0]: error.reason}
+        if len(names) > 1:
+            failed = _refused_alone(names, lambda name: assembly.twins([name], registers))
+    remaining = [name for name in names if name not in failed]
+    if not remaining:
+        return TwinBuild(failed=failed)
+    try:
+        built = _assemble_twins(assembly, remaining, stage, registers)
+    except AssemblyError as error:
+        reason = f"refused only together with other twins: {error.reason}"
+        return TwinBuild(failed=failed | dict.fromkeys(remaining, reason))
+    return replace(built, failed=failed)
+
+
+def _refused_alone(names: Sequence[str], assemble_one: Callable[[str], object]) -> dict[str, str]:
+    """Return why kernels are refused when each is assembled alone, by name, without those that are not.
+
+    assemble_one: assembles the kernel of that name.
+    """
+
+    def refusal(name: str) -> str | None:
+        """Assemble one kernel; return why it is refused, None if it is not."""
+        try:
+            assemble_one(name)
+        except AssemblyError as error:
+            return error.reason
+        return None
+
+    with ThreadPoolExecutor(2) as pool:
+        return {name: reason for name, reason in zip(names, pool.map(refusal, names), strict=True) if reason}
+
+
+def _assemble_twins(
+    assembly: Assembly, names: Sequence[str], stage: str, registers: Mapping[str, int] | None
+) -> TwinBuild:
+    """Assemble the twins of the named kernels together. Raises AssemblyError if the assembler refuses any of them.
+
+    stage: name of the files under ``--save-temps``. registers: limits per thread, by the kernel's name.
+    """
+    twins = assembly.twins(names, registers, stage=stage)
+    cubin = read_cubin(twins.assembled.cubin, stage)
+    return TwinBuild(
+        twins.image,
+        cubin.kernels,
+        cubin.functions,
+        twins.assembled.resources,
+        performance_warnings(twins.assembled),
+        caps=registers or {},
+        emit=twins.emit,
+    )
+
+
+def spills(resources: Resources) -> dict[str, int]:
+    """Return the bytes of spill stores and of spill loads, per thread, as in manifests."""
+    return {"stores": resources.spill_stores, "loads": resources.spill_loads}
