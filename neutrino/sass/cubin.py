@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from neutrino.elf.constants import EM_CUDA, SHT_NOBITS, STT_FUNC
@@ -28,6 +28,8 @@ _COMPAT_ARCH_SPECIFIC = 9
 
 # Formats of an attribute (EIFMT): how its value is stored.
 _NVAL, _BVAL, _HVAL, _SVAL = 1, 2, 3, 4
+_ATTRIBUTE = struct.Struct("<BBH")
+"""Format, attribute, and the size of the value, of _SVAL."""
 
 # Attributes (EIATTR) of .nv.info sections.
 
@@ -41,6 +43,9 @@ _CBANK_PARAM_SIZE = 0x19
 REGCOUNT = 0x2F
 _KPARAM_INFO_V2 = 0x45
 _NUM_BARRIERS = 0x4C
+_OF_A_KERNEL = frozenset({
+    _MAX_THREADS, _PARAM_CBANK, _REQNTID, _KPARAM_INFO, _CBANK_PARAM_SIZE, _KPARAM_INFO_V2, _NUM_BARRIERS,
+})  # fmt: skip
 
 _ARCH_IN_NOTE = re.compile(rb"sm_(\d+)([af]?)\b")
 _DEBUG_TARGET = re.compile(r"^([ \t]*\.target[^\n]*?)[ \t]*,[ \t]*debug\b", re.MULTILINE)
@@ -116,17 +121,16 @@ def read_cubin(data: bytes | memoryview, name: str) -> Cubin:
     attributes_by_symbol = {index: _Attributes() for index in symbols}
     info = elf.section(".nv.info")
     if info is not None:
-        for attribute, cursor in attributes(elf, info):
-            if attribute in (REGCOUNT, _FRAME_SIZE, MIN_STACK_SIZE):
-                index, value = cursor.integer(4, "symbol index"), cursor.integer(4, "attribute value")
-                if index not in attributes_by_symbol:
-                    continue
-                if attribute == REGCOUNT:
-                    attributes_by_symbol[index].registers = value
-                elif attribute == _FRAME_SIZE:
-                    attributes_by_symbol[index].frame = value
-                else:
-                    attributes_by_symbol[index].stack = value
+        for attribute, cursor in attributes(elf, info, (REGCOUNT, _FRAME_SIZE, MIN_STACK_SIZE)):
+            index, value = cursor.integer(4, "symbol index"), cursor.integer(4, "attribute value")
+            if index not in attributes_by_symbol:
+                continue
+            if attribute == REGCOUNT:
+                attributes_by_symbol[index].registers = value
+            elif attribute == _FRAME_SIZE:
+                attributes_by_symbol[index].frame = value
+            else:
+                attributes_by_symbol[index].stack = value
     kernels = {}
     functions = {}
     for index, symbol in symbols.items():
@@ -197,7 +201,7 @@ def _kernel(elf: Elf, symbol: Symbol, properties: _Attributes) -> CubinKernel:
     parameters: list[tuple[int, int, int]] = []
     info = elf.section(f".nv.info.{name}")
     if info is not None:
-        for attribute, cursor in attributes(elf, info):
+        for attribute, cursor in attributes(elf, info, _OF_A_KERNEL):
             if attribute in (_KPARAM_INFO, _KPARAM_INFO_V2):
                 cursor.integer(4, "parameter index")
                 ordinal = cursor.integer(2, "parameter ordinal")
@@ -241,25 +245,42 @@ def _dimensions(cursor: Cursor, field: str) -> tuple[int, int, int]:
     return cursor.integer(4, field), cursor.integer(4, field), cursor.integer(4, field)
 
 
-def attributes(elf: Elf, section: Section) -> Iterator[tuple[int, Cursor]]:
-    """Yield every attribute of a ``.nv.info`` section, and a cursor over its value.
+def attributes(elf: Elf, section: Section, chosen: Collection[int]) -> Iterator[tuple[int, Cursor]]:
+    """Yield the chosen attributes of a ``.nv.info`` section, each with a cursor over its value.
 
-    The size of a value follows from the attribute's format, so that callers can skip attributes that they do not know.
-    Raises FormatError for an unknown format, and for a value that leaves the section.
+    The size of a value follows from the attribute's format, so that attributes that nobody knows are skipped. Raises
+    FormatError for an unknown format, and for a value that leaves the section.
     """
     cursor = _contents(elf, section)
-    while cursor.remaining:
-        kind = cursor.integer(1, "attribute format")
-        attribute = cursor.integer(1, "attribute")
-        if kind == _SVAL:
-            size = cursor.integer(2, "attribute size")
-        elif kind in (_NVAL, _BVAL, _HVAL):
-            size = 2
+    data, position, end = cursor.data, cursor.position, cursor.end
+    while position < end:
+        if end - position < _ATTRIBUTE.size:
+            attribute, begin, size = _checked_attribute(cursor, position)
         else:
-            raise cursor.error("attribute format", str(kind), "1 to 4", at=cursor.position - 2)
-        begin = cursor.position
-        cursor.take(size, f"attribute {attribute:#x}")
-        yield attribute, Cursor(cursor.data, cursor.file, start=begin, end=begin + size, base=cursor.base)
+            # A library may have millions: one read for each. The size is of _SVAL alone.
+            kind, attribute, size = _ATTRIBUTE.unpack_from(data, position)
+            begin = position + _ATTRIBUTE.size
+            if kind != _SVAL or begin + size > end:
+                attribute, begin, size = _checked_attribute(cursor, position)
+        if attribute in chosen:
+            yield attribute, Cursor(data, cursor.file, start=begin, end=begin + size, base=cursor.base)
+        position = begin + size
+
+
+def _checked_attribute(cursor: Cursor, position: int) -> tuple[int, int, int]:
+    """Return an attribute of any format: its number, and where its value begins and its size. Raises FormatError."""
+    cursor.seek(position, "attribute format")
+    kind = cursor.integer(1, "attribute format")
+    attribute = cursor.integer(1, "attribute")
+    if kind == _SVAL:
+        size = cursor.integer(2, "attribute size")
+    elif kind in (_NVAL, _BVAL, _HVAL):
+        size = 2
+    else:
+        raise cursor.error("attribute format", str(kind), "1 to 4", at=cursor.position - 2)
+    begin = cursor.position
+    cursor.take(size, f"attribute {attribute:#x}")
+    return attribute, begin, size
 
 
 def _arch(elf: Elf) -> str:
@@ -283,8 +304,8 @@ def _suffix(elf: Elf, arch_number: int) -> str:
         return "a"
     compat = elf.section(".nv.compat")
     if compat is not None:
-        for attribute, cursor in attributes(elf, compat):
-            if attribute == _COMPAT_ARCH_SPECIFIC and cursor.integer(1, "architecture specific"):
+        for _, cursor in attributes(elf, compat, (_COMPAT_ARCH_SPECIFIC,)):
+            if cursor.integer(1, "architecture specific"):
                 return "a"
     note = elf.section(".note.nv.tkinfo")
     if note is None:

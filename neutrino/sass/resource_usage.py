@@ -131,14 +131,13 @@ def _add_attributes(elf: Elf, usage_by_symbol: dict[int, _Usage]) -> None:
     info = elf.section(".nv.info")
     if info is None:
         return
-    for attribute, cursor in attributes(elf, info):
-        if attribute in (REGCOUNT, MIN_STACK_SIZE):
-            usage = usage_by_symbol.get(cursor.integer(4, "symbol index"))
-            value = cursor.integer(4, "attribute value")
-            if usage is not None and attribute == REGCOUNT:
-                usage.registers = value
-            elif usage is not None:
-                usage.stack = value
+    for attribute, cursor in attributes(elf, info, (REGCOUNT, MIN_STACK_SIZE)):
+        usage = usage_by_symbol.get(cursor.integer(4, "symbol index"))
+        value = cursor.integer(4, "attribute value")
+        if usage is not None and attribute == REGCOUNT:
+            usage.registers = value
+        elif usage is not None:
+            usage.stack = value
 
 
 def _add_references(elf: Elf, usages: dict[str, _Usage]) -> None:

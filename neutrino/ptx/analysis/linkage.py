@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 from neutrino.ptx.text.body import Body
@@ -134,6 +135,8 @@ class Linkage:
         self._bodies: dict[ModuleStatement, Body] = {}
         self._uses_by_function: dict[ModuleStatement, tuple[list[_Use], bool]] = {}
         self._declarations_by_name: dict[str, frozenset[ModuleStatement]] = {}
+        # Functions that passed `check_local_variables`.
+        self._without_local_variables: set[ModuleStatement] = set()
         self._taken_addresses: set[str] | None = None
 
     def body(self, function: Function) -> Body:
@@ -185,7 +188,9 @@ class Linkage:
                     if key not in reached:
                         reached.add(key)
                         waiting.append(definition[0].need_function(needs, definition[1], self))
-            at.check_local_variables(user.body, function)
+            if function.statement not in at._without_local_variables:
+                at.check_local_variables(user.body, function)
+                at._without_local_variables.add(function.statement)
         self._check_pointers(taken, indirect=indirect)
         needs.taken = frozenset(taken)
         return needs
@@ -214,15 +219,20 @@ class Linkage:
         """All that declares or defines a function of that name, and what it is an alias of."""
         known = self._declarations_by_name.get(name)
         if known is None:
-            names = {name}
-            found = set()
+            declarations = set(self._functions_by_name.get(name, ()))
             if name in self.aliases:
                 target, statement = self.aliases[name]
-                names.add(target)
-                found.add(statement)
-            found.update(entry.statement for entry in self.module.functions if entry.name in names)
-            known = self._declarations_by_name[name] = frozenset(found)
+                declarations.update([statement, *self._functions_by_name.get(target, ())])
+            known = self._declarations_by_name[name] = frozenset(declarations)
         return known
+
+    @cached_property
+    def _functions_by_name(self) -> dict[str, list[ModuleStatement]]:
+        """The declarations and definitions of the module's functions, without kernels."""
+        by_name: dict[str, list[ModuleStatement]] = {}
+        for function in self.module.functions:
+            by_name.setdefault(function.name, []).append(function.statement)
+        return by_name
 
     def calls_by_name(self, function: Function, body: Body) -> dict[str, list[tuple[int, int]]]:
         """Where a function's body calls which name of the module, as positions of the names in the module's text."""

@@ -398,6 +398,8 @@ class Matcher:
 
     def function_probes(self, name: str) -> tuple[Probe, ...]:
         """The probes whose ``func:NAME`` is this function, given by its mangled name; in file order."""
+        if not self._at_functions:
+            return ()
         return tuple(
             probe
             for probe, patterns in self._at_functions

@@ -252,23 +252,31 @@ class _Planner:
         What declares them, and the kernel, is not taken along otherwise.
         """
         rewriting = self._rewriting
-        found: dict[tuple[int, str], _Body] = {}
+        found_by_key: dict[tuple[int, str], Found] = {}
+        with_concern = []
         number = self._kernel.found.next_number
         for callee in self._needs.functions:
-            holds = rewriting.find_in_function(callee, number)
-            number = holds.next_number if holds.hits else number
-            around = rewriting.matcher.function_probes(callee.function.name)
-            found[callee.key] = _Body(rewriting, callee, holds, around, is_kernel=False)
-        keys = concerned(self._needs.functions, [key for key, function in found.items() if function.concern])
-        chosen = tuple(function for key, function in found.items() if key in keys)
+            found = rewriting.find_in_function(callee, number)
+            number = found.next_number if found.hits else number
+            found_by_key[callee.key] = found
+            if _concern(rewriting, callee, found):
+                with_concern.append(callee.key)
+        keys = concerned(self._needs.functions, with_concern)
+        chosen = tuple(
+            _Body(
+                rewriting, callee, found_by_key[callee.key],
+                rewriting.matcher.function_probes(callee.function.name), is_kernel=False,
+            )
+            for callee in self._needs.functions if callee.key in keys
+        )  # fmt: skip
         trials = _Trials(rewriting, (self._kernel, *chosen))
         for body in (self._kernel, *chosen):
             body.trials = trials
         for function in chosen:
             name = function.callee.function.name
             if name in self._needs.taken:
-                what = f"{function.concern or 'calls'} in the called function {name}"
-                raise UnsupportedError(f"{what}, whose address is taken")
+                what = _concern(rewriting, function.callee, function.found) or "calls"
+                raise UnsupportedError(f"{what} in the called function {name}, whose address is taken")
         for body in (self._kernel, *chosen):
             callee = body.callee
             self._leave(callee.linkage, callee.function.name)
@@ -319,6 +327,18 @@ class _Planner:
             copy_header(next(one.callee for one in functions if one.callee.key == key), name, address, visible=False)
 
 
+def _concern(rewriting: Rewriting, callee: Callee, found: Found) -> str | None:
+    """What of a called function asks for a copy; None when nothing does but what it calls."""
+    first = found.hits[0].statement if found.hits else None
+    if first is None and rewriting.facts.has_end_work:
+        first = next((statement for statement in found.ends if statement.word == "exit"), None)
+    if first is not None:
+        return f"line {callee.module.line(first.position)}: {first.opcode}"
+    if callee.variables:
+        return f"the variable {callee.variables[0].name}"
+    return "a tracepoint" if rewriting.matcher.function_probes(callee.function.name) else None
+
+
 class _Body:
     """Plans one body. around: the probes at its entry and its ends. is_kernel: it is not a called function's.
 
@@ -336,22 +356,9 @@ class _Body:
         self.at_ends = [(probe, probe.after) for probe in around if probe.after]
         self.sites = SiteList(callee.function.name, callee.module, found.places)
         self._rewriting = rewriting
-        self._is_tracepoint = bool(around)
         self._variables: dict[str, str] = {}
         self._placed: tuple[Placed, ...] = ()
         self._runs: Runs | None = None
-
-    @property
-    def concern(self) -> str | None:
-        """What of a function asks for a copy; None when nothing does but what it calls."""
-        first = self.found.hits[0].statement if self.found.hits else None
-        if first is None and self._rewriting.facts.has_end_work:
-            first = next((statement for statement in self.found.ends if statement.word == "exit"), None)
-        if first is not None:
-            return f"line {self.callee.module.line(first.position)}: {first.opcode}"
-        if self.callee.variables:
-            return f"the variable {self.callee.variables[0].name}"
-        return "a tracepoint" if self._is_tracepoint else None
 
     def replace_variables(self, order: Mapping[str, int]) -> bool:
         """Check that module variables can be reached by their addresses; whether it points to constants itself.

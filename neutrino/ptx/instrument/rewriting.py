@@ -64,7 +64,9 @@ def check_text(module: Module, body: Body) -> None:
         if module.code[statement.start] != ".":
             raise UnsupportedError(f"line {module.line(statement.start)}: white space within an opcode")
     for start, end in body.directive_spans:
-        if not module.code.startswith(".reg", start) or _NUMBERED.fullmatch(module.code, start, end):
+        if not module.code.startswith(".reg", start) or module.code.find("%", start, end) < 0:
+            continue
+        if _NUMBERED.fullmatch(module.code, start, end):
             continue
         special = _SPECIAL.search(module.code, start, end)
         if special is not None:

@@ -44,6 +44,7 @@ _COMMON_HEAD = re.compile(
 _MARK = re.compile(r"[{}]|([A-Za-z_$%][\w$]*)\s*:", re.ASCII)
 _WHITE_SPACE = " \t\n\r\v\f"
 _NOTHING = ("",)
+_DECLARING = (".reg", " .param", "\t.param", "\n.param")
 _DECLARATION = re.compile(r"\.(?P<space>reg|shared|local|param|global|const)\b(?P<rest>[^;{}]*)(?=[;{=])", re.ASCII)
 _DECLARED = re.compile(
     r"(?:^|,)\s*(?P<name>[A-Za-z_$%][\w$]*)\s*(?:<\s*(?P<count>\d{1,9})\s*>)?(?:\[[^\]]*\]\s*)*\s*(?=,|=|\Z)",
@@ -213,7 +214,9 @@ class Body:
                 mnemonics[index] = decoded
             if braces:
                 at = head.start(1)
-                self._braces += [at + offset for offset, character in enumerate(braces) if character in "{}"]
+                self._braces.append(at)
+                if len(braces := braces.rstrip()) > 1:
+                    self._braces += [at + offset for offset in range(1, len(braces)) if braces[offset] in "{}"]
             if label is not None:
                 self._labels.append(Label(label, head.start(2), head.end(2), index))
             if opcode is None:
@@ -308,7 +311,7 @@ class Body:
 
     @property
     def spaced_dots(self) -> Iterator[int]:
-        """Where white space stands before a dot and a letter, outside of directives that declare registers."""
+        """Where white space stands before a dot and a letter, outside of most directives."""
         code = self.code
         # Most directives come first.
         first = next((at for at, index in enumerate(self._directives) if at != index), len(self._directives))
@@ -318,7 +321,9 @@ class Body:
                 continue
             at = code.find(f"{space}.", start, self.end)
             while at >= 0:
-                if code[at + 2].isalpha() and not (code.endswith(".reg", 0, at) or code.startswith(".reg", at + 1)):
+                if code[at + 2].isalpha() and not (
+                    code.endswith(_DECLARING, 0, at) or code.startswith(".reg", at + 1)
+                ):
                     yield at + 1
                 at = code.find(f"{space}.", at + 1, self.end)
 
