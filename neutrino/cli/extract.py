@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -373,6 +374,9 @@ class _Extraction:
         selection = self._selection or Selection()
         coverages = []
         known: Known = {}
+        thresholds = gc.get_threshold()
+        # Millions of small objects live until a module is done: looking through them less often saves a tenth.
+        gc.set_threshold(20_000, 20, 50)
         try:
             for arch in self._options.arch or architectures(shown.containers):
                 self.progress.show(f"{shown.input.name}: {arch}")
@@ -381,6 +385,8 @@ class _Extraction:
                 )
         except FormatError as error:
             self._report_error(shown.input.name, error)
+        finally:
+            gc.set_threshold(*thresholds)
         return coverages
 
     def _write(self, input_: Input, row: Row, data: bytes, stem: str) -> None:
