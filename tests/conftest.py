@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.oracle.tally import TALLY, Tally
+
+# Limits count work: on a loaded machine any example may take long.
+hypothesis.settings.register_profile("neutrino", deadline=None)
+hypothesis.settings.load_profile("neutrino")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
