@@ -197,6 +197,8 @@ def test_types_scalars_and_purity(opcode):
         ("min.relu.u32", "relu"),
         ("fma.rn.oob.f16", "oob"),
         ("cvt.rs.f16x2.f32", "rounding"),
+        ("cvt.rn.bf16x2.ue8m0x2", "ue8m0x2"),
+        ("mad.wide.cc.u32", "wide"),
         ("rcp.approx.f64", "ftz"),
         ("add", "type"),
     ],
