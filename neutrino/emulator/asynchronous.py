@@ -217,10 +217,12 @@ class Asynchronous(Atomics):
         Return the copy for the other threads, None if there are none.
         """
         if due.all():
+            # The words of a thread follow each other.
             for position, value in enumerate(copy.values):
                 copy.words[copy.index + position] = value
             return None
         if due.any():
+            # Split the copy: write one part of its threads, keep the other.
             for position, value in enumerate(copy.values):
                 copy.words[copy.index[due] + position] = value[due]
             pending = ~due
@@ -377,6 +379,7 @@ class Asynchronous(Atomics):
         addresses = self.guarded_values(base if offset is None else base + offset, active, guard)
         index = self.locate_mbarriers(statement, space, addresses, threads)
         words = self.shared_view(_LONG)[index]
+        # These two bits mark initialised mbarriers; the poison of fresh memory has others.
         invalid = (words & np.uint64(_MARK_MASK)) != np.uint64(_MARK)
         if invalid.any():
             position = int(np.flatnonzero(invalid)[0])
@@ -447,7 +450,8 @@ class Asynchronous(Atomics):
         if (total_arrivals[index] <= (old_words & np.uint64(_COUNT_MASK)).astype(np.int64)).all():
             self.update_mbarriers(index, arrivals=arrivals, tx_bytes=tx_changes, drop=drop)
             # The state of each thread has the pending count that the threads before it, at the same mbarrier, leave:
-            # subtract their arrivals, which are a running sum within each mbarrier.
+            # subtract their arrivals, which are a running sum within each mbarrier. (It is the difference of a running
+            # sum over all threads, sorted by mbarrier, to its value at the mbarrier's first thread.)
             order = np.argsort(index, kind="stable")
             earlier_arrivals = np.cumsum(arrivals[order]) - arrivals[order]
             earlier_arrivals -= earlier_arrivals[np.searchsorted(index[order], index[order])]

@@ -125,7 +125,7 @@ def _check_version_and_target(text: str) -> None:
 
     Raise ImageError if the version is too new, has no such target, or the target is not for the device.
     """
-    # Without a version the checks of it are left out; parsing the text finds what is wrong with it.
+    # Without a .version at the start of a line there is none to check.
     version_match = _VERSION.search(text)
     version = (int(version_match[1]), int(version_match[2])) if version_match is not None else None
     if version_match is not None and version is not None and version > PTX_ISA:

@@ -170,6 +170,7 @@ def _insert(modifiers: Modifiers) -> Operation:
     modifiers.check_all_taken()
     operand_mask = _field_operand_mask(dtype)
 
+    # Bits beyond the word are cut off at the end.
     def insert(a: Lanes, b: Lanes, position: Lanes, length: Lanes) -> Lanes:
         start, count = (position & operand_mask).astype(U64), (length & operand_mask).astype(U64)
         mask = _ones(count) << start
@@ -252,6 +253,7 @@ def _reverse(modifiers: Modifiers) -> Operation:
     def reverse(a: Lanes) -> Lanes:
         """Return the words with their bits in reverse order, by swapping fields of 1, 2, 4, 8, 16 (and 32) bits."""
         word = a.astype(U64)
+        # The mask selects the lower one of each two adjacent fields, and the distance is their width.
         for distance, mask in _SWAPS:
             shift, field = np.uint64(distance), np.uint64(mask)
             word = ((word >> shift) & field) | ((word & field) << shift)
@@ -385,6 +387,7 @@ def _permute_bytes_uniformly(a: Lanes, b: Lanes, selector: int) -> Lanes:
     result: Any = np.uint32(0)
     for index in range(4):
         nibble = selector >> 4 * index & 15
+        # The bytes of a have the indices 0 to 3, those of b 4 to 7.
         word = b if nibble & 4 else a
         byte = (word >> np.uint32(8 * (nibble & 3))) & np.uint32(0xFF)
         if nibble & 8:

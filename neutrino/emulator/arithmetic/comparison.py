@@ -108,7 +108,6 @@ def _set_predicate(modifiers: Modifiers) -> Operation:
     compare = comparator.function
     combine_with = _combiner(combine)
 
-    # predicate: the operand of a combination, none without one.
     def set_predicates(a: Lanes, b: Lanes, *predicate: Lanes) -> Any:
         """Compare a with b; return the predicate, and its opposite if there is a second destination.
 
@@ -142,8 +141,11 @@ def _set_predicates_of_pairs(
     compare = comparator.function
     combine_with = _combiner(combine)
 
-    # predicate: the operand of a combination, none without one.
     def set_predicates(a: Lanes, b: Lanes, *predicate: Lanes) -> Any:
+        """Compare both halves of packed registers; return one predicate per destination, that of the low values first.
+
+        Each is combined with `predicate`, if the instruction has this operand.
+        """
         results = tuple(
             combine_with(compare(x, y), *predicate)
             for x, y in zip(halves_of(a, name), halves_of(b, name), strict=True)
@@ -190,7 +192,6 @@ def _set(modifiers: Modifiers) -> Operation:
         # An integer result of 32 bits has 16 set bits per pair.
         half_truth = truth if result_name.endswith("x2") else np.uint16(0xFFFF)
 
-        # predicate: the operand of a combination, none without one.
         def set_pair(a: Lanes, b: Lanes, *predicate: Lanes) -> Lanes:
             """Compare both halves of packed registers; each half of the result is `half_truth` or zero.
 

@@ -199,7 +199,11 @@ def _limit_results(function: Function, name: str, *, saturating: bool, relu: boo
         return function
 
     def apply(a: Lanes) -> Lanes:
-        """Apply the wrapped function, then .satfinite, .sat and .relu in this order."""
+        """Apply the wrapped function, then those modifiers that the instruction has, in this order.
+
+        .satfinite replaces infinity by the largest finite value, .sat clamps to the range from 0 to 1, and .relu
+        replaces negative values by 0.
+        """
         result = function(a)
         if satfinite:
             largest = FORMATS[name].largest

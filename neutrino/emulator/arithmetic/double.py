@@ -104,24 +104,25 @@ def round_ratio(numerator: int, denominator: int, mode: str) -> float:
     return -value if negative else value
 
 
-def _recompute_exactly(kind: str, result: Lanes, where: Lanes, operands: tuple[Lanes, ...], mode: str) -> Lanes:
+def _recompute_exactly(operation: str, result: Lanes, where: Lanes, operands: tuple[Lanes, ...], mode: str) -> Lanes:
     """Return `result` with the lanes that the mask `where` marks computed from exact fractions.
 
-    kind: "add" (of two operands), "fma" (of three) or "div" (of two). The operands of these lanes must be finite. A
+    operation: "add" (of two operands), "fma" (of three) or "div" (of two). The operands of these lanes must be finite. A
     lane whose exact result is zero keeps its `result`, which has the sign of zero.
     """
     if not where.any():
         return result
+    # A copy, of at least one dimension, so that it can be assigned to.
     out = np.array(result, np.float64, ndmin=1)
     lanes = [np.broadcast_to(operand, out.shape) for operand in operands]
     for index in np.flatnonzero(np.broadcast_to(where, out.shape)):
-        values = [Fraction(float(lane[index])) for lane in lanes]
-        if kind == "fma":
-            exact = values[0] * values[1] + values[2]
-        elif kind == "add":
-            exact = values[0] + values[1]
+        a, b, *addend = (Fraction(float(lane[index])) for lane in lanes)
+        if operation == "fma":
+            exact = a * b + addend[0]
+        elif operation == "add":
+            exact = a + b
         else:
-            exact = values[0] / values[1]
+            exact = a / b
         if exact != 0:
             out[index] = round_ratio(exact.numerator, exact.denominator, mode)
     return out.reshape(np.shape(result))

@@ -145,7 +145,7 @@ class Rounded:
     mode: str = "rn"
 
 
-def dressed(rounded: Rounded, name: str, *, ftz: bool, after: Function | None) -> Function:
+def with_modifiers(rounded: Rounded, name: str, *, ftz: bool, after: Function | None) -> Function:
     """Return a function of registers of the scalar type `name`, extended by what its modifiers ask for.
 
     ftz: subnormal operands and results become zero. after: applied to the values of the result (.sat, .relu).
@@ -203,7 +203,7 @@ def build(modifiers: Modifiers, name: str, count: int, rounded: Rounded) -> Oper
     modifiers.check_all_taken()
     if ftz and scalar == "f64":
         raise ValueError(f"{modifiers.opcode}: .ftz is not for f64")
-    function = dressed(rounded, scalar, ftz=ftz, after=after)
+    function = with_modifiers(rounded, scalar, ftz=ftz, after=after)
     dtype = REGISTERS[name]
     return Operation((dtype,) * count, (dtype,), pairwise(function, name) if name in _PAIRS else function)
 
@@ -237,7 +237,7 @@ def _rounded(modifiers: Modifiers) -> Operation:
     # The mixed form: widen the first operands to f32, which is exact.
     after = _take_result_modifier(modifiers)
     modifiers.check_all_taken()
-    compute_f32 = dressed(Rounded(function), "f32", ftz=False, after=after)
+    compute_f32 = with_modifiers(Rounded(function), "f32", ftz=False, after=after)
     narrow_count = 2 if operation == "fma" else 1
 
     def compute_mixed(*operands: Lanes) -> Lanes:

@@ -196,13 +196,14 @@ def to_bf16(value: Lanes) -> Lanes:
     Ties go to even; NaN becomes 0x7FFF.
     """
     if value.dtype == F64:
-        # Rounding to float32 first would round twice. bf16 has 45 fraction bits less than float64: adding just under
-        # half of the last place that stays (a full half if that place is odd) rounds to nearest even.
+        # Rounding to the nearest float32 first would round twice. Most values are rounded to bf16 in one step here: it
+        # has 45 fraction bits less than float64, and adding just under half of the last place that stays (a full half
+        # if that place is odd) rounds to nearest even.
         words = np.asarray(value).view(np.int64)
         odd = (words >> 45) & 1
         near = ((words + ((1 << 44) - 1) + odd) & ~((1 << 45) - 1)).view(np.float64)
-        # Subnormal results have a higher last place. They (and NaN, which compares as False) go to float32 rounded to
-        # odd, from where the second rounding below gives the same as one rounding.
+        # Subnormal results have a higher last place. They (and NaN, which compares as False) take a slower way: after
+        # rounding to odd in float32 the rounding below gives what the exact value would.
         magnitude = np.abs(value)
         normal = (magnitude >= _SMALLEST_NORMAL["bf16"]) | (magnitude == 0)
         value = near.astype(F32) if normal.all() else np.where(normal, near, to_f32_odd(value)).astype(F32)

@@ -283,6 +283,8 @@ def build(opcode: str) -> MatrixOperation | None:
         left = np.take(_values(a, a_type), layout_a, axis=1)
         right = np.take(_values(b, b_type), layout_b, axis=1)
         accumulator = np.take(_values(c, c_type), layout_c, axis=1)
+        # The hardware adds in three ways: f16 of m8n8k4 one product after the other, f32 sums with truncated summands,
+        # all others as if exact (f64 in the order of k).
         if in_quad_pairs:
             result = chained_sum(left, right, accumulator)
         elif truncates:
