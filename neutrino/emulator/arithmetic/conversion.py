@@ -172,11 +172,14 @@ def _convert(modifiers: Modifiers) -> Operation:
     if source in INTEGERS and target in INTEGERS:
         modifiers.check_all_taken()
         return _integer_to_integer(INTEGERS[source], INTEGERS[target], saturating)
+    # There are two kinds of rounding: to an integer (.rni …), and to the precision of the target (.rn …).
     integer_rounding = modifiers.take_any(_TO_INTEGER)
     integer_mode = None if integer_rounding is None else _TO_INTEGER[integer_rounding]
     mode, ftz = modifiers.take_any(MODES), modifiers.take_flag("ftz")
     relu, satfinite = modifiers.take_flag("relu"), modifiers.take_flag("satfinite")
     modifiers.check_all_taken()
+    if satfinite and target == "f64":
+        raise ValueError(f"{modifiers.opcode}: .satfinite is not for f64")
     if target in INTEGERS:
         if integer_mode is None:
             raise ValueError(f"{modifiers.opcode}: no rounding to integer, which is one of .rni, .rzi, .rmi, .rpi")
@@ -263,6 +266,7 @@ def _round_to_integral(a: Lanes, value: Lanes, name: str, mode: str | None) -> L
     a: the registers with the unrounded `value`. With mode None return them unchanged.
     """
     if mode is None:
+        # The value of bf16 is a float32; the others are what their registers hold, perhaps flushed.
         return a if name == "bf16" else value
     rounded = to_integer(value, mode)
     if name == "bf16":
@@ -280,7 +284,7 @@ def _to_tf32(modifiers: Modifiers, source: str) -> Operation:
     format = FORMATS["tf32"]
 
     def convert(a: Lanes) -> Lanes:
-        """Convert f32 values to tf32 words, as the hardware does with NaN."""
+        """Convert f32 values to tf32 words, with the words that the hardware gives for NaN."""
         result = _convert_to_words(a.astype(np.float64), format, mode, relu, satfinite)
         if mode != "rna":
             return result

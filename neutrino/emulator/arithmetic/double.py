@@ -107,8 +107,8 @@ def round_ratio(numerator: int, denominator: int, mode: str) -> float:
 def _recompute_exactly(operation: str, result: Lanes, where: Lanes, operands: tuple[Lanes, ...], mode: str) -> Lanes:
     """Return `result` with the lanes that the mask `where` marks computed from exact fractions.
 
-    operation: "add" (of two operands), "fma" (of three) or "div" (of two). The operands of these lanes must be finite. A
-    lane whose exact result is zero keeps its `result`, which has the sign of zero.
+    operation: "add" (of two operands), "fma" (of three) or "div" (of two). The operands of these lanes must be finite.
+    A lane whose exact result is zero keeps its `result`, which has the sign of zero.
     """
     if not where.any():
         return result

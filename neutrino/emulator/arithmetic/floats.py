@@ -249,8 +249,8 @@ def _rounded(modifiers: Modifiers) -> Operation:
 
 def _divide_f32(mode: str) -> Function:
     """Return the division of f32 values, rounded by `mode`."""
-    # A quotient or root of two 24-bit numbers is never so near to a 24-bit number, nor to the middle of two, that the
-    # first rounding to 53 bits would reach it.
+    # A quotient of two 24-bit numbers is never so near to a 24-bit number, nor to the middle of two, that the first
+    # rounding to 53 bits would reach it.
     return lambda a, b: canonical(to_f32(np.divide(a, b, dtype=np.float64), mode))
 
 
@@ -260,6 +260,7 @@ def _quotient(modifiers: Modifiers) -> Operation:
     Without a rounding modifier they round to nearest even. A NaN result of f32 is canonical, one of f64 is the NaN
     operand, made quiet.
     """
+    # Approximations have no rounding modifier.
     form = modifiers.take_any(("approx", "full")) if modifiers.mnemonic in APPROXIMATE else None
     if form is not None:
         return _approximation(modifiers, form)
@@ -273,7 +274,8 @@ def _quotient(modifiers: Modifiers) -> Operation:
             "sqrt": lambda a: double.square_root(a, mode),
         }
     else:
-        # Roots, too, may be rounded to float64 first: see `_divide_f32`.
+        # Rounding to float64 first changes no f32 quotient or root: none lies so near to an f32 value, or to the middle
+        # between two, without being equal to it.
         divide, one_f32 = _divide_f32(mode), np.float32(1)
         functions = {
             "div": divide,

@@ -198,6 +198,7 @@ def test_types_scalars_and_purity(opcode):
         ("fma.rn.oob.f16", "oob"),
         ("cvt.rs.f16x2.f32", "rounding"),
         ("cvt.rn.bf16x2.ue8m0x2", "ue8m0x2"),
+        ("cvt.rn.satfinite.f64.f32", "satfinite"),
         ("mad.wide.cc.u32", "wide"),
         ("rcp.approx.f64", "ftz"),
         ("add", "type"),
