@@ -60,9 +60,9 @@ class Accesses(State):
     ) -> list[Any]:
         """Load `count` consecutive words at base + offset per active thread; return one array or scalar per word.
 
-        Threads whose `guard` (predicate; None: no guard) is false load nothing, and their elements are meaningless.
-        statement: its index in the module, for fault reports. active: the indices of the active threads in the batch,
-        None: all.
+        An offset of None is 0. Threads whose `guard` (predicate; None: no guard) is false load nothing, and their
+        elements are meaningless. statement: its index in the module, for fault reports. active: the indices of the
+        active threads in the batch, None: all.
         """
         addresses = base if offset is None else base + offset
         if guard is None:
@@ -98,8 +98,8 @@ class Accesses(State):
     ) -> None:
         """Store `values`, one array or scalar per consecutive word, at base + offset of each active thread.
 
-        Threads whose `guard` (predicate; None: no guard) is false store nothing. statement: its index in the module,
-        for fault reports. active: the indices of the active threads in the batch, None: all.
+        An offset of None is 0. Threads whose `guard` (predicate; None: no guard) is false store nothing. statement: its
+        index in the module, for fault reports. active: the indices of the active threads in the batch, None: all.
         """
         addresses = base if offset is None else base + offset
         if guard is not None:
@@ -111,6 +111,7 @@ class Accesses(State):
                 values = [value[selected] if value.ndim else value for value in values]
                 active = selected if active is None else active[selected]
             elif not guard:
+                # One guard for all threads, which is false.
                 return
         self.store_some(statement, space, addresses, dtype, values, active)
 
@@ -119,7 +120,8 @@ class Accesses(State):
     ) -> list[Any]:
         """Load `count` consecutive words of every active thread, as `load` without a guard.
 
-        active: the indices of these threads in the batch, None: all threads.
+        Return one array or scalar per word. `locate` lists the kinds of index that occur here. active: the indices of
+        these threads in the batch, None: all threads.
         """
         if dtype == DOUBLE_WORD and space in (Space.LOCAL, Space.GENERIC):
             return self.load_double(statement, space, addresses, count, active)
@@ -138,7 +140,8 @@ class Accesses(State):
                 return [scalar.copy() for scalar in scalars] if dtype == DOUBLE_WORD else scalars
             # The first word, which is the usual one, needs no addition.
             return [words[index + position] if position else words[index] for position in range(count)]
-        # Threads in several windows or state spaces: each piece has the words of a subset of them.
+        # Threads in several windows or state spaces: each piece has the words of a subset of them. Their addresses
+        # differ, so that indices are arrays or lists.
         size = self.threads if active is None else active.size
         results = [np.zeros(size, dtype) for _ in range(count)]
         for words, index, subset in pieces:

@@ -137,8 +137,9 @@ class Asynchronous(Atomics):
     ) -> None:
         """Issue ``cp.async`` of `size` bytes per thread, from global to shared memory.
 
-        Only the first `source_size` bytes are read (None: all of them); the others are zero. statement: its index, for
-        fault reports. active: the indices of the active threads in the batch, None: all. guard: their predicate.
+        Addresses are the sums of destination or source and their offsets (None: 0). Only the first `source_size` bytes
+        are read (None: all of them); the others are zero. statement: its index, for fault reports. active: the indices
+        of the active threads in the batch, None: all. guard: their predicate.
         """
         threads = self.guarded_threads(active, guard)
         if not threads.size:
@@ -372,8 +373,9 @@ class Asynchronous(Atomics):
     ) -> tuple[Indices, Indices]:
         """Return the threads whose guard is true, and the index of the mbarrier of each in shared memory.
 
-        statement: its index, for fault reports. active: the indices of the active threads, None: all.
-        Raise DeviceFaultError if one of these words is no initialised mbarrier.
+        The mbarriers are at base + offset (None: 0); an index counts 64-bit words. statement: its index, for fault
+        reports. active: the indices of the active threads, None: all. Raise DeviceFaultError if one of these words is
+        no initialised mbarrier.
         """
         threads = self.guarded_threads(active, guard)
         addresses = self.guarded_values(base if offset is None else base + offset, active, guard)
@@ -395,7 +397,10 @@ class Asynchronous(Atomics):
     def initialise_mbarrier(
         self, statement: int, space: int, base: Any, offset: Any, count: Any, active: Indices | None, guard: Any
     ) -> None:
-        """Execute ``mbarrier.init``: write an mbarrier that expects `count` arrivals in each phase."""
+        """Execute ``mbarrier.init``: write an mbarrier that expects `count` arrivals in each phase.
+
+        It is at base + offset (None: 0) of each active thread whose guard is true.
+        """
         threads = self.guarded_threads(active, guard)
         addresses = self.guarded_values(base if offset is None else base + offset, active, guard)
         if not threads.size:
@@ -432,8 +437,9 @@ class Asynchronous(Atomics):
         """Execute the ``mbarrier`` operations that count arrivals or bytes at an mbarrier.
 
         These are ``arrive``, ``arrive_drop`` (drop), ``expect_tx`` (count 0) and ``complete_tx`` (count 0, negative
-        bytes). Return the state word of the mbarrier before the operation, one per active thread, meaningless if the
-        guard is false. Raise DeviceFaultError for more arrivals than are pending.
+        bytes). The mbarrier is at base + offset (None: 0); count and tx_bytes are what each thread adds. Return the
+        state word of the mbarrier before the operation, one per active thread, meaningless if the guard is false.
+        Raise DeviceFaultError for more arrivals than are pending.
         """
         size = self.threads if active is None else active.size
         states = np.zeros(size, _LONG)
@@ -518,7 +524,8 @@ class Asynchronous(Atomics):
     ) -> None:
         """Execute ``cp.async.mbarrier.arrive``: arrive once the threads' earlier copies are complete.
 
-        adds: the arrival first raises the pending count (without ``.noinc``).
+        The mbarrier is at base + offset (None: 0). adds: the arrival first raises the pending count (without
+        ``.noinc``).
         """
         threads, index = self.valid_mbarriers(statement, space, base, offset, active, guard)
         # They count when a thread next looks at the mbarrier.
@@ -538,8 +545,9 @@ class Asynchronous(Atomics):
     ) -> Any:
         """Execute ``mbarrier.test_wait`` or ``try_wait``: return whether a phase is complete, per active thread.
 
-        phase: if `parity`, the parity of the phase in its lowest bit; else a state word that ``mbarrier.arrive``
-        returned. The result is False where the guard is. active: the indices of the active threads, None: all.
+        The mbarrier is at base + offset (None: 0). phase: if `parity`, the parity of the phase in its lowest bit; else
+        a state word that ``mbarrier.arrive`` returned. The result is False where the guard is. active: the indices of
+        the active threads, None: all.
         """
         size = self.threads if active is None else active.size
         complete = np.zeros(size, np.bool_)

@@ -47,7 +47,7 @@ class Atomics(Accesses):
         active: Indices | None,
         guard: Any,
     ) -> list[Any]:
-        """Execute ``atom`` or ``red`` at base + offset of each active thread; return the old words.
+        """Execute ``atom`` or ``red`` at base + offset (None: 0) of each active thread; return the old words.
 
         statement: its index in the module, for fault reports. operation: its PTX name, or a function of the old word
         and the operands that returns the new word. operands: for each operand of the instruction, one array or scalar

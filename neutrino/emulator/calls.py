@@ -101,8 +101,8 @@ class Calls(Accesses, ABC):
         """Execute the ``call`` that ends a basic block: send each thread into the function that it calls.
 
         key: (negative call depth, function, block) of the threads. result: (addresses of the called functions, None for
-        a direct call; values of the arguments, see `pass_values`). Raise DeviceFaultError if an address is no function,
-        or not one of those that the instruction lists.
+        a direct call; values of the arguments, see `pass_values`). file: not needed here; all ends of blocks get it.
+        Raise DeviceFaultError if an address is no function, or not one of those that the instruction lists.
         """
         instruction = block.instructions[-1]
         target, values = result
@@ -165,7 +165,7 @@ class Calls(Accesses, ABC):
             detail = f"{name} takes {len(signature.parameters)} and gives {len(signature.results)}"
             self.fault(FaultKind.BAD_CALL, instruction.number, detail, thread=int(lanes.indices()[0]))
 
-        # The new frame begins where the caller's ends.
+        # The new frame begins where the caller's ends: one address for all threads, or one per thread.
         base = self.bases[caller_depth]
         if base.ndim and lanes.at is not None:
             base = base[lanes.at]
