@@ -264,7 +264,10 @@ class Accesses(State):
     def fault_out_of_bounds(
         self, statement: int, detail: str, addresses: Any, invalid: Any, active: Indices | None
     ) -> None:
-        """Raise DeviceFaultError for the first address that the mask `invalid` marks."""
+        """Raise DeviceFaultError for the first address that the mask `invalid` marks (True: all are wrong).
+
+        detail: what the message says about the access. active: the threads that `addresses` belong to, None: all.
+        """
         position = int(np.flatnonzero(np.atleast_1d(invalid))[0])
         address = int(np.atleast_1d(addresses)[position])
         self.fault(
@@ -308,7 +311,6 @@ class Accesses(State):
 
         window: the part of the address space that has all of `addresses`.
         """
-        # True: the fault is that of the first address, as all are wrong alike.
         if window.constant and writing:
             self.fault_out_of_bounds(statement, "constant memory is not written by kernels", addresses, True, active)
         if space is Space.CONST and not window.constant:

@@ -159,6 +159,7 @@ def apply(
         words[index] = step(old, *values)
         return old
     if operation == "add" and dtype.kind in "iu":
+        # Faster than rounds, and right since integer sums do not depend on the order.
         return _running_sum(words, index, values[0])
     return _apply_in_rounds(words, index, step, values)
 

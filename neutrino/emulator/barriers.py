@@ -87,7 +87,10 @@ class Barriers(State, ABC):
         return any(barrier.waiters for barrier in self.barriers.values())
 
     def sleeping(self) -> list[tuple[int, Lanes]]:
-        """Return the threads that wait at barriers, as pairs of the statement's index and the threads."""
+        """Return the threads that wait at barriers, as pairs of the statement's index and the threads.
+
+        A report of a deadlock names them.
+        """
         return [
             (waiter.statement, waiter.lanes)
             for barrier in self.barriers.values()

@@ -389,10 +389,12 @@ class Calls(Accesses, ABC):
                 dtype = _device_function_word(operand.variable)
                 arguments.append(self.load_variable(depth, operand.variable, dtype, lanes, statement))
             else:
+                # A register or a constant.
                 arguments.append(values[number])
 
         result = DEVICE_FUNCTIONS[name](self, statement, arguments, lanes.indices())
 
+        # Functions without a result return None.
         for target in targets if result is not None else ():
             if isinstance(target, Register):
                 cast = _reinterpret(result, target.dtype, instruction)

@@ -45,6 +45,7 @@ class ModuleCode:
         }
         self.names_by_address = {address: name for name, address in self.function_addresses.items()}
         for alias, name in self.text.aliases.items():
+            # The 0 is never seen: no statement can use an alias of an unknown function.
             self.function_addresses[alias] = self.function_addresses.get(name, 0)
         # Functions refer to the variables, so these come first.
         self._add_variables()

@@ -76,6 +76,7 @@ class _ArgumentReader:
             self.statement, Space.GENERIC, address, np.dtype(f"u{size}"), 1, self.active
         )
         self.address += size
+        # The word has the bits of the value, of whatever type.
         return struct.unpack(code, np.atleast_1d(word).tobytes())[0]
 
 

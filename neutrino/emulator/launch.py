@@ -45,8 +45,9 @@ class Statistics:
 class Run:
     """A launch under way.
 
-    random: None for the fixed schedule. step_limit: the number of basic blocks that a batch may run. parameters: the
-    packed parameter buffer. shared: bytes of dynamic shared memory per block.
+    memory, state: those of the device. random: None for the fixed schedule. step_limit: the number of basic blocks that
+    a batch may run. function: the kernel. grid: in blocks. block: in threads. parameters: the packed parameter buffer.
+    shared: bytes of dynamic shared memory per block. observer: is called for what threads do; None for no observer.
 
     Raise PtxRefusedError for a kernel that the device cannot run, ValueError for dimensions or sizes that are not
     valid.
@@ -76,6 +77,7 @@ class Run:
         self._random = random
         self._step_limit = step_limit
         self._kernel = kernel
+        # Of the module's variables, by their number.
         self._addresses = function.module.addresses
         self._grid = grid
         self._block = block
@@ -131,7 +133,7 @@ class Run:
                 self._fault_at_step_limit(batch)
             elif batch.waited or batch.steps > _LONG_RUN:
                 # It polls memory, or runs for long, which may be a loop with plain loads: perhaps it waits for blocks
-                # that have not begun. Start more of them and go on with the next batch.
+                # that have not begun. Start more of them and go on with the next batch. Any other batch keeps its turn.
                 self._start_batch()
                 self._turn += 1
 

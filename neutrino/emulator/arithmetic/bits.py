@@ -366,6 +366,7 @@ def _permute_bytes(a: Lanes, b: Lanes, selector: Lanes) -> Lanes:
     the result is eight copies of that byte's sign bit.
     """
     if np.ndim(selector) == 0:
+        # One selector for all lanes.
         return _permute_bytes_uniformly(a, b, int(selector))
     source = a.astype(U64) | (b.astype(U64) << np.uint64(32))
     result: Any = np.uint32(0)

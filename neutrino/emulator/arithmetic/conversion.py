@@ -91,7 +91,10 @@ def _float_to_integer(name: str, target: np.dtype[Any], mode: str, ftz: bool) ->
     low, high = float(limits.min), float(limits.max)
 
     def convert(a: Lanes) -> Lanes:
-        """Round registers of the type `name` to integers, clamped to the range of `target`."""
+        """Round registers of the type `name` by `mode` to integers, clamped to the range of the type `target`.
+
+        `low` and `high` are the bounds of that range, and `nan_word` is the result for NaN.
+        """
         value = decode(a, name)
         if ftz and name == "f32":
             value = flush(value, name)
@@ -231,12 +234,17 @@ def _float_to_float(source: str, target: str, mode: str, integer_mode: str | Non
     """
 
     def convert(a: Lanes) -> Lanes:
-        """Convert registers of the scalar type `source` to `target`, by the fastest way that rounds only once."""
+        """Convert registers of the scalar type `source` to `target`, by the fastest way that rounds only once.
+
+        mode: the rounding to the precision of `target`. integer_mode: the rounding to an integer, None for none. ftz:
+        subnormal f32 numbers become zero.
+        """
         value = decode(a, source)
         # To f16 the hardware rounds subnormal operands as any others, even with .ftz: it shows in rm and rp.
         if ftz and source == "f32" and target != "f16":
             value = flush(value, source)
         if source == target:
+            # Nothing to round to another precision.
             result = _round_to_integral(a, value, target, integer_mode)
             return canonical(result) if ftz else result
         if target == "f64":

@@ -157,7 +157,8 @@ def with_modifiers(rounded: Rounded, name: str, *, ftz: bool, after: Function | 
     def flushed(*operands: Lanes) -> Lanes:
         """Apply the function to flushed operands (subnormal numbers as zero), and flush its result.
 
-        exact: see `Rounded`.
+        name: the scalar type of all. exact: the same function of float64 values, without the final rounding; None if
+        the rounded results decide what is subnormal.
         """
         operands = tuple(finish(operand, name, lambda value: flush(value, name)) for operand in operands)
         result = function(*operands)
@@ -424,6 +425,7 @@ def _with_canonical_nan(value: Lanes, name: str) -> Lanes:
     """Return registers of the scalar type f16, bf16 or f32 with every NaN replaced by the one the hardware writes."""
     if name != "bf16":
         return canonical(value)
+    # bf16 registers are words, of which NumPy does not know which are NaN.
     nan = _is_nan(value, name)
     return np.where(nan, np.uint16(0x7FFF), value) if nan.any() else value
 

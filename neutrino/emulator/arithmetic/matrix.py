@@ -140,6 +140,7 @@ def _layout_a_quad_pairs(by_row: bool) -> Layout:
     product, row, column = np.indices((4, 8, 4))
     if by_row:
         return _lane_index(_quad_pair_lane(product, row), column, 4)
+    # A lane holds rows 0 to 3 of a column, and the lane 16 above it rows 4 to 7.
     return _lane_index(4 * product + column + 16 * (row // 4), row % 4, 4)
 
 
@@ -151,6 +152,7 @@ def _layout_b_quad_pairs(by_row: bool) -> Layout:
     """
     product, row, column = np.indices((4, 4, 8))
     if by_row:
+        # A lane holds columns 0 to 3 of a row, and the lane 16 above it columns 4 to 7.
         return _lane_index(4 * product + row + 16 * (column // 4), column % 4, 4)
     return _lane_index(_quad_pair_lane(product, column), row, 4)
 
@@ -182,6 +184,7 @@ def _values(words: Words, name: str) -> Lanes:
         bits = np.unpackbits(words.view(U8), bitorder="little")
         return bits.reshape(warps, -1).astype(np.float64)
     if name in ("s4", "u4"):
+        # Each byte has two elements, the first one in its lower bits.
         pairs = words.view(U8).reshape(warps, -1)
         nibbles = np.stack((pairs & np.uint8(15), pairs >> np.uint8(4)), -1).reshape(warps, -1).astype(np.int8)
         # In two's complement, a nibble above 7 is negative.
