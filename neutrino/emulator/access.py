@@ -1,9 +1,4 @@
-"""Loads and stores of all threads of a batch at once, in every state space, with the checks that a GPU lacks.
-
-In all methods, `statement` is the index of the PTX statement in its module (for fault reports and observers), and
-`active` holds the indices of the active threads within the batch, None if all threads are active. An address array has
-one element per active thread; a scalar address is the same for all of them.
-"""
+"""Loads and stores of all threads of a batch at once, in every state space, with the checks that a GPU lacks."""
 
 from __future__ import annotations
 
@@ -45,7 +40,12 @@ Piece = tuple[Array, Any, Any]
 
 
 class Accesses(State):
-    """Loads and stores. Addresses are arrays, or scalars if all threads have the same."""
+    """Loads and stores of all threads of a batch at once, in every state space, with the checks that a GPU lacks.
+
+    In all methods, `statement` is the index of the PTX statement in its module (for fault reports and observers), and
+    `active` holds the indices of the active threads within the batch, None if all threads are active. An address array
+    has one element per active thread; a scalar address is the same for all of them.
+    """
 
     def load(
         self,
@@ -311,6 +311,7 @@ class Accesses(State):
 
         window: the part of the address space that has all of `addresses`.
         """
+        # True: all of the addresses are wrong.
         if window.constant and writing:
             self.fault_out_of_bounds(statement, "constant memory is not written by kernels", addresses, True, active)
         if space is Space.CONST and not window.constant:

@@ -2,10 +2,6 @@
 
 A copy reads its source when it is issued, and writes its destination as late as possible: when a thread waits for its
 group, or looks at an mbarrier. So a missing wait shows.
-
-In all methods, `statement` is the index of the PTX statement in its module (for fault reports), `active` holds the
-indices of the active threads within the batch (None: all), and `guard` is the statement's predicate (None: no guard).
-Operands are arrays with one element per active thread, or scalars if they are the same in all of them.
 """
 
 from __future__ import annotations
@@ -91,6 +87,11 @@ class Asynchronous(Atomics):
     """The asynchronous copies that are under way and the mbarriers of a batch.
 
     Copies read their source when they are issued, and write as late as possible, so that a missing wait shows.
+
+    In all methods, `statement` is the index of the PTX statement in its module (for fault reports), `space` the state
+    space of the mbarrier's address, `active` holds the indices of the active threads within the batch (None: all), and
+    `guard` is the statement's predicate (None: no guard). Operands are arrays with one element per active thread, or
+    scalars if they are the same in all of them.
     """
 
     def start_asynchronous(self) -> None:

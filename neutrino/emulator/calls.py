@@ -73,6 +73,9 @@ class Calls(Accesses, ABC):
     At one call depth each thread is in one function at most, so (depth, function) has registers of its own. Functions
     are numbered as in `Kernel.functions`; the kernel itself has depth 0. Stack frames lie in local memory, the caller's
     below the callee's. The batch sets units, the generated code of each function.
+
+    In all methods, `lanes` is the set of threads that call or return (`lanes.at`: their indices in the batch, None for
+    all), and a key is where threads are: (negative call depth, function, basic block).
     """
 
     units: list[Unit]

@@ -57,7 +57,8 @@ def product_error(a: Lanes, b: Lanes, product: Lanes) -> Lanes:
 def _directed(near: Lanes, error: Lanes, mode: str) -> Lanes:
     """Round near + error in the direction `mode`, where `near` is that value rounded to nearest.
 
-    The result is `near` or its neighbour on the side of the error. A NaN, with which comparisons are False, stays.
+    mode: "rn" to nearest even, "rz" towards zero, "rm" and "rp" towards minus and plus infinity. The result is `near`
+    or its neighbour on the side of the error. A NaN, with which comparisons are False, stays.
     """
     if mode == "rn":
         return near
@@ -72,7 +73,8 @@ def _directed(near: Lanes, error: Lanes, mode: str) -> Lanes:
 def round_ratio(numerator: int, denominator: int, mode: str) -> float:
     """Return numerator / denominator, of which the denominator is positive, rounded once to float64 by `mode`.
 
-    Subnormal results have fewer bits; those beyond the largest float64 become that or infinity, as `mode` says.
+    mode: "rn" to nearest even, "rz" towards zero, "rm" and "rp" towards minus and plus infinity. Subnormal results have
+    fewer bits; those beyond the largest float64 become that or infinity, as `mode` says.
     """
     if numerator == 0:
         return 0.0
@@ -90,6 +92,7 @@ def round_ratio(numerator: int, denominator: int, mode: str) -> float:
     quotient, remainder = divmod(magnitude << max(-last_place, 0), divisor)
 
     if mode == "rn":
+        # Ties go to the even quotient.
         compared_to_half = 2 * remainder - divisor
         away_from_zero = compared_to_half > 0 or (compared_to_half == 0 and quotient & 1 == 1)
     else:
