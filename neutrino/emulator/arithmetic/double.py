@@ -229,7 +229,7 @@ def _all_in_safe_range(a: Lanes, b: Lanes, c: Lanes, product: Lanes) -> bool:
     is small.
     """
     magnitude = np.abs(product)
-    # With a NaN, min and max are NaN, and the comparisons False.
+    # With a NaN, min and max are NaN, and the comparisons False. An empty array has neither.
     return bool(
         np.size(magnitude) == 0
         or (

@@ -325,6 +325,7 @@ def _choose(mnemonic: str, name: str, propagate: bool) -> Function:
         result = pick(a, b)
         if propagate:
             result = np.where(np.isnan(a) | np.isnan(b), result.dtype.type(np.nan), result)
+        # Zeros compare as equal whatever their signs, and so are chosen by their bits.
         both_zero = (a == 0) & (b == 0)
         if both_zero.any():
             zeros = combine_zeros(np.asarray(a).view(word), np.asarray(b).view(word))
