@@ -125,8 +125,8 @@ def _check_version_and_target(text: str) -> None:
 
     Raise ImageError if the version is too new, has no such target, or the target is not for the device.
     """
-    # Without a .version at the start of a line there is none to check. (Both of these are None then; the conditions name
-    # both for the type checker.)
+    # Without a .version at the start of a line there is none to check. (Both of these are None then; the conditions
+    # name both for the type checker.)
     version_match = _VERSION.search(text)
     version = (int(version_match[1]), int(version_match[2])) if version_match is not None else None
     if version_match is not None and version is not None and version > PTX_ISA:
