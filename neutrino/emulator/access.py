@@ -1,9 +1,4 @@
-"""Loads and stores of all threads of a batch at once, in every state space, with the checks that a GPU lacks.
-
-In all methods, `statement` is the index of the PTX statement in its module (for fault reports and observers), and
-`active` holds the indices of the active threads within the batch, None if all threads are active. An address array has
-one element per active thread; a scalar address is the same for all of them.
-"""
+"""Loads and stores of all threads of a batch at once, in every state space, with the checks that a GPU lacks."""
 
 from __future__ import annotations
 
@@ -45,7 +40,12 @@ Piece = tuple[Array, Any, Any]
 
 
 class Accesses(State):
-    """Loads and stores. Addresses are arrays, or scalars if all threads have the same."""
+    """Loads and stores of all threads of a batch at once, in every state space, with the checks that a GPU lacks.
+
+    In all methods, `statement` is the index of the PTX statement in its module (for fault reports and observers), and
+    `active` holds the indices of the active threads within the batch, None if all threads are active. An address array
+    has one element per active thread; a scalar address is the same for all of them.
+    """
 
     def load(
         self,
@@ -60,19 +60,21 @@ class Accesses(State):
     ) -> list[Any]:
         """Load `count` consecutive words at base + offset per active thread; return one array or scalar per word.
 
-        Threads whose `guard` (predicate; None: no guard) is false load nothing, and their elements are meaningless.
-        statement: its index in the module, for fault reports. active: the indices of the active threads in the batch,
-        None: all.
+        An offset of None is 0. Threads whose `guard` (predicate; None: no guard) is false load nothing, and their
+        elements are meaningless. statement: its index in the module, for fault reports. active: the indices of the
+        active threads in the batch, None: all.
         """
         addresses = base if offset is None else base + offset
         if guard is None:
             return self.load_some(statement, space, addresses, dtype, count, active)
         if not guard.ndim:
+            # One guard for all threads: all of them load, or none.
             if guard:
                 return self.load_some(statement, space, addresses, dtype, count, active)
             return [np.zeros((), dtype)[()]] * count
         selected = np.flatnonzero(guard)
         if selected.size == guard.size:
+            # All threads load: nothing has to be picked out.
             return self.load_some(statement, space, addresses, dtype, count, active)
         results = [np.zeros(guard.size, dtype) for _ in range(count)]
         if selected.size:
@@ -96,8 +98,8 @@ class Accesses(State):
     ) -> None:
         """Store `values`, one array or scalar per consecutive word, at base + offset of each active thread.
 
-        Threads whose `guard` (predicate; None: no guard) is false store nothing. statement: its index in the module,
-        for fault reports. active: the indices of the active threads in the batch, None: all.
+        An offset of None is 0. Threads whose `guard` (predicate; None: no guard) is false store nothing. statement: its
+        index in the module, for fault reports. active: the indices of the active threads in the batch, None: all.
         """
         addresses = base if offset is None else base + offset
         if guard is not None:
@@ -109,6 +111,7 @@ class Accesses(State):
                 values = [value[selected] if value.ndim else value for value in values]
                 active = selected if active is None else active[selected]
             elif not guard:
+                # One guard for all threads, which is false.
                 return
         self.store_some(statement, space, addresses, dtype, values, active)
 
@@ -117,7 +120,8 @@ class Accesses(State):
     ) -> list[Any]:
         """Load `count` consecutive words of every active thread, as `load` without a guard.
 
-        active: the indices of these threads in the batch, None: all threads.
+        Return one array or scalar per word. `locate` lists the kinds of index that occur here. active: the indices of
+        these threads in the batch, None: all threads.
         """
         if dtype == DOUBLE_WORD and space in (Space.LOCAL, Space.GENERIC):
             return self.load_double(statement, space, addresses, count, active)
@@ -134,8 +138,10 @@ class Accesses(State):
                 scalars = [words[index + position] for position in range(count)]
                 # A NumPy scalar of a structured type is a view into memory, so it needs a copy.
                 return [scalar.copy() for scalar in scalars] if dtype == DOUBLE_WORD else scalars
+            # The first word, which is the usual one, needs no addition.
             return [words[index + position] if position else words[index] for position in range(count)]
-        # Threads in several windows or state spaces: each piece has the words of a subset of them.
+        # Threads in several windows or state spaces: each piece has the words of a subset of them. Their addresses
+        # differ, so that indices are arrays or lists.
         size = self.threads if active is None else active.size
         results = [np.zeros(size, dtype) for _ in range(count)]
         for words, index, subset in pieces:
@@ -258,7 +264,10 @@ class Accesses(State):
     def fault_out_of_bounds(
         self, statement: int, detail: str, addresses: Any, invalid: Any, active: Indices | None
     ) -> None:
-        """Raise DeviceFaultError for the first address that the mask `invalid` marks."""
+        """Raise DeviceFaultError for the first address that the mask `invalid` marks (True: all are wrong).
+
+        detail: what the message says about the access. active: the threads that `addresses` belong to, None: all.
+        """
         position = int(np.flatnonzero(np.atleast_1d(invalid))[0])
         address = int(np.atleast_1d(addresses)[position])
         self.fault(
@@ -283,6 +292,7 @@ class Accesses(State):
         same_address = not addresses.ndim
         low = int(addresses) if same_address else int(addresses.min())
         high = low if same_address else int(addresses.max())
+        # The part of the address space, with a buffer of its own, that has the lowest address.
         window = self.memory.find(low)
         if self.observer is not None:
             self.observe(statement, space, addresses, size, active)
@@ -297,7 +307,11 @@ class Accesses(State):
     def check_window(
         self, statement: int, space: Space, window: Window, addresses: Any, active: Indices | None, writing: bool
     ) -> None:
-        """Raise DeviceFaultError if constant memory is written, or an access to it lies in global memory."""
+        """Raise DeviceFaultError if constant memory is written, or an access to it lies in global memory.
+
+        window: the part of the address space that has all of `addresses`.
+        """
+        # True: all of the addresses are wrong.
         if window.constant and writing:
             self.fault_out_of_bounds(statement, "constant memory is not written by kernels", addresses, True, active)
         if space is Space.CONST and not window.constant:
@@ -320,6 +334,7 @@ class Accesses(State):
         statement, and the indices of the active threads (None: all), for fault reports.
         """
         addresses = np.atleast_1d(addresses).astype(np.uint64, copy=False)
+        # The addresses that no window so far contains.
         unresolved = np.ones(addresses.shape, np.bool_)
         pieces: list[Piece] = []
         for window in self.memory.windows:
@@ -336,6 +351,7 @@ class Accesses(State):
             threads = selected if active is None else active[selected]
             self.check_window(statement, space, window, selected_addresses, threads, writing)
             unresolved[selected] = False
+            # None stands for all addresses, which saves the caller from picking them out.
             subset = None if selected.size == addresses.size else selected
             pieces.append((window.view(dtype), _word_indices(selected_addresses, window, dtype), subset))
         if unresolved.any():
@@ -343,7 +359,10 @@ class Accesses(State):
         return pieces
 
     def shared_view(self, dtype: np.dtype[Any]) -> Array:
-        """Return the shared memory of all blocks of the batch, one after the other, as words of type `dtype`."""
+        """Return the shared memory of all blocks of the batch, one after the other, as words of type `dtype`.
+
+        Views are kept, as making one costs more than a small access.
+        """
         view = self.shared_views.get(dtype)
         if view is None:
             view = self.shared_views[dtype] = self.shared.view(dtype)
@@ -364,12 +383,15 @@ class Accesses(State):
             self.fault_out_of_bounds(statement, detail, addresses, invalid, active)
         if self.observer is not None:
             self.observe(statement, Space.SHARED, addresses, size, active)
+        # Where each thread's block has its part of the batch's shared memory: a scalar if there is one block.
         base = self.shared_base
         if not addresses.ndim and not base.ndim:
+            # All threads access the same word.
             return self.shared_view(dtype), high // dtype.itemsize, None
         if base.ndim and active is not None:
             base = base[active]
         offsets = addresses.astype(np.int64)
+        # The shift divides by the size of a word.
         return self.shared_view(dtype), (offsets + base) >> (dtype.itemsize.bit_length() - 1), None
 
     def reserve_local(self, size: int) -> bool:
@@ -377,6 +399,7 @@ class Accesses(State):
 
         Memory that is added holds poison. Its planes have eight bytes of each thread.
         """
+        # Rounded up.
         planes = -(-size // 8)
         available = self.local.shape[0]
         if planes <= available:
@@ -406,6 +429,7 @@ class Accesses(State):
             self.fault_out_of_bounds(statement, detail, addresses, _exceeding(addresses, size, limit), active)
         if self.observer is not None:
             self.observe(statement, Space.LOCAL, addresses, size, active)
+        # In this method `>> 3` gives the plane of a byte, and `& 7` its position among the thread's eight in the plane.
         item = dtype.itemsize
         per_plane = 8 // item
         if not addresses.ndim:
@@ -415,7 +439,9 @@ class Accesses(State):
             for position in range(count):
                 start = high + position * item
                 rows.append((start >> 3, slice((start & 7) // item, None, per_plane)))
+            # A tuple: so `locate` marks this kind of index.
             return planes, tuple(rows), None
+        # A word of its own for each thread: indices into the planes one after the other.
         words = self.local.reshape(-1).view(dtype)
         threads = np.arange(self.threads, dtype=np.int64) if active is None else active
         offsets = addresses.astype(np.int64)
@@ -474,7 +500,7 @@ class Accesses(State):
             located = self.locate_in_space(
                 statement, int(space_key), addresses[selected], dtype, count, threads, writing
             )
-            # Their subsets are positions among the selected addresses: make them positions among all.
+            # The subsets of these pieces are positions among the selected addresses: make them positions among all.
             for words, index, subset in located:
                 pieces.append((words, index, selected if subset is None else selected[subset]))
         return pieces
@@ -494,6 +520,7 @@ class Accesses(State):
         statement: its index, for fault reports. active: the indices of the active threads in the batch, None: all.
         Raise DeviceFaultError if parameters are written.
         """
+        # All other addresses belong to global memory.
         space, base = _SPACE_BY_UPPER_BITS.get(upper_bits, (Space.GLOBAL, 0))
         if space is Space.PARAM and writing:
             invalid = np.ones_like(addresses, bool)
@@ -515,5 +542,6 @@ def _exceeding(addresses: Any, size: int, limit: int) -> Any:
 
 def _word_indices(addresses: Any, window: Window, dtype: np.dtype[Any]) -> Any:
     """Return the index of the word at each address in the window, viewed as words of type `dtype`."""
+    # A shift by the logarithm of the word's size, a power of two, divides by it.
     shift = dtype.itemsize.bit_length() - 1
     return ((addresses - np.uint64(window.base)) >> np.uint64(shift)).view(np.int64)

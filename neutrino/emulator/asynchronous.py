@@ -2,10 +2,6 @@
 
 A copy reads its source when it is issued, and writes its destination as late as possible: when a thread waits for its
 group, or looks at an mbarrier. So a missing wait shows.
-
-In all methods, `statement` is the index of the PTX statement in its module (for fault reports), `active` holds the
-indices of the active threads within the batch (None: all), and `guard` is the statement's predicate (None: no guard).
-Operands are arrays with one element per active thread, or scalars if they are the same in all of them.
 """
 
 from __future__ import annotations
@@ -46,7 +42,8 @@ class _Copy:
     """One issued cp.async of some threads, not yet written to shared memory.
 
     words, index: the destination, `words[index]` for the first word of each thread. values: the words to write, one
-    array per word. groups: for each thread, the number of the cp.async group that the copy belongs to.
+    array per word. threads: their indices in the batch. groups: for each thread, the number of the cp.async group that
+    the copy belongs to.
     """
 
     words: Array
@@ -60,7 +57,9 @@ class _Copy:
 class _BulkCopy:
     """One issued cp.async.bulk of one thread, not yet written.
 
-    barrier: the index of its mbarrier in shared memory, viewed as 64-bit words; -1 if it completes by bulk group.
+    thread, block: their indices in the batch. destination: a view of the bytes to write. content: the bytes, as they
+    were when the copy was issued. barrier: the index of its mbarrier in shared memory, viewed as 64-bit words; -1 if it
+    completes by bulk group. group: the number of that group, among those of the thread.
     """
 
     thread: int
@@ -75,7 +74,8 @@ class _BulkCopy:
 class _Arrival:
     """A cp.async.mbarrier.arrive of some threads: it counts once their earlier cp.async copies are complete.
 
-    adds: the arrival also raises the pending count first (without .noinc).
+    threads: their indices in the batch. barriers: the index of each one's mbarrier in shared memory, viewed as 64-bit
+    words. adds: the arrival also raises the pending count first (without .noinc).
     """
 
     threads: Indices
@@ -84,15 +84,24 @@ class _Arrival:
 
 
 class Asynchronous(Atomics):
-    """The asynchronous copies that are under way and the mbarriers of a batch."""
+    """The asynchronous copies that are under way and the mbarriers of a batch.
+
+    Copies read their source when they are issued, and write as late as possible, so that a missing wait shows.
+
+    In all methods, `statement` is the index of the PTX statement in its module (for fault reports), `space` the state
+    space of the mbarrier's address, `active` holds the indices of the active threads within the batch (None: all), and
+    `guard` is the statement's predicate (None: no guard). Operands are arrays with one element per active thread, or
+    scalars if they are the same in all of them.
+    """
 
     def start_asynchronous(self) -> None:
         """Set up empty queues; called before the first step of the batch."""
         self.copies: list[_Copy] = []
         self.bulk_copies: list[_BulkCopy] = []
         self.arrivals: list[_Arrival] = []
-        # Number of committed groups per thread; allocated on first use.
+        # Number of committed cp.async groups per thread; allocated on first use, as few kernels have them.
         self.committed: Any = None
+        # Number of committed bulk groups, by the thread's index in the batch.
         self.bulk_committed: dict[int, int] = {}
 
     def groups_of(self, threads: Indices) -> NDArray[np.int64]:
@@ -129,8 +138,9 @@ class Asynchronous(Atomics):
     ) -> None:
         """Issue ``cp.async`` of `size` bytes per thread, from global to shared memory.
 
-        Only the first `source_size` bytes are read (None: all of them); the others are zero. statement: its index, for
-        fault reports. active: the indices of the active threads in the batch, None: all. guard: their predicate.
+        Addresses are the sums of destination or source and their offsets (None: 0). Only the first `source_size` bytes
+        are read (None: all of them); the others are zero. statement: its index, for fault reports. active: the indices
+        of the active threads in the batch, None: all. guard: their predicate.
         """
         threads = self.guarded_threads(active, guard)
         if not threads.size:
@@ -139,6 +149,7 @@ class Asynchronous(Atomics):
         targets = self.guarded_values(targets, active, guard)
         sources = source if source_offset is None else source + source_offset
         sources = self.guarded_values(sources, active, guard)
+        # In 32-bit words, as sizes are multiples of 4.
         count = size // 4
         if source_size is None:
             loaded = self.load_some(statement, Space.GLOBAL, sources, _WORD, count, threads)
@@ -146,6 +157,7 @@ class Asynchronous(Atomics):
         else:
             source_sizes = self.guarded_values(source_size, active, guard)
             values = self.load_zero_filled(statement, sources, size, source_sizes, threads)
+        # Shared memory is one piece, of which all threads have a part.
         ((words, index, _),) = self.locate(
             statement, Space.SHARED, targets, _WORD, count, threads, writing=True
         )
@@ -156,14 +168,16 @@ class Asynchronous(Atomics):
     ) -> list[Array]:
         """Load `size` bytes per thread of which only the first `source_sizes` are read, the others being zero.
 
-        Return one array of 32-bit words per word.
+        Return one array of 32-bit words, with an element per thread, for each word of the copy.
         """
+        # One row per thread.
         content = np.zeros((threads.size, size), _BYTE)
         full = source_sizes >= size
         if full.any():
             loaded = self.load_some(statement, Space.GLOBAL, sources[full], _WORD, size // 4, threads[full])
             words = [np.broadcast_to(word, threads[full].shape) for word in loaded]
             content[full] = np.stack(words, 1).view(_BYTE)
+        # The others byte by byte, as no byte beyond their size may be touched.
         for position in range(size):
             partial = ~full & (source_sizes > position)
             if partial.any():
@@ -192,6 +206,7 @@ class Asynchronous(Atomics):
         waiting[threads] = True
         remaining = []
         for copy in self.copies:
+            # The current, uncommitted group has the number of committed ones; with -1 it is due as well.
             due = waiting[copy.threads] & (copy.groups < self.groups_of(copy.threads) - max_pending)
             incomplete = self.complete_copy(copy, due)
             if incomplete is not None:
@@ -204,10 +219,12 @@ class Asynchronous(Atomics):
         Return the copy for the other threads, None if there are none.
         """
         if due.all():
+            # The words of a thread follow each other.
             for position, value in enumerate(copy.values):
                 copy.words[copy.index + position] = value
             return None
         if due.any():
+            # Split the copy: write one part of its threads, keep the other.
             for position, value in enumerate(copy.values):
                 copy.words[copy.index[due] + position] = value[due]
             pending = ~due
@@ -261,6 +278,7 @@ class Asynchronous(Atomics):
             target = self.bytes_at(
                 statement, destination_space, targets[position], byte_count, single, writing=True
             )
+            # -1: the copy belongs to a bulk group.
             barrier_index = -1
             if barriers is not None:
                 address = barriers[position : position + 1]
@@ -291,6 +309,7 @@ class Asynchronous(Atomics):
         remaining = []
         for copy in self.bulk_copies:
             first_pending_group = self.bulk_committed.get(copy.thread, 0) - max_pending
+            # A copy with an mbarrier (an index of at least 0) is in no group.
             if copy.barrier < 0 and copy.thread in threads and copy.group < first_pending_group:
                 copy.destination[:] = copy.content
             else:
@@ -298,7 +317,10 @@ class Asynchronous(Atomics):
         self.bulk_copies = remaining
 
     def finish_asynchronous(self) -> None:
-        """Complete the bulk copies that no thread waited for; called after the last step of the batch."""
+        """Complete the bulk copies that no thread waited for; called after the last step of the batch.
+
+        They may write global memory, which outlasts the batch; cp.async writes only shared memory, which does not.
+        """
         for copy in self.bulk_copies:
             copy.destination[:] = copy.content
         self.bulk_copies.clear()
@@ -322,7 +344,8 @@ class Asynchronous(Atomics):
         for arrival in self.arrivals:
             due = np.isin(arrival.threads // self.shape.stride, list(selected_blocks))
             if due.any():
-                self.wait_group(-1, arrival.threads[due], None)
+                # An arrival counts after the earlier copies of its thread, so these must be complete.
+                self.wait_group(-1, arrival.threads[due], guard=None)
                 self.update_mbarriers(arrival.barriers[due], arrivals=1, tx_bytes=0, adds=arrival.adds)
             if not due.all():
                 remaining_arrivals.append(_Arrival(arrival.threads[~due], arrival.barriers[~due], arrival.adds))
@@ -338,6 +361,7 @@ class Asynchronous(Atomics):
         ((words, index, _),) = self.locate(
             statement, space, np.broadcast_to(addresses, active.shape), _LONG, 1, active, writing=True
         )
+        # Generic addresses may also lie in other memory.
         if words is not self.shared_view(_LONG):
             self.fault(
                 FaultKind.OUT_OF_BOUNDS, statement, "no mbarrier in shared memory", thread=int(active[0])
@@ -350,13 +374,15 @@ class Asynchronous(Atomics):
     ) -> tuple[Indices, Indices]:
         """Return the threads whose guard is true, and the index of the mbarrier of each in shared memory.
 
-        statement: its index, for fault reports. active: the indices of the active threads, None: all.
-        Raise DeviceFaultError if one of these words is no initialised mbarrier.
+        The mbarriers are at base + offset (None: 0); an index counts 64-bit words. statement: its index, for fault
+        reports. active: the indices of the active threads, None: all. Raise DeviceFaultError if one of these words is
+        no initialised mbarrier.
         """
         threads = self.guarded_threads(active, guard)
         addresses = self.guarded_values(base if offset is None else base + offset, active, guard)
         index = self.locate_mbarriers(statement, space, addresses, threads)
         words = self.shared_view(_LONG)[index]
+        # These two bits mark initialised mbarriers; the poison of fresh memory has others.
         invalid = (words & np.uint64(_MARK_MASK)) != np.uint64(_MARK)
         if invalid.any():
             position = int(np.flatnonzero(invalid)[0])
@@ -372,13 +398,17 @@ class Asynchronous(Atomics):
     def initialise_mbarrier(
         self, statement: int, space: int, base: Any, offset: Any, count: Any, active: Indices | None, guard: Any
     ) -> None:
-        """Execute ``mbarrier.init``: write an mbarrier that expects `count` arrivals in each phase."""
+        """Execute ``mbarrier.init``: write an mbarrier that expects `count` arrivals in each phase.
+
+        It is at base + offset (None: 0) of each active thread whose guard is true.
+        """
         threads = self.guarded_threads(active, guard)
         addresses = self.guarded_values(base if offset is None else base + offset, active, guard)
         if not threads.size:
             return
         index = self.locate_mbarriers(statement, space, addresses, threads)
         counts = self.guarded_values(count, active, guard).astype(np.uint64) & np.uint64(_COUNT_MASK)
+        # Pending and expected arrivals, no pending bytes, the mark of an initialised mbarrier, and phase 0.
         self.shared_view(_LONG)[index] = (
             counts
             | (counts << np.uint64(_COUNT_BITS))
@@ -389,7 +419,7 @@ class Asynchronous(Atomics):
     def invalidate_mbarrier(
         self, statement: int, space: int, base: Any, offset: Any, active: Indices | None, guard: Any
     ) -> None:
-        """Execute ``mbarrier.inval``: overwrite the mbarriers with poison."""
+        """Execute ``mbarrier.inval``: overwrite the mbarriers with poison, which no operation takes for an mbarrier."""
         _, index = self.valid_mbarriers(statement, space, base, offset, active, guard)
         self.shared_view(_LONG)[index] = np.uint64(int.from_bytes(bytes([POISON]) * 8, "little"))
 
@@ -408,8 +438,9 @@ class Asynchronous(Atomics):
         """Execute the ``mbarrier`` operations that count arrivals or bytes at an mbarrier.
 
         These are ``arrive``, ``arrive_drop`` (drop), ``expect_tx`` (count 0) and ``complete_tx`` (count 0, negative
-        bytes). Return the state word of the mbarrier before the operation, one per active thread, meaningless if the
-        guard is false. Raise DeviceFaultError for more arrivals than are pending.
+        bytes). The mbarrier is at base + offset (None: 0); count and tx_bytes are what each thread adds. Return the
+        state word of the mbarrier before the operation, one per active thread, meaningless if the guard is false.
+        Raise DeviceFaultError for more arrivals than are pending.
         """
         size = self.threads if active is None else active.size
         states = np.zeros(size, _LONG)
@@ -422,10 +453,12 @@ class Asynchronous(Atomics):
         tx_changes = self.guarded_values(tx_bytes, active, guard).astype(np.int64)
         total_arrivals = np.zeros(words.size, np.int64)
         np.add.at(total_arrivals, index, arrivals)
+        # No more arrivals at any mbarrier than are pending: all can count at once.
         if (total_arrivals[index] <= (old_words & np.uint64(_COUNT_MASK)).astype(np.int64)).all():
             self.update_mbarriers(index, arrivals=arrivals, tx_bytes=tx_changes, drop=drop)
             # The state of each thread has the pending count that the threads before it, at the same mbarrier, leave:
-            # subtract their arrivals, which are a running sum within each mbarrier.
+            # subtract their arrivals, which are a running sum within each mbarrier. (It is the difference of a running
+            # sum over all threads, sorted by mbarrier, to its value at the mbarrier's first thread.)
             order = np.argsort(index, kind="stable")
             earlier_arrivals = np.cumsum(arrivals[order]) - arrivals[order]
             earlier_arrivals -= earlier_arrivals[np.searchsorted(index[order], index[order])]
@@ -466,6 +499,7 @@ class Asynchronous(Atomics):
         for barrier, arrived, tx_change in zip(
             barriers.tolist(), total_arrivals.tolist(), total_bytes.tolist(), strict=True
         ):
+            # Take the fields of the mbarrier apart (see _COUNT_BITS), change them, and join them again.
             word = int(words[barrier])
             pending = word & _COUNT_MASK
             expected = word >> _COUNT_BITS & _COUNT_MASK
@@ -491,9 +525,11 @@ class Asynchronous(Atomics):
     ) -> None:
         """Execute ``cp.async.mbarrier.arrive``: arrive once the threads' earlier copies are complete.
 
-        adds: the arrival first raises the pending count (without ``.noinc``).
+        The mbarrier is at base + offset (None: 0). adds: the arrival first raises the pending count (without
+        ``.noinc``).
         """
         threads, index = self.valid_mbarriers(statement, space, base, offset, active, guard)
+        # They count when a thread next looks at the mbarrier.
         if threads.size:
             self.arrivals.append(_Arrival(threads, index, adds))
 
@@ -510,16 +546,19 @@ class Asynchronous(Atomics):
     ) -> Any:
         """Execute ``mbarrier.test_wait`` or ``try_wait``: return whether a phase is complete, per active thread.
 
-        phase: if `parity`, the parity of the phase in its lowest bit; else a state word that ``mbarrier.arrive``
-        returned. The result is False where the guard is. active: the indices of the active threads, None: all.
+        The mbarrier is at base + offset (None: 0). phase: if `parity`, the parity of the phase in its lowest bit; else
+        a state word that ``mbarrier.arrive`` returned. The result is False where the guard is. active: the indices of
+        the active threads, None: all.
         """
         size = self.threads if active is None else active.size
         complete = np.zeros(size, np.bool_)
         threads, index = self.valid_mbarriers(statement, space, base, offset, active, guard)
         if not threads.size:
             return complete
+        # Looking at an mbarrier completes what it counts, in the blocks of these threads.
         if self.bulk_copies or self.arrivals:
             self.complete_mbarrier_copies(np.unique(threads // self.shape.stride).tolist())
+        # Bit 63 of a state word is the parity of the phase: the phase that is asked for is complete once it differs.
         current = (self.shared_view(_LONG)[index] >> np.uint64(63)).astype(np.int64)
         asked = self.guarded_values(phase, active, guard)
         asked = (asked & asked.dtype.type(1) if parity else asked >> np.uint64(63)).astype(np.int64)

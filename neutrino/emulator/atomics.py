@@ -47,7 +47,7 @@ class Atomics(Accesses):
         active: Indices | None,
         guard: Any,
     ) -> list[Any]:
-        """Execute ``atom`` or ``red`` at base + offset of each active thread; return the old words.
+        """Execute ``atom`` or ``red`` at base + offset (None: 0) of each active thread; return the old words.
 
         statement: its index in the module, for fault reports. operation: its PTX name, or a function of the old word
         and the operands that returns the new word. operands: for each operand of the instruction, one array or scalar
@@ -77,6 +77,7 @@ class Atomics(Accesses):
         results = [np.zeros(size, dtype) for _ in range(count)]
         for words, index, subset in pieces:
             for position in range(count):
+                # A list has an index array per word; else the words follow each other.
                 word_index = index[position] if isinstance(index, list) else index + position
                 values = []
                 for operand in operands:
@@ -106,6 +107,7 @@ class Atomics(Accesses):
 
         values: the operands, one array each. Return the old words in the order of `index`; None unless `returns_old`.
         """
+        # Additions of f32 flush subnormal numbers everywhere but in shared memory.
         if operation == "add" and words.dtype == _SINGLE and words is not self.shared_views.get(_SINGLE):
             operation = self.flushed_if_tiny(words, index, values[0])
         if self.random is None:
@@ -114,6 +116,7 @@ class Atomics(Accesses):
         old_in_order = apply(words, index[order], operation, [value[order] for value in values], returns_old)
         if old_in_order is None:
             return None
+        # Back from the random order to that of `index`.
         old = np.empty_like(old_in_order)
         old[order] = old_in_order
         return old
@@ -141,18 +144,22 @@ def apply(
     """
     dtype = words.dtype
     if isinstance(operation, str):
+        # Floats have a min and max of their own (see _FLOAT_UFUNCS); the other operations are the same for all types.
         ufunc = (_FLOAT_UFUNCS if dtype.kind == "f" else {}).get(operation) or _UFUNCS.get(operation)
         if ufunc is not None and not returns_old:
+            # Operations that are ufuncs have one operand.
             _reduce(words, index, ufunc, values[0])
             return None
         step = ufunc if ufunc is not None else _STEPS[operation]
     else:
         step = operation
     if index.size == 1 or not _repeats(index):
+        # Each thread has a word of its own: all can go at once.
         old: Array = words[index]
         words[index] = step(old, *values)
         return old
     if operation == "add" and dtype.kind in "iu":
+        # Faster than rounds, and right since integer sums do not depend on the order.
         return _running_sum(words, index, values[0])
     return _apply_in_rounds(words, index, step, values)
 
@@ -164,6 +171,7 @@ def _reduce(words: Array, index: Indices, ufunc: Any, value: Array) -> None:
     """
     first = index[0]
     if (index == first).all() and words.dtype.kind != "f":
+        # All threads access the same word, and their order does not matter.
         words[first] = ufunc(words[first], ufunc.reduce(value))
     else:
         ufunc.at(words, index, value)
@@ -208,15 +216,18 @@ def _running_sum(words: Array, index: Indices, value: Array) -> Array:
     ordered = value[order]
     total = np.cumsum(ordered, dtype=words.dtype)
 
-    # What the earlier elements of the same group add.
+    # What the earlier elements of the same group add: subtract what the groups before it add.
     before: Array = total - ordered
     lengths = np.diff(np.append(starts, index.size))
     before -= np.repeat(before[starts], lengths)
 
+    # One index per group, which all its elements share.
     group_index = index[order[starts]]
     old: Array = np.repeat(words[group_index], lengths) + before
+    # The last element of a group finds what all others have added, and adds its own.
     ends = starts + lengths - 1
     words[group_index] = old[ends] + ordered[ends]
+    # Back to the order of `index`.
     result = np.empty_like(old)
     result[order] = old
     return result
@@ -229,6 +240,7 @@ def _apply_in_rounds(words: Array, index: Indices, step: Callable[..., Any], val
     """
     order, _, ranks = _group_equal(index)
     result = np.empty(index.size, words.dtype)
+    # The positions of the first occurrences, then those of the second ones, and so on.
     by_rank = order[np.argsort(ranks, kind="stable")]
     round_sizes = np.bincount(ranks)
     start = 0

@@ -45,8 +45,8 @@ class _Waiter:
 class _Barrier:
     """One barrier number, in all blocks of the batch.
 
-    arrived: the threads that have arrived, waiting or not. needed: for each block, the number of threads that complete
-    the barrier, 0 for all live threads. votes: the predicates of barrier.red, per thread.
+    arrived: mask of the threads that have arrived, waiting or not. needed: for each block, the number of threads that
+    complete the barrier, 0 for all live threads. votes: the predicates of barrier.red, per thread.
     waiters: by where the threads go on and by statement.
     """
 
@@ -62,7 +62,11 @@ def _select(values: Any, selection: Any) -> Any:
 
 
 class Barriers(State, ABC):
-    """Threads that wait until enough threads of their block have arrived."""
+    """Threads that wait until enough threads of their block have arrived.
+
+    The batch sets units (the generated code of each function), live (mask of the threads that have not ended) and
+    live_count (their number). A block's threads are `shape.stride` adjacent ones, filled up to whole warps.
+    """
 
     units: list[Unit]
     live: NDArray[np.bool_]
@@ -70,6 +74,7 @@ class Barriers(State, ABC):
 
     def start_barriers(self) -> None:
         """Set up an empty table of barriers; called before the first step of the batch."""
+        # By number: those at which threads have arrived.
         self.barriers: dict[int, _Barrier] = {}
 
     @abstractmethod
@@ -82,7 +87,10 @@ class Barriers(State, ABC):
         return any(barrier.waiters for barrier in self.barriers.values())
 
     def sleeping(self) -> list[tuple[int, Lanes]]:
-        """Return the threads that wait at barriers, as pairs of the statement's index and the threads."""
+        """Return the threads that wait at barriers, as pairs of the statement's index and the threads.
+
+        A report of a deadlock names them.
+        """
         return [
             (waiter.statement, waiter.lanes)
             for barrier in self.barriers.values()
@@ -94,9 +102,9 @@ class Barriers(State, ABC):
         barrier = self.barriers.get(number)
         if barrier is None:
             barrier = self.barriers[number] = _Barrier(
-                np.zeros(self.threads, np.bool_),
-                np.zeros(self.shape.blocks, np.int64),
-                np.zeros(self.threads, np.bool_),
+                arrived=np.zeros(self.threads, np.bool_),
+                needed=np.zeros(self.shape.blocks, np.int64),
+                votes=np.zeros(self.threads, np.bool_),
             )
         return barrier
 
@@ -109,10 +117,11 @@ class Barriers(State, ABC):
         barrier does not expect.
         """
         number, count, predicate = operands
+        negative_depth, function, _ = key
         # The form of the instruction, recorded when its code was generated.
-        use = self.units[key[1]].barriers[block.index]
+        use = self.units[function].barriers[block.index]
         statement = block.instructions[-1].number
-        following = (key[0], key[1], block.next)
+        following = (negative_depth, function, block.next)
         if (
             lanes.count == self.live_count
             and not self.barriers
@@ -120,7 +129,8 @@ class Barriers(State, ABC):
             and count is None
             and predicate is None
         ):
-            # All live threads arrive together: the barrier is complete at once.
+            # All live threads arrive together, and none waits elsewhere: the barrier is complete at once. This is the
+            # usual case, and a fast way through it.
             self.add(following, lanes)
             return
 
@@ -135,6 +145,7 @@ class Barriers(State, ABC):
             ]
 
         for barrier_number, group, group_selection in groups:
+            # A register may have any number.
             if barrier_number >= _BARRIER_COUNT:
                 detail = f"barrier {barrier_number}, of which there are {_BARRIER_COUNT}"
                 self.fault(FaultKind.DEADLOCK, statement, detail, thread=int(group.indices()[0]))
@@ -150,6 +161,7 @@ class Barriers(State, ABC):
                 if votes is not None:
                     barrier.votes[threads] = _select(votes, selection)
                 if use.arrive_only:
+                    # barrier.arrive does not wait.
                     self.add(following, arriving)
                 else:
                     self.wait_at_barrier(
@@ -158,6 +170,7 @@ class Barriers(State, ABC):
                             following, arriving, statement, file, use.reduction, use.destination, use.aligned
                         ),
                     )
+                # Before the next part arrives, which may belong to the next use of the barrier.
                 self.release(barrier_number, barrier)
 
     def split_arrivals(self, number: int, lanes: Lanes, counts: Any, statement: int) -> list[tuple[Lanes, Any]]:
@@ -185,6 +198,7 @@ class Barriers(State, ABC):
         if (arriving_counts[threads // self.shape.stride] <= counts).all():
             return [(lanes, slice(None))]
 
+        # The order of warps is not defined: a random schedule takes any.
         warp_in_block = threads % self.shape.stride // WARP
         order = np.unique(warp_in_block)
         if self.random is not None:
@@ -208,6 +222,7 @@ class Barriers(State, ABC):
         block_size = self.shape.stride
         # Without a count the barrier is for all threads of the block (PTX ISA 9.7.13.1).
         earlier_counts = np.where(needed == 0, block_size, needed)
+        # Where no thread has arrived, there is no earlier count.
         block_has_arrivals = np.atleast_1d(barrier.arrived.reshape(-1, block_size).any(1))
         differs = (earlier_counts != (block_size if counts is None else counts)) & block_has_arrivals[blocks]
         if np.any(differs):
@@ -224,7 +239,11 @@ class Barriers(State, ABC):
             barrier.waiters[waiter.key, waiter.statement] = waiter
 
     def release_barriers(self) -> None:
-        """Release the threads that wait at complete barriers; called after threads have ended."""
+        """Release the threads that wait at complete barriers; called after threads have ended.
+
+        A barrier for all live threads may be complete without those.
+        """
+        # A copy, as `release` removes barriers.
         for number, barrier in list(self.barriers.items()):
             self.release(number, barrier)
 
@@ -247,15 +266,19 @@ class Barriers(State, ABC):
         if not complete.any():
             return
         self.release_blocks(barrier, complete)
+        # An empty table lets `reach_barrier` take its fast way.
         if not barrier.waiters and not barrier.arrived.any():
             del self.barriers[number]
 
     def release_blocks(self, barrier: _Barrier, complete: NDArray[np.bool_]) -> None:
         """Release the waiting threads of the blocks that the mask `complete` marks, and reset the barrier for them."""
         all_blocks = bool(complete.all())
+        # Mask of the threads of these blocks.
         released = np.repeat(complete, self.shape.stride)
+        # Threads at a single instruction cannot disagree.
         if len(barrier.waiters) > 1:
             self.check_warps(barrier, released)
+        # A copy, as waiters without remaining threads are removed.
         for waiter in list(barrier.waiters.values()):
             leaving = waiter.lanes if all_blocks else of_mask(waiter.lanes.mask & released)
             if not leaving.count:
@@ -267,6 +290,7 @@ class Barriers(State, ABC):
             if waiter.destination is not None and waiter.file is not None:
                 self.reduce_votes(barrier, waiter, leaving)
             self.add(waiter.key, leaving)
+        # For the next use of the barrier; the votes were needed until here.
         barrier.arrived &= ~released
         barrier.votes &= ~released
         barrier.needed[complete] = 0
@@ -292,7 +316,10 @@ class Barriers(State, ABC):
             warps_by_statement[waiter.statement] = warps_by_statement.get(waiter.statement, np.False_) | warps
 
     def reduce_votes(self, barrier: _Barrier, waiter: _Waiter, lanes: Lanes) -> None:
-        """Write the result of ``barrier.red`` over all arrived threads of a block to the register of these threads."""
+        """Write the result of ``barrier.red`` to the destination of `waiter` in the threads of `lanes`.
+
+        The result of each block is the reduction ("popc", "and", "or") of the votes of all its threads that arrived.
+        """
         stride = self.shape.stride
         votes = barrier.votes.reshape(-1, stride)
         arrived = barrier.arrived.reshape(-1, stride)
@@ -300,10 +327,12 @@ class Barriers(State, ABC):
         if waiter.reduction == "popc":
             block_results = votes.sum(1).astype(np.uint32)
         elif waiter.reduction == "and":
+            # No thread that arrived voted no. (The votes of the others are false as well.)
             block_results = ~(arrived & ~votes).any(1)
         else:
             block_results = votes.any(1)
         values = block_results[lanes.indices() // stride]
+        # Both are set here; the condition is for the type checker.
         destination = waiter.destination
         if destination is not None and waiter.file is not None:
             waiter.file.write(destination.index, values.astype(destination.dtype), lanes)
@@ -311,7 +340,10 @@ class Barriers(State, ABC):
     # -- barrier.cluster, where a cluster is one block
 
     def cluster_arrive(self, active: Indices | None) -> None:
-        """Execute ``barrier.cluster.arrive``: mark the active threads (None: all) as arrived."""
+        """Execute ``barrier.cluster.arrive``: mark the active threads (None: all) as arrived.
+
+        active: their indices in the batch. Nobody is released here, as `cluster_wait` does that.
+        """
         barrier = self.barrier(_CLUSTER)
         if active is None:
             barrier.arrived[:] = True

@@ -80,11 +80,13 @@ _POLLING = frozenset({"volatile", "acquire", "relaxed", "atom", "test_wait", "tr
 class Block:
     """A basic block: instructions that run from the first to the last.
 
-    taken: the blocks that a branch or table at its end may go to. next: the block after it, -1 after the last.
+    index: its place in the function's list of blocks. ending: how threads leave it. taken: the indices of the blocks
+    that a branch or table at its end may go to. next: the index of the block after it, -1 after the last.
     warp: the first instruction is warp-wide. mask: its member mask (None: all threads).
     waits: has an instruction that loops poll memory with. live_out: the registers that are live at the end, as a bit
     set by register index. joined: falls into the next block, which starts with a warp-wide instruction of all threads
-    and has no other predecessor. count: instructions, without those that the lowering added.
+    and has no other predecessor, so that whole warps may run both as one. count: instructions, without those that the
+    lowering added.
     """
 
     index: int
@@ -117,7 +119,10 @@ def is_of_warp(instruction: Instruction) -> bool:
 
 
 def build_graph(program: Program) -> Graph:
-    """Cut a function into basic blocks, and compute the registers that are live at the end of each."""
+    """Cut a function into basic blocks, and compute the registers that are live at the end of each.
+
+    Branches are made explicit first (see `_lower`), which adds instructions: `new_index` has the new index of each.
+    """
     instructions, new_index = _lower(program)
 
     # A block starts at the entry, at each branch target, after each control transfer, and at warp-wide instructions.
@@ -131,6 +136,7 @@ def build_graph(program: Program) -> Graph:
             leaders.add(number + 1)
         if is_of_warp(instruction):
             leaders.add(number)
+    # No block follows the last instruction.
     starts = sorted(leader for leader in leaders if leader < len(instructions))
     block_at = {start: number for number, start in enumerate(starts)}
 
@@ -144,6 +150,7 @@ def build_graph(program: Program) -> Graph:
         block.taken = tuple(block_at[new_index[target.instruction]] for target in targets)
         graph.blocks.append(block)
 
+    # Pairs of blocks that only a warp-wide instruction separates; the last block has none after it.
     for block in graph.blocks[:-1]:
         following = graph.blocks[block.index + 1]
         block.joined = (
@@ -159,12 +166,15 @@ def build_graph(program: Program) -> Graph:
 def _describe_block(block: Block) -> None:
     """Set the fields of a block that depend on its instructions alone."""
     block.ending = _ending(block.instructions[-1]) or Ending.NEXT
+    # Warp-wide instructions are always the first of a block.
     first = block.instructions[0]
     if is_of_warp(first):
         block.warp = True
         if first.name == "bar":
+            # bar.warp.sync has its member mask alone.
             block.mask = first.operands[0] if first.operands else None
         elif _WARP_WIDE[first.name] is not None and first.operands:
+            # The member mask comes last.
             block.mask = first.operands[-1]
     block.waits = any(
         # Parts like "acquire::cta" count by what precedes the colons.
@@ -177,8 +187,9 @@ def _describe_block(block: Block) -> None:
 def _lower(program: Program) -> tuple[list[Instruction], list[int]]:
     """Return the instructions of a function with explicit control flow, and the new index of each old one.
 
-    A guarded instruction that is warp-wide, or that ends a block other than by `bra`, becomes unguarded behind a hidden
-    branch that skips it. A hidden `ret` follows the last instruction.
+    A guarded instruction that is warp-wide, or that ends a block other than by `bra`, becomes unguarded, after a hidden
+    branch with the opposite guard that skips it. A hidden `ret` follows the last instruction. Hidden instructions do
+    not count as executed.
     """
     lowered: list[Instruction] = []
     new_index: list[int] = []
@@ -189,6 +200,7 @@ def _lower(program: Program) -> tuple[list[Instruction], list[int]]:
             skip = replace(
                 instruction,
                 parts=("bra",),
+                # Targets count the old instructions, as those of all other branches.
                 operands=(Target("", number + 1),),
                 negated=not instruction.negated,
                 targets=(),
@@ -199,6 +211,7 @@ def _lower(program: Program) -> tuple[list[Instruction], list[int]]:
             lowered.append(instruction)
     # Labels after the last instruction refer to the hidden return.
     new_index.append(len(lowered))
+    # It has the place of the function in the text, and the number of the last statement, as it has none of its own.
     end = Statement(program.text.line, "ret;", "ret", ())
     lowered.append(Instruction(end, lowered[-1].number if lowered else 0, ("ret",), (), hidden=True))
     return lowered, new_index
@@ -207,8 +220,10 @@ def _lower(program: Program) -> tuple[list[Instruction], list[int]]:
 def _ending(instruction: Instruction) -> Ending | None:
     """Return how an instruction ends a block; None if it does not."""
     if instruction.parts[:2] == ("bar", "warp"):
+        # No barrier of the thread block, but a warp-wide instruction.
         return None
     if instruction.parts[:2] == ("barrier", "cluster"):
+        # Its arrive does not wait, so that the block goes on.
         return Ending.CLUSTER_WAIT if "wait" in instruction.parts else None
     return _ENDINGS.get(instruction.name)
 
@@ -221,7 +236,7 @@ def _branch_targets(instruction: Instruction) -> tuple[Target, ...]:
 
 
 def registers_of(operand: Operand) -> Iterator[Register]:
-    """Yield every register that an operand names, also inside addresses and vectors."""
+    """Yield every register that an operand names, also inside addresses and vectors; none for constants and labels."""
     if isinstance(operand, Register):
         yield operand
     elif isinstance(operand, Negated):
@@ -242,7 +257,7 @@ def uses_carry(instruction: Instruction) -> bool:
 
 
 def has_destination(instruction: Instruction) -> bool:
-    """Return whether an instruction writes its first operand."""
+    """Return whether an instruction writes its first operand, which is then a register or several."""
     if instruction.name in _WITHOUT_DESTINATION or not instruction.operands:
         return False
     return isinstance(instruction.operands[0], Register | Pair | Vector)
@@ -263,6 +278,7 @@ def _effects(instruction: Instruction) -> tuple[int, int]:
         for register in registers_of(operand):
             read |= 1 << register.index
     if instruction.guard is not None:
+        # The guard is a register that is read, too.
         read |= 1 << instruction.guard.index | written
         written = 0
     return read, written
@@ -284,6 +300,7 @@ def _compute_liveness(graph: Graph) -> None:
     If the function uses the carry flag, it gets a predicate register for it, which counts as live everywhere.
     """
     program = graph.program
+    # The registers that hold the function's results are live where it returns.
     results = 0
     for result in program.signature.results:
         if isinstance(result, Register):
@@ -306,7 +323,8 @@ def _compute_liveness(graph: Graph) -> None:
         for successor in successors[block.index]:
             predecessors[successor].append(block.index)
 
-    # Iterate until no block's live-in registers change.
+    # Iterate until no block's live-in registers change. They are those that the block reads first, and those that are
+    # live at its end and not written in it.
     live_in = [0] * len(graph.blocks)
     worklist = list(range(len(graph.blocks)))
     while worklist:
@@ -327,6 +345,7 @@ def _falls_through(block: Block) -> bool:
     """Return whether control may go from the end of a block to the block after it."""
     if block.ending in (Ending.RETURN, Ending.EXIT, Ending.TRAP, Ending.TABLE):
         return False
+    # A branch falls through where its guard is false. Calls and barriers resume in the block after theirs.
     return block.ending is not Ending.BRANCH or block.instructions[-1].guard is not None
 
 
@@ -336,7 +355,10 @@ def is_for_all(block: Block) -> bool:
 
 
 def constant_mask(block: Block) -> int | None:
-    """Return the member mask of a block's first instruction: -1 if it has none (all threads), None if not constant."""
+    """Return the member mask of a block's first instruction: -1 if it has none (all threads), None if not constant.
+
+    A constant is returned as an unsigned 32-bit word.
+    """
     if not isinstance(block.mask, Immediate):
         return -1 if block.mask is None else None
     return block.mask.bits & 0xFFFFFFFF

@@ -50,6 +50,7 @@ _HERE = Path(__file__).resolve().parent
 
 def compiler() -> list[str]:
     """Return the command of the C compiler: ``$CC``, else the one that built Python if installed, else ``cc``."""
+    # $CC may have options as well.
     if "CC" in os.environ:
         return shlex.split(os.environ["CC"])
     command = shlex.split(sysconfig.get_config_var("CC") or "cc")
@@ -60,7 +61,8 @@ def compiler() -> list[str]:
 def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[str, ...] = WARNINGS) -> Path:
     """Compile the stand-in driver into the folder ``target``, and return the path of the library.
 
-    flags: for optimisation or sanitizers. Raise CalledProcessError if the compiler fails.
+    flags: for optimisation or sanitizers. warnings: options of the compiler, too. Raise CalledProcessError if the
+    compiler fails.
     """
     source = _HERE / "csrc"
     target.mkdir(parents=True, exist_ok=True)
@@ -71,9 +73,11 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
         "-g",
         "-fPIC",
         "-shared",
+        # The sources mark what the driver exports.
         "-fvisibility=hidden",
         *flags,
         *warnings,
+        # Names of source files, in debug information and messages, do not depend on where this folder is.
         f"-ffile-prefix-map={source}=csrc",
         *(str(source / name) for name in SOURCES),
         "-o",
@@ -82,6 +86,7 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
         # The hook (Neutrino's own libcuda.so.1) exports the same names in front of these: calls within this library
         # must not reach it.
         "-Wl,-Bsymbolic",
+        # Hardening: addresses of functions are bound at once and read-only, the stack is not executable.
         "-Wl,-z,relro,-z,now",
         "-Wl,-z,noexecstack",
         "-ldl",

@@ -18,7 +18,7 @@ from neutrino.emulator.datatypes import PREDICATE, TYPES, poison, word
 from neutrino.emulator.device_functions import DEVICE_FUNCTIONS
 from neutrino.emulator.lanes import Lanes, of_indices
 from neutrino.emulator.memory import Space
-from neutrino.emulator.program import Instruction, Operand, Register, Sink, Symbol, Variable, Vector
+from neutrino.emulator.program import Instruction, Operand, Register, Symbol, Variable, Vector
 from neutrino.emulator.provided import PROVIDED
 from neutrino.emulator.source import Unit
 from neutrino.errors import FaultKind
@@ -32,6 +32,7 @@ class RegisterFile:
 
     values: an array per register with one element per thread of the batch, or a scalar for all threads.
     owned: the indices of registers whose arrays no other register shares, so that they may be changed in place.
+    threads: of the batch. depth: the call depth. bases: see `base`.
     """
 
     __slots__ = ("bases", "depth", "owned", "threads", "values")
@@ -58,6 +59,7 @@ class RegisterFile:
             self.owned.discard(index)
             return
         current = self.values[index]
+        # Only some threads change: make the array this register's own before it is changed in place.
         if index not in self.owned:
             current = current.copy() if current.ndim else np.full(self.threads, current)
             self.values[index] = current
@@ -66,7 +68,15 @@ class RegisterFile:
 
 
 class Calls(Accesses, ABC):
-    """Calls and returns."""
+    """Calls and returns.
+
+    At one call depth each thread is in one function at most, so (depth, function) has registers of its own. Functions
+    are numbered as in `Kernel.functions`; the kernel itself has depth 0. Stack frames lie in local memory, the caller's
+    below the callee's. The batch sets units, the generated code of each function.
+
+    In all methods, `lanes` is the set of threads that call or return (`lanes.at`: their indices in the batch, None for
+    all), and a key is where threads are: (negative call depth, function, basic block).
+    """
 
     units: list[Unit]
 
@@ -74,7 +84,7 @@ class Calls(Accesses, ABC):
         """Set up the kernel's own frame; called before the first step of the batch."""
         # By depth: where the frames begin in local memory, a scalar or one address per thread.
         self.bases: list[Any] = [np.uint64(0)]
-        # By depth: which call each thread came from, as an index of self.call_sites.
+        # By depth: which call each thread came from, as an index of self.call_sites. At depth 0 there is no such call.
         self.origins: list[Any] = [None]
         # (where the caller is, the call instruction, the block to resume at), and its index in this list by
         # (negative depth, function, statement).
@@ -94,12 +104,13 @@ class Calls(Accesses, ABC):
         """Execute the ``call`` that ends a basic block: send each thread into the function that it calls.
 
         key: (negative call depth, function, block) of the threads. result: (addresses of the called functions, None for
-        a direct call; values of the arguments, see `pass_values`). Raise DeviceFaultError if an address is no function,
-        or not one of those that the instruction lists.
+        a direct call; values of the arguments, see `pass_values`). file: not needed here; all ends of blocks get it.
+        Raise DeviceFaultError if an address is no function, or not one of those that the instruction lists.
         """
         instruction = block.instructions[-1]
         target, values = result
         if target is None:
+            # A direct call names its function.
             symbol = instruction.operands[1]
             name = symbol.name if isinstance(symbol, Symbol) else ""
             self.call_named(key, block, instruction, name, lanes, values)
@@ -109,6 +120,7 @@ class Calls(Accesses, ABC):
         for address in np.unique(targets):
             selected = targets == address
             name = self.kernel.module.names_by_address.get(int(address), "")
+            # An instruction without a list may call any function.
             allowed_names = [label.name for label in instruction.targets]
             if not name or (allowed_names and name not in allowed_names):
                 self.fault(
@@ -139,9 +151,11 @@ class Calls(Accesses, ABC):
         name = self.kernel.module.resolved_name(name)
         function = self.kernel.numbers.get(name)
         if function is None:
+            # Not a function of the module, so one that the device provides: others are refused before the launch.
             self.call_device_function(key, block, instruction, name, lanes, values)
             return
-        caller_depth, caller_function = -key[0], key[1]
+        negative_depth, caller_function, _ = key
+        caller_depth = -negative_depth
         depth = caller_depth + 1
         program = self.units[function].graph.program
         caller = self.units[caller_function].graph.program
@@ -154,7 +168,7 @@ class Calls(Accesses, ABC):
             detail = f"{name} takes {len(signature.parameters)} and gives {len(signature.results)}"
             self.fault(FaultKind.BAD_CALL, instruction.number, detail, thread=int(lanes.indices()[0]))
 
-        # The new frame begins where the caller's ends.
+        # The new frame begins where the caller's ends: one address for all threads, or one per thread.
         base = self.bases[caller_depth]
         if base.ndim and lanes.at is not None:
             base = base[lanes.at]
@@ -166,16 +180,9 @@ class Calls(Accesses, ABC):
 
         self.push_frame(depth, base, key, instruction, block.next, lanes)
         self.pass_values(
-            depth,
-            function,
-            signature.parameters,
-            caller_depth,
-            caller_function,
-            arguments,
-            values,
-            lanes,
-            instruction,
+            depth, function, signature.parameters, caller_depth, arguments, values, lanes, instruction
         )
+        # Execution begins at the function's first block, 0.
         self.add((-depth, function, 0), lanes)
 
     def push_frame(
@@ -186,7 +193,8 @@ class Calls(Accesses, ABC):
         base: address in local memory, a scalar or one per thread. key: (negative call depth, function, block) of the
         caller. resume: the caller's block to return to.
         """
-        call_site_key = (key[0], key[1], instruction.number)
+        negative_depth, caller_function, _ = key
+        call_site_key = (negative_depth, caller_function, instruction.number)
         call_site = self.call_site_numbers.get(call_site_key)
         if call_site is None:
             call_site = self.call_site_numbers[call_site_key] = len(self.call_sites)
@@ -196,6 +204,7 @@ class Calls(Accesses, ABC):
             self.bases.append(base if not base.ndim else self.scatter(base, lanes))
             self.origins.append(np.zeros(self.threads, np.int32))
         else:
+            # The frames of earlier calls at this depth. One scalar serves all threads as long as the calls agree.
             bases = self.bases[depth]
             if bases.ndim or base.ndim or bases != base:
                 if not bases.ndim:
@@ -231,7 +240,10 @@ class Calls(Accesses, ABC):
         return value[lanes.at] if value.ndim and lanes.at is not None else value
 
     def load_variable(self, depth: int, variable: Variable, dtype: np.dtype[Any], lanes: Lanes, statement: int) -> Any:
-        """Return the first word, of type `dtype`, of a variable of the frame at `depth`."""
+        """Return the first word, of type `dtype`, of a variable of the frame at `depth`, for the threads of `lanes`.
+
+        statement: the index in the module of the call, for fault reports. `lanes.at` holds the indices of the threads.
+        """
         address = self.place(depth, variable, lanes)
         (value,) = self.load_some(statement, Space.LOCAL, address, dtype, 1, lanes.at)
         return value
@@ -245,7 +257,10 @@ class Calls(Accesses, ABC):
         lanes: Lanes,
         instruction: Instruction,
     ) -> None:
-        """Store the bits of a value, as a word of type `dtype`, in a variable of the frame at `depth`."""
+        """Store the bits of a value, as a word of type `dtype`, in a variable of the frame at `depth`.
+
+        value: a scalar, or one element per thread of `lanes`. instruction: the call, for fault reports.
+        """
         address = self.place(depth, variable, lanes)
         cast = _reinterpret(value, dtype, instruction)
         self.store_some(instruction.number, Space.LOCAL, address, dtype, (cast,), lanes.at)
@@ -256,7 +271,6 @@ class Calls(Accesses, ABC):
         function: int,
         parameters: tuple[Register | Variable, ...],
         caller_depth: int,
-        caller_function: int,
         arguments: tuple[Operand, ...],
         values: Any,
         lanes: Lanes,
@@ -265,25 +279,20 @@ class Calls(Accesses, ABC):
         """Set each parameter of the called function, at `depth`, to an argument of its caller, at `caller_depth`.
 
         values: for each argument the value of a register or constant, None for a variable, which is read here.
-        Raise PtxRefusedError for an argument that is not in the caller's frame.
+        Raise PtxRefusedError for an argument that is not in the caller's frame, or of another type than its parameter.
         """
-        for number, (parameter, argument) in enumerate(zip(parameters, arguments, strict=True)):
+        for parameter, argument, given_value in zip(parameters, arguments, values, strict=True):
+            value = given_value
             if isinstance(argument, Symbol):
                 if argument.variable is None or argument.variable.space != "local":
                     raise instruction.refused(f"{argument.name} cannot be passed")
                 if isinstance(parameter, Variable):
+                    # All bytes, of which there may be more than a word.
                     self.copy(depth, parameter, caller_depth, argument.variable, lanes, instruction.number)
                     continue
+                # Memory has no predicates: `_reinterpret` refuses the byte that is read in place of one.
                 dtype = parameter.dtype if parameter.dtype != PREDICATE else word(1)
                 value = self.load_variable(caller_depth, argument.variable, dtype, lanes, instruction.number)
-            elif values is not None:
-                value = values[number]
-            elif isinstance(argument, Register):
-                value = self.register_elements(caller_depth, caller_function, argument, lanes)
-            elif isinstance(argument, Sink):
-                continue
-            else:
-                raise instruction.refused("an operand that cannot be passed")
             if isinstance(parameter, Register):
                 cast = _reinterpret(value, parameter.dtype, instruction)
                 self.file(depth, function).write(parameter.index, cast, lanes)
@@ -299,9 +308,13 @@ class Calls(Accesses, ABC):
         lanes: Lanes,
         statement: int,
     ) -> None:
-        """Copy a variable of one frame to one of another, eight bytes at a time, without reports to the observer."""
+        """Copy a variable of one frame to one of another, eight bytes at a time, without reports to the observer.
+
+        statement: the index in the module of the call, for fault reports.
+        """
         target_address = self.place(target_depth, target, lanes)
         source_address = self.place(source_depth, source, lanes)
+        # No instruction of the program makes these accesses.
         observer, self.observer = self.observer, None
         for offset in range(0, min(target.size, source.size), 8):
             step = np.uint64(offset)
@@ -318,6 +331,7 @@ class Calls(Accesses, ABC):
             selected = origins == call_site
             returning = lanes if selected.all() else of_indices(threads[selected], self.threads)
             (negative_depth, caller, _), instruction, resume = self.call_sites[int(call_site)]
+            # The first operand of a call is the list of its results.
             targets = _elements(instruction.operands[0])
             self.return_values(
                 depth, function, signature.results, -negative_depth, caller, targets, returning, instruction
@@ -335,9 +349,13 @@ class Calls(Accesses, ABC):
         lanes: Lanes,
         instruction: Instruction,
     ) -> None:
-        """Set each target of a call, in the caller's frame, to a result of the called function, at `depth`."""
+        """Set each target of a call, in the caller's frame, to a result of the called function, at `depth`.
+
+        Results and targets are registers or variables in a frame; a result whose target is ``_`` is dropped.
+        """
         for result, target in zip(results, targets, strict=True):
             if isinstance(target, Symbol) and target.variable is not None and isinstance(result, Variable):
+                # All bytes, of which there may be more than a word.
                 self.copy(caller_depth, target.variable, depth, result, lanes, instruction.number)
                 continue
             if isinstance(result, Register):
@@ -359,8 +377,10 @@ class Calls(Accesses, ABC):
         key: (negative call depth, function, block) of the caller. values: the values of the arguments, None for
         variables, which are read here. Raise PtxRefusedError if the number of arguments is wrong.
         """
-        depth, function = -key[0], key[1]
+        negative_depth, function, _ = key
+        depth = -negative_depth
         statement = instruction.number
+        # Operands of a call: (results), function, (arguments).
         operands = _elements(instruction.operands[2])
         targets = _elements(instruction.operands[0])
         if len(operands) != PROVIDED[name]:
@@ -372,10 +392,12 @@ class Calls(Accesses, ABC):
                 dtype = _device_function_word(operand.variable)
                 arguments.append(self.load_variable(depth, operand.variable, dtype, lanes, statement))
             else:
+                # A register or a constant.
                 arguments.append(values[number])
 
         result = DEVICE_FUNCTIONS[name](self, statement, arguments, lanes.indices())
 
+        # Functions without a result return None.
         for target in targets if result is not None else ():
             if isinstance(target, Register):
                 cast = _reinterpret(result, target.dtype, instruction)
@@ -383,7 +405,7 @@ class Calls(Accesses, ABC):
             elif isinstance(target, Symbol) and target.variable is not None:
                 dtype = _device_function_word(target.variable)
                 self.store_variable(depth, target.variable, result, dtype, lanes, instruction)
-        self.add((key[0], key[1], block.next), lanes)
+        self.add((negative_depth, function, block.next), lanes)
 
 
 def _elements(operand: Operand) -> tuple[Operand, ...]:
@@ -413,4 +435,5 @@ def _reinterpret(value: Any, dtype: np.dtype[Any], instruction: Instruction) -> 
         raise instruction.refused("a predicate cannot be passed as a number")
     if source_type.itemsize == dtype.itemsize:
         return value.view(dtype)
+    # By way of unsigned words, so that the bits are extended by zeros and no value is converted.
     return value.view(word(source_type.itemsize)).astype(word(dtype.itemsize)).view(dtype)

@@ -13,14 +13,17 @@ from neutrino.errors import PtxRefusedError
 class ModuleCode:
     """A PTX module, independent of a device.
 
-    statements: all of them; their indices are the statement numbers of faults and observers. shared: the ``.shared``
-    variables, by number. declarations: those of the ``.global`` and ``.const`` variables, by number (each device has
-    addresses of its own for them). texts: the functions, by name.
+    text: the module as parsed. statements: all of them; their indices are the statement numbers of faults and
+    observers. shared: the ``.shared`` variables, by number. declarations: those of the ``.global`` and ``.const``
+    variables, by number (each device has addresses of its own for them). variables: those of module scope, by name.
+    texts: the functions, by name. function_addresses: by name and alias, for indirect calls. names_by_address: the
+    opposite, without aliases.
     """
 
     def __init__(self, text: str) -> None:
         """Parse and resolve a PTX text. Raise PtxRefusedError if the device does not run it."""
         self.text = read_module(text)
+        # Resolving functions fills these lists.
         self.statements: list[Statement] = []
         self.shared: list[Variable] = []
         self.declarations: list[Declaration] = []
@@ -28,32 +31,42 @@ class ModuleCode:
         self.texts: dict[str, FunctionText] = {}
         self._programs: dict[str, Program] = {}
         for function in self.text.functions:
-            # A definition (items is not None) replaces declarations of the same function.
+            # A definition (items is not None) replaces declarations of the same function, and stays if another
+            # declaration follows.
             earlier = self.texts.get(function.name)
             if earlier is not None and earlier.items is not None:
                 if function.items is not None:
                     raise PtxRefusedError(function.line, function.text, "a function twice")
                 continue
             self.texts[function.name] = function
+        # The base itself is the address of no function.
         self.function_addresses = {
             name: FUNCTION_BASE + (number + 1) * FUNCTION_STRIDE for number, name in enumerate(self.texts)
         }
         self.names_by_address = {address: name for name, address in self.function_addresses.items()}
         for alias, name in self.text.aliases.items():
+            # The 0 is never seen: no statement can use an alias of an unknown function.
             self.function_addresses[alias] = self.function_addresses.get(name, 0)
+        # Functions refer to the variables, so these come first.
         self._add_variables()
         for name, function in self.texts.items():
             if function.items is not None:
+                # `program` keeps what it resolves.
                 self.program(name)
 
     def _add_variables(self) -> None:
-        """Number the variables of module scope. Raise PtxRefusedError for a duplicate or an unknown state space."""
+        """Number the variables of module scope.
+
+        Raise PtxRefusedError for a duplicate, for an unknown state space, and for a global variable of another module.
+        """
         for declaration in self.text.variables:
             if declaration.name in self.variables:
+                # An ``.extern`` declaration may follow the definition.
                 if declaration.linkage == "extern":
                     continue
                 raise PtxRefusedError(declaration.line, declaration.text, "a variable twice")
             if declaration.space == "shared":
+                # Also if ``.extern``, which is how dynamic shared memory is declared.
                 self.variables[declaration.name] = self._add_shared(declaration)
             elif declaration.space in ("global", "const") and declaration.linkage != "extern":
                 size, alignment = variable_size(declaration)
@@ -84,12 +97,14 @@ class ModuleCode:
     def program(self, name: str) -> Program:
         """Return a function with its names resolved.
 
-        Raise PtxRefusedError if it has no body or uses an undefined name.
+        Raise PtxRefusedError if it has no body or uses an undefined name. A function is resolved once, as this gives
+        numbers to its statements and shared variables.
         """
         program = self._programs.get(name)
         if program is None:
             text = self.texts.get(name)
             if text is None or text.items is None:
+                # A function that is not even declared has no place in the text: blame the first line.
                 line, source = (text.line, text.text) if text is not None else (1, name)
                 raise PtxRefusedError(line, source, f"the function {name} has no body")
             program = resolve(text, self.variables, self._functions_and_aliases(), self._add_shared, self.statements)

@@ -35,6 +35,7 @@ def float_bits(text: str) -> tuple[int, int] | None:
         bits = int(single_digits or double_digits, 16)
         sign_bit = 1 << (8 * size - 1)
         return (bits ^ sign_bit if sign else bits), size
+    # Without a point or an exponent it is an integer.
     if _DECIMAL_FLOAT.fullmatch(text) and any(mark in text for mark in ".eE"):
         return struct.unpack("<Q", struct.pack("<d", float(text)))[0], 8
     return None
@@ -64,6 +65,7 @@ def evaluate_integer(text: str) -> int | None:
 
     The rules are those of PTX ISA 4.5.6 as ptxas 13 applies them. A text of more than 1000 characters is not read.
     """
+    # No compiler writes such constants, and Python's int refuses decimal numbers of more than 4300 digits.
     if len(text) > 1000:
         return None
     tokens = []
@@ -73,18 +75,21 @@ def evaluate_integer(text: str) -> int | None:
         match = _TOKEN.match(text, position)
         if match is None:
             return None
+        # The group that matched is the token without the space before it.
         tokens.append(match[match.lastindex or 0])
         position = match.end()
     parser = _ExpressionParser(tokens)
-    value = parser.ternary(0)
+    value = parser.ternary(depth=0)
+    # An expression that ends before the text does is none.
     return value.signed_value if value is not None and parser.position == len(tokens) else None
 
 
 class _ExpressionParser:
     """A recursive-descent parser that evaluates as it parses.
 
-    Its methods return None once the tokens are no valid expression. depth: the nesting so far; beyond a limit an
-    expression is not valid, so that no text exhausts the stack.
+    tokens: their texts. position: the index of the next one. Its methods return None once the tokens are no valid
+    expression. depth: the nesting so far; beyond a limit an expression is not valid, so that no text exhausts the
+    stack.
     """
 
     def __init__(self, tokens: list[str]) -> None:
@@ -103,6 +108,7 @@ class _ExpressionParser:
 
     def ternary(self, depth: int) -> _Number | None:
         """Parse and evaluate ``condition ? first : second``, or a binary expression; None if it is not valid."""
+        # The lowest precedence is 1: all binary operators.
         condition = self.binary(1, depth)
         if condition is None or self.next() != "?":
             return condition
@@ -121,6 +127,7 @@ class _ExpressionParser:
         This is precedence climbing: the right operand takes only operators that bind tighter.
         """
         left = self.unary(depth)
+        # A token that is no binary operator has no precedence (0) and ends the loop.
         while left is not None and _PRECEDENCE.get(self.next(), 0) >= precedence:
             operator = self.take()
             right = self.binary(_PRECEDENCE[operator] + 1, depth + 1) if depth < _DEEPEST else None
@@ -148,9 +155,11 @@ class _ExpressionParser:
             if token == "-":
                 return _Number(-operand.bits & _MASK, operand.unsigned)
             if token == "~":
+                # ptxas takes a complement as unsigned.
                 return _Number(~operand.bits & _MASK, True)
             if token == "!":
                 return _Number(int(not operand.bits))
+            # A cast, to (.u64) or (.s64).
             return _Number(operand.bits, "u" in token)
         if token == "(":
             inner = self.ternary(depth + 1)
@@ -163,12 +172,14 @@ class _ExpressionParser:
 def _literal(token: str) -> _Number | None:
     """Return the value of an integer literal (octal after a leading 0); None if it is not valid."""
     digits = token.rstrip("U")
+    # Python writes octal numbers otherwise than C.
     if len(digits) > 1 and digits[0] == "0" and digits[1] not in "xXbB":
         if not all(digit in "01234567" for digit in digits):
             return None
         value = int(digits, 8)
     else:
         value = int(digits, 0)
+    # Unsigned with a U suffix, or if .s64 cannot hold it.
     return _Number(value & _MASK, digits != token or bool(value >> 63))
 
 
@@ -179,6 +190,7 @@ def _apply(operator: str, left: _Number, right: _Number) -> _Number | None:
     and logical operators; shifts have the type of their left operand.
     """
     if operator in ("<<", ">>"):
+        # The amount counts modulo 64.
         count = right.bits & 63
         return _Number((left.value << count if operator == "<<" else left.value >> count) & _MASK, left.unsigned)
     unsigned = left.unsigned or right.unsigned

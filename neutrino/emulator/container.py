@@ -59,7 +59,11 @@ class ImageError(EmulatorError):
 
 @dataclass(frozen=True)
 class _Entry:
-    """An entry of a container. payload: its content, compressed if the flags say so."""
+    """An entry of a container: PTX or machine code for one architecture.
+
+    kind: _KIND_PTX, _KIND_CUBIN or another. arch: 90 for sm_90. flags: _FLAG_…. payload: its content, compressed if
+    the flags say so. uncompressed_size: in bytes, of the content.
+    """
 
     kind: int
     arch: int
@@ -74,11 +78,18 @@ class _Entry:
         A newer architecture is better, then a more specific form of it (sm_90a, then sm_90f, then sm_90). The specific
         forms run only on their own architecture.
         """
+        # Only NVIDIA's driver can read obfuscated PTX.
         if self.kind != _KIND_PTX or self.flags & _FLAG_OBFUSCATED or self.arch > DEVICE_ARCH:
             return -1
-        specificity = 2 if self.flags & _FLAG_ARCH_SPECIFIC else 1 if self.flags & _FLAG_ARCH_FAMILY else 0
+        specificity = 0
+        if self.flags & _FLAG_ARCH_SPECIFIC:
+            specificity = 2
+        elif self.flags & _FLAG_ARCH_FAMILY:
+            specificity = 1
+        if specificity and self.arch != DEVICE_ARCH:
+            return -1
         # The factor leaves room for the specificity, so that the architecture counts first.
-        return -1 if specificity and self.arch != DEVICE_ARCH else self.arch * 4 + specificity
+        return self.arch * 4 + specificity
 
 
 def find_ptx(image: bytes) -> str:
@@ -88,6 +99,7 @@ def find_ptx(image: bytes) -> str:
     """
     if image.startswith(_ELF):
         raise ImageError(ImageFault.NO_BINARY, "the image is machine code only (a cubin); the device runs PTX")
+    # A container begins with its magic number, a 32-bit word.
     if len(image) >= 4 and int.from_bytes(image[:4], "little") == _CONTAINER_MAGIC:
         return _ptx_from_container(memoryview(image))
     return _decode_text(image)
@@ -113,6 +125,8 @@ def _check_version_and_target(text: str) -> None:
 
     Raise ImageError if the version is too new, has no such target, or the target is not for the device.
     """
+    # Without a .version at the start of a line there is none to check. (Both of these are None then; the conditions
+    # name both for the type checker.)
     version_match = _VERSION.search(text)
     version = (int(version_match[1]), int(version_match[2])) if version_match is not None else None
     if version_match is not None and version is not None and version > PTX_ISA:
@@ -125,7 +139,8 @@ def _check_version_and_target(text: str) -> None:
         raise ImageError(ImageFault.INVALID_PTX, "the PTX has no .target sm_NN")
     arch_digits, suffix = target_match.groups()
     arch = int(arch_digits)
-    # The forms of the device's own architecture with a suffix (sm_90a) came with PTX 8.0.
+    # The forms of the device's own architecture with a suffix (sm_90a) came with PTX 8.0. Targets before sm_50 are not
+    # in the table, and any version is right for them.
     first_isa = (8, 0) if suffix and arch == DEVICE_ARCH else _FIRST_ISA.get(arch, (1, 0))
     if version_match is not None and version is not None and version < first_isa:
         message = (
@@ -144,6 +159,7 @@ def _ptx_from_container(data: memoryview) -> str:
     best = max(entries, key=lambda entry: entry.rank, default=None)
     if best is not None and best.rank >= 0:
         return _decode_text(_decompress(best))
+    # Nothing fits; say why.
     kinds = sorted({entry.kind for entry in entries})
     if kinds == [_KIND_CUBIN]:
         raise ImageError(ImageFault.NO_BINARY, "the image holds machine code only (cubins); the device runs PTX")
@@ -157,6 +173,7 @@ def _read_entries(data: memoryview) -> list[_Entry]:
 
     Raise ImageError if the container exceeds the image, or an entry exceeds the container.
     """
+    # The caller has checked no more than the magic number.
     if len(data) < _CONTAINER.size:
         raise ImageError(ImageFault.INVALID, f"container header: {len(data)} bytes, expected {_CONTAINER.size}")
     _, _, header_size, size = _CONTAINER.unpack_from(data)
@@ -168,6 +185,7 @@ def _read_entries(data: memoryview) -> list[_Entry]:
     while offset + _ENTRY.size <= end:
         fields = _ENTRY.unpack_from(data, offset)
         kind, _, entry_header_size, payload_size, compressed_size, _, _, _, arch, _, _, flags, _, uncompressed = fields
+        # The payload follows the entry's header, which may be longer than the part that is known.
         start = offset + entry_header_size
         if entry_header_size < _ENTRY.size or payload_size > end - start or compressed_size > payload_size:
             raise ImageError(ImageFault.INVALID, f"entry at {offset:#x} reaches beyond its container")
@@ -183,6 +201,7 @@ def _decompress(entry: _Entry) -> bytes:
 
     Raise ImageError if it does not decompress, or claims to be larger than any image that the device takes.
     """
+    # A damaged or malicious size must not exhaust the memory.
     if entry.uncompressed_size > _LARGEST:
         raise ImageError(ImageFault.INVALID, f"an entry claims {entry.uncompressed_size} bytes")
     try:

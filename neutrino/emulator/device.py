@@ -24,14 +24,19 @@ Dimensions = tuple[int, int, int]
 class Device:
     """An emulated GPU with memory of its own.
 
-    memory: bytes of global memory. seed: None for the fixed schedule (the deepest call, then the lowest block goes
-    first); a number for a random schedule, the same for the same number. step_limit: number of basic blocks that a
-    batch of thread blocks may run before the launch fails.
+    memory: the address space. heap, constants: the windows in it for allocations with global variables, and for
+    constant variables. state: what lasts from launch to launch besides memory. random: for a random schedule, else
+    None. step_limit: number of basic blocks that a batch of thread blocks may run before the launch fails.
     """
 
     def __init__(
         self, *, memory: int = 256 << 20, seed: int | None = None, step_limit: int = _STEP_LIMIT
     ) -> None:
+        """memory: bytes of global memory. step_limit: as in the class.
+
+        seed: None for the fixed schedule (the deepest call, then the lowest block goes first); a number for a random
+        schedule, the same for the same number.
+        """
         self.memory = Memory()
         # Rounded up to the alignment of allocations.
         self.heap = Window(HEAP_BASE, np.zeros(-(-memory // ALIGNMENT) * ALIGNMENT, np.uint8))
@@ -71,7 +76,10 @@ class Device:
         self.heap.free(address)
 
     def write(self, address: int, data: bytes | NDArray[Any]) -> None:
-        """Copy bytes into memory. Raise ValueError if they do not lie inside one allocation."""
+        """Copy bytes, or the bytes of an array, into memory.
+
+        Raise ValueError if they do not lie inside one allocation.
+        """
         content = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else np.ascontiguousarray(data)
         content = content.reshape(-1).view(np.uint8)
         window, start = self._range(address, content.size)
@@ -145,6 +153,7 @@ class Device:
         """
         parameters = arguments if isinstance(arguments, bytes) else pack_arguments(function.parameters, arguments)
         run = self.begin(function, grid, block, parameters, shared=shared, observer=observer)
+        # Several calls if the batches of a large grid need more steps in all; each has the limit for itself.
         while not run.advance(self.step_limit):
             pass
         return run.statistics
@@ -157,6 +166,7 @@ def pack_arguments(parameters: Sequence[Parameter], arguments: Sequence[Argument
     """
     if len(arguments) != len(parameters):
         raise ValueError(f"{len(arguments)} arguments for {len(parameters)} parameters")
+    # Zeros stay between parameters that are aligned.
     size = max((parameter.offset + parameter.size for parameter in parameters), default=0)
     buffer = bytearray(size)
     for parameter, argument in zip(parameters, arguments, strict=True):
@@ -177,6 +187,7 @@ def _argument_bytes(parameter: Parameter, argument: Argument) -> bytes:
     if isinstance(argument, np.generic | np.ndarray):
         return argument.tobytes()
     if isinstance(argument, int):
+        # The lowest bits, as many as the parameter has.
         return (argument & (1 << 8 * parameter.size) - 1).to_bytes(parameter.size, "little")
     if parameter.size not in (2, 4, 8):
         raise ValueError(f"{parameter.name}: a float for {parameter.size} bytes")

@@ -33,8 +33,13 @@ DeviceFunction = Callable[[Accesses, int, list[Any], Indices], Any]
 
 
 def _read_string(batch: Accesses, statement: int, address: int, thread: int) -> bytes:
-    """Read the zero-terminated string at a generic address, of which at most 4096 bytes count."""
+    """Read the zero-terminated string at a generic address, of which at most 4096 bytes count.
+
+    batch: what the thread belongs to. statement: the index of the call in its module, for fault reports. thread: the
+    index in the batch of the thread that reads.
+    """
     content = bytearray()
+    # The threads that load: this one.
     active = np.array([thread])
     while len(content) < _LONGEST_STRING:
         address_of_byte = np.uint64(address + len(content))
@@ -50,32 +55,45 @@ class _ArgumentReader:
     """Reads a thread's argument buffer of vprintf: values one after the other, each at its natural alignment."""
 
     def __init__(self, batch: Accesses, statement: int, address: int, thread: int) -> None:
-        """address: generic address of the buffer. thread: index in the batch of the thread that reads it."""
+        """address: generic address of the buffer. thread: index in the batch of the thread that reads it.
+
+        statement: the index of the call in its module, for fault reports.
+        """
         self.batch = batch
         self.statement = statement
+        # Where the next value is read.
         self.address = address
+        # The threads that load: this one.
         self.active = np.array([thread])
 
     def take(self, code: str) -> Any:
         """Read the next value. code: its format for the `struct` module."""
         size = struct.calcsize(code)
-        # Round up to the alignment.
+        # Round up to the alignment, which is the size.
         self.address = -(-self.address // size) * size
         address = np.uint64(self.address)
         (word,) = self.batch.load_some(
             self.statement, Space.GENERIC, address, np.dtype(f"u{size}"), 1, self.active
         )
         self.address += size
+        # The word has the bits of the value, of whatever type.
         return struct.unpack(code, np.atleast_1d(word).tobytes())[0]
 
 
 def _format(batch: Accesses, statement: int, template: bytes, arguments: _ArgumentReader, thread: int) -> bytes:
-    """Return a printf template with its conversions replaced by the values that `arguments` reads."""
+    """Return a printf template with its conversions replaced by the values that `arguments` reads.
+
+    batch, statement, thread: for the strings among them, see `_read_string`.
+    """
 
     def convert(match: re.Match[bytes]) -> bytes:
-        """Format one conversion. A ``*`` takes the width or precision from the arguments, before the value."""
+        """Format one conversion. A ``*`` takes the width or precision from the arguments, before the value.
+
+        Floats are always doubles and small integers 32-bit, as in the variable arguments of C.
+        """
         kind = match["kind"].decode()
         if kind == "%":
+            # An escaped percent sign, which takes no argument.
             return b"%"
         width = str(arguments.take("<i")) if match["width"] == b"*" else match["width"].decode()
         precision = (match["precision"] or b"").decode()
@@ -101,6 +119,7 @@ def _format(batch: Accesses, statement: int, template: bytes, arguments: _Argume
             value = arguments.take("<q" if wide else "<i")
         else:
             value = arguments.take("<Q" if wide else "<I")
+            # Python's integers have no sign bit: what was read as unsigned prints as such.
             kind = "d" if kind == "u" else kind
         conversion = f"%{flags}{width}{precision}{kind}"
         return str(operator.mod(conversion, (value,))).encode("latin-1", "replace")
@@ -116,6 +135,7 @@ def _print(batch: Accesses, statement: int, arguments: list[Any], threads: Indic
         template = _read_string(batch, statement, int(templates[position]), thread)
         values = _ArgumentReader(batch, statement, int(buffers[position]), thread)
         batch.device_state.print(_format(batch, statement, template, values, thread))
+        # %% prints no value.
         results[position] = sum(match["kind"] != b"%" for match in _CONVERSION.finditer(template))
     return results
 
@@ -123,6 +143,7 @@ def _print(batch: Accesses, statement: int, arguments: list[Any], threads: Indic
 def _fail(batch: Accesses, statement: int, arguments: list[Any], threads: Indices) -> Any:
     """Execute ``__assertfail(message, file, line, …)``: raise DeviceFaultError for the first of the threads."""
     thread = int(threads[0])
+    # Arguments may be scalars for all threads, hence the broadcasting.
     message, file = (
         _read_string(batch, statement, int(np.broadcast_to(address, threads.shape)[0]), thread).decode("latin-1")
         for address in arguments[:2]
@@ -136,6 +157,7 @@ def _allocate(batch: Accesses, statement: int, arguments: list[Any], threads: In
     results = np.zeros(threads.size, np.uint64)
     for position, size in enumerate(np.broadcast_to(arguments[0], threads.shape).tolist()):
         try:
+            # No allocation is empty, so that a size of 0 gives a null pointer.
             results[position] = batch.device_state.heap.allocate(size) if size else 0
         except OutOfMemoryError:
             results[position] = 0

@@ -20,8 +20,9 @@ _ONE = np.uint32(1)
 class Shape:
     """The threads of ``blocks`` thread blocks of the dimensions ``block``, block by block and warp by warp.
 
-    Every block is padded to whole warps. block_threads: without the padding. stride: per block, with it. threads: in
-    all blocks, with it. whole: there is no padding.
+    Every block is padded to whole warps. block: its dimensions in threads. blocks: their number. block_threads: threads
+    per block, without the padding. warps: per block. stride: threads per block, with the padding. threads: in all
+    blocks, with it. whole: there is no padding.
     """
 
     def __init__(self, block: Dimensions, blocks: int) -> None:
@@ -29,6 +30,7 @@ class Shape:
         self.block = block
         self.blocks = blocks
         self.block_threads = block[0] * block[1] * block[2]
+        # Rounded up.
         self.warps = -(-self.block_threads // WARP)
         self.stride = self.warps * WARP
         self.threads = self.stride * blocks
@@ -65,6 +67,7 @@ class Shape:
         x, y, z = self.block
         index = self.in_block
         lane = self.lane
+        # Masks with one bit per lane of a warp.
         lower_lanes = (_ONE << lane) - _ONE
         own_lane = _ONE << lane
         registers: dict[str, Any] = {
@@ -86,6 +89,7 @@ class Shape:
             registers[f"ntid.{axis}"] = np.uint32(extent)
             registers[f"cluster_ctaid.{axis}"] = np.uint32(0)
             registers[f"cluster_nctaid.{axis}"] = np.uint32(1)
+        # Each block is the only one of its cluster.
         registers["cluster_ctarank"] = np.uint32(0)
         registers["cluster_nctarank"] = np.uint32(1)
         registers["is_explicit_cluster"] = np.False_
@@ -116,6 +120,7 @@ def block_registers(block: Dimensions, blocks: int, grid: Dimensions, first: int
         "ctaid.x": block_numbers % x,
         "ctaid.y": block_numbers // x % y,
         "ctaid.z": block_numbers // (x * y),
+        # Blocks go to the multiprocessors in turns.
         "smid": block_numbers % MULTIPROCESSORS,
     }
     # A cluster is one block.

@@ -18,8 +18,10 @@ class Kernel:
     """A kernel, independent of a device.
 
     functions: the names of all functions with bodies that the kernel may run, itself first. numbers: name → index in
-    that list. shared_offsets: the byte offset of each ``.shared`` variable, by its number in the module. shared_size:
-    bytes of static shared memory per block. frame_size: bytes of local memory of the kernel's own frame.
+    that list. programs: these functions with their names resolved, in the same order. parameter_size: bytes of the
+    parameter buffer. shared_offsets: the byte offset of each ``.shared`` variable, by its number in the module.
+    shared_size: bytes of static shared memory per block. dynamic_alignment: of the dynamic shared memory after it.
+    frame_size: bytes of local memory of the kernel's own frame.
     """
 
     def __init__(self, module: ModuleCode, name: str) -> None:
@@ -29,6 +31,7 @@ class Kernel:
         self.functions: list[str] = []
         self.numbers: dict[str, int] = {}
         self.programs: list[Program] = []
+        # The control-flow graphs and, by whether it calls an observer, the code of the functions: made on first use.
         self._graphs: list[Graph] = []
         self._units: dict[bool, list[Unit]] = {}
         self._find_functions(name)
@@ -50,6 +53,7 @@ class Kernel:
         worklist = [name]
         while worklist:
             name = self.module.resolved_name(worklist.pop(0))
+            # Functions that the device itself provides have no program.
             if name in self.numbers or name in PROVIDED:
                 continue
             program = self.module.program(name)
@@ -70,6 +74,7 @@ class Kernel:
         dynamic = []
         for number in sorted(used):
             variable = self.module.shared[number]
+            # Declared without a size: dynamic shared memory.
             if variable.size == 0:
                 dynamic.append(number)
                 self.dynamic_alignment = max(self.dynamic_alignment, variable.alignment)

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 class Lanes:
     """An immutable set of threads of a batch: as a mask, as sorted indices, and their count.
 
-    at: the sorted indices of the threads; None if the set is every thread of the batch.
+    mask: one element per thread of the batch. count: the number of threads in the set. at: their sorted indices, None
+    if the set is every thread of the batch; computed on first use.
     """
 
     __slots__ = ("_at", "count", "mask")
@@ -41,6 +42,7 @@ class Lanes:
         """
         at = self.at
         if at is None:
+            # The set is every thread of the batch, so that the condition is a mask already.
             return Lanes(condition, true), Lanes(~condition, self.count - true)
         return of_indices(at[condition], self.mask.size), of_indices(at[~condition], self.mask.size)
 

@@ -45,8 +45,9 @@ class Statistics:
 class Run:
     """A launch under way.
 
-    random: None for the fixed schedule. step_limit: the number of basic blocks that a batch may run. parameters: the
-    packed parameter buffer. shared: bytes of dynamic shared memory per block.
+    memory, state: those of the device. random: None for the fixed schedule. step_limit: the number of basic blocks that
+    a batch may run. function: the kernel. grid: in blocks. block: in threads. parameters: the packed parameter buffer.
+    shared: bytes of dynamic shared memory per block. observer: is called for what threads do; None for no observer.
 
     Raise PtxRefusedError for a kernel that the device cannot run, ValueError for dimensions or sizes that are not
     valid.
@@ -67,6 +68,7 @@ class Run:
     ) -> None:
         """Check the launch, and work out how many blocks run per batch and at a time; no block runs yet."""
         kernel = function.kernel
+        # Generate the code now, as this is what refuses statements that the device does not know.
         kernel.units(observed=observer is not None)
         _check_launch(function, grid, block, parameters, shared)
         self.statistics = Statistics()
@@ -75,6 +77,7 @@ class Run:
         self._random = random
         self._step_limit = step_limit
         self._kernel = kernel
+        # Of the module's variables, by their number.
         self._addresses = function.module.addresses
         self._grid = grid
         self._block = block
@@ -87,11 +90,14 @@ class Run:
         # Threads per block, in whole warps.
         stride = -(-block[0] * block[1] * block[2] // WARP) * WARP
         self._blocks_per_batch = max(1, min(_BATCH_THREADS // stride, self._block_count))
+        # The linear index in the grid of the first block that has not begun.
         self._next_block = 0
+        # The batches that have begun and not finished.
         self._batches: list[Batch] = []
         # The index of the batch that runs next.
         self._turn = 0
         shared_per_block = kernel.shared_size + shared + _RESERVED_SHARED_PER_BLOCK
+        # As on the GPU, threads and shared memory limit the blocks per multiprocessor, of which one always fits.
         self._max_resident_blocks = MULTIPROCESSORS * max(
             1,
             min(
@@ -111,6 +117,7 @@ class Run:
                 return True
             if steps <= 0:
                 return False
+            # Back to the first batch after the last one.
             self._turn %= len(self._batches)
             batch = self._batches[self._turn]
             steps_before, instructions_before = batch.steps, batch.instructions
@@ -120,12 +127,13 @@ class Run:
             self.statistics.steps += batch.steps - steps_before
             self.statistics.thread_instructions += batch.instructions - instructions_before
             if finished:
+                # The next batch takes its place, and so the turn.
                 self._batches.pop(self._turn)
             elif batch.steps > self._step_limit:
                 self._fault_at_step_limit(batch)
             elif batch.waited or batch.steps > _LONG_RUN:
                 # It polls memory, or runs for long, which may be a loop with plain loads: perhaps it waits for blocks
-                # that have not begun. Start more of them and go on with the next batch.
+                # that have not begun. Start more of them and go on with the next batch. Any other batch keeps its turn.
                 self._start_batch()
                 self._turn += 1
 
@@ -138,6 +146,7 @@ class Run:
             return False
         running = sum(batch.shape.blocks for batch in self._batches)
         count = min(self._blocks_per_batch, self._block_count - self._next_block)
+        # A batch alone always starts, so that the launch goes on.
         if self._batches and running + count > self._max_resident_blocks:
             return False
         self._batches.append(
@@ -161,6 +170,7 @@ class Run:
 
     def _fault_at_step_limit(self, batch: Batch) -> None:
         """Raise DeviceFaultError for a batch beyond its step limit, at the position of some runnable threads."""
+        # A batch that has not finished has threads that can run; it would have reported a deadlock else.
         (_, function, block), lanes = next(iter(batch.pending.items()))
         instruction = batch.units[function].graph.blocks[block].instructions[0]
         detail = f"{batch.steps} basic blocks, {batch.live_count} threads have not ended"
@@ -174,6 +184,7 @@ def _check_launch(function: Function, grid: Dimensions, block: Dimensions, param
     the kernel requires clusters.
     """
     for name, dimensions, limits in (("grid", grid, _GRID_LIMITS), ("block", block, _BLOCK_LIMITS)):
+        # Dimensions come from callers, whose types nothing checks.
         if len(dimensions) != 3 or any(
             not 1 <= size <= limit for size, limit in zip(dimensions, limits, strict=True)
         ):
@@ -185,6 +196,7 @@ def _check_launch(function: Function, grid: Dimensions, block: Dimensions, param
         raise ValueError(f"{len(parameters)} bytes of parameters for {function.parameter_size}")
     if shared < 0 or function.shared_size + shared > _MAX_SHARED_PER_BLOCK:
         raise ValueError(f"{function.shared_size} + {shared} bytes of shared memory")
+    # A kernel without such a directive has no such limit.
     required = function.directives.get("reqntid", ())
     # Dimensions that the directive leaves out are 1.
     if required and (*required, 1, 1)[:3] != block:

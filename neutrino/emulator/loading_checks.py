@@ -31,9 +31,11 @@ def check_names(code: ModuleCode) -> None:
         if statement.opcode.partition(".")[0] not in _MNEMONICS:
             raise PtxRefusedError(statement.line, statement.text, f"PTX has no instruction {statement.opcode}")
     for name, function in code.texts.items():
+        # A declaration calls nothing.
         if function.items is None:
             continue
         for callee in sorted(code.program(name).callees):
             definition = code.texts.get(code.resolved_name(callee))
+            # Functions that the device itself provides have no body in any module.
             if callee not in PROVIDED and (definition is None or definition.items is None):
                 raise PtxRefusedError(function.line, function.text, f"{name} calls {callee}, which has no body")

@@ -247,6 +247,12 @@ def test_a_copy_lands_when_it_is_waited_for(wait: str, lands: bool) -> None:
     assert found.tolist() == (list(range(5, 37)) if lands else [0] * 32)
 
 
+@pytest.mark.parametrize("opcode", ["cp", "cp.async", "cp.async.bulk", "cp.async.bulk.global", "mbarrier"])
+def test_an_opcode_that_is_cut_short_is_refused(opcode: str) -> None:
+    with pytest.raises(PtxRefusedError):
+        Kernel(f"    {opcode} [%d0], [%d1], 16;").run(np.zeros(32, np.uint32))
+
+
 def test_copies_of_fewer_bytes_are_filled_with_zeros() -> None:
     body = """
     mov.u32 %r4, room;

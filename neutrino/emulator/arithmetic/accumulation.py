@@ -33,13 +33,16 @@ def _leading_place(value: Lanes) -> Lanes:
 def _truncated_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     """Return the sum of a * b over the first axis, plus c, of finite float64 values, as tensor cores add to f32.
 
-    Shapes: a [k, ..., m, 1], b [k, ..., 1, n], c and the result [..., m, n].
+    They truncate each product, and c, `_PLACES` binary places below the highest leading place among them, and the sum
+    again to f32. Shapes: a [k, ..., m, 1], b [k, ..., 1, n], c and the result [..., m, n].
     """
     highest_place = (_leading_place(a) + _leading_place(b)).max(0)
+    # The bound matters only if all summands are zero or too small for f32; it keeps the scale within float64.
     highest_place = np.maximum(np.maximum(highest_place, _leading_place(c)), _LOWEST)
     # Scaled so that the places that stay are the integer part.
     scale = np.ldexp(1.0, _PLACES - highest_place)
     products = a * b
+    # In place, as this array is by far the largest.
     products *= scale
     np.trunc(products, out=products)
     total = products.sum(0) + np.trunc(c * scale)
@@ -51,10 +54,11 @@ def cut_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
 
     All are float64. Shapes: a [warps, m, k], b [warps, k, n], c and the result [warps, m, n].
     """
-    exact = a @ b + c
-    finite = np.isfinite(exact) & (np.abs(exact) < 2.0**128)
+    plain = a @ b + c
+    # The largest f32 is just below 2**128.
+    finite = np.isfinite(plain) & (np.abs(plain) < 2.0**128)
     if not finite.all():
-        # Results with infinity and NaN are taken from `exact`; here they must not disturb the others.
+        # Results that are infinite or NaN are taken from `plain`; here their operands must not disturb the others.
         a, b, c = (np.where(np.isfinite(value), value, 0.0) for value in (a, b, c))
     # With k first, sums and maxima run over contiguous planes.
     left = np.ascontiguousarray(np.moveaxis(a, -1, 0))[..., None]
@@ -63,16 +67,17 @@ def cut_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
         _truncated_sum(left[:, start : start + _BLOCK], right[:, start : start + _BLOCK], c[start : start + _BLOCK])
         for start in range(0, len(c), _BLOCK)
     ]
-    return np.where(finite, np.concatenate(parts), exact) if parts else exact
+    # There are no parts to concatenate if there are no warps.
+    return np.where(finite, np.concatenate(parts), plain) if parts else plain
 
 
 def chained_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    """Return a @ b + c as m8n8k4 adds: by f32 fused multiply-adds in the order of k, then c.
+    """Return a @ b + c as m8n8k4 of f16 adds: by f32 fused multiply-adds in the order of k, from zero, then c.
 
     All are float64. Shapes: a [..., m, k], b [..., k, n], c and the result [..., m, n].
     """
     total = np.zeros(c.shape, np.float32)
     for k in range(a.shape[-1]):
-        # A sum rounded to odd in float64 rounds to float32 as the exact sum would.
+        # Products of f16 are exact in float64, and a sum rounded to odd there rounds to float32 as the exact one would.
         total = sum_to_odd(a[..., :, k, None] * b[..., None, k, :], total.astype(np.float64)).astype(np.float32)
     return (total + c).astype(np.float32).astype(np.float64)

@@ -51,6 +51,7 @@ def _divide(a: Lanes, b: Lanes) -> Lanes:
     large = (magnitude > np.float32(2.0**126)) & np.isfinite(magnitude)
     quotient = np.divide(a, b, dtype=np.float64)
     if large.any():
+        # Multiply by the zero, so that an infinite a gives NaN (PTX ISA 9.7.3, div).
         sign = np.copysign(np.float64(1), b)
         quotient = np.where(large, a.astype(np.float64) * (sign * np.float64(0)), quotient)
     return to_register(quotient, "f32", "rn")
@@ -64,10 +65,14 @@ def _on_upper_words(function: Function) -> Function:
     """
     upper_mask = np.uint64(0xFFFFFFFF00000000)
     smallest_normal = np.finfo(np.float64).tiny
+    # The NaN that these instructions write.
     nan_word = np.uint64(0x7FFFFFFF00000000)
 
     def apply(a: Lanes) -> Lanes:
-        """Apply the function to the upper 32 bits of f64 registers, and truncate the result to its upper 32 bits."""
+        """Apply `function` to the upper 32 bits of f64 registers, and truncate the result to its upper 32 bits.
+
+        Subnormal operands and results become zeros of the same sign, NaN becomes `nan_word`.
+        """
         upper = (np.asarray(a).view(np.uint64) & upper_mask).view(np.float64)
         flushed = np.where(np.abs(upper) < smallest_normal, np.copysign(np.float64(0), upper), upper)
         result = function(flushed)
@@ -89,6 +94,7 @@ def _approximation(modifiers: Modifiers, name: str, form: str) -> tuple[Function
     if modifiers.mnemonic == "div":
         if form == "approx":
             return _divide, 2
+        # div.full has no exception for large divisors.
         return lambda a, b: to_register(np.divide(a, b, dtype=np.float64), "f32", "rn"), 2
     function = _FUNCTIONS[modifiers.mnemonic]
     if name == "f64":

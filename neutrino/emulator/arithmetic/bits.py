@@ -44,8 +44,10 @@ def _lookup(a: Lanes, b: Lanes, c: Lanes, table: Lanes) -> Lanes:
 
     The bits form the index of the table's bit, a's being the highest. `table` is the same in all lanes.
     """
+    # Without lanes there is no table to read, and no result that depends on it.
     truth_table = int(np.asarray(table).reshape(-1)[0]) if np.size(table) else 0
     result = np.zeros(np.broadcast(a, b, c).shape, np.uint32)
+    # Each row of the table is a combination of three bits: set the result where a, b, c have it and its entry is 1.
     for row in range(8):
         if truth_table >> row & 1:
             result = result | ((a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c))
@@ -101,7 +103,8 @@ def _shift(modifiers: Modifiers) -> Operation:
 def _funnel_shift(modifiers: Modifiers) -> Operation:
     """Build the operation of `shf`: shift the 64-bit word b:a (b is the high half) and take 32 bits of it.
 
-    These are the upper half after a left shift, the lower half after a right shift.
+    These are the upper half after a left shift, the lower half after a right shift. The shift amount counts modulo 32
+    with .wrap, and as 32 if it is larger with .clamp.
     """
     modifiers.take_type(("b32",))
     left = modifiers.take_required(("l", "r"), "direction") == "l"
@@ -142,12 +145,17 @@ def _extract(modifiers: Modifiers) -> Operation:
     unsigned = np.dtype(f"u{dtype.itemsize}")
 
     def extract(a: Lanes, position: Lanes, length: Lanes) -> Lanes:
-        """Return `length` bits of a from `position` upwards, extended to the width of `dtype`."""
+        """Return `length` bits of a from `position` upwards, extended by their sign or by zeros to the type `dtype`.
+
+        The field ends with the word (of `width` bits) if it would reach beyond it. `operand_mask` selects the bits of
+        position and length that count.
+        """
         start, count = (position & operand_mask).astype(U64), (length & operand_mask).astype(U64)
         word = a.view(unsigned).astype(U64)
         mask = _ones(np.minimum(count, width - np.minimum(start, width)))
         field = (word >> start) & mask
         if dtype.kind == "i":
+            # An empty field is 0 and has no sign; its count of 0 must not wrap around.
             sign_position = np.minimum(start + np.maximum(count, np.uint64(1)) - np.uint64(1), width - np.uint64(1))
             negative = ((word >> sign_position) & np.uint64(1) != 0) & (count > 0)
             field = np.where(negative, field | ~mask, field)
@@ -162,6 +170,7 @@ def _insert(modifiers: Modifiers) -> Operation:
     modifiers.check_all_taken()
     operand_mask = _field_operand_mask(dtype)
 
+    # Bits beyond the word are cut off at the end.
     def insert(a: Lanes, b: Lanes, position: Lanes, length: Lanes) -> Lanes:
         start, count = (position & operand_mask).astype(U64), (length & operand_mask).astype(U64)
         mask = _ones(count) << start
@@ -213,7 +222,10 @@ def _find(modifiers: Modifiers) -> Operation:
     top = np.uint32(8 * dtype.itemsize - 1)
 
     def find(a: Lanes) -> Lanes:
-        """Return the position of the highest significant bit, or with .shiftamt its distance from the top bit."""
+        """Return the position of the highest significant bit, or with .shiftamt its distance from the top bit.
+
+        For negative numbers that is the highest zero bit. Without such a bit return 0xFFFFFFFF.
+        """
         magnitude = np.where(a < 0, ~a, a) if dtype.kind == "i" else np.asarray(a)
         length = bit_length(magnitude.view(unsigned))
         # Wraps around to 0xFFFFFFFF for a length of 0.
@@ -241,6 +253,7 @@ def _reverse(modifiers: Modifiers) -> Operation:
     def reverse(a: Lanes) -> Lanes:
         """Return the words with their bits in reverse order, by swapping fields of 1, 2, 4, 8, 16 (and 32) bits."""
         word = a.astype(U64)
+        # The mask selects the lower one of each two adjacent fields, and the distance is their width.
         for distance, mask in _SWAPS:
             shift, field = np.uint64(distance), np.uint64(mask)
             word = ((word >> shift) & field) | ((word & field) << shift)
@@ -263,12 +276,14 @@ def _find_nth(modifiers: Modifiers) -> Operation:
     def find_nth(mask: Lanes, base: Lanes, n: Lanes) -> Lanes:
         """Return the position of the n-th set bit of 32-bit masks, counted from `base`; 0xFFFFFFFF if there is none."""
         mask, base, n = np.broadcast_arrays(mask, base, n)
+        # With n = 0 the bit at the base has to be set: one bit to find, too.
         remaining = np.maximum(np.abs(n.astype(np.int64)), 1)
         step = np.where(n < 0, -1, 1)
         position = base.astype(np.int64)
         result = np.full(mask.shape, 0xFFFFFFFF, U32)
         for _ in range(32):
             inside = (position >= 0) & (position < 32)
+            # A shift by a position outside of the mask is not defined; such lanes test bit 0 and ignore it.
             is_set = inside & ((mask >> (np.where(inside, position, 0).astype(U32))) & np.uint32(1) != 0)
             remaining = remaining - is_set
             result = np.where(is_set & (remaining == 0), position.astype(U32), result)
@@ -289,9 +304,11 @@ def _mask(modifiers: Modifiers) -> Operation:
     modifiers.check_all_taken()
 
     def make_mask(position: Lanes, length: Lanes) -> Lanes:
-        """Return 32-bit words with `length` set bits from `position` upwards."""
+        """Return 32-bit words with `length` set bits from `position` upwards, as far as they fit the word."""
+        # .wrap: operands count modulo 32.
         start, count = (position & np.uint32(31)).astype(U64), (length & np.uint32(31)).astype(U64)
         if clamp:
+            # Operands below 32 are the same in both modes.
             start = np.where(position >= 32, np.uint64(32), start)
             count = np.where(length >= 32, np.uint64(32), count)
         return (_ones(count) << start).astype(U32)
@@ -310,14 +327,19 @@ def _extend(modifiers: Modifiers) -> Operation:
     dtype = S32 if signed else U32
 
     def extend(a: Lanes, length: Lanes) -> Lanes:
-        """Return the lowest `length` bits of a, extended to 32 bits by their sign if `signed`, else by zeros."""
+        """Return the lowest `length` bits of a, extended to 32 bits by their sign if `signed`, else by zeros.
+
+        A length above 31 counts as 32 if `clamp` (the mode .clamp), else modulo 32 (the mode .wrap).
+        """
         count = (length & np.uint32(31)).astype(U64)
         if clamp:
+            # Smaller lengths are the same in both modes.
             count = np.where(length >= 32, np.uint64(32), count)
         word = a.view(U32).astype(U64)
         mask = _ones(count)
         field = word & mask
         if signed:
+            # The sign is the field's highest bit. An empty field has none, and its count of 0 must not wrap around.
             sign = np.where(count > 0, (word >> (np.maximum(count, np.uint64(1)) - np.uint64(1))) & np.uint64(1), 0)
             field = np.where(sign != 0, field | ~mask, field)
         return field.astype(U32).view(dtype)
@@ -344,11 +366,13 @@ def _permute_bytes(a: Lanes, b: Lanes, selector: Lanes) -> Lanes:
     the result is eight copies of that byte's sign bit.
     """
     if np.ndim(selector) == 0:
+        # One selector for all lanes.
         return _permute_bytes_uniformly(a, b, int(selector))
     source = a.astype(U64) | (b.astype(U64) << np.uint64(32))
     result: Any = np.uint32(0)
     for index in range(4):
         nibble = selector >> np.uint32(4 * index)
+        # The shift by 3 turns the index of a byte into that of its lowest bit.
         byte = (source >> ((nibble & np.uint32(7)) << np.uint32(3)).astype(U64)).astype(U32) & np.uint32(0xFF)
         sign = (byte >> np.uint32(7)) * np.uint32(0xFF)
         result = result | (np.where((nibble & np.uint32(8)) != 0, sign, byte) << np.uint32(8 * index))
@@ -356,10 +380,15 @@ def _permute_bytes(a: Lanes, b: Lanes, selector: Lanes) -> Lanes:
 
 
 def _permute_bytes_uniformly(a: Lanes, b: Lanes, selector: int) -> Lanes:
-    """Return the same as `_permute_bytes`, faster, if all lanes have the same selector."""
+    """Return the same as `_permute_bytes`, faster, if all lanes have the same selector.
+
+    Nibble i of `selector` picks byte i of the result: bit 2 picks the word b instead of a, bits 0 and 1 the byte in it;
+    with bit 3 the result is eight copies of that byte's sign bit.
+    """
     result: Any = np.uint32(0)
     for index in range(4):
         nibble = selector >> 4 * index & 15
+        # The bytes of a have the indices 0 to 3, those of b 4 to 7.
         word = b if nibble & 4 else a
         byte = (word >> np.uint32(8 * (nibble & 3))) & np.uint32(0xFF)
         if nibble & 8:
@@ -369,14 +398,17 @@ def _permute_bytes_uniformly(a: Lanes, b: Lanes, selector: int) -> Lanes:
 
 
 def _permute(modifiers: Modifiers) -> Operation:
-    """Build the operation of `prmt`: a permutation of the bytes of two words, by a selector or in a special mode."""
+    """Build the operation of `prmt`: a permutation of the bytes of two words, by a selector or in a special mode.
+
+    In a special mode the third operand, modulo 4, picks one of the mode's selectors.
+    """
     mode = modifiers.take_any(_PERMUTE_MODES)
     modifiers.take_type(("b32",))
     modifiers.check_all_taken()
     if mode is None:
         return Operation((U32, U32, U32), (U32,), _permute_bytes)
     selectors = np.array(_PERMUTE_MODES[mode], U32)
-    return Operation((U32, U32, U32), (U32,), lambda a, b, mode: _permute_bytes(a, b, selectors[mode & np.uint32(3)]))
+    return Operation((U32, U32, U32), (U32,), lambda a, b, c: _permute_bytes(a, b, selectors[c & np.uint32(3)]))
 
 
 BUILDERS: Mapping[str, Callable[[Modifiers], Operation]] = {

@@ -60,6 +60,7 @@ def _comparison(modifiers: Modifiers, name: str) -> tuple[str, bool]:
     if name in _FLOAT_TYPES:
         return _FLOAT_ORDERS[modifiers.take_required(_FLOAT_ORDERS, "comparison")], modifiers.take_flag("ftz")
     if name in BITS:
+        # Untyped words have no order.
         return _ORDERS[modifiers.take_required(("eq", "ne"), "comparison")], False
     orders = _ORDERS if name.startswith("s") else {**_ORDERS, **_UNSIGNED_ORDERS}
     return orders[modifiers.take_required(orders, "comparison")], False
@@ -99,6 +100,7 @@ def _set_predicate(modifiers: Modifiers) -> Operation:
     if name.endswith("x2"):
         return _set_predicates_of_pairs(name, expression, ftz, combine, modifiers.destinations)
     comparator, is_expression = _comparator(name, expression, ftz)
+    # If one expression does it all, generated code can contain it.
     if is_expression and modifiers.destinations == 1:
         if combine is None:
             return comparator
@@ -106,9 +108,11 @@ def _set_predicate(modifiers: Modifiers) -> Operation:
     compare = comparator.function
     combine_with = _combiner(combine)
 
-    # predicate: the operand of a combination, none without one.
     def set_predicates(a: Lanes, b: Lanes, *predicate: Lanes) -> Any:
-        """Compare a with b; return the predicate, and its opposite if there is a second destination."""
+        """Compare a with b; return the predicate, and its opposite if there is a second destination.
+
+        Both are combined with `predicate`, if the instruction has this operand.
+        """
         truth = compare(a, b)
         first = combine_with(truth, *predicate)
         return (first, combine_with(np.logical_not(truth), *predicate)) if modifiers.destinations == 2 else first
@@ -137,8 +141,11 @@ def _set_predicates_of_pairs(
     compare = comparator.function
     combine_with = _combiner(combine)
 
-    # predicate: the operand of a combination, none without one.
     def set_predicates(a: Lanes, b: Lanes, *predicate: Lanes) -> Any:
+        """Compare both halves of packed registers; return one predicate per destination, that of the low values first.
+
+        Each is combined with `predicate`, if the instruction has this operand.
+        """
         results = tuple(
             combine_with(compare(x, y), *predicate)
             for x, y in zip(halves_of(a, name), halves_of(b, name), strict=True)
@@ -185,9 +192,11 @@ def _set(modifiers: Modifiers) -> Operation:
         # An integer result of 32 bits has 16 set bits per pair.
         half_truth = truth if result_name.endswith("x2") else np.uint16(0xFFFF)
 
-        # predicate: the operand of a combination, none without one.
         def set_pair(a: Lanes, b: Lanes, *predicate: Lanes) -> Lanes:
-            """Compare both halves of packed registers; each half of the result is `half_truth` or zero."""
+            """Compare both halves of packed registers; each half of the result is `half_truth` or zero.
+
+            The comparisons are combined with `predicate`, if the instruction has this operand.
+            """
             low, high = (
                 np.where(combine_with(compare(x, y), *predicate), half_truth, np.uint16(0))
                 for x, y in zip(halves_of(a, name), halves_of(b, name), strict=True)
@@ -219,6 +228,7 @@ def _select_by_sign(modifiers: Modifiers) -> Operation:
     ftz = modifiers.take_flag("ftz")
     modifiers.check_all_taken()
     if ftz and c_name == "f32":
+        # A negative subnormal c becomes -0, which is at least zero.
         return Operation((dtype, dtype, FLOATS["f32"]), (dtype,), lambda a, b, c: np.where(flush(c, "f32") >= 0, a, b))
     return from_expression((dtype, dtype, REGISTERS[c_name]), dtype, "np.where({2} >= 0, {0}, {1})")
 

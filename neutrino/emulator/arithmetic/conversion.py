@@ -51,12 +51,14 @@ _PAIRS: Mapping[str, tuple[str, np.dtype[Any]]] = {
     "e2m3x2": ("e2m3", U16),
     "e3m2x2": ("e3m2", U16),
     "e2m1x2": ("e2m1", U8),
-    "ue8m0x2": ("ue8m0", U16),
 }
 
 
 def _move(modifiers: Modifiers) -> Operation | None:
-    """Build the operation of `mov` from one register to another; None for vectors, which are not computed here."""
+    """Build the operation of `mov` from one register to another.
+
+    Return None for vectors and for types other than those of single registers (b128), which are not computed here.
+    """
     if modifiers.take_any(("v2", "v4")) is not None:
         return None
     dtype = REGISTERS.get(modifiers.take_last())
@@ -89,12 +91,16 @@ def _float_to_integer(name: str, target: np.dtype[Any], mode: str, ftz: bool) ->
     low, high = float(limits.min), float(limits.max)
 
     def convert(a: Lanes) -> Lanes:
-        """Round registers of the type `name` to integers, clamped to the range of `target`."""
+        """Round registers of the type `name` by `mode` to integers, clamped to the range of the type `target`.
+
+        `low` and `high` are the bounds of that range, and `nan_word` is the result for NaN.
+        """
         value = decode(a, name)
         if ftz and name == "f32":
             value = flush(value, name)
         rounded = to_integer(value.astype(np.float64), mode)
-        # The largest 64-bit integers are no float64 values: float(limits.max) is one above them.
+        # The largest 64-bit integers are no float64 values: float(limits.max) is one above them. So the bounds count
+        # as out of range; where they are exact, clamping changes nothing.
         above, below, is_nan = rounded >= high, rounded <= low, np.isnan(rounded)
         # NumPy does not define the conversion of values out of range.
         in_range = np.where(above | below | is_nan, 0.0, rounded)
@@ -133,7 +139,7 @@ def _integer_to_float(source: np.dtype[Any], name: str, mode: str) -> Function:
     # NumPy rounds once in these cases; wider integers it may round twice on the way to f16.
     if mode == "rn" and (name == "f32" or (name == "f16" and source.itemsize <= 2)):
         return lambda a: a.astype(dtype)
-    return lambda a: to_register(_integer_to_double(a, source.itemsize < 8), name, mode)
+    return lambda a: to_register(_integer_to_double(a, exact=source.itemsize < 8), name, mode)
 
 
 def _long_to_double(a: Lanes, mode: str) -> Lanes:
@@ -141,7 +147,8 @@ def _long_to_double(a: Lanes, mode: str) -> Lanes:
     near = a.astype(np.float64)
     if mode == "rn":
         return near
-    # Correct the nearest value by one step if its error has the wrong direction.
+    # Correct the nearest value by one step if its error has the wrong direction. The error is exact: all of these are
+    # integers, and high and near differ by little more than 2**32.
     high, low = _halves_as_doubles(a)
     error = (high - near) + low
     down = {"rm": error < 0, "rp": np.bool_(False), "rz": (error < 0) & (near > 0)}[mode]
@@ -153,6 +160,7 @@ def _convert(modifiers: Modifiers) -> Operation:
     """Build the operation of `cvt`. Raise ValueError for a conversion or modifiers that it does not have."""
     if modifiers.take_flag("pack"):
         return _pack_integers(modifiers)
+    # The types come last, the target's before the source's.
     source, target = modifiers.take_last(), modifiers.take_last()
     if target in _PAIRS:
         return _to_pair(modifiers, source, target)
@@ -167,11 +175,14 @@ def _convert(modifiers: Modifiers) -> Operation:
     if source in INTEGERS and target in INTEGERS:
         modifiers.check_all_taken()
         return _integer_to_integer(INTEGERS[source], INTEGERS[target], saturating)
+    # There are two kinds of rounding: to an integer (.rni …), and to the precision of the target (.rn …).
     integer_rounding = modifiers.take_any(_TO_INTEGER)
     integer_mode = None if integer_rounding is None else _TO_INTEGER[integer_rounding]
     mode, ftz = modifiers.take_any(MODES), modifiers.take_flag("ftz")
     relu, satfinite = modifiers.take_flag("relu"), modifiers.take_flag("satfinite")
     modifiers.check_all_taken()
+    if satfinite and target == "f64":
+        raise ValueError(f"{modifiers.opcode}: .satfinite is not for f64")
     if target in INTEGERS:
         if integer_mode is None:
             raise ValueError(f"{modifiers.opcode}: no rounding to integer, which is one of .rni, .rzi, .rmi, .rpi")
@@ -194,7 +205,11 @@ def _limit_results(function: Function, name: str, *, saturating: bool, relu: boo
         return function
 
     def apply(a: Lanes) -> Lanes:
-        """Apply the wrapped function, then .satfinite, .sat and .relu in this order."""
+        """Apply the wrapped function, then those modifiers that the instruction has, in this order.
+
+        .satfinite replaces infinity by the largest finite value, .sat clamps to the range from 0 to 1, and .relu
+        replaces negative values by 0.
+        """
         result = function(a)
         if satfinite:
             largest = FORMATS[name].largest
@@ -219,15 +234,21 @@ def _float_to_float(source: str, target: str, mode: str, integer_mode: str | Non
     """
 
     def convert(a: Lanes) -> Lanes:
-        """Convert registers of the scalar type `source` to `target`, by the fastest way that rounds only once."""
+        """Convert registers of the scalar type `source` to `target`, by the fastest way that rounds only once.
+
+        mode: the rounding to the precision of `target`. integer_mode: the rounding to an integer, None for none. ftz:
+        subnormal f32 numbers become zero.
+        """
         value = decode(a, source)
         # To f16 the hardware rounds subnormal operands as any others, even with .ftz: it shows in rm and rp.
         if ftz and source == "f32" and target != "f16":
             value = flush(value, source)
         if source == target:
+            # Nothing to round to another precision.
             result = _round_to_integral(a, value, target, integer_mode)
             return canonical(result) if ftz else result
         if target == "f64":
+            # By way of f32, whose canonical NaN is the one that the result gets, widened.
             value = value.astype(np.float32)
             return (canonical(value) if ftz else value).astype(F64)
         if source == "bf16" and target == "f32" and not ftz:
@@ -241,6 +262,7 @@ def _float_to_float(source: str, target: str, mode: str, integer_mode: str | Non
         result = to_register(value.astype(np.float64), target, mode)
         if source == "f64":
             return narrow_nan(result, target, value)
+        # From f16 no f32 is subnormal, but from bf16 some are.
         return flush(result, "f32") if ftz and target == "f32" else result
 
     return convert
@@ -252,6 +274,7 @@ def _round_to_integral(a: Lanes, value: Lanes, name: str, mode: str | None) -> L
     a: the registers with the unrounded `value`. With mode None return them unchanged.
     """
     if mode is None:
+        # The value of bf16 is a float32; the others are what their registers hold, perhaps flushed.
         return a if name == "bf16" else value
     rounded = to_integer(value, mode)
     if name == "bf16":
@@ -269,7 +292,7 @@ def _to_tf32(modifiers: Modifiers, source: str) -> Operation:
     format = FORMATS["tf32"]
 
     def convert(a: Lanes) -> Lanes:
-        """Convert f32 values to tf32 words, as the hardware does with NaN."""
+        """Convert f32 values to tf32 words, with the words that the hardware gives for NaN."""
         result = _convert_to_words(a.astype(np.float64), format, mode, relu, satfinite)
         if mode != "rna":
             return result
@@ -304,15 +327,13 @@ def _to_pair(modifiers: Modifiers, source: str, target: str) -> Operation:
     Raise ValueError if there is no conversion between these types.
     """
     element, dtype = _PAIRS[target]
-    if element == "ue8m0":
-        raise ValueError(f"{modifiers.opcode}: no conversion from {source} to {target}")
     mode = modifiers.take_required(("rn", "rz"), "rounding")
     relu, satfinite = modifiers.take_flag("relu"), modifiers.take_flag("satfinite")
     modifiers.check_all_taken()
     format = FORMATS[element]
     # Formats of 8 bits and less always saturate.
     satfinite = satfinite or format.bits <= 8
-    # Values of 6 bits fill a byte each.
+    # Where the upper value begins. Values of 6 bits fill a byte each.
     shift = 4 if element == "e2m1" else 8 if format.bits <= 8 else 16
 
     def join(low: Lanes, high: Lanes) -> Lanes:
@@ -330,6 +351,7 @@ def _to_pair(modifiers: Modifiers, source: str, target: str) -> Operation:
             return join(low, high)
 
         return Operation((U32,), (dtype,), from_halves)
+    # Between narrow formats there is no conversion.
     if source not in _PAIRS or target not in ("f16x2", "bf16x2"):
         raise ValueError(f"{modifiers.opcode}: no conversion from {source} to {target}")
     source_element, source_dtype = _PAIRS[source]
@@ -354,6 +376,7 @@ def _pack_integers(modifiers: Modifiers) -> Operation:
     modifiers.take_required(("sat",), "modifier")
     modifiers.check_all_taken()
     width = int(name[1:])
+    # The range of the narrow type.
     low, high = (0, (1 << width) - 1) if name.startswith("u") else (-(1 << width - 1), (1 << width - 1) - 1)
     mask, shift = np.uint32((1 << width) - 1), np.uint32(width)
     if (third_type is None) != (width == 16):

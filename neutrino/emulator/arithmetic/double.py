@@ -34,6 +34,7 @@ def settle_nan(result: Lanes, *operands: Lanes) -> Lanes:
     if not nan.any():
         return result
     words = np.broadcast_to(_INVALID, nan.shape)
+    # From the last to the first, so that the first NaN is the one that stays.
     for operand in reversed(operands):
         words = np.where(np.isnan(operand), np.asarray(operand).view(np.uint64) | _QUIET, words)
     return np.where(nan, words, np.asarray(result).view(np.uint64)).view(np.float64)
@@ -54,7 +55,11 @@ def product_error(a: Lanes, b: Lanes, product: Lanes) -> Lanes:
 
 
 def _directed(near: Lanes, error: Lanes, mode: str) -> Lanes:
-    """Round near + error in the direction `mode`, where `near` is that value rounded to nearest."""
+    """Round near + error in the direction `mode`, where `near` is that value rounded to nearest.
+
+    mode: "rn" to nearest even, "rz" towards zero, "rm" and "rp" towards minus and plus infinity. The result is `near`
+    or its neighbour on the side of the error. A NaN, with which comparisons are False, stays.
+    """
     if mode == "rn":
         return near
     if mode == "rz":
@@ -66,7 +71,11 @@ def _directed(near: Lanes, error: Lanes, mode: str) -> Lanes:
 
 
 def round_ratio(numerator: int, denominator: int, mode: str) -> float:
-    """Return numerator / denominator (positive) rounded to float64, also if subnormal or overflowing."""
+    """Return numerator / denominator, of which the denominator is positive, rounded once to float64 by `mode`.
+
+    mode: "rn" to nearest even, "rz" towards zero, "rm" and "rp" towards minus and plus infinity. Subnormal results have
+    fewer bits; those beyond the largest float64 become that or infinity, as `mode` says.
+    """
     if numerator == 0:
         return 0.0
     negative, magnitude = numerator < 0, abs(numerator)
@@ -76,17 +85,20 @@ def round_ratio(numerator: int, denominator: int, mode: str) -> float:
     if (magnitude << max(-exponent, 0)) < (denominator << max(exponent, 0)):
         exponent -= 1
 
-    # Divide into a multiple of 2**last_place, the last of the 53 bits (or of a subnormal number).
+    # Divide into a multiple of 2**last_place, the last of the 53 bits. Below the smallest normal exponent, -1022, the
+    # last place stays where it is.
     last_place = max(exponent, -1022) - 52
     divisor = denominator << max(last_place, 0)
     quotient, remainder = divmod(magnitude << max(-last_place, 0), divisor)
 
     if mode == "rn":
+        # Ties go to the even quotient.
         compared_to_half = 2 * remainder - divisor
         away_from_zero = compared_to_half > 0 or (compared_to_half == 0 and quotient & 1 == 1)
     else:
         away_from_zero = remainder != 0 and mode == ("rm" if negative else "rp")
     quotient += away_from_zero
+    # All float64 values are below 2**1024.
     if quotient.bit_length() + last_place > 1024:
         to_infinity = mode in ("rn", "rm" if negative else "rp")
         value = float("inf") if to_infinity else float.fromhex("0x1.fffffffffffffp1023")
@@ -95,31 +107,35 @@ def round_ratio(numerator: int, denominator: int, mode: str) -> float:
     return -value if negative else value
 
 
-def _recompute_exactly(kind: str, result: Lanes, where: Lanes, operands: tuple[Lanes, ...], mode: str) -> Lanes:
+def _recompute_exactly(operation: str, result: Lanes, where: Lanes, operands: tuple[Lanes, ...], mode: str) -> Lanes:
     """Return `result` with the lanes that the mask `where` marks computed from exact fractions.
 
-    kind: "add" (of two operands), "fma" (of three) or "div" (of two). The operands of these lanes must be finite. A
-    lane whose exact result is zero keeps its `result`, which has the sign of zero.
+    operation: "add" (of two operands), "fma" (of three) or "div" (of two). The operands of these lanes must be finite.
+    A lane whose exact result is zero keeps its `result`, which has the sign of zero.
     """
     if not where.any():
         return result
+    # A copy, of at least one dimension, so that it can be assigned to.
     out = np.array(result, np.float64, ndmin=1)
     lanes = [np.broadcast_to(operand, out.shape) for operand in operands]
     for index in np.flatnonzero(np.broadcast_to(where, out.shape)):
-        values = [Fraction(float(lane[index])) for lane in lanes]
-        if kind == "fma":
-            exact = values[0] * values[1] + values[2]
-        elif kind == "add":
-            exact = values[0] + values[1]
+        a, b, *addend = (Fraction(float(lane[index])) for lane in lanes)
+        if operation == "fma":
+            exact = a * b + addend[0]
+        elif operation == "add":
+            exact = a + b
         else:
-            exact = values[0] / values[1]
+            exact = a / b
         if exact != 0:
             out[index] = round_ratio(exact.numerator, exact.denominator, mode)
     return out.reshape(np.shape(result))
 
 
 def _in_safe_range(*values: Lanes) -> Lanes:
-    """Return the mask of lanes where no value is so small or so large that an error-free transformation fails."""
+    """Return the mask of lanes where no value is so small or so large that an error-free transformation fails.
+
+    Lanes with NaN are not among them, as comparisons with it are False.
+    """
     result = np.bool_(True)
     for value in values:
         magnitude = np.abs(value)
@@ -139,6 +155,7 @@ def add(a: Lanes, b: Lanes, mode: str) -> Lanes:
     """Return a + b, rounded once by `mode`."""
     near = a + b
     if mode == "rn":
+        # Of two NaN operands an H200 takes b.
         return settle_nan(near, b, a)
     result = _directed(near, sum_error(a, b, near), mode)
     if mode == "rm":
@@ -152,11 +169,14 @@ def multiply(a: Lanes, b: Lanes, mode: str) -> Lanes:
     """Return a * b, rounded once by `mode`."""
     near = a * b
     if mode == "rn":
+        # Of two NaN operands an H200 takes b.
         return settle_nan(near, b, a)
     result = _directed(near, product_error(a, b, near), mode)
+    # Products that are zero, infinite or NaN because an operand is.
     needs_no_rounding = (a == 0) | (b == 0) | ~_finite(a, b)
     result = np.where(needs_no_rounding, near, result)
     unsafe = ~(needs_no_rounding | _in_safe_range(a, b, near))
+    # a * b + 0; an exact zero, whose sign this could change, does not occur here.
     return settle_nan(_recompute_exactly("fma", result, unsafe, (a, b, np.float64(0)), mode), b, a)
 
 
@@ -196,12 +216,20 @@ def multiply_add(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
         result = np.where(result == 0, signed_zero_sum(exact_product, c, result), result)
 
     unsafe = ~special & ~(_in_safe_range(a, b, product) & (np.abs(c) < _LARGE))
+    # Of several NaN operands an H200 takes b, then c, then a.
     return settle_nan(_recompute_exactly("fma", result, unsafe, (a, b, c), mode), b, c, a)
 
 
 def _all_in_safe_range(a: Lanes, b: Lanes, c: Lanes, product: Lanes) -> bool:
-    """Return whether `_product_sum` is correct in all lanes, and none of its operands is NaN."""
+    """Return whether `_product_sum` is correct in all lanes, and none of its operands is NaN.
+
+    It is unless something underflows or overflows. Only parts of the product may underflow, as sums of float64 numbers
+    never do. The last bit of these parts is at most 106 places below the first of the product, whatever the factors, so
+    that a lower bound for the product is enough. Overflow needs an upper bound for each value, even if another factor
+    is small.
+    """
     magnitude = np.abs(product)
+    # With a NaN, min and max are NaN, and the comparisons False. An empty array has neither.
     return bool(
         np.size(magnitude) == 0
         or (
@@ -216,11 +244,14 @@ def divide(a: Lanes, b: Lanes, mode: str) -> Lanes:
     """Return a / b, rounded once by `mode`."""
     near = a / b
     if mode == "rn":
+        # Of two NaN operands an H200 takes a.
         return settle_nan(near, a, b)
-    # The error of the quotient has the sign of the remainder divided by b.
+    # The error of the quotient has the sign of the remainder divided by b. The product is near to a, so that their
+    # difference is exact.
     product = near * b
     remainder = (a - product) - product_error(near, b, product)
     result = _directed(near, np.where(b < 0, -remainder, remainder), mode)
+    # Quotients that are zero, infinite or NaN because of their operands.
     needs_no_rounding = (a == 0) | (b == 0) | ~_finite(a, b)
     result = np.where(needs_no_rounding, near, result)
     unsafe = ~(needs_no_rounding | _in_safe_range(a, b, near, product))
@@ -231,12 +262,14 @@ def square_root(a: Lanes, mode: str) -> Lanes:
     """Return the square root of a, rounded once by `mode`."""
     near = np.sqrt(a)
     if mode != "rn":
-        # Scaled by an even power of two, which changes no bit of the root, so that its square is in range.
+        # Scaled by an even power of two, which changes no bit of the root, so that its square is in range. Clearing the
+        # lowest bit rounds the exponent down to an even one.
         exponent = np.frexp(a)[1] & ~1
         value = np.ldexp(a, -exponent)
         root = np.sqrt(value)
         square = root * root
         remainder = (value - square) - product_error(root, root, square)
         directed = np.ldexp(_directed(root, remainder, mode), exponent // 2)
+        # The roots of zeros, infinity, NaN and negative numbers need no rounding.
         near = np.where((a > 0) & np.isfinite(a), directed, near)
     return settle_nan(near, a)

@@ -62,8 +62,8 @@ def _multiply_add_f64(mode: str) -> Function:
     return lambda a, b, c: add(a * b, c)
 
 
-def _arithmetic(kind: str, name: str, mode: str) -> Function:
-    """Return the function `kind` ("add", "sub", "mul", "fma") of registers of the scalar type `name`.
+def _arithmetic(operation: str, name: str, mode: str) -> Function:
+    """Return the function of `operation` ("add", "sub", "mul", "fma") on registers of the scalar type `name`.
 
     Its results are rounded once, by `mode`. Types and modes for which NumPy's arithmetic does that have forms of their
     own; all others compute in float64 first.
@@ -71,12 +71,12 @@ def _arithmetic(kind: str, name: str, mode: str) -> Function:
     if name == "f64":
         doubles: dict[str, Function] = {
             "add": lambda a, b: double.add(a, b, mode),
-            # A NaN keeps its sign.
+            # The result may be the NaN operand (see `double.add`), whose sign -b would flip.
             "sub": lambda a, b: double.add(a, np.where(np.isnan(b), b, -b), mode),
             "mul": lambda a, b: double.multiply(a, b, mode),
             "fma": lambda a, b, c: double.multiply_add(a, b, c, mode),
         }
-        return doubles[kind]
+        return doubles[operation]
     if name == "f32" and mode == "rn":
         singles: dict[str, Function] = {
             "add": lambda a, b: canonical(a + b),
@@ -84,16 +84,16 @@ def _arithmetic(kind: str, name: str, mode: str) -> Function:
             "mul": lambda a, b: canonical(a * b),
             "fma": lambda a, b, c: canonical(product_sum(a, b, c)),
         }
-        return singles[kind]
-    if name == "f16" and kind == "fma":
+        return singles[operation]
+    if name == "f16" and operation == "fma":
         return lambda a, b, c: canonical(product_sum(a, b, c))
     if name == "f16":
         # float32 has more than twice the bits of float16, so that rounding to it first changes no result.
-        ufunc = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[kind]
+        ufunc = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[operation]
         return lambda a, b: canonical(ufunc(a, b, dtype=np.float32).astype(np.float16))
-    if name == "bf16" and kind != "fma":
+    if name == "bf16" and operation != "fma":
         # The same holds for bf16; what products lose below float32's smallest number decides no rounding.
-        ufunc = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[kind]
+        ufunc = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[operation]
         return lambda a, b: to_bf16(ufunc(decode(a, name), decode(b, name)))
     exact_in_f64: dict[str, Function] = {
         "add": _add_f64(mode),
@@ -101,7 +101,7 @@ def _arithmetic(kind: str, name: str, mode: str) -> Function:
         "mul": np.multiply,
         "fma": _multiply_add_f64(mode),
     }
-    exact = exact_in_f64[kind]
+    exact = exact_in_f64[operation]
 
     def compute(*operands: Lanes) -> Lanes:
         return to_register(exact(*(decode(operand, name).astype(np.float64) for operand in operands)), name, mode)
@@ -123,7 +123,8 @@ def rectify(value: Lanes) -> Lanes:
 def finish(value: Lanes, name: str, transform: Callable[[Lanes], Lanes]) -> Lanes:
     """Apply a function of floating-point values to registers of the type `name`; return such registers.
 
-    Only bf16 registers need a conversion, to float32 and back. The function's results must be bf16 values.
+    Only bf16 registers need a conversion, to float32 and back. The function's results must be bf16 values, so that the
+    lower half of each float32 is zero.
     """
     if name != "bf16":
         return transform(value)
@@ -144,7 +145,7 @@ class Rounded:
     mode: str = "rn"
 
 
-def dressed(rounded: Rounded, name: str, *, ftz: bool, after: Function | None) -> Function:
+def with_modifiers(rounded: Rounded, name: str, *, ftz: bool, after: Function | None) -> Function:
     """Return a function of registers of the scalar type `name`, extended by what its modifiers ask for.
 
     ftz: subnormal operands and results become zero. after: applied to the values of the result (.sat, .relu).
@@ -154,11 +155,18 @@ def dressed(rounded: Rounded, name: str, *, ftz: bool, after: Function | None) -
         return function
 
     def flushed(*operands: Lanes) -> Lanes:
-        """Apply the function to flushed operands (subnormal numbers as zero), and flush its result."""
+        """Apply the function to flushed operands (subnormal numbers as zero), and flush its result.
+
+        name: the scalar type of all. exact: the same function of float64 values, without the final rounding; None if
+        the rounded results decide what is subnormal.
+        """
         operands = tuple(finish(operand, name, lambda value: flush(value, name)) for operand in operands)
         result = function(*operands)
+        # `flush_result` takes f16 and f32 alone; of the bf16 instructions PTX has .ftz only on ex2, which has no
+        # `exact`.
         if exact is None or name == "bf16":
             return finish(result, name, lambda value: flush(value, name))
+        # Computed only if `flush_result` asks for it, which is rare.
         wide = (operand.astype(np.float64) for operand in operands)
         return flush_result(result, name, lambda: exact(*wide), rounded.mode)
 
@@ -196,7 +204,7 @@ def build(modifiers: Modifiers, name: str, count: int, rounded: Rounded) -> Oper
     modifiers.check_all_taken()
     if ftz and scalar == "f64":
         raise ValueError(f"{modifiers.opcode}: .ftz is not for f64")
-    function = dressed(rounded, scalar, ftz=ftz, after=after)
+    function = with_modifiers(rounded, scalar, ftz=ftz, after=after)
     dtype = REGISTERS[name]
     return Operation((dtype,) * count, (dtype,), pairwise(function, name) if name in _PAIRS else function)
 
@@ -207,7 +215,7 @@ def _rounded(modifiers: Modifiers) -> Operation:
     From PTX 8.6 on sm_100 there are mixed forms: f32 arithmetic whose first operands (two of three, one of two) are
     f16 or bf16.
     """
-    kind = "fma" if modifiers.mnemonic == "mad" else modifiers.mnemonic
+    operation = "fma" if modifiers.mnemonic == "mad" else modifiers.mnemonic
     name = modifiers.take_type((*_SCALARS, *_PAIRS))
     narrow = modifiers.take_any(("f16", "bf16"))
     if narrow is None and modifiers.peek_last() == "f32" and name in ("f16", "bf16"):
@@ -217,19 +225,21 @@ def _rounded(modifiers: Modifiers) -> Operation:
     mode = modifiers.take_any(MODES) or "rn"
     if mode != "rn" and scalar in ("f16", "bf16"):
         raise ValueError(f"{modifiers.opcode}: .{mode} is not for {name}")
-    function = _arithmetic(kind, scalar, mode)
-    count = 3 if kind == "fma" else 2
-    if kind == "fma" or mode != "rn":
+    function = _arithmetic(operation, scalar, mode)
+    count = 3 if operation == "fma" else 2
+    # These have many intermediate arrays; in blocks they stay in the cache.
+    if operation == "fma" or mode != "rn":
         function = in_blocks(function)
     if narrow is None:
-        # Sums never round up to the smallest normal number, but products may.
+        # For .ftz: products may round up to the smallest normal number. Sums never do, as subnormal ones are exact.
         exact: dict[str, Function] = {"mul": np.multiply, "fma": _multiply_add_f64(mode)}
-        return build(modifiers, name, count, Rounded(function, exact.get(kind), mode))
+        return build(modifiers, name, count, Rounded(function, exact.get(operation), mode))
 
+    # The mixed form: widen the first operands to f32, which is exact.
     after = _take_result_modifier(modifiers)
     modifiers.check_all_taken()
-    compute_f32 = dressed(Rounded(function), "f32", ftz=False, after=after)
-    narrow_count = 2 if kind == "fma" else 1
+    compute_f32 = with_modifiers(Rounded(function), "f32", ftz=False, after=after)
+    narrow_count = 2 if operation == "fma" else 1
 
     def compute_mixed(*operands: Lanes) -> Lanes:
         widened = (decode(operand, narrow).astype(np.float32) for operand in operands[:narrow_count])
@@ -240,16 +250,18 @@ def _rounded(modifiers: Modifiers) -> Operation:
 
 def _divide_f32(mode: str) -> Function:
     """Return the division of f32 values, rounded by `mode`."""
-    # A quotient or root of two 24-bit numbers is never so near to a 24-bit number, nor to the middle of two, that the
-    # first rounding to 53 bits would reach it.
+    # A quotient of two 24-bit numbers is never so near to a 24-bit number, nor to the middle of two, that the first
+    # rounding to 53 bits would reach it.
     return lambda a, b: canonical(to_f32(np.divide(a, b, dtype=np.float64), mode))
 
 
 def _quotient(modifiers: Modifiers) -> Operation:
     """Build the operation of floating-point `div`, `rcp` or `sqrt`, approximate or correctly rounded.
 
-    Without a rounding modifier they round to nearest even.
+    Without a rounding modifier they round to nearest even. A NaN result of f32 is canonical, one of f64 is the NaN
+    operand, made quiet.
     """
+    # Approximations have no rounding modifier.
     form = modifiers.take_any(("approx", "full")) if modifiers.mnemonic in APPROXIMATE else None
     if form is not None:
         return _approximation(modifiers, form)
@@ -259,16 +271,19 @@ def _quotient(modifiers: Modifiers) -> Operation:
         one = np.float64(1)
         functions: dict[str, Function] = {
             "div": lambda a, b: double.divide(a, b, mode),
-            "rcp": lambda a: double.settle_nan(double.divide(one, a, mode), a),
+            "rcp": lambda a: double.divide(one, a, mode),
             "sqrt": lambda a: double.square_root(a, mode),
         }
     else:
-        divide, unit = _divide_f32(mode), np.float32(1)
+        # Rounding to float64 first changes no f32 quotient or root: none lies so near to an f32 value, or to the middle
+        # between two, without being equal to it.
+        divide, one_f32 = _divide_f32(mode), np.float32(1)
         functions = {
             "div": divide,
-            "rcp": lambda a: divide(unit, a),
+            "rcp": lambda a: divide(one_f32, a),
             "sqrt": lambda a: canonical(to_f32(np.sqrt(a, dtype=np.float64), mode)),
         }
+    # For .ftz, the f32 results before they are rounded, as float64. Roots are never so small that it needs them.
     exact: dict[str, Function] = {"div": np.divide, "rcp": np.reciprocal}
     rounded = Rounded(functions[modifiers.mnemonic], exact.get(modifiers.mnemonic), mode)
     return build(modifiers, name, 2 if modifiers.mnemonic == "div" else 1, rounded)
@@ -286,14 +301,14 @@ def _approximate(modifiers: Modifiers) -> Operation:
     return _approximation(modifiers, modifiers.take_required(("approx",), "form"))
 
 
-def _choose(kind: str, name: str, propagate: bool) -> Function:
-    """Return the minimum or maximum (`kind` "min" or "max") of two registers of the scalar type `name`.
+def _choose(mnemonic: str, name: str, propagate: bool) -> Function:
+    """Return the function of `mnemonic`, "min" or "max", on two registers of the scalar type `name`.
 
     Minus zero is below zero. If one operand is NaN the result is the other one, or NaN if `propagate` (.NaN).
     """
-    pick = np.fmin if kind == "min" else np.fmax
+    pick = np.fmin if mnemonic == "min" else np.fmax
     # Of two zeros, min must return a negative one if there is one, max a positive one: combine their sign bits.
-    combine_zeros = np.bitwise_or if kind == "min" else np.bitwise_and
+    combine_zeros = np.bitwise_or if mnemonic == "min" else np.bitwise_and
     register_word = np.dtype(f"u{REGISTERS[name].itemsize}")
 
     def choose(a: Lanes, b: Lanes) -> Lanes:
@@ -306,13 +321,16 @@ def _choose(kind: str, name: str, propagate: bool) -> Function:
 
     def choose_values(a: Lanes, b: Lanes, word: np.dtype[Any]) -> Lanes:
         """Return the smaller or larger of two floats. word: the unsigned type of their size."""
+        # The number if one of them is NaN.
         result = pick(a, b)
         if propagate:
             result = np.where(np.isnan(a) | np.isnan(b), result.dtype.type(np.nan), result)
+        # Zeros compare as equal whatever their signs, and so are chosen by their bits.
         both_zero = (a == 0) & (b == 0)
         if both_zero.any():
             zeros = combine_zeros(np.asarray(a).view(word), np.asarray(b).view(word))
             result = np.where(both_zero, zeros, np.asarray(result).view(word)).view(result.dtype)
+        # A NaN of f64 is that of an operand, where the hardware looks at b first.
         return double.settle_nan(result, b, a) if result.dtype == F64 else canonical(result)
 
     return choose
@@ -331,6 +349,7 @@ def _extremum(modifiers: Modifiers) -> Operation:
     if xorsign and not modifiers.take_flag("abs"):
         raise ValueError(f"{modifiers.opcode}: .xorsign goes with .abs")
     choose = _choose(modifiers.mnemonic, scalar, propagate)
+    # The .abs of .xorsign.abs has been taken already.
     absolute = False if xorsign else modifiers.take_flag("abs")
     # The opcode leaves the number of operands open; 0 stands for the usual two.
     count = modifiers.sources or 2
@@ -386,15 +405,16 @@ def _is_nan(value: Lanes, name: str) -> Lanes:
 
 def _sign(modifiers: Modifiers) -> Operation:
     """Build the operation of floating-point `abs`, `neg` or `copysign`."""
-    kind = modifiers.mnemonic
-    name = modifiers.take_type(("f32", "f64") if kind == "copysign" else (*_SCALARS, *_HALVES))
+    mnemonic = modifiers.mnemonic
+    name = modifiers.take_type(("f32", "f64") if mnemonic == "copysign" else (*_SCALARS, *_HALVES))
     scalar = _PAIRS.get(name, name)
     sign_of, clear_sign, set_bits = _sign_functions(scalar)
-    if kind == "copysign":
+    if mnemonic == "copysign":
         modifiers.check_all_taken()
         dtype = REGISTERS[name]
+        # Of b, with the sign of a.
         return Operation((dtype, dtype), (dtype,), lambda a, b: set_bits(sign_of(a), clear_sign(b)))
-    change_sign = clear_sign if kind == "abs" else _negate(scalar)
+    change_sign = clear_sign if mnemonic == "abs" else _negate(scalar)
     # The hardware adds a zero, so that a NaN result is that of an addition: for f64 it keeps its sign. Constants that
     # ptxas folds differ: there NaN of f32, f64 and f16x2 keeps its payload, and its sign is cleared or changed.
     if name == "f64":
@@ -406,6 +426,7 @@ def _with_canonical_nan(value: Lanes, name: str) -> Lanes:
     """Return registers of the scalar type f16, bf16 or f32 with every NaN replaced by the one the hardware writes."""
     if name != "bf16":
         return canonical(value)
+    # bf16 registers are words, of which NumPy does not know which are NaN.
     nan = _is_nan(value, name)
     return np.where(nan, np.uint16(0x7FFF), value) if nan.any() else value
 
@@ -432,9 +453,9 @@ _TESTS = {
 def _test(modifiers: Modifiers) -> Operation:
     """Build the operation of `testp`: a predicate of whether a value belongs to a class of numbers."""
     dtype = REGISTERS[modifiers.take_type(("f32", "f64"))]
-    kind = modifiers.take_required(_TESTS, "test")
+    test = modifiers.take_required(_TESTS, "test")
     modifiers.check_all_taken()
-    return from_expression((dtype,), BOOL, _TESTS[kind])
+    return from_expression((dtype,), BOOL, _TESTS[test])
 
 
 BUILDERS: Mapping[str, Callable[[Modifiers], Operation]] = {

@@ -71,6 +71,7 @@ def _table(name: str) -> Lanes:
         implicit_bit = 1 << fraction_bits if exponent_field else 0
         value = (fraction + implicit_bit) * 2.0 ** (exponent - fraction_bits)
         if value > format.largest:
+            # These words do not stand for numbers.
             value = np.inf if format.infinity and fraction == 0 else np.nan
         values[word] = -value if word & sign_bit else value
     values.setflags(write=False)
@@ -86,6 +87,7 @@ def decode(words: Lanes, name: str) -> Lanes:
         return (words.astype(U32) << np.uint32(16)).view(F32)
     if name == "tf32":
         return (words & np.uint32(0xFFFFE000)).view(F32)
+    # Formats of 4 and 6 bits leave the upper bits of a byte unused.
     return _table(name)[words & np.uint8((1 << FORMATS[name].bits) - 1)]
 
 
@@ -121,9 +123,10 @@ def flush_result(result: Lanes, name: str, exact: Callable[[], Lanes], mode: str
     exact values just below the smallest normal number become zero although they round to it. exact: returns the
     results as float64, exact or rounded to odd; called only if some result is the smallest normal number.
     """
+    # Only the smallest normal number can be a subnormal value that was rounded up.
     at_smallest = np.abs(result) == _SMALLEST_NORMAL[name]
     if at_smallest.any():
-        # Scaled up, the values round at full precision.
+        # Scaled up, the values round at full precision, as with an unlimited exponent range.
         lift = _LIFT[name]
         lifted = np.abs(to_register(exact() * lift, name, mode))
         subnormal = at_smallest & (lifted < result.dtype.type(float(_SMALLEST_NORMAL[name]) * lift))
@@ -137,13 +140,17 @@ def round_to(value: Lanes, format: Format, mode: str) -> Lanes:
     mode: one of "rn", "rz", "rm", "rp", and "rna" (to nearest, ties away from zero). Values beyond the largest of the
     format become infinite, or the largest if the mode rounds them towards zero.
     """
+    # The exponent of the highest bit; frexp has mantissas from 0.5 to 1.
     exponent = np.frexp(value)[1] - 1
+    # Scaled so that the last bit of the format is that of an integer. Subnormal numbers have fewer bits.
     shift = format.precision - 1 - np.maximum(exponent, format.minimum)
     rounded = np.ldexp(to_integer(np.ldexp(value, shift), mode), -shift)
+    # Infinity and NaN stay, and values that became zero keep their sign.
     rounded = np.copysign(np.where(np.isfinite(value), rounded, value), value)
     overflow = np.isfinite(value) & (np.abs(rounded) > format.largest)
     if not overflow.any():
         return rounded
+    # Rounding towards minus infinity is towards zero for positive values, and so on.
     towards_zero = {"rn": False, "rna": False, "rz": True, "rm": value > 0, "rp": value < 0}[mode]
     return np.where(overflow, np.copysign(np.where(towards_zero, format.largest, np.inf), value), rounded)
 
@@ -155,19 +162,24 @@ def encode(value: Lanes, format: Format) -> Lanes:
     """
     magnitude = np.abs(value)
     fraction_bits = format.precision - 1
+    # Infinities and NaN count as zero at first; their words are filled in below.
     finite = np.where(magnitude <= format.largest, magnitude, 0.0)
+    # frexp has mantissas from 0.5 to 1, so that the exponent of the highest bit is one less.
     exponent = np.where(finite == 0, format.minimum, np.maximum(np.frexp(finite)[1] - 1, format.minimum))
     # The significand's implicit bit adds one to the exponent field, so that subnormal numbers have field 0.
     exponent_field = (exponent - format.minimum).astype(np.int64) << fraction_bits
     word = exponent_field + np.ldexp(finite, fraction_bits - exponent).astype(np.int64)
     if format.infinity:
-        # Infinity follows the word that has the largest exponent and all bits of the fraction set.
+        # Infinity follows the word that has the largest exponent and all bits of the fraction set. The format without
+        # infinity ends the recursion.
         largest = encode(np.float64(format.largest), _without_infinity(format)).astype(np.int64) >> format.low
         word = np.where(np.isinf(magnitude), (largest | ((1 << fraction_bits) - 1)) + 1, word)
     sign = np.signbit(value).astype(np.int64) << (format.bits - 1 - format.low)
     word = (word | sign) << format.low
+    # Not "magnitude > largest", which is False for NaN.
     unrepresentable = np.isnan(value) if format.infinity else ~(magnitude <= format.largest)
     if unrepresentable.any():
+        # Without NaN, the largest value: all bits below the sign.
         substitute = format.nan if format.nan is not None else (1 << (format.bits - 1)) - 1
         word = np.where(unrepresentable, np.int64(substitute), word)
     return word.astype(format.word)
@@ -184,15 +196,19 @@ def to_bf16(value: Lanes) -> Lanes:
     Ties go to even; NaN becomes 0x7FFF.
     """
     if value.dtype == F64:
-        # bf16 has 45 fraction bits less than float64. Adding just under half of the last place that stays (a full half
-        # if that place is odd) rounds to nearest even, but not for subnormal results, whose last place is higher.
+        # Rounding to the nearest float32 first would round twice. Most values are rounded to bf16 in one step here: it
+        # has 45 fraction bits less than float64, and adding just under half of the last place that stays (a full half
+        # if that place is odd) rounds to nearest even.
         words = np.asarray(value).view(np.int64)
         odd = (words >> 45) & 1
         near = ((words + ((1 << 44) - 1) + odd) & ~((1 << 45) - 1)).view(np.float64)
+        # Subnormal results have a higher last place. They (and NaN, which compares as False) take a slower way: after
+        # rounding to odd in float32 the rounding below gives what the exact value would.
         magnitude = np.abs(value)
         normal = (magnitude >= _SMALLEST_NORMAL["bf16"]) | (magnitude == 0)
         value = near.astype(F32) if normal.all() else np.where(normal, near, to_f32_odd(value)).astype(F32)
-    # The same addition, for the 16 bits that float32 has more.
+    # The same addition, for the 16 bits that float32 has more. Values that were rounded above have zeros there, so that
+    # it carries nothing into the bits that stay.
     word = np.asarray(value).view(U32)
     odd = (word >> np.uint32(16)) & np.uint32(1)
     near = ((word + np.uint32(0x7FFF) + odd) >> np.uint32(16)).astype(U16)
@@ -223,6 +239,7 @@ def narrow_nan(result: Lanes, name: str, value: Lanes) -> Lanes:
     words = np.asarray(value).view(U64)
     # Bit 51, the highest bit of the 52-bit fraction, makes a NaN quiet.
     quiet = words | np.uint64(1 << 51)
+    # The 15 bits below the sign: the upper bits of the fraction, and as many of the exponent, which are all set.
     magnitude = (quiet >> np.uint64(52 - fraction_bits)) & np.uint64((1 << 15) - 1)
     sign = words >> np.uint64(48) & np.uint64(0x8000)
     narrow = (magnitude | sign).astype(U16)
@@ -234,6 +251,7 @@ def to_register(value: Lanes, name: str, mode: str) -> Lanes:
     if name == "f32":
         return canonical(to_f32(value, mode))
     if name == "f16" and mode == "rn":
+        # NumPy rounds this conversion once, to nearest even.
         return canonical(value.astype(F16))
     if name == "bf16" and mode == "rn":
         return to_bf16(value)

@@ -14,6 +14,7 @@ from neutrino.emulator.arithmetic.operation import (
     S32,
     U16,
     U32,
+    Carry,
     Function,
     Lanes,
     Modifiers,
@@ -66,6 +67,8 @@ def multiply_high(a: Lanes, b: Lanes) -> Lanes:
         wide = _wider(dtype)
         shift = wide.type(8 * dtype.itemsize)
         return ((a.astype(wide) * b.astype(wide)) >> shift).astype(dtype)
+    # x * y is x_high * y_high * 2**64 + (x_high * y_low + x_low * y_high) * 2**32 + x_low * y_low. Added in this order,
+    # no partial sum exceeds 64 bits.
     mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     x, y = a.astype(np.uint64), b.astype(np.uint64)
     x_low, x_high, y_low, y_high = x & mask, x >> half, y & mask, y >> half
@@ -85,12 +88,14 @@ def _divide(a: Lanes, b: Lanes) -> Lanes:
     """
     dtype = a.dtype
     by_zero = b == 0
+    # NumPy must not divide by zero; these lanes are replaced below.
     divisor = np.where(by_zero, dtype.type(1), b)
     quotient = a // divisor
     if dtype.kind == "i":
         # NumPy rounds down: one more where the quotient is negative and not exact.
         remainder = a - quotient * divisor
         quotient = quotient + ((remainder != 0) & ((a < 0) != (divisor < 0))).astype(dtype)
+    # 0 - 1 has all bits set, in unsigned types as well.
     return np.where(by_zero, np.zeros((), dtype) - dtype.type(1), quotient)
 
 
@@ -98,8 +103,10 @@ def _remainder(a: Lanes, b: Lanes) -> Lanes:
     """Return the remainder of a truncated integer division, with the sign of `a`; all bits set if `b` is zero."""
     dtype = a.dtype
     by_zero = b == 0
+    # NumPy must not divide by zero; these lanes are replaced below.
     divisor = np.where(by_zero, dtype.type(1), b)
     remainder = np.fmod(a, divisor)
+    # 0 - 1 has all bits set, in unsigned types as well.
     return np.where(by_zero, np.zeros((), dtype) - dtype.type(1), remainder)
 
 
@@ -111,8 +118,10 @@ def saturating_sum(a: Lanes, b: Lanes, subtract: bool) -> Lanes:
     if dtype.kind == "u":
         if subtract:
             return np.where(a < b, dtype.type(0), result)
+        # A sum that wrapped around is less than each addend.
         return np.where(result < a, dtype.type(limits.max), result)
-    # A sum overflows if both addends have the sign that it lacks; a - b is a + ~b + 1.
+    # A sum overflows if both addends have the sign that it lacks; a - b is a + ~b + 1. It then lies beyond the limit on
+    # the side of a.
     addend = ~b if subtract else b
     overflow = ((a ^ result) & (addend ^ result)) < 0
     return np.where(overflow, np.where(a < 0, dtype.type(limits.min), dtype.type(limits.max)), result)
@@ -167,8 +176,10 @@ def _carrying_sum(modifiers: Modifiers, *, reads_carry: bool, writes_carry: bool
     dtype = INTEGERS[modifiers.take_type(("u32", "s32", "u64", "s64"))]
     modifiers.check_all_taken()
     compute = add_carry if modifiers.mnemonic.startswith("add") else subtract_borrow
+    # The carry is that of unsigned words, also for signed types.
     word = _unsigned(dtype)
 
+    # Instructions that do not read the flag leave `carry` out.
     def add(a: Lanes, b: Lanes, carry: Lanes = _NO_CARRY) -> Any:
         result, carry_out = compute(a.view(word), b.view(word), carry)
         return (result.view(dtype), carry_out) if writes_carry else result.view(dtype)
@@ -188,11 +199,14 @@ def _operation_with_carry(
 
     inputs, output: the types of the other arguments and of the other result.
     """
+    carry: Carry | None = "out" if writes_carry else None
+    if reads_carry:
+        carry = "inout" if writes_carry else "in"
     return Operation(
         (*inputs, BOOL) if reads_carry else inputs,
         (output, BOOL) if writes_carry else (output,),
         function,
-        carry="inout" if reads_carry and writes_carry else "in" if reads_carry else "out" if writes_carry else None,
+        carry=carry,
     )
 
 
@@ -224,21 +238,26 @@ def _product_sum_with_carry(modifiers: Modifiers) -> Operation:
 def _multiply_add(modifiers: Modifiers, *, reads_carry: bool) -> Operation:
     """Build the operation of `mad` or `madc`: the lower (.lo), upper (.hi) or whole (.wide) product of a and b, plus c.
 
-    With .cc it also writes the carry flag. Raise ValueError for .sat, except on mad.hi.s32, and for a 64-bit .wide.
+    With .cc it also writes the carry flag. Raise ValueError for .sat, except on mad.hi.s32, for a 64-bit .wide, and for
+    .wide with the carry flag.
     """
     dtype = INTEGERS[modifiers.take_type(_PLAIN)]
     part = modifiers.take_required(("lo", "hi", "wide"), "part of the product")
     saturate, writes_carry = modifiers.take_flag("sat"), modifiers.take_flag("cc")
     modifiers.check_all_taken()
-    multiply = np.multiply if part == "lo" else multiply_high
     if reads_carry or writes_carry:
+        if part == "wide":
+            raise ValueError(f"{modifiers.opcode}: .wide has no form with the carry flag")
+        multiply = np.multiply if part == "lo" else multiply_high
         return _carrying_multiply_add(
             modifiers, dtype, multiply, reads_carry=reads_carry, writes_carry=writes_carry
         )
     if saturate:
         if part != "hi" or dtype != S32:
             raise ValueError(f"{modifiers.opcode}: .sat is for mad.hi.s32")
-        return Operation((S32, S32, S32), (S32,), lambda a, b, c: saturating_sum(multiply_high(a, b), c, False))
+        return Operation(
+            (S32, S32, S32), (S32,), lambda a, b, c: saturating_sum(multiply_high(a, b), c, subtract=False)
+        )
     if part == "lo":
         return from_expression((dtype, dtype, dtype), dtype, "{0} * {1} + {2}")
     if part == "hi":
@@ -258,10 +277,14 @@ def _carrying_multiply_add(
     """
     if dtype.itemsize < 4:
         raise ValueError(f"{modifiers.opcode}: the carry flag is for 32 and 64 bits")
+    # The carry is that of unsigned words, also for signed types.
     word = _unsigned(dtype)
 
     def multiply_add(a: Lanes, b: Lanes, c: Lanes, carry: Lanes = _NO_CARRY) -> Any:
-        """Return the product (or its upper half) plus c plus the carry, and with .cc the carry out of this sum."""
+        """Return the product (or its upper half) plus c plus the carry, and with .cc the carry out of this sum.
+
+        Instructions that do not read the flag leave `carry` out.
+        """
         result, carry_out = add_carry(multiply(a, b).view(word), c.view(word), carry)
         return (result.view(dtype), carry_out) if writes_carry else result.view(dtype)
 
@@ -290,7 +313,7 @@ def _product24(modifiers: Modifiers) -> Operation:
     if modifiers.mnemonic == "mul24":
         return Operation((dtype, dtype), (dtype,), multiply)
     if saturate:
-        return Operation((dtype,) * 3, (dtype,), lambda a, b, c: saturating_sum(multiply(a, b), c, False))
+        return Operation((dtype,) * 3, (dtype,), lambda a, b, c: saturating_sum(multiply(a, b), c, subtract=False))
     return Operation((dtype,) * 3, (dtype,), lambda a, b, c: multiply(a, b) + c)
 
 
@@ -326,7 +349,7 @@ def _extremum(modifiers: Modifiers) -> Operation:
     if relu and name not in ("s32", "s16x2"):
         raise ValueError(f"{modifiers.opcode}: .relu is for s32 and s16x2")
     expression = "np.minimum({0}, {1})" if modifiers.mnemonic == "min" else "np.maximum({0}, {1})"
-    dtype = _HALVES.get(name) or INTEGERS[name]
+    dtype = _HALVES[name] if name in _HALVES else INTEGERS[name]
     if relu:
         expression = f"np.maximum({expression}, np.{dtype.name}(0))"
     operation = from_expression((dtype, dtype), dtype, expression)
@@ -351,6 +374,7 @@ def _dot_product(modifiers: Modifiers) -> Operation:
     `dp4a` multiplies four bytes by four bytes, `dp2a` the two 16-bit halves of a by the lower (.lo) or upper (.hi) two
     bytes of b.
     """
+    # The types come last, a's before b's.
     b_type, a_type = modifiers.take_type(("u32", "s32")), modifiers.take_type(("u32", "s32"))
     a_field_bits, first_b_byte = 8, 0
     if modifiers.mnemonic == "dp2a":
@@ -360,7 +384,10 @@ def _dot_product(modifiers: Modifiers) -> Operation:
     result_type = U32 if a_type == b_type == "u32" else S32
 
     def multiply_add(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-        """Return the dot product of the packed fields of a and b, plus c, wrapped to 32 bits."""
+        """Return the dot product of the packed fields of a and b, plus c, wrapped to 32 bits.
+
+        The fields of a have `a_field_bits` bits; those of b are bytes, from `first_b_byte` upwards.
+        """
         a_fields = _fields(a, a_field_bits, a_type == "s32")
         b_fields = _fields(b, 8, b_type == "s32")[first_b_byte:]
         total = c.astype(np.int64)

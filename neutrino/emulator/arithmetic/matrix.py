@@ -95,7 +95,9 @@ def _layout_a(m: int, k: int, bits: int) -> Layout:
     position of a lane's word in k. A word holds elements that are adjacent in k; rows from 8 on are in the odd words.
     """
     row, column = np.indices((m, k))
+    # The elements of a word; an f64, which takes two words, counts as one.
     per_word = max(32 // bits, 1)
+    # The words of four lanes are adjacent in k.
     word = column // (4 * per_word)
     if m == 16:
         word = 2 * word + row // 8
@@ -130,23 +132,37 @@ def _quad_pair_lane(product: Lanes, row: Lanes) -> Lanes:
 
 
 def _layout_a_quad_pairs(by_row: bool) -> Layout:
-    """Return the layout, [product, m, k] = [4, 8, 4], of a: lanes hold rows, or parts of columns if not `by_row`."""
+    """Return the layout, [product, m, k] = [4, 8, 4], of a: lanes hold rows, or parts of columns if not `by_row`.
+
+    m8n8k4 with f16 computes four products. Product p belongs to lanes 4p to 4p + 3 and 4p + 16 to 4p + 19, each of
+    which holds four elements of a.
+    """
     product, row, column = np.indices((4, 8, 4))
     if by_row:
         return _lane_index(_quad_pair_lane(product, row), column, 4)
+    # A lane holds rows 0 to 3 of a column, and the lane 16 above it rows 4 to 7.
     return _lane_index(4 * product + column + 16 * (row // 4), row % 4, 4)
 
 
 def _layout_b_quad_pairs(by_row: bool) -> Layout:
-    """Return the layout, [product, k, n] = [4, 4, 8], of b: lanes hold parts of rows, or columns if not `by_row`."""
+    """Return the layout, [product, k, n] = [4, 4, 8], of b: lanes hold parts of rows, or columns if not `by_row`.
+
+    m8n8k4 with f16 computes four products. Product p belongs to lanes 4p to 4p + 3 and 4p + 16 to 4p + 19, each of
+    which holds four elements of b.
+    """
     product, row, column = np.indices((4, 4, 8))
     if by_row:
+        # A lane holds columns 0 to 3 of a row, and the lane 16 above it columns 4 to 7.
         return _lane_index(4 * product + row + 16 * (column // 4), column % 4, 4)
     return _lane_index(_quad_pair_lane(product, column), row, 4)
 
 
 def _layout_c_quad_pairs(name: str) -> Layout:
-    """Return the layout, [product, m, n] = [4, 8, 8], of accumulators of the type `name` (f16 or f32)."""
+    """Return the layout, [product, m, n] = [4, 8, 8], of accumulators of the type `name` (f16 or f32).
+
+    m8n8k4 with f16 computes four products. Product p belongs to lanes 4p to 4p + 3 and 4p + 16 to 4p + 19, each of
+    which holds eight elements: with f16 a row.
+    """
     product, row, column = np.indices((4, 8, 8))
     if name == "f16":
         return _lane_index(_quad_pair_lane(product, row), column, 8)
@@ -159,19 +175,22 @@ def _layout_c_quad_pairs(name: str) -> Layout:
 def _values(words: Words, name: str) -> Lanes:
     """Unpack fragments [warps, 32, words] with elements of the type `name`.
 
-    Return float64 values [warps, elements of all lanes].
+    Return float64 values [warps, elements of all lanes], which are exact: no type has more than float64's 53 bits.
     """
+    # Only contiguous arrays can be viewed as another type.
     words = np.ascontiguousarray(words)
     warps = len(words)
     if name == "b1":
         bits = np.unpackbits(words.view(U8), bitorder="little")
         return bits.reshape(warps, -1).astype(np.float64)
     if name in ("s4", "u4"):
+        # Each byte has two elements, the first one in its lower bits.
         pairs = words.view(U8).reshape(warps, -1)
         nibbles = np.stack((pairs & np.uint8(15), pairs >> np.uint8(4)), -1).reshape(warps, -1).astype(np.int8)
         # In two's complement, a nibble above 7 is negative.
         return (nibbles - np.int8(16) * (nibbles > 7) if name == "s4" else nibbles).astype(np.float64)
     if name in FORMATS and name not in ("f16", "f32"):
+        # Floating-point formats that NumPy does not have.
         return decode(words.view(FORMATS[name].word), name).reshape(warps, -1).astype(np.float64)
     dtype = {"s8": "i1", "u8": "u1", "f16": "f2", "f32": "f4", "f64": "f8", "s32": "i4"}[name]
     return words.view(dtype).reshape(warps, -1).astype(np.float64)
@@ -188,6 +207,7 @@ def _round_to_accumulators(values: Lanes, name: str, saturate: bool) -> Lanes:
         return canonical(values.astype(np.float32))
     if name == "f16":
         return canonical(values.astype(F16))
+    # Sums of these products are integers of less than 53 bits, so exact.
     whole = values.astype(np.int64)
     if saturate:
         limits = np.iinfo(S32)
@@ -221,8 +241,8 @@ def build(opcode: str) -> MatrixOperation | None:
     modifiers = Modifiers(opcode)
     if modifiers.mnemonic != "mma":
         return None
-    for word in ("sync", "aligned"):
-        modifiers.take_required((word,), "modifier")
+    for required in ("sync", "aligned"):
+        modifiers.take_required((required,), "modifier")
     has_popc = modifiers.take_flag("popc")
     bit_operation = modifiers.take_any(("xor", "and"))
     saturate = modifiers.take_flag("satfinite")
@@ -239,11 +259,15 @@ def build(opcode: str) -> MatrixOperation | None:
     order_b = modifiers.take_required(("row", "col"), "layout of b")
     modifiers.check_all_taken()
 
+    # A shape is written like m16n8k4.
     m, n, k = (int(number) for number in shape.replace("n", " ").replace("k", " ")[1:].split())
+    # This instruction of older hardware computes four products at once, each in eight lanes (a "quad pair").
     in_quad_pairs = shape == "m8n8k4" and a_type == "f16"
+    # An H200 truncates the summands of these, see `accumulation`.
     truncates = a_type in ("f16", "bf16", "tf32") and d_type == "f32"
     if in_quad_pairs:
-        layout_a, layout_b = _layout_a_quad_pairs(order_a == "row"), _layout_b_quad_pairs(order_b == "row")
+        layout_a = _layout_a_quad_pairs(by_row=order_a == "row")
+        layout_b = _layout_b_quad_pairs(by_row=order_b == "row")
         layout_c, layout_d = _layout_c_quad_pairs(c_type), _layout_c_quad_pairs(d_type)
     else:
         if (order_a, order_b) != ("row", "col"):
@@ -254,10 +278,16 @@ def build(opcode: str) -> MatrixOperation | None:
     inverse_layout_d = np.argsort(layout_d, axis=None)
 
     def multiply_add(a: Words, b: Words, c: Words) -> Words:
-        """Return the fragments of d = a * b + c; all are uint32[warps, 32, words per lane]."""
+        """Return the fragments of d = a * b + c; all are uint32[warps, 32, words per lane].
+
+        The layouts say where the lanes hold each element of a matrix; so they turn the elements of all lanes into
+        matrices, and the inverse layout of d does the opposite.
+        """
         left = np.take(_values(a, a_type), layout_a, axis=1)
         right = np.take(_values(b, b_type), layout_b, axis=1)
         accumulator = np.take(_values(c, c_type), layout_c, axis=1)
+        # The hardware adds in three ways: f16 of m8n8k4 one product after the other, f32 sums with truncated summands,
+        # all others as if exact (f64 in the order of k).
         if in_quad_pairs:
             result = chained_sum(left, right, accumulator)
         elif truncates:
@@ -268,6 +298,7 @@ def build(opcode: str) -> MatrixOperation | None:
         fragments = np.ascontiguousarray(_round_to_accumulators(result, d_type, saturate))
         return fragments.view(U32).reshape(len(a), 32, -1)
 
+    # 32 lanes with words of 32 bits.
     def words_per_lane(layout: Layout, name: str) -> int:
         return layout.size * _BITS[name] // (32 * 32)
 

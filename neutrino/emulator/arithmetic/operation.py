@@ -36,6 +36,7 @@ class Operation:
     that broadcast to the lanes, in a tuple if there are several. It keeps no state and expects NumPy's warnings to be
     off.
     expression: an equivalent line of NumPy, if there is one, with {0}, {1} … for the arguments and `np` for NumPy.
+    Generated code contains it in place of a call of the function.
     carry: whether the condition code's carry flag is the last input ("in"), the last output ("out"), or both ("inout").
     """
 
@@ -89,7 +90,10 @@ class Modifiers:
         return modifier
 
     def take_type(self, allowed: Iterable[str]) -> str:
-        """Remove and return the last remaining modifier, a type. Raise ValueError if it is not one of `allowed`."""
+        """Remove and return the last remaining modifier, as types come last in an opcode.
+
+        Raise ValueError if it is not one of `allowed`.
+        """
         name = self.take_last()
         if name not in set(allowed):
             raise ValueError(f"{self.opcode}: .{name} is no type that {self.mnemonic} has here")
@@ -114,7 +118,8 @@ class Modifiers:
 def from_expression(inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any], expression: str) -> Operation:
     """Return the operation that evaluates a NumPy expression, in which {0}, {1} … stand for the arguments.
 
-    inputs, output: the types of the arguments and of the result.
+    inputs, output: the types of the arguments and of the result. The operation keeps the expression, too, as code that
+    is generated for a kernel contains it directly.
     """
     names = [f"x{index}" for index in range(len(inputs))]
     source = f"lambda {', '.join(names)}: {expression.format(*names)}"
@@ -126,11 +131,15 @@ _BLOCK = 4096
 
 
 def in_blocks(function: Function) -> Function:
-    """Wrap an element-wise function with one result, so that it processes a few thousand lanes at a time."""
+    """Wrap an element-wise function with one result, so that it processes a few thousand lanes at a time.
+
+    Its intermediate arrays then stay in the processor's cache.
+    """
 
     def apply(*operands: Lanes) -> Lanes:
-        """Apply the function to slices of the operands, and concatenate its results."""
+        """Apply the function to slices of `_BLOCK` lanes of the operands, and concatenate its results."""
         size = max(np.size(operand) for operand in operands)
+        # Few lanes fit the cache as they are. This includes operands that are all scalars, which have no slices.
         if size <= 2 * _BLOCK:
             return function(*operands)
         parts = [

@@ -20,6 +20,7 @@ _TO_INTEGER: dict[str, Function] = {"rn": np.rint, "rz": np.trunc, "rm": np.floo
 def to_integer(value: Lanes, mode: str) -> Lanes:
     """Round float64 values to integers. mode: one of `MODES`, or "rna": to nearest, ties away from zero."""
     if mode == "rna":
+        # Only f32 values are rounded so (cvt.rna.tf32): adding 0.5 to their 24 bits is exact in float64.
         return np.copysign(np.floor(np.abs(value) + 0.5), value)
     return _TO_INTEGER[mode](value)
 
@@ -36,7 +37,8 @@ def towards_odd(value: Lanes, error: Lanes) -> Lanes:
     Rounding to odd picks, of the two neighbours of an inexact sum, the one whose last bit is set.
     """
     bits = np.asarray(value).view(np.int64)
-    # The other neighbour lies away from zero if value and error have the same sign.
+    # The other neighbour lies away from zero if value and error have the same sign. The words of neighbouring floats
+    # differ by one, and the larger word is further from zero, whatever the sign.
     step = np.where((error > 0) == (value > 0), np.int64(1), np.int64(-1))
     move = (error != 0) & ((bits & 1) == 0) & np.isfinite(value)
     return np.where(move, bits + step, bits).view(np.float64)
@@ -61,7 +63,8 @@ def to_f32(value: Lanes, mode: str) -> Lanes:
     near = value.astype(np.float32)
     if mode == "rn":
         return near
-    # Go back by one step where the rounding to nearest went in the wrong direction.
+    # Go back by one step where the rounding to nearest went in the wrong direction. NaN stays: comparisons with it are
+    # False.
     widened = near.astype(np.float64)
     if mode == "rz":
         return np.where(np.abs(widened) > np.abs(value), np.nextafter(near, np.float32(0)), near)
@@ -88,7 +91,7 @@ def product_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     total = np.asarray(product + c)
     result = total.astype(dtype)
     # The second rounding can only be wrong if the first one ended on a tie of the narrower type, whose lower bits are
-    # all zero. Those few results are computed again, by rounding to odd first.
+    # all zero. Those few results are computed again, by rounding to odd first. (A zero total is exact.)
     possible_tie = (total.view(np.int64) & _BELOW_TIE[dtype]) == 0
     if possible_tie.any():
         positions = np.flatnonzero(possible_tie & (total != 0))
@@ -96,6 +99,7 @@ def product_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
             products, addends = (np.broadcast_to(x, total.shape).reshape(-1)[positions] for x in (product, c))
             exact = sum_to_odd(products, addends.astype(np.float64)).astype(dtype)
             if total.ndim == 0:
+                # All operands are scalars, and so is the result, which cannot be assigned to.
                 return exact[0]
             result[positions] = exact
     return result
