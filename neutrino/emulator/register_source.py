@@ -177,7 +177,6 @@ class RegisterSource(ValueSource):
             return
         part = word(dtype.itemsize // count)
         whole = word(dtype.itemsize)
-        # All are taken out of the word before any is written, since its register may be in the vector.
         parts = []
         for place in range(count):
             shift = self.constant_object(np.array(8 * part.itemsize * place, whole)[()])

@@ -19,8 +19,8 @@ def get(value: Any, at: Any) -> Any:
 def put(file: Any, index: int, value: Any, at: Any) -> None:
     """Write register ``index`` of a register file in the threads ``at``. value: one element per thread, or a scalar.
 
-    Copy on write: after a ``mov`` two registers may share one array. ``file.owned`` has the registers that do not, whose
-    arrays may be changed in place.
+    Copy on write: after a ``mov`` two registers may share one array. ``file.owned`` has the registers that do not: only
+    their arrays may be changed in place.
     """
     values = file.values[index]
     if index not in file.owned:
