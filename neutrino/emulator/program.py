@@ -612,7 +612,7 @@ class _Resolver:
         register = self.register(name)
         if isinstance(register, Vector) and _COMPONENTS[letter] < len(register.elements):
             return register.elements[_COMPONENTS[letter]]
-        special = f"{name[1:]}.{letter}"
+        special = f"{name[1:]}.{letter}"  # the table has no ``%``
         if name.startswith("%") and special in SPECIAL_REGISTERS:
             return Special(special)
         raise self.refused(f"no register {match[0]}")

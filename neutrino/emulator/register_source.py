@@ -119,7 +119,9 @@ class RegisterSource(ValueSource):
         destination, source = self.require(2)
         dtype = self.type_of()
         if isinstance(source, Vector) and isinstance(destination, Vector):
-            pairs = zip(destination.elements, source.elements, strict=False)
+            if len(destination.elements) != len(source.elements):
+                raise self.refused("a vector of the wrong size")
+            pairs = zip(destination.elements, source.elements, strict=True)
             # All are read before any is written, since a register may be in both vectors.
             values = [(element, self.value(source_element, dtype)) for element, source_element in pairs]
             for element, name in values:

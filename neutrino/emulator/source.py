@@ -76,7 +76,7 @@ def generate(graph: Graph, *, observed: bool) -> Unit:
 
 
 class _Generator(RegisterSource, WarpSource, AsynchronousSource):
-    """Generates the code of one PTX function, block by block."""
+    """Generates the code of one PTX function, block by block. barriers: as in ``Unit``, of the blocks so far."""
 
     def __init__(self, graph: Graph, observed: bool) -> None:
         super().__init__(graph, observed)
