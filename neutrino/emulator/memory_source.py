@@ -98,6 +98,7 @@ class MemorySource(ValueSource):
         """
         for part in self.instruction.parts[1:-1]:
             is_known = any(part in names for names in (_ORDERS, _SCOPES, _CACHES, _VECTORS, SPACES, known))
+            # L1::evict_first, L2::128B … say what to keep in a cache.
             if not is_known and not part.startswith(("L1::", "L2::")):
                 raise self.refused(f"the modifier .{part} is not known here")
 

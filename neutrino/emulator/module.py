@@ -164,6 +164,7 @@ class LoadedModule:
         if text.startswith('"'):
             content = _string(text)
         else:
+            # Only the first may be open (None); its extent is in ``size``.
             dimensions = [dimension or 0 for dimension in declaration.dimensions]
             content = self._values(declaration, text, dimensions)
         if len(content) > size:

@@ -237,15 +237,15 @@ def resolve(
     variables: Mapping[str, Variable],
     functions: Mapping[str, FunctionText],
     add_shared: Callable[[Declaration], Variable],
-    numbers: list[Statement],
+    module_statements: list[Statement],
 ) -> Program:
     """Resolve every name in a function that has a body. Raises PtxRefusedError for an unknown name.
 
     variables, functions: those of the module, by name. add_shared: called for each ``.shared`` declaration in the
-    body; it adds the variable to the module. numbers: the statements of the module so far; those of this function are
-    appended, so that the index of each is its number.
+    body; it adds the variable to the module. module_statements: those of the functions that were resolved before; those
+    of this one are appended, so that the index of each is its number in the module.
     """
-    return _Resolver(text, variables, functions, add_shared, numbers).program
+    return _Resolver(text, variables, functions, add_shared, module_statements).program
 
 
 def _round_up(size: int, multiple: int) -> int:
@@ -265,12 +265,12 @@ class _Resolver:
         variables: Mapping[str, Variable],
         functions: Mapping[str, FunctionText],
         add_shared: Callable[[Declaration], Variable],
-        numbers: list[Statement],
+        module_statements: list[Statement],
     ) -> None:
         self.text = text
         self.functions = functions
         self.add_shared = add_shared
-        self.numbers = numbers
+        self.module_statements = module_statements
         self.registers: list[str] = []
         self.frame_size = 0
         # The module's names, then those that the function's head and the outermost level of its body declare.
@@ -425,8 +425,8 @@ class _Resolver:
         """Resolve one statement. Raises PtxRefusedError for an unknown name or an operand that cannot be read."""
         self.statement = statement
         self.named = {}
-        self.numbers.append(statement)
-        number = len(self.numbers) - 1
+        self.module_statements.append(statement)
+        number = len(self.module_statements) - 1
         parts = tuple(statement.opcode.split("."))
 
         guard = None

@@ -194,6 +194,7 @@ class Server:
 
         body: a struct ed_launch_request, then the kernel's parameter buffer.
         """
+        # Of a cooperative launch the host has checked that all blocks can be resident at once.
         module_id, kernel, *dimensions, shared, _cooperative, size = _LAUNCH.unpack_from(body)
         module = self._modules.get(module_id)
         if module is None:

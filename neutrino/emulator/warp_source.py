@@ -98,10 +98,7 @@ class WarpSource(MemorySource):
     def active_mask(self) -> None:
         """Emit Python code for ``activemask``, which depends on the instruction's guard, if any."""
         (destination,) = self.require(1)
-        if self.guard is None:
-            self.warp_operation("active_mask", ["None"], [(destination, U32)])
-        else:
-            self.warp_operation("active_mask", [self.guard], [(destination, U32)])
+        self.warp_operation("active_mask", [self.guard or "None"], [(destination, U32)])
 
     def matrix(self) -> None:
         """Emit Python code for ``mma d, a, b, c``. Each operand is a fragment: a thread's 32-bit words of a matrix.
